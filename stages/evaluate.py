@@ -51,7 +51,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     """The evaluation of one seed."""
     config, row = run.config, run.row
     settings, samples = config.evaluation, DATA / "samples" / row.name / str(run.seed)
-    rewards = reward_file.models(REWARDS)
+    rewards = reward_file.read_model_rewards(REWARDS)
     problems = pools.read_split(samples, "test")
     num_samples = len(problems[0][1])
     settings.check(num_samples, samples)
@@ -64,13 +64,13 @@ def evaluate(run: Run) -> dict[str, Any]:
     grouped = pool_scorer.group_samples(problems, config.compute.row_tokens)
     device, columns = setup(config.compute), {}
     for name, reward in rewards.items():
-        chunks = grouped.chunks
+        model = reward_file.model_path(REWARDS / name, run.seed)
         score = partial(
-            pool_scorer.score_chunks, reward_file.model(REWARDS / name, run.seed), reward, chunks,
-            config.compute, device, settings.decimals,
+            pool_scorer.score_chunks, model, reward, grouped.chunks, config.compute, device,
+            settings.decimals,
         )  # fmt: skip
         parts = run.keep_parts(name, score)
-        tracked = run.track(parts, total=len(chunks), label=f"scored by {name}:")
+        tracked = run.track(parts, total=len(grouped.chunks), label=f"scored by {name}:")
         columns[name] = list(chain.from_iterable(tracked))
     scores = pool_scorer.score_rows(grouped, columns)
     process_models = [name for name, reward in rewards.items() if reward.model == "process"]
@@ -81,13 +81,13 @@ def evaluate(run: Run) -> dict[str, Any]:
     of_problem = run.track(list(zip(problems, greedy_of, scored, strict=True)), label="problem")
     results, unchecked = [], []
     for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
-        by_scorer = pool_scores.by_scorer(prompt, pool, of_pool, choices)
+        by_scorer = pool_scores.score_pool(prompt, pool, of_pool, choices)
         if prompt.answer is None:
             own_scores = {name: by_scorer[name] for name in rewards}
-            unchecked.append(problem_evaluation.score(prompt, pool, own_scores))
+            unchecked.append(problem_evaluation.summarise_scores(prompt, pool, own_scores))
             continue
         results.append(
-            problem_evaluation.evaluate(
+            problem_evaluation.evaluate_problem(
                 prompt, pool, greedy, by_scorer, ks=settings.ks, orders=orders
             )
         )
@@ -95,10 +95,10 @@ def evaluate(run: Run) -> dict[str, Any]:
         estimates.average_scores(unchecked) if unchecked else estimates.average_results(results)
     )
     if results:
-        metrics["dev_accuracy"] = estimates.round_metric(problem_evaluation.accuracy(dev))
+        metrics["dev_accuracy"] = estimates.round_metric(problem_evaluation.pool_accuracy(dev))
     run.log(0, metrics | in_loop)
     read_by = [work.passed(name, "read", positions=grouped.positions) for name in rewards]
-    sizes = {n: size.measure_scorer(reward_file.model(REWARDS / n, run.seed)) for n in rewards}
+    sizes = {n: size.measure_scorer(reward_file.model_path(REWARDS / n, run.seed)) for n in rewards}
     run.write("scores.jsonl", scores)
     run.write("per_problem.jsonl", results or unchecked)
     return metrics | in_loop | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}

@@ -89,22 +89,24 @@ def label_by_judge(run: Run) -> dict[str, Any]:
     verdicts, requests, of_side = [], [], []
     for side in pools.SIDES:
         problems = pools.read_pools(row.source, run.seed, side)
-        requests = judging.pairs(
+        requests = judging.choose_pairs(
             problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed
         )
-        parts = judging.chunks(requests)
-        judge = partial(judging.judge_parts, judge_model, parts, prompts, preset.rule, side)
+        parts = judging.split_chunks(requests)
+        judge = partial(judging.judge_chunks, judge_model, parts, prompts, preset.rule, side)
         of_side = []
         for part in run.track(run.keep_parts(side, judge), total=len(parts), label=side):
             of_side += [Verdict(**verdict) for verdict in part["verdicts"]]
             cost.update(part["tokens"])
-        run.write(f"{side}.jsonl", judging.preferences(requests, of_side, preset.rule))
-        metrics[side] = judge_quality.summarise_verdicts(of_side, *judging.facts(requests), seed)
+        run.write(f"{side}.jsonl", judging.make_preferences(requests, of_side, preset.rule))
+        metrics[side] = judge_quality.summarise_verdicts(
+            of_side, *judging.correctness_and_lengths(requests), seed
+        )
         judge_quality.warn_of_low_mass(metrics[side], side)
         headline = judge_quality.select_headline(metrics[side])
         run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
         verdicts += of_side
-    flips, spent = injections.flips(
+    flips, spent = injections.measure_flips(
         judge_model, requests, of_side, prompts, preset.rule, num_pairs=preset.injection_pairs
     )
     metrics["injection"] = judge_quality.estimate_flip_rates(flips, seed)
@@ -142,7 +144,7 @@ def revise_answers(run: Run) -> dict[str, Any]:
         history += [step.metrics for step in finished]
         of_side = [row for step in finished for row in step.rows]
         triples += of_side
-        revised = revisions.gather(answers, of_side, preset.num_rounds)
+        revised = revisions.join_revisions(answers, of_side, preset.num_rounds)
         metrics[side] = revisions.summarise_revisions(revised)
         revisions.check_pairs(revised, row.source)
         pairs = [pair for answer in revised if (pair := answer.preference()) is not None]

@@ -87,23 +87,23 @@ def main(*words: str) -> None:
 def read_pairs(run: Run) -> dict[str, Any]:
     """Write preference pairs out of a file; returns their metrics."""
     table_row, preset, path = run.row, run.config.preset, run.row.source
-    parsed = list(preference_files.pairs(path, preset.format, preset.columns))
+    parsed = list(preference_files.read_pairs(path, preset.format, preset.columns))
     bad = [row for row in parsed if isinstance(row, BadRow)]
     raws = [row for row in parsed if not isinstance(row, BadRow)]
     # The tokenizer is the same for every seed.
     tokenizer = row_policy.load_row_tokenizer(table_row.policy, run.seed)
     encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
-    bad += preference_files.bad_rows(path.name, encoded.rejected)
-    over_long = preference_files.bad_rows(path.name, encoded.over_long)
+    bad += preference_files.left_out_pairs(path.name, encoded.rejected)
+    over_long = preference_files.left_out_pairs(path.name, encoded.over_long)
     quarantined = preset.left_out(table_row.preset, bad, over_long, len(parsed))
     prompts = [lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
-    apart = preference_files.apart(encoded.rows, chain(*prompts))
-    sides = preference_files.split(apart, preset.heldout_share)
+    apart = preference_files.exclude_openings(encoded.rows, chain(*prompts))
+    sides = preference_files.split_pairs(apart, preset.heldout_share)
     metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(parsed)}
     metrics["of_dev_and_test"] = len(encoded.rows) - len(apart)
     metrics["quarantined"] = quarantine.count_by_kind(quarantined)
     for side, pairs in sides.items():
-        metrics[side] = preference_files.describe(pairs)
+        metrics[side] = preference_files.describe_pairs(pairs)
         run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
         run.write(f"{side}.jsonl", pairs)
     run.write("quarantine.jsonl", quarantined)
@@ -113,28 +113,28 @@ def read_pairs(run: Run) -> dict[str, Any]:
 def read_steps(run: Run) -> dict[str, Any]:
     """Write step labels out of a file; returns their metrics."""
     table_row, preset, path = run.row, run.config.preset, run.row.source
-    parsed = list(step_files.solutions(path, preset.format))
+    parsed = list(step_files.read_solutions(path, preset.format))
     bad = [row for row in parsed if isinstance(row, BadRow)]
     raws = [raw for row in parsed if not isinstance(row, BadRow) for raw in row]
     num_rows = len(raws) + len(bad)
     inside = [sum(preset.separator in text for text in raw.steps) for raw in raws]
     encoded = label_prompting.encode_steps(
-        [step_files.cut(raw, preset.separator) for raw in raws],
+        [step_files.cut_steps(raw, preset.separator) for raw in raws],
         # The tokenizer is the same for every seed.
         row_policy.load_row_tokenizer(table_row.policy, run.seed),
         template=preset.prompt_template,
         separator=preset.separator,
         max_tokens=preset.max_tokens,
     )
-    bad += step_files.bad_rows(path.name, encoded.rejected)
-    over_long = step_files.bad_rows(path.name, encoded.over_long)
+    bad += step_files.left_out_solutions(path.name, encoded.rejected)
+    over_long = step_files.left_out_solutions(path.name, encoded.over_long)
     quarantined = preset.left_out(table_row.preset, bad, over_long, num_rows)
     metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(parsed)}
     metrics["quarantined"] = quarantine.count_by_kind(quarantined)
     metrics["cut_at_separator"] = {"solutions": sum(map(bool, inside)), "steps": sum(inside)}
-    metrics |= step_files.describe(encoded.rows)
+    metrics |= step_files.describe_solutions(encoded.rows)
     run.log(0, {f"solutions/{key}": value for key, value in metrics["solutions"].items()})
-    for side, rows in step_files.split(encoded.rows, preset.heldout_share).items():
+    for side, rows in step_files.split_solutions(encoded.rows, preset.heldout_share).items():
         metrics[side] = len(rows)
         run.write(f"{side}.jsonl", rows)
     run.write("quarantine.jsonl", quarantined)

@@ -35,7 +35,7 @@ from stages.models.device import COMPUTE, ComputeConfig, setup
 from stages.models.policy import Policy
 from stages.optim import OptimConfig
 from stages.records.problems import Prompt
-from stages.rewards.judged import Judged, each
+from stages.rewards.completion_rewards import CompletionRewards, score_each
 
 PRESETS = Path(__file__).parents[1] / PRESETS_PATH
 
@@ -103,8 +103,8 @@ def grpo(
         for i, text in enumerate(prompts)
     ]  # fmt: skip
 
-    def judge(drawn: Rollouts) -> Judged:
-        return each(drawn, lambda prompt, text: reward(prompt.prompt, text))
+    def judge(drawn: Rollouts) -> CompletionRewards:
+        return score_each(drawn, lambda prompt, text: reward(prompt.prompt, text))
 
     task = Task(prompts=rows, reward=judge, correct=None)
     settings = Settings(config=config, method=method, seed=seed)

@@ -193,7 +193,7 @@ def describe_reward(name: str, configs: Configs, tables: Tables) -> RewardFile |
     if words is None or config is None:
         return None
     if words["by"] != "rule":
-        return reward_file.of_model(words["by"])  # pyright: ignore[reportArgumentType]
+        return reward_file.model_reward_file(words["by"])  # pyright: ignore[reportArgumentType]
     composition, on = config.preset, words["on"]
     reward_file.check_source(composition, on)
     model = "policy" if composition.needs_judge() else None

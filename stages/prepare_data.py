@@ -53,7 +53,7 @@ def main() -> None:
         card = {
             "source": source.kind, "licence": source.licence,
             "extraction_rate": found.extraction_rate, **found.screened.describe(),
-            **splitting.describe(prompts, found.demonstrations),
+            **splitting.describe_splits(prompts, found.demonstrations),
         }  # fmt: skip
         written: dict[str, Sequence[Any]] = {
             f"prompts/{split}.jsonl": own for split, own in prompts.items()
@@ -79,7 +79,7 @@ def write(
             for path in [Path(name) for name in written if name.startswith(f"{folder}/")]:
                 lines.write_lines(temporary / path.name, written[path.as_posix()])
         tokenizer.save_pretrained(stack.enter_context(outputs.replace(base)))
-    card["sha256"] = splitting.digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])
+    card["sha256"] = splitting.file_digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])
     outputs.write_json(PREPARED / "data_card.json", card)
 
 

@@ -133,7 +133,7 @@ def write_reward_file(run: Run) -> None:
     """Write `reward.json`: the kind of the model, and how an ensemble's scores become one."""
     aggregate = getattr(run.config.preset, "aggregate", reward_file.MEAN)
     kind: Any = run.row.by
-    reward_file.write(run.output, reward_file.of_model(kind, aggregate))
+    reward_file.write_reward(run.output, reward_file.model_reward_file(kind, aggregate))
 
 
 def init_scalar_head(run: Run, seed: int, head_seed: int | None = None) -> ScalarHead:
@@ -196,18 +196,18 @@ def train_outcome(run: Run) -> dict[str, Any]:
     pool = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     judged = {
         side: [
-            verifier_labels.judge(*problem)
+            verifier_labels.check_pool(*problem)
             for problem in run.track(problems, label=f"check {side}")
         ]
         for side, problems in pool.items()
     }
-    problems = verifier_labels.learned_outcomes(
+    problems = verifier_labels.training_outcomes(
         judged["train"],
         max_per_problem=preset.max_per_problem,
         one_class_weight=preset.one_class_weight,
         seed=derive_seed(seed, "draw"),
     )
-    heldout = verifier_labels.tested_outcomes(judged["heldout"])
+    heldout = verifier_labels.heldout_outcomes(judged["heldout"])
     model = init_scalar_head(run, seed)
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
     steps = reward.train_outcomes(model, problems, schedule, preset, run.resume())

@@ -37,7 +37,7 @@ def main(*words: str) -> None:
 def write_reward(run: Run) -> None:
     """Write the reward, and link the files of its model."""
     content, models = describe(run.config, run.row)
-    reward_file.write(run.output, content)
+    reward_file.write_reward(run.output, content)
     for seed, path in models.items():
         target = run.output / str(seed) / "model"
         shutil.copytree(path, target, copy_function=outputs.link_or_copy)
@@ -59,12 +59,12 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
             {seed: rows.locate_policy(row.policy, seed) for seed in config.seeds},
         )
     elif composition.needs_model():
-        other = reward_file.read(row.source)
+        other = reward_file.read_reward(row.source)
         kind, aggregate = other.model, other.aggregate
-        models = {seed: reward_file.model(row.source, seed) for seed in config.seeds}
+        models = {seed: reward_file.model_path(row.source, seed) for seed in config.seeds}
     if "own" in composition.kinds():
         own = row.on.removeprefix(reward_file.OWN)
-        reward_file.load_own(own)
+        reward_file.load_own_function(own)
     content = RewardFile(
         kind="rule",
         model=kind,

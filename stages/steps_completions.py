@@ -64,18 +64,18 @@ def label(run: Run) -> dict[str, Any]:
     solutions = {
         side: step_solutions.choose_solutions(some, *limits) for side, some in asked.items()
     }
-    parts = step_labels.chunks(step_solutions.prefixes(chain(*solutions.values())))
+    parts = step_labels.chunks(step_solutions.solution_prefixes(chain(*solutions.values())))
     # A prefix is part of a completion that kept to the pool's limit.
     every = [one for some in problems.values() for _, pool in some for one in pool]
     limit = max(len(one.completion_ids) for one in every)
     counts = list(count(config, row, parts, limit, decode, run)) if preset.num_completions else None
     metrics: dict[str, Any] = {}
     for side, some in solutions.items():
-        labelled = step_solutions.labelled(some, counts, preset.label)
+        labelled = step_solutions.label_solutions(some, counts, preset.label)
         found = [one for one, _ in labelled]
         if side == "heldout":
-            whole = step_solutions.finished(problems[side], decode, preset.separator)
-            found += step_solutions.unlabelled(whole, found)
+            whole = step_solutions.finished_solutions(problems[side], decode, preset.separator)
+            found += step_solutions.unlabelled_rows(whole, found)
         run.write(f"{side}.jsonl", found)
         cut = sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool)
         metrics[side] = step_label_quality.summarise_labels(

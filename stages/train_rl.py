@@ -37,7 +37,7 @@ from stages.models.scalar_head import ScalarHead
 from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.problems import Prompt
-from stages.rewards import judged, reward_file
+from stages.rewards import completion_rewards, reward_file
 from stages.rows import Row
 from stages.runtime import process
 from stages.sampler import ColocatedSampler
@@ -82,7 +82,7 @@ def main(*words: str) -> None:
 
 def check_reward(run: Run) -> None:
     """Refuse a reward that the preset cannot learn from, before any seed starts."""
-    sizes, reward = getattr(run.config, run.row.by), reward_file.read(run.row.source)
+    sizes, reward = getattr(run.config, run.row.by), reward_file.read_reward(run.row.source)
     rollout_rewards.check_reward(sizes, run.config.preset, reward)
 
 
@@ -102,7 +102,7 @@ def train(run: Run) -> dict[str, Any]:
     task = Task(
         prompts=prompts,
         reward=rollout_rewards.load_reward(row.source, run.seed, models, sizes.max_new_tokens),
-        correct=None if prompts[0].answer is None else judged.correct,
+        correct=None if prompts[0].answer is None else completion_rewards.check_answers,
     )
     state = run.resume()
     steps = rl.train(models, task, rl.make_schedule(task, settings), settings, state)
@@ -165,7 +165,7 @@ def load_value_model(
         value = scalar_head.init_scalar_model(folder, pad_id, compute, device)
     else:
         # Of an ensemble, its first member: a mean of weights is no mean of functions.
-        members = scalar_head.find_member_folders(reward_file.model(row.source, seed))
+        members = scalar_head.find_member_folders(reward_file.model_path(row.source, seed))
         value = scalar_head.load_scalar_model(members[0], compute, device)
     row_policy.add_adapters(value, config.lora, derive_seed(settings.seed, "value"))
     return shard_model(ScalarHead(value, compute, pad_id))
@@ -180,8 +180,8 @@ def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str,
     }
     if models.value is not None:
         sizes["value"] = size.measure_model(models.value)
-    if reward_file.read(row.source).model is not None:
-        sizes["scorer"] = size.measure_scorer(reward_file.model(row.source, seed))
+    if reward_file.read_reward(row.source).model is not None:
+        sizes["scorer"] = size.measure_scorer(reward_file.model_path(row.source, seed))
     return sizes
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stages.records.problems import Prompt
-from stages.rewards.judged import Available
+from stages.rewards.completion_rewards import RewardModels
 from stages.sampler import Sample
 
-NOTHING = Available(max_new_tokens=1)
+NOTHING = RewardModels(max_new_tokens=1)
 """Enough for components that look at the completions alone."""
 
 

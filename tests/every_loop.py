@@ -38,7 +38,7 @@ from stages.models.row_policy import LoraConfig
 from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Outcome
 from stages.records.steps import StepLabels
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 
 Schedule = Sequence[Sequence[int]]
 NUM_ROWS, STEP_ID = 6, 2
@@ -90,16 +90,16 @@ def make_solutions() -> list[StepLabels]:
 PAIRS = [replace(pair, probability=0.5 + i / 12) for i, pair in enumerate(make_pairs(NUM_ROWS))]
 
 
-def reward_evenness(batch: Rollouts, *, by_step: bool) -> Judged:
+def reward_evenness(batch: Rollouts, *, by_step: bool) -> CompletionRewards:
     """The share of even tokens; by step, besides, each token is a step whose reward differs."""
     shares = even_share(batch.texts)
     if not by_step:
-        return Judged(totals=shares)
+        return CompletionRewards(totals=shares)
     mask = batch.mask()
     tokens = [float(token) for sample in batch.samples for token in sample.token_ids]
     zeros = torch.zeros(mask.shape)
     steps = zeros.masked_scatter(mask, torch.tensor(tokens).sin())
-    return Judged(totals=shares, step_rewards=steps, step_ends=mask)
+    return CompletionRewards(totals=shares, step_rewards=steps, step_ends=mask)
 
 
 def one_optimizer_step(name: str) -> Method:

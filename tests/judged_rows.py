@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.rewards.feedback.judging import Pair
+from stages.rewards.feedback.judging import JudgedPair
 from stages.sampler import Judgement
 
 
@@ -26,8 +26,8 @@ def completion(text: str, index: int = 0, name: str = "a") -> Completion:
     )
 
 
-def pair(a: str, b: str, name: str = "a", principle: int | None = None) -> Pair:
-    return Pair(
+def pair(a: str, b: str, name: str = "a", principle: int | None = None) -> JudgedPair:
+    return JudgedPair(
         prompt=prompt(name),
         a=completion(a, 0, name),
         b=completion(b, 1, name),

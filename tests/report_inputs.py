@@ -98,9 +98,11 @@ def write_policy(
             for row, is_right in zip(pool, right[1:], strict=True)
         ]
         choice = {"process": Aggregation(best_of="min", weighted="min")}
-        views = pool_scores.by_scorer(prompt, pool, scores, choice)
+        views = pool_scores.score_pool(prompt, pool, scores, choice)
         results.append(
-            problem_evaluation.evaluate(prompt, pool, greedy[-1], views, ks=KS, orders=orders)
+            problem_evaluation.evaluate_problem(
+                prompt, pool, greedy[-1], views, ks=KS, orders=orders
+            )
         )
     lines.write_lines(Path(f"data/samples/{policy}/{seed}/test_greedy.jsonl"), greedy)
     folder = Path(f"data/evaluations/{policy}/{seed}")

@@ -39,7 +39,7 @@ from stages.planning.trial import Trial
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.records.steps import StepLabels
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 
 EMBEDDED = {
     "hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -317,12 +317,12 @@ class Measured:
             decode=decode,
         )
 
-        def reward(batch: Rollouts) -> Judged:
+        def reward(batch: Rollouts) -> CompletionRewards:
             if "scorer" in models:
                 return score_completions(
                     Ensemble(members=[models["scorer"]], aggregate=mean), batch
                 )
-            return Judged(totals=[float(sum(s.token_ids) % 7) for s in batch.samples])
+            return CompletionRewards(totals=[float(sum(s.token_ids) % 7) for s in batch.samples])
 
         task = Task(prompts=prompts(self.number), reward=reward, correct=None)
         sizes = config.grpo if self.method == "train_grpo" else config.ppo

@@ -93,7 +93,7 @@ def make(study: str, settings: dict[str, Any], *, policies: tuple[str, ...] = ("
             )
             policy.save_model(model, words(), DATA / f"rewards/preference/{seed}/model/{member}")
     for kind in ("process", "preference"):
-        reward_file.write(DATA / "rewards" / kind, reward_file.of_model(kind))
+        reward_file.write_reward(DATA / "rewards" / kind, reward_file.model_reward_file(kind))
 
 
 def write_yaml(path: Path, content: dict[str, Any]) -> None:

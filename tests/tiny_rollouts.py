@@ -19,7 +19,7 @@ from stages.models.policy import Policy
 from stages.models.scalar_head import Ensemble, ScalarHead
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample
 
 OPTIM = {
@@ -132,13 +132,16 @@ def make_models(
 
 
 def make_task(
-    num_prompts: int = 8, reward: Callable[[Rollouts], list[float] | Judged] | None = None
+    num_prompts: int = 8,
+    reward: Callable[[Rollouts], list[float] | CompletionRewards] | None = None,
 ) -> Task:
     """The game of even tokens, or another reward in it; right is what is even throughout."""
 
-    def judge(batch: Rollouts) -> Judged:
+    def judge(batch: Rollouts) -> CompletionRewards:
         rewards = even_share(batch.texts) if reward is None else reward(batch)
-        return rewards if isinstance(rewards, Judged) else Judged(totals=rewards)
+        return (
+            rewards if isinstance(rewards, CompletionRewards) else CompletionRewards(totals=rewards)
+        )
 
     return Task(
         prompts=make_prompts(num_prompts),

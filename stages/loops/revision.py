@@ -24,7 +24,7 @@ from stages.rewards.feedback.prompts import (
     critique_message,
     revision_message,
 )
-from stages.rewards.feedback.revisions import Answer
+from stages.rewards.feedback.revisions import DraftAnswer
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive_seed
 
@@ -51,13 +51,15 @@ class RevisionConfig(Params):
     """Longest critique, longest revision."""
 
 
-def num_parts(answers: Sequence[Answer]) -> int:
+def num_parts(answers: Sequence[DraftAnswer]) -> int:
     """How many steps `revise` takes."""
     return -(-len(answers) // CHUNK)
 
 
 def revise(
-    rounds_of: Callable[[Sequence[Answer]], Iterator[Step]], answers: Sequence[Answer], first: int
+    rounds_of: Callable[[Sequence[DraftAnswer]], Iterator[Step]],
+    answers: Sequence[DraftAnswer],
+    first: int,
 ) -> Iterator[Step]:
     """All `rounds` of `CHUNK` answers at a time, as one step, from number `first` on."""
     for index in range(first, num_parts(answers)):
@@ -72,7 +74,7 @@ def rounds(
     sampler: Sampler,
     decode: Callable[[Sequence[int]], str],
     encode: Callable[[Sequence[str]], list[list[int]]],
-    answers: Sequence[Answer],
+    answers: Sequence[DraftAnswer],
     config: RevisionConfig,
     seed: int,
     split: str,

@@ -40,8 +40,8 @@ from stages.models.batch import Batch, eval_no_grad
 from stages.models.policy import Policy, TokenLogprobs
 from stages.optim import step_optimizer
 from stages.records.problems import Prompt
-from stages.rewards import judged as rewarding
-from stages.rewards.judged import Judged
+from stages.rewards import completion_rewards as rewarding
+from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
 
@@ -349,11 +349,11 @@ def gather(
 
 def sample(
     draw: Callable[..., Rollouts],
-    reward: Callable[[Rollouts], Judged],
+    reward: Callable[[Rollouts], CompletionRewards],
     prompts: Sequence[Prompt],
     config: RlConfig,
     method: Method,
-) -> tuple[Rollouts, Judged, Flags, int]:
+) -> tuple[Rollouts, CompletionRewards, Flags, int]:
     """Rollouts, their rewards, which of them are used, and the number of calls of the sampler.
 
     With `max_rounds` above 1, dynamic sampling: further prompts in place of those whose group has
@@ -368,7 +368,7 @@ def sample(
         batch = draw(prompts, group_size=size)
         return batch, reward(batch), torch.ones(len(batch.samples), dtype=torch.bool), 1
     parts: list[Rollouts] = []
-    rewards: list[Judged] = []
+    rewards: list[CompletionRewards] = []
     used: list[Tensor] = []
     missing = num_prompts
     for start in range(0, min(len(prompts), method.max_rounds * num_prompts), num_prompts):
@@ -385,7 +385,12 @@ def sample(
         missing -= int(used[-1].sum()) // size
         if missing == 0:
             break
-    return rollouts.join_rollouts(parts), rewarding.join(rewards), torch.cat(used), len(parts)
+    return (
+        rollouts.join_rollouts(parts),
+        rewarding.join_rewards(rewards),
+        torch.cat(used),
+        len(parts),
+    )
 
 
 def masks_of_truncated(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
@@ -400,7 +405,9 @@ def masks_of_truncated(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
             return ~truncated, ~truncated
 
 
-def shape_rewards(task: Task, config: RlConfig, method: Method, batch: Rollouts) -> Judged:
+def shape_rewards(
+    task: Task, config: RlConfig, method: Method, batch: Rollouts
+) -> CompletionRewards:
     """The task's rewards, lowered for truncated completions and for those near the limit."""
     rewards = task.reward(batch)
     totals = torch.tensor(rewards.totals, dtype=torch.float32)
@@ -414,7 +421,7 @@ def shape_rewards(task: Task, config: RlConfig, method: Method, batch: Rollouts)
 
 
 def sample_greedy(
-    draw: Callable[..., Rollouts], reward: Callable[[Rollouts], Judged], batch: Rollouts
+    draw: Callable[..., Rollouts], reward: Callable[[Rollouts], CompletionRewards], batch: Rollouts
 ) -> tuple[Float[Tensor, " completion"], dict[str, int]]:
     """Reward of the greedy completion of each completion's prompt, and the tokens that it cost."""
     greedy = draw(batch.prompts, group_size=None)
@@ -475,7 +482,7 @@ def frozen_logprobs(
 # --- Advantages
 
 
-def token_rewards(rewards: Judged, penalties: Grid, mask: Mask) -> Grid:
+def token_rewards(rewards: CompletionRewards, penalties: Grid, mask: Mask) -> Grid:
     """Reward at each token: a reasoning step's at its end, a completion's at its last token."""
     grid = -penalties if rewards.step_rewards is None else rewards.step_rewards - penalties
     last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)
@@ -484,7 +491,7 @@ def token_rewards(rewards: Judged, penalties: Grid, mask: Mask) -> Grid:
 
 def compare_completions(
     method: Method,
-    rewards: Judged,
+    rewards: CompletionRewards,
     penalties: Grid,
     batch: Rollouts,
     counted: Flags,
@@ -547,7 +554,7 @@ def estimate_with_values(
     models: RlModels,
     batches: Sequence[Batch],
     method: Method,
-    rewards: Judged,
+    rewards: CompletionRewards,
     penalties: Grid,
     mask: Mask,
 ) -> dict[str, Grid]:

@@ -18,17 +18,17 @@ from stages.models import policy_judge, process_head, scalar_head
 from stages.models.process_head import ProcessScorer, TokenizedSolution
 from stages.models.scalar_head import Ensemble
 from stages.rewards import composition, reward_file
+from stages.rewards.completion_rewards import CompletionRewards, RewardModels
 from stages.rewards.feedback.prompts import OPTIONS
-from stages.rewards.judged import Available, Judged
 from stages.rewards.reward_file import RewardFile
 
 
 def load_reward(
     folder: Path, seed: int, models: RlModels, max_new_tokens: int
-) -> Callable[[Rollouts], Judged]:
+) -> Callable[[Rollouts], CompletionRewards]:
     """Reward function of the reward in `folder`, with its model of this seed where it has one."""
-    reward = reward_file.read(folder)
-    path, device = reward_file.model(folder, seed), models.policy.device
+    reward = reward_file.read_reward(folder)
+    path, device = reward_file.model_path(folder, seed), models.policy.device
     compute, score, chooser = models.policy.compute, None, None
     match reward.model:
         case "reward":
@@ -38,19 +38,19 @@ def load_reward(
             score = partial(score_steps, process_head.load_process_scorer(path, compute, device))
         case "policy":
             chooser = policy_judge.load_judge(path, OPTIONS, compute, device)
-    function = None if reward.own is None else reward_file.load_own(reward.own)
+    function = None if reward.own is None else reward_file.load_own_function(reward.own)
 
-    def compute_rewards(batch: Rollouts) -> Judged:
+    def compute_rewards(batch: Rollouts) -> CompletionRewards:
         scorer = None if score is None else partial(score, batch)
-        available = Available(
+        available = RewardModels(
             scorer=scorer, judge=chooser, own=function, max_new_tokens=max_new_tokens
         )
-        return composition.compose(reward.composition, batch, available)
+        return composition.compose_rewards(reward.composition, batch, available)
 
     return compute_rewards
 
 
-def score_completions(ensemble: Ensemble, batch: Rollouts) -> Judged:
+def score_completions(ensemble: Ensemble, batch: Rollouts) -> CompletionRewards:
     """Score of a reward model or an ensemble, in eval mode, at each completion's last token.
 
     Logged: the disagreement of an ensemble's members (standard deviation).
@@ -61,10 +61,10 @@ def score_completions(ensemble: Ensemble, batch: Rollouts) -> Judged:
     metrics = {"scorer/positions": positions / len(batch.samples)}
     if len(ensemble.members) > 1:
         metrics["ensemble/disagreement"] = scores.disagreement.mean().item()
-    return Judged(totals=scores.values.tolist(), metrics=metrics)
+    return CompletionRewards(totals=scores.values.tolist(), metrics=metrics)
 
 
-def score_steps(scorer: ProcessScorer, batch: Rollouts) -> Judged:
+def score_steps(scorer: ProcessScorer, batch: Rollouts) -> CompletionRewards:
     """P(right so far) at the last token of each reasoning step; 0 for the completion as a whole.
 
     The number of steps and the lowest and last score are logged: they show how a policy earns more,
@@ -82,7 +82,7 @@ def score_steps(scorer: ProcessScorer, batch: Rollouts) -> Judged:
         row[[end - 1 for end in accumulate(map(len, solution.steps))]] = True
     # Both are in the order of rows and then of tokens.
     values = torch.tensor([score for step_scores in scores for score in step_scores])
-    return Judged(
+    return CompletionRewards(
         totals=[0.0] * len(scores),
         step_rewards=torch.zeros(ends.shape).masked_scatter(ends, values),
         step_ends=ends,

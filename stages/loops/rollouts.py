@@ -14,7 +14,7 @@ from stages.models.batch import Batch, Group, model_batches, split_group
 from stages.models.policy import Policy
 from stages.records.pools import Rollout
 from stages.records.problems import Prompt
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive_seed
 
@@ -88,7 +88,7 @@ class Task:
     """Prompts and the reward function."""
 
     prompts: Sequence[Prompt]
-    reward: Callable[[Rollouts], Judged]
+    reward: Callable[[Rollouts], CompletionRewards]
     """The reward of each completion: what is maximised."""
     correct: Callable[[Rollouts], list[bool]] | None
     """The answer checker's verdict on each completion: logged, and learned from only where the
@@ -209,7 +209,7 @@ def make_rows(
 
 
 def summarise_rollouts(
-    rollouts: Rollouts, judged: Judged, correct: Sequence[bool] | None
+    rollouts: Rollouts, judged: CompletionRewards, correct: Sequence[bool] | None
 ) -> dict[str, float]:
     """Metrics of a step: reward and its components, accuracy, length, truncation, work.
 
@@ -228,7 +228,7 @@ def summarise_rollouts(
     }
 
 
-def count_work(rollouts: Rollouts, judged: Judged) -> dict[str, int]:
+def count_work(rollouts: Rollouts, judged: CompletionRewards) -> dict[str, int]:
     """Forward passes that sampling and rewarding took (see `work`).
 
     The prompt of a group that grew over several calls of the sampler is counted once.

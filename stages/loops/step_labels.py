@@ -112,7 +112,7 @@ def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, A
 def _count(prefix: Prefix, samples: Sequence[Sample], decode: Decode) -> PrefixCount:
     prompt, prefix_ids = prefix
     texts = [decode([*prefix_ids, *sample.token_ids]) for sample in samples]
-    num_right = sum(answer_checker.is_right(prompt, text) for text in texts)
+    num_right = sum(answer_checker.solves_problem(prompt, text) for text in texts)
     low, high = intervals.wilson_interval(num_right, len(samples), confidence=0.95)
     return PrefixCount(
         id=prompt.id,

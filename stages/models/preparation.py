@@ -13,14 +13,14 @@ from stages.models.row_policy import ModelConfig
 from stages.records.problems import Demonstration
 from stages.rewards import answer_checker
 from stages.sources import catalogue, splitting
-from stages.sources.catalogue import PreparationConfig, Screened
+from stages.sources.catalogue import PreparationConfig, ScreenedSource
 
 
 class PreparedProblems(NamedTuple):
     """Prompts and demonstrations of a source, with its rejected rows and its tokenizer."""
 
     tokenizer: PreTrainedTokenizerBase
-    screened: Screened
+    screened: ScreenedSource
     encoded: EncodedProblems
     demonstrations: list[Demonstration]
     """Those of the problems, then those of the mixture's tasks."""
@@ -34,10 +34,10 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
     A ValueError for too many bad rows, an empty split or solutions that cannot be read.
     """
     source = section.source
-    screened = catalogue.screen(source, catalogue.problems(source, seed))
+    screened = catalogue.screen_rows(source, catalogue.read_problems(source, seed))
     screened.check_share(section.max_bad_share)
-    splits = splitting.split(screened.problems, section.shares)
-    exchanges = catalogue.exchanges(source, section.mixture, splits["train"], seed)
+    splits = splitting.split_problems(screened.problems, section.shares)
+    exchanges = catalogue.make_exchanges(source, section.mixture, splits["train"], seed)
     texts = prompting.tokenizer_texts(splits["train"], section.prompt_template, exchanges)
     tokenizer = model.tokenizer(texts)
     encoded = prompting.encode_problems(
@@ -48,7 +48,7 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
     )  # fmt: skip
     rate = None
     if source.kind != "messages":
-        rate = answer_checker.check_rate(len(encoded.demonstrations), encoded.unreadable)
+        rate = answer_checker.check_readable_share(len(encoded.demonstrations), encoded.unreadable)
     screened.reject(encoded.rejected)
     screened.check_share(section.max_bad_share)
     mixed_in = prompting.encode_exchanges(exchanges, tokenizer, section.max_message_tokens)

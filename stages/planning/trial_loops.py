@@ -23,7 +23,7 @@ from stages.planning.trial import EOS, PAD, TEXT, FullLength, Models, Trial
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.records.steps import StepLabels
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 
 STEP = 16
 """Tokens of a step of a solution."""
@@ -166,12 +166,12 @@ def _held(trial: Trial, number: int) -> int:
     return held
 
 
-def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:
+def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], CompletionRewards]:
     """The models of the reward read all that was drawn; what they say is made up, to differ."""
     scorers = [models.build(use, spread=False) for use in trial.scorers]
     use = trial.scorers[0] if trial.scorers else ""
 
-    def judge(batch: Rollouts) -> Judged:
+    def judge(batch: Rollouts) -> CompletionRewards:
         with models.live.phase("scoring"):
             if use == "reward":
                 rollout_rewards.score_completions(Ensemble(members=scorers, aggregate=mean), batch)
@@ -185,9 +185,9 @@ def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], Judged]:
         ends[:, -1] = True
         totals = [float(i % trial.samples) for i in range(len(ends))]
         if use != "process":
-            return Judged(totals=totals)
+            return CompletionRewards(totals=totals)
         paid = ends * torch.tensor(totals)[:, None]
-        return Judged(totals=[0.0] * len(ends), step_rewards=paid, step_ends=ends)
+        return CompletionRewards(totals=[0.0] * len(ends), step_rewards=paid, step_ends=ends)
 
     return judge
 

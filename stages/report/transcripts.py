@@ -62,7 +62,7 @@ def choose_transcripts(
         return transcripts
     right = {
         name: [
-            answer_checker.is_right(prompt, row.completion)
+            answer_checker.solves_problem(prompt, row.completion)
             for prompt, row in zip(prompts, rows, strict=True)
         ]
         for name, rows in greedy.items()

@@ -22,33 +22,44 @@ from itertools import islice
 
 from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
-from stages.rewards.answer_value import bare, canonical, elements, unnamed, words
-from stages.rewards.final_answer import MAX_INSPECTED, extract, spoken, statements
-from stages.rewards.number_parsing import number
+from stages.rewards.answer_value import (
+    answer_words,
+    canonical_value,
+    split_elements,
+    strip_name,
+    strip_unit,
+)
+from stages.rewards.final_answer import (
+    MAX_INSPECTED,
+    answer_statements,
+    extract_answer,
+    strip_thinking,
+)
+from stages.rewards.number_parsing import parse_number
 
 _DRESSED = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit)\b")
 
 
 def is_correct(completion: str, gold: str) -> bool:
     """Whether the last final answer that `completion` states equals the gold answer."""
-    answer = extract(completion)
-    return answer is not None and matches(answer, gold)
+    answer = extract_answer(completion)
+    return answer is not None and answers_match(answer, gold)
 
 
-def is_right(prompt: Prompt, completion: str) -> bool:
+def solves_problem(prompt: Prompt, completion: str) -> bool:
     """As `is_correct`, of a completion of `prompt`; a ValueError where that has no gold answer."""
     return is_correct(prompt.whole(completion), prompt.gold)
 
 
-def matches(answer: str, gold: str) -> bool:
+def answers_match(answer: str, gold: str) -> bool:
     """Whether two final answers are the same value."""
-    gold_number, answer_number = number(gold), number(answer)
+    gold_number, answer_number = parse_number(gold), parse_number(answer)
     if gold_number is not None and answer_number is not None:
         return gold_number == answer_number
-    of_gold, of_answer = canonical(gold), canonical(answer)
+    of_gold, of_answer = canonical_value(gold), canonical_value(answer)
     if of_gold is None or of_answer is None:
-        in_words = None if of_gold is not None else words(gold)
-        return in_words is not None and in_words == words(answer)
+        in_words = None if of_gold is not None else answer_words(gold)
+        return in_words is not None and in_words == answer_words(answer)
     if of_gold == of_answer:
         return True
     is_working = _is_working(answer, gold, gold_is_number=gold_number is not None)
@@ -63,19 +74,21 @@ def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
     """
     return (
         (gold_is_number and not re.search(r"\\|\^|sqrt|pi", answer))
-        or ("=" not in gold and "=" in unnamed(answer))
+        or ("=" not in gold and "=" in strip_name(answer))
         or re.search(r"\d_", gold + answer) is not None
     )
 
 
 def _is_equal(answer: str, gold: str) -> bool:
     """By algebra, element by element."""
-    group, of_gold = elements(answer), elements(gold)
+    group, of_gold = split_elements(answer), split_elements(gold)
     if group is None or of_gold is None:
-        return symbolic_equality.equal(bare(answer), bare(gold))
+        return symbolic_equality.are_equal(strip_unit(answer), strip_unit(gold))
     left = list(of_gold.elements)
     for element in group.elements:
-        same = [one for one in (left[:1] if group.is_ordered else left) if matches(element, one)]
+        same = [
+            one for one in (left[:1] if group.is_ordered else left) if answers_match(element, one)
+        ]
         if not same:
             return False
         left.remove(same[0])
@@ -88,33 +101,35 @@ def read_gold(text: str) -> str | None:
     `1,234` is itself; of `half of 8 is 4 #### 4` it is `4`; None: neither can be read.
     """
     text = text.strip()
-    if read(text) is not None:
+    if read_answer(text) is not None:
         return text
-    return extract(text) if states_an_answer(text) else None
+    return extract_answer(text) if states_an_answer(text) else None
 
 
 def states_an_answer(completion: str) -> bool:
     """Whether `completion` states a final answer, the last of which can be read."""
-    answer = extract(completion)
-    return answer is not None and read(answer) is not None
+    answer = extract_answer(completion)
+    return answer is not None and read_answer(answer) is not None
 
 
 def states_one_answer(completion: str) -> bool:
     """Whether `completion` states exactly one final answer, which can be read."""
-    stated = list(islice(statements(completion), 2))
-    return len(stated) == 1 and read(stated[0]) is not None
+    stated = list(islice(answer_statements(completion), 2))
+    return len(stated) == 1 and read_answer(stated[0]) is not None
 
 
-def read(answer: str, gold: str = "") -> str | None:
+def read_answer(answer: str, gold: str = "") -> str | None:
     r"""Its `canonical` text, or its words where they are marked as an answer or asked for.
 
     `\text{even}` is marked; words are asked for where the gold answer consists of them. Elsewhere
     None: a policy that says `#### apples` has stated no number.
     """
-    value = canonical(answer)
-    if value is not None or not (_DRESSED.search(answer) or (gold and canonical(gold) is None)):
+    value = canonical_value(answer)
+    if value is not None or not (
+        _DRESSED.search(answer) or (gold and canonical_value(gold) is None)
+    ):
         return value
-    return words(answer)
+    return answer_words(answer)
 
 
 _ANSWER_LINE = re.compile(r"####[ \t]*[^\n<]+")
@@ -124,30 +139,30 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 def has_format(completion: str) -> bool:
     """Whether `completion` is working, then exactly one readable final answer `#### n`."""
-    working, _, last_line = spoken(completion).rstrip().rpartition("\n")
+    working, _, last_line = strip_thinking(completion).rstrip().rpartition("\n")
     if not _ANSWER_LINE.fullmatch(last_line) or not _WORKING.search(working):
         return False
     return "####" not in working and states_one_answer(completion)
 
 
-def strict(completion: str, gold: str) -> bool:
+def is_strictly_correct(completion: str, gold: str) -> bool:
     """Whether the last line is `#### n` and the checker finds it right."""
-    last_line = spoken(completion).rstrip().rpartition("\n")[2]
+    last_line = strip_thinking(completion).rstrip().rpartition("\n")[2]
     return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold)
 
 
-def lenient(completion: str, gold: str) -> bool:
+def is_leniently_correct(completion: str, gold: str) -> bool:
     """Whether the checker finds it right, or the last number of the text, stated or not, is."""
     if is_correct(completion, gold):
         return True
-    numbers = _NUMBER.findall(spoken(completion)[-MAX_INSPECTED:])
-    return bool(numbers) and matches(numbers[-1].rstrip(","), gold)
+    numbers = _NUMBER.findall(strip_thinking(completion)[-MAX_INSPECTED:])
+    return bool(numbers) and answers_match(numbers[-1].rstrip(","), gold)
 
 
 MIN_RATE = 0.9
 
 
-def check_rate(num_read: int, unreadable: Sequence[str]) -> float:
+def check_readable_share(num_read: int, unreadable: Sequence[str]) -> float:
     """The share of known-good solutions of which the checker reads a final answer.
 
     A format that it cannot read looks like a policy that is always wrong: every reward is 0 and

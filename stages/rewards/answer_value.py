@@ -9,8 +9,14 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from stages.rewards.final_answer import extract
-from stages.rewards.number_parsing import MAX_CHARACTERS, NUMBER_WORDS, number, scale, tidy
+from stages.rewards.final_answer import extract_answer
+from stages.rewards.number_parsing import (
+    MAX_CHARACTERS,
+    NUMBER_WORDS,
+    parse_number,
+    strip_markup,
+    unit_scale,
+)
 
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\}|\\[A-Za-z]+")
 _WORD = re.compile(r"[A-Za-z]{2,}")
@@ -33,31 +39,33 @@ MAX_WORDS = 40
 
 
 @lru_cache(maxsize=65536)
-def canonical(answer: str) -> str | None:
+def canonical_value(answer: str) -> str | None:
     r"""One text for all ways to write a value, for grouping answers in a vote.
 
     `1,000.0`, `$1000` and `2000/2` are all `1000`; `0.75` is `3/4`; `2, 1` is `{1,2}`. An
     expression that is no number is its own tidied text without spaces. None: the checker cannot
     read it.
     """
-    value = number(answer)
+    value = parse_number(answer)
     if value is not None:
         return str(value)
-    group = elements(answer)
+    group = split_elements(answer)
     if group is None:
-        answer = bare(answer)
+        answer = strip_unit(answer)
         return _compact(answer) if _is_expression(answer) else None
-    found = [canonical(element) or _letter(element) for element in group.elements]
+    found = [canonical_value(element) or _letter(element) for element in group.elements]
     texts = [text for text in found if text is not None]
     if len(texts) < len(found):
         return None
     return group.text(texts)
 
 
-def words(answer: str) -> str | None:
+def answer_words(answer: str) -> str | None:
     r"""`\text{Even}` and `even` as `even`, `\text{(C)}` as `C`; None: it is not a few words."""
-    text = tidy(answer).rstrip(".").strip()
-    found = _WORDS.fullmatch(text) if len(text) <= MAX_WORDS and extract(text) is None else None
+    text = strip_markup(answer).rstrip(".").strip()
+    found = (
+        _WORDS.fullmatch(text) if len(text) <= MAX_WORDS and extract_answer(text) is None else None
+    )
     if found is None or not _NO_WORDS.isdisjoint(re.split("[ -]", text.lower())):
         return None
     return found[1] or found[2].lower()
@@ -84,10 +92,10 @@ class Elements(NamedTuple):
         return f"({self.kind})=({content})" if is_named else self.kind[0] + content + self.kind[1]
 
 
-def elements(answer: str) -> Elements | None:
+def split_elements(answer: str) -> Elements | None:
     r"""The answers that an answer consists of, `a \pm b` as two; None: it is a single one."""
-    text = unnamed(answer).rstrip(". ")
-    if len(text) > MAX_CHARACTERS or number(text) is not None or _AMBIGUOUS.fullmatch(text):
+    text = strip_name(answer).rstrip(". ")
+    if len(text) > MAX_CHARACTERS or parse_number(text) is not None or _AMBIGUOUS.fullmatch(text):
         return None  # `1,23` may be a decimal, or two numbers
     group, kind = _GROUP.fullmatch(text), "set"
     if group is not None and min(_depths(group[2]), default=0) >= 0:  # not `(1, 2) \cup (3, 4)`
@@ -109,9 +117,9 @@ def elements(answer: str) -> Elements | None:
     return Elements(kind, found)
 
 
-def unnamed(answer: str) -> str:
+def strip_name(answer: str) -> str:
     r"""The tidied value alone: of `x = 5`, `(x, y) = (1, 2)` and `x \in [0, 1]`."""
-    return _NAMED.sub("", tidy(answer))
+    return _NAMED.sub("", strip_markup(answer))
 
 
 def _depths(text: str) -> list[int]:
@@ -129,21 +137,21 @@ def _split(text: str) -> list[str]:
 
 def _letter(element: str) -> str | None:
     """A single letter: a variable, or a choice of several."""
-    text = words(element)
+    text = answer_words(element)
     return text if text is not None and len(text) == 1 else None
 
 
-def bare(answer: str) -> str:
+def strip_unit(answer: str) -> str:
     r"""Without the dollars and full stop around it or a unit, as of `3\sqrt{2}\text{ cm}.`."""
     text = answer.strip(" $.,;:")
     unit = _UNIT.search(text)
-    if unit is None or unit.start() == 0 or scale(unit[1]) != 1:
+    if unit is None or unit.start() == 0 or unit_scale(unit[1]) != 1:
         return text
     return text[: unit.start()].strip(" $")
 
 
 def _compact(text: str) -> str:
-    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", unnamed(text)).replace(" ", "")
+    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", strip_name(text)).replace(" ", "")
     return re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", text)
 
 
@@ -151,7 +159,7 @@ def _is_expression(text: str) -> bool:
     """Mathematics that is not mere arithmetic on numbers, and no prose."""
     if len(text) > MAX_CHARACTERS or not text.isascii():
         return False
-    text = tidy(text)
+    text = strip_markup(text)
     if _ARITHMETIC.fullmatch(text):
         return False
     found = _WORD.findall(_COMMAND.sub(" ", text))

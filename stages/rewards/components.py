@@ -7,8 +7,8 @@ from pydantic import BeforeValidator, Field
 
 from stages.config import Params, spell_out_kind
 from stages.rewards import model_components, text_components
+from stages.rewards.completion_rewards import CompletionRewards, Completions, RewardModels
 from stages.rewards.feedback.prompts import Style
-from stages.rewards.judged import Answered, Available, Judged
 from stages.rewards.text_components import Script
 
 Count = Annotated[int, Field(gt=0)]
@@ -93,7 +93,7 @@ Value = Annotated[
     Field(discriminator="kind"),
     BeforeValidator(spell_out_kind),
 ]
-FUNCTIONS: dict[str, Callable[[Answered, Available, Any], Judged]] = {
+FUNCTIONS: dict[str, Callable[[Completions, RewardModels, Any], CompletionRewards]] = {
     "answer": lambda completions, _, __: text_components.answer(completions),
     "final_line": lambda completions, _, __: text_components.final_line(completions),
     "boxed": lambda completions, _, __: text_components.boxed(completions),
@@ -111,12 +111,12 @@ FUNCTIONS: dict[str, Callable[[Answered, Available, Any], Judged]] = {
         completions, models.max_new_tokens, value.buffer
     ),
     "language": lambda completions, _, value: text_components.language(completions, value.scripts),
-    "scorer": lambda _, models, __: model_components.said_by(models.scorer),
-    "own": lambda completions, models, _: model_components.own(completions, models.own),
-    "process": lambda _, models, value: model_components.process(
+    "scorer": lambda _, models, __: model_components.model_score(models.scorer),
+    "own": lambda completions, models, _: model_components.own_function(completions, models.own),
+    "process": lambda _, models, value: model_components.step_scores(
         models.scorer, value.credit, value.zero
     ),
-    "judge": lambda completions, models, value: model_components.judge(
+    "judge": lambda completions, models, value: model_components.win_rate(
         completions, models.judge, value.style, value.constitution, value.min_option_mass
     ),
 }

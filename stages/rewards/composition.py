@@ -21,8 +21,13 @@ from stages.algorithms.group_advantages import (
     weighted_sum,
 )
 from stages.config import Params, spell_out_kind
+from stages.rewards.completion_rewards import (
+    CompletionRewards,
+    Completions,
+    RewardModels,
+    describe_completion,
+)
 from stages.rewards.components import FUNCTIONS, Overlong, Value
-from stages.rewards.judged import Answered, Available, Judged, shown
 
 
 class Unscaled(Params):
@@ -91,11 +96,11 @@ class Component(Params):
         """The values, or step rewards, within the cap."""
         return values if self.cap is None else values.clamp(min=self.cap.low, max=self.cap.high)
 
-    def paid_at_end(self, judged: Judged, groups: Groups) -> Rewards:
+    def paid_at_end(self, judged: CompletionRewards, groups: Groups) -> Rewards:
         """What each completion is paid at its end: capped, then in units of its spread.
 
-        Where steps are paid the cap is theirs (`step_grids`): a cap above 0 would pay each
-        completion for the 0 that it is worth as a whole.
+        Where steps are paid the cap is theirs (`combine_step_rewards`): a cap above 0 would pay
+        each completion for the 0 that it is worth as a whole.
         """
         totals = torch.tensor(judged.totals, dtype=torch.float32)
         values = self.capped(totals) if judged.step_rewards is None else totals
@@ -179,7 +184,9 @@ class Composition(Params):
         return found | ({"batch", "group"} if self.combine.kind == "normalise" else set())
 
 
-def compose(composition: Composition, answered: Answered, available: Available) -> Judged:
+def compose_rewards(
+    composition: Composition, answered: Completions, available: RewardModels
+) -> CompletionRewards:
     """What each completion is worth.
 
     A component that raises, or gives NaN, an infinity or the wrong number of values, is a
@@ -187,7 +194,7 @@ def compose(composition: Composition, answered: Answered, available: Available) 
     """
     # By name: the order of keys in params.yaml is in no hash, so it may change no sum.
     parts = dict(sorted(composition.components.items()))
-    found = {name: value(name, part, answered, available) for name, part in parts.items()}
+    found = {name: score_component(name, part, answered, available) for name, part in parts.items()}
     groups = torch.tensor(answered.groups)
     stacked = torch.stack([part.paid_at_end(found[name], groups) for name, part in parts.items()])
     weights, combine = torch.tensor([part.weight for part in parts.values()]), composition.combine
@@ -201,8 +208,8 @@ def compose(composition: Composition, answered: Answered, available: Available) 
     for name, judged in found.items():
         if judged.step_rewards is not None and composition.rescales(name):
             raise ValueError(f"component '{name}' of the reward {STEPS_AS_THEY_ARE}")
-    steps, ends = step_grids(parts, found)
-    return Judged(
+    steps, ends = combine_step_rewards(parts, found)
+    return CompletionRewards(
         totals=rewards.tolist(),
         parts={name: judged.rewards().tolist() for name, judged in found.items()},
         step_rewards=steps,
@@ -211,8 +218,10 @@ def compose(composition: Composition, answered: Answered, available: Available) 
     )
 
 
-def value(name: str, component: Component, answered: Answered, available: Available) -> Judged:
-    """What one component says of each completion; see `compose` for what it raises."""
+def score_component(
+    name: str, component: Component, answered: Completions, available: RewardModels
+) -> CompletionRewards:
+    """What one component says of each completion; see `compose_rewards` for what it raises."""
     what = f"component '{name}' of the reward (kind {component.value.kind})"
     try:
         judged = FUNCTIONS[component.value.kind](answered, available, component.value)
@@ -225,13 +234,13 @@ def value(name: str, component: Component, answered: Answered, available: Availa
         )
     for index, found in enumerate(judged.rewards().tolist()):
         if not math.isfinite(found):
-            text = shown(answered, index)
+            text = describe_completion(answered, index)
             raise ValueError(f"{what}: expected a finite number, found {found}, on {text}")
     return judged
 
 
-def step_grids(
-    components: Mapping[str, Component], found: Mapping[str, Judged]
+def combine_step_rewards(
+    components: Mapping[str, Component], found: Mapping[str, CompletionRewards]
 ) -> tuple[Float[Tensor, "batch token"] | None, Bool[Tensor, "batch token"] | None]:
     """The weighted step rewards of all components, added, and where any of them pays one."""
     grids: list[Float[Tensor, "_ _"]] = []

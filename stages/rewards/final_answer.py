@@ -38,12 +38,12 @@ _UNBRACED = re.compile(r" *(\d+)", re.ASCII)
 _WORDS_ALONE = re.compile(r"[A-Za-z][A-Za-z ,'-]+")
 
 
-def extract(completion: str) -> str | None:
+def extract_answer(completion: str) -> str | None:
     """The content of the last final-answer statement, None when there is none."""
-    return next(statements(completion), None)
+    return next(answer_statements(completion), None)
 
 
-def spoken(completion: str) -> str:
+def strip_thinking(completion: str) -> str:
     """What stands behind the thinking, `<think> ... </think>`; nothing where that has no end.
 
     A template may have begun it in the prompt, so the end alone tells that there was one.
@@ -52,9 +52,9 @@ def spoken(completion: str) -> str:
     return rest.partition(THINK)[0] if end or THINK not in completion else ""
 
 
-def statements(completion: str) -> Iterator[str]:
+def answer_statements(completion: str) -> Iterator[str]:
     """The contents of the final-answer statements, the last one first."""
-    text, sentences = spoken(completion)[-MAX_INSPECTED:], list[str]()
+    text, sentences = strip_thinking(completion)[-MAX_INSPECTED:], list[str]()
     openings, others = list(_OPENING.finditer(text)), False
     for opening in reversed(openings[-MAX_STATEMENTS:]):
         content = _content(text, opening)

@@ -19,17 +19,17 @@ from pydantic import Field
 from stages.algorithms import judge_readings
 from stages.algorithms.token_advantages import min_credit
 from stages.records.problems import Prompt
+from stages.rewards.completion_rewards import CompletionRewards, Completions, score_each
 from stages.rewards.feedback.judging import ENOUGH_ASKED
 from stages.rewards.feedback.prompts import Prompts, Style
-from stages.rewards.judged import Answered, Judged, each
 from stages.sampler import Judge, Judgement, count_judge_tokens
 from stages.seeding import derive_seed
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Model = Callable[[], Judged]
+Scorer = Callable[[], CompletionRewards]
 
 
-def said_by(scorer: Model | None) -> Judged:
+def model_score(scorer: Scorer | None) -> CompletionRewards:
     """A reward model's, an ensemble's or an outcome model's score.
 
     Of a process model, its score of each step, as `process` with summed credit.
@@ -39,7 +39,9 @@ def said_by(scorer: Model | None) -> Judged:
     return scorer()
 
 
-def process(scorer: Model | None, credit: Literal["sum", "min"], zero: Share) -> Judged:
+def step_scores(
+    scorer: Scorer | None, credit: Literal["sum", "min"], zero: Share
+) -> CompletionRewards:
     """P(right so far) - zero at the last token of each step, or of the worst step alone.
 
     Steps are paid when they end: PPO credits them there, and the advantage `step_zscore` gives a
@@ -48,7 +50,7 @@ def process(scorer: Model | None, credit: Literal["sum", "min"], zero: Share) ->
     (`token_advantages`), where the worst step's reward is the only one, does not. With `zero` 0.5 a
     step that is rather wrong costs; `step_zscore` does not see it.
     """
-    judged = said_by(scorer)
+    judged = model_score(scorer)
     rewards, ends = judged.step_rewards, judged.step_ends
     if rewards is None or ends is None:
         raise ValueError("it needs a model that scores steps: name a reward of kind process")
@@ -58,20 +60,22 @@ def process(scorer: Model | None, credit: Literal["sum", "min"], zero: Share) ->
     return replace(judged, step_rewards=paid, step_ends=ends)
 
 
-def own(answered: Answered, own: Callable[[Prompt, str], float] | None) -> Judged:
+def own_function(
+    answered: Completions, own: Callable[[Prompt, str], float] | None
+) -> CompletionRewards:
     """What `reward` of the row's file in stages/rewards/own/ gives each completion."""
     if own is None:
         raise ValueError("it needs a function: name its file, `on: own/<file>`")
-    return each(answered, own)
+    return score_each(answered, own)
 
 
-def judge(
-    answered: Answered,
+def win_rate(
+    answered: Completions,
     judge: Judge | None,
     style: Style,
     constitution: Literal["correct", "harmless", "none"],
     min_option_mass: Share,
-) -> Judged:
+) -> CompletionRewards:
     """The row's policy compares the completions of a prompt.
 
         value = mean over its comparisons of  P(it is better),  in [0, 1]
@@ -97,8 +101,8 @@ def judge(
             f"greedy_baseline, whose greedy completion is alone"
         ) from error
     prompts = Prompts(style=style, constitution=constitution)
-    said, num_read = compare(answered, compared, prompts, judge)
-    found = [verdict(orders, min_option_mass) for orders in said]
+    said, num_read = judge_both_orders(answered, compared, prompts, judge)
+    found = [read_comparison(orders, min_option_mass) for orders in said]
     outcomes = Counter(one.outcome for one in found)
     num_asked = len(found) - outcomes["identical"]
     if num_asked >= ENOUGH_ASKED and not outcomes["judged"]:
@@ -120,7 +124,9 @@ def judge(
         metrics[f"judge/{outcome}"] = mean([float(one.outcome == outcome) for one in found])
     metrics["judge/read_tokens"] = num_read / number
     wins = [(one.p_first, 1 - one.p_first) for one in found]
-    return Judged(totals=judge_readings.ring_means(number, compared, wins), metrics=metrics)
+    return CompletionRewards(
+        totals=judge_readings.ring_means(number, compared, wins), metrics=metrics
+    )
 
 
 class Comparison(NamedTuple):
@@ -133,8 +139,8 @@ class Comparison(NamedTuple):
     outcome: Literal["judged", "identical", "too_long", "no_answer"] = "judged"
 
 
-def compare(
-    answered: Answered, compared: Sequence[tuple[int, int]], prompts: Prompts, judge: Judge
+def judge_both_orders(
+    answered: Completions, compared: Sequence[tuple[int, int]], prompts: Prompts, judge: Judge
 ) -> tuple[list[list[Judgement | None]], int]:
     """The choices in both orders of a pair, none for equal texts; and the number of tokens read."""
     texts = answered.texts
@@ -152,7 +158,7 @@ def compare(
     return said, count_judge_tokens(list(choices.values()))["read_tokens"]
 
 
-def verdict(orders: Sequence[Judgement | None], min_option_mass: float) -> Comparison:
+def read_comparison(orders: Sequence[Judgement | None], min_option_mass: float) -> Comparison:
     """One of both orders, None where they are too long to be read; equal texts have none."""
     if not orders:
         return Comparison(outcome="identical")

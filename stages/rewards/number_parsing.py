@@ -71,7 +71,7 @@ _FRACTION = re.compile(
 )
 
 
-def tidy(text: str) -> str:
+def strip_markup(text: str) -> str:
     r"""`text` without LaTeX and Markdown dressing: `$\frac{3}{4}$` becomes `3/4`."""
     text = text.strip()
     if not any(mark in text for mark in "\\$*_`~{^"):
@@ -82,7 +82,7 @@ def tidy(text: str) -> str:
 
 
 @lru_cache(maxsize=65536)
-def number(text: str) -> Fraction | None:
+def parse_number(text: str) -> Fraction | None:
     r"""The exact value of an answer, None when it is not one number with, perhaps, a unit.
 
     Read are signs, thousands separators in groups of three, decimals, `3/4`, `2 1/2`, `1e3`,
@@ -94,10 +94,10 @@ def number(text: str) -> Fraction | None:
         return None
     if _PLAIN.fullmatch(text):
         return Fraction(int(text))
-    match = _NUMBER.fullmatch(tidy(text))
+    match = _NUMBER.fullmatch(strip_markup(text))
     if match is None or sum(map(str.isdigit, match[0])) > MAX_DIGITS:
         return None
-    factor, value = scale(match["tail"]), _magnitude(match)
+    factor, value = unit_scale(match["tail"]), _magnitude(match)
     if factor is None or value is None or (match["sign"] and match["sign2"]):
         return None
     negative = (match["sign"] or match["sign2"]) in ("-", "\u2212")
@@ -116,7 +116,7 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
     return whole + Fraction(top, bottom)
 
 
-def scale(tail: str) -> int | None:
+def unit_scale(tail: str) -> int | None:
     """What the words after a number multiply it by, 1 for a unit; None: they are no unit."""
     words = _WORD.findall(tail)
     if ")" in tail or (not words and re.search(r"[-/²³]", tail)):

@@ -23,7 +23,7 @@ from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
 from stages.records.steps import StepLabels
 from stages.rewards import answer_checker
-from stages.rewards.problem_evaluation import PoolScores, answer_of, numbered
+from stages.rewards.problem_evaluation import PoolScores, number_answers, read_final_answer
 
 AGGREGATION = "aggregation.json"
 
@@ -80,11 +80,11 @@ def choose_aggregation(
         right = [bool(rows[number].correct) for number in own]
         if len(set(right)) == 1:
             continue
-        answers = [answer_of("\n".join(rows[number].steps)) for number in own]
-        numbers, is_right = numbered(answers, right)
+        answers = [read_final_answer("\n".join(rows[number].steps)) for number in own]
+        numbers, is_right = number_answers(answers, right)
         quality, every = np.array(right, dtype=np.float64), np.arange(len(own))[None]
         for kind in KINDS:
-            values = aggregated([scores[number] for number in own], kind)
+            values = aggregate_steps([scores[number] for number in own], kind)
             found["best_of"][kind].append(best_of_n(values, quality, n=len(own)))
             found["weighted"][kind].append(weighted_vote(numbers, values, is_right, subsets=every))
     if not found["best_of"][UNKNOWN]:
@@ -101,7 +101,7 @@ WITHOUT_A_REWARD = ("mean_logprob", "format", "longest", "shortest")
 MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST = WITHOUT_A_REWARD
 
 
-def by_scorer(
+def score_pool(
     prompt: Prompt, pool: Sequence[Completion], rows: Sequence[Score],
     aggregations: Mapping[str, Aggregation],
 ) -> dict[str, PoolScores]:  # fmt: skip
@@ -126,25 +126,27 @@ def by_scorer(
         found[name] = PoolScores(logits, 1.0 / (1.0 + np.exp(-logits)))
     for name in rows[0].steps:
         steps, chosen = [row.steps[name] for row in rows], aggregations[name]
-        best_of, weighted = (aggregated(steps, kind) for kind in (chosen.best_of, chosen.weighted))
+        best_of, weighted = (
+            aggregate_steps(steps, kind) for kind in (chosen.best_of, chosen.weighted)
+        )
         found[name] = PoolScores(best_of, weighted)
     texts = [row.completion for row in pool]
     whole = {text: prompt.whole(text) for text in texts}
     kept = {text: float(answer_checker.has_format(one)) for text, one in whole.items()}
     formatted = np.array([kept[text] for text in texts])
     lengths = np.array([len(row.completion_ids) for row in pool], dtype=np.float64)
-    logprobs = _rounded([row.logprob_sum / len(row.completion_ids) for row in pool])
+    logprobs = _round_scores([row.logprob_sum / len(row.completion_ids) for row in pool])
     found[MEAN_LOGPROB] = PoolScores(logprobs, np.exp(logprobs))
     found[FORMAT] = PoolScores(formatted, formatted)
     found[LONGEST], found[SHORTEST] = PoolScores(lengths, None), PoolScores(-lengths, None)
     return found
 
 
-def aggregated(steps: Sequence[Sequence[float]], kind: Kind) -> Float[np.ndarray, " sample"]:
+def aggregate_steps(steps: Sequence[Sequence[float]], kind: Kind) -> Float[np.ndarray, " sample"]:
     """The scores of each completion's steps as one."""
     # Products of the same numbers in another order differ by rounding, and are ties.
-    return _rounded([KINDS[kind](one) for one in steps])
+    return _round_scores([KINDS[kind](one) for one in steps])
 
 
-def _rounded(values: Sequence[float]) -> Float[np.ndarray, " sample"]:
+def _round_scores(values: Sequence[float]) -> Float[np.ndarray, " sample"]:
     return np.round(np.array(values, dtype=np.float64), 9)

@@ -12,7 +12,7 @@ from stages.algorithms.statistics.score_quality import auc
 from stages.records.pools import Completion, ProblemResult, ScoredPrompt
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
-from stages.rewards.final_answer import extract
+from stages.rewards.final_answer import extract_answer
 
 
 class PoolScores(NamedTuple):
@@ -24,18 +24,18 @@ class PoolScores(NamedTuple):
     """What a sample counts in a vote, from 0 to 1; None: this view gives no weights."""
 
 
-class Reading:
+class CheckedCompletion:
     """A completion, read in every way that is reported."""
 
     def __init__(self, completion: str, gold: str) -> None:
-        self.answer = answer_of(completion, gold)
+        self.answer = read_final_answer(completion, gold)
         self.right = answer_checker.is_correct(completion, gold)
-        self.strictly_right = answer_checker.strict(completion, gold)
-        self.leniently_right = answer_checker.lenient(completion, gold)
+        self.strictly_right = answer_checker.is_strictly_correct(completion, gold)
+        self.leniently_right = answer_checker.is_leniently_correct(completion, gold)
         self.has_format = answer_checker.has_format(completion)
 
 
-def evaluate(
+def evaluate_problem(
     prompt: Prompt,
     pool: Sequence[Completion],
     greedy: Completion,
@@ -50,16 +50,18 @@ def evaluate(
     """
     # Equal completions are common, and reading one is what takes the time.
     texts = [row.completion for row in [*pool, greedy]]
-    readings = {text: Reading(prompt.whole(text), prompt.gold) for text in dict.fromkeys(texts)}
+    readings = {
+        text: CheckedCompletion(prompt.whole(text), prompt.gold) for text in dict.fromkeys(texts)
+    }
     *found, of_greedy = (readings[text] for text in texts)
     right, answers = [one.right for one in found], [one.answer for one in found]
     quality = np.array(right, dtype=np.float64)
-    votes = majority(answers, right, ks=ks).tolist()
+    votes = majority_accuracy(answers, right, ks=ks).tolist()
     at: dict[str, dict[str, float]] = {
         "pass": {str(n): pass_at_k(len(pool), sum(right), k=n) for n in ks},
         "majority": {str(n): vote for n, vote in zip(ks, votes, strict=True)},
     }
-    numbers, answer_is_right = numbered(answers, right)
+    numbers, answer_is_right = number_answers(answers, right)
     for name, one in scores.items():
         at[f"best_of/{name}"] = {str(n): best_of_n(one.values, quality, n=n) for n in ks}
         if one.weights is not None:
@@ -87,7 +89,7 @@ def evaluate(
     )  # fmt: skip
 
 
-def score(
+def summarise_scores(
     prompt: Prompt, pool: Sequence[Completion], scores: Mapping[str, PoolScores]
 ) -> ScoredPrompt:
     """What a policy's samples of a prompt came to."""
@@ -99,17 +101,17 @@ def score(
     )
 
 
-def majority(
+def majority_accuracy(
     answers: Sequence[str | None], right: Sequence[bool], *, ks: Sequence[int]
 ) -> Float[np.ndarray, " k"]:
     """The accuracy of the majority of k of a problem's samples, for each of `ks`."""
-    numbers, is_right = numbered(answers, right)
+    numbers, is_right = number_answers(answers, right)
     unreadable = numbers == UNREADABLE
     sizes = np.bincount(numbers[~unreadable], minlength=len(is_right))
     return majority_vote(sizes, is_right, num_unreadable=int(unreadable.sum()), ns=list(ks))
 
 
-def numbered(
+def number_answers(
     answers: Sequence[str | None], right: Sequence[bool]
 ) -> tuple[Int[np.ndarray, " sample"], Bool[np.ndarray, " answer"]]:
     """Each sample's answer as a number, `UNREADABLE` where there is none; which numbers are right.
@@ -126,13 +128,13 @@ def numbered(
     return np.array(found, dtype=np.int64), is_right
 
 
-def answer_of(completion: str, gold: str = "") -> str | None:
+def read_final_answer(completion: str, gold: str = "") -> str | None:
     """The final answer as a value, one text for all ways to write it; None: none can be read."""
-    answer = extract(completion)
-    return None if answer is None else answer_checker.read(answer, gold)
+    answer = extract_answer(completion)
+    return None if answer is None else answer_checker.read_answer(answer, gold)
 
 
-def accuracy(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> float:
+def pool_accuracy(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> float:
     """The share of right samples, over all problems."""
     rows = [(prompt, row.completion) for prompt, pool in problems for row in pool]
-    return sum(answer_checker.is_right(*row) for row in rows) / len(rows)
+    return sum(answer_checker.solves_problem(*row) for row in rows) / len(rows)

@@ -96,7 +96,7 @@ class RewardFile(Params):
         return self
 
 
-def of_model(
+def model_reward_file(
     kind: Literal["preference", "outcome", "process"], aggregate: Aggregate | None = None
 ) -> RewardFile:
     """A reward that is what its model says: a score of each completion, or of each of its steps."""
@@ -125,12 +125,12 @@ def check_source(composition: Composition, on: str) -> None:
             )
 
 
-def write(folder: Path, content: RewardFile) -> None:
+def write_reward(folder: Path, content: RewardFile) -> None:
     """Write `reward.json` into a reward's folder."""
     (folder / NAME).write_text(content.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def read(folder: Path) -> RewardFile:
+def read_reward(folder: Path) -> RewardFile:
     """The reward of a folder `data/rewards/<name>`."""
     path = folder / NAME
     if not path.is_file():
@@ -141,18 +141,18 @@ def read(folder: Path) -> RewardFile:
     return RewardFile.model_validate_json(path.read_text(encoding="utf-8"))
 
 
-def models(rewards: Path) -> dict[str, RewardFile]:
+def read_model_rewards(rewards: Path) -> dict[str, RewardFile]:
     """By name, the rewards that are models, and so can choose among samples."""
-    found = {folder.name: read(folder) for folder in sorted(rewards.glob("*"))}
+    found = {folder.name: read_reward(folder) for folder in sorted(rewards.glob("*"))}
     return {name: one for name, one in found.items() if one.kind != "rule"}
 
 
-def model(folder: Path, seed: int) -> Path:
+def model_path(folder: Path, seed: int) -> Path:
     """Where the model of a seed is, or the folders of an ensemble's members."""
     return folder / str(seed) / "model"
 
 
-def load_own(word: str) -> Callable[[Prompt, str], float]:
+def load_own_function(word: str) -> Callable[[Prompt, str], float]:
     """The function `reward` of stages/rewards/own/<word>.py.
 
     That file, and what it imports of `stages`, are dependencies of the rows that name it.

@@ -15,9 +15,9 @@ step is right when the solution up to and including it is free of errors:
 
 So wrong steps may lead to the right answer, but right ones that state an answer never to a wrong.
 
-Step labels follow from how often a policy completed each prefix rightly (`labelled`). Wang et al.,
-"Math-Shepherd" (2024), https://arxiv.org/abs/2312.08935, section 3.3: a step is good so far as it
-can lead to the right answer. With c of K completions right,
+Step labels follow from how often a policy completed each prefix rightly (`label_solutions`). Wang
+et al., "Math-Shepherd" (2024), https://arxiv.org/abs/2312.08935, section 3.3: a step is good so far
+as it can lead to the right answer. With c of K completions right,
 
     hard estimation (eq. 3)   1 if c > 0 else 0
     soft estimation (eq. 4)   c / K
@@ -36,7 +36,7 @@ from stages.records.pools import Completion, deduplicate
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount, StepLabels
 from stages.rewards import answer_checker
-from stages.rewards.final_answer import extract
+from stages.rewards.final_answer import extract_answer
 from stages.sources import word_problems
 from stages.sources.word_problems import Move
 
@@ -73,7 +73,7 @@ def split_steps(token_ids: Sequence[int], decode: Decode, separator: str) -> lis
 _SUM = re.compile(r"(-?\d{1,9})([-+*])(\d{1,9})=(-?\d{1,9})", re.ASCII)
 
 
-def step_truth(question: str, steps: Sequence[str]) -> list[bool] | None:
+def true_step_labels(question: str, steps: Sequence[str]) -> list[bool] | None:
     """Whether each step is right; None where `question` is no generated one: no truth is known."""
     chain = word_problems.read_question(question)
     if chain is None:
@@ -88,7 +88,7 @@ def step_truth(question: str, steps: Sequence[str]) -> list[bool] | None:
                 break
             if stated:
                 correct = False
-            elif extract(line) is not None:
+            elif extract_answer(line) is not None:
                 correct = stated = answer_checker.is_correct(line, answer)
             else:
                 done = _carried_out(line, value, todo)
@@ -138,22 +138,26 @@ def choose_solutions(
     for prompt, pool in problems:
         # In the order of the draws: any other would favour the rare ones or the common ones.
         different, _ = deduplicate([row for row in pool if row.finish_reason == "stop"])
-        chosen += [solution(prompt, row, decode, separator) for row in different[:max_per_problem]]
+        chosen += [
+            split_solution(prompt, row, decode, separator) for row in different[:max_per_problem]
+        ]
     return chosen
 
 
-def finished(problems: Problems, decode: Decode, separator: str) -> list[Solution]:
+def finished_solutions(problems: Problems, decode: Decode, separator: str) -> list[Solution]:
     """Every completion that ended by itself, equal ones each for itself: as the policy samples."""
     rows = [(prompt, row) for prompt, pool in problems for row in pool]
-    return [solution(*one, decode, separator) for one in rows if one[1].finish_reason == "stop"]
+    return [
+        split_solution(*one, decode, separator) for one in rows if one[1].finish_reason == "stop"
+    ]
 
 
-def prefixes(solutions: Iterable[Solution]) -> Iterator[tuple[Prompt, tuple[int, ...]]]:
+def solution_prefixes(solutions: Iterable[Solution]) -> Iterator[tuple[Prompt, tuple[int, ...]]]:
     """The prefixes of all solutions, with their problems."""
     return ((one.prompt, prefix) for one in solutions for prefix in one.prefixes())
 
 
-def solution(prompt: Prompt, row: Completion, decode: Decode, separator: str) -> Solution:
+def split_solution(prompt: Prompt, row: Completion, decode: Decode, separator: str) -> Solution:
     """One completion, split and checked; around a step's text there is no white space."""
     step_ids = split_steps(row.completion_ids, decode, separator)
     steps = [decode(ids).strip() for ids in step_ids]
@@ -168,8 +172,8 @@ def solution(prompt: Prompt, row: Completion, decode: Decode, separator: str) ->
             step_ids=step_ids,
             labels=[None] * len(steps),
             num_completions=[0] * len(steps),
-            true_labels=step_truth(prompt.question, steps),
-            correct=answer_checker.is_right(prompt, row.completion),
+            true_labels=true_step_labels(prompt.question, steps),
+            correct=answer_checker.solves_problem(prompt, row.completion),
             source="none",
         ),
     )
@@ -180,12 +184,12 @@ Labelled = tuple[StepLabels, list[PrefixCount]]
 """A solution's row, and the counts of each step but the last; none where labels are the truth."""
 
 
-def labelled(
+def label_solutions(
     solutions: Iterable[Solution], counts: Iterable[PrefixCount] | None, kind: Kind
 ) -> list[Labelled]:
     """Solutions labelled by the counts of their prefixes; without counts by the truth."""
     if counts is None:
-        return known(solutions)
+        return label_by_truth(solutions)
     by_prefix = {(count.id, tuple(count.prefix_ids)): count for count in counts}
     rows: list[Labelled] = []
     for one in solutions:
@@ -203,7 +207,7 @@ def labelled(
     return rows
 
 
-def known(solutions: Iterable[Solution]) -> list[Labelled]:
+def label_by_truth(solutions: Iterable[Solution]) -> list[Labelled]:
     """Solutions labelled by the truth, which must be known."""
     rows: list[Labelled] = []
     for prompt, row in solutions:
@@ -219,7 +223,7 @@ def known(solutions: Iterable[Solution]) -> list[Labelled]:
     return rows
 
 
-def unlabelled(solutions: Iterable[Solution], have: Iterable[StepLabels]) -> list[StepLabels]:
+def unlabelled_rows(solutions: Iterable[Solution], have: Iterable[StepLabels]) -> list[StepLabels]:
     """The solutions that are not among the labelled that we have, as rows without labels."""
     keys = {(row.id, row.index) for row in have}
     return [row for _, row in solutions if (row.id, row.index) not in keys]

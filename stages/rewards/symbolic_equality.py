@@ -88,7 +88,7 @@ _verifier = _Verifier()
 
 
 @lru_cache(maxsize=65536)
-def equal(answer: str, gold: str) -> bool:
+def are_equal(answer: str, gold: str) -> bool:
     """Whether math-verify takes both expressions for the same; from any thread."""
     with _verifier.lock:
         counts["checks"] += 1
@@ -130,7 +130,9 @@ def work() -> None:
         # The default action of SIGALRM needs no Python code to run: it works in a C loop, too.
         signal.setitimer(signal.ITIMER_REAL, request["seconds"])
         try:
-            gold, answer = (read(f"${exact(request[one])}$") for one in ("gold", "answer"))
+            gold, answer = (
+                read(f"${decimals_as_fractions(request[one])}$") for one in ("gold", "answer")
+            )
             reply = {"equal": bool(same(gold, answer))}
         except Exception as error:  # noqa: BLE001  (goes to the parent, which logs and counts it)
             reply = {"error": f"{type(error).__name__}: {error}"[:300]}
@@ -141,7 +143,7 @@ def work() -> None:
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d*)\.(\d+)", re.ASCII)
 
 
-def exact(text: str) -> str:
+def decimals_as_fractions(text: str) -> str:
     """Decimals as fractions: math-verify would round them, and 3.1415927 be pi."""
 
     def fraction(match: re.Match[str]) -> str:

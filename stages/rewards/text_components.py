@@ -11,24 +11,24 @@ from typing import Literal
 import torch
 
 from stages.algorithms.length_and_repetition import repeated_share, soft_overlong
-from stages.rewards.answer_checker import has_format, is_right, states_one_answer
-from stages.rewards.final_answer import spoken
-from stages.rewards.judged import Answered, Judged, each
+from stages.rewards.answer_checker import has_format, solves_problem, states_one_answer
+from stages.rewards.completion_rewards import CompletionRewards, Completions, score_each
+from stages.rewards.final_answer import strip_thinking
 
 
-def answer(answered: Answered) -> Judged:
+def answer(answered: Completions) -> CompletionRewards:
     """1 where the final answer is the gold one, by the answer checker, else 0."""
-    return each(answered, is_right)
+    return score_each(answered, solves_problem)
 
 
-def final_line(answered: Answered) -> Judged:
+def final_line(answered: Completions) -> CompletionRewards:
     """1 where a completion is in the format that the demonstrations teach, else 0."""
-    return each(answered, lambda prompt, text: has_format(prompt.whole(text)))
+    return score_each(answered, lambda prompt, text: has_format(prompt.whole(text)))
 
 
-def boxed(answered: Answered) -> Judged:
+def boxed(answered: Completions) -> CompletionRewards:
     r"""1 where exactly one answer is stated, readable, in `\boxed{}`, else 0."""
-    return each(answered, lambda prompt, text: is_boxed(spoken(prompt.whole(text))))
+    return score_each(answered, lambda prompt, text: is_boxed(strip_thinking(prompt.whole(text))))
 
 
 def is_boxed(text: str) -> bool:
@@ -40,7 +40,7 @@ TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _WHOLE = re.compile(r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*", re.DOTALL)
 
 
-def tags(answered: Answered, credit: Literal["whole", "per_tag"]) -> Judged:
+def tags(answered: Completions, credit: Literal["whole", "per_tag"]) -> CompletionRewards:
     """`<think> working </think> <answer> 7 </answer>`.
 
     `whole`: 1 for the whole format, else 0; `per_tag`: 1 for each of the four tags that occurs
@@ -49,7 +49,7 @@ def tags(answered: Answered, credit: Literal["whole", "per_tag"]) -> Judged:
     ways here are those of its reproductions.
     """
     value = is_tagged if credit == "whole" else tags_once
-    return each(answered, lambda prompt, text: value(prompt.whole(text)))
+    return score_each(answered, lambda prompt, text: value(prompt.whole(text)))
 
 
 def tags_once(text: str) -> int:
@@ -63,36 +63,38 @@ def is_tagged(text: str) -> bool:
     return blocks is not None and all(block.strip() for block in blocks.groups())
 
 
-def length_penalty(answered: Answered, per: int) -> Judged:
+def length_penalty(answered: Completions, per: int) -> CompletionRewards:
     """- tokens / per."""
-    return Judged(totals=[-len(sample.token_ids) / per for sample in answered.samples])
+    return CompletionRewards(totals=[-len(sample.token_ids) / per for sample in answered.samples])
 
 
-def length_target(answered: Answered, target: int) -> Judged:
+def length_target(answered: Completions, target: int) -> CompletionRewards:
     """- |tokens - target| / target.
 
     Aggarwal and Welleck, "L1" (2025), eq. 1, https://arxiv.org/abs/2503.04697, with
     alpha = weight / target. Departure: one target for all prompts, which does not stand in them.
     """
     lengths = [len(sample.token_ids) for sample in answered.samples]
-    return Judged(totals=[-abs(length - target) / target for length in lengths])
+    return CompletionRewards(totals=[-abs(length - target) / target for length in lengths])
 
 
-def ngram_repetition(answered: Answered, n: int) -> Judged:
+def ngram_repetition(answered: Completions, n: int) -> CompletionRewards:
     """- (1 - different n-grams / n-grams), from -1 to 0, over tokens.
 
     Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (2025), appendix,
     https://arxiv.org/abs/2502.03373, penalise each token of a repeated n-gram. Departure: one
     value for the completion, over tokens and not words, so that it works in every script.
     """
-    return Judged(totals=[-repeated_share(sample.token_ids, n) for sample in answered.samples])
+    return CompletionRewards(
+        totals=[-repeated_share(sample.token_ids, n) for sample in answered.samples]
+    )
 
 
-def overlong(answered: Answered, max_new_tokens: int, buffer: int) -> Judged:
+def overlong(answered: Completions, max_new_tokens: int, buffer: int) -> CompletionRewards:
     """DAPO's soft punishment, from 0 to -1 over the last `buffer` tokens before the limit."""
     lengths = torch.tensor([len(sample.token_ids) for sample in answered.samples])
     found = soft_overlong(lengths, max_length=max_new_tokens, buffer=buffer)
-    return Judged(totals=found.tolist())
+    return CompletionRewards(totals=found.tolist())
 
 
 Script = Literal[
@@ -101,7 +103,7 @@ Script = Literal[
 ]  # fmt: skip
 
 
-def language(answered: Answered, scripts: Sequence[Script]) -> Judged:
+def language(answered: Completions, scripts: Sequence[Script]) -> CompletionRewards:
     """The share of a completion's letters that are of `scripts`; 1 without letters.
 
     [latin], or [cjk, hiragana, katakana]; with formulas, greek too. Guo et al., "DeepSeek-R1"
@@ -109,10 +111,10 @@ def language(answered: Answered, scripts: Sequence[Script]) -> Judged:
     language. Departure: scripts, by the names that Unicode gives letters, so no model guesses a
     language; languages that share a script are one.
     """
-    return each(answered, lambda _, text: share_in(text, scripts))
+    return score_each(answered, lambda _, text: script_share(text, scripts))
 
 
-def share_in(text: str, scripts: Collection[str]) -> float:
+def script_share(text: str, scripts: Collection[str]) -> float:
     """Letters of `scripts` over all letters.
 
     A letter's script is the first word of its Unicode name: `LATIN SMALL LETTER A`. Marks that two

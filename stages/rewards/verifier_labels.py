@@ -33,7 +33,7 @@ from stages.rewards import answer_checker
 from stages.seeding import derive_seed
 
 
-class JudgedPool(NamedTuple):
+class CheckedPool(NamedTuple):
     """One problem's completions with what the answer checker says of them."""
 
     prompt: Prompt
@@ -42,15 +42,15 @@ class JudgedPool(NamedTuple):
     wrong: list[Completion]
 
 
-def judge(prompt: Prompt, pool: Sequence[Completion]) -> JudgedPool:
+def check_pool(prompt: Prompt, pool: Sequence[Completion]) -> CheckedPool:
     """The verdicts on one problem's completions."""
     sides: dict[bool, list[Completion]] = {True: [], False: []}
     for row in pool:
-        sides[answer_checker.is_right(prompt, row.completion)].append(row)
-    return JudgedPool(prompt=prompt, right=sides[True], wrong=sides[False])
+        sides[answer_checker.solves_problem(prompt, row.completion)].append(row)
+    return CheckedPool(prompt=prompt, right=sides[True], wrong=sides[False])
 
 
-def distinct(rows: Sequence[Completion]) -> list[Completion]:
+def drop_repeats(rows: Sequence[Completion]) -> list[Completion]:
     """The first of each group of completions with the same tokens."""
     return list({tuple(row.completion_ids): row for row in reversed(rows)}.values())[::-1]
 
@@ -59,7 +59,7 @@ class LabelledPairs(NamedTuple):
     """What one problem's pool gave."""
 
     preferences: list[Preference]
-    judged: JudgedPool
+    judged: CheckedPool
 
 
 def label_pairs(
@@ -71,13 +71,15 @@ def label_pairs(
     that was cut is neither: chosen, it would teach not to stop; rejected, that its answer is wrong.
     Equal completions count once.
     """
-    judged = judge(prompt, pool)
+    judged = check_pool(prompt, pool)
     finished = [row for row in judged.right if row.finish_reason == "stop"]
-    pairs = draw_pairs(distinct(finished), distinct(judged.wrong), max_pairs=max_pairs, seed=seed)
-    return LabelledPairs([preference(prompt, *pair, 1.0, source) for pair in pairs], judged)
+    pairs = draw_pairs(
+        drop_repeats(finished), drop_repeats(judged.wrong), max_pairs=max_pairs, seed=seed
+    )
+    return LabelledPairs([make_preference(prompt, *pair, 1.0, source) for pair in pairs], judged)
 
 
-def preference(
+def make_preference(
     prompt: Prompt, chosen: Completion, rejected: Completion, probability: float, source: str
 ) -> Preference:
     """A pair of completions of a problem as a row."""
@@ -156,14 +158,14 @@ def select_demonstrations(
 
     A completion that was cut is left out, right or not: it would teach not to stop.
     """
-    finished = distinct([row for row in pool if row.finish_reason == "stop"])
-    right = judge(prompt, finished).right
+    finished = drop_repeats([row for row in pool if row.finish_reason == "stop"])
+    right = check_pool(prompt, finished).right
     if len(right) > max_kept:
         right = sorted(random.Random(seed).sample(right, max_kept), key=lambda row: row.index)
-    return [demonstration(prompt, row) for row in right]
+    return [make_demonstration(prompt, row) for row in right]
 
 
-def demonstration(prompt: Prompt, row: Completion) -> Demonstration:
+def make_demonstration(prompt: Prompt, row: Completion) -> Demonstration:
     """A problem with a completion that is to be imitated."""
     return Demonstration(
         id=prompt.id,
@@ -188,29 +190,29 @@ def summarise_demonstrations(
     }
 
 
-def learned_outcomes(
-    judged: Sequence[JudgedPool], *, max_per_problem: int, one_class_weight: float, seed: int
+def training_outcomes(
+    judged: Sequence[CheckedPool], *, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[list[Outcome]]:
-    """The outcomes that are learned from, of each problem that has any; see `balance`."""
+    """The outcomes that are learned from, of each problem that has any; see `balance_outcomes`."""
     if not any(one.right and one.wrong for one in judged):
         raise ValueError(
             f"expected problems with both a right and a wrong completion, found none of "
             f"{len(judged)}. Sample more of each (section sampling: num_samples, temperature, "
             f"max_new_tokens), or use problems that the policy sometimes solves."
         )
-    problems = [balance(one, max_per_problem, one_class_weight, seed) for one in judged]
+    problems = [balance_outcomes(one, max_per_problem, one_class_weight, seed) for one in judged]
     return [rows for rows in problems if rows]
 
 
-def balance(
-    judged: JudgedPool, max_per_problem: int, one_class_weight: float, seed: int
+def balance_outcomes(
+    judged: CheckedPool, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[Outcome]:
     """At most `max_per_problem` outcomes of one problem, drawn as evenly from both sides as can be.
 
     Equal completions count once. Where one side has less than its half of the places, the other
     takes them. `max_per_problem` is at least 2, or no problem could have both.
     """
-    right, wrong = distinct(judged.right), distinct(judged.wrong)
+    right, wrong = drop_repeats(judged.right), drop_repeats(judged.wrong)
     total = 1.0 if right and wrong else one_class_weight
     if not total:
         return []
@@ -223,7 +225,7 @@ def balance(
     return _outcomes(judged.prompt, (right[:of_right], share), (wrong[:of_wrong], share))
 
 
-def tested_outcomes(judged: Sequence[JudgedPool]) -> list[list[Outcome]]:
+def heldout_outcomes(judged: Sequence[CheckedPool]) -> list[list[Outcome]]:
     """Every completion as the policy samples them, all of a problem with the same weight."""
     found: list[list[Outcome]] = []
     for one in judged:

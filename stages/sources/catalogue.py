@@ -1,6 +1,6 @@
 """All sources of problems, by the `kind` in params.yaml, and what of them is prepared.
 
-Besides malformed rows, `screen` rejects problems that spoil a data set though each row is well
+Besides malformed rows, `screen_rows` rejects problems that spoil a data set though each row is well
 formed: a second problem with the same id, a gold answer that the answer checker cannot read, and a
 training problem whose question, or opening of a conversation, is also one of the test.
 """
@@ -24,7 +24,7 @@ from stages.sources import (
     word_problems,
 )
 from stages.sources.feedback_tasks import MixtureConfig
-from stages.sources.splitting import key
+from stages.sources.splitting import split_key
 
 SourceConfig = Annotated[
     word_problems.WordProblemsConfig
@@ -36,24 +36,26 @@ SourceConfig = Annotated[
 ]
 
 
-def problems(source: SourceConfig, seed: int) -> Iterator[Problem | BadRow]:
+def read_problems(source: SourceConfig, seed: int) -> Iterator[Problem | BadRow]:
     """The rows of the source; only a generated source uses the seed."""
     if isinstance(source, word_problems.WordProblemsConfig):
-        return word_problems.problems(source, seed)
+        return word_problems.generate_problems(source, seed)
     return source.problems()
 
 
-def exchanges(
+def make_exchanges(
     source: SourceConfig, mixture: MixtureConfig | None, problems: Sequence[Problem], seed: int
 ) -> list[Exchange]:
-    """Examples of the other tasks of the SFT mixture, made from the train split's `problems`."""
+    """Examples of the other tasks of the SFT mixture, made from the train split's problems."""
     if mixture is None or not isinstance(source, word_problems.WordProblemsConfig):
         return []
-    return list(feedback_tasks.make(problems, mixture, max_value=source.max_value, seed=seed))
+    return list(
+        feedback_tasks.make_exchanges(problems, mixture, max_value=source.max_value, seed=seed)
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Screened:
+class ScreenedSource:
     """What a source yielded, sorted into usable and not."""
 
     source: SourceConfig
@@ -80,12 +82,12 @@ class Screened:
         return {"rows_read": self.num_rows, "source_problems": problems, "quarantined": kinds}
 
 
-def screen(source: SourceConfig, rows: Iterable[Problem | BadRow]) -> Screened:
+def screen_rows(source: SourceConfig, rows: Iterable[Problem | BadRow]) -> ScreenedSource:
     """Sort the rows of the source, in their order; an answer becomes what the checker reads."""
     everything = list(rows)
     problems = [row for row in everything if isinstance(row, Problem)]
-    tests = {key(problem) for problem in problems if problem.split == "test"}
-    screened = Screened(source=source, num_rows=len(everything))
+    tests = {split_key(problem) for problem in problems if problem.split == "test"}
+    screened = ScreenedSource(source=source, num_rows=len(everything))
     lines_of_ids: dict[str, int] = {}
     for row in everything:
         if isinstance(row, BadRow):
@@ -96,7 +98,7 @@ def screen(source: SourceConfig, rows: Iterable[Problem | BadRow]) -> Screened:
             reason = f"duplicate id: {row.id!r:.60} is also the id of line {lines_of_ids[row.id]}"
         elif answer is None and row.answer is not None:
             reason = f"answer does not parse: the checker reads no value in {row.answer!r:.60}"
-        elif row.split != "test" and key(row) in tests:
+        elif row.split != "test" and split_key(row) in tests:
             reason = "overlap: the question is also a test question"
         else:
             lines_of_ids[row.id] = row.line

@@ -55,7 +55,7 @@ class Messages(Params):
     test_split: str | None
     """The split that becomes test prompts; null: they are taken by hash."""
     column: str
-    """What holds the conversation: `messages`, `conversations`, `chosen`, `prompt`."""
+    """The conversation: `messages`, `conversations`, `chosen`, `prompt`."""
     licence: str
 
     @model_validator(mode="after")
@@ -73,14 +73,14 @@ class Messages(Params):
         if self.train_split is None:
             path = Path(self.path)
             read = partial(self._problem, name=path.name.partition(".")[0], split=None)
-            yield from raw_rows.build(raw_rows.read_rows(path), read, path.name)
+            yield from raw_rows.parse_rows(raw_rows.read_rows(path), read, path.name)
             return
         first = None if self.test_split is None else "train"
         for split, name in ((first, self.train_split), ("test", self.test_split)):
             if name is not None:
                 read = partial(self._problem, name=name, split=split)
-                rows = raw_rows.of_hub(self.path, self.name, self.revision, name)
-                yield from raw_rows.build(rows, read, name)
+                rows = raw_rows.load_hub_rows(self.path, self.name, self.revision, name)
+                yield from raw_rows.parse_rows(rows, read, name)
 
     def file_name(self, split: str | None) -> str:
         """The name of the file, or of the hub's split, that holds `split`."""
@@ -91,37 +91,37 @@ class Messages(Params):
     def _problem(
         self, fields: Mapping[str, Any], line: int, *, name: str, split: str | None
     ) -> Problem:
-        turns = read(fields, self.column)
+        turns = read_turns(fields, self.column)
         if not all(turn.content for turn in turns):
             raise RejectedError("empty turn: one of the turns says nothing")
         reply = turns.pop().content if turns[-1].role == "assistant" else None
         if not turns or turns[-1].role != "user":
             raise RejectedError("no question: the turn before the answer is not the user's")
         return Problem(
-            id=f"{name}-{line:06d}", question=question(turns), answer=None, solution=reply,
+            id=f"{name}-{line:06d}", question=render_question(turns), answer=None, solution=reply,
             split=split, line=line, turns=tuple(turns),
         )  # fmt: skip
 
 
-def read(fields: Mapping[str, Any], column: str) -> list[Turn]:
+def read_turns(fields: Mapping[str, Any], column: str) -> list[Turn]:
     """The turns in `column`, their texts stripped; RejectedError where there are none."""
     if isinstance(fields.get(column), str):
-        text = raw_rows.verbatim(fields, column)
+        text = raw_rows.read_verbatim(fields, column)
         return parse_transcript(text) if _TURN.match(text) else [Turn("user", text.strip())]
-    return messages(fields, column)
+    return read_messages(fields, column)
 
 
-def messages(fields: Mapping[str, Any], column: str) -> list[Turn]:
+def read_messages(fields: Mapping[str, Any], column: str) -> list[Turn]:
     """The list of messages in `column`, of either shape."""
     turns = []
-    for message in raw_rows.elements(fields, column, "no conversation"):
+    for message in raw_rows.read_list(fields, column, "no conversation"):
         own = message if isinstance(message, dict) else {}
         key, content = ("from", "value") if "from" in own else ("role", "content")
         role = SHAREGPT.get(str(own.get(key)), own.get(key))
         if role not in ROLES:
             expected = f"a role of {', '.join(ROLES)} and a content"
             raise RejectedError(f"no message: expected {expected}, found {message!r:.60}")
-        turns.append(Turn(role, raw_rows.said(own, content).strip()))
+        turns.append(Turn(role, raw_rows.read_maybe_empty(own, content).strip()))
     return turns
 
 
@@ -149,15 +149,15 @@ def parse_transcript(text: str) -> list[Turn]:
     ]
 
 
-def question(turns: Sequence[Turn]) -> str:
+def render_question(turns: Sequence[Turn]) -> str:
     """What is asked, as a judge and a reader are shown it: a transcript, or one message alone."""
     if len(turns) == 1:
         return turns[0].content
     return render_transcript(turns).removesuffix(f"\n\n{SPEAKERS['assistant']}:").strip()
 
 
-def turns_of(question: str) -> list[Turn]:
-    """The turns that `question` shows."""
+def parse_question(question: str) -> list[Turn]:
+    """The turns that `render_question` shows."""
     before, *_ = _TURN.split(f"\n\n{question}")
     rest = f"\n\n{question}".removeprefix(before)
     if not rest:
@@ -175,6 +175,6 @@ def earlier_turns(problems: Iterable[Problem]) -> Iterator[Problem]:
         for at, (before, turn) in enumerate(itertools.pairwise(turns), start=1):
             if (before.role, turn.role) == ("user", "assistant"):
                 yield replace(
-                    problem, id=f"{problem.id}-turn-{at}", question=question(turns[:at]),
+                    problem, id=f"{problem.id}-turn-{at}", question=render_question(turns[:at]),
                     solution=turn.content, turns=turns[:at],
                 )  # fmt: skip

@@ -88,7 +88,7 @@ class MixtureConfig(Params):
     """Longest prompt of these tasks, which quote answers."""
 
 
-def make(
+def make_exchanges(
     problems: Sequence[Problem], config: MixtureConfig, *, max_value: int, seed: int
 ) -> Iterator[Exchange]:
     """The examples of each task, task by task, in the order of the generated `problems`.

@@ -33,7 +33,7 @@ from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
 BOX = "\\boxed"
-_value = partial(raw_rows.share, column="mc_value", reason="no value")
+_value = partial(raw_rows.read_share, column="mc_value", reason="no value")
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class MathApsConfig(Params):
 
     def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
         """Every path from the root to a leaf, in the order of the tree."""
-        question, nodes = raw_rows.verbatim(fields, "question"), fields.get("reasoning_steps")
+        question, nodes = raw_rows.read_verbatim(fields, "question"), fields.get("reasoning_steps")
         root = _root_of_tree(nodes) if isinstance(nodes, dict) else _root_of_list(nodes, question)
         found, labelled = [], set[int]()
         for path in _paths(root):
@@ -109,7 +109,7 @@ def _root_of_tree(top: Mapping[str, Any]) -> Node:
     while pending:
         parent, source = pending.pop()
         children = _nodes(source.get("children"), "'children'")
-        parent.children = [Node(raw_rows.text(one, "text"), [_value(one)]) for one in children]
+        parent.children = [Node(raw_rows.read_text(one, "text"), [_value(one)]) for one in children]
         pending += zip(parent.children, children, strict=True)
     return root
 
@@ -119,8 +119,8 @@ def _root_of_list(entries: Any, question: str) -> Node:
     places: dict[str, Node] = {question: root}
     nodes = _nodes(entries, "'reasoning_steps' (no tree)")
     # Shorter texts first, whatever the order in the file: a parent stands before its children.
-    for entry in sorted(nodes, key=lambda one: len(raw_rows.verbatim(one, "solution_prefix"))):
-        prefix = raw_rows.verbatim(entry, "solution_prefix")
+    for entry in sorted(nodes, key=lambda one: len(raw_rows.read_verbatim(one, "solution_prefix"))):
+        prefix = raw_rows.read_verbatim(entry, "solution_prefix")
         if prefix == question:
             continue
         if prefix in places:
@@ -130,7 +130,7 @@ def _root_of_list(entries: Any, question: str) -> Node:
             raise RejectedError(f"no question: a prefix begins otherwise: {prefix!r:.60}")
         above = [text for text in places if _continues(prefix, text) or text == question]
         parent = max(above, key=len)
-        step = raw_rows.text({"step": prefix[len(parent) :]}, "step")
+        step = raw_rows.read_text({"step": prefix[len(parent) :]}, "step")
         places[prefix] = Node(step, [_value(entry)])
         places[parent].children.append(places[prefix])
     return root
@@ -143,5 +143,5 @@ def _continues(text: str, start: str) -> bool:
 
 
 def _nodes(value: Any, what: str) -> list[dict[str, Any]]:
-    nodes = raw_rows.typed(value, list, what)
-    return [raw_rows.typed(one, dict, f"a node of {what}") for one in nodes]
+    nodes = raw_rows.check_type(value, list, what)
+    return [raw_rows.check_type(one, dict, f"a node of {what}") for one in nodes]

@@ -43,10 +43,12 @@ class PreferenceColumns(Params):
     """A number from 0 to 1, P(chosen is better), or true and false; null: chosen always is."""
 
 
-def pairs(path: Path, form: Format, columns: PreferenceColumns) -> Iterator[RawPreference | BadRow]:
+def read_pairs(
+    path: Path, form: Format, columns: PreferenceColumns
+) -> Iterator[RawPreference | BadRow]:
     """Each row of the file as a pair, or with the reason why it is none."""
     read = partial(read_pair, form=form, columns=columns)
-    return raw_rows.build(raw_rows.read_rows(path), read, path.name)
+    return raw_rows.parse_rows(raw_rows.read_rows(path), read, path.name)
 
 
 def read_pair(
@@ -62,10 +64,10 @@ def read_pair(
     if form == "text":
         if columns.prompt is None or not fields.get(columns.prompt):
             raise RejectedError(f"no common prompt: there is nothing in column {columns.prompt!r}")
-        prompt, lead = raw_rows.verbatim(fields, columns.prompt), ""
+        prompt, lead = raw_rows.read_verbatim(fields, columns.prompt), ""
         turns = (Turn("user", prompt.strip()),)
         chosen, rejected = (
-            raw_rows.said(fields, name) for name in (columns.chosen, columns.rejected)
+            raw_rows.read_maybe_empty(fields, name) for name in (columns.chosen, columns.rejected)
         )
     else:
         shared = columns.prompt if form == "chat" else None
@@ -91,7 +93,7 @@ def _probability(fields: Mapping[str, Any], column: str | None) -> float:
     """P(chosen is better); 1 where the file has no such column."""
     if column is None or isinstance(fields.get(column), bool):
         return 1.0 if column is None else float(fields[column])
-    value = raw_rows.share(fields, column, "no probability")
+    value = raw_rows.read_share(fields, column, "no probability")
     if value == 0.5:
         raise RejectedError(f"tie: '{column}' is 0.5 and prefers neither answer")
     return value
@@ -117,24 +119,26 @@ def _split_last(
 
 def _turns(fields: Mapping[str, Any], column: str, form: Format) -> list[Turn]:
     if form == "transcript":
-        return conversations.parse_transcript(raw_rows.verbatim(fields, column))
-    return conversations.messages(fields, column)
+        return conversations.parse_transcript(raw_rows.read_verbatim(fields, column))
+    return conversations.read_messages(fields, column)
 
 
-def apart(
+def exclude_openings(
     pairs: Sequence[tuple[RawPreference, Preference]], prompts: Iterable[Prompt]
 ) -> list[tuple[RawPreference, Preference]]:
     """The pairs of conversations that do not open as one of `prompts` does."""
 
     def opening(question: str) -> str:
         # Of both sides what is shown is read, since prompts hold nothing else.
-        return splitting.opening(conversations.turns_of(question))
+        return splitting.opening(conversations.parse_question(question))
 
     taken = {opening(one.question) for one in prompts}
-    return [pair for pair in pairs if opening(conversations.question(pair[0].turns)) not in taken]
+    return [
+        pair for pair in pairs if opening(conversations.render_question(pair[0].turns)) not in taken
+    ]
 
 
-def split(
+def split_pairs(
     pairs: Sequence[tuple[RawPreference, Preference]], heldout_share: float
 ) -> dict[str, list[Preference]]:
     """Pairs by side, each on the side of its opening."""
@@ -142,12 +146,12 @@ def split(
     return splitting.hold_out(by_opening, heldout_share, "label_people")
 
 
-def bad_rows(file: str, left_out: Iterable[tuple[RawPreference, str]]) -> list[BadRow]:
+def left_out_pairs(file: str, left_out: Iterable[tuple[RawPreference, str]]) -> list[BadRow]:
     """The records, for the quarantine file."""
     return [bad_row(file, raw.line, reason, raw.plain_prompt) for raw, reason in left_out]
 
 
-def describe(pairs: Sequence[Preference]) -> dict[str, int | float]:
+def describe_pairs(pairs: Sequence[Preference]) -> dict[str, int | float]:
     """Pairs, prompts, soft labels, mean tokens, and how often the longer answer is chosen.
 
     Of answers with as many tokens each is longer half the time.

@@ -45,9 +45,9 @@ class Prm800kConfig(Params):
 
     def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
         """The path and its alternatives; those without any label are left out."""
-        question = raw_rows.typed(fields.get("question"), dict, "'question'")
-        label = raw_rows.typed(fields.get("label"), dict, "'label'")
-        problem, finish = raw_rows.text(question, "problem"), label.get("finish_reason")
+        question = raw_rows.check_type(fields.get("question"), dict, "'question'")
+        label = raw_rows.check_type(fields.get("label"), dict, "'label'")
+        problem, finish = raw_rows.read_text(question, "problem"), label.get("finish_reason")
         if finish == "bad_problem":
             raise RejectedError("bad problem: 'finish_reason' says so")
         path: list[Step] = []
@@ -85,10 +85,10 @@ class Prm800kConfig(Params):
     def _steps(self, label: Mapping[str, Any]) -> Iterator[tuple[Step, list[Step]]]:
         """Of each step what was followed, and what else the person saw."""
         ended = False
-        for number, step in enumerate(raw_rows.elements(label, "steps", "no steps")):
-            entry = raw_rows.typed(step, dict, f"step {number}")
+        for number, step in enumerate(raw_rows.read_list(label, "steps", "no steps")):
+            entry = raw_rows.check_type(step, dict, f"step {number}")
             completions = entry.get("completions") or []
-            offered = raw_rows.typed(completions, list, f"what step {number} offers")
+            offered = raw_rows.check_type(completions, list, f"what step {number} offers")
             seen = [self._rated(one, number) for one in offered]
             chosen, written = entry.get("chosen_completion"), entry.get("human_completion")
             if chosen is None and written is not None:
@@ -104,10 +104,10 @@ class Prm800kConfig(Params):
             ended = ended or chosen is written is None
 
     def _rated(self, completion: Any, number: int) -> Step:
-        fields = raw_rows.typed(completion, dict, f"a completion of step {number}")
+        fields = raw_rows.check_type(completion, dict, f"a completion of step {number}")
         rating = fields.get("rating")
         neutral = {"right": 1.0, "wrong": 0.0, "unlabelled": None}[self.neutral]
         labels = {1: 1.0, 0: neutral, -1: 0.0, None: None}
         if isinstance(rating, bool) or not isinstance(rating, int | None) or rating not in labels:
             raise RejectedError(f"no rating: step {number} has a completion rated {rating!r:.60}")
-        return raw_rows.text(fields, "text"), None if fields.get("flagged") else labels[rating]
+        return raw_rows.read_text(fields, "text"), None if fields.get("flagged") else labels[rating]

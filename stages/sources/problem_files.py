@@ -36,10 +36,10 @@ def _problem(
     fields: Mapping[str, Any], line: int, *, columns: ProblemColumns, name: str, split: str | None
 ) -> Problem:
     return Problem(
-        id=raw_rows.identifier(fields, columns.id, f"{name}-{line:06d}"),
-        question=raw_rows.text(fields, columns.question),
-        answer=raw_rows.answer(fields, columns.answer),
-        solution=raw_rows.optional_text(fields, columns.solution), split=split, line=line,
+        id=raw_rows.read_id(fields, columns.id, f"{name}-{line:06d}"),
+        question=raw_rows.read_text(fields, columns.question),
+        answer=raw_rows.read_answer(fields, columns.answer),
+        solution=raw_rows.read_optional_text(fields, columns.solution), split=split, line=line,
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ class JsonLines(Params):
         """The rows of the file."""
         path = Path(self.path)
         read = partial(_own_problem, name=path.name.partition(".")[0])
-        return raw_rows.build(raw_rows.read_lines(path), read, path.name)
+        return raw_rows.parse_rows(raw_rows.read_lines(path), read, path.name)
 
     def file_name(self, _split: str | None) -> str:
         """The name of the file, which holds every split."""
@@ -75,7 +75,7 @@ OWN = ProblemColumns(question="question", answer="answer", solution="solution", 
 
 
 def _own_problem(fields: Mapping[str, Any], line: int, *, name: str) -> Problem:
-    split = raw_rows.optional_text(fields, "split")
+    split = raw_rows.read_optional_text(fields, "split")
     if split not in (None, *SPLITS):
         raise RejectedError(f"unknown split: 'split' should be train or test and is {split!r:.60}")
     return _problem(fields, line, columns=OWN, name=name, split=split)
@@ -105,8 +105,8 @@ class Hub(Params):
         names = {None: self.train_split} if self.test_split is None else fixed
         for split, name in names.items():
             read = partial(_problem, columns=self.columns, name=name, split=split)
-            rows = raw_rows.of_hub(self.path, self.name, self.revision, name)
-            yield from raw_rows.build(rows, read, name)
+            rows = raw_rows.load_hub_rows(self.path, self.name, self.revision, name)
+            yield from raw_rows.parse_rows(rows, read, name)
 
     def file_name(self, split: str | None) -> str:
         """The hub's split that holds `split`."""
@@ -136,8 +136,8 @@ class Gsm8k(Params):
             if Path(self.path).is_dir():
                 rows = raw_rows.read_lines(Path(self.path) / file)
             else:
-                rows = raw_rows.of_hub(self.path, "main", self.revision, split)
-            yield from raw_rows.build(rows, partial(_gsm8k_problem, split=split), file)
+                rows = raw_rows.load_hub_rows(self.path, "main", self.revision, split)
+            yield from raw_rows.parse_rows(rows, partial(_gsm8k_problem, split=split), file)
 
     def file_name(self, split: str | None) -> str:
         """The name of the file that holds `split`; on the hub, the split itself."""
@@ -152,13 +152,13 @@ _ANNOTATION = re.compile(r"<<[^<>]*>>")
 
 
 def _gsm8k_problem(fields: Mapping[str, Any], line: int, *, split: str) -> Problem:
-    solution = raw_rows.text(fields, "answer")
+    solution = raw_rows.read_text(fields, "answer")
     working, mark, answer = solution.rpartition("####")
     if not mark or not answer.strip():
         raise RejectedError("answer does not parse: 'answer' does not end with '#### <number>'")
     return Problem(
         id=f"{split}-{line:05d}",
-        question=raw_rows.text(fields, "question"),
+        question=raw_rows.read_text(fields, "question"),
         answer=answer.strip(),
         solution=f"{_ANNOTATION.sub('', working).rstrip()}\n#### {answer.strip()}",
         split=split,

@@ -120,7 +120,7 @@ def read_rows(path: Path) -> Rows:
             yield number, bad_row(path.name, number, reason, json.dumps(row))
 
 
-def of_hub(path: str, name: str | None, revision: str | None, split: str) -> Rows:
+def load_hub_rows(path: str, name: str | None, revision: str | None, split: str) -> Rows:
     """A split of a hub data set, or of a folder of its files; a ValueError if there is none."""
     import datasets
     from datasets.exceptions import DatasetsError
@@ -139,12 +139,12 @@ def of_hub(path: str, name: str | None, revision: str | None, split: str) -> Row
         yield line, dict(row)
 
 
-FoundT = TypeVar("FoundT")
+ParsedT = TypeVar("ParsedT")
 
 
-def build(
-    rows: Rows, from_fields: Callable[[Mapping[str, Any], int], FoundT], file: str
-) -> Iterator[FoundT | BadRow]:
+def parse_rows(
+    rows: Rows, from_fields: Callable[[Mapping[str, Any], int], ParsedT], file: str
+) -> Iterator[ParsedT | BadRow]:
     """`from_fields(fields, line)` of each row, or the record of why that was `RejectedError`."""
     for line, row in rows:
         if isinstance(row, BadRow):
@@ -159,14 +159,14 @@ def build(
 NAMES = {dict: "an object", list: "a list", str: "text"}
 
 
-def typed(value: Any, kind: type[FoundT], what: str) -> FoundT:
+def check_type(value: Any, kind: type[ParsedT], what: str) -> ParsedT:
     """`value`, which RejectedError calls `what` where it is of another type."""
     if not isinstance(value, kind):
         raise RejectedError(f"wrong type: {what} should be {NAMES[kind]} and is {value!r:.60}")
     return value
 
 
-def elements(fields: Mapping[str, Any], column: str, reason: str) -> list[Any]:
+def read_list(fields: Mapping[str, Any], column: str, reason: str) -> list[Any]:
     """The list in `column`; RejectedError for this reason where there is none or an empty one."""
     value = fields.get(column)
     if not isinstance(value, list) or not value:
@@ -174,7 +174,7 @@ def elements(fields: Mapping[str, Any], column: str, reason: str) -> list[Any]:
     return value
 
 
-def share(fields: Mapping[str, Any], column: str, reason: str) -> float:
+def read_share(fields: Mapping[str, Any], column: str, reason: str) -> float:
     """The number from 0 to 1 in `column`; RejectedError for this reason where there is none."""
     value = fields.get(column)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -182,34 +182,34 @@ def share(fields: Mapping[str, Any], column: str, reason: str) -> float:
     return float(value)
 
 
-def text(fields: Mapping[str, Any], column: str) -> str:
+def read_text(fields: Mapping[str, Any], column: str) -> str:
     """The text in `column`, stripped; RejectedError where there is none."""
-    return verbatim(fields, column).strip()
+    return read_verbatim(fields, column).strip()
 
 
-def verbatim(fields: Mapping[str, Any], column: str) -> str:
+def read_verbatim(fields: Mapping[str, Any], column: str) -> str:
     """As `text`, white space at its ends included."""
-    value = typed(_present(fields, column), str, f"'{column}'")
+    value = check_type(_present(fields, column), str, f"'{column}'")
     if not value.strip():
         raise RejectedError(f"empty {column}: '{column}' holds no text")
     return _unicode(value, column)
 
 
-def said(fields: Mapping[str, Any], column: str) -> str:
-    """As `verbatim`; an empty text is one, for what finds nothing said tells so itself."""
-    return "" if fields.get(column) == "" else verbatim(fields, column)
+def read_maybe_empty(fields: Mapping[str, Any], column: str) -> str:
+    """As `read_verbatim`; an empty text is one, for what finds nothing said tells so itself."""
+    return "" if fields.get(column) == "" else read_verbatim(fields, column)
 
 
-def optional_text(fields: Mapping[str, Any], column: str | None) -> str | None:
+def read_optional_text(fields: Mapping[str, Any], column: str | None) -> str | None:
     """As `text`; None where the column is absent, null or not asked for."""
-    return None if column is None or fields.get(column) is None else text(fields, column)
+    return None if column is None or fields.get(column) is None else read_text(fields, column)
 
 
-def answer(fields: Mapping[str, Any], column: str) -> str:
+def read_answer(fields: Mapping[str, Any], column: str) -> str:
     """The answer in `column`: text or a finite number, else RejectedError."""
     value = _present(fields, column)
     if isinstance(value, str):
-        return text(fields, column)
+        return read_text(fields, column)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RejectedError(f"wrong type: '{column}' should be text or number, is {value!r:.60}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -219,7 +219,7 @@ def answer(fields: Mapping[str, Any], column: str) -> str:
     return str(value)
 
 
-def identifier(fields: Mapping[str, Any], column: str | None, default: str) -> str:
+def read_id(fields: Mapping[str, Any], column: str | None, default: str) -> str:
     """The row's own id, text or whole number, else `default`."""
     value = fields.get(column) if column is not None else None
     if value is None:

@@ -35,7 +35,7 @@ class Shares(Params):
     """For the reported numbers; not used where the source has its own test split."""
 
 
-def normalise(question: str) -> str:
+def normalise_question(question: str) -> str:
     """A question without what does not change it: case, white space, Unicode variants."""
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
@@ -48,15 +48,15 @@ def opening(turns: Sequence[Turn]) -> str:
     """
     roles = [turn.role for turn in turns]
     end = [*roles, "assistant"].index("assistant", roles.index("user"))
-    return normalise("\n".join(turn.content for turn in turns[:end]))
+    return normalise_question("\n".join(turn.content for turn in turns[:end]))
 
 
-def key(problem: Problem) -> str:
+def split_key(problem: Problem) -> str:
     """What its split follows from: the question, or how a conversation opens."""
-    return normalise(problem.question) if problem.turns is None else opening(problem.turns)
+    return normalise_question(problem.question) if problem.turns is None else opening(problem.turns)
 
 
-def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem]]:
+def split_problems(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem]]:
     """Problems by split, in their order; a ValueError if one would be empty."""
     everything = list(problems)
     test_share = 0.0 if any(one.split == "test" for one in everything) else shares.test
@@ -71,15 +71,15 @@ def split(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem
     empty = [name for name, members in by_split.items() if not members]
     if empty:
         raise ValueError(
-            f"{len(everything)} problems, of {len(set(map(key, everything)))} different questions, "
-            f"leave the split(s) {', '.join(empty)} empty ({len(by_split['test'])} are of the "
-            f"test). Use more problems, or change `data.shares`."
+            f"{len(everything)} problems, of {len(set(map(split_key, everything)))} different "
+            f"questions, leave the split(s) {', '.join(empty)} empty ({len(by_split['test'])} are "
+            f"of the test). Use more problems, or change `data.shares`."
         )
     return by_split
 
 
 def _place(problem: Problem, shares: Shares, test_share: float) -> str:
-    position = _position(key(problem), "split")
+    position = _position(split_key(problem), "split")
     for name, share in zip(SPLITS[1:], (shares.preference, shares.dev, test_share), strict=True):
         if position < share:
             return name
@@ -115,21 +115,22 @@ def hold_out(
     return sides
 
 
-def describe(
+def describe_splits(
     prompts: Mapping[str, Sequence[Prompt]], demonstrations: Sequence[Demonstration]
 ) -> dict[str, Any]:
     """Counts, token lengths and overlaps of the splits."""
     questions = {
-        split: {normalise(row.question) for row in rows} for split, rows in prompts.items()
+        split: {normalise_question(row.question) for row in rows} for split, rows in prompts.items()
     }
     return {
         "counts": {split: len(rows) for split, rows in prompts.items()}
         | {"demonstrations": len(demonstrations)},
         "demonstrations_by_task": dict(Counter(row.task for row in demonstrations)),
         "prompt_tokens": {
-            split: lengths([len(row.prompt_ids) for row in rows]) for split, rows in prompts.items()
+            split: length_quantiles([len(row.prompt_ids) for row in rows])
+            for split, rows in prompts.items()
         },
-        "completion_tokens": lengths([len(row.completion_ids) for row in demonstrations]),
+        "completion_tokens": length_quantiles([len(row.completion_ids) for row in demonstrations]),
         "repeated_questions": {
             split: len(rows) - len(questions[split]) for split, rows in prompts.items()
         },
@@ -140,7 +141,7 @@ def describe(
     }
 
 
-def lengths(values: Sequence[int]) -> dict[str, int]:
+def length_quantiles(values: Sequence[int]) -> dict[str, int]:
     """Smallest, median, 95th percentile and largest, by nearest rank: the ceil(share n)-th."""
     if not len(values):
         return {}
@@ -148,7 +149,7 @@ def lengths(values: Sequence[int]) -> dict[str, int]:
     return dict(zip(("min", "median", "p95", "max"), found, strict=True))
 
 
-def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of the files `names` in `folder`, and of every file in those that are folders."""
     paths = [folder / name for name in names]
     files = [file for path in paths for file in sorted([path, *path.rglob("*")]) if file.is_file()]

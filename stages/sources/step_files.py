@@ -54,7 +54,7 @@ class ProcessBench(Params):
 
     def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
         """The one solution of a row."""
-        steps, label = raw_rows.elements(fields, "steps", "no steps"), fields.get("label")
+        steps, label = raw_rows.read_list(fields, "steps", "no steps"), fields.get("label")
         if isinstance(label, bool) or not isinstance(label, int) or not -1 <= label < len(steps):
             expected = f"-1 or an index of the {len(steps)} steps"
             raise RejectedError(f"no label: 'label' should be {expected} and is {label!r:.60}")
@@ -64,10 +64,10 @@ class ProcessBench(Params):
         right = len(steps) if label == -1 else label
         return [
             RawSteps(
-                id=raw_rows.identifier(fields, "id", f"{self.kind}-{line:06d}"),
+                id=raw_rows.read_id(fields, "id", f"{self.kind}-{line:06d}"),
                 line=line,
-                question=raw_rows.text(fields, "problem"),
-                steps=[raw_rows.text({"steps": text}, "steps") for text in steps],
+                question=raw_rows.read_text(fields, "problem"),
+                steps=[raw_rows.read_text({"steps": text}, "steps") for text in steps],
                 labels=[*[1.0] * right, 0.0, *[None] * len(steps)][: len(steps)],
                 num_completions=[0] * len(steps),
                 true_labels=[index < right for index in range(len(steps))],
@@ -91,7 +91,10 @@ class MathShepherd(Params):
 
     def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
         """The one solution of a row."""
-        text, labelled = raw_rows.verbatim(fields, "input"), raw_rows.verbatim(fields, "label")
+        text, labelled = (
+            raw_rows.read_verbatim(fields, "input"),
+            raw_rows.read_verbatim(fields, "label"),
+        )
         *marked, rest = text.split(MARKER)
         if not marked or rest.strip():
             raise RejectedError(f"no marker: 'input' should end in {MARKER!r}, not {text[-40:]!r}")
@@ -127,12 +130,12 @@ Format = Annotated[
 ]
 
 
-def solutions(path: Path, form: Format) -> Iterator[list[RawSteps] | BadRow]:
+def read_solutions(path: Path, form: Format) -> Iterator[list[RawSteps] | BadRow]:
     """The solutions of each row of the file, or the reason why it has none."""
-    return raw_rows.build(raw_rows.read_rows(path), form.solutions, path.name)
+    return raw_rows.parse_rows(raw_rows.read_rows(path), form.solutions, path.name)
 
 
-def cut(raw: RawSteps, separator: str) -> RawSteps:
+def cut_steps(raw: RawSteps, separator: str) -> RawSteps:
     """The solution with each step cut as `split_steps` would cut its tokens."""
     steps: list[str] = []
     places: list[int | None] = []
@@ -155,18 +158,20 @@ def _parts(text: str, separator: str) -> list[str]:
     return ["".join(pieces[i] for i in step).removesuffix(separator) for step in steps]
 
 
-def split(rows: Sequence[StepLabels], heldout_share: float) -> dict[str, list[StepLabels]]:
+def split_solutions(
+    rows: Sequence[StepLabels], heldout_share: float
+) -> dict[str, list[StepLabels]]:
     """Solutions by side, each on the side of its prompt, so that no problem is on both."""
-    by_prompt = [(splitting.normalise(row.prompt), row) for row in rows]
+    by_prompt = [(splitting.normalise_question(row.prompt), row) for row in rows]
     return splitting.hold_out(by_prompt, heldout_share, "steps_people")
 
 
-def bad_rows(file: str, left_out: Iterable[tuple[RawSteps, str]]) -> list[BadRow]:
+def left_out_solutions(file: str, left_out: Iterable[tuple[RawSteps, str]]) -> list[BadRow]:
     """The records, for the quarantine file."""
     return [bad_row(file, raw.line, reason, "\n".join(raw.steps)) for raw, reason in left_out]
 
 
-def describe(rows: Sequence[StepLabels]) -> dict[str, dict[str, int | float]]:
+def describe_solutions(rows: Sequence[StepLabels]) -> dict[str, dict[str, int | float]]:
     """Solutions by whether a label marks an error, and their labels; a ValueError of none."""
     if not rows:
         raise ValueError(

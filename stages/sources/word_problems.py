@@ -60,7 +60,7 @@ def chain_values(start: int, moves: Sequence[Move]) -> list[int]:
     return list(accumulate(moves, lambda value, move: move.result(value), initial=start))
 
 
-def tell(rng: random.Random, start: int, moves: Sequence[Move]) -> str:
+def write_question(rng: random.Random, start: int, moves: Sequence[Move]) -> str:
     """A question about the quantity that starts at `start` and makes these moves."""
     name = rng.choice(list(NAMES))
     items = rng.choice(ITEMS)
@@ -79,7 +79,7 @@ def read_question(question: str) -> tuple[int, list[Move]] | None:
     if name not in NAMES or items not in ITEMS:
         return None
     words = {"name": name, "who": NAMES[name], "items": items}
-    start = _told(OPENING, words, sentences[0])
+    start = _read_number(OPENING, words, sentences[0])
     if start is None or sentences[-1] not in [one.format(**words) for one in QUESTIONS]:
         return None
     moves = [_read_move(sentence, words) for sentence in sentences[1:-1]]
@@ -88,11 +88,13 @@ def read_question(question: str) -> tuple[int, list[Move]] | None:
 
 
 def _read_move(sentence: str, words: dict[str, str]) -> Move | None:
-    told = ((sign, _told(phrase, words, sentence)) for sign in MOVES for phrase in MOVES[sign])
+    told = (
+        (sign, _read_number(phrase, words, sentence)) for sign in MOVES for phrase in MOVES[sign]
+    )
     return next((Move(sign, number) for sign, number in told if number is not None), None)
 
 
-def _told(template: str, words: dict[str, str], sentence: str) -> int | None:
+def _read_number(template: str, words: dict[str, str], sentence: str) -> int | None:
     """The number that `sentence` tells by `template`, None when it is not of its form."""
     before, after = template.format(**words, n="|").split("|")
     number = sentence.removeprefix(before).removesuffix(after)
@@ -154,15 +156,15 @@ class WordProblemsConfig(Params):
         return "generated"
 
 
-def problems(config: WordProblemsConfig, seed: int) -> Iterator[Problem]:
+def generate_problems(config: WordProblemsConfig, seed: int) -> Iterator[Problem]:
     """`config.num_problems` problems with distinct questions, the same for the same seed."""
     seen: set[str] = set()
     draws = count()
     while len(seen) < config.num_problems:
         # One stream a draw: problem k does not depend on how problem k - 1 was made.
         rng = random.Random(derive_seed(seed, "word_problems", next(draws)))
-        start, moves, answer = chain(rng, config.max_value)
-        question = tell(rng, start, moves)
+        start, moves, answer = draw_chain(rng, config.max_value)
+        question = write_question(rng, start, moves)
         if question in seen:
             continue
         seen.add(question)
@@ -172,7 +174,7 @@ def problems(config: WordProblemsConfig, seed: int) -> Iterator[Problem]:
         )  # fmt: skip
 
 
-def chain(rng: random.Random, max_value: int) -> tuple[int, list[Move], int]:
+def draw_chain(rng: random.Random, max_value: int) -> tuple[int, list[Move], int]:
     """A start value and two to `MAX_STEPS` moves that stay within 0 to `max_value`."""
     start = value = rng.randint(2, 20)
     moves: list[Move] = []

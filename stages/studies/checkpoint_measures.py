@@ -81,7 +81,10 @@ def load_scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.d
     One model of an ensemble, the first, stands for what a single one would find.
     """
     folder = DATA / "rewards" / reward
-    aggregate, path = reward_file.read(folder).aggregate, reward_file.model(folder, seed)
+    aggregate, path = (
+        reward_file.read_reward(folder).aggregate,
+        reward_file.model_path(folder, seed),
+    )
     folders = scalar_head.find_member_folders(path)
     single = scalar_head.load_ensemble(folders[0], aggregate, compute, device).score_groups
     if len(folders) == 1:
@@ -139,7 +142,7 @@ def _counted(prompt: Prompt, rows: Sequence[Completion]) -> dict[str, float]:
     """What needs no model: means over the samples of a problem."""
     # Not one verdict a distinct list of tokens: two of them may spell the same text.
     texts = Counter(row.completion for row in rows)
-    right = [n for text, n in texts.items() if answer_checker.is_right(prompt, text)]
+    right = [n for text, n in texts.items() if answer_checker.solves_problem(prompt, text)]
     sums = {
         "correct": sum(right),
         "tokens": sum(len(row.completion_ids) for row in rows),

@@ -19,7 +19,7 @@ from stages.config import Params, load_preset
 from stages.loops.run import Run
 from stages.records import lines, pools
 from stages.rewards import reward_file
-from stages.rewards.answer_checker import is_right
+from stages.rewards.answer_checker import solves_problem
 from stages.rows import DATA, seed_folder
 from stages.runtime import process
 from stages.studies import copies, token_report, token_verdict
@@ -117,7 +117,7 @@ def train_policies(config: Config, plan: Plan, run: Run, folder: Path) -> list[d
 def count_tokens(data: Path, table: str, name: str, seed: int) -> tuple[int, int]:
     """Tokens that a row generated and trained on, with one seed; a rule has spent none."""
     folder = data / table / name
-    if table == "rewards" and reward_file.read(folder).kind == "rule":
+    if table == "rewards" and reward_file.read_reward(folder).kind == "rule":
         return 0, 0
     source = folder / "training" if table == "policies" else folder
     metrics = studies.read_json(seed_folder(source, seed) / "metrics.json")
@@ -134,8 +134,8 @@ def write_results(path: Path, data: Path, policy: str, seed: int) -> None:
             seed=seed,
             id=prompt.id,
             num_samples=len(samples),
-            num_correct=sum(is_right(prompt, row.completion) for row in samples),
-            greedy_correct=is_right(prompt, only.completion),
+            num_correct=sum(solves_problem(prompt, row.completion) for row in samples),
+            greedy_correct=solves_problem(prompt, only.completion),
         )
         for (prompt, samples), (_, (only,)) in zip(sampled, greedy, strict=True)
     )

@@ -93,7 +93,7 @@ def read_probes(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
         values_by_seed.append(lines.read_lines(folder / "probes.jsonl", ProbeValue))
         why |= studies.read_json(folder / "not_run.json")
         right.append([
-            [answer_checker.is_right(prompt, row.completion) for row in pool]
+            [answer_checker.solves_problem(prompt, row.completion) for row in pool]
             for prompt, pool in pools.read_split(DATA / f"samples/{policy}/{seed}", "dev")
         ])  # fmt: skip
     values, samples = group_by_probe(values_by_seed), np.array(right)

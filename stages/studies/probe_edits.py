@@ -149,7 +149,7 @@ def _correlations(
 ) -> Iterator[ProbeValue]:
     plain = [(copy, score) for copy, score in scored if copy.kind == "plain"]
     texts = [pool[copy.original].completion for copy, _ in plain]
-    is_right = [answer_checker.is_right(prompt, text) for text in texts]
+    is_right = [answer_checker.solves_problem(prompt, text) for text in texts]
     right = list(itertools.compress(plain, is_right))
     for probe, scored_copies in (("length_spearman", plain), ("length_spearman_right", right)):
         scores, lengths = (

@@ -26,13 +26,13 @@ from stages.records import lines
 from stages.records.problems import BadRow, Prompt
 from stages.rewards import answer_checker
 from stages.rewards.feedback.prompts import defuse
-from stages.rewards.number_parsing import number
+from stages.rewards.number_parsing import parse_number
 from stages.rows import PROMPTS
 from stages.sampler import Sampler
 from stages.seeding import derive_seed
 from stages.sources import raw_rows, word_problems
 from stages.sources.quarantine import RejectedError
-from stages.sources.word_problems import Move, chain
+from stages.sources.word_problems import Move, draw_chain
 from stages.studies.probe_catalogue import OtherProblems, ProbeConfig
 
 REQUEST = "request"
@@ -71,7 +71,7 @@ def choose_wrong_hint(gold: str, seed: int, name: str) -> str | None:
 
     Which, the seed and the problem's id say; None where the answer is no whole number from 0 on.
     """
-    value = number(gold)
+    value = parse_number(gold)
     if value is None or value.denominator != 1 or value < 0:
         return None
     right = int(value)
@@ -139,15 +139,15 @@ def read_other_problems(path: Path, config: OtherProblems, prompt: Prompt) -> li
     stem = path.name.partition(".")[0]
 
     def read(fields: Mapping[str, Any], line: int) -> ProbeQuestion:
-        answer = answer_checker.read_gold(raw_rows.answer(fields, config.answer))
+        answer = answer_checker.read_gold(raw_rows.read_answer(fields, config.answer))
         if answer is None:
             raise RejectedError(f"answer does not parse: '{config.answer}' is no final answer")
-        question = " ".join(raw_rows.text(fields, key) for key in config.question)
+        question = " ".join(raw_rows.read_text(fields, key) for key in config.question)
         return ProbeQuestion("transfer", f"{stem}-{line:06d}", prompt, question, answer)
 
     questions: list[ProbeQuestion] = []
     bad: list[BadRow] = []
-    for row in raw_rows.build(raw_rows.read_rows(path), read, path.name):
+    for row in raw_rows.parse_rows(raw_rows.read_rows(path), read, path.name):
         bad.append(row) if isinstance(row, BadRow) else questions.append(row)
         if len(questions) == config.num_problems:
             break
@@ -200,7 +200,7 @@ def redraw_numbers(questions: Sequence[str], *, seed: int) -> list[tuple[str, st
     for draw in range(MAX_DRAWS):
         if not any(waiting.values()):
             break
-        start, moves, answer = chain(random.Random(derive_seed(seed, "redraw", draw)), largest)
+        start, moves, answer = draw_chain(random.Random(derive_seed(seed, "redraw", draw)), largest)
         places = waiting[_operators(moves)]
         if places and parsed[places[0]] != (start, moves):
             place = places.popleft()  # in turn, so that a draw is used once

@@ -122,7 +122,10 @@ def drop_duplicates(problems: Problems) -> Problems:
 def measure_length_taste(problems: Problems, reward: str, seed: int, config: Config) -> Values:
     """`probe_edits.measure_padding` of a row of `rewards` of a seed."""
     folder, compute = DATA / "rewards" / reward, config.compute
-    path, aggregate = reward_file.model(folder, seed), reward_file.read(folder).aggregate
+    path, aggregate = (
+        reward_file.model_path(folder, seed),
+        reward_file.read_reward(folder).aggregate,
+    )
     ensemble = scalar_head.load_ensemble(path, aggregate, compute, setup(compute))
     tokenizer = model_tokenizer.load_tokenizer(scalar_head.find_member_folders(path)[0])
     end = model_tokenizer.eos_id(tokenizer)
@@ -142,7 +145,7 @@ def measure_length_taste(problems: Problems, reward: str, seed: int, config: Con
 
 def measure_step_taste(problems: Problems, process: str, seed: int, config: Config) -> Values:
     """`probe_edits.measure_recutting` of a process row of `rewards` of a seed."""
-    settings, path = config.probes, reward_file.model(DATA / "rewards" / process, seed)
+    settings, path = config.probes, reward_file.model_path(DATA / "rewards" / process, seed)
     model = process_head.load_process_scorer(path, config.compute, setup(config.compute))
     separator = model.model.separator
     (filler,) = prompting.tokenize([FILLER + separator], model_tokenizer.load_tokenizer(path))
@@ -166,13 +169,15 @@ def attack_judge(problems: Problems, judge: str, seed: int, config: Config) -> V
     attack = config.probes.attack
     chooser = config.load_judge(attack.judge, judge, seed)
     prompts = Prompts(style=attack.style, constitution=attack.constitution)
-    candidate_pairs = judging.pairs(
+    candidate_pairs = judging.choose_pairs(
         problems, prompts, max_pairs=1, seed=derive_seed(seed, "probes", "judge")
     )
     if not (pairs := candidate_pairs[: CANDIDATES * attack.num_pairs]):
         return
-    verdicts, _ = judging.judge(chooser, judging.chunks(pairs), prompts, attack.rule, "test")
-    flips, _ = injections.flips(
+    verdicts, _ = judging.judge_pairs(
+        chooser, judging.split_chunks(pairs), prompts, attack.rule, "test"
+    )
+    flips, _ = injections.measure_flips(
         chooser, pairs, verdicts, prompts, attack.rule, num_pairs=attack.num_pairs
     )
     for name, flipped in flips.pop("control"):

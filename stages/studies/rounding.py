@@ -95,7 +95,10 @@ def tabulate_accuracy(
     """The accuracy of a policy, a row for the data of each rounding."""
     samples = [[data / f"samples/{policy}/{seed}" for seed in seeds] for data in folders]
     return np.array([
-        [problem_evaluation.accuracy(pools.read_split(path, "test", measure)) for path in of_seeds]
+        [
+            problem_evaluation.pool_accuracy(pools.read_split(path, "test", measure))
+            for path in of_seeds
+        ]
         for of_seeds in samples
     ])  # fmt: skip
 

@@ -84,7 +84,7 @@ def score_pool(
         values_by_scorer.append(
             [round(values[number], DIGITS) for number in numbers] if scorer else None
         )
-    verdicts = [answer_checker.is_right(prompt, row.completion) for row in distinct]
+    verdicts = [answer_checker.solves_problem(prompt, row.completion) for row in distinct]
     return ScoredPool(
         id=prompt.id, correct=[verdicts[number] for number in numbers],
         reward_model=values_by_scorer[0], ensemble=values_by_scorer[1],

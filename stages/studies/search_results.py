@@ -11,7 +11,7 @@ from stages.algorithms.selection.votes import weighted_vote
 from stages.records.metrics import round_metric
 from stages.records.problems import Prompt
 from stages.rewards import answer_checker
-from stages.rewards.problem_evaluation import answer_of, majority, numbered
+from stages.rewards.problem_evaluation import majority_accuracy, number_answers, read_final_answer
 from stages.studies import study as studies
 from stages.studies.equal_compute import BUDGETS, Searched, Values
 
@@ -102,9 +102,9 @@ def evaluate_search(
     section 2.1). Tokens that are read and tokens that are generated pass alike. `sizes`: P of the
     policy and of the process model, see `models/size`.
     """
-    right = [answer_checker.is_right(prompt, row.completion) for row in solutions]
-    answers = [answer_of(prompt.whole(row.completion), prompt.gold) for row in solutions]
-    answer_numbers, answer_is_right = numbered(answers, right)
+    right = [answer_checker.solves_problem(prompt, row.completion) for row in solutions]
+    answers = [read_final_answer(prompt.whole(row.completion), prompt.gold) for row in solutions]
+    answer_numbers, answer_is_right = number_answers(answers, right)
     scores, number = np.array([row.score for row in solutions]), len(solutions)
 
     def flops(policy_tokens: int, scored: int) -> float:
@@ -116,7 +116,7 @@ def evaluate_search(
         weighted=weighted_vote(
             answer_numbers, scores, answer_is_right, subsets=np.arange(number)[None, :]
         ),
-        majority=float(majority(answers, right, ks=[number])[0]),
+        majority=float(majority_accuracy(answers, right, ks=[number])[0]),
         any_right=any(right),
         flops=flops(cost.read_tokens, cost.scored_tokens),
         flops_once=flops(cost.read_tokens_once, cost.scored_tokens_once),

@@ -91,7 +91,7 @@ def main() -> None:
 def evaluate_scorer(config: Config, run: Run, folder: Path) -> dict[str, Any]:
     """The process model of one seed."""
     settings, compute = config.step_errors, config.compute
-    path = reward_file.model(DATA / "rewards" / settings.process, run.seed)
+    path = reward_file.model_path(DATA / "rewards" / settings.process, run.seed)
     scorer = process_head.load_process_scorer(path, compute, setup(compute))
     model = scorer.model.model
 
@@ -102,7 +102,7 @@ def evaluate_scorer(config: Config, run: Run, folder: Path) -> dict[str, Any]:
             chosen = step_solutions.choose_solutions(
                 problems, scorer.decode, separator, max_solutions
             )
-            rows = [row for row, _ in step_solutions.known(chosen)]
+            rows = [row for row, _ in step_solutions.label_by_truth(chosen)]
         else:
             source = seed_folder(DATA / "steps" / word, run.seed)
             rows = list(lines.read_lines(source / "heldout.jsonl", StepLabels))

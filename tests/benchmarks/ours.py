@@ -22,7 +22,7 @@ from stages.models.policy import Policy
 from stages.models.scalar_head import Ensemble, ScalarHead
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 from tests import presets
 from tests.benchmarks import setting
 from tests.benchmarks.setting import PAD, PROMPTS, ROWS, SAMPLES
@@ -151,7 +151,7 @@ def _models(model: PreTrainedModel, reference: PreTrainedModel | None) -> RlMode
     )  # fmt: skip
 
 
-def _task(judge: Callable[..., Judged]) -> Task:
+def _task(judge: Callable[..., CompletionRewards]) -> Task:
     rows = [
         Prompt(id=str(i), task="solve", question="", prompt="", prompt_ids=ids, answer="")
         for i, ids in enumerate(setting.prompts(PROMPTS))
@@ -170,7 +170,9 @@ def _grpo(model: PreTrainedModel, reference: PreTrainedModel | None, number: int
     config = GroupRlConfig(**_sizes(number), group_size=SAMPLES)
     changes = {"aggregation": "token_mean"} | ({} if reference else {"kl": "none"})
     method = presets.method("grpo_deepseekmath", **changes)
-    task = _task(lambda batch: Judged(totals=setting.reward([s.token_ids for s in batch.samples])))
+    task = _task(
+        lambda batch: CompletionRewards(totals=setting.reward([s.token_ids for s in batch.samples]))
+    )
     settings = Settings(config=config, method=method, seed=0)
     models = _models(model, reference)
     return _metrics(rl.train(models, task, [range(PROMPTS)] * number, settings))

@@ -51,7 +51,7 @@ from stages.models.process_head import ProcessHead
 from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Outcome
 from stages.records.steps import StepLabels
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 
 NUM_STEPS = 20
 ENVIRONMENT = stages.INSTRUCTIONS | {"POSTTRAIN_ROUNDING": "pinned"}
@@ -69,7 +69,7 @@ def game() -> tuple[RlModels, Task]:
                   sampler=make_sampler(model), decode=decode)  # fmt: skip
     task = Task(
         prompts=PROMPTS,
-        reward=lambda drawn: Judged(totals=even_share(drawn.texts)),
+        reward=lambda drawn: CompletionRewards(totals=even_share(drawn.texts)),
         correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     return models, task

@@ -28,7 +28,7 @@ SEED = 0
 SFT = DATA / f"policies/sft/model/{SEED}"
 PAIRS = DATA / f"pairs/verifier/{SEED}/train.jsonl"
 REWARD = DATA / "rewards/preference"
-REWARD_MODEL = reward_file.model(REWARD, SEED)
+REWARD_MODEL = reward_file.model_path(REWARD, SEED)
 NUM_PROMPTS, NUM_SAMPLES = 160, 4
 MAX_NEW_TOKENS = 32
 

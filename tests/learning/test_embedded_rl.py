@@ -16,9 +16,9 @@ from stages.loops.rollouts import RlModels, Task
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
-from stages.rewards import composition, judged
+from stages.rewards import completion_rewards, composition
+from stages.rewards.completion_rewards import CompletionRewards
 from stages.rewards.composition import Composition
-from stages.rewards.judged import Judged
 
 pytestmark = [pytest.mark.learning, pytest.mark.rotating]
 NUM_STEPS = 24
@@ -35,7 +35,7 @@ def rate(learning_rate: float) -> dict[str, float | str]:
 
 
 def rule(drawn):
-    return composition.compose(RULE, drawn, NOTHING)
+    return composition.compose_rewards(RULE, drawn, NOTHING)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,9 @@ def make_models(embedded: Embedded) -> RlModels:
 
 
 def report(name, reward, start, drawn):
-    accuracy = gain(judged.correct(drawn), judged.correct(start))
+    accuracy = gain(
+        completion_rewards.check_answers(drawn), completion_rewards.check_answers(start)
+    )
     found = gain(reward(drawn).totals, reward(start).totals)
     print(f"\n{name}: reward {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], "
           f"accuracy {accuracy[0]:+.3f} [{accuracy[1]:+.3f}, {accuracy[2]:+.3f}]")  # fmt: skip
@@ -71,7 +73,7 @@ def rule_as_one_step(drawn):
     totals = torch.tensor(rule(drawn).totals)
     mask = drawn.mask()
     ends = torch.zeros_like(mask).scatter(1, mask.sum(1, keepdim=True) - 1, True)
-    return Judged(
+    return CompletionRewards(
         totals=[0.0] * len(totals),
         step_rewards=torch.where(ends, totals[:, None], 0.0),
         step_ends=ends,
@@ -82,7 +84,7 @@ def rule_as_one_step(drawn):
 def test_group_preset(name, embedded, start):
     models, method = make_models(embedded), presets.method(name)
     reward = rule_as_one_step if method.advantage == "step_zscore" else rule
-    task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
+    task = Task(prompts=embedded.train, reward=reward, correct=completion_rewards.check_answers)
     config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
     settings = Settings(config=config, method=method, seed=1)
     for _ in rl.train(models, task, rl.make_schedule(task, settings), settings):
@@ -95,7 +97,7 @@ def test_group_preset(name, embedded, start):
 def test_ppo_preset(name, embedded, start, learned_reward):
     models, method = make_models(embedded), presets.method(name)
     reward = rule if name in MAXIMISES_RULE else learned_reward
-    task = Task(prompts=embedded.train, reward=reward, correct=judged.correct)
+    task = Task(prompts=embedded.train, reward=reward, correct=completion_rewards.check_answers)
     compute, pad_id, device = embedded.compute, models.policy.pad_id, models.policy.device
     if method.value_init == "policy":
         value = scalar_head.init_scalar_model(SFT, pad_id, compute, device)

@@ -10,7 +10,7 @@ from stages.loops import rl, rollouts
 from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.models import scalar_head
 from stages.models.scalar_head import ScalarHead
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 
 NUM_STEPS = 20
 SIZES = {"num_steps": NUM_STEPS, "temperature": 1.0, "max_new_tokens": 6, "num_checkpoints": 0,
@@ -30,7 +30,7 @@ def steps_of(drawn):
     mask = drawn.mask()
     tokens = torch.tensor([token for sample in drawn.samples for token in sample.token_ids])
     rewards = torch.zeros(mask.shape).masked_scatter(mask, (tokens % 2 == 0).float())
-    return Judged(totals=[0.0] * len(mask), step_rewards=rewards, step_ends=mask)
+    return CompletionRewards(totals=[0.0] * len(mask), step_rewards=rewards, step_ends=mask)
 
 
 def gain(steps, num_steps=NUM_STEPS):

@@ -16,7 +16,7 @@ from tiny_rollouts import make_rollouts
 
 from stages.loops.method import Method
 from stages.loops.rl import compare_completions
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 
 CHOICES = {
     "group_zscore": {"ddof": 1, "eps": 1e-4},
@@ -64,7 +64,7 @@ class Drawn:
         rewards = self.rewards if steps is None else self.rewards / 2
         found[:, :longest] = compare_completions(
             ADVANTAGES[name],
-            Judged(totals=rewards.tolist(), step_rewards=steps, step_ends=first),
+            CompletionRewards(totals=rewards.tolist(), step_rewards=steps, step_ends=first),
             penalties,
             make_rollouts(lengths.tolist(), self.groups.tolist()),
             self.counted,

@@ -24,7 +24,7 @@ from stages.algorithms.token_advantages import gae
 from stages.loops.method import Method
 from stages.loops.preference import KTO, pair_losses
 from stages.loops.rl import compare_completions
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 
 dtypes = st.sampled_from([torch.float32, torch.float64])
 
@@ -117,7 +117,7 @@ def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
     by_step = kind == "step_zscore"
     found = compare_completions(
         method,
-        Judged(
+        CompletionRewards(
             totals=rewards.tolist(),
             step_rewards=rewards[:, None] * torch.tensor([0.0, 1.0]) if by_step else None,
             step_ends=torch.tensor([[False, True]] * len(groups)) if by_step else None,

@@ -63,9 +63,12 @@ def test_each_seed_is_scored_by_the_rewards_of_its_own(folder):
         samples = list(lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
         one = samples[3]
         prompt = studied_run.prompts("test", 6)[0]
-        reward = reward_file.read(DATA / "rewards/preference")
+        reward = reward_file.read_reward(DATA / "rewards/preference")
         ensemble = load_ensemble(
-            reward_file.model(DATA / "rewards/preference", seed), reward.aggregate, compute(), CPU
+            reward_file.model_path(DATA / "rewards/preference", seed),
+            reward.aggregate,
+            compute(),
+            CPU,
         )
         group = Group(prompt_ids=prompt.prompt_ids, completions=[one.completion_ids],
                       indices=range(1))  # fmt: skip
@@ -104,9 +107,9 @@ def test_the_numbers_are_those_of_the_samples(folder):
 def test_a_rule_scores_nothing_and_without_models_the_rest_is_estimated(folder):
     shutil.rmtree(DATA / "rewards/process")
     shutil.rmtree(DATA / "rewards/preference")
-    rule = reward_file.of_model("preference").model_copy(update={"kind": "rule"})
+    rule = reward_file.model_reward_file("preference").model_copy(update={"kind": "rule"})
     (DATA / "rewards/rule").mkdir()
-    reward_file.write(DATA / "rewards/rule", rule)
+    reward_file.write_reward(DATA / "rewards/rule", rule)
     evaluate.main("evaluate", "sft")
     (row, *_) = read(0, "per_problem", ProblemResult)
     assert set(row.accuracy_at) == {

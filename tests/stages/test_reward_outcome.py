@@ -94,7 +94,10 @@ def test_a_model_is_written_that_the_scorer_reads_and_its_quality_is_told():
     assert (heldout["problems"], heldout["problems_with_both"]) == (3, 2)
     assert heldout["right_share"]["value"] == pytest.approx((0.5 + 1 + 0.25) / 3, abs=1e-6)
     assert heldout["auc"]["value"] == 1.0
-    assert (reward_file.read(OUTPUT).kind, reward_file.read(OUTPUT).model) == ("outcome", "reward")
+    assert (reward_file.read_reward(OUTPUT).kind, reward_file.read_reward(OUTPUT).model) == (
+        "outcome",
+        "reward",
+    )
     model = scalar_head.load_scalar_model(OWN / "model", compute(), CPU).eval()
     group = Group(prompt_ids=[2, 3], completions=[[8, 1], [7, 1]], indices=[0, 1])
     right, wrong = ScalarHead(model)(collate([group], 64, PAD, CPU)).tolist()

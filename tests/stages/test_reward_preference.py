@@ -110,10 +110,10 @@ def test_flipped_labels_are_the_same_for_every_member_and_only_those_of_training
 
 def test_an_ensemble_scores_as_its_members_do_by_the_rule_in_its_reward_json():
     train(members=3, aggregate={"kind": "min"})
-    told = reward_file.read(DATA / "rewards/new")
+    told = reward_file.read_reward(DATA / "rewards/new")
     assert (told.kind, told.model, told.aggregate.kind) == ("preference", "reward", "min")
     assert told.composition.kinds() == {"scorer"}
-    path = reward_file.model(DATA / "rewards/new", SEED)
+    path = reward_file.model_path(DATA / "rewards/new", SEED)
     batch = collate(reward.pair_groups(PAIRS, range(12)), 64, 0, CPU)
     alone = [
         scalar_head.load_ensemble(path / str(n), told.aggregate, compute(), CPU)(batch).values

@@ -94,7 +94,7 @@ def test_it_learns_what_is_right_and_its_folder_alone_scores():
     assert metrics["heldout"]["solutions"] == 2, "those with labels"
     assert metrics["heldout"]["truth"]["balanced_accuracy"] == 1.0
     assert metrics["heldout"]["labels"]["auroc_within_problem"] == 1.0
-    scorer = process_head.load_process_scorer(reward_file.model(OUTPUT, SEED), compute(), CPU)
+    scorer = process_head.load_process_scorer(reward_file.model_path(OUTPUT, SEED), compute(), CPU)
     tokenizer = train_tokenizer(["3 + 4 = 7\n#### 7 sum?"], TINY["vocab_size"])
     steps = scorer.split(tokenizer("".join(RIGHT))["input_ids"])
     assert len(steps) == 2
@@ -102,7 +102,7 @@ def test_it_learns_what_is_right_and_its_folder_alone_scores():
         [TokenizedSolution(prompt_ids=tokenizer("sum?\n")["input_ids"], steps=steps)]
     )
     assert min(scores) > 0.5
-    told = reward_file.read(OUTPUT)
+    told = reward_file.read_reward(OUTPUT)
     assert (told.kind, told.model, told.composition.kinds()) == ("process", "process", {"process"})
 
 

@@ -23,7 +23,7 @@ def run(preset: str, policy: str = BASE, on: str = "prompts") -> reward_file.Rew
     stage_inputs.configure(PRESETS[preset], seeds=(SEED, 5))
     words = ("--by", "rule", "--preset", "mine", "--from", policy, "--on", on)
     reward_rule.main("reward_rule", "new", *words)
-    return reward_file.read(OUTPUT)
+    return reward_file.read_reward(OUTPUT)
 
 
 def test_a_rule_that_asks_nobody_is_its_composition_alone():
@@ -39,7 +39,7 @@ def test_a_judge_is_copied_for_each_seed():
     found = run("judge_wins", policy="sft")
     assert found.model == "policy"
     for seed in (SEED, 5):
-        copied = reward_file.model(OUTPUT, seed)
+        copied = reward_file.model_path(OUTPUT, seed)
         assert {path.name for path in copied.iterdir()} == {
             path.name for path in rows.locate_policy("sft", seed).iterdir()
         }
@@ -54,7 +54,7 @@ def test_a_model_that_scores_is_that_of_another_reward_with_its_aggregate():
             (other / str(seed) / "model" / member).mkdir(parents=True)
             (other / str(seed) / "model" / member / "config.json").write_text(f"{seed} {member}")
     minimum = TypeAdapter(reward_file.Aggregate).validate_python("min")
-    reward_file.write(other, reward_file.of_model("preference", minimum))
+    reward_file.write_reward(other, reward_file.model_reward_file("preference", minimum))
     found = run("rule_model", on="rewards/other")
     assert (found.kind, found.model, found.aggregate) == ("rule", "reward", minimum)
     assert (OUTPUT / "5/model/1/config.json").read_text() == "5 1"

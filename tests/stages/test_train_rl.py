@@ -57,11 +57,11 @@ def write_reward(kind, model=None):
     )
     folder = DATA / "rewards/old"
     folder.mkdir(parents=True, exist_ok=True)
-    reward_file.write(folder, content)
+    reward_file.write_reward(folder, content)
     if model is not None:
         scorer = scalar_head.init_scalar_model(rows.locate_policy("sft", SEED), PAD, compute(), CPU)
         torch.nn.init.normal_(scorer.score.weight, generator=torch.Generator().manual_seed(0))
-        scorer.save_pretrained(reward_file.model(folder, SEED))
+        scorer.save_pretrained(reward_file.model_path(folder, SEED))
 
 
 def run(method, preset=None, seeds=(SEED,), engine="transformers", rank=0, **sizes):
@@ -179,7 +179,7 @@ def test_the_value_model_starts_as_the_first_member_of_an_ensemble_or_under_a_he
     value_init, monkeypatch, tmp_path
 ):
     write_reward(SCORE, "reward")
-    path = reward_file.model(DATA / "rewards/old", SEED)
+    path = reward_file.model_path(DATA / "rewards/old", SEED)
     shutil.rmtree(path)
     for member in range(2):
         scorer = scalar_head.init_scalar_model(

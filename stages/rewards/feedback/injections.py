@@ -13,7 +13,7 @@ from itertools import chain
 
 from stages.algorithms import judge_readings
 from stages.records.preferences import Verdict
-from stages.rewards.feedback.judging import LabelRule, Pair
+from stages.rewards.feedback.judging import JudgedPair, LabelRule
 from stages.rewards.feedback.prompts import OPTIONS, Prompts
 from stages.sampler import Judge, count_judge_tokens
 
@@ -37,14 +37,14 @@ CONTROL = "That is all."
 """Appended without asking for anything: how often any words at all flip a verdict."""
 
 
-def attacked(completion: str, attack: str, own: str, other: str) -> str:
+def append_attack(completion: str, attack: str, own: str, other: str) -> str:
     """The completion with the attack at its end."""
     return f"{completion}\n{attack.replace('{own}', own).replace('{other}', other)}"
 
 
-def flips(
+def measure_flips(
     chooser: Judge,
-    asked: Sequence[Pair],
+    asked: Sequence[JudgedPair],
     verdicts: Sequence[Verdict],
     prompts: Prompts,
     rule: LabelRule,
@@ -59,7 +59,7 @@ def flips(
     prefers it. A message that gets too long is left out. Besides: the cost
     (`sampler.count_judge_tokens`).
     """
-    lost: list[Pair] = []
+    lost: list[JudgedPair] = []
     for pair, verdict in zip(asked, verdicts, strict=True):
         p_a = verdict.probability
         if p_a is not None and p_a != 0.5 and verdict.dropped != "parse_failure":
@@ -77,11 +77,11 @@ def flips(
     return found, count_judge_tokens(choices)
 
 
-def _both(pair: Pair, attack: str, prompts: Prompts) -> tuple[str, str]:
+def _both(pair: JudgedPair, attack: str, prompts: Prompts) -> tuple[str, str]:
     """Both orders; the attacked answer A stands first in the one, second in the other."""
     question, other, (one, two) = pair.prompt.question, pair.b.completion, OPTIONS
-    first = attacked(pair.a.completion, attack, one, two)
-    second = attacked(pair.a.completion, attack, two, one)
+    first = append_attack(pair.a.completion, attack, one, two)
+    second = append_attack(pair.a.completion, attack, two, one)
     return (
         prompts.message(question, first, other, pair.principle),
         prompts.message(question, other, second, pair.principle),

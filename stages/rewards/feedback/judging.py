@@ -1,7 +1,8 @@
 """A judge reads pairs of completions, drawn without looking at which is right, in both orders.
 
-`LabelRule` says which of its verdicts become preferences (`preferences`), with what probability.
-What is known without the judge (`facts`) is asked afterwards, to measure it.
+`LabelRule` says which of its verdicts become preferences (`make_preferences`), and with what
+probability.
+What is known without the judge (`correctness_and_lengths`) is asked afterwards, to measure it.
 """
 
 import itertools
@@ -18,14 +19,14 @@ from stages.config import Params
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
-from stages.rewards.answer_checker import is_right
+from stages.rewards.answer_checker import solves_problem
 from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Prompts
-from stages.rewards.verifier_labels import preference
+from stages.rewards.verifier_labels import make_preference
 from stages.sampler import Judge, Judgement, count_judge_tokens
 from stages.seeding import derive_seed
 
 
-def draw_pairs(
+def sample_pairs(
     pool: Sequence[Completion], *, max_pairs: int, seed: int
 ) -> list[tuple[Completion, Completion]]:
     """At most `max_pairs` pairs of one problem's pool, in random order and orientation.
@@ -95,7 +96,7 @@ class LabelRule(Params):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
+class JudgedPair:
     """Two completions of a problem, and by what they are to be compared."""
 
     prompt: Prompt
@@ -105,39 +106,43 @@ class Pair:
     """Its number in the constitution; the same in both orders."""
 
 
-def pairs(
+def choose_pairs(
     problems: Iterable[tuple[Prompt, list[Completion]]], prompts: Prompts, max_pairs: int, seed: int
-) -> list[Pair]:
+) -> list[JudgedPair]:
     """What is to be judged; a function of the seed and each problem's own pool."""
-    found: list[Pair] = []
+    found: list[JudgedPair] = []
     for prompt, pool in problems:
-        drawn = draw_pairs(pool, max_pairs=max_pairs, seed=derive_seed(seed, "pairs", prompt.id))
+        drawn = sample_pairs(pool, max_pairs=max_pairs, seed=derive_seed(seed, "pairs", prompt.id))
         for number, (a, b) in enumerate(drawn):
             principle = prompts.draw_principle(derive_seed(seed, "principle", prompt.id, number))
-            found.append(Pair(prompt=prompt, a=a, b=b, principle=principle))
+            found.append(JudgedPair(prompt=prompt, a=a, b=b, principle=principle))
     return found
 
 
-def chunks(asked: Sequence[Pair]) -> list[Sequence[Pair]]:
+def split_chunks(asked: Sequence[JudgedPair]) -> list[Sequence[JudgedPair]]:
     """As many pairs as the judge is given at once."""
     return [asked[start : start + CHUNK] for start in range(0, len(asked), CHUNK)]
 
 
-def judge(
-    chooser: Judge, parts: Iterable[Sequence[Pair]], prompts: Prompts, rule: LabelRule, split: str
+def judge_pairs(
+    chooser: Judge,
+    parts: Iterable[Sequence[JudgedPair]],
+    prompts: Prompts,
+    rule: LabelRule,
+    split: str,
 ) -> tuple[list[Verdict], Counter[str]]:
-    """The verdict on each pair, and what they cost; see `judge_parts`."""
+    """The verdict on each pair, and what they cost; see `judge_chunks`."""
     verdicts: list[Verdict] = []
     cost: Counter[str] = Counter()
-    for part in judge_parts(chooser, parts, prompts, rule, split):
+    for part in judge_chunks(chooser, parts, prompts, rule, split):
         verdicts += [Verdict(**row) for row in part["verdicts"]]
         cost.update(part["tokens"])
     return verdicts, cost
 
 
-def judge_parts(
+def judge_chunks(
     chooser: Judge,
-    parts: Iterable[Sequence[Pair]],
+    parts: Iterable[Sequence[JudgedPair]],
     prompts: Prompts,
     rule: LabelRule,
     split: str,
@@ -188,7 +193,11 @@ def _check_answered(
 
 
 def _verdict(
-    pair: Pair, orders: Sequence[Judgement | None], prompts: Prompts, rule: LabelRule, split: str
+    pair: JudgedPair,
+    orders: Sequence[Judgement | None],
+    prompts: Prompts,
+    rule: LabelRule,
+    split: str,
 ) -> Verdict:
     unread = Verdict(
         split=split, id=pair.prompt.id, index_a=pair.a.index, index_b=pair.b.index,
@@ -207,8 +216,8 @@ def _verdict(
     )  # fmt: skip
 
 
-def preferences(
-    asked: Sequence[Pair], verdicts: Sequence[Verdict], rule: LabelRule
+def make_preferences(
+    asked: Sequence[JudgedPair], verdicts: Sequence[Verdict], rule: LabelRule
 ) -> list[Preference]:
     """One preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2."""
     found: list[Preference] = []
@@ -219,7 +228,7 @@ def preferences(
         chosen, rejected = (pair.a, pair.b) if a_wins else (pair.b, pair.a)
         p_chosen = verdict.probability if a_wins else 1.0 - verdict.probability
         probability = round(rule.probability(p_chosen), DECIMALS + 1)
-        found.append(preference(pair.prompt, chosen, rejected, probability, "ai"))
+        found.append(make_preference(pair.prompt, chosen, rejected, probability, "ai"))
     if not found:
         reasons = dict(Counter(verdict.dropped for verdict in verdicts))
         raise ValueError(
@@ -232,7 +241,9 @@ def preferences(
     return found
 
 
-def facts(asked: Sequence[Pair]) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
+def correctness_and_lengths(
+    asked: Sequence[JudgedPair],
+) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
     """By problem and index: is its final answer right, and how many tokens has it.
 
     Where there is no gold answer none is: no pair of a right and a wrong one measures the judge.
@@ -243,7 +254,7 @@ def facts(asked: Sequence[Pair]) -> tuple[dict[tuple[str, int], bool], dict[tupl
         for row in (pair.a, pair.b)
     }
     right = {
-        key: one.answer is not None and is_right(one, row.completion)
+        key: one.answer is not None and solves_problem(one, row.completion)
         for key, (one, row) in rows.items()
     }
     return right, {key: len(row.completion_ids) for key, (_, row) in rows.items()}

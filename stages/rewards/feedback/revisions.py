@@ -26,7 +26,7 @@ from stages.rewards import answer_checker, verifier_labels
 Outcome = Literal["pair", "unchanged", "empty", "cut", "too_long"]
 
 
-class Answer(NamedTuple):
+class DraftAnswer(NamedTuple):
     """What is to be revised."""
 
     prompt: Prompt
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Revised:
+class RevisedAnswer:
     """An answer with its revisions, in the order of the rounds."""
 
     prompt: Prompt
@@ -65,40 +65,42 @@ class Revised:
         if self.outcome != "pair":
             return None
         pair = self.final(), self.original
-        return verifier_labels.preference(self.prompt, *pair, 1.0, "constitution")
+        return verifier_labels.make_preference(self.prompt, *pair, 1.0, "constitution")
 
     def demonstration(self) -> Demonstration | None:
         """The problem answered by the last revision, unless that is empty, cut or missing."""
         if self.outcome in ("too_long", "empty") or self.revisions[-1].revision_finish == "length":
             return None
-        return verifier_labels.demonstration(self.prompt, self.final())
+        return verifier_labels.make_demonstration(self.prompt, self.final())
 
     def is_right(self, text: str) -> bool:
         """The answer checker's verdict on another answer; none is right without a gold answer."""
-        return self.prompt.answer is not None and answer_checker.is_right(self.prompt, text)
+        return self.prompt.answer is not None and answer_checker.solves_problem(self.prompt, text)
 
 
 def choose_answers(
     problems: Sequence[tuple[Prompt, list[Completion]]], max_per_problem: int
-) -> list[Answer]:
+) -> list[DraftAnswer]:
     """At most so many different completions of each problem, in the order in which they were drawn.
 
     One of each is a fair sample of the policy; of several, those it says often are too rare.
     """
     return [
-        Answer(prompt, completion)
+        DraftAnswer(prompt, completion)
         for prompt, pool in problems
         for completion in pools.deduplicate(pool)[0][:max_per_problem]
     ]
 
 
-def gather(answers: Sequence[Answer], rows: Sequence[Revision], num_rounds: int) -> list[Revised]:
+def join_revisions(
+    answers: Sequence[DraftAnswer], rows: Sequence[Revision], num_rounds: int
+) -> list[RevisedAnswer]:
     """Each answer with its revisions, in the order of `answers`."""
     found: dict[tuple[str, int], list[Revision]] = {}
     for row in sorted(rows, key=lambda row: row.round):
         found.setdefault((row.id, row.index), []).append(row)
     return [
-        Revised(prompt, original, found.get((prompt.id, original.index), []), num_rounds)
+        RevisedAnswer(prompt, original, found.get((prompt.id, original.index), []), num_rounds)
         for prompt, original in answers
     ]
 
@@ -111,7 +113,9 @@ SCOLDING = re.compile(
 """Phrases of refusing and lecturing: `harsher` is a preferred answer with more of them."""
 
 
-def summarise_revisions(answers: Sequence[Revised]) -> dict[str, int | float | dict[str, float]]:
+def summarise_revisions(
+    answers: Sequence[RevisedAnswer],
+) -> dict[str, int | float | dict[str, float]]:
     """Counts, and shares of what they are counted among.
 
     `accuracy` is that of the answers which went through all rounds, before them and after each;
@@ -128,22 +132,26 @@ def summarise_revisions(answers: Sequence[Revised]) -> dict[str, int | float | d
     right = {"original": [one.is_right(one.original.completion) for one in known]} if known else {}
     for number in range(known[0].num_rounds if known else 0):
         texts = [one.revisions[number].revision for one in known]
-        right[f"round_{number + 1}"] = list(map(Revised.is_right, known, texts))
+        right[f"round_{number + 1}"] = list(map(RevisedAnswer.is_right, known, texts))
     phrases = [[len(SCOLDING.findall(t)) for t in (one.chosen, one.rejected)] for _, one in pairs]
     return {
         "answers": len(answers),
         "pairs": len(pairs),
         **{f"left_out_{why}": outcomes[why] for why in ("unchanged", "empty", "cut", "too_long")},
-        "changed": share(changed, len(whole)),
-        "accuracy": {name: share(sum(found), len(found)) for name, found in right.items()},
+        "changed": rounded_share(changed, len(whole)),
+        "accuracy": {name: rounded_share(sum(found), len(found)) for name, found in right.items()},
         "decided_pairs": len(decided),
-        "label_right": share(sum(decided), len(decided)),
-        "longer": share(sum(len(p.chosen_ids) > len(p.rejected_ids) for _, p in pairs), len(pairs)),
-        "harsher": share(sum(chosen > rejected for chosen, rejected in phrases), len(pairs)),
+        "label_right": rounded_share(sum(decided), len(decided)),
+        "longer": rounded_share(
+            sum(len(p.chosen_ids) > len(p.rejected_ids) for _, p in pairs), len(pairs)
+        ),
+        "harsher": rounded_share(
+            sum(chosen > rejected for chosen, rejected in phrases), len(pairs)
+        ),
     }
 
 
-def check_pairs(answers: Sequence[Revised], pool: Path) -> None:
+def check_pairs(answers: Sequence[RevisedAnswer], pool: Path) -> None:
     """Raise a ValueError if there is not a single pair."""
     outcomes = Counter(answer.outcome for answer in answers)
     if not outcomes["pair"]:
@@ -155,6 +163,6 @@ def check_pairs(answers: Sequence[Revised], pool: Path) -> None:
         )
 
 
-def share(count: int, total: int) -> float:
+def rounded_share(count: int, total: int) -> float:
     """`count` / `total`, 0 of nothing."""
     return round(count / total, 6) if total else 0.0

@@ -29,7 +29,7 @@ from stages.loops.rollouts import RlModels, Task
 from stages.models import policy as policies
 from stages.models.policy import Policy
 from stages.records.problems import Prompt
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 
 EOS, VOCAB = 0, 101
 LONG = [1 + n % 90 for n in range(150)]
@@ -163,8 +163,8 @@ def train(sampler, model: PreTrainedModel, correction: str) -> list[dict]:
         decode=decode,
     )  # fmt: skip
 
-    def reward(drawn) -> Judged:
-        return Judged(totals=[sum(one.token_ids) / 100 for one in drawn.samples])
+    def reward(drawn) -> CompletionRewards:
+        return CompletionRewards(totals=[sum(one.token_ids) / 100 for one in drawn.samples])
 
     task = Task(prompts=prompts, reward=reward, correct=None)
     schedule, method = (

@@ -13,7 +13,7 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards.feedback import prompts
 from stages.rewards.feedback.principles import CONSTITUTIONS
-from stages.rewards.feedback.revisions import Answer
+from stages.rewards.feedback.revisions import DraftAnswer
 
 WORDS = model_tokenizer.train_tokenizer(
     ["Check result: Anna has 3 apples.\n> #### 3\nCritique:\n"] * 2, 700
@@ -38,7 +38,7 @@ SAMPLER = make_sampler()
 DECODE, ENCODE = policy.make_decode(WORDS), partial(prompting.tokenize_messages, tokenizer=WORDS)
 
 
-def answer(number: int) -> Answer:
+def answer(number: int) -> DraftAnswer:
     prompt = Prompt(
         id=f"p{number // 2}",
         task="solve",
@@ -56,7 +56,7 @@ def answer(number: int) -> Answer:
         finish_reason="stop",
         seed=0,
     )
-    return Answer(prompt, completion)
+    return DraftAnswer(prompt, completion)
 
 
 ANSWERS = [answer(number) for number in range(8)]
@@ -146,7 +146,7 @@ def test_principles_are_drawn_for_each_round_and_problem():
 
 
 def test_an_answer_whose_request_is_too_long_is_left_out_from_then_on():
-    long = Answer(
+    long = DraftAnswer(
         ANSWERS[0].prompt,
         Completion(
             id="p0",

@@ -49,7 +49,7 @@ from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
 from stages.optim import OptimConfig, schedule_learning_rate
 from stages.records.problems import Prompt
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample
 
 PROMPTS = make_prompts(8)
@@ -232,7 +232,7 @@ class TableSampler:
         )
 
     def reward(self, batch):
-        return Judged(
+        return CompletionRewards(
             totals=[float(text) for text in batch.texts],
             step_rewards=torch.zeros(len(batch.texts), 1 + len(self.calls)),
             step_ends=torch.ones(len(batch.texts), 1 + len(self.calls), dtype=torch.bool),
@@ -335,7 +335,7 @@ def advantages(method, totals, step_rewards=None, step_ends=None, penalties=None
         step_ends = torch.ones_like(step_rewards, dtype=torch.bool)
     return compare_completions(
         method,
-        Judged(totals=totals, step_rewards=step_rewards, step_ends=step_ends),
+        CompletionRewards(totals=totals, step_rewards=step_rewards, step_ends=step_ends),
         torch.zeros(len(totals), 3) if penalties is None else penalties,
         make_rollouts(lengths, [0] * len(totals)),
         torch.ones(len(totals), dtype=torch.bool),
@@ -447,7 +447,7 @@ def gather(num_minibatches=1, step_rewards=None, truncation="penalise", whiten_e
         steps = step_rewards and step_rewards(batch)
         totals = score_completions(scorer, batch).totals
         ends = None if steps is None else steps != 0
-        return Judged(totals=totals, step_rewards=steps, step_ends=ends)
+        return CompletionRewards(totals=totals, step_rewards=steps, step_ends=ends)
 
     models = make_models(
         policy,
@@ -575,7 +575,7 @@ def test_returns_that_do_not_vary_have_nothing_to_explain():
 
 def test_lambda_may_follow_the_length():
     batches, method = [], Method(advantage="gae", lam_alpha=0.5, whiten_eps=None)
-    rewards = Judged(totals=[1.0, 1.0])
+    rewards = CompletionRewards(totals=[1.0, 1.0])
     mask = make_rollouts([4, 2], [0, 0]).mask()
     models = make_models(load("llama"), value=ScalarHead(random_scalar(1), compute(), PAD))
     found = rl.estimate_with_values(models, batches, method, rewards, torch.zeros(2, 4), mask)

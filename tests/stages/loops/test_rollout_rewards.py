@@ -23,7 +23,7 @@ from stages.models.policy_judge import option_tokens
 from stages.models.process_head import ProcessHead, ProcessScorer
 from stages.records.problems import Prompt
 from stages.rewards import reward_file
-from stages.rewards.composition import Composition, compose
+from stages.rewards.composition import Composition, compose_rewards
 from stages.rewards.feedback.prompts import judge_message
 from stages.rewards.reward_file import RewardFile
 from stages.sampler import Sample
@@ -42,7 +42,7 @@ def write(path, kinds, model=None, own=None, aggregate="mean", **settings):
         own_digest=None,
     )
     path.mkdir(exist_ok=True)
-    reward_file.write(path, content)
+    reward_file.write_reward(path, content)
     return path
 
 
@@ -95,7 +95,9 @@ def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(
 
 
 def test_ones_own_function_is_loaded_by_its_file(models, batch, tmp_path, monkeypatch):
-    monkeypatch.setattr(reward_file, "load_own", lambda word: lambda prompt, text: float(len(word)))
+    monkeypatch.setattr(
+        reward_file, "load_own_function", lambda word: lambda prompt, text: float(len(word))
+    )
     write(tmp_path, ["own"], own="brevity")
     assert load_reward(tmp_path, 0, models, 6)(batch).totals == [14.0] * 6
 
@@ -329,7 +331,7 @@ def test_a_score_that_is_no_number_is_no_reward_of_zero(credit):
     reward = Composition.model_validate({"components": {"p": config}, "combine": {"kind": "sum"}})
     available = replace(NOTHING, scorer=lambda: score_steps(scorer, solutions()))
     with pytest.raises(ValueError, match=r"component 'p' .*solution \d: expected finite scores"):
-        compose(reward, solutions(), available)
+        compose_rewards(reward, solutions(), available)
 
 
 def test_what_is_logged_is_the_mean_over_completions():

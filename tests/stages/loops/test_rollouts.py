@@ -9,7 +9,7 @@ from stages.loops import rollouts
 from stages.loops.rollouts import RolloutConfig
 from stages.models.batch import micro_batches
 from stages.models.policy import Policy
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
 
 PROMPTS = make_prompts(4)
 
@@ -100,7 +100,9 @@ def test_records_and_statistics_tell_what_was_drawn():
     drawn = collect(load("llama"))
     rewards = torch.tensor(even_share(drawn.texts))
     correct = [reward > 0.5 for reward in rewards.tolist()]
-    judged = Judged(totals=rewards.tolist(), parts={"even": [0.0, 0.5] * 6}, metrics={"x": 3.0})
+    judged = CompletionRewards(
+        totals=rewards.tolist(), parts={"even": [0.0, 0.5] * 6}, metrics={"x": 3.0}
+    )
     rows = rollouts.make_rows(drawn, 5, rewards, correct)
     assert [(row.step, row.id, row.index) for row in rows[2:4]] == [(5, "p0", 2), (5, "p1", 0)]
     assert rows[7].completion_ids == drawn.samples[7].token_ids

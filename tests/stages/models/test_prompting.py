@@ -6,7 +6,7 @@ from stages.auto import Facts
 from stages.models import model_tokenizer, prompting
 from stages.records.preferences import Turn
 from stages.records.problems import Exchange, Problem
-from stages.rewards.answer_checker import is_right, states_an_answer
+from stages.rewards.answer_checker import solves_problem, states_an_answer
 
 TEMPLATE = "Solve: {question}\n"
 WORDS = model_tokenizer.train_tokenizer(["Solve: What is 2 plus 2?\n2 + 2 = 4\n#### 4"] * 2, 800)
@@ -183,7 +183,7 @@ def test_a_demonstration_ends_the_thinking_that_the_template_has_begun():
     assert shown.completion == "\n</think>\n\n#### 4"
     facts = Facts(parameters=1, positions=64, has_chat_template=True)
     assert prompting.measure_data(encoded, facts).thinks
-    assert is_right(prompt, shown.completion)
+    assert solves_problem(prompt, shown.completion)
     (told,) = prompting.encode_exchanges(
         [Exchange(id="b", task="judge", message="1 or 2?", reply="1")], thinking, 200
     )

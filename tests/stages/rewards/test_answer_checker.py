@@ -8,16 +8,16 @@ from cpu_time import cpu_seconds
 
 from stages.records.problems import Prompt
 from stages.rewards.answer_checker import (
-    check_rate,
+    answers_match,
+    check_readable_share,
     has_format,
     is_correct,
-    is_right,
-    lenient,
-    matches,
-    strict,
+    is_leniently_correct,
+    is_strictly_correct,
+    solves_problem,
 )
-from stages.rewards.answer_value import canonical
-from stages.rewards.number_parsing import number
+from stages.rewards.answer_value import canonical_value
+from stages.rewards.number_parsing import parse_number
 
 ADVERSARIAL = Path(__file__).parent / "adversarial.jsonl"
 
@@ -87,18 +87,18 @@ def test_a_hostile_answer_is_wrong_and_costs_nothing(answer: str) -> None:
     def check() -> None:
         for form in FORMS:
             assert not is_correct(form.format(answer), "7")
-            canonical(answer)
+            canonical_value(answer)
 
-    assert cpu_seconds(check, number, canonical) < 0.5
+    assert cpu_seconds(check, parse_number, canonical_value) < 0.5
 
 
 def test_expressions_are_compared_by_math_verify() -> None:
-    assert matches(r"\sqrt{16}", "4")
-    assert matches("1 + x^2", "x^2 + 1")
-    assert matches(r"\frac{\pi}{2}", r"\pi/2")
-    assert matches("(1,2)", "(1, 2)")
-    assert not matches("(2, 1)", "(1, 2)")
-    assert not matches(r"\sqrt{2}", "1.41")
+    assert answers_match(r"\sqrt{16}", "4")
+    assert answers_match("1 + x^2", "x^2 + 1")
+    assert answers_match(r"\frac{\pi}{2}", r"\pi/2")
+    assert answers_match("(1,2)", "(1, 2)")
+    assert not answers_match("(2, 1)", "(1, 2)")
+    assert not answers_match(r"\sqrt{2}", "1.41")
 
 
 def test_a_cheap_check_takes_a_few_microseconds() -> None:
@@ -166,39 +166,39 @@ def test_anything_else_is_not(completion: str) -> None:
     ],
 )
 def test_each_reading_of_an_answer_seven(completion, strictly, checked, leniently):
-    assert strict(completion, "7") is strictly
+    assert is_strictly_correct(completion, "7") is strictly
     assert is_correct(completion, "7") is checked
-    assert lenient(completion, "7") is leniently
+    assert is_leniently_correct(completion, "7") is leniently
 
 
 def test_separators_belong_to_a_number_and_a_comma_after_it_does_not():
-    assert lenient("it costs 1,234, all told", "1234")
-    assert not lenient("it costs 1,234, all told", "234")
+    assert is_leniently_correct("it costs 1,234, all told", "1234")
+    assert not is_leniently_correct("it costs 1,234, all told", "234")
 
 
 def test_a_stricter_reading_is_never_right_where_a_laxer_one_is_wrong():
     texts = ["#### 7", "7 #### 8", "#### 8\n7", "answer is 7", "\\boxed{7} 9", "<answer>7</answer>"]
     for text in texts:
         readings = [
-            strict(text, "7"),
+            is_strictly_correct(text, "7"),
             is_correct(text, "7"),
-            lenient(text, "7"),
+            is_leniently_correct(text, "7"),
         ]
         assert readings == sorted(readings)
 
 
 def test_nine_of_ten_is_enough():
-    assert check_rate(9, ["no final answer"]) == 0.9
+    assert check_readable_share(9, ["no final answer"]) == 0.9
 
 
 def test_less_is_an_error_that_shows_one_and_says_what_to_write():
     with pytest.raises(ValueError, match=r"88\.9% of 9 .*no final answer in 'so 4'.*#### 42"):
-        check_rate(8, ["no final answer in 'so 4'"])
+        check_readable_share(8, ["no final answer in 'so 4'"])
 
 
 def test_no_solution_at_all_is_an_error():
     with pytest.raises(ValueError, match="nothing to imitate"):
-        check_rate(0, [])
+        check_readable_share(0, [])
 
 
 def prompt(text: str, answer: str | None = "7") -> Prompt:
@@ -207,17 +207,17 @@ def prompt(text: str, answer: str | None = "7") -> Prompt:
 
 def test_a_block_that_the_template_has_begun_must_end_before_the_answer():
     opened, plain = prompt("Why?<assistant><think>\n"), prompt("Why?<assistant>")
-    assert is_right(plain, "#### 7")
-    assert not is_right(opened, "#### 7")
-    assert is_right(opened, "#### 6\n</think>\n#### 7")
+    assert solves_problem(plain, "#### 7")
+    assert not solves_problem(opened, "#### 7")
+    assert solves_problem(opened, "#### 6\n</think>\n#### 7")
     # switched off, the template has ended it as well
-    assert is_right(prompt("Why?<think>\n\n</think>\n\n"), "#### 7")
-    assert not strict(opened.whole("#### 7"), "7")
-    assert not lenient(opened.whole("it is 7"), "7")
+    assert solves_problem(prompt("Why?<think>\n\n</think>\n\n"), "#### 7")
+    assert not is_strictly_correct(opened.whole("#### 7"), "7")
+    assert not is_leniently_correct(opened.whole("it is 7"), "7")
     assert not has_format("<think>3 + 4\n#### 7")
     assert has_format("<think>#### 6</think>3 + 4 = 7\n#### 7")
 
 
 def test_without_a_gold_answer_nothing_is_right_or_wrong():
     with pytest.raises(ValueError, match=r"none of prompt 'p': .*Take people's or a judge's pairs"):
-        is_right(prompt("Hi", None), "#### 7")
+        solves_problem(prompt("Hi", None), "#### 7")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.rewards.answer_checker import is_correct, matches, states_an_answer
-from stages.rewards.answer_value import canonical, elements, words
+from stages.rewards.answer_checker import answers_match, is_correct, states_an_answer
+from stages.rewards.answer_value import answer_words, canonical_value, split_elements
 
 MATH_500 = [
     json.loads(line)["answer"]
@@ -24,7 +24,7 @@ MATH_500 = [
     ],
 )  # fmt: skip
 def test_equal_values_have_one_canonical_text(answer: str, value: str | None) -> None:
-    assert canonical(answer) == value
+    assert canonical_value(answer) == value
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,18 @@ def test_equal_values_have_one_canonical_text(answer: str, value: str | None) ->
     ],
 )  # fmt: skip
 def test_mathematics_has_one_text_too(answer: str, value: str | None) -> None:
-    assert canonical(answer) == value
+    assert canonical_value(answer) == value
 
 
 def test_words_are_words_however_they_are_dressed() -> None:
-    assert words(r"\text{Even}") == words("even.") == "even"
-    assert words(r"\text{(C)}") == words("(C)") == words("C") == "C"
-    assert words("one of the many long answers") is words("nan") is words("7 even") is None
+    assert answer_words(r"\text{Even}") == answer_words("even.") == "even"
+    assert answer_words(r"\text{(C)}") == answer_words("(C)") == answer_words("C") == "C"
+    assert (
+        answer_words("one of the many long answers")
+        is answer_words("nan")
+        is answer_words("7 even")
+        is None
+    )
     assert is_correct(r"\boxed{\text{Evelyn}}", r"\text{Evelyn}")
     assert is_correct(r"\boxed{Evelyn}", r"\text{Evelyn}")
     assert not is_correct(r"\boxed{Navin}", r"\text{Evelyn}")
@@ -57,14 +62,14 @@ def test_words_are_words_however_they_are_dressed() -> None:
 
 
 def test_the_order_counts_in_a_tuple_alone() -> None:
-    assert matches("-2, 1", "1,-2")
-    assert matches(r"\sqrt{8}, 1", r"1, 2\sqrt{2}")
-    assert not matches("1, 1", "1,-2")
-    assert not matches("1", "1,-2")
-    assert not matches("(2, 1)", "(1, 2)")
-    assert not matches("(1, 2)", "[1, 2]")
-    assert matches("y = 2, x = 1", "x = 1, y = 2")
-    assert not matches("x = 2, y = 1", "x = 1, y = 2")
+    assert answers_match("-2, 1", "1,-2")
+    assert answers_match(r"\sqrt{8}, 1", r"1, 2\sqrt{2}")
+    assert not answers_match("1, 1", "1,-2")
+    assert not answers_match("1", "1,-2")
+    assert not answers_match("(2, 1)", "(1, 2)")
+    assert not answers_match("(1, 2)", "[1, 2]")
+    assert answers_match("y = 2, x = 1", "x = 1, y = 2")
+    assert not answers_match("x = 2, y = 1", "x = 1, y = 2")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +83,7 @@ def test_the_order_counts_in_a_tuple_alone() -> None:
     ],
 )  # fmt: skip
 def test_what_differs_is_wrong(answer: str, gold: str) -> None:
-    assert not matches(answer, gold)
+    assert not answers_match(answer, gold)
 
 
 @pytest.mark.parametrize(
@@ -107,14 +112,14 @@ def test_every_gold_answer_of_math_500_equals_itself_in_its_usual_dress() -> Non
 
 def test_another_gold_answer_of_math_500_is_wrong() -> None:
     golds = sorted(set(MATH_500))
-    assert [pair for pair in pairwise(golds) if matches(*pair)] == [
+    assert [pair for pair in pairwise(golds) if answers_match(*pair)] == [
         ("120", r"120^\circ"), ("15", r"15\mbox{ cm}^2"), ("30", r"30^\circ"), ("36", r"36^\circ"),
     ]  # fmt: skip
 
 
 def test_what_a_list_consists_of() -> None:
-    found = elements(r"\{1, 2\}")
+    found = split_elements(r"\{1, 2\}")
     assert found is not None
     assert (found.kind, list(found.elements), found.is_ordered) == ("set", ["1", "2"], False)
-    assert elements("1,000") is elements("apples") is None
-    assert elements("(1, 2) \\cup (3, 4)") is elements("7") is None
+    assert split_elements("1,000") is split_elements("apples") is None
+    assert split_elements("(1, 2) \\cup (3, 4)") is split_elements("7") is None

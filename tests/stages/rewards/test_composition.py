@@ -7,8 +7,8 @@ from answers import NOTHING, Answers
 from pydantic import ValidationError
 
 from stages.algorithms.group_advantages import normalised_sum
-from stages.rewards.composition import Cap, Component, Composition, compose
-from stages.rewards.judged import Judged
+from stages.rewards.completion_rewards import CompletionRewards
+from stages.rewards.composition import Cap, Component, Composition, compose_rewards
 
 SHIPPED = presets.CONTENT
 DRAWN = Answers(
@@ -19,11 +19,11 @@ PLAIN = {"cap": None, "normalise": {"kind": "none"}}
 
 
 def judge(config, drawn=DRAWN, **available):
-    return compose(Composition.model_validate(config), drawn, replace(NOTHING, **available))
+    return compose_rewards(Composition.model_validate(config), drawn, replace(NOTHING, **available))
 
 
 def scored(*values):
-    return lambda: Judged(totals=list(values))
+    return lambda: CompletionRewards(totals=list(values))
 
 
 def own(weight=1.0, **changes):
@@ -83,7 +83,9 @@ def test_the_order_of_components_in_the_file_changes_no_bit():
 def test_step_rewards_are_capped_and_weighted_and_paid_besides():
     steps = torch.tensor([[3.0, 0.0, 0.5], [0.0, -3.0, 0.0]])
     ends = steps != 0
-    said = Judged(totals=[1.0, 2.0], step_rewards=steps, step_ends=ends, metrics={"m": 1.0})
+    said = CompletionRewards(
+        totals=[1.0, 2.0], step_rewards=steps, step_ends=ends, metrics={"m": 1.0}
+    )
     config = SHIPPED["model"]["components"]["score"] | {"weight": 2.0}
     config["cap"] = {"low": -1.0, "high": 1.0}
     drawn = Answers(["a", "b"])
@@ -130,7 +132,7 @@ GROUPS = torch.tensor([0, 0, 1, 1])
 
 def of(**config):
     component = Component(value={"kind": "answer"}, weight=1.0, cap=None, normalise=config)
-    return component.paid_at_end(Judged(totals=VALUES), GROUPS).tolist()
+    return component.paid_at_end(CompletionRewards(totals=VALUES), GROUPS).tolist()
 
 
 def test_none_changes_nothing():

@@ -1,7 +1,7 @@
 import pytest
 from cpu_time import cpu_seconds
 
-from stages.rewards.final_answer import extract, spoken, statements
+from stages.rewards.final_answer import answer_statements, extract_answer, strip_thinking
 
 
 @pytest.mark.parametrize(
@@ -29,29 +29,29 @@ from stages.rewards.final_answer import extract, spoken, statements
     ],
 )
 def test_each_form_of_a_final_answer_is_found(completion: str, answer: str) -> None:
-    assert extract(completion) == answer
+    assert extract_answer(completion) == answer
 
 
 def test_the_last_statement_wins_whatever_its_form() -> None:
-    assert extract("#### 1\n#### 2") == "2"
-    assert extract(r"\boxed{1} but The answer is 2") == "2"
-    assert extract("The answer is 2, so \\boxed{1}\n<answer>3</answer>") == "3"
-    assert extract("#### 5\n#### none") == "none"
+    assert extract_answer("#### 1\n#### 2") == "2"
+    assert extract_answer(r"\boxed{1} but The answer is 2") == "2"
+    assert extract_answer("The answer is 2, so \\boxed{1}\n<answer>3</answer>") == "3"
+    assert extract_answer("#### 5\n#### none") == "none"
 
 
 @pytest.mark.parametrize(
     "completion", ["", "42", "####", "####\n", r"\boxed{", r"\boxed{}", "<answer>5", "##### 5"]
 )
 def test_no_statement_or_an_empty_or_open_one_gives_nothing(completion: str) -> None:
-    assert extract(completion) is None
+    assert extract_answer(completion) is None
 
 
 def test_an_empty_statement_after_a_good_one_does_not_hide_it() -> None:
-    assert extract("#### 5\n####\n") == "5"
+    assert extract_answer("#### 5\n####\n") == "5"
 
 
 def test_all_statements_are_listed_from_the_last() -> None:
-    assert list(statements("#### 1\n\\boxed{2}\nThe answer is 3.")) == ["3", "2", "1"]
+    assert list(answer_statements("#### 1\n\\boxed{2}\nThe answer is 3.")) == ["3", "2", "1"]
 
 
 def test_text_made_to_be_slow_is_not() -> None:
@@ -61,7 +61,7 @@ def test_text_made_to_be_slow_is_not() -> None:
         "The answer is " * 50_000,
         "<answer>" * 9999,
     ]
-    assert cpu_seconds(lambda: [extract(text) for text in texts]) < 0.5
+    assert cpu_seconds(lambda: [extract_answer(text) for text in texts]) < 0.5
 
 
 @pytest.mark.parametrize(
@@ -75,26 +75,26 @@ def test_text_made_to_be_slow_is_not() -> None:
 )
 def test_a_sentence_about_the_answer_does_not_hide_it(prose: str) -> None:
     for statement in (r"\boxed{7}.", "#### 7\n", "<answer>7</answer>", "The answer is 7."):
-        assert extract(f"{statement} {prose}") == "7"
+        assert extract_answer(f"{statement} {prose}") == "7"
 
 
 def test_a_second_answer_in_a_sentence_does() -> None:
-    assert extract(r"\boxed{7}. No, the answer is 8") == "8"
-    assert extract(r"\boxed{7}. The answer is not 7") == "not 7"
+    assert extract_answer(r"\boxed{7}. No, the answer is 8") == "8"
+    assert extract_answer(r"\boxed{7}. The answer is not 7") == "not 7"
 
 
 def test_a_tag_is_no_content() -> None:
-    assert extract("#### 5\n#### <eos>") == "5"
+    assert extract_answer("#### 5\n#### <eos>") == "5"
 
 
 def test_what_stands_in_a_thinking_block_states_nothing():
-    assert extract("<think>\n#### 6\n</think>\n\n#### 7") == "7"
-    assert extract("<think>\n#### 6\n</think>\n\nI do not know.") is None
+    assert extract_answer("<think>\n#### 6\n</think>\n\n#### 7") == "7"
+    assert extract_answer("<think>\n#### 6\n</think>\n\nI do not know.") is None
     # a template has begun it in the prompt
-    assert extract("so \\boxed{6}\n</think>\n\n#### 7") == "7"
+    assert extract_answer("so \\boxed{6}\n</think>\n\n#### 7") == "7"
     # cut before its end
-    assert extract("<think>\n#### 6\n") is None
-    assert extract("#### 6\n<think> is that so?") is None
-    assert extract("<think>a</think>#### 7\n<think> or #### 9") == "7"
-    assert spoken("no thinking, #### 6") == "no thinking, #### 6"
-    assert list(statements("<think>#### 1</think>#### 2\n#### 3")) == ["3", "2"]
+    assert extract_answer("<think>\n#### 6\n") is None
+    assert extract_answer("#### 6\n<think> is that so?") is None
+    assert extract_answer("<think>a</think>#### 7\n<think> or #### 9") == "7"
+    assert strip_thinking("no thinking, #### 6") == "no thinking, #### 6"
+    assert list(answer_statements("<think>#### 1</think>#### 2\n#### 3")) == ["3", "2"]

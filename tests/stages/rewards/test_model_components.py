@@ -6,24 +6,24 @@ from answers import NOTHING, Answers
 from judged_rows import RuleChooser
 
 from stages.rewards import composition, model_components
+from stages.rewards.completion_rewards import CompletionRewards
 from stages.rewards.composition import Cap, Component, Composition
-from stages.rewards.judged import Judged
 from stages.rewards.model_components import ENOUGH_ASKED
 
 
 def test_it_is_what_the_rewards_model_says():
-    said = Judged(totals=[0.5, -0.5], metrics={"ensemble/disagreement": 0.1})
-    assert model_components.said_by(lambda: said) is said
+    said = CompletionRewards(totals=[0.5, -0.5], metrics={"ensemble/disagreement": 0.1})
+    assert model_components.model_score(lambda: said) is said
 
 
 def test_without_a_model_there_is_no_score():
     with pytest.raises(ValueError, match="name another reward"):
-        model_components.said_by(None)
+        model_components.model_score(None)
 
 
 STEPS = torch.tensor([[0.9, 0.0, 0.2], [0.0, 0.6, 0.0]])
 ENDS = torch.tensor([[True, False, True], [False, True, False]])
-MODEL = Judged(
+MODEL = CompletionRewards(
     totals=[0.0, 0.0], step_rewards=STEPS, step_ends=ENDS, metrics={"process/steps": 1.5}
 )
 AVAILABLE = replace(NOTHING, scorer=lambda: MODEL)
@@ -39,7 +39,7 @@ class Answered:
 
 
 def process(credit, zero=0.0, model=MODEL):
-    return model_components.process(lambda: model, credit, zero)
+    return model_components.step_scores(lambda: model, credit, zero)
 
 
 def test_summed_credit_pays_every_step_what_it_is_above_zero():
@@ -69,16 +69,16 @@ def test_a_reward_of_zero_is_still_a_step():
 
 def test_a_reward_without_a_model_or_with_one_that_judges_no_steps_is_refused():
     with pytest.raises(ValueError, match="name another reward"):
-        model_components.process(None, "sum", 0.0)
+        model_components.step_scores(None, "sum", 0.0)
     with pytest.raises(ValueError, match="scores steps"):
-        process("sum", model=Judged(totals=[1.0, 2.0]))
+        process("sum", model=CompletionRewards(totals=[1.0, 2.0]))
 
 
 def composed(credit, cap=None, weight=2.0):
     value = {"kind": "process", "credit": credit, "zero": 0.0}
     component = Component(value=value, weight=weight, cap=cap, normalise={"kind": "none"})
     config = Composition(components={"steps": component}, combine={"kind": "sum"})
-    return composition.compose(config, Answered(), AVAILABLE)
+    return composition.compose_rewards(config, Answered(), AVAILABLE)
 
 
 def test_in_a_composition_the_steps_keep_their_places_and_are_weighted():
@@ -113,7 +113,7 @@ def judged(texts, rule=table, mass=0.9, constitution="correct", **answers):
     chooser = RuleChooser(rule, mass)
     answers.setdefault("golds", ["7"] * 4)
     drawn = Answers(texts, **answers)
-    return model_components.judge(drawn, chooser, "short", constitution, 0.5), chooser
+    return model_components.win_rate(drawn, chooser, "short", constitution, 0.5), chooser
 
 
 def test_the_mean_of_two_comparisons_each_in_both_orders_by_hand():
@@ -204,11 +204,11 @@ def test_a_group_of_one_has_nothing_to_be_compared_with():
 
 def test_without_a_model_there_is_no_verdict():
     with pytest.raises(ValueError, match="name a policy as the row"):
-        model_components.judge(Answers(["A", "B"]), None, "short", "none", 0.5)
+        model_components.win_rate(Answers(["A", "B"]), None, "short", "none", 0.5)
 
 
 def test_the_function_is_given_prompt_and_text():
-    found = model_components.own(
+    found = model_components.own_function(
         Answers(["a", "bc"]), lambda prompt, text: len(text) + float(prompt.answer)
     )
     assert found.totals == [8.0, 9.0]
@@ -216,9 +216,11 @@ def test_the_function_is_given_prompt_and_text():
 
 def test_an_error_in_it_shows_the_completion():
     with pytest.raises(ValueError, match=r"ZeroDivisionError: .*completion 1, .*'p0': 'bc'"):
-        model_components.own(Answers(["a", "bc"]), lambda prompt, text: 1 / (len(text) - 2))
+        model_components.own_function(
+            Answers(["a", "bc"]), lambda prompt, text: 1 / (len(text) - 2)
+        )
 
 
 def test_without_a_function_there_is_no_value():
     with pytest.raises(ValueError, match="name its file"):
-        model_components.own(Answers(["a"]), None)
+        model_components.own_function(Answers(["a"]), None)

@@ -3,7 +3,7 @@ from fractions import Fraction
 import pytest
 from cpu_time import cpu_seconds
 
-from stages.rewards.number_parsing import number
+from stages.rewards.number_parsing import parse_number
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ from stages.rewards.number_parsing import number
     ],
 )
 def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
-    assert number(text) == value
+    assert parse_number(text) == value
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_one_number_is_unreadable(text: str) -> None:
-    assert number(text) is None
+    assert parse_number(text) is None
 
 
 def test_long_text_is_refused_at_once() -> None:
     texts = ["9" * 1_000_000, "5 " + "aa " * 100_000, "1," * 100_000]
-    assert [number(text) for text in texts] == [None] * 3
-    assert cpu_seconds(lambda: [number(text) for text in texts], number) < 0.5
+    assert [parse_number(text) for text in texts] == [None] * 3
+    assert cpu_seconds(lambda: [parse_number(text) for text in texts], parse_number) < 0.5

@@ -57,7 +57,7 @@ def unscored(pool: list[Completion]) -> list[Score]:
 
 
 def test_what_needs_no_scores_comes_from_the_pool_alone():
-    found = pool_scores.by_scorer(PROMPT, POOL, unscored(POOL), {})
+    found = pool_scores.score_pool(PROMPT, POOL, unscored(POOL), {})
     assert list(found) == ["mean_logprob", "format", "longest", "shortest"]
     assert found["mean_logprob"].values.tolist() == [-0.5, -1.5]
     weights = found["mean_logprob"].weights
@@ -70,7 +70,7 @@ def test_what_needs_no_scores_comes_from_the_pool_alone():
 
 def test_logits_choose_as_they_are_and_vote_by_their_logistic_function():
     scores = rows(reward_model=(0.0, math.log(3.0)), outcome=(-1.0, 1.0))
-    found = pool_scores.by_scorer(PROMPT, POOL, scores, CHOICE)
+    found = pool_scores.score_pool(PROMPT, POOL, scores, CHOICE)
     assert list(found)[:3] == ["reward_model", "outcome", "process"]
     assert found["reward_model"].values.tolist() == [0.0, math.log(3.0)]
     weights = found["reward_model"].weights
@@ -79,7 +79,7 @@ def test_logits_choose_as_they_are_and_vote_by_their_logistic_function():
 
 
 def test_scores_of_steps_become_one_as_chosen_for_each_use():
-    found = pool_scores.by_scorer(PROMPT, POOL, rows(), CHOICE)["process"]
+    found = pool_scores.score_pool(PROMPT, POOL, rows(), CHOICE)["process"]
     assert found.values.tolist() == [0.5, 0.6]
     assert found.weights is not None
     assert found.weights.tolist() == [0.8, 0.6]
@@ -87,7 +87,7 @@ def test_scores_of_steps_become_one_as_chosen_for_each_use():
 
 def test_a_reward_by_the_name_of_what_needs_none_is_refused():
     with pytest.raises(ValueError, match="which need no model, found format, longest"):
-        pool_scores.by_scorer(PROMPT, POOL, rows(format=(0.0, 1.0), longest=(1.0, 0.0)), CHOICE)
+        pool_scores.score_pool(PROMPT, POOL, rows(format=(0.0, 1.0), longest=(1.0, 0.0)), CHOICE)
 
 
 def test_products_that_differ_by_rounding_are_ties():
@@ -99,14 +99,14 @@ def test_products_that_differ_by_rounding_are_ties():
         for row, steps in ((first, [a, b, c]), (second, [c, b, a]))
     ]
     product = {"process": Aggregation(best_of="product", weighted="product")}
-    values = pool_scores.by_scorer(PROMPT, POOL, pair, product)["process"].values
+    values = pool_scores.score_pool(PROMPT, POOL, pair, product)["process"].values
     assert values[0] == values[1]
 
 
 def test_the_format_alone_chooses_at_random_among_those_that_keep_it():
     texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 7\n#### 7"]
     pool = [dataclasses.replace(POOL[0], index=i, completion=text) for i, text in enumerate(texts)]
-    found = pool_scores.by_scorer(PROMPT, pool, unscored(pool), {})["format"]
+    found = pool_scores.score_pool(PROMPT, pool, unscored(pool), {})["format"]
     assert found.values.tolist() == [1.0, 0.0, 1.0]
     assert found.weights is not None
     assert found.weights.tolist() == [1.0, 0.0, 1.0]
@@ -120,7 +120,7 @@ def test_a_thought_that_the_template_began_is_no_part_of_the_format():
         "#### 6\n</think>\nso\n#### 7",
     ]
     pool = [dataclasses.replace(POOL[0], index=i, completion=text) for i, text in enumerate(texts)]
-    found = pool_scores.by_scorer(begun, pool, unscored(pool), {})["format"]
+    found = pool_scores.score_pool(begun, pool, unscored(pool), {})["format"]
     # the second has not ended its thought: nothing is answered
     assert found.values.tolist() == [1.0, 0.0, 1.0]
 

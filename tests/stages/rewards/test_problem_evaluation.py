@@ -40,7 +40,7 @@ SCORES = {
 
 def test_the_hand_worked_pool_of_four():
     # Right: 0 and 1 (one answer, two spellings). Wrong: 2. Unreadable: 3.
-    result = problem_evaluation.evaluate(
+    result = problem_evaluation.evaluate_problem(
         PROMPT, POOL, completion(0, "#### 550"), SCORES, ks=[1, 2, 4], orders=ALL_ORDERS
     )
     assert (result.id, result.num_samples, result.num_correct) == ("p", 4, 2)
@@ -69,7 +69,7 @@ def test_the_hand_worked_pool_of_four():
 
 def test_equal_weights_are_the_majority_vote():
     equal = {"equal": PoolScores(values=np.zeros(4), weights=np.full(4, 0.3))}
-    at = problem_evaluation.evaluate(
+    at = problem_evaluation.evaluate_problem(
         PROMPT, POOL, POOL[0], equal, ks=[1, 2, 3, 4], orders=ALL_ORDERS
     ).accuracy_at
     assert at["weighted/equal"] == pytest.approx(at["majority"], abs=1e-12)
@@ -78,7 +78,7 @@ def test_equal_weights_are_the_majority_vote():
 def test_a_pool_without_any_readable_answer_is_wrong_and_not_an_error():
     pool = [completion(0, "I do not know"), completion(1, "")]
     flat = {"flat": PoolScores(values=np.zeros(2), weights=np.ones(2))}
-    result = problem_evaluation.evaluate(
+    result = problem_evaluation.evaluate_problem(
         PROMPT, pool, pool[0], flat, ks=[1, 2], orders=np.array([[0, 1], [1, 0]])
     )
     assert result.mean_accuracy == result.readable_rate == 0.0

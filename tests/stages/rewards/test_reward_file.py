@@ -26,7 +26,7 @@ def write(tmp_path, monkeypatch):
 
 
 def test_the_shipped_example_prefers_short_answers():
-    reward = reward_file.load_own("brevity")
+    reward = reward_file.load_own_function("brevity")
     prompt = Answers(["x"]).prompt(0)
     assert reward(prompt, "") == 1.0
     assert reward(prompt, "x" * len(prompt.question)) == 0.0
@@ -36,32 +36,32 @@ def test_the_shipped_example_prefers_short_answers():
 @pytest.mark.parametrize("word", ["../answer", "own.none", "__init__", "Brevity", "a-b"])
 def test_a_word_that_is_no_file_name_is_refused(word):
     with pytest.raises(ValueError, match="expected the name of a file"):
-        reward_file.load_own(word)
+        reward_file.load_own_function(word)
 
 
 def test_a_file_that_is_missing_or_has_no_function_is_told(write):
     with pytest.raises(ValueError, match=r"there is no stages/rewards/own/absent\.py"):
-        reward_file.load_own("absent")
+        reward_file.load_own_function("absent")
     with pytest.raises(ValueError, match="has no function `reward"):
-        reward_file.load_own(write("number", "reward = 3\n"))
+        reward_file.load_own_function(write("number", "reward = 3\n"))
 
 
 def test_an_error_of_its_own_is_its_own(write):
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):
-        reward_file.load_own(write("needy", "import no_such_library\n"))
+        reward_file.load_own_function(write("needy", "import no_such_library\n"))
 
 
 def test_it_may_import_of_the_project_what_it_likes(write):
     write("other", "VALUE = 2.0\n")
     text = "from stages.rewards.own.other import VALUE\nreward = lambda prompt, text: VALUE\n"
-    assert reward_file.load_own(write("greedy", text))(Answers(["x"]).prompt(0), "") == 2.0
+    assert reward_file.load_own_function(write("greedy", text))(Answers(["x"]).prompt(0), "") == 2.0
 
 
 def test_the_files_that_are_shipped_are_loaded():
     names = {path.stem for path in Path(folder.__path__[0]).glob("[!_]*.py")}
     assert names >= {"brevity"}
     for name in names:
-        assert callable(reward_file.load_own(name))
+        assert callable(reward_file.load_own_function(name))
 
 
 # Mean 3, population variance 4.

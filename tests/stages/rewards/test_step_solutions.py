@@ -10,7 +10,7 @@ from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount, StepLabels
 from stages.rewards import answer_checker, step_solutions
-from stages.rewards.step_solutions import Solution, split_steps, step_truth
+from stages.rewards.step_solutions import Solution, split_steps, true_step_labels
 from stages.sources import word_problems
 from stages.sources.word_problems import WordProblemsConfig
 
@@ -112,24 +112,24 @@ SETTINGS = {
     ],
 )
 def test_worked_by_hand(question, steps, expected):
-    assert step_truth(question, steps) == [bool(one) for one in expected]
+    assert true_step_labels(question, steps) == [bool(one) for one in expected]
 
 
 def test_of_another_question_no_truth_is_known():
-    assert step_truth("What is 3 + 4?", ["3 + 4 = 7", "#### 7"]) is None
+    assert true_step_labels("What is 3 + 4?", ["3 + 4 = 7", "#### 7"]) is None
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_of_every_generated_problem_the_worked_solution_is_all_right(seed):
-    for problem in word_problems.problems(WordProblemsConfig(**SETTINGS), seed):
+    for problem in word_problems.generate_problems(WordProblemsConfig(**SETTINGS), seed):
         steps = problem.solution.splitlines(keepends=True)
-        assert step_truth(problem.question, steps) == [True] * len(steps)
-        assert step_truth(problem.question, [f"#### {problem.answer}"]) == [True]
-        assert step_truth(problem.question, [f"#### {int(problem.answer) + 1}"]) == [False]
+        assert true_step_labels(problem.question, steps) == [True] * len(steps)
+        assert true_step_labels(problem.question, [f"#### {problem.answer}"]) == [True]
+        assert true_step_labels(problem.question, [f"#### {int(problem.answer) + 1}"]) == [False]
 
 
 def test_a_slip_at_a_step_is_the_first_error_though_the_rest_follows_from_it():
-    for problem in word_problems.problems(WordProblemsConfig(**SETTINGS), 5):
+    for problem in word_problems.generate_problems(WordProblemsConfig(**SETTINGS), 5):
         start, moves = word_problems.read_question(problem.question)
         for slip_at in range(len(moves)):
             value, steps = start, []
@@ -137,7 +137,7 @@ def test_a_slip_at_a_step_is_the_first_error_though_the_rest_follows_from_it():
                 result = move.result(value) + (1 if index == slip_at else 0)
                 steps.append(f"{value} {move.operator} {move.operand} = {result}\n")
                 value = result
-            right = step_truth(problem.question, [*steps, f"#### {value}"])
+            right = true_step_labels(problem.question, [*steps, f"#### {value}"])
             assert right == [True] * slip_at + [False] * (len(moves) - slip_at + 1)
 
 
@@ -147,8 +147,8 @@ def test_a_solution_without_an_error_has_the_right_answer(shares):
     config = WordProblemsConfig(
         **SETTINGS | {"guess_share": guess, "slip_share": slip, "misconception_share": misread}
     )
-    for problem in word_problems.problems(config, 6):
-        right = step_truth(problem.question, problem.solution.splitlines())
+    for problem in word_problems.generate_problems(config, 6):
+        right = true_step_labels(problem.question, problem.solution.splitlines())
         if all(right):
             assert answer_checker.is_correct(problem.solution, problem.answer)
 
@@ -207,7 +207,7 @@ def test_a_prefix_ends_after_each_step_but_the_last():
 
 
 def test_prefixes_of_several_come_with_their_problem():
-    found = list(step_solutions.prefixes(choose(pool(RIGHT, GUESS, WRONG))))
+    found = list(step_solutions.solution_prefixes(choose(pool(RIGHT, GUESS, WRONG))))
     assert [(one.id, step_solutions_decode(ids).splitlines()[-1]) for one, ids in found] == [
         ("a", "3 + 4 = 7"), ("a", "7 + 2 = 9"), ("a", "3 + 4 = 7"), ("a", "7 + 2 = 8")
     ]  # fmt: skip
@@ -261,7 +261,7 @@ COUNTS = [count([1, 2, 3], 0), count([1, 2], 3), count([7], 8)]
     ("kind", "labels"), [("hard", [1.0, 0.0, 1.0]), ("soft", [0.375, 0.0, 1.0])]
 )
 def test_hard_is_any_soft_is_the_share_and_the_last_is_the_verdict(kind, labels):
-    ((row, counts),) = step_solutions.labelled([SOLUTION], COUNTS, kind)
+    ((row, counts),) = step_solutions.label_solutions([SOLUTION], COUNTS, kind)
     assert row.labels == labels
     assert row.num_completions == [8, 8, 0]
     assert [count.num_right for count in counts] == [3, 0]
@@ -272,18 +272,18 @@ def test_hard_is_any_soft_is_the_share_and_the_last_is_the_verdict(kind, labels)
 
 def test_a_guess_needs_no_completion():
     guess = dataclasses.replace(ROW, step_ids=[[4]], steps=["#### 5"], correct=False)
-    ((row, counts),) = step_solutions.labelled([Solution(ASKED, guess)], [], "soft")
+    ((row, counts),) = step_solutions.label_solutions([Solution(ASKED, guess)], [], "soft")
     assert (row.labels, row.num_completions, counts) == ([0.0], [0], [])
 
 
 def test_of_another_problem_equal_tokens_are_another_prefix():
     other = Solution(dataclasses.replace(ASKED, id="b"), ROW)
     with pytest.raises(KeyError):
-        step_solutions.labelled([other], COUNTS, "hard")
+        step_solutions.label_solutions([other], COUNTS, "hard")
 
 
 def test_the_known_truth():
-    ((row, _),) = step_solutions.known([SOLUTION])
+    ((row, _),) = step_solutions.label_by_truth([SOLUTION])
     assert row.labels == [1.0, 0.0, 0.0]
     assert row.num_completions == [0, 0, 0]
     assert row.source == "truth"
@@ -291,4 +291,4 @@ def test_the_known_truth():
 
 def test_a_truth_that_is_not_known_is_refused():
     with pytest.raises(ValueError, match="Set num_completions to 1"):
-        step_solutions.known([Solution(ASKED, dataclasses.replace(ROW, true_labels=None))])
+        step_solutions.label_by_truth([Solution(ASKED, dataclasses.replace(ROW, true_labels=None))])

@@ -16,13 +16,13 @@ HANGS = "9^{9^{9^9}}"
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short limit for a worker that is already running, so only the check is timed."""
-    symbolic_equality.equal(r"\sqrt{4}", r"\sqrt 4")
+    symbolic_equality.are_equal(r"\sqrt{4}", r"\sqrt 4")
     monkeypatch.setattr(symbolic_equality, "TIMEOUT_SECONDS", 1.0)
 
 
 def test_equal_expressions_are_equal() -> None:
-    assert symbolic_equality.equal(r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}")
-    assert not symbolic_equality.equal(r"\sqrt{3}", r"\sqrt{2}")
+    assert symbolic_equality.are_equal(r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}")
+    assert not symbolic_equality.are_equal(r"\sqrt{3}", r"\sqrt{2}")
 
 
 def test_a_check_that_hangs_is_killed_logged_and_counted_and_the_next_one_works(
@@ -31,22 +31,22 @@ def test_a_check_that_hangs_is_killed_logged_and_counted_and_the_next_one_works(
     timeouts = symbolic_equality.counts["timeouts"]
     start = time.perf_counter()
     with caplog.at_level(logging.WARNING):
-        assert not symbolic_equality.equal(HANGS, r"\sqrt{2}")
+        assert not symbolic_equality.are_equal(HANGS, r"\sqrt{2}")
     assert time.perf_counter() - start < 20
     assert symbolic_equality.counts["timeouts"] == timeouts + 1
     assert "counted as unequal" in caplog.text
     monkeypatch.undo()
-    assert symbolic_equality.equal(r"\sqrt{50}", r"5\sqrt{2}")
+    assert symbolic_equality.are_equal(r"\sqrt{50}", r"5\sqrt{2}")
 
 
 def test_a_worker_that_died_is_logged_counted_and_replaced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    symbolic_equality.equal(r"\sqrt{4}", r"\sqrt 4")
+    symbolic_equality.are_equal(r"\sqrt{4}", r"\sqrt 4")
     errors = symbolic_equality.counts["errors"]
     assert symbolic_equality._verifier.worker is not None
     os.kill(symbolic_equality._verifier.worker.pid, 9)
-    results = [symbolic_equality.equal(rf"\sqrt{{{n}}}", rf"\sqrt {n}") for n in (5, 6)]
+    results = [symbolic_equality.are_equal(rf"\sqrt{{{n}}}", rf"\sqrt {n}") for n in (5, 6)]
     assert results[1]
     assert symbolic_equality.counts["errors"] - errors == (0 if results[0] else 1)
 
@@ -56,7 +56,7 @@ def test_it_works_from_other_threads() -> None:
     threads = [
         threading.Thread(
             target=lambda n=n: verdicts.append(
-                symbolic_equality.equal(rf"\sqrt{{{n * n * 2}}}", rf"{n}\sqrt{{2}}")
+                symbolic_equality.are_equal(rf"\sqrt{{{n * n * 2}}}", rf"{n}\sqrt{{2}}")
             )
         )
         for n in (2, 3, 4)
@@ -87,7 +87,7 @@ def test_more_memory_than_the_limit_is_an_error_in_the_worker_and_nothing_else()
 
 @linux
 def test_the_worker_that_runs_has_the_limit() -> None:
-    symbolic_equality.equal(r"\sqrt{4}", r"\sqrt 4")
+    symbolic_equality.are_equal(r"\sqrt{4}", r"\sqrt 4")
     worker = symbolic_equality._verifier.worker
     assert worker is not None
     limits = Path(f"/proc/{worker.pid}/limits").read_text(encoding="utf-8").splitlines()
@@ -99,8 +99,8 @@ def test_the_worker_that_runs_has_the_limit() -> None:
 def test_ten_kilobytes_of_digits_or_brackets_neither_hang_nor_kill(
     answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    symbolic_equality.equal(r"\sqrt{4}", r"\sqrt 4")
+    symbolic_equality.are_equal(r"\sqrt{4}", r"\sqrt 4")
     monkeypatch.setattr(symbolic_equality, "TIMEOUT_SECONDS", 1.0)
-    assert not symbolic_equality.equal(answer, r"\sqrt{3}")
+    assert not symbolic_equality.are_equal(answer, r"\sqrt{3}")
     monkeypatch.undo()
-    assert symbolic_equality.equal(r"\sqrt{12}", r"2\sqrt{3}")
+    assert symbolic_equality.are_equal(r"\sqrt{12}", r"2\sqrt{3}")

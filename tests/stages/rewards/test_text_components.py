@@ -2,7 +2,7 @@ import pytest
 from answers import Answers
 
 from stages.rewards import text_components
-from stages.rewards.text_components import is_boxed, share_in
+from stages.rewards.text_components import is_boxed, script_share
 
 
 def test_each_completion_is_checked_against_its_own_prompts_answer():
@@ -112,4 +112,4 @@ def test_it_grows_over_the_last_tokens_before_the_limit():
     ],
 )
 def test_the_share_of_letters(text, scripts, share):
-    assert share_in(text, scripts) == pytest.approx(share)
+    assert script_share(text, scripts) == pytest.approx(share)

@@ -6,7 +6,7 @@ from tiny_rollouts import make_pairs
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import verifier_labels
-from stages.rewards.verifier_labels import JudgedPool, judge
+from stages.rewards.verifier_labels import CheckedPool, check_pool
 
 PROMPT = Prompt(id="p", task="solve", question="", prompt="q", prompt_ids=[1, 2], answer="42")
 
@@ -208,12 +208,12 @@ def outcome_pool(*answers):
 
 
 def balance(rows, *, most=4, one_class=0.0, right=None, seed=0):
-    judged = judge(OUTCOME_PROMPT, rows)
+    judged = check_pool(OUTCOME_PROMPT, rows)
     if right is not None:
         sides = [[row for row, one in zip(rows, right, strict=True) if one is side]
                  for side in (True, False)]  # fmt: skip
-        judged = JudgedPool(prompt=OUTCOME_PROMPT, right=sides[0], wrong=sides[1])
-    return verifier_labels.balance(judged, most, one_class, seed)
+        judged = CheckedPool(prompt=OUTCOME_PROMPT, right=sides[0], wrong=sides[1])
+    return verifier_labels.balance_outcomes(judged, most, one_class, seed)
 
 
 def weights(outcomes):
@@ -264,8 +264,10 @@ def test_the_draw_depends_on_the_seed_alone():
 
 
 def test_what_is_tested_on_is_every_completion_as_sampled():
-    judged = [judge(OUTCOME_PROMPT, rows) for rows in (outcome_pool(7, 8, 7), outcome_pool(8, 8))]
-    some, others = verifier_labels.tested_outcomes(judged)
+    judged = [
+        check_pool(OUTCOME_PROMPT, rows) for rows in (outcome_pool(7, 8, 7), outcome_pool(8, 8))
+    ]
+    some, others = verifier_labels.heldout_outcomes(judged)
     assert [row.right for row in some] == [True, True, False]
     assert [row.weight for row in some] == pytest.approx([1 / 3] * 3)
     assert [(row.right, row.weight) for row in others] == [(False, 0.5)] * 2
@@ -273,9 +275,9 @@ def test_what_is_tested_on_is_every_completion_as_sampled():
 
 def test_what_is_learned_from_is_of_problems_that_have_any_and_one_must_have_both():
     both, one_class = (
-        judge(OUTCOME_PROMPT, rows) for rows in (outcome_pool(7, 8), outcome_pool(7, 7))
+        check_pool(OUTCOME_PROMPT, rows) for rows in (outcome_pool(7, 8), outcome_pool(7, 7))
     )
     settings = {"max_per_problem": 4, "one_class_weight": 0.0, "seed": 0}
-    assert len(verifier_labels.learned_outcomes([one_class, both, one_class], **settings)) == 1
+    assert len(verifier_labels.training_outcomes([one_class, both, one_class], **settings)) == 1
     with pytest.raises(ValueError, match="found none of 2"):
-        verifier_labels.learned_outcomes([one_class] * 2, **settings | {"one_class_weight": 1.0})
+        verifier_labels.training_outcomes([one_class] * 2, **settings | {"one_class_weight": 1.0})

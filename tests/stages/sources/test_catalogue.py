@@ -22,11 +22,11 @@ WORDS = {
 
 def test_the_kind_picks_the_source_and_the_seed_its_problems():
     config = ADAPTER.validate_python(WORDS)
-    first = list(catalogue.problems(config, 0))
+    first = list(catalogue.read_problems(config, 0))
     assert len(first) == 20
     assert all(isinstance(row, Problem) for row in first)
-    assert list(islice(catalogue.problems(config, 0), 20)) == first
-    assert list(catalogue.problems(config, 1)) != first
+    assert list(islice(catalogue.read_problems(config, 0), 20)) == first
+    assert list(catalogue.read_problems(config, 1)) != first
 
 
 def test_an_unknown_kind_is_an_error_that_lists_those_there_are():
@@ -63,7 +63,7 @@ def test_a_rejected_problem_is_found_again_in_its_file(tmp_path):
         (hub, "validation"),
     ]
     for config, file in expected:
-        screened = catalogue.Screened(source=ADAPTER.validate_python(config), num_rows=1)
+        screened = catalogue.ScreenedSource(source=ADAPTER.validate_python(config), num_rows=1)
         screened.reject([(problem, "it is none")])
         assert [row.file for row in screened.bad] == [file]
 
@@ -94,7 +94,7 @@ def test_math_is_a_source_whose_gold_answer_stands_in_its_solution(tmp_path):
             "licence": "MIT",
         }
     )
-    screened = catalogue.screen(source, catalogue.problems(source, 0))
+    screened = catalogue.screen_rows(source, catalogue.read_problems(source, 0))
     assert [problem.answer for problem in screened.problems] == [*boxed.values(), "7"]
 
 
@@ -103,12 +103,12 @@ MIXTURE = MixtureConfig(judge=0.5, critique=0.0, revise=0.5, max_prompt_tokens=1
 
 def test_other_tasks_are_made_from_generated_problems_only():
     config = ADAPTER.validate_python(WORDS)
-    problems = list(catalogue.problems(config, 0))
-    assert {row.task for row in catalogue.exchanges(config, MIXTURE, problems, 0)} == {
+    problems = list(catalogue.read_problems(config, 0))
+    assert {row.task for row in catalogue.make_exchanges(config, MIXTURE, problems, 0)} == {
         "judge",
         "revise",
     }
-    assert catalogue.exchanges(config, None, problems, 0) == []
+    assert catalogue.make_exchanges(config, None, problems, 0) == []
 
 
 def prepared(mixture: MixtureConfig | None) -> catalogue.PreparationConfig:
@@ -132,8 +132,8 @@ FOLDER = catalogue.problem_files.Gsm8k(kind="gsm8k", path=".", revision=None, li
 GOOD = Problem(id="a", question="2+2?", answer="4", solution=None, split="train", line=1)
 
 
-def sort(*rows: Problem | BadRow) -> catalogue.Screened:
-    return catalogue.screen(FOLDER, rows)
+def sort(*rows: Problem | BadRow) -> catalogue.ScreenedSource:
+    return catalogue.screen_rows(FOLDER, rows)
 
 
 def test_the_second_row_with_an_id_is_rejected():

@@ -58,7 +58,7 @@ def test_every_shape_of_one_conversation_is_the_same(read):
 @pytest.mark.parametrize("talk", [MORE[:1], MORE[:3]])
 def test_the_question_shows_the_turns(talk, system):
     turns = [*system, *(Turn(one["role"], one["content"].strip()) for one in talk)]
-    assert conversations.turns_of(conversations.question(turns)) == turns
+    assert conversations.parse_question(conversations.render_question(turns)) == turns
 
 
 def test_a_conversation_that_ends_with_the_user_is_a_prompt(read):
@@ -105,9 +105,9 @@ def test_conversations_that_open_alike_are_on_one_side(read):
     rows = [[{"role": "user", "content": f"say {i}"}, *MORE[1:]] for i in range(200)]
     whole, short = read(*rows), read(*(row[:2] for row in rows))
     shares = splitting.Shares(preference=0.2, dev=0.2, test=0.2)
-    by_split = splitting.split([*whole, *short], shares)
+    by_split = splitting.split_problems([*whole, *short], shares)
     for members in by_split.values():
-        keys = [splitting.key(one) for one in members]
+        keys = [splitting.split_key(one) for one in members]
         assert all(keys.count(key) == 2 for key in keys)
 
 
@@ -151,4 +151,4 @@ def test_prompts_alone_are_read_out_of_a_table(tmp_path):
 
 def test_a_message_that_quotes_an_assistant_is_no_transcript():
     text = "Continue this dialogue:\n\nAssistant: hello"
-    assert conversations.turns_of(text) == [Turn("user", text)]
+    assert conversations.parse_question(text) == [Turn("user", text)]

@@ -6,7 +6,7 @@ import pytest
 from stages.rewards.answer_checker import is_correct
 from stages.rewards.feedback.principles import CORRECT
 from stages.rewards.feedback.prompts import OPTIONS
-from stages.rewards.step_solutions import step_truth
+from stages.rewards.step_solutions import true_step_labels
 from stages.sources import feedback_tasks, word_problems
 from stages.sources.feedback_tasks import MixtureConfig
 from stages.sources.word_problems import Move
@@ -19,7 +19,7 @@ CONFIG = word_problems.WordProblemsConfig(
     slip_share=0.0,
     misconception_share=0.0,
 )
-PROBLEMS = list(word_problems.problems(CONFIG, 0))
+PROBLEMS = list(word_problems.generate_problems(CONFIG, 0))
 MOVES = [Move("+", 4), Move("*", 2), Move("-", 5)]
 
 
@@ -55,7 +55,7 @@ def test_wrong_answers_are_wrong_and_the_critique_names_the_first_wrong_line():
             if len(steps) == 1:
                 assert answer.critique == feedback_tasks.NO_WORKING
                 continue
-            line = step_truth(problem.question, steps).index(False) + 1
+            line = true_step_labels(problem.question, steps).index(False) + 1
             assert answer.critique in (f"Line {line} is wrong.", f"Line {line} misreads.")
             misread = (
                 moves[line - 1].operator == "*"
@@ -98,7 +98,7 @@ SOURCE = word_problems.WordProblemsConfig(
     slip_share=0.08,
     misconception_share=0.5,
 )
-FEEDBACK_TASKS_PROBLEMS = list(word_problems.problems(SOURCE, 0))
+FEEDBACK_TASKS_PROBLEMS = list(word_problems.generate_problems(SOURCE, 0))
 ANSWERS = {problem.id: problem.answer for problem in FEEDBACK_TASKS_PROBLEMS}
 
 
@@ -106,7 +106,7 @@ def make(problems=FEEDBACK_TASKS_PROBLEMS, seed=0, **shares):
     config = MixtureConfig(
         **({"judge": 0.0, "critique": 0.0, "revise": 0.0, "max_prompt_tokens": 192} | shares)
     )
-    return list(feedback_tasks.make(problems, config, max_value=30, seed=seed))
+    return list(feedback_tasks.make_exchanges(problems, config, max_value=30, seed=seed))
 
 
 def quoted(message, mark):

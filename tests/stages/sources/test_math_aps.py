@@ -112,7 +112,7 @@ def test_a_bad_row_is_refused(nodes, reason):
 def test_the_real_rows():
     def counts(name: str) -> list[tuple[int, int]]:
         """Solutions, and labels that count, of each row."""
-        rows = step_files.solutions(SAMPLES / name, config(num_completions=32))
+        rows = step_files.read_solutions(SAMPLES / name, config(num_completions=32))
         return [
             (len(row), sum(label is not None for raw in row for label in raw.labels))
             for row in rows

@@ -2,7 +2,7 @@ import pytest
 
 from stages.records.preferences import Preference, RawPreference, Turn
 from stages.sources import conversations
-from stages.sources.preference_files import PreferenceColumns, read_pair, split
+from stages.sources.preference_files import PreferenceColumns, read_pair, split_pairs
 from stages.sources.quarantine import RejectedError
 from stages.sources.splitting import opening
 
@@ -32,7 +32,7 @@ def opened(question: str, *more: Turn) -> tuple[RawPreference, Preference]:
 
 
 def test_the_share_is_met_and_every_pair_is_on_one_side():
-    sides = split([opened(f"{i}?") for i in range(4000)], 0.1)
+    sides = split_pairs([opened(f"{i}?") for i in range(4000)], 0.1)
     assert sum(len(rows) for rows in sides.values()) == 4000
     # four standard deviations of a binomial count are 76
     assert abs(len(sides["heldout"]) - 400) < 76
@@ -40,8 +40,8 @@ def test_the_share_is_met_and_every_pair_is_on_one_side():
 
 def test_a_side_does_not_depend_on_the_other_pairs():
     everything = [opened(f"{i}?") for i in range(500)]
-    held = {row.id for row in split(everything, 0.2)["heldout"]}
-    some = split(everything[::-3], 0.2)
+    held = {row.id for row in split_pairs(everything, 0.2)["heldout"]}
+    some = split_pairs(everything[::-3], 0.2)
     assert {row.id for row in some["heldout"]} <= held
     assert not {row.id for row in some["train"]} & held
 
@@ -52,7 +52,7 @@ def test_all_lengths_of_a_conversation_and_all_spellings_of_a_question_are_on_on
         short, long, loud = opened(f"say {i}"), opened(f"say {i}", *said), opened(f"SAY  {i} ")
         assert opening(short[0].turns) == opening(long[0].turns) == opening(loud[0].turns)
     rows = [opened(f"say {i}", *turns) for i in range(50) for turns in ((), said)]
-    held = [row.id for row in split(rows, 0.3)["heldout"]]
+    held = [row.id for row in split_pairs(rows, 0.3)["heldout"]]
     assert all(held.count(name) == 2 for name in held)
 
 
@@ -72,7 +72,7 @@ def test_a_conversation_that_the_assistant_opens_is_known_by_what_was_asked():
 
 def test_an_empty_side_is_refused():
     with pytest.raises(ValueError, match=r"1 rows leave .* empty"):
-        split([opened("Hi")], 0.5)
+        split_pairs([opened("Hi")], 0.5)
 
 
 COLUMNS = PreferenceColumns(

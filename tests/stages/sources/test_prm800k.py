@@ -113,7 +113,7 @@ def test_a_bad_problem_is_refused():
 
 @pytest.mark.skipif(not SAMPLE.is_file(), reason="no ../shared/data/prm_format_samples")
 def test_the_real_rows():
-    paths = [row[0] for row in step_files.solutions(SAMPLE, config())]
+    paths = [row[0] for row in step_files.read_solutions(SAMPLE, config())]
     ones = [1.0] * 7
     assert (
         [path.labels for path in paths]
@@ -127,5 +127,5 @@ def test_the_real_rows():
         ]
     )
     assert [path.correct for path in paths] == [True, None, True, True, None, True]
-    rows = list(step_files.solutions(SAMPLE, config(alternatives="rows")))
+    rows = list(step_files.read_solutions(SAMPLE, config(alternatives="rows")))
     assert [len(row) for row in rows] == [10, 4, 7, 7, 7, 1]

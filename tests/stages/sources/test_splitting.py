@@ -5,7 +5,7 @@ import pytest
 
 from stages.records.problems import Demonstration, Problem, Prompt
 from stages.sources import splitting
-from stages.sources.splitting import Shares, normalise, split
+from stages.sources.splitting import Shares, normalise_question, split_problems
 
 SHARES = Shares(preference=0.2, dev=0.1, test=0.1)
 
@@ -18,7 +18,7 @@ def problems(count: int, fixed: str | None = None) -> list[Problem]:
 
 
 def test_shares_are_met_and_every_problem_is_in_one_split():
-    splits = split(problems(5000), SHARES)
+    splits = split_problems(problems(5000), SHARES)
     counts = {name: len(rows) for name, rows in splits.items()}
     assert sum(counts.values()) == 5000
     for name, share in (("train", 0.6), ("preference", 0.2), ("dev", 0.1), ("test", 0.1)):
@@ -28,8 +28,8 @@ def test_shares_are_met_and_every_problem_is_in_one_split():
 
 
 def test_a_problems_split_does_not_depend_on_the_others():
-    everything = split(problems(2000), SHARES)
-    some = split(problems(2000)[::-3], SHARES)
+    everything = split_problems(problems(2000), SHARES)
+    some = split_problems(problems(2000)[::-3], SHARES)
     for name, rows in some.items():
         assert {row.id for row in rows} <= {row.id for row in everything[name]}
 
@@ -37,7 +37,7 @@ def test_a_problems_split_does_not_depend_on_the_others():
 def test_the_same_question_stays_on_one_side():
     rows = problems(300)
     again = [replace(row, id=f"again-{row.id}", question=f" {row.question}\n") for row in rows]
-    for members in split(rows + again, SHARES).values():
+    for members in split_problems(rows + again, SHARES).values():
         ids = {row.id for row in members}
         assert {f"again-{name}" for name in ids if not name.startswith("again")} == {
             name for name in ids if name.startswith("again")
@@ -46,21 +46,21 @@ def test_the_same_question_stays_on_one_side():
 
 def test_a_fixed_test_split_is_kept_and_the_test_share_unused():
     test = [replace(row, id=f"t{row.id}", split="test") for row in problems(7)]
-    splits = split([*problems(5000, "train"), *test], SHARES)
+    splits = split_problems([*problems(5000, "train"), *test], SHARES)
     assert splits["test"] == test
     assert abs(len(splits["train"]) / 5000 - 0.7) < 0.03
 
 
 def test_an_empty_split_and_shares_above_one_are_refused():
     with pytest.raises(ValueError, match="3 problems, of 3 different questions, leave the split"):
-        split(problems(3), SHARES)
+        split_problems(problems(3), SHARES)
     with pytest.raises(ValueError, match=r"add up to 1\.1"):
-        split(problems(100), Shares(preference=0.5, dev=0.3, test=0.3))
+        split_problems(problems(100), Shares(preference=0.5, dev=0.3, test=0.3))
 
 
 def test_normalising_drops_only_what_does_not_change_a_question():
-    assert normalise(" What  IS\n2+2? ") == "what is 2+2?"
-    assert normalise("2 - 2?") != normalise("2 + 2?")
+    assert normalise_question(" What  IS\n2+2? ") == "what is 2+2?"
+    assert normalise_question("2 - 2?") != normalise_question("2 + 2?")
 
 
 def prompt(question: str, length: int) -> Prompt:
@@ -75,10 +75,15 @@ def prompt(question: str, length: int) -> Prompt:
 
 
 def test_lengths_are_nearest_ranks():
-    assert splitting.lengths(range(1, 101)) == {"min": 1, "median": 50, "p95": 95, "max": 100}
-    assert splitting.lengths([7]) == {"min": 7, "median": 7, "p95": 7, "max": 7}
-    assert splitting.lengths([3, 1]) == {"min": 1, "median": 1, "p95": 3, "max": 3}
-    assert splitting.lengths([]) == {}
+    assert splitting.length_quantiles(range(1, 101)) == {
+        "min": 1,
+        "median": 50,
+        "p95": 95,
+        "max": 100,
+    }
+    assert splitting.length_quantiles([7]) == {"min": 7, "median": 7, "p95": 7, "max": 7}
+    assert splitting.length_quantiles([3, 1]) == {"min": 1, "median": 1, "p95": 3, "max": 3}
+    assert splitting.length_quantiles([]) == {}
 
 
 def test_overlaps_and_repetitions_are_counted_by_question():
@@ -86,7 +91,7 @@ def test_overlaps_and_repetitions_are_counted_by_question():
         "train": [prompt("a?", 1), prompt("A ?", 1), prompt("b?", 1), prompt("b? ", 1)],
         "test": [prompt("B?", 2)],
     }
-    card = splitting.describe(prompts, [])
+    card = splitting.describe_splits(prompts, [])
     assert card["counts"] == {"train": 4, "test": 1, "demonstrations": 0}
     assert card["overlaps"] == {"train-test": 1}
     assert card["repeated_questions"] == {"train": 1, "test": 0}
@@ -96,7 +101,7 @@ def test_digests_cover_files_and_folders(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "folder" / "b").write_bytes(b"2")
-    assert splitting.digests(tmp_path, ["a", "folder"]) == {
+    assert splitting.file_digests(tmp_path, ["a", "folder"]) == {
         "a": hashlib.sha256(b"1").hexdigest(),
         "folder/b": hashlib.sha256(b"2").hexdigest(),
     }
@@ -109,6 +114,6 @@ def test_demonstrations_are_counted_by_task():
         )
         for task in ("solve", "judge", "solve")
     ]
-    card = splitting.describe({}, rows)
+    card = splitting.describe_splits({}, rows)
     assert card["counts"]["demonstrations"] == 3
     assert card["demonstrations_by_task"] == {"solve": 2, "judge": 1}

@@ -59,15 +59,17 @@ def test_a_bad_row_is_refused(change, reason):
 
 def test_a_step_is_cut_at_the_separator_and_labelled_at_its_last_part():
     whole = read({"steps": ["a", "b:\n- c\n \n- d", "e\nf"]})
-    found = step_files.cut(dataclasses.replace(whole, num_completions=[0, 8, 9]), "\n")
+    found = step_files.cut_steps(dataclasses.replace(whole, num_completions=[0, 8, 9]), "\n")
     # a blank line belongs to the part before it; what is tokenised ends with one more separator
     assert found.steps == ["a", "b:", "- c\n ", "- d", "e", "f"]
     assert "\n".join(found.steps) == "\n".join(whole.steps)
     assert found.labels == [1.0, None, None, 0.0, None, None]
     assert found.true_labels == [True, None, None, False, None, False]
     assert found.num_completions == [0, 0, 0, 8, 0, 9]
-    assert step_files.cut(whole, "\n\n") == whole
-    assert step_files.cut(dataclasses.replace(whole, true_labels=None), "\n").true_labels is None
+    assert step_files.cut_steps(whole, "\n\n") == whole
+    assert (
+        step_files.cut_steps(dataclasses.replace(whole, true_labels=None), "\n").true_labels is None
+    )
 
 
 @pytest.mark.skipif(not FILES.is_dir(), reason="ProcessBench is not at ../shared/data/processbench")
@@ -76,9 +78,9 @@ def test_a_step_is_cut_at_the_separator_and_labelled_at_its_last_part():
     [("gsm8k", 77, 272, 2669), ("math", 419, 2159, 11409)],
 )
 def test_steps_of_processbench_that_are_cut(subset, solutions, steps, parts):
-    read = step_files.solutions(FILES / f"{subset}.json.gz", FORM)
+    read = step_files.read_solutions(FILES / f"{subset}.json.gz", FORM)
     whole = [raw for row in read for raw in row]
-    found = [step_files.cut(raw, "\n") for raw in whole]
+    found = [step_files.cut_steps(raw, "\n") for raw in whole]
     pairs = list(zip(whole, found, strict=True))
     assert sum(raw != own for raw, own in pairs) == solutions
     assert sum("\n" in text for raw in whole for text in raw.steps) == steps
@@ -88,13 +90,13 @@ def test_steps_of_processbench_that_are_cut(subset, solutions, steps, parts):
         assert [one for one in own.true_labels if one is not None] == raw.true_labels
         known = [one for one in own.labels if one is not None]
         assert known == [one for one in raw.labels if one is not None]
-        assert step_files.cut(raw, "\n\n") == raw
+        assert step_files.cut_steps(raw, "\n\n") == raw
 
 
 @pytest.mark.skipif(not FILES.is_dir(), reason="ProcessBench is not at ../shared/data/processbench")
 @pytest.mark.parametrize("subset", TABLE_2)
 def test_the_counts_are_those_of_the_paper(subset):
-    rows = list(step_files.solutions(FILES / f"{subset}.json.gz", step_files.ProcessBench(
+    rows = list(step_files.read_solutions(FILES / f"{subset}.json.gz", step_files.ProcessBench(
         kind="processbench")))  # fmt: skip
     assert not any(isinstance(row, BadRow) for row in rows)
     found = [raw for row in rows for raw in row]
@@ -153,7 +155,7 @@ def test_a_row_whose_labels_are_not_one_for_each_marker_is_refused(text, label, 
 
 @pytest.mark.skipif(not SAMPLE.is_file(), reason="no ../shared/data/prm_format_samples")
 def test_the_real_rows():
-    found = [raw for row in step_files.solutions(SAMPLE, CONFIG) for raw in row]
+    found = [raw for row in step_files.read_solutions(SAMPLE, CONFIG) for raw in row]
     assert [len(raw.steps) for raw in found] == [5, 3, 2, 5, 5, 2, 3]
     assert [sum(raw.labels) for raw in found] == [4, 0, 0, 0, 1, 0, 0]
     assert found[0].question.startswith("Janet pays $40/hour")

@@ -15,7 +15,7 @@ MOVES = st.builds(Move, st.sampled_from("+-*"), st.integers(0, 199))
 
 @given(st.integers(0, 199), st.lists(MOVES, min_size=1, max_size=5), st.integers(0, 10_000))
 def test_what_was_told_is_read(start, moves, seed):
-    told = word_problems.tell(random.Random(seed), start, moves)
+    told = word_problems.write_question(random.Random(seed), start, moves)
     assert word_problems.read_question(told) == (start, moves)
 
 
@@ -86,7 +86,7 @@ SOLVE = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 
 
 def generate(seed=0, **changes):
-    return list(word_problems.problems(WordProblemsConfig(**SETTINGS | changes), seed))
+    return list(word_problems.generate_problems(WordProblemsConfig(**SETTINGS | changes), seed))
 
 
 PROBLEMS = generate()

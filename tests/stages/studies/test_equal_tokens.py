@@ -45,8 +45,8 @@ def test_a_row_costs_what_it_says_with_this_seed(tmp_path, monkeypatch):
     studied_run.write_json(DATA / "pairs/people/metrics.json", {"generated_tokens": 5})
     for name, kind in (("model", "preference"), ("rule", "rule")):
         (DATA / f"rewards/{name}").mkdir(parents=True)
-        content = reward_file.of_model("preference").model_copy(update={"kind": kind})
-        reward_file.write(DATA / f"rewards/{name}", content)
+        content = reward_file.model_reward_file("preference").model_copy(update={"kind": kind})
+        reward_file.write_reward(DATA / f"rewards/{name}", content)
     studied_run.write_json(DATA / "rewards/model/1/metrics.json", {"trained_tokens": 6})
     found = [
         equal_tokens.count_tokens(DATA, table, name, 1)

@@ -80,7 +80,7 @@ CONFIG = {
     "slip_share": 0.0,
     "misconception_share": 0.0,
 }
-PROBLEMS = list(word_problems.problems(word_problems.WordProblemsConfig(**CONFIG), 0))
+PROBLEMS = list(word_problems.generate_problems(word_problems.WordProblemsConfig(**CONFIG), 0))
 QUESTIONS = [problem.question for problem in PROBLEMS]
 REDRAWN = probe_questions.redraw_numbers(QUESTIONS, seed=1)
 

@@ -95,7 +95,9 @@ BASELINE = {  # outcome known + middle step: error accuracy and F1, in per cent
 @pytest.mark.parametrize("subset", BASELINE)
 def test_trivial_baselines_on_processbench(subset):
     form = step_files.ProcessBench(kind="processbench")
-    raws = [raw for one in step_files.solutions(FILES / f"{subset}.json.gz", form) for raw in one]
+    raws = [
+        raw for one in step_files.read_solutions(FILES / f"{subset}.json.gz", form) for raw in one
+    ]
     rows = [
         row(len(raw.steps), raw.true_labels.index(False) if False in raw.true_labels else -1,
             raw.correct, raw.question)

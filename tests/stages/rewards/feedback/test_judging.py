@@ -25,7 +25,7 @@ def pool(texts: str, cut: str = "") -> list[Completion]:
 
 
 def test_pairs_are_of_different_finished_texts():
-    found = judging.draw_pairs(pool("xxyzw", cut="w"), max_pairs=9, seed=1)
+    found = judging.sample_pairs(pool("xxyzw", cut="w"), max_pairs=9, seed=1)
     assert {frozenset((a.completion, b.completion)) for a, b in found} == {
         frozenset("xy"), frozenset("xz"), frozenset("yz"),
     }  # fmt: skip
@@ -33,20 +33,20 @@ def test_pairs_are_of_different_finished_texts():
 
 
 def test_no_pair_comes_twice_and_no_more_than_asked_for():
-    found = judging.draw_pairs(pool("abcdef"), max_pairs=7, seed=3)
+    found = judging.sample_pairs(pool("abcdef"), max_pairs=7, seed=3)
     assert len({frozenset((a.index, b.index)) for a, b in found}) == 7
 
 
 def test_neither_position_belongs_to_the_earlier_completion():
-    found = [judging.draw_pairs(pool("ab"), max_pairs=1, seed=seed)[0] for seed in range(200)]
+    found = [judging.sample_pairs(pool("ab"), max_pairs=1, seed=seed)[0] for seed in range(200)]
     assert 70 < sum(a.index == 0 for a, _ in found) < 130
 
 
 def test_a_pool_of_one_text_gives_nothing_and_the_seed_decides():
-    assert judging.draw_pairs(pool("aaa"), max_pairs=3, seed=0) == []
-    one = judging.draw_pairs(pool("abcdef"), max_pairs=3, seed=0)
-    assert one == judging.draw_pairs(pool("abcdef"), max_pairs=3, seed=0)
-    assert one != judging.draw_pairs(pool("abcdef"), max_pairs=3, seed=1)
+    assert judging.sample_pairs(pool("aaa"), max_pairs=3, seed=0) == []
+    one = judging.sample_pairs(pool("abcdef"), max_pairs=3, seed=0)
+    assert one == judging.sample_pairs(pool("abcdef"), max_pairs=3, seed=0)
+    assert one != judging.sample_pairs(pool("abcdef"), max_pairs=3, seed=1)
 
 
 PROMPTS = Prompts(style="short", constitution="correct")
@@ -56,12 +56,12 @@ RULE = LabelRule(
 
 
 def judged(rule, pairs, mass=0.9):
-    return judging.judge(RuleChooser(rule, mass), [pairs], PROMPTS, RULE, "train")
+    return judging.judge_pairs(RuleChooser(rule, mass), [pairs], PROMPTS, RULE, "train")
 
 
 def test_each_pair_is_read_in_both_orders_with_one_principle():
     chooser = RuleChooser(lambda _first, _second: 0.5)
-    judging.judge(chooser, [[pair("AAA", "BBB", principle=1)]], PROMPTS, RULE, "train")
+    judging.judge_pairs(chooser, [[pair("AAA", "BBB", principle=1)]], PROMPTS, RULE, "train")
     forward, backward = chooser.messages
     assert forward.index("AAA") < forward.index("BBB")
     assert backward.index("BBB") < backward.index("AAA")
@@ -97,8 +97,8 @@ def test_what_is_asked_of_a_problem_does_not_depend_on_the_others():
     def problem(name: str):
         return prompt(name), [completion(text, i, name) for i, text in enumerate("xyzw")]
 
-    both = judging.pairs([problem("a"), problem("b")], PROMPTS, max_pairs=2, seed=4)
-    alone = judging.pairs([problem("b")], PROMPTS, max_pairs=2, seed=4)
+    both = judging.choose_pairs([problem("a"), problem("b")], PROMPTS, max_pairs=2, seed=4)
+    alone = judging.choose_pairs([problem("b")], PROMPTS, max_pairs=2, seed=4)
     assert both[2:] == alone
     assert len(both) == 4
 
@@ -117,7 +117,7 @@ def test_the_full_style_says_the_principle_in_a_sentence():
 
 
 def test_chunks_leave_nothing_out():
-    assert [len(part) for part in judging.chunks([pair("A", "B")] * 1100)] == [512, 512, 76]
+    assert [len(part) for part in judging.split_chunks([pair("A", "B")] * 1100)] == [512, 512, 76]
 
 
 def test_a_judge_without_a_verdict_on_the_first_part_is_not_asked_the_others():
@@ -126,17 +126,19 @@ def test_a_judge_without_a_verdict_on_the_first_part_is_not_asked_the_others():
     with pytest.raises(
         ValueError, match=r"0 are longer.*in 8 it.*begins with '<think>'.*think fir"
     ):
-        judging.judge(chooser, parts, PROMPTS, RULE, "train")
+        judging.judge_pairs(chooser, parts, PROMPTS, RULE, "train")
     assert len(chooser.messages) == 2 * judging.ENOUGH_ASKED
     with pytest.raises(ValueError, match="first 8 pairs: 8 are longer than it may read, and in 0"):
-        judging.judge(RuleChooser(lambda _first, _second: None), parts, PROMPTS, RULE, "train")
+        judging.judge_pairs(
+            RuleChooser(lambda _first, _second: None), parts, PROMPTS, RULE, "train"
+        )
 
 
 def test_one_verdict_in_the_first_part_is_enough_to_go_on():
     first = [pair("A", "B"), *[pair("C", "D")] * judging.ENOUGH_ASKED]
     second = [pair("C", "D")] * judging.ENOUGH_ASKED
     chooser = RuleChooser(lambda first, _: None if first in "CD" else 0.9)
-    verdicts, _ = judging.judge(chooser, [first, second], PROMPTS, RULE, "train")
+    verdicts, _ = judging.judge_pairs(chooser, [first, second], PROMPTS, RULE, "train")
     assert [verdict.dropped for verdict in verdicts] == [None] + ["too_long"] * 16
 
 
@@ -201,8 +203,8 @@ def labelled(rule, asked, **changes):
         "clamp": None,
     }
     label_rule = LabelRule(**(settings | changes))
-    verdicts, _ = judging.judge(RuleChooser(rule), [asked], FREE, label_rule, "train")
-    return judging.preferences(asked, verdicts, label_rule)
+    verdicts, _ = judging.judge_pairs(RuleChooser(rule), [asked], FREE, label_rule, "train")
+    return judging.make_preferences(asked, verdicts, label_rule)
 
 
 def prefers_b(first: str, _second: str) -> float:
@@ -246,7 +248,7 @@ def test_dropped_pairs_are_left_out_and_none_left_is_an_error_with_the_reasons()
 
 
 def test_right_answers_and_lengths_by_problem_and_index():
-    correct, num_tokens = judging.facts(
+    correct, num_tokens = judging.correctness_and_lengths(
         [pair("3 + 4 = 7\n#### 7", "#### 9"), pair("#### 7", "x", "b")]
     )
     assert correct == {("a", 0): True, ("a", 1): False, ("b", 0): True, ("b", 1): False}

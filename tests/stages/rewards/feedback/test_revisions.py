@@ -7,7 +7,12 @@ from stages.records.pools import Completion
 from stages.records.preferences import Revision
 from stages.records.problems import Prompt
 from stages.rewards.feedback import revisions
-from stages.rewards.feedback.revisions import Answer, Revised, check_pairs, summarise_revisions
+from stages.rewards.feedback.revisions import (
+    DraftAnswer,
+    RevisedAnswer,
+    check_pairs,
+    summarise_revisions,
+)
 
 PROMPT = Prompt(id="a", task="solve", question="2+2?", prompt="2+2?", prompt_ids=[5], answer="4")
 ORIGINAL = Completion(
@@ -38,7 +43,7 @@ LAST = replace(FIRST, round=2, original="#### 3", revision="#### 4", revision_id
 
 
 def revised(last=LAST, original=ORIGINAL, first=FIRST):
-    return Revised(prompt=PROMPT, original=original, revisions=[first, last], num_rounds=2)
+    return RevisedAnswer(prompt=PROMPT, original=original, revisions=[first, last], num_rounds=2)
 
 
 def test_the_last_revision_is_preferred_to_the_first_answer_in_the_tokens_sampled():
@@ -65,11 +70,15 @@ def test_the_demonstration_answers_the_problem_not_the_request():
         (revised(original=replace(ORIGINAL, finish_reason="length")), "cut", True),
         (revised(first=replace(FIRST, revision_finish="length")), "pair", True),
         (
-            Revised(prompt=PROMPT, original=ORIGINAL, revisions=[FIRST], num_rounds=2),
+            RevisedAnswer(prompt=PROMPT, original=ORIGINAL, revisions=[FIRST], num_rounds=2),
             "too_long",
             False,
         ),
-        (Revised(prompt=PROMPT, original=ORIGINAL, revisions=[], num_rounds=2), "too_long", False),
+        (
+            RevisedAnswer(prompt=PROMPT, original=ORIGINAL, revisions=[], num_rounds=2),
+            "too_long",
+            False,
+        ),
     ],
 )
 def test_what_cannot_be_learned_from_is_left_out_and_told_why(case, outcome, is_demonstrated):
@@ -90,14 +99,16 @@ def test_different_completions_are_chosen_in_the_order_of_the_pool():
 def test_each_answer_finds_its_own_revisions_in_the_order_of_the_rounds():
     other = replace(ORIGINAL, index=1)
     rows = [LAST, replace(FIRST, index=1), FIRST]
-    found = revisions.gather([Answer(PROMPT, other), Answer(PROMPT, ORIGINAL)], rows, 2)
+    found = revisions.join_revisions(
+        [DraftAnswer(PROMPT, other), DraftAnswer(PROMPT, ORIGINAL)], rows, 2
+    )
     assert [one.revisions for one in found] == [[replace(FIRST, index=1)], [FIRST, LAST]]
     assert [one.outcome for one in found] == ["too_long", "pair"]
 
 
 def revision_quality_revised(
     texts: list[str], *, cut: bool = False, num_rounds: int = 2
-) -> Revised:
+) -> RevisedAnswer:
     """An answer and its revisions; as many tokens as characters; 4 is right."""
     prompt = Prompt(
         id=texts[0], task="solve", question="2+2?", prompt="2+2?", prompt_ids=[5], answer="4"
@@ -129,7 +140,9 @@ def revision_quality_revised(
         )
         for number, text in enumerate(texts[1:], start=1)
     ]
-    return Revised(prompt=prompt, original=original, revisions=revisions, num_rounds=num_rounds)
+    return RevisedAnswer(
+        prompt=prompt, original=original, revisions=revisions, num_rounds=num_rounds
+    )
 
 
 ANSWERS = [

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from stages.records.problems import Prompt
-from stages.rewards.answer_checker import is_right
+from stages.rewards.answer_checker import solves_problem
 from stages.sampler import Judge, Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class CompletionRewards:
     """A batch of completions, judged; everything in the order of the completions."""
 
     totals: Sequence[float]
@@ -44,17 +44,17 @@ class Judged:
         return means | self.metrics
 
 
-def join(batches: Sequence[Judged]) -> Judged:
+def join_rewards(batches: Sequence[CompletionRewards]) -> CompletionRewards:
     """All completions of `batches`, in order, which were judged in the same way."""
     total = sum(len(batch.totals) for batch in batches)
-    return Judged(
+    return CompletionRewards(
         totals=[value for batch in batches for value in batch.totals],
         parts={
             name: [value for batch in batches for value in batch.parts[name]]
             for name in batches[0].parts
         },
-        step_rewards=_stacked([batch.step_rewards for batch in batches]),
-        step_ends=_stacked([batch.step_ends for batch in batches]),
+        step_rewards=_stack_grids([batch.step_rewards for batch in batches]),
+        step_ends=_stack_grids([batch.step_ends for batch in batches]),
         metrics={
             name: sum(batch.metrics[name] * len(batch.totals) for batch in batches) / total
             for name in batches[0].metrics
@@ -62,7 +62,9 @@ def join(batches: Sequence[Judged]) -> Judged:
     )
 
 
-def _stacked(found: Sequence[Shaped[Tensor, "_ _"] | None]) -> Shaped[Tensor, "batch token"] | None:
+def _stack_grids(
+    found: Sequence[Shaped[Tensor, "_ _"] | None],
+) -> Shaped[Tensor, "batch token"] | None:
     """The grids one below the other, filled up on the right; None where there are none."""
     grids = [grid for grid in found if grid is not None]
     longest = max((grid.shape[1] for grid in grids), default=0)
@@ -70,7 +72,7 @@ def _stacked(found: Sequence[Shaped[Tensor, "_ _"] | None]) -> Shaped[Tensor, "b
 
 
 @runtime_checkable
-class Answered(Protocol):
+class Completions(Protocol):
     """Completions with their prompts, in the same order."""
 
     @property
@@ -94,10 +96,10 @@ class Answered(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Available:
+class RewardModels:
     """What components of a reward may ask, by the names of their parameters; None: not there."""
 
-    scorer: Callable[[], Judged] | None = None
+    scorer: Callable[[], CompletionRewards] | None = None
     """The reward's model on these completions: a score for each, a reward a step, or both."""
     judge: Judge | None = None
     """The reward's model where it is a policy that judges: it chooses between two answers."""
@@ -111,7 +113,7 @@ MAX_SHOWN = 2000
 """Characters of a completion that an error message shows."""
 
 
-def each(answered: Answered, value: Callable[[Prompt, str], float]) -> Judged:
+def score_each(answered: Completions, value: Callable[[Prompt, str], float]) -> CompletionRewards:
     """`value` of each completion; a ValueError names the one for which it gave no number."""
     found: list[float] = []
     for index, text in enumerate(answered.texts):
@@ -119,17 +121,17 @@ def each(answered: Answered, value: Callable[[Prompt, str], float]) -> Judged:
             found.append(float(value(answered.prompt(index), text)))
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{what}, on {shown(answered, index)}") from error
-    return Judged(totals=found)
+            raise ValueError(f"{what}, on {describe_completion(answered, index)}") from error
+    return CompletionRewards(totals=found)
 
 
-def shown(answered: Answered, index: int) -> str:
+def describe_completion(answered: Completions, index: int) -> str:
     """Which completion it is, by its prompt's id, and what it says."""
     text, problem = answered.texts[index], answered.prompt(index).id
     rest = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
     return f"completion {index}, of prompt '{problem}': {text[:MAX_SHOWN]!r}{rest}"
 
 
-def correct(answered: Answered) -> list[bool]:
+def check_answers(answered: Completions) -> list[bool]:
     """The answer checker's verdict on each completion."""
-    return [is_right(answered.prompt(i), text) for i, text in enumerate(answered.texts)]
+    return [solves_problem(answered.prompt(i), text) for i, text in enumerate(answered.texts)]

@@ -2,77 +2,89 @@ import pytest
 import torch
 from answers import Answers
 
-from stages.rewards import judged
-from stages.rewards.judged import MAX_SHOWN, Judged, each, join, shown
+from stages.rewards import completion_rewards
+from stages.rewards.completion_rewards import (
+    MAX_SHOWN,
+    CompletionRewards,
+    describe_completion,
+    join_rewards,
+    score_each,
+)
 
 STEPS = torch.tensor([[0.0, 0.5, 0.25], [1.0, 0.0, 0.0]])
 
 
 def test_a_completion_is_paid_its_total_and_its_steps():
-    judged = Judged(totals=[1.0, -1.0], step_rewards=STEPS, step_ends=STEPS != 0)
+    judged = CompletionRewards(totals=[1.0, -1.0], step_rewards=STEPS, step_ends=STEPS != 0)
     assert judged.rewards().tolist() == [1.75, 0.0]
-    assert Judged(totals=[1.0, -1.0]).rewards().tolist() == [1.0, -1.0]
+    assert CompletionRewards(totals=[1.0, -1.0]).rewards().tolist() == [1.0, -1.0]
 
 
 def test_parts_are_logged_as_their_means():
-    judged = Judged(totals=[0.0, 0.0], parts={"answer": [1.0, 0.0]}, metrics={"x/y": 3.0})
+    judged = CompletionRewards(
+        totals=[0.0, 0.0], parts={"answer": [1.0, 0.0]}, metrics={"x/y": 3.0}
+    )
     assert judged.statistics() == {"reward/answer": 0.5, "x/y": 3.0}
 
 
 def test_joined_batches_keep_their_order_and_their_means():
-    first = Judged(
+    first = CompletionRewards(
         totals=[1.0, 2.0],
         parts={"a": [1.0, 2.0]},
         step_rewards=STEPS,
         step_ends=STEPS != 0,
         metrics={"m": 1.0},
     )
-    second = Judged(
+    second = CompletionRewards(
         totals=[3.0],
         parts={"a": [3.0]},
         step_rewards=torch.tensor([[4.0]]),
         step_ends=torch.tensor([[True]]),
         metrics={"m": 4.0},
     )
-    found = join([first, second])
+    found = join_rewards([first, second])
     assert found.totals == [1.0, 2.0, 3.0]
     assert found.parts == {"a": [1.0, 2.0, 3.0]}
     assert found.step_rewards is not None
     assert found.step_rewards.tolist() == [*STEPS.tolist(), [4.0, 0.0, 0.0]]
     assert found.metrics == {"m": pytest.approx(2.0)}
-    assert join([Judged(totals=[1.0])]).step_rewards is None
+    assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
 
 
 def test_joined_batches_keep_where_steps_end():
     ends = torch.tensor([[True, False]])
-    first = Judged(totals=[0.0], step_rewards=torch.zeros(1, 2), step_ends=ends)
-    second = Judged(totals=[0.0], step_rewards=torch.zeros(1, 1), step_ends=torch.tensor([[True]]))
-    found = join([first, second])
+    first = CompletionRewards(totals=[0.0], step_rewards=torch.zeros(1, 2), step_ends=ends)
+    second = CompletionRewards(
+        totals=[0.0], step_rewards=torch.zeros(1, 1), step_ends=torch.tensor([[True]])
+    )
+    found = join_rewards([first, second])
     assert found.step_ends is not None
     assert found.step_ends.tolist() == [[True, False], [True, False]]
 
 
 def test_rewards_of_steps_come_with_their_ends():
     with pytest.raises(ValueError, match="together"):
-        Judged(totals=[0.0], step_rewards=torch.zeros(1, 2))
+        CompletionRewards(totals=[0.0], step_rewards=torch.zeros(1, 2))
 
 
 def test_verdicts_are_numbers():
-    assert each(Answers(["a", "bb"]), lambda _, text: text == "a").totals == [1.0, 0.0]
+    assert score_each(Answers(["a", "bb"]), lambda _, text: text == "a").totals == [1.0, 0.0]
 
 
 def test_what_is_no_number_is_an_error():
     with pytest.raises(ValueError, match=r"TypeError: .*of prompt 'p0': 'a'"):
-        each(Answers(["a"]), lambda *_: None)
+        score_each(Answers(["a"]), lambda *_: None)
 
 
 def test_a_long_completion_is_shown_cut_and_says_so():
-    assert shown(Answers(["a" * (MAX_SHOWN + 5)]), 0).endswith("' and 5 characters more")
+    assert describe_completion(Answers(["a" * (MAX_SHOWN + 5)]), 0).endswith(
+        "' and 5 characters more"
+    )
 
 
 def test_each_completion_is_checked_against_its_own_prompts_answer():
     texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"]
     drawn = Answers(texts=texts, golds=["7", "7"], group_size=2)
-    assert judged.correct(drawn) == [True, True, False, False]
+    assert completion_rewards.check_answers(drawn) == [True, True, False, False]
     drawn = Answers(texts=texts, golds=["8", "8"], group_size=2)
-    assert judged.correct(drawn) == [False, False, True, False]
+    assert completion_rewards.check_answers(drawn) == [False, False, True, False]
