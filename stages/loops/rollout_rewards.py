@@ -43,7 +43,7 @@ def load_reward(
     def compute_rewards(batch: Rollouts) -> CompletionRewards:
         scorer = None if score is None else partial(score, batch)
         available = RewardModels(
-            scorer=scorer, judge=chooser, own=function, max_new_tokens=max_new_tokens
+            scorer=scorer, judge=chooser, function=function, max_new_tokens=max_new_tokens
         )
         return composition.compose_rewards(reward.composition, batch, available)
 

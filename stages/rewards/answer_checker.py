@@ -84,15 +84,14 @@ def _is_equal(answer: str, gold: str) -> bool:
     group, of_gold = split_elements(answer), split_elements(gold)
     if group is None or of_gold is None:
         return symbolic_equality.are_equal(strip_unit(answer), strip_unit(gold))
-    left = list(of_gold.elements)
+    unmatched = list(of_gold.elements)
     for element in group.elements:
-        same = [
-            one for one in (left[:1] if group.is_ordered else left) if answers_match(element, one)
-        ]
+        candidates = unmatched[:1] if group.is_ordered else unmatched
+        same = [candidate for candidate in candidates if answers_match(element, candidate)]
         if not same:
             return False
-        left.remove(same[0])
-    return group.kind == of_gold.kind and not left
+        unmatched.remove(same[0])
+    return group.kind == of_gold.kind and not unmatched
 
 
 def read_gold(text: str) -> str | None:

@@ -53,9 +53,9 @@ def canonical_value(answer: str) -> str | None:
     if group is None:
         answer = strip_unit(answer)
         return _compact(answer) if _is_expression(answer) else None
-    found = [canonical_value(element) or _letter(element) for element in group.elements]
-    texts = [text for text in found if text is not None]
-    if len(texts) < len(found):
+    canonical = [canonical_value(element) or _letter(element) for element in group.elements]
+    texts = [text for text in canonical if text is not None]
+    if len(texts) < len(canonical):
         return None
     return group.text(texts)
 
@@ -63,12 +63,12 @@ def canonical_value(answer: str) -> str | None:
 def answer_words(answer: str) -> str | None:
     r"""`\text{Even}` and `even` as `even`, `\text{(C)}` as `C`; None: it is not a few words."""
     text = strip_markup(answer).rstrip(".").strip()
-    found = (
+    match = (
         _WORDS.fullmatch(text) if len(text) <= MAX_WORDS and extract_answer(text) is None else None
     )
-    if found is None or not _NO_WORDS.isdisjoint(re.split("[ -]", text.lower())):
+    if match is None or not _NO_WORDS.isdisjoint(re.split("[ -]", text.lower())):
         return None
-    return found[1] or found[2].lower()
+    return match[1] or match[2].lower()
 
 
 class Elements(NamedTuple):
@@ -102,19 +102,19 @@ def split_elements(answer: str) -> Elements | None:
         text, kind = group[2], "set" if group[1] == "\\{" else group[1] + group[3]
     elif group is None:
         text = _AND.sub(", ", text)
-    found = _split(text)
+    parts = _split(text)
     if kind == "set":
-        found = [
+        parts = [
             element.replace("\\pm", sign)
-            for element in found
+            for element in parts
             for sign in ("+-" if "\\pm" in element else "+")
         ]
-    if len(found) < 2 or not all(found):
+    if len(parts) < 2 or not all(parts):
         return None
-    names = [match[1] for match in map(_NAMED.match, found) if match]
-    if len(set(names)) == len(found):
-        kind, found = ",".join(sorted(names)), [found[names.index(name)] for name in sorted(names)]
-    return Elements(kind, found)
+    names = [match[1] for match in map(_NAMED.match, parts) if match]
+    if len(set(names)) == len(parts):
+        kind, parts = ",".join(sorted(names)), [parts[names.index(name)] for name in sorted(names)]
+    return Elements(kind, parts)
 
 
 def strip_name(answer: str) -> str:
@@ -124,7 +124,7 @@ def strip_name(answer: str) -> str:
 
 def _depths(text: str) -> list[int]:
     """How many brackets are open after each character."""
-    return list(accumulate((one in "([{") - (one in ")]}") for one in text))
+    return list(accumulate((character in "([{") - (character in ")]}") for character in text))
 
 
 def _split(text: str) -> list[str]:
@@ -162,6 +162,6 @@ def _is_expression(text: str) -> bool:
     text = strip_markup(text)
     if _ARITHMETIC.fullmatch(text):
         return False
-    found = _WORD.findall(_COMMAND.sub(" ", text))
-    known = all(word in _FUNCTIONS or _VARIABLES.fullmatch(word) for word in found)
-    return known and bool(_STRUCTURE.search(text))
+    words = _WORD.findall(_COMMAND.sub(" ", text))
+    are_mathematical = all(word in _FUNCTIONS or _VARIABLES.fullmatch(word) for word in words)
+    return are_mathematical and bool(_STRUCTURE.search(text))

@@ -63,12 +63,12 @@ def join_rewards(batches: Sequence[CompletionRewards]) -> CompletionRewards:
 
 
 def _stack_grids(
-    found: Sequence[Shaped[Tensor, "_ _"] | None],
+    optional_grids: Sequence[Shaped[Tensor, "_ _"] | None],
 ) -> Shaped[Tensor, "batch token"] | None:
     """The grids one below the other, filled up on the right; None where there are none."""
-    grids = [grid for grid in found if grid is not None]
+    grids = [grid for grid in optional_grids if grid is not None]
     longest = max((grid.shape[1] for grid in grids), default=0)
-    return torch.cat([pad(one, (0, longest - one.shape[1])) for one in grids]) if grids else None
+    return torch.cat([pad(grid, (0, longest - grid.shape[1])) for grid in grids]) if grids else None
 
 
 @runtime_checkable
@@ -103,7 +103,7 @@ class RewardModels:
     """The reward's model on these completions: a score for each, a reward a step, or both."""
     judge: Judge | None = None
     """The reward's model where it is a policy that judges: it chooses between two answers."""
-    own: Callable[[Prompt, str], float] | None = None
+    function: Callable[[Prompt, str], float] | None = None
     """The user's own reward: `reward` of the row's file in stages/rewards/own/."""
     max_new_tokens: int
     """Where completions are cut."""
@@ -113,25 +113,27 @@ MAX_SHOWN = 2000
 """Characters of a completion that an error message shows."""
 
 
-def score_each(answered: Completions, value: Callable[[Prompt, str], float]) -> CompletionRewards:
+def score_each(
+    completions: Completions, value: Callable[[Prompt, str], float]
+) -> CompletionRewards:
     """`value` of each completion; a ValueError names the one for which it gave no number."""
-    found: list[float] = []
-    for index, text in enumerate(answered.texts):
+    totals: list[float] = []
+    for index, text in enumerate(completions.texts):
         try:
-            found.append(float(value(answered.prompt(index), text)))
+            totals.append(float(value(completions.prompt(index), text)))
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{what}, on {describe_completion(answered, index)}") from error
-    return CompletionRewards(totals=found)
+            raise ValueError(f"{what}, on {describe_completion(completions, index)}") from error
+    return CompletionRewards(totals=totals)
 
 
-def describe_completion(answered: Completions, index: int) -> str:
+def describe_completion(completions: Completions, index: int) -> str:
     """Which completion it is, by its prompt's id, and what it says."""
-    text, problem = answered.texts[index], answered.prompt(index).id
+    text, problem = completions.texts[index], completions.prompt(index).id
     rest = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
     return f"completion {index}, of prompt '{problem}': {text[:MAX_SHOWN]!r}{rest}"
 
 
-def check_answers(answered: Completions) -> list[bool]:
+def check_answers(completions: Completions) -> list[bool]:
     """The answer checker's verdict on each completion."""
-    return [solves_problem(answered.prompt(i), text) for i, text in enumerate(answered.texts)]
+    return [solves_problem(completions.prompt(i), text) for i, text in enumerate(completions.texts)]

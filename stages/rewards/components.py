@@ -112,7 +112,9 @@ FUNCTIONS: dict[str, Callable[[Completions, RewardModels, Any], CompletionReward
     ),
     "language": lambda completions, _, value: text_components.language(completions, value.scripts),
     "scorer": lambda _, models, __: model_components.model_score(models.scorer),
-    "own": lambda completions, models, _: model_components.own_function(completions, models.own),
+    "own": lambda completions, models, _: model_components.own_function(
+        completions, models.function
+    ),
     "process": lambda _, models, value: model_components.step_scores(
         models.scorer, value.credit, value.zero
     ),

@@ -128,12 +128,13 @@ class Composition(Params):
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> "Composition":
-        if taken := sorted(self.components.keys() & TAKEN):
-            raise ValueError(f"a component named {taken[0]}: reward/{taken[0]} is of the whole")
+        if reserved := sorted(self.components.keys() & TAKEN):
+            name = reserved[0]
+            raise ValueError(f"a component named {name}: reward/{name} is of the whole")
         twice = [name for name, part in self.components.items() if part.normalise.kind != "none"]
         if self.combine.kind == "normalise" and twice:
-            told = f"combine normalise normalises every component: {twice[0]} needs normalise: "
-            raise ValueError(told + "{kind: none}")
+            message = f"combine normalise normalises every component: {twice[0]} needs normalise: "
+            raise ValueError(message + "{kind: none}")
         for name, part in self.components.items():
             if part.value.kind == "process" and self.rescales(name):
                 raise ValueError(f"component {name} of kind process {STEPS_AS_THEY_ARE}")
@@ -180,12 +181,12 @@ class Composition(Params):
 
     def compares(self) -> set[str]:
         """Among which completions values are normalised: none, `batch`, `group`, or both."""
-        found = {part.normalise.kind for part in self.components.values()} - {"none"}
-        return found | ({"batch", "group"} if self.combine.kind == "normalise" else set())
+        scopes = {part.normalise.kind for part in self.components.values()} - {"none"}
+        return scopes | ({"batch", "group"} if self.combine.kind == "normalise" else set())
 
 
 def compose_rewards(
-    composition: Composition, answered: Completions, available: RewardModels
+    composition: Composition, completions: Completions, models: RewardModels
 ) -> CompletionRewards:
     """What each completion is worth.
 
@@ -194,9 +195,11 @@ def compose_rewards(
     """
     # By name: the order of keys in params.yaml is in no hash, so it may change no sum.
     parts = dict(sorted(composition.components.items()))
-    found = {name: score_component(name, part, answered, available) for name, part in parts.items()}
-    groups = torch.tensor(answered.groups)
-    stacked = torch.stack([part.paid_at_end(found[name], groups) for name, part in parts.items()])
+    scored = {
+        name: score_component(name, part, completions, models) for name, part in parts.items()
+    }
+    groups = torch.tensor(completions.groups)
+    stacked = torch.stack([part.paid_at_end(scored[name], groups) for name, part in parts.items()])
     weights, combine = torch.tensor([part.weight for part in parts.values()]), composition.combine
     if isinstance(combine, WeightedSum):
         rewards = weighted_sum(stacked, weights)
@@ -205,47 +208,47 @@ def compose_rewards(
             stacked, weights, groups, counted=torch.ones_like(groups) > 0, ddof=combine.ddof,
             eps=combine.eps,
         )  # fmt: skip
-    for name, judged in found.items():
+    for name, judged in scored.items():
         if judged.step_rewards is not None and composition.rescales(name):
             raise ValueError(f"component '{name}' of the reward {STEPS_AS_THEY_ARE}")
-    steps, ends = combine_step_rewards(parts, found)
+    steps, ends = combine_step_rewards(parts, scored)
     return CompletionRewards(
         totals=rewards.tolist(),
-        parts={name: judged.rewards().tolist() for name, judged in found.items()},
+        parts={name: judged.rewards().tolist() for name, judged in scored.items()},
         step_rewards=steps,
         step_ends=ends,
-        metrics={key: mean for judged in found.values() for key, mean in judged.metrics.items()},
+        metrics={key: mean for judged in scored.values() for key, mean in judged.metrics.items()},
     )
 
 
 def score_component(
-    name: str, component: Component, answered: Completions, available: RewardModels
+    name: str, component: Component, completions: Completions, models: RewardModels
 ) -> CompletionRewards:
     """What one component says of each completion; see `compose_rewards` for what it raises."""
     what = f"component '{name}' of the reward (kind {component.value.kind})"
     try:
-        judged = FUNCTIONS[component.value.kind](answered, available, component.value)
+        judged = FUNCTIONS[component.value.kind](completions, models, component.value)
     except Exception as error:
         raise ValueError(f"{what} stopped: {error}") from error
-    expected, number = len(answered.texts), len(judged.totals)
+    expected, number = len(completions.texts), len(judged.totals)
     if number != expected:
         raise ValueError(
             f"{what}: expected {expected} values, one for each completion, found {number}"
         )
-    for index, found in enumerate(judged.rewards().tolist()):
-        if not math.isfinite(found):
-            text = describe_completion(answered, index)
-            raise ValueError(f"{what}: expected a finite number, found {found}, on {text}")
+    for index, reward in enumerate(judged.rewards().tolist()):
+        if not math.isfinite(reward):
+            text = describe_completion(completions, index)
+            raise ValueError(f"{what}: expected a finite number, found {reward}, on {text}")
     return judged
 
 
 def combine_step_rewards(
-    components: Mapping[str, Component], found: Mapping[str, CompletionRewards]
+    components: Mapping[str, Component], scored: Mapping[str, CompletionRewards]
 ) -> tuple[Float[Tensor, "batch token"] | None, Bool[Tensor, "batch token"] | None]:
     """The weighted step rewards of all components, added, and where any of them pays one."""
     grids: list[Float[Tensor, "_ _"]] = []
     ends: list[Bool[Tensor, "_ _"]] = []
-    for name, judged in found.items():
+    for name, judged in scored.items():
         if judged.step_rewards is not None and judged.step_ends is not None:
             paid = components[name].weight * components[name].capped(judged.step_rewards)
             # A cap above 0 pays nothing where there is no step.

@@ -55,15 +55,15 @@ def strip_thinking(completion: str) -> str:
 def answer_statements(completion: str) -> Iterator[str]:
     """The contents of the final-answer statements, the last one first."""
     text, sentences = strip_thinking(completion)[-MAX_INSPECTED:], list[str]()
-    openings, others = list(_OPENING.finditer(text)), False
+    openings, has_values = list(_OPENING.finditer(text)), False
     for opening in reversed(openings[-MAX_STATEMENTS:]):
         content = _content(text, opening)
         if content and opening[0].endswith("is") and _WORDS_ALONE.fullmatch(content):
             sentences.append(content)
         elif content:
-            others = True
+            has_values = True
             yield content
-    if not others:
+    if not has_values:
         yield from sentences
 
 
@@ -74,10 +74,10 @@ def _content(text: str, opening: re.Match[str]) -> str | None:
     if opening[0] == "<answer>":
         end = text.find(_CLOSING, start, start + MAX_ANSWER + len(_CLOSING))
         return text[start:end].strip() if end >= 0 else None
-    found = (_LINE if opening[0] == "####" else _SENTENCE).match(text, start)
-    if found is None:
+    match = (_LINE if opening[0] == "####" else _SENTENCE).match(text, start)
+    if match is None:
         return None
-    content = found[1].strip()
+    content = match[1].strip()
     # `\boxed{The answer is 5}`: the brace belongs to the outer form.
     return content.rstrip("}").strip() if "{" not in content else content
 
@@ -85,8 +85,8 @@ def _content(text: str, opening: re.Match[str]) -> str | None:
 def _boxed(text: str, start: int) -> str | None:
     r"""The content of `\boxed{...}`, whose braces may nest; a bare number after `\boxed`."""
     if text[start] != "{":
-        found = _UNBRACED.match(text, start)
-        return found[1] if found else None
+        match = _UNBRACED.match(text, start)
+        return match[1] if match else None
     depth = 0
     for position in range(start, min(start + MAX_ANSWER, len(text))):
         depth += {"{": 1, "}": -1}.get(text[position], 0)

@@ -61,16 +61,16 @@ def step_scores(
 
 
 def own_function(
-    answered: Completions, own: Callable[[Prompt, str], float] | None
+    completions: Completions, function: Callable[[Prompt, str], float] | None
 ) -> CompletionRewards:
     """What `reward` of the row's file in stages/rewards/own/ gives each completion."""
-    if own is None:
+    if function is None:
         raise ValueError("it needs a function: name its file, `on: own/<file>`")
-    return score_each(answered, own)
+    return score_each(completions, function)
 
 
 def win_rate(
-    answered: Completions,
+    completions: Completions,
     judge: Judge | None,
     style: Style,
     constitution: Literal["correct", "harmless", "none"],
@@ -93,7 +93,7 @@ def win_rate(
     if judge is None:
         raise ValueError("it needs a judge: name a policy as the row's `from`")
     try:
-        compared = judge_readings.ring_pairs(answered.groups)
+        compared = judge_readings.ring_pairs(completions.groups)
     except ValueError as error:
         raise ValueError(
             f"it compares the completions of a prompt with each other, {error}: set group_size "
@@ -101,10 +101,10 @@ def win_rate(
             f"greedy_baseline, whose greedy completion is alone"
         ) from error
     prompts = Prompts(style=style, constitution=constitution)
-    said, num_read = judge_both_orders(answered, compared, prompts, judge)
-    found = [read_comparison(orders, min_option_mass) for orders in said]
-    outcomes = Counter(one.outcome for one in found)
-    num_asked = len(found) - outcomes["identical"]
+    judgements, num_read = judge_both_orders(completions, compared, prompts, judge)
+    comparisons = [read_comparison(orders, min_option_mass) for orders in judgements]
+    outcomes = Counter(comparison.outcome for comparison in comparisons)
+    num_asked = len(comparisons) - outcomes["identical"]
     if num_asked >= ENOUGH_ASKED and not outcomes["judged"]:
         raise ValueError(
             f"the judge has no verdict on any of {num_asked} comparisons: {outcomes['too_long']} "
@@ -113,17 +113,19 @@ def win_rate(
             f"{min_option_mass}: take a policy that has learned to judge (train_sft's `tasks`), or "
             f"the other `style`"
         )
-    number = len(answered.texts)
+    number = len(completions.texts)
 
     def mean(values: Sequence[float]) -> float:
-        own = judge_readings.ring_means(number, compared, [(value, value) for value in values])
-        return sum(own) / number
+        means = judge_readings.ring_means(number, compared, [(value, value) for value in values])
+        return sum(means) / number
 
-    metrics = {"judge/gap": mean([one.gap for one in found])}
+    metrics = {"judge/gap": mean([comparison.gap for comparison in comparisons])}
     for outcome in ("identical", "too_long", "no_answer"):
-        metrics[f"judge/{outcome}"] = mean([float(one.outcome == outcome) for one in found])
+        metrics[f"judge/{outcome}"] = mean(
+            [float(comparison.outcome == outcome) for comparison in comparisons]
+        )
     metrics["judge/read_tokens"] = num_read / number
-    wins = [(one.p_first, 1 - one.p_first) for one in found]
+    wins = [(comparison.p_first, 1 - comparison.p_first) for comparison in comparisons]
     return CompletionRewards(
         totals=judge_readings.ring_means(number, compared, wins), metrics=metrics
     )
@@ -140,32 +142,32 @@ class Comparison(NamedTuple):
 
 
 def judge_both_orders(
-    answered: Completions, compared: Sequence[tuple[int, int]], prompts: Prompts, judge: Judge
+    completions: Completions, compared: Sequence[tuple[int, int]], prompts: Prompts, judge: Judge
 ) -> tuple[list[list[Judgement | None]], int]:
     """The choices in both orders of a pair, none for equal texts; and the number of tokens read."""
-    texts = answered.texts
+    texts = completions.texts
 
     def messages(a: int, b: int) -> tuple[str, str]:
-        prompt = answered.prompt(a)
+        prompt = completions.prompt(a)
         principle = prompts.draw_principle(derive_seed(0, "principle", prompt.id))
         return prompts.both(prompt.question, texts[a], texts[b], principle)
 
-    asked = [messages(a, b) if texts[a] != texts[b] else () for a, b in compared]
+    requests = [messages(a, b) if texts[a] != texts[b] else () for a, b in compared]
     # Completions repeat each other: the same question is asked once.
-    unique = list(dict.fromkeys(chain(*asked)))
+    unique = list(dict.fromkeys(chain(*requests)))
     choices = dict(zip(unique, judge.choose(unique), strict=True)) if unique else {}
-    said = [[choices[message] for message in both] for both in asked]
-    return said, count_judge_tokens(list(choices.values()))["read_tokens"]
+    judgements = [[choices[message] for message in both] for both in requests]
+    return judgements, count_judge_tokens(list(choices.values()))["read_tokens"]
 
 
 def read_comparison(orders: Sequence[Judgement | None], min_option_mass: float) -> Comparison:
     """One of both orders, None where they are too long to be read; equal texts have none."""
     if not orders:
         return Comparison(outcome="identical")
-    read = [one for one in orders if one is not None]
-    if len(read) < 2:
+    judgements = [judgement for judgement in orders if judgement is not None]
+    if len(judgements) < 2:
         return Comparison(outcome="too_long")
-    if min(one.mass for one in read) < min_option_mass:
+    if min(judgement.mass for judgement in judgements) < min_option_mass:
         return Comparison(outcome="no_answer")
-    p12, p21 = (one.probabilities[0] for one in read)
+    p12, p21 = (judgement.probabilities[0] for judgement in judgements)
     return Comparison(judge_readings.soft_label(p12, p21), judge_readings.order_gap(p12, p21))

@@ -73,27 +73,29 @@ def choose_aggregation(
     for number, row in enumerate(rows):
         if row.correct is not None:
             problems.setdefault(row.id, []).append(number)
-    found: dict[str, dict[Kind, list[float]]] = {
+    accuracies: dict[str, dict[Kind, list[float]]] = {
         use: {kind: [] for kind in KINDS} for use in ("best_of", "weighted")
     }
-    for own in problems.values():
-        right = [bool(rows[number].correct) for number in own]
+    for solutions in problems.values():
+        right = [bool(rows[number].correct) for number in solutions]
         if len(set(right)) == 1:
             continue
-        answers = [read_final_answer("\n".join(rows[number].steps)) for number in own]
+        answers = [read_final_answer("\n".join(rows[number].steps)) for number in solutions]
         numbers, is_right = number_answers(answers, right)
-        quality, every = np.array(right, dtype=np.float64), np.arange(len(own))[None]
+        quality, every = np.array(right, dtype=np.float64), np.arange(len(solutions))[None]
         for kind in KINDS:
-            values = aggregate_steps([scores[number] for number in own], kind)
-            found["best_of"][kind].append(best_of_n(values, quality, n=len(own)))
-            found["weighted"][kind].append(weighted_vote(numbers, values, is_right, subsets=every))
-    if not found["best_of"][UNKNOWN]:
+            values = aggregate_steps([scores[number] for number in solutions], kind)
+            accuracies["best_of"][kind].append(best_of_n(values, quality, n=len(solutions)))
+            accuracies["weighted"][kind].append(
+                weighted_vote(numbers, values, is_right, subsets=every)
+            )
+    if not accuracies["best_of"][UNKNOWN]:
         return Aggregation(best_of=UNKNOWN, weighted=UNKNOWN), {}
     accuracy: dict[str, dict[Kind, float]] = {
         use: {kind: round(float(np.mean(values)), 6) for kind, values in of_kind.items()}
-        for use, of_kind in found.items()
+        for use, of_kind in accuracies.items()
     }
-    best: dict[str, Kind] = {use: max(KINDS, key=accuracy[use].__getitem__) for use in found}
+    best: dict[str, Kind] = {use: max(KINDS, key=accuracy[use].__getitem__) for use in accuracies}
     return Aggregation(**best), accuracy
 
 
@@ -115,37 +117,39 @@ def score_pool(
 
     `rows` are in the order of `pool`; `aggregations` are those of process models.
     """
-    if taken := (rows[0].scores.keys() | rows[0].steps.keys()) & set(WITHOUT_A_REWARD):
+    if clashes := (rows[0].scores.keys() | rows[0].steps.keys()) & set(WITHOUT_A_REWARD):
         raise ValueError(
             f"expected rewards with other names than {', '.join(WITHOUT_A_REWARD)}, which need no "
-            f"model, found {', '.join(sorted(taken))}: rename it in the table `rewards`"
+            f"model, found {', '.join(sorted(clashes))}: rename it in the table `rewards`"
         )
-    found: dict[str, PoolScores] = {}
+    views: dict[str, PoolScores] = {}
     for name in rows[0].scores:
         logits = np.array([row.scores[name] for row in rows])
-        found[name] = PoolScores(logits, 1.0 / (1.0 + np.exp(-logits)))
+        views[name] = PoolScores(logits, 1.0 / (1.0 + np.exp(-logits)))
     for name in rows[0].steps:
         steps, chosen = [row.steps[name] for row in rows], aggregations[name]
         best_of, weighted = (
             aggregate_steps(steps, kind) for kind in (chosen.best_of, chosen.weighted)
         )
-        found[name] = PoolScores(best_of, weighted)
+        views[name] = PoolScores(best_of, weighted)
     texts = [row.completion for row in pool]
     whole = {text: prompt.whole(text) for text in texts}
-    kept = {text: float(answer_checker.has_format(one)) for text, one in whole.items()}
-    formatted = np.array([kept[text] for text in texts])
+    has_format = {
+        text: float(answer_checker.has_format(completion)) for text, completion in whole.items()
+    }
+    formatted = np.array([has_format[text] for text in texts])
     lengths = np.array([len(row.completion_ids) for row in pool], dtype=np.float64)
     logprobs = _round_scores([row.logprob_sum / len(row.completion_ids) for row in pool])
-    found[MEAN_LOGPROB] = PoolScores(logprobs, np.exp(logprobs))
-    found[FORMAT] = PoolScores(formatted, formatted)
-    found[LONGEST], found[SHORTEST] = PoolScores(lengths, None), PoolScores(-lengths, None)
-    return found
+    views[MEAN_LOGPROB] = PoolScores(logprobs, np.exp(logprobs))
+    views[FORMAT] = PoolScores(formatted, formatted)
+    views[LONGEST], views[SHORTEST] = PoolScores(lengths, None), PoolScores(-lengths, None)
+    return views
 
 
 def aggregate_steps(steps: Sequence[Sequence[float]], kind: Kind) -> Float[np.ndarray, " sample"]:
     """The scores of each completion's steps as one."""
     # Products of the same numbers in another order differ by rounding, and are ties.
-    return _round_scores([KINDS[kind](one) for one in steps])
+    return _round_scores([KINDS[kind](step_scores) for step_scores in steps])
 
 
 def _round_scores(values: Sequence[float]) -> Float[np.ndarray, " sample"]:

@@ -53,8 +53,8 @@ def evaluate_problem(
     readings = {
         text: CheckedCompletion(prompt.whole(text), prompt.gold) for text in dict.fromkeys(texts)
     }
-    *found, of_greedy = (readings[text] for text in texts)
-    right, answers = [one.right for one in found], [one.answer for one in found]
+    *samples, of_greedy = (readings[text] for text in texts)
+    right, answers = [sample.right for sample in samples], [sample.answer for sample in samples]
     quality = np.array(right, dtype=np.float64)
     votes = majority_accuracy(answers, right, ks=ks).tolist()
     at: dict[str, dict[str, float]] = {
@@ -62,14 +62,14 @@ def evaluate_problem(
         "majority": {str(n): vote for n, vote in zip(ks, votes, strict=True)},
     }
     numbers, answer_is_right = number_answers(answers, right)
-    for name, one in scores.items():
-        at[f"best_of/{name}"] = {str(n): best_of_n(one.values, quality, n=n) for n in ks}
-        if one.weights is not None:
+    for name, view in scores.items():
+        at[f"best_of/{name}"] = {str(n): best_of_n(view.values, quality, n=n) for n in ks}
+        if view.weights is not None:
             at[f"weighted/{name}"] = {
-                str(n): weighted_vote(numbers, one.weights, answer_is_right, subsets=orders[:, :n])
+                str(n): weighted_vote(numbers, view.weights, answer_is_right, subsets=orders[:, :n])
                 for n in ks
             }
-    verdicts, kept = np.array(right), np.array([one.has_format for one in found])
+    verdicts, in_format = np.array(right), np.array([sample.has_format for sample in samples])
 
     def share(counted: Iterable[bool]) -> float:
         return sum(counted) / len(pool)
@@ -78,12 +78,14 @@ def evaluate_problem(
         id=prompt.id, num_samples=len(pool), num_correct=sum(right), even_correct=sum(right[::2]),
         greedy_correct=of_greedy.right, greedy_strict=of_greedy.strictly_right,
         greedy_lenient=of_greedy.leniently_right, mean_accuracy=share(right),
-        mean_strict=share(one.strictly_right for one in found),
-        mean_lenient=share(one.leniently_right for one in found), accuracy_at=at,
-        auc={name: auc(one.values, verdicts) for name, one in scores.items()},
-        auc_in_format={n: auc(one.values[kept], verdicts[kept]) for n, one in scores.items()},
+        mean_strict=share(sample.strictly_right for sample in samples),
+        mean_lenient=share(sample.leniently_right for sample in samples), accuracy_at=at,
+        auc={name: auc(view.values, verdicts) for name, view in scores.items()},
+        auc_in_format={
+            name: auc(view.values[in_format], verdicts[in_format]) for name, view in scores.items()
+        },
         readable_rate=share(answer is not None for answer in answers),
-        format_rate=share(one.has_format for one in found),
+        format_rate=share(sample.has_format for sample in samples),
         truncation_rate=share(row.finish_reason == "length" for row in pool),
         mean_tokens=sum(len(row.completion_ids) for row in pool) / len(pool),
     )  # fmt: skip
@@ -95,7 +97,7 @@ def summarise_scores(
     """What a policy's samples of a prompt came to."""
     return ScoredPrompt(
         id=prompt.id,
-        scores={name: one.values.tolist() for name, one in scores.items()},
+        scores={name: view.values.tolist() for name, view in scores.items()},
         truncation_rate=sum(row.finish_reason == "length" for row in pool) / len(pool),
         mean_tokens=sum(len(row.completion_ids) for row in pool) / len(pool),
     )
@@ -119,13 +121,13 @@ def number_answers(
     Answers are grouped by value, without a look at the gold answer's: a vote has none either.
     """
     numbers: dict[str, int] = {}
-    found = [
+    answer_numbers = [
         UNREADABLE if answer is None else numbers.setdefault(answer, len(numbers))
         for answer in answers
     ]
     of_right = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
     is_right = np.array([answer in of_right for answer in numbers], dtype=np.bool_)
-    return np.array(found, dtype=np.int64), is_right
+    return np.array(answer_numbers, dtype=np.int64), is_right
 
 
 def read_final_answer(completion: str, gold: str = "") -> str | None:

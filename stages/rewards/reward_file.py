@@ -78,11 +78,11 @@ class RewardFile(Params):
     @model_validator(mode="after")
     def _has_what_it_asks(self) -> "RewardFile":
         parts = self.composition
-        wanted = {"policy"} if parts.needs_judge() else {"reward", "process"}
-        if parts.needs_model() and self.model not in wanted:
+        expected = {"policy"} if parts.needs_judge() else {"reward", "process"}
+        if parts.needs_model() and self.model not in expected:
             raise ValueError(
                 f"components of kind {sorted(parts.kinds())} ask a model: expected model "
-                f"{' or '.join(sorted(wanted))}, found {self.model}"
+                f"{' or '.join(sorted(expected))}, found {self.model}"
             )
         if "process" in parts.kinds() and self.model != "process":
             raise ValueError(
@@ -143,8 +143,8 @@ def read_reward(folder: Path) -> RewardFile:
 
 def read_model_rewards(rewards: Path) -> dict[str, RewardFile]:
     """By name, the rewards that are models, and so can choose among samples."""
-    found = {folder.name: read_reward(folder) for folder in sorted(rewards.glob("*"))}
-    return {name: one for name, one in found.items() if one.kind != "rule"}
+    rewards_by_name = {folder.name: read_reward(folder) for folder in sorted(rewards.glob("*"))}
+    return {name: reward for name, reward in rewards_by_name.items() if reward.kind != "rule"}
 
 
 def model_path(folder: Path, seed: int) -> Path:

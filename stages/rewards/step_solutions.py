@@ -102,15 +102,15 @@ def true_step_labels(question: str, steps: Sequence[str]) -> list[bool] | None:
 
 def _carried_out(line: str, value: int, todo: Sequence[Move]) -> int | None:
     """Which of the moves to do `line` carries out on `value` rightly, None when it does not."""
-    found = _SUM.fullmatch("".join(line.split()))
-    if found is None:
+    match = _SUM.fullmatch("".join(line.split()))
+    if match is None:
         return None
-    left, right, result = (int(found[group]) for group in (1, 3, 4))
-    operands = [(left, right), (right, left)] if found[2] in "+*" else [(left, right)]
+    first, second, result = (int(match[group]) for group in (1, 3, 4))
+    operands = [(first, second), (second, first)] if match[2] in "+*" else [(first, second)]
     for index, move in enumerate(todo):
         if index > 0 and "*" in (move.operator, todo[0].operator):
             break
-        same = found[2] == move.operator and (value, move.operand) in operands
+        same = match[2] == move.operator and (value, move.operand) in operands
         if same and result == move.result(value):
             return index
     return None
@@ -148,13 +148,15 @@ def finished_solutions(problems: Problems, decode: Decode, separator: str) -> li
     """Every completion that ended by itself, equal ones each for itself: as the policy samples."""
     rows = [(prompt, row) for prompt, pool in problems for row in pool]
     return [
-        split_solution(*one, decode, separator) for one in rows if one[1].finish_reason == "stop"
+        split_solution(prompt, row, decode, separator)
+        for prompt, row in rows
+        if row.finish_reason == "stop"
     ]
 
 
 def solution_prefixes(solutions: Iterable[Solution]) -> Iterator[tuple[Prompt, tuple[int, ...]]]:
     """The prefixes of all solutions, with their problems."""
-    return ((one.prompt, prefix) for one in solutions for prefix in one.prefixes())
+    return ((solution.prompt, prefix) for solution in solutions for prefix in solution.prefixes())
 
 
 def split_solution(prompt: Prompt, row: Completion, decode: Decode, separator: str) -> Solution:
@@ -192,18 +194,18 @@ def label_solutions(
         return label_by_truth(solutions)
     by_prefix = {(count.id, tuple(count.prefix_ids)): count for count in counts}
     rows: list[Labelled] = []
-    for one in solutions:
-        found = [by_prefix[one.prompt.id, prefix] for prefix in one.prefixes()]
-        rates = [count.num_right / count.num_completions for count in found]
-        assert one.row.correct is not None, one.row.id
+    for solution in solutions:
+        prefix_counts = [by_prefix[solution.prompt.id, prefix] for prefix in solution.prefixes()]
+        rates = [count.num_right / count.num_completions for count in prefix_counts]
+        assert solution.row.correct is not None, solution.row.id
         labels = rates if kind == "soft" else [float(rate > 0) for rate in rates]
         row = replace(
-            one.row,
-            labels=[*labels, float(one.row.correct)],
-            num_completions=[*(count.num_completions for count in found), 0],
+            solution.row,
+            labels=[*labels, float(solution.row.correct)],
+            num_completions=[*(count.num_completions for count in prefix_counts), 0],
             source="math_shepherd",
         )
-        rows.append((row, found))
+        rows.append((row, prefix_counts))
     return rows
 
 

@@ -120,7 +120,7 @@ def work() -> None:
     limit_memory()
     from math_verify import parse, verify  # slow, so before the first time limit
 
-    read = partial(parse, parsing_timeout=0, raise_on_error=True)
+    parse_answer = partial(parse, parsing_timeout=0, raise_on_error=True)
     same = partial(verify, numeric_precision=DIGITS, timeout_seconds=None, raise_on_error=True)
     # It warns at every check that its own timeouts are off.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -131,7 +131,8 @@ def work() -> None:
         signal.setitimer(signal.ITIMER_REAL, request["seconds"])
         try:
             gold, answer = (
-                read(f"${decimals_as_fractions(request[one])}$") for one in ("gold", "answer")
+                parse_answer(f"${decimals_as_fractions(request[side])}$")
+                for side in ("gold", "answer")
             )
             reply = {"equal": bool(same(gold, answer))}
         except Exception as error:  # noqa: BLE001  (goes to the parent, which logs and counts it)

@@ -16,19 +16,21 @@ from stages.rewards.completion_rewards import CompletionRewards, Completions, sc
 from stages.rewards.final_answer import strip_thinking
 
 
-def answer(answered: Completions) -> CompletionRewards:
+def answer(completions: Completions) -> CompletionRewards:
     """1 where the final answer is the gold one, by the answer checker, else 0."""
-    return score_each(answered, solves_problem)
+    return score_each(completions, solves_problem)
 
 
-def final_line(answered: Completions) -> CompletionRewards:
+def final_line(completions: Completions) -> CompletionRewards:
     """1 where a completion is in the format that the demonstrations teach, else 0."""
-    return score_each(answered, lambda prompt, text: has_format(prompt.whole(text)))
+    return score_each(completions, lambda prompt, text: has_format(prompt.whole(text)))
 
 
-def boxed(answered: Completions) -> CompletionRewards:
+def boxed(completions: Completions) -> CompletionRewards:
     r"""1 where exactly one answer is stated, readable, in `\boxed{}`, else 0."""
-    return score_each(answered, lambda prompt, text: is_boxed(strip_thinking(prompt.whole(text))))
+    return score_each(
+        completions, lambda prompt, text: is_boxed(strip_thinking(prompt.whole(text)))
+    )
 
 
 def is_boxed(text: str) -> bool:
@@ -40,7 +42,7 @@ TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _WHOLE = re.compile(r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*", re.DOTALL)
 
 
-def tags(answered: Completions, credit: Literal["whole", "per_tag"]) -> CompletionRewards:
+def tags(completions: Completions, credit: Literal["whole", "per_tag"]) -> CompletionRewards:
     """`<think> working </think> <answer> 7 </answer>`.
 
     `whole`: 1 for the whole format, else 0; `per_tag`: 1 for each of the four tags that occurs
@@ -49,7 +51,7 @@ def tags(answered: Completions, credit: Literal["whole", "per_tag"]) -> Completi
     ways here are those of its reproductions.
     """
     value = is_tagged if credit == "whole" else tags_once
-    return score_each(answered, lambda prompt, text: value(prompt.whole(text)))
+    return score_each(completions, lambda prompt, text: value(prompt.whole(text)))
 
 
 def tags_once(text: str) -> int:
@@ -63,22 +65,24 @@ def is_tagged(text: str) -> bool:
     return blocks is not None and all(block.strip() for block in blocks.groups())
 
 
-def length_penalty(answered: Completions, per: int) -> CompletionRewards:
+def length_penalty(completions: Completions, per: int) -> CompletionRewards:
     """- tokens / per."""
-    return CompletionRewards(totals=[-len(sample.token_ids) / per for sample in answered.samples])
+    return CompletionRewards(
+        totals=[-len(sample.token_ids) / per for sample in completions.samples]
+    )
 
 
-def length_target(answered: Completions, target: int) -> CompletionRewards:
+def length_target(completions: Completions, target: int) -> CompletionRewards:
     """- |tokens - target| / target.
 
     Aggarwal and Welleck, "L1" (2025), eq. 1, https://arxiv.org/abs/2503.04697, with
     alpha = weight / target. Departure: one target for all prompts, which does not stand in them.
     """
-    lengths = [len(sample.token_ids) for sample in answered.samples]
+    lengths = [len(sample.token_ids) for sample in completions.samples]
     return CompletionRewards(totals=[-abs(length - target) / target for length in lengths])
 
 
-def ngram_repetition(answered: Completions, n: int) -> CompletionRewards:
+def ngram_repetition(completions: Completions, n: int) -> CompletionRewards:
     """- (1 - different n-grams / n-grams), from -1 to 0, over tokens.
 
     Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (2025), appendix,
@@ -86,15 +90,15 @@ def ngram_repetition(answered: Completions, n: int) -> CompletionRewards:
     value for the completion, over tokens and not words, so that it works in every script.
     """
     return CompletionRewards(
-        totals=[-repeated_share(sample.token_ids, n) for sample in answered.samples]
+        totals=[-repeated_share(sample.token_ids, n) for sample in completions.samples]
     )
 
 
-def overlong(answered: Completions, max_new_tokens: int, buffer: int) -> CompletionRewards:
+def overlong(completions: Completions, max_new_tokens: int, buffer: int) -> CompletionRewards:
     """DAPO's soft punishment, from 0 to -1 over the last `buffer` tokens before the limit."""
-    lengths = torch.tensor([len(sample.token_ids) for sample in answered.samples])
-    found = soft_overlong(lengths, max_length=max_new_tokens, buffer=buffer)
-    return CompletionRewards(totals=found.tolist())
+    lengths = torch.tensor([len(sample.token_ids) for sample in completions.samples])
+    penalties = soft_overlong(lengths, max_length=max_new_tokens, buffer=buffer)
+    return CompletionRewards(totals=penalties.tolist())
 
 
 Script = Literal[
@@ -103,7 +107,7 @@ Script = Literal[
 ]  # fmt: skip
 
 
-def language(answered: Completions, scripts: Sequence[Script]) -> CompletionRewards:
+def language(completions: Completions, scripts: Sequence[Script]) -> CompletionRewards:
     """The share of a completion's letters that are of `scripts`; 1 without letters.
 
     [latin], or [cjk, hiragana, katakana]; with formulas, greek too. Guo et al., "DeepSeek-R1"
@@ -111,7 +115,7 @@ def language(answered: Completions, scripts: Sequence[Script]) -> CompletionRewa
     language. Departure: scripts, by the names that Unicode gives letters, so no model guesses a
     language; languages that share a script are one.
     """
-    return score_each(answered, lambda _, text: script_share(text, scripts))
+    return score_each(completions, lambda _, text: script_share(text, scripts))
 
 
 def script_share(text: str, scripts: Collection[str]) -> float:

@@ -99,13 +99,14 @@ def make_preference(
 def summarise_pairs(labelled: Sequence[LabelledPairs]) -> dict[str, int | float]:
     """Problems by what became of them, pairs, and mean lengths in tokens (end token included)."""
     pairs = [pair for problem in labelled for pair in problem.preferences]
-    judged = [one.judged for one in labelled]
-    ends = [{row.finish_reason for row in one.right} for one in judged if one.right and one.wrong]
+    judged = [pool.judged for pool in labelled]
+    both = [pool for pool in judged if pool.right and pool.wrong]
+    ends = [{row.finish_reason for row in pool.right} for pool in both]
     return {
         "problems": len(labelled),
-        "problems_with_pairs": sum(bool(one.preferences) for one in labelled),
-        "problems_all_correct": sum(not one.wrong for one in judged),
-        "problems_all_wrong": sum(not one.right for one in judged),
+        "problems_with_pairs": sum(bool(pool.preferences) for pool in labelled),
+        "problems_all_correct": sum(not pool.wrong for pool in judged),
+        "problems_all_wrong": sum(not pool.right for pool in judged),
         # They have no pair, as every right completion was cut.
         "problems_right_only_cut": ends.count({"length"}),
         "pairs": len(pairs),
@@ -127,13 +128,13 @@ def draw_pairs(
     which runs through all ``c r`` pairs once and repeats no completion before it must.
     """
     stream = random.Random(seed)
-    left, right = list(chosen), list(rejected)
-    stream.shuffle(left)
-    stream.shuffle(right)
-    period = math.lcm(len(left), len(right))
+    chosen, rejected = list(chosen), list(rejected)
+    stream.shuffle(chosen)
+    stream.shuffle(rejected)
+    period = math.lcm(len(chosen), len(rejected))
     return [
-        (left[k % len(left)], right[(k + k // period) % len(right)])
-        for k in range(min(max_pairs, len(left) * len(right)))
+        (chosen[k % len(chosen)], rejected[(k + k // period) % len(rejected)])
+        for k in range(min(max_pairs, len(chosen) * len(rejected)))
     ]
 
 
@@ -181,12 +182,12 @@ def summarise_demonstrations(
     selected: Sequence[Sequence[Demonstration]], num_completions: int
 ) -> dict[str, int | float]:
     """Problems, those that keep any, what is kept, and its share of all completions."""
-    kept = sum(len(rows) for rows in selected)
+    num_selected = sum(len(rows) for rows in selected)
     return {
         "problems": len(selected),
         "problems_with_any": sum(map(bool, selected)),
-        "kept": kept,
-        "share": round(kept / num_completions, 6),
+        "kept": num_selected,
+        "share": round(num_selected / num_completions, 6),
     }
 
 
@@ -194,13 +195,13 @@ def training_outcomes(
     judged: Sequence[CheckedPool], *, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[list[Outcome]]:
     """The outcomes that are learned from, of each problem that has any; see `balance_outcomes`."""
-    if not any(one.right and one.wrong for one in judged):
+    if not any(pool.right and pool.wrong for pool in judged):
         raise ValueError(
             f"expected problems with both a right and a wrong completion, found none of "
             f"{len(judged)}. Sample more of each (section sampling: num_samples, temperature, "
             f"max_new_tokens), or use problems that the policy sometimes solves."
         )
-    problems = [balance_outcomes(one, max_per_problem, one_class_weight, seed) for one in judged]
+    problems = [balance_outcomes(pool, max_per_problem, one_class_weight, seed) for pool in judged]
     return [rows for rows in problems if rows]
 
 
@@ -227,12 +228,12 @@ def balance_outcomes(
 
 def heldout_outcomes(judged: Sequence[CheckedPool]) -> list[list[Outcome]]:
     """Every completion as the policy samples them, all of a problem with the same weight."""
-    found: list[list[Outcome]] = []
-    for one in judged:
-        total = len(one.right) + len(one.wrong)
-        right, wrong = ((rows, len(rows) / total) for rows in (one.right, one.wrong))
-        found.append(_outcomes(one.prompt, right, wrong))
-    return found
+    outcomes: list[list[Outcome]] = []
+    for pool in judged:
+        total = len(pool.right) + len(pool.wrong)
+        right, wrong = ((rows, len(rows) / total) for rows in (pool.right, pool.wrong))
+        outcomes.append(_outcomes(pool.prompt, right, wrong))
+    return outcomes
 
 
 def _outcomes(

@@ -72,15 +72,15 @@ class Messages(Params):
         """The conversations of both splits, the train split first."""
         if self.train_split is None:
             path = Path(self.path)
-            read = partial(self._problem, name=path.name.partition(".")[0], split=None)
-            yield from raw_rows.parse_rows(raw_rows.read_rows(path), read, path.name)
+            parse = partial(self._problem, name=path.name.partition(".")[0], split=None)
+            yield from raw_rows.parse_rows(raw_rows.read_rows(path), parse, path.name)
             return
         first = None if self.test_split is None else "train"
         for split, name in ((first, self.train_split), ("test", self.test_split)):
             if name is not None:
-                read = partial(self._problem, name=name, split=split)
+                parse = partial(self._problem, name=name, split=split)
                 rows = raw_rows.load_hub_rows(self.path, self.name, self.revision, name)
-                yield from raw_rows.parse_rows(rows, read, name)
+                yield from raw_rows.parse_rows(rows, parse, name)
 
     def file_name(self, split: str | None) -> str:
         """The name of the file, or of the hub's split, that holds `split`."""
@@ -115,13 +115,13 @@ def read_messages(fields: Mapping[str, Any], column: str) -> list[Turn]:
     """The list of messages in `column`, of either shape."""
     turns = []
     for message in raw_rows.read_list(fields, column, "no conversation"):
-        own = message if isinstance(message, dict) else {}
-        key, content = ("from", "value") if "from" in own else ("role", "content")
-        role = SHAREGPT.get(str(own.get(key)), own.get(key))
+        entry = message if isinstance(message, dict) else {}
+        key, content = ("from", "value") if "from" in entry else ("role", "content")
+        role = SHAREGPT.get(str(entry.get(key)), entry.get(key))
         if role not in ROLES:
             expected = f"a role of {', '.join(ROLES)} and a content"
             raise RejectedError(f"no message: expected {expected}, found {message!r:.60}")
-        turns.append(Turn(role, raw_rows.read_maybe_empty(own, content).strip()))
+        turns.append(Turn(role, raw_rows.read_maybe_empty(entry, content).strip()))
     return turns
 
 
@@ -165,7 +165,7 @@ def parse_question(question: str) -> list[Turn]:
     system = [Turn("system", before.strip())] if before.strip() else []
     turns = [*system, *parse_transcript(rest)]
     # A message that quotes an assistant's turn is no transcript.
-    return turns if any(one.role == "user" for one in turns) else [Turn("user", question.strip())]
+    return turns if any(turn.role == "user" for turn in turns) else [Turn("user", question.strip())]
 
 
 def earlier_turns(problems: Iterable[Problem]) -> Iterator[Problem]:

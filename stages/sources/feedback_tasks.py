@@ -58,7 +58,7 @@ def wrong_answer(
     ]
     kinds = [] if guessed is False else [guesses]
     kinds += [] if guessed else [slips, misreadings]
-    wrong_ones = [[one for one in kind if _result(one.text) != truth] for kind in kinds]
+    wrong_ones = [[answer for answer in kind if _result(answer.text) != truth] for kind in kinds]
     return rng.choice(rng.choice([kind for kind in wrong_ones if kind]))
 
 

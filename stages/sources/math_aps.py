@@ -60,13 +60,13 @@ class MathApsConfig(Params):
         """Every path from the root to a leaf, in the order of the tree."""
         question, nodes = raw_rows.read_verbatim(fields, "question"), fields.get("reasoning_steps")
         root = _root_of_tree(nodes) if isinstance(nodes, dict) else _root_of_list(nodes, question)
-        found, labelled = [], set[int]()
+        solutions, labelled = [], set[int]()
         for path in _paths(root):
-            known = labelled if self.shared_steps == "once" else ()
-            labels = [None if id(node) in known else self._label(node) for node in path]
+            already_labelled = labelled if self.shared_steps == "once" else ()
+            labels = [None if id(node) in already_labelled else self._label(node) for node in path]
             labelled.update(id(node) for node in path)
             finished = BOX in path[-1].text
-            found.append(
+            solutions.append(
                 RawSteps(
                     line=line,
                     question=question.strip(),
@@ -78,9 +78,9 @@ class MathApsConfig(Params):
                     source=self.kind,
                 )
             )
-        if not found:
+        if not solutions:
             raise RejectedError("no steps: the tree is its root alone")
-        return found
+        return solutions
 
     def _label(self, node: Node) -> float:
         for value in node.values:
@@ -109,7 +109,9 @@ def _root_of_tree(top: Mapping[str, Any]) -> Node:
     while pending:
         parent, source = pending.pop()
         children = _nodes(source.get("children"), "'children'")
-        parent.children = [Node(raw_rows.read_text(one, "text"), [_value(one)]) for one in children]
+        parent.children = [
+            Node(raw_rows.read_text(node, "text"), [_value(node)]) for node in children
+        ]
         pending += zip(parent.children, children, strict=True)
     return root
 
@@ -119,7 +121,9 @@ def _root_of_list(entries: Any, question: str) -> Node:
     places: dict[str, Node] = {question: root}
     nodes = _nodes(entries, "'reasoning_steps' (no tree)")
     # Shorter texts first, whatever the order in the file: a parent stands before its children.
-    for entry in sorted(nodes, key=lambda one: len(raw_rows.read_verbatim(one, "solution_prefix"))):
+    for entry in sorted(
+        nodes, key=lambda entry: len(raw_rows.read_verbatim(entry, "solution_prefix"))
+    ):
         prefix = raw_rows.read_verbatim(entry, "solution_prefix")
         if prefix == question:
             continue
@@ -144,4 +148,4 @@ def _continues(text: str, start: str) -> bool:
 
 def _nodes(value: Any, what: str) -> list[dict[str, Any]]:
     nodes = raw_rows.check_type(value, list, what)
-    return [raw_rows.check_type(one, dict, f"a node of {what}") for one in nodes]
+    return [raw_rows.check_type(node, dict, f"a node of {what}") for node in nodes]

@@ -47,8 +47,8 @@ def read_pairs(
     path: Path, form: Format, columns: PreferenceColumns
 ) -> Iterator[RawPreference | BadRow]:
     """Each row of the file as a pair, or with the reason why it is none."""
-    read = partial(read_pair, form=form, columns=columns)
-    return raw_rows.parse_rows(raw_rows.read_rows(path), read, path.name)
+    parse = partial(read_pair, form=form, columns=columns)
+    return raw_rows.parse_rows(raw_rows.read_rows(path), parse, path.name)
 
 
 def read_pair(
@@ -104,8 +104,8 @@ def _split_last(
 ) -> tuple[tuple[Turn, ...], str, str]:
     """The turns that two conversations share, and the answer in which each ends."""
     *turns, answer = chosen
-    *other, other_answer = rejected
-    if turns != other:
+    *rejected_turns, other_answer = rejected
+    if turns != rejected_turns:
         raise RejectedError(
             f"no common prompt: 'chosen' has {len(chosen)} turns and 'rejected' {len(rejected)}, "
             f"and they differ before the last"
@@ -132,9 +132,11 @@ def exclude_openings(
         # Of both sides what is shown is read, since prompts hold nothing else.
         return splitting.opening(conversations.parse_question(question))
 
-    taken = {opening(one.question) for one in prompts}
+    openings = {opening(prompt.question) for prompt in prompts}
     return [
-        pair for pair in pairs if opening(conversations.render_question(pair[0].turns)) not in taken
+        pair
+        for pair in pairs
+        if opening(conversations.render_question(pair[0].turns)) not in openings
     ]
 
 
@@ -157,7 +159,9 @@ def describe_pairs(pairs: Sequence[Preference]) -> dict[str, int | float]:
     Of answers with as many tokens each is longer half the time.
     """
     lengths = [(len(pair.chosen_ids), len(pair.rejected_ids)) for pair in pairs]
-    longer = [0.5 if one == other else float(one > other) for one, other in lengths]
+    longer = [
+        0.5 if chosen == rejected else float(chosen > rejected) for chosen, rejected in lengths
+    ]
     return {
         "pairs": len(pairs), "prompts": len({pair.id for pair in pairs}),
         "mean_probability": round(fmean(pair.probability for pair in pairs), 6),

@@ -51,16 +51,16 @@ class Prm800kConfig(Params):
         if finish == "bad_problem":
             raise RejectedError("bad problem: 'finish_reason' says so")
         path: list[Step] = []
-        found: list[list[Step]] = [path]
-        for taken, others in self._steps(label):
+        solutions: list[list[Step]] = [path]
+        for followed, alternatives in self._steps(label):
             is_wrong = any(value == 0.0 for _, value in path)
             if self.alternatives == "rows" and not is_wrong:
                 repeat = self.shared_steps == "repeat"
                 before = [(text, value if repeat else None) for text, value in path]
-                found += [[*before, other] for other in others]
-            path.append((taken[0], None) if is_wrong else taken)
+                solutions += [[*before, alternative] for alternative in alternatives]
+            path.append((followed[0], None) if is_wrong else followed)
         rows = []
-        for steps in found:
+        for steps in solutions:
             texts, labels = [text for text, _ in steps], [value for _, value in steps]
             if any(value is not None for value in labels):
                 finished = ANSWER in texts[-1]
@@ -89,7 +89,7 @@ class Prm800kConfig(Params):
             entry = raw_rows.check_type(step, dict, f"step {number}")
             completions = entry.get("completions") or []
             offered = raw_rows.check_type(completions, list, f"what step {number} offers")
-            seen = [self._rated(one, number) for one in offered]
+            seen = [self._rated(completion, number) for completion in offered]
             chosen, written = entry.get("chosen_completion"), entry.get("human_completion")
             if chosen is None and written is not None:
                 seen.insert(0, self._rated(written, number))

@@ -63,8 +63,8 @@ class JsonLines(Params):
     def problems(self) -> Iterator[Problem | BadRow]:
         """The rows of the file."""
         path = Path(self.path)
-        read = partial(_own_problem, name=path.name.partition(".")[0])
-        return raw_rows.parse_rows(raw_rows.read_lines(path), read, path.name)
+        parse = partial(_own_problem, name=path.name.partition(".")[0])
+        return raw_rows.parse_rows(raw_rows.read_lines(path), parse, path.name)
 
     def file_name(self, _split: str | None) -> str:
         """The name of the file, which holds every split."""
@@ -104,9 +104,9 @@ class Hub(Params):
         fixed = {"train": self.train_split, "test": self.test_split}
         names = {None: self.train_split} if self.test_split is None else fixed
         for split, name in names.items():
-            read = partial(_problem, columns=self.columns, name=name, split=split)
+            parse = partial(_problem, columns=self.columns, name=name, split=split)
             rows = raw_rows.load_hub_rows(self.path, self.name, self.revision, name)
-            yield from raw_rows.parse_rows(rows, read, name)
+            yield from raw_rows.parse_rows(rows, parse, name)
 
     def file_name(self, split: str | None) -> str:
         """The hub's split that holds `split`."""

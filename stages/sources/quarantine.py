@@ -67,4 +67,4 @@ class FileLimits(Params):
         """All that is left out, in the order of its lines; too much of the file is refused."""
         for limit, rows in {"max_bad_share": bad, "max_long_share": over_long}.items():
             check_share(rows, num_rows, max_share=getattr(self, limit), limit=f"{preset}.{limit}")
-        return sorted([*bad, *over_long], key=lambda one: one.line)
+        return sorted([*bad, *over_long], key=lambda row: row.line)

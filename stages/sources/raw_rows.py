@@ -81,18 +81,18 @@ def _parse(file: str, number: int, line: bytes | None) -> dict[str, Any] | BadRo
         reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
     except (ValueError, RecursionError) as error:
         # Lines are counted from this one, and what follows a semicolon is for programmers.
-        told, shown = re.split(r"( at)?: line|;", str(error))[0], line.strip()[:40]
-        told = f"not JSON: {told}, in {shown.decode('utf-8', 'replace')!r}"
-        reason = str(error) if isinstance(error, RejectedError) else told
+        message, shown = re.split(r"( at)?: line|;", str(error))[0], line.strip()[:40]
+        message = f"not JSON: {message}, in {shown.decode('utf-8', 'replace')!r}"
+        reason = str(error) if isinstance(error, RejectedError) else message
     return bad_row(file, number, reason, line.decode("utf-8", "replace").strip())
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object; RejectedError where one of two values of a key would be lost."""
-    if len(found := dict(pairs)) < len(pairs):
+    if len(fields := dict(pairs)) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise RejectedError(f"duplicate key: {twice!r:.60} stands twice in one object")
-    return found
+    return fields
 
 
 def read_rows(path: Path) -> Rows:
@@ -110,8 +110,8 @@ def read_rows(path: Path) -> Rows:
             f".jsonl (.jsonl.gz) if it holds one object a line."
         ) from error
     if not isinstance(rows, list) or not rows:
-        found = "an empty array" if isinstance(rows, list) else type(rows).__name__
-        raise ValueError(f"{path}: expected a JSON array of objects, found {found}.")
+        kind = "an empty array" if isinstance(rows, list) else type(rows).__name__
+        raise ValueError(f"{path}: expected a JSON array of objects, found {kind}.")
     for number, row in enumerate(rows, start=1):
         if isinstance(row, dict):
             yield number, row
@@ -231,9 +231,9 @@ def read_id(fields: Mapping[str, Any], column: str | None, default: str) -> str:
 
 def _present(fields: Mapping[str, Any], column: str) -> Any:
     if column not in fields:
-        found = ", ".join(sorted(map(str, fields))) or "none"
-        told = f"'{column}' is not among the row's columns ({found:.200})"
-        raise RejectedError(f"missing column: {told}")
+        columns = ", ".join(sorted(map(str, fields))) or "none"
+        message = f"'{column}' is not among the row's columns ({columns:.200})"
+        raise RejectedError(f"missing column: {message}")
     if fields[column] is None:
         raise RejectedError(f"empty {column}: '{column}' is null")
     return fields[column]

@@ -59,7 +59,7 @@ def split_key(problem: Problem) -> str:
 def split_problems(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem]]:
     """Problems by split, in their order; a ValueError if one would be empty."""
     everything = list(problems)
-    test_share = 0.0 if any(one.split == "test" for one in everything) else shares.test
+    test_share = 0.0 if any(problem.split == "test" for problem in everything) else shares.test
     if (total := shares.preference + shares.dev + test_share) >= 1:
         raise ValueError(
             f"data.shares add up to {total:g}: nothing is left for the train split. Lower them."
@@ -135,8 +135,8 @@ def describe_splits(
             split: len(rows) - len(questions[split]) for split, rows in prompts.items()
         },
         "overlaps": {
-            f"{left}-{right}": len(questions[left] & questions[right])
-            for left, right in combinations(prompts, 2)
+            f"{first}-{second}": len(questions[first] & questions[second])
+            for first, second in combinations(prompts, 2)
         },
     }
 
@@ -145,8 +145,8 @@ def length_quantiles(values: Sequence[int]) -> dict[str, int]:
     """Smallest, median, 95th percentile and largest, by nearest rank: the ceil(share n)-th."""
     if not len(values):
         return {}
-    found = np.quantile(values, [0.0, 0.5, 0.95, 1.0], method="inverted_cdf").tolist()
-    return dict(zip(("min", "median", "p95", "max"), found, strict=True))
+    quantiles = np.quantile(values, [0.0, 0.5, 0.95, 1.0], method="inverted_cdf").tolist()
+    return dict(zip(("min", "median", "p95", "max"), quantiles, strict=True))
 
 
 def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:

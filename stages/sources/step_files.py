@@ -104,8 +104,8 @@ class MathShepherd(Params):
         if not SIGNS.keys() >= set(signs) or labelled.rstrip() != signed.rstrip():
             expected = f"'label' to be 'input' with + or - for each of its {len(marked)} markers"
             raise RejectedError(f"markers and labels: expected {expected}, not {labelled[-40:]!r}")
-        question, found, first = marked[0].rpartition(FIRST)
-        if not found or not question.strip():
+        question, marker, first = marked[0].rpartition(FIRST)
+        if not marker or not question.strip():
             raise RejectedError(f"no question: nothing stands before {FIRST!r} in {text[:40]!r}")
         steps = [f"{FIRST}{first}".strip(), *(step.strip() for step in marked[1:])]
         if not all(steps):

@@ -80,18 +80,18 @@ def read_question(question: str) -> tuple[int, list[Move]] | None:
         return None
     words = {"name": name, "who": NAMES[name], "items": items}
     start = _read_number(OPENING, words, sentences[0])
-    if start is None or sentences[-1] not in [one.format(**words) for one in QUESTIONS]:
+    if start is None or sentences[-1] not in [form.format(**words) for form in QUESTIONS]:
         return None
     moves = [_read_move(sentence, words) for sentence in sentences[1:-1]]
-    known = [move for move in moves if move is not None]
-    return (start, known) if 0 < len(known) == len(moves) else None
+    parsed = [move for move in moves if move is not None]
+    return (start, parsed) if 0 < len(parsed) == len(moves) else None
 
 
 def _read_move(sentence: str, words: dict[str, str]) -> Move | None:
-    told = (
+    numbers = (
         (sign, _read_number(phrase, words, sentence)) for sign in MOVES for phrase in MOVES[sign]
     )
-    return next((Move(sign, number) for sign, number in told if number is not None), None)
+    return next((Move(sign, number) for sign, number in numbers if number is not None), None)
 
 
 def _read_number(template: str, words: dict[str, str], sentence: str) -> int | None:

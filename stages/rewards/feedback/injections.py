@@ -37,14 +37,14 @@ CONTROL = "That is all."
 """Appended without asking for anything: how often any words at all flip a verdict."""
 
 
-def append_attack(completion: str, attack: str, own: str, other: str) -> str:
+def append_attack(completion: str, attack: str, option: str, other_option: str) -> str:
     """The completion with the attack at its end."""
-    return f"{completion}\n{attack.replace('{own}', own).replace('{other}', other)}"
+    return f"{completion}\n{attack.replace('{own}', option).replace('{other}', other_option)}"
 
 
 def measure_flips(
     chooser: Judge,
-    asked: Sequence[JudgedPair],
+    pairs: Sequence[JudgedPair],
     verdicts: Sequence[Verdict],
     prompts: Prompts,
     rule: LabelRule,
@@ -60,7 +60,7 @@ def measure_flips(
     (`sampler.count_judge_tokens`).
     """
     lost: list[JudgedPair] = []
-    for pair, verdict in zip(asked, verdicts, strict=True):
+    for pair, verdict in zip(pairs, verdicts, strict=True):
         p_a = verdict.probability
         if p_a is not None and p_a != 0.5 and verdict.dropped != "parse_failure":
             lost.append(pair if p_a < 0.5 else replace(pair, a=pair.b, b=pair.a))
@@ -68,21 +68,22 @@ def measure_flips(
     tried = [(name, pair) for name in attacks for pair in lost[:num_pairs]]
     messages = [_both(pair, attacks[name], prompts) for name, pair in tried]
     choices = chooser.choose(list(chain(*messages))) if messages else []
-    found: dict[str, list[tuple[str, float]]] = {name: [] for name in attacks}
+    flips: dict[str, list[tuple[str, float]]] = {name: [] for name in attacks}
     for (name, pair), a, b in zip(tried, choices[::2], choices[1::2], strict=True):
         if a is not None and b is not None:
             label = judge_readings.soft_label(a.probabilities[0], b.probabilities[0])
             answered = min(a.mass, b.mass) >= rule.min_option_mass
-            found[name].append((pair.prompt.id, float(answered and label > 0.5)))
-    return found, count_judge_tokens(choices)
+            flips[name].append((pair.prompt.id, float(answered and label > 0.5)))
+    return flips, count_judge_tokens(choices)
 
 
 def _both(pair: JudgedPair, attack: str, prompts: Prompts) -> tuple[str, str]:
     """Both orders; the attacked answer A stands first in the one, second in the other."""
-    question, other, (one, two) = pair.prompt.question, pair.b.completion, OPTIONS
-    first = append_attack(pair.a.completion, attack, one, two)
-    second = append_attack(pair.a.completion, attack, two, one)
+    question, other_answer = pair.prompt.question, pair.b.completion
+    option_1, option_2 = OPTIONS
+    first = append_attack(pair.a.completion, attack, option_1, option_2)
+    second = append_attack(pair.a.completion, attack, option_2, option_1)
     return (
-        prompts.message(question, first, other, pair.principle),
-        prompts.message(question, other, second, pair.principle),
+        prompts.message(question, first, other_answer, pair.principle),
+        prompts.message(question, other_answer, second, pair.principle),
     )

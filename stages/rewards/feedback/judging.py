@@ -110,18 +110,19 @@ def choose_pairs(
     problems: Iterable[tuple[Prompt, list[Completion]]], prompts: Prompts, max_pairs: int, seed: int
 ) -> list[JudgedPair]:
     """What is to be judged; a function of the seed and each problem's own pool."""
-    found: list[JudgedPair] = []
+    pairs: list[JudgedPair] = []
     for prompt, pool in problems:
-        drawn = sample_pairs(pool, max_pairs=max_pairs, seed=derive_seed(seed, "pairs", prompt.id))
-        for number, (a, b) in enumerate(drawn):
+        stream_seed = derive_seed(seed, "pairs", prompt.id)
+        completion_pairs = sample_pairs(pool, max_pairs=max_pairs, seed=stream_seed)
+        for number, (a, b) in enumerate(completion_pairs):
             principle = prompts.draw_principle(derive_seed(seed, "principle", prompt.id, number))
-            found.append(JudgedPair(prompt=prompt, a=a, b=b, principle=principle))
-    return found
+            pairs.append(JudgedPair(prompt=prompt, a=a, b=b, principle=principle))
+    return pairs
 
 
-def split_chunks(asked: Sequence[JudgedPair]) -> list[Sequence[JudgedPair]]:
+def split_chunks(pairs: Sequence[JudgedPair]) -> list[Sequence[JudgedPair]]:
     """As many pairs as the judge is given at once."""
-    return [asked[start : start + CHUNK] for start in range(0, len(asked), CHUNK)]
+    return [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
 
 
 def judge_pairs(
@@ -156,33 +157,36 @@ def judge_chunks(
         if number < first:
             continue
         both = [
-            prompts.both(one.prompt.question, one.a.completion, one.b.completion, one.principle)
-            for one in part
+            prompts.both(pair.prompt.question, pair.a.completion, pair.b.completion, pair.principle)
+            for pair in part
         ]
         choices = chooser.choose(list(itertools.chain(*both)))
         orders = zip(choices[::2], choices[1::2], strict=True)
-        said = [_verdict(*one, prompts, rule, split) for one in zip(part, orders, strict=True)]
+        verdicts = [
+            _verdict(pair, both_orders, prompts, rule, split)
+            for pair, both_orders in zip(part, orders, strict=True)
+        ]
         if not number:
-            _check_answered(said, choices, rule)
+            _check_answered(verdicts, choices, rule)
         yield {
-            "verdicts": [asdict(verdict) for verdict in said],
+            "verdicts": [asdict(verdict) for verdict in verdicts],
             "tokens": count_judge_tokens(choices),
         }
 
 
 def _check_answered(
-    said: Sequence[Verdict], choices: Sequence[Judgement | None], rule: LabelRule
+    verdicts: Sequence[Verdict], choices: Sequence[Judgement | None], rule: LabelRule
 ) -> None:
-    reasons = Counter(verdict.dropped for verdict in said)
+    reasons = Counter(verdict.dropped for verdict in verdicts)
     num_long, num_odd = reasons["too_long"], reasons["parse_failure"]
-    if len(said) < ENOUGH_ASKED or num_long + num_odd < len(said):
+    if len(verdicts) < ENOUGH_ASKED or num_long + num_odd < len(verdicts):
         return
     begun = Counter(choice.first_token for choice in choices if choice is not None)
     likeliest = ", ".join(repr(token) for token, _ in begun.most_common(3) if token is not None)
     raise ValueError(
         f"expected the judge to answer with an option, found no verdict on any of the first "
-        f"{len(said)} pairs: {num_long} are longer than it may read, and in {num_odd} it gives the "
-        f"options less than min_option_mass {rule.min_option_mass}"
+        f"{len(verdicts)} pairs: {num_long} are longer than it may read, and in {num_odd} it gives "
+        f"the options less than min_option_mass {rule.min_option_mass}"
         + (f" and begins with {likeliest}" if likeliest else "")
         + ". Too long: take a judge with more positions (of a policy raise max_prompt_tokens). "
         "Otherwise: take a model that does not think first, or switch its thinking off in its "
@@ -207,7 +211,7 @@ def _verdict(
     forward, backward = orders
     if forward is None or backward is None:
         return unread
-    p12, p21 = (round(one.probabilities[0], DECIMALS) for one in (forward, backward))
+    p12, p21 = (round(order.probabilities[0], DECIMALS) for order in (forward, backward))
     mass = round(min(forward.mass, backward.mass), DECIMALS)
     return replace(
         unread, p12=p12, p21=p21, gap=round(judge_readings.order_gap(p12, p21), DECIMALS),
@@ -217,19 +221,19 @@ def _verdict(
 
 
 def make_preferences(
-    asked: Sequence[JudgedPair], verdicts: Sequence[Verdict], rule: LabelRule
+    pairs: Sequence[JudgedPair], verdicts: Sequence[Verdict], rule: LabelRule
 ) -> list[Preference]:
     """One preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2."""
-    found: list[Preference] = []
-    for pair, verdict in zip(asked, verdicts, strict=True):
+    preferences: list[Preference] = []
+    for pair, verdict in zip(pairs, verdicts, strict=True):
         if verdict.dropped is not None or verdict.probability is None:
             continue
         a_wins = verdict.probability >= 0.5
         chosen, rejected = (pair.a, pair.b) if a_wins else (pair.b, pair.a)
         p_chosen = verdict.probability if a_wins else 1.0 - verdict.probability
         probability = round(rule.probability(p_chosen), DECIMALS + 1)
-        found.append(make_preference(pair.prompt, chosen, rejected, probability, "ai"))
-    if not found:
+        preferences.append(make_preference(pair.prompt, chosen, rejected, probability, "ai"))
+    if not preferences:
         reasons = dict(Counter(verdict.dropped for verdict in verdicts))
         raise ValueError(
             f"expected preferences, found none: {len(verdicts)} pairs were judged and dropped for "
@@ -238,11 +242,11 @@ def make_preferences(
             f"`rule` of the preset (labels: soft keeps ties). too_long: raise max_prompt_tokens. "
             f"No pairs at all: sample more completions, or longer ones (section sampling)."
         )
-    return found
+    return preferences
 
 
 def correctness_and_lengths(
-    asked: Sequence[JudgedPair],
+    pairs: Sequence[JudgedPair],
 ) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
     """By problem and index: is its final answer right, and how many tokens has it.
 
@@ -250,11 +254,11 @@ def correctness_and_lengths(
     """
     rows = {
         (pair.prompt.id, row.index): (pair.prompt, row)
-        for pair in asked
+        for pair in pairs
         for row in (pair.a, pair.b)
     }
     right = {
-        key: one.answer is not None and solves_problem(one, row.completion)
-        for key, (one, row) in rows.items()
+        key: prompt.answer is not None and solves_problem(prompt, row.completion)
+        for key, (prompt, row) in rows.items()
     }
     return right, {key: len(row.completion_ids) for key, (_, row) in rows.items()}

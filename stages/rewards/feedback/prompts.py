@@ -190,9 +190,9 @@ def defuse(text: str, specials: Collection[str] = ()) -> str:
     of the tokenizer that will read it, as text.
     """
     # Without spaces around it: a space before one that begins with a space would spell it again.
-    known = sorted({token.strip() for token in specials if len(token.strip()) > 1}, key=len)
-    spelled = [*(re.escape(token) for token in reversed(known)), CONTROL_TOKENS.pattern]
+    tokens = sorted({token.strip() for token in specials if len(token.strip()) > 1}, key=len)
+    spelled = [*(re.escape(token) for token in reversed(tokens)), CONTROL_TOKENS.pattern]
     pattern = re.compile("|".join(spelled), re.IGNORECASE)
     while pattern.search(text):
-        text = pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+        text = pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
     return text

@@ -96,11 +96,11 @@ def join_revisions(
     answers: Sequence[DraftAnswer], rows: Sequence[Revision], num_rounds: int
 ) -> list[RevisedAnswer]:
     """Each answer with its revisions, in the order of `answers`."""
-    found: dict[tuple[str, int], list[Revision]] = {}
+    revisions: dict[tuple[str, int], list[Revision]] = {}
     for row in sorted(rows, key=lambda row: row.round):
-        found.setdefault((row.id, row.index), []).append(row)
+        revisions.setdefault((row.id, row.index), []).append(row)
     return [
-        RevisedAnswer(prompt, original, found.get((prompt.id, original.index), []), num_rounds)
+        RevisedAnswer(prompt, original, revisions.get((prompt.id, original.index), []), num_rounds)
         for prompt, original in answers
     ]
 
@@ -124,22 +124,30 @@ def summarise_revisions(
     """
     outcomes = Counter(answer.outcome for answer in answers)
     whole = [answer for answer in answers if answer.outcome != "too_long"]
-    known = [answer for answer in whole if answer.prompt.answer is not None]
+    checkable = [answer for answer in whole if answer.prompt.answer is not None]
     pairs = [(answer, pair) for answer in whole if (pair := answer.preference()) is not None]
-    verdicts = [(one.is_right(pair.chosen), one.is_right(pair.rejected)) for one, pair in pairs]
+    verdicts = [
+        (answer.is_right(pair.chosen), answer.is_right(pair.rejected)) for answer, pair in pairs
+    ]
     decided = [chosen for chosen, rejected in verdicts if chosen != rejected]
     changed = sum(answer.revisions[-1].revision != answer.original.completion for answer in whole)
-    right = {"original": [one.is_right(one.original.completion) for one in known]} if known else {}
-    for number in range(known[0].num_rounds if known else 0):
-        texts = [one.revisions[number].revision for one in known]
-        right[f"round_{number + 1}"] = list(map(RevisedAnswer.is_right, known, texts))
-    phrases = [[len(SCOLDING.findall(t)) for t in (one.chosen, one.rejected)] for _, one in pairs]
+    right: dict[str, list[bool]] = {}
+    if checkable:
+        right["original"] = [answer.is_right(answer.original.completion) for answer in checkable]
+    for number in range(checkable[0].num_rounds if checkable else 0):
+        texts = [answer.revisions[number].revision for answer in checkable]
+        right[f"round_{number + 1}"] = list(map(RevisedAnswer.is_right, checkable, texts))
+    phrases = [
+        [len(SCOLDING.findall(t)) for t in (pair.chosen, pair.rejected)] for _, pair in pairs
+    ]
     return {
         "answers": len(answers),
         "pairs": len(pairs),
         **{f"left_out_{why}": outcomes[why] for why in ("unchanged", "empty", "cut", "too_long")},
         "changed": rounded_share(changed, len(whole)),
-        "accuracy": {name: rounded_share(sum(found), len(found)) for name, found in right.items()},
+        "accuracy": {
+            name: rounded_share(sum(round_), len(round_)) for name, round_ in right.items()
+        },
         "decided_pairs": len(decided),
         "label_right": rounded_share(sum(decided), len(decided)),
         "longer": rounded_share(

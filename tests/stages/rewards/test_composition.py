@@ -74,7 +74,7 @@ def test_the_order_of_components_in_the_file_changes_no_bit():
     weights = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 1e6}
     parts = {name: {"value": {"kind": "own"}, "weight": w, **PLAIN} for name, w in weights.items()}
     forward, backward = (
-        judge({"components": dict(order), "combine": {"kind": "sum"}}, own=lambda *_: 0.7)
+        judge({"components": dict(order), "combine": {"kind": "sum"}}, function=lambda *_: 0.7)
         for order in (parts.items(), reversed(parts.items()))
     )
     assert forward.totals == backward.totals
@@ -103,7 +103,7 @@ def test_step_rewards_are_capped_and_weighted_and_paid_besides():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e39])
 def test_what_is_not_finite_stops_the_run_with_the_completion(bad):
     with pytest.raises(ValueError, match=r"'mine' .*finite.*completion 2, of prompt 'p1': '3 \+ 4"):
-        judge(own(), own=lambda _, text: bad if "8" in text else 0.0)
+        judge(own(), function=lambda _, text: bad if "8" in text else 0.0)
 
 
 def test_a_component_that_raises_stops_the_run_with_the_completion():
@@ -112,13 +112,13 @@ def test_a_component_that_raises_stops_the_run_with_the_completion():
 
     told = r"'mine' .*kind own.*KeyError.*completion 0, of prompt 'p0': '3"
     with pytest.raises(ValueError, match=told) as found:
-        judge(own(), own=broken)
+        judge(own(), function=broken)
     assert isinstance(found.value.__cause__.__cause__, KeyError)
 
 
 def test_a_cap_hides_no_nan():
     with pytest.raises(ValueError, match="expected a finite number, found nan"):
-        judge(own(cap={"low": 0.0, "high": 1.0}), own=lambda *_: float("nan"))
+        judge(own(cap={"low": 0.0, "high": 1.0}), function=lambda *_: float("nan"))
 
 
 def test_a_score_too_few_is_told():
