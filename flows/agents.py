@@ -1,18 +1,19 @@
-"""Have the agents of a work pool make a stage, each in a clone of its own.
+"""Stages computed by the agents of a Prefect work pool, each in a clone of its own.
 
-Prefect hands a stage to a worker and tells how it ended; results travel by the DVC remote alone
-(`flows.remote`). Prefect does not notice a machine that is gone, so an agent counts up a label of
-its run every few seconds, and a run whose label stands still is given to another agent. No clocks
-are compared, and while the server does not answer nobody is taken for dead.
+Prefect hands a stage to a worker and tells how it ended; results travel through the DVC remote only
+(`flows.remote`). Prefect does not notice that a machine is gone. Therefore an agent increases a
+label of its flow run every few seconds, and a run whose label stands still is given to another
+agent. No clocks are compared, and while the server does not answer no agent counts as dead.
 """
 
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,53 +28,52 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelling, Completed, Crashed, Failed
 
-from flows.execute import Limits, Outcome, Result
-from flows.plan import PlannedStage, StageNode
-from flows.process import StoppedError
-from flows.share import commit_of, patience, restore, run_shared
+from flows.execute import Outcome, Result
+from flows.plan import StageNode
+from flows.process import Runner, StoppedError
+from flows.share import describe_commit, outage_limit, restore_upstream, run_shared
 
 BEAT_SECONDS = 5.0
 POLL_SECONDS = 2.0
-MOST_ATTEMPTS = 20  # after so many agents that died at one stage it is the stage that kills
+MAX_CRASHES = 20
+"""After so many agents that died while they ran a stage, the stage itself is the likely cause."""
 NO_ANSWER = (httpx.TransportError, PrefectHTTPStatusError)
 
 
 def lost_after() -> float:
-    """Seconds without a sign of life after which an agent counts as dead."""
+    """Seconds without a new label after which an agent counts as dead."""
     return float(os.environ.get("POSTTRAIN_LOST_SECONDS", "90"))
 
 
 @flow(name="stage", flow_run_name="{name}", persist_result=False, retries=0)
 def stage(name: str, inputs: str, commit: str, timeout_hours: float | None = None) -> State:
-    """Restore what the stage needs, run it, push its result; deployed once a pool (prefect.yaml).
+    """Flow of an agent: restore what a stage needs, run it, push its result.
+
+    prefect.yaml deploys it once for each work pool.
 
     Args:
-        name: as DVC addresses it.
-        inputs: the digest of its inputs, which must be the same here.
-        commit: the pipeline's, for messages.
+        name: as DVC addresses the stage.
+        inputs: digest of its inputs, which must be the same in this clone.
+        commit: that of the pipeline, for messages.
         timeout_hours: for one attempt.
     """
-    logger = get_run_logger()
-    root = Path.cwd()
-    limits = Limits(timeout_seconds=None if timeout_hours is None else timeout_hours * 3600)
-    cancel = threading.Event()
-    with beating(UUID(str(flow_run.id)), cancel):
+    seconds = None if timeout_hours is None else timeout_hours * 3600
+    runner = Runner(root=Path.cwd(), log=get_run_logger().info, timeout_seconds=seconds)
+    with heartbeat(UUID(str(flow_run.id)), runner.cancel):
         try:
-            restore(name, root, on_line=logger.info, cancel=cancel, limits=limits)
+            restore_upstream(name, runner)
         except ValueError as error:
             return Failed(message=str(error))
-        result = run_shared(
-            name, root, on_line=logger.info, cancel=cancel, limits=limits, inputs=inputs
-        )
-    where = f"{socket.gethostname()}, {root.name}"
+        result = run_shared(name, runner, inputs=inputs)
+    where = f"{socket.gethostname()}, {runner.root.name}"
     if not result.outcome.good:
         return Failed(message=f"on {where}, for a pipeline at {commit}: {result.reason}")
     return Completed(name=result.outcome.value.capitalize(), message=f"on {where}")
 
 
 @contextmanager
-def beating(run: UUID, cancel: threading.Event) -> Iterator[None]:
-    """Show that this process lives; set `cancel` once the server says that the run has ended."""
+def heartbeat(run: UUID, cancel: threading.Event) -> Iterator[None]:
+    """Label the flow run every few seconds; set `cancel` once the server says that it has ended."""
     done = threading.Event()
 
     def beat() -> None:
@@ -85,11 +85,11 @@ def beating(run: UUID, cancel: threading.Event) -> Iterator[None]:
                     client.update_flow_run_labels(run, {"beat": number})
                     state = client.read_flow_run(run).state
             except NO_ANSWER:
-                continue  # the stage goes on; the server will be back
-            if state is not None and (state.is_final() or state.is_cancelling()):
+                continue  # the stage goes on; the server will answer again
+            if state is not None and is_ending(state):
                 cancel.set()
 
-    thread = threading.Thread(target=beat, name="beat", daemon=True)
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
     try:
         yield
@@ -98,153 +98,159 @@ def beating(run: UUID, cancel: threading.Event) -> Iterator[None]:
         thread.join(timeout=BEAT_SECONDS)
 
 
-class Agents:
-    """Gives stages to work pools and waits for them."""
+def is_ending(state: State) -> bool:
+    """Whether a flow run has ended or is being cancelled."""
+    return state.is_final() or state.is_cancelling()
 
-    def __init__(
-        self,
-        plan: Mapping[str, PlannedStage],
-        cancel: threading.Event,
-        max_parallel: int,
-        timeout_hours: float | None,
-    ) -> None:
+
+class Agents:
+    """Agents of the work pools, as the pipeline that gives them stages sees them."""
+
+    def __init__(self, max_parallel: int) -> None:
         if not PREFECT_API_URL.value():
             raise ValueError("set PREFECT_API_URL: agents of work pools need a server that runs")
-        self.plan = plan
-        self.cancel = cancel
-        self.here = threading.Semaphore(max_parallel)
-        self.timeout_hours = timeout_hours
-        self.commit = commit_of(Path.cwd())
+        self.slots = threading.Semaphore(max_parallel)
+        """Limits how many stages are restored in this clone at one time."""
+        self.commit = describe_commit(Path.cwd())
 
-    def run_stage(
-        self,
-        name: str,
-        root: Path,
-        *,
-        on_line: Callable[[str], None],
-        cancel: threading.Event,
-        limits: Limits,
-    ) -> Result:
-        """`run_shared`, with what the remote does not have made by an agent of the stage's pool."""
+    def run_stage(self, node: StageNode, runner: Runner) -> Result:
+        """`run_shared`, with what the remote does not have computed by an agent of its pool."""
 
-        def elsewhere(name: str, inputs: str) -> Result:
-            self.here.release()  # however many stages agents compute, few are restored at a time
+        def compute(inputs: str) -> Result:
+            self.slots.release()  # any number of stages may be with agents
             try:
-                return self.run(self.plan[name].node, inputs, on_line)
+                return AgentRun(node, inputs, self.commit, runner).run()
             finally:
-                self.here.acquire()
+                self.slots.acquire()
 
-        with self.here:
-            return run_shared(
-                name, root, on_line=on_line, cancel=cancel, limits=limits, elsewhere=elsewhere
-            )
+        with self.slots:
+            return run_shared(node.name, runner, compute=compute)
 
-    def run(self, node: StageNode, inputs: str, on_line: Callable[[str], None]) -> Result:
-        """Have a stage made elsewhere.
 
-        A run of the same inputs that another pipeline has begun is joined, not repeated. Once
-        `cancel` is set it is cancelled too.
+@dataclass(frozen=True)
+class AgentRun:
+    """Stage that an agent computes from inputs with a digest."""
+
+    node: StageNode
+    inputs: str
+    commit: str
+    runner: Runner
+
+    def run(self) -> Result:
+        """Have the stage computed, by another agent if one dies.
+
+        Raises:
+            StoppedError: once `runner.cancel` is set; then the flow run is cancelled too.
         """
         started = time.monotonic()
         attempts = 0
-        state = None
-        while state is None or (state.type is StateType.CRASHED and attempts < MOST_ATTEMPTS):
-            if state is not None:
-                on_line(f"{state.message}; another agent of {node.pool} begins it")
+        while True:
             attempts += 1
             try:
-                state = self.follow(self.submit(node, inputs, on_line), node, on_line)
+                state = self.follow(self.submit())
             except (ValueError, ConnectionError) as error:
                 state = Failed(message=str(error))
+            if state.type is not StateType.CRASHED or attempts == MAX_CRASHES:
+                break
+            self.runner.log(f"{state.message}; another agent of {self.node.pool} begins it")
         name = str(state.name).lower()
         good = state.is_completed() and name in list(Outcome)
         return Result(
-            name=node.name,
+            name=self.node.name,
             outcome=Outcome(name) if good else Outcome.FAILED,
             seconds=time.monotonic() - started,
             attempts=attempts,
             reason=str(state.message or name),
         )
 
-    def submit(self, node: StageNode, inputs: str, on_line: Callable[[str], None]) -> FlowRun:
-        """A run of the stage that has not ended: one that there is, or a new one."""
-        parameters: dict[str, Any] = {"name": node.name, "inputs": inputs, "commit": self.commit}
-        parameters |= {"timeout_hours": self.timeout_hours}
+    def submit(self) -> FlowRun:
+        """A flow run of these inputs that has not ended: another pipeline's, or a new one.
+
+        A run that is being cancelled is not joined.
+        """
+        seconds = self.runner.timeout_seconds
+        parameters: dict[str, Any] = {
+            "name": self.node.name,
+            "inputs": self.inputs,
+            "commit": self.commit,
+            "timeout_hours": None if seconds is None else seconds / 3600,
+        }
 
         def create(client: SyncPrefectClient) -> FlowRun:
-            deployment = client.read_deployment_by_name(f"stage/{node.pool}")
+            deployment = client.read_deployment_by_name(f"stage/{self.node.pool}")
             number = 0
             while True:
                 run = client.create_flow_run_from_deployment(
                     deployment.id,
                     parameters=parameters,
-                    name=node.name,
-                    idempotency_key=f"{node.name}-{inputs}-{number}",
+                    name=self.node.name,
+                    # The server returns the run that has this key, if there is one.
+                    idempotency_key=f"{self.node.name}-{self.inputs}-{number}",
                 )
-                if not (run.state and (run.state.is_final() or run.state.is_cancelling())):
+                if run.state is None or not is_ending(run.state):
                     return run
                 number += 1
 
         try:
-            return self.answered(on_line, create)
+            return self.ask_server(create)
         except ObjectNotFound as error:
             raise ValueError(
-                f"{node.name} needs `meta: {{gpu: {node.gpu}}}`, and there is no deployment "
-                f"stage/{node.pool} on the server: flows/README.md, Several machines"
+                f"{self.node.name} needs `meta: {{gpu: {self.node.gpu}}}`, and the server has no "
+                f"deployment stage/{self.node.pool}: flows/README.md, Several machines"
             ) from error
 
-    def follow(self, run: FlowRun, node: StageNode, on_line: Callable[[str], None]) -> State:
-        """Wait for the run to end; crashed when its agent shows no life."""
-        seen: object = None
-        since = told = time.monotonic()
+    def follow(self, run: FlowRun) -> State:
+        """Final state of a flow run; crashed when its agent shows no sign of life."""
+        set_state = SyncPrefectClient.set_flow_run_state
+        last_mark: object = None
+        changed = logged = time.monotonic()
         while True:
-            if self.cancel.wait(POLL_SECONDS):
-                self.answered(on_line, SyncPrefectClient.set_flow_run_state, run.id, Cancelling())
-                raise StoppedError(f"{node.name} was cancelled")
-            asked = time.monotonic()
-            run = self.answered(on_line, SyncPrefectClient.read_flow_run, run.id)
+            if self.runner.cancel.wait(POLL_SECONDS):
+                self.ask_server(set_state, run.id, Cancelling())
+                raise StoppedError(f"{self.node.name} was cancelled")
+            started = time.monotonic()
+            run = self.ask_server(SyncPrefectClient.read_flow_run, run.id)
             state = run.state or Crashed(message="the server knows no state of it")
             if state.is_final():
                 return state
             now = time.monotonic()
             mark = (state.id, run.labels.get("beat"))
-            if mark != seen or now - asked > BEAT_SECONDS or state.is_scheduled():
-                seen, since = mark, now
-            if state.is_scheduled() and now - told > lost_after():
-                told = now
-                on_line(f"{node.name} waits for a worker of the pool {node.pool}")
-            if now - since > lost_after():
-                state = Crashed(message=f"no sign of life from its agent for {now - since:.0f} s")
-                set_state = SyncPrefectClient.set_flow_run_state
-                self.answered(on_line, set_state, run.id, state, force=True)
+            # A server that answered late may not have heard the agent either.
+            if mark != last_mark or now - started > BEAT_SECONDS or state.is_scheduled():
+                last_mark, changed = mark, now
+            if state.is_scheduled() and now - logged > lost_after():
+                logged = now
+                self.runner.log(f"{self.node.name} waits for a worker of the pool {self.node.pool}")
+            if now - changed > lost_after():
+                silence = f"no sign of life from its agent for {now - changed:.0f} s"
+                self.ask_server(set_state, run.id, Crashed(message=silence), force=True)
 
-    def answered(
-        self,
-        on_line: Callable[[str], None],
-        question: Callable[..., Any],
-        *arguments: Any,
-        **keywords: Any,
-    ) -> Any:
-        """The server's answer; a server that does not answer is waited for."""
+    def ask_server(self, request: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Answer to `request(client, ...)`; a server that does not answer is asked again.
+
+        Raises:
+            ConnectionError: it did not answer for too long.
+            StoppedError: once `runner.cancel` is set.
+        """
+
+        def send() -> Any:
+            with get_client(sync_client=True) as client:
+                return request(client, *arguments, **keywords)
+
         started = time.monotonic()
         while True:
             try:
-                return Context().run(put, question, *arguments, **keywords)
+                # An empty context, or Prefect would use the flow's client, which retries for a
+                # minute without a message.
+                return Context().run(send)
             except NO_ANSWER as error:
                 if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
                     raise
-                waited = time.monotonic() - started
-                if waited > patience():
+                seconds = time.monotonic() - started
+                if seconds > outage_limit():
                     raise ConnectionError(
-                        f"Prefect's server has not answered for {waited:.0f} s: {error!r}; "
+                        f"Prefect's server has not answered for {seconds:.0f} s: {error!r}; "
                         "everything here is kept: run again when it does"
                     ) from error
-                on_line(f"Prefect's server does not answer ({error!r}); waiting")
-            if self.cancel.wait(POLL_SECONDS):
-                raise StoppedError("cancelled while Prefect's server did not answer")
-
-
-def put(question: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """Ask the server by a client of its own: the flow's retries for a minute and says nothing."""
-    with get_client(sync_client=True) as client:
-        return question(client, *arguments, **keywords)
+                self.runner.log(f"Prefect's server does not answer ({error!r}); waiting")
+            self.runner.pause(POLL_SECONDS)

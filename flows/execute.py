@@ -1,32 +1,34 @@
-"""Run one stage through DVC, say what happened to it, and whether another attempt can cure it.
+"""One stage: run through DVC, with its outcome, and further attempts where they can help.
 
-Plain Python: it knows neither Prefect nor the graph. Always
-`dvc --wait-for-lock repro -s`: with `-s` stages that run side by side do not lock each
-other's inputs, and with the flag a stage whose command has ended waits to be committed
-instead of failing after hours of work.
+Always `dvc --wait-for-lock repro -s`. With `-s`, stages that run at the same time do not lock each
+other's inputs. With `--wait-for-lock`, a stage whose command has ended waits until it can be
+committed; without it the stage would fail after hours of work.
 """
 
 import enum
 import re
-import sys
-import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from flows.lock import mend
-from flows.process import StoppedError, child_environment, run_watched
+from flows import dvc_internals
+from flows.process import DVC, Runner
+
+BUSY_SECONDS = 600.0
+"""How long a stage is retried while another DVC process uses one of its paths."""
+MAX_KILLS = 3
+"""A stage that was killed so often has failed; every attempt continues from the last checkpoint."""
+TAIL_LINES = 40
 
 
 class Outcome(enum.StrEnum):
-    """What happened to a stage."""
+    """Outcome of a stage."""
 
     EXECUTED = "executed"
     """Its command ran."""
     RESTORED = "restored"
-    """DVC had the result of the same inputs and checked it out."""
+    """DVC had a result of the same inputs and checked it out."""
     SKIPPED = "skipped"
     """Nothing had changed."""
     FAILED = "failed"
@@ -35,163 +37,24 @@ class Outcome(enum.StrEnum):
 
     @property
     def good(self) -> bool:
-        """Whether the stage's outputs are there and right."""
+        """Whether the stage's outputs exist and are up to date."""
         return self in (Outcome.EXECUTED, Outcome.RESTORED, Outcome.SKIPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The outcome of one stage."""
+    """Outcome of a stage, with its duration and number of attempts."""
 
     name: str
     outcome: Outcome
     seconds: float = 0.0
     attempts: int = 0
     reason: str = ""
-    """Why it failed, or had to be tried more than once."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How long to wait and how often to try again."""
-
-    timeout_seconds: float | None = None
-    """For one attempt of one stage; None waits for ever."""
-    busy_seconds: float = 600.0
-    """How long to keep trying while another DVC process holds a path of the stage."""
-    preempted_attempts: int = 3
-    """Attempts of a stage that was killed from outside; each goes on from the last checkpoint."""
-    pause_seconds: float = 2.0
-    """Between attempts; doubled each time for a stage that was killed."""
-
-
-GIT_HINTS = frozenset(
-    {
-        "",
-        "To track the changes with git, run:",
-        "git add dvc.lock",
-        "To enable auto staging, run:",
-        "dvc config core.autostage true",
-        "Use `dvc push` to send your updates to remote storage.",
-    }
-)
-"""What DVC says after every stage; in a log of twenty stages it buries the rest."""
-TAIL_LINES = 40
-
-
-def run_stage(
-    name: str,
-    root: Path,
-    *,
-    on_line: Callable[[str], None],
-    cancel: threading.Event,
-    limits: Limits,
-) -> Result:
-    """Bring one stage up to date, whose inputs must be there already.
-
-    A failure is a result, not an exception: the rest of the graph goes on.
-
-    Args:
-        name: as DVC addresses it.
-        root: the repository.
-        on_line: gets every line that DVC and the stage print.
-        cancel: once set, the stage and all its processes are killed.
-        limits: time and attempts.
-
-    Raises:
-        StoppedError: once `cancel` is set.
-    """
-    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name]
-    started = time.monotonic()
-    preempted = mended = 0
-    attempts = 0
-    reason = ""
-    while True:
-        attempts += 1
-        tail: deque[str] = deque(maxlen=TAIL_LINES)
-        watch = OutputWatch(name, tail, on_line)
-        try:
-            status = run_watched(
-                command,
-                cwd=root,
-                env=child_environment(Path(sys.executable)),
-                on_line=watch,
-                cancel=cancel,
-                timeout_seconds=limits.timeout_seconds,
-            )
-        except TimeoutError as error:
-            status, trouble, reason = 1, Trouble.FINAL, f"timeout: {error}"
-        else:
-            output = "\n".join(tail)
-            trouble = classify(status, output)
-            reason = reason if status == 0 else f"{trouble.value}: {last_words(tail)}"
-        seconds = time.monotonic() - started
-        if status == 0:
-            outcome = watch.outcome()
-            return Result(
-                name=name, outcome=outcome, seconds=seconds, attempts=attempts, reason=reason
-            )
-        preempted += trouble is Trouble.PREEMPTED
-        if trouble is Trouble.TORN and mended <= preempted:  # each kill may have left one
-            mend(root)
-            mended += 1
-            pause = 0.0
-        elif trouble is Trouble.BUSY and seconds < limits.busy_seconds:
-            pause = limits.pause_seconds
-        elif trouble is Trouble.PREEMPTED and preempted < limits.preempted_attempts:
-            pause = limits.pause_seconds * 2**preempted
-        else:
-            return Result(
-                name=name, outcome=Outcome.FAILED, seconds=seconds, attempts=attempts, reason=reason
-            )
-        on_line(f"{reason}; trying again in {pause:g} s")
-        if cancel.wait(pause):
-            raise StoppedError(f"{name} was cancelled between two attempts")
-
-
-class OutputWatch:
-    """Reads from DVC's own words what it did to the stage."""
-
-    def __init__(self, name: str, tail: "deque[str]", on_line: Callable[[str], None]) -> None:
-        self.running = f"Running stage '{name}':"
-        self.cached = f"Stage '{name}' is cached - skipping run"
-        self.ran = False
-        self.restored = False
-        self.tail = tail
-        self.on_line = on_line
-
-    def __call__(self, line: str) -> None:
-        """Take one line."""
-        self.ran |= line.startswith(self.running)
-        self.restored |= line.startswith(self.cached)
-        if line.strip() not in GIT_HINTS:
-            self.tail.append(line)
-            self.on_line(line)
-
-    def outcome(self) -> Outcome:
-        """What a successful `dvc repro` did."""
-        if self.ran:
-            return Outcome.EXECUTED
-        return Outcome.RESTORED if self.restored else Outcome.SKIPPED
-
-
-BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
-TORN = re.compile(
-    r"Unable to read RWLock-file '[^']*'. JSON structure|dvc\.lock' (is invalid|validation failed)"
-)
-# Hang-up, kill (also the kernel's out-of-memory killer, which may take one seed alone), alarm (a
-# stage that was asked to end had no time left) and terminate; a shell adds 128.
-KILLED = re.compile(
-    r"(failed to run: .*|process of seed \d+ ended without a word), "
-    r"exited with (-1|-9|-14|-15|129|137|142|143)$",
-    re.MULTILINE,
-)
-NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
-PREEMPTING_SIGNALS = frozenset({-1, -9, -14, -15})
+    """Why it failed, or needed more than one attempt."""
 
 
 class Trouble(enum.Enum):
-    """Whether trying again can help."""
+    """Cause of a failed attempt: what decides whether another attempt can help."""
 
     BUSY = "another DVC process was using the same paths"
     TORN = "DVC was killed while it wrote a file of its own"
@@ -199,26 +62,106 @@ class Trouble(enum.Enum):
     FINAL = "failed"
 
 
-def classify(status: int, output: str) -> Trouble:
-    """Whether a `dvc repro` that ended with `status` is worth another attempt.
+# SIGHUP, SIGKILL (also from the kernel's out-of-memory killer, which may end a single seed),
+# SIGALRM (a stage that was told to end had no time left) and SIGTERM; a shell adds 128.
+KILLED = re.compile(
+    r"(failed to run: .*|process of seed \d+ ended without a word), "
+    r"exited with (-1|-9|-14|-15|129|137|142|143)$",
+    re.MULTILINE,
+)
+NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
 
-    An error in a stage's own code or input is final.
+
+def run_stage(name: str, runner: Runner) -> Result:
+    """Bring one stage up to date, whose inputs must be up to date.
+
+    A failure is a result, not an exception: stages that do not need this one go on.
+
+    Raises:
+        StoppedError: once `runner.cancel` is set.
     """
-    if BUSY.search(output):
+    started = time.monotonic()
+    troubles: Counter[Trouble] = Counter()
+    reason = ""
+    while True:
+        output = StageOutput(name, runner.log)
+        try:
+            command = [*DVC, "repro", "--single-item", name]
+            status = runner.run(command, output.add_line, runner.timeout_seconds)
+            trouble = classify(status, "\n".join(output.tail))
+            if status != 0:
+                reason = f"{trouble.value}: {find_error(output.tail)}"
+        except TimeoutError as error:
+            status, trouble, reason = 1, Trouble.FINAL, f"timeout: {error}"
+        seconds = time.monotonic() - started
+        attempts = troubles.total() + 1
+        troubles[trouble] += 1
+        # Each kill may have cut off a file of DVC, and so may the kill of an earlier run.
+        is_worth_retrying = {
+            Trouble.BUSY: seconds < BUSY_SECONDS,
+            Trouble.TORN: troubles[Trouble.TORN] <= troubles[Trouble.PREEMPTED] + 1,
+            Trouble.PREEMPTED: troubles[Trouble.PREEMPTED] < MAX_KILLS,
+            Trouble.FINAL: False,
+        }
+        if status == 0 or not is_worth_retrying[trouble]:
+            outcome = output.outcome if status == 0 else Outcome.FAILED
+            return Result(
+                name=name, outcome=outcome, seconds=seconds, attempts=attempts, reason=reason
+            )
+        pause = runner.pause_seconds
+        if trouble is Trouble.TORN:
+            dvc_internals.mend(runner.root)
+            pause = 0.0
+        elif trouble is Trouble.PREEMPTED:
+            pause *= 2 ** troubles[trouble]
+        runner.log(f"{reason}; trying again in {pause:g} s")
+        runner.pause(pause)
+
+
+class StageOutput:
+    """Output of one attempt: its last lines, and the outcome that DVC's messages tell."""
+
+    def __init__(self, name: str, log: Callable[[str], None]) -> None:
+        self.running = dvc_internals.RUNNING.format(name)
+        self.restored = dvc_internals.RESTORED.format(name)
+        self.outcome = Outcome.SKIPPED
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.log = log
+
+    def add_line(self, line: str) -> None:
+        """Log a line, unless it is one of DVC's hints about git."""
+        if line.startswith(self.running):
+            self.outcome = Outcome.EXECUTED
+        elif line.startswith(self.restored) and self.outcome is Outcome.SKIPPED:
+            self.outcome = Outcome.RESTORED
+        if line.strip() not in dvc_internals.GIT_HINTS:
+            self.tail.append(line)
+            self.log(line)
+
+
+def classify(status: int, output: str) -> Trouble:
+    """Cause of a failed `dvc repro`, by its exit status and output.
+
+    An error in a stage's code or input is final.
+    """
+    if dvc_internals.BUSY.search(output):
         return Trouble.BUSY
-    if TORN.search(output):
+    if dvc_internals.TORN.search(output):
         return Trouble.TORN
-    if status in PREEMPTING_SIGNALS or KILLED.search(output) or NO_DEVICE.search(output):
+    if status in (-1, -9, -14, -15) or KILLED.search(output) or NO_DEVICE.search(output):
         return Trouble.PREEMPTED
     return Trouble.FINAL
 
 
-def last_words(tail: Iterable[str]) -> str:
-    """The line of the output that says most about a failure.
+def find_error(lines: Iterable[str]) -> str:
+    """The line of an output that explains a failure best.
 
-    A Python traceback ends in `SomeError: message`; DVC's own `ERROR:` follows it.
+    That is the last `SomeError: message` of a traceback, else the first `ERROR:` of DVC, else the
+    last line.
     """
-    lines = [line.strip() for line in tail if line.strip()]
-    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b.*:", line)]
-    dvc = [line for line in lines if line.startswith("ERROR:")]
-    return (raised or dvc or lines or ["no output"])[-1 if raised or not dvc else 0]
+    lines = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b.*:", line)]
+    dvc_errors = [line for line in lines if line.startswith("ERROR:")]
+    if errors:
+        return errors[-1]
+    return dvc_errors[0] if dvc_errors else ["no output", *lines][-1]

@@ -2,32 +2,33 @@
 
     python -m flows.local -j 3                 everything
     python -m flows.local -j 2 train@grpo      one stage and what it needs
-    python -m flows.local --remote             what other clones made is restored, the rest shared
+    python -m flows.local --remote             restore what other clones computed, share the rest
 
-The result is that of `dvc repro`. GPU slots are file locks that the stages take
-themselves, so `-j` may exceed the number of GPUs.
+The result is that of `dvc repro`. Stages lock the GPUs they use by themselves, so `-j` may exceed
+the number of GPUs.
 """
 
 import argparse
 import logging
-import queue
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from dataclasses import replace
+from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from flows.execute import Limits, Outcome, Result, run_stage
-from flows.plan import PlannedStage, make_plan
-from flows.process import StoppedError, exit_when_terminated
-from flows.share import run_shared, share_current
+from flows.execute import Outcome, Result, run_stage
+from flows.plan import StageNode, make_plan
+from flows.process import Runner, exit_when_terminated
+from flows.share import push_current, run_shared
 
 logger = logging.getLogger(__name__)
-Report = Callable[[Result], None]
 STYLES = {
     Outcome.EXECUTED: "green",
     Outcome.RESTORED: "cyan",
@@ -37,26 +38,41 @@ STYLES = {
 }
 
 
-def main() -> int:
-    """Run the command line; the result is the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m flows.local", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("stages", nargs="*", help="stages or groups; none: all")
+def make_parser(program: str, description: str | None) -> argparse.ArgumentParser:
+    """Parser of the options that both command lines have."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {program}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("stages", nargs="*", help="stages or tables; none: all")
     parser.add_argument("-j", "--max-parallel", type=int, default=2, metavar="N")
     parser.add_argument("--timeout-hours", type=float, help="for each stage")
     parser.add_argument("--remote", action="store_true", help="share results by the DVC remote")
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Run the command line; returns its exit status."""
+    options = make_parser("flows.local", __doc__).parse_args()
     exit_when_terminated()
-    root = Path.cwd()
-    hours = arguments.timeout_hours
-    limits = Limits(timeout_seconds=None if hours is None else hours * 3600)
+    hours = options.timeout_hours
+    runner = Runner(root=Path.cwd(), timeout_seconds=None if hours is None else hours * 3600)
+    run = run_shared if options.remote else run_stage
+
+    def run_node(node: StageNode) -> Result:
+        def log(line: str) -> None:
+            print(f"{node.name} | {line}", flush=True)
+
+        if not node.changes:
+            return Result(name=node.name, outcome=Outcome.SKIPPED)
+        return run(node.name, replace(runner, log=log))
+
     try:
-        plan = make_plan(root, arguments.stages)
-        run = run_stage
-        if arguments.remote:
-            run = run_shared
-            share_current(plan, root, on_line=print, cancel=threading.Event())
-        results = run_local(plan, root, limits=limits, max_parallel=arguments.max_parallel, run=run)
+        plan = make_plan(runner.root, options.stages)
+        if options.remote:
+            push_current(plan, runner)
+        results = run_plan(plan, run_node, runner, options.max_parallel)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -64,137 +80,92 @@ def main() -> int:
     return 0 if all(result.outcome.good for result in results.values()) else 1
 
 
-def run_local(
-    plan: dict[str, PlannedStage],
-    root: Path,
-    *,
-    limits: Limits,
-    max_parallel: int,
-    run: Callable[..., Result],
-) -> dict[str, Result]:
-    """Run the plan in a pool of threads; each watches one child process of `run`."""
-    cancel = threading.Event()
-
-    def work(stage: PlannedStage, report: Report) -> None:
-        name = stage.node.name
-
-        def on_line(line: str) -> None:
-            print(f"{name} | {line}", flush=True)
-
-        try:
-            report(run(name, root, on_line=on_line, cancel=cancel, limits=limits))
-        except StoppedError as error:
-            report(Result(name=name, outcome=Outcome.FAILED, reason=str(error)))
-        except Exception as error:
-            # The scheduler waits for a report: without one it would wait for ever.
-            logger.exception("%s: error in the flow itself", name)
-            report(Result(name=name, outcome=Outcome.FAILED, reason=f"in the flow: {error!r}"))
-
-    def start(stage: PlannedStage, report: Report) -> None:
-        if stage.stale:
-            pool.submit(work, stage, report)
-        else:
-            report(Result(name=stage.node.name, outcome=Outcome.SKIPPED))
-
-    with ThreadPoolExecutor(max_workers=max_parallel) as pool:
-        try:
-            return run_plan(plan, start, max_parallel)
-        except BaseException:
-            cancel.set()  # else leaving the pool would wait for the stages to end
-            raise
-
-
 def run_plan(
-    plan: dict[str, PlannedStage],
-    start: Callable[[PlannedStage, Report], None],
+    plan: dict[str, StageNode],
+    run: Callable[[StageNode], Result],
+    runner: Runner,
     max_parallel: int,
 ) -> dict[str, Result]:
-    """Bring every stage of the plan up to date; a failure blocks only what needs it.
+    """Bring every stage of the plan up to date; a failure blocks only the stages that need it.
 
     Args:
-        plan: from `make_plan`, sources first.
-        start: begins a stage and returns at once; later it calls its second argument,
-            from any thread, exactly once.
-        max_parallel: the most stages at one time.
+        plan: from `make_plan`.
+        run: runs one stage, in a thread.
+        runner: cancelled where this function is interrupted, so that the threads end.
+        max_parallel: the largest number of stages at one time.
 
     Returns:
-        One result a stage, in the plan's order.
+        One result for each stage, in the plan's order.
     """
-    if max_parallel < 1:
-        raise ValueError(f"max_parallel must be at least 1, found {max_parallel}")
     results: dict[str, Result] = {}
-    waiting = dict(plan)
-    running = 0
-    finished: queue.SimpleQueue[Result] = queue.SimpleQueue()
-    while waiting or running:
-        for name, stage in list(waiting.items()):
-            failed = [
-                other
-                for other in stage.node.upstream
-                if other in results and not results[other].outcome.good
-            ]
-            if failed:
-                del waiting[name]
-                results[name] = Result(
-                    name=name, outcome=Outcome.BLOCKED, reason=f"needs {', '.join(failed)}"
-                )
-            elif running < max_parallel and all(other in results for other in stage.node.upstream):
-                del waiting[name]
-                running += 1
-                start(stage, finished.put)
-        if running:
-            result = finished.get()
-            running -= 1
-            results[result.name] = result
+    names: dict[Future[Result], str] = {}
+    sorter = TopologicalSorter({name: node.upstream for name, node in plan.items()})
+    sorter.prepare()
+    with ThreadPoolExecutor(max_parallel) as pool:
+        try:
+            while sorter.is_active():
+                for name in sorter.get_ready():
+                    failed = [key for key in plan[name].upstream if not results[key].outcome.good]
+                    if failed:
+                        reason = f"needs {', '.join(failed)}"
+                        results[name] = Result(name=name, outcome=Outcome.BLOCKED, reason=reason)
+                        sorter.done(name)
+                    else:
+                        # With our context, in which Prefect keeps its flow run.
+                        names[pool.submit(copy_context().run, run, plan[name])] = name
+                for future in wait(names, return_when=FIRST_COMPLETED).done:
+                    name = names.pop(future)
+                    results[name] = result_of(future, name)
+                    sorter.done(name)
+        except BaseException:
+            runner.cancel.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return {name: results[name] for name in plan}
 
 
-def table_rows(
-    plan: dict[str, PlannedStage], results: dict[str, Result]
-) -> list[dict[str, str | float | int]]:
-    """The report as rows, the plan's order kept."""
+def result_of(future: "Future[Result]", name: str) -> Result:
+    """Result of a finished thread; an error in the flow itself is a failure of the stage."""
+    error = future.exception()
+    if error is None:
+        return future.result()
+    logger.error("%s: error in the flow itself", name, exc_info=error)
+    return Result(name=name, outcome=Outcome.FAILED, reason=f"in the flow: {error!r}")
+
+
+def table_rows(plan: dict[str, StageNode], results: dict[str, Result]) -> list[dict[str, Any]]:
+    """Rows of the report, in the plan's order."""
     return [
         {
             "stage": name,
             "outcome": result.outcome.value,
             "seconds": round(result.seconds, 1),
             "attempts": result.attempts,
-            "gpu": plan[name].node.gpu,
-            "why": result.reason or why(plan[name]),
+            "gpu": plan[name].gpu,
+            "why": result.reason
+            or "; ".join(
+                [*plan[name].changes[:2], *(["..."] if len(plan[name].changes) > 2 else [])]
+            ),
         }
         for name, result in results.items()
     ]
 
 
-def why(stage: PlannedStage) -> str:
-    """Why a stage had to be looked at, in a few words."""
-    shown = [*stage.changes[:2], *(["..."] if len(stage.changes) > 2 else [])]
-    if not shown and stage.stale_upstream:
-        shown = ["after " + ", ".join(stage.stale_upstream[:3])]
-    return "; ".join(shown)
-
-
 def summary(results: dict[str, Result]) -> str:
     """`3 executed, 1 restored`."""
     counts = Counter(result.outcome for result in results.values())
-    return ", ".join(f"{counts[kind]} {kind}" for kind in Outcome if counts[kind])
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
 
 
-def print_report(plan: dict[str, PlannedStage], results: dict[str, Result]) -> None:
-    """The table and the summary, on standard output."""
+def print_report(plan: dict[str, StageNode], results: dict[str, Result]) -> None:
+    """Print the table and the summary."""
     table = Table()
     for column in ("stage", "outcome", "seconds", "why"):
-        table.add_column(
-            column, justify="right" if column == "seconds" else "left", overflow="fold"
-        )
+        justify = "right" if column == "seconds" else "left"
+        table.add_column(column, justify=justify, overflow="fold")
     for row in table_rows(plan, results):
-        style = STYLES[Outcome(str(row["outcome"]))]
-        table.add_row(
-            str(row["stage"]),
-            f"[{style}]{row['outcome']}[/]",
-            f"{row['seconds']}",
-            str(row["why"]).replace("[", r"\["),
-        )
+        outcome = f"[{STYLES[Outcome(row['outcome'])]}]{row['outcome']}[/]"
+        table.add_row(row["stage"], outcome, str(row["seconds"]), row["why"].replace("[", r"\["))
     console = Console()
     console.print(table)
     console.print(summary(results))

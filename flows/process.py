@@ -1,4 +1,4 @@
-"""Run a child so that it can be watched, timed out and cancelled, with all it started."""
+"""Child processes: logged line by line, limited in time, and ended with all their descendants."""
 
 import os
 import queue
@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -15,64 +17,87 @@ import psutil
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 12.0
 """Before SIGKILL: a stage writes its checkpoint within 10, then DVC releases its locks."""
+DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
+"""With this option a command waits for the repository's lock; without it it fails after 3 s."""
 
 
 class StoppedError(Exception):
-    """The run was told to stop; the child and all its descendants are gone."""
+    """Cancelled: the child process and all its descendants have ended."""
 
 
-def run_watched(
-    command: list[str],
-    *,
-    cwd: Path,
-    env: Mapping[str, str],
-    on_line: Callable[[str], None],
-    cancel: threading.Event,
-    timeout_seconds: float | None,
-) -> int:
-    """Run `command`, pass each line of its output to `on_line`, return its exit status.
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """Runs commands in a repository; several threads may use it at the same time."""
 
-    The child stays in our session and process group: an interrupt from the terminal
-    or a process worker reaches it too, where one in its own session would survive.
+    root: Path
+    """Folder of the repository, in which commands run."""
+    log: Callable[[str], None] = print
+    """Takes each line that a user should see."""
+    cancel: threading.Event = field(default_factory=threading.Event)
+    """Once set, every running command is ended, and no pause is waited for."""
+    timeout_seconds: float | None = None
+    """Limit for one attempt of one stage; None: no limit."""
+    pause_seconds: float = 2.0
+    """Pause before a stage is tried again; doubled each time for a stage that was killed."""
 
-    Raises:
-        TimeoutError: after `timeout_seconds`.
-        StoppedError: soon after `cancel` is set.
-    """
-    started = time.monotonic()
-    child = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    reader = threading.Thread(target=read_lines, args=(child, lines), daemon=True)
-    reader.start()
-    try:
-        # Polling, because nothing can interrupt a thread that blocks in wait().
-        while child.poll() is None:
-            forward(lines, on_line, wait=POLL_SECONDS)
-            if cancel.is_set():
-                raise StoppedError(f"cancelled after {time.monotonic() - started:.0f} s")
-            if timeout_seconds is not None and time.monotonic() - started > timeout_seconds:
-                raise TimeoutError(f"not done after {timeout_seconds:g} s")
-    except BaseException:
-        kill_tree(child.pid)
-        child.wait()
-        raise
-    # A background process that outlives the child may hold the pipe open: do not wait for it.
-    reader.join(timeout=2.0)
-    forward(lines, on_line, wait=0.0)
-    return child.returncode
+    def run(
+        self,
+        command: list[str],
+        on_line: Callable[[str], None],
+        timeout_seconds: float | None = None,
+    ) -> int:
+        """Exit status of `command`; each line of its output goes to `on_line`, in this thread.
+
+        The child stays in our session and process group, so that an interrupt from the terminal or
+        from a Prefect worker reaches it too; in a session of its own it would survive.
+
+        Raises:
+            TimeoutError: after `timeout_seconds`; the process tree has ended.
+            StoppedError: soon after `cancel` is set; the process tree has ended.
+        """
+        started = time.monotonic()
+        child = subprocess.Popen(
+            command,
+            cwd=self.root,
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        reader = threading.Thread(target=queue_lines, args=(child, lines), daemon=True)
+        reader.start()
+        try:
+            # Polling, because nothing can interrupt a thread that blocks in wait().
+            while child.poll() is None:
+                forward(lines, on_line, POLL_SECONDS)
+                if self.cancel.is_set():
+                    raise StoppedError(f"cancelled after {time.monotonic() - started:.0f} s")
+                if timeout_seconds is not None and time.monotonic() - started > timeout_seconds:
+                    raise TimeoutError(f"not done after {timeout_seconds:g} s")
+        except BaseException:
+            kill_tree(child.pid)
+            child.wait()
+            raise
+        # A background process that outlives the child may hold the pipe open: do not wait for it.
+        reader.join(timeout=2.0)
+        forward(lines, on_line, 0.0)
+        return child.returncode
+
+    def pause(self, seconds: float) -> None:
+        """Wait.
+
+        Raises:
+            StoppedError: as soon as `cancel` is set.
+        """
+        if self.cancel.wait(seconds):
+            raise StoppedError("cancelled between two attempts")
 
 
-def read_lines(child: subprocess.Popen[str], lines: "queue.SimpleQueue[str]") -> None:
-    """Move the child's output into a queue until it ends, and close the pipe."""
+def queue_lines(child: subprocess.Popen[str], lines: "queue.SimpleQueue[str]") -> None:
+    """Put the child's output into a queue until it ends, and close the pipe."""
     assert child.stdout is not None
     with child.stdout:
         for line in child.stdout:
@@ -80,77 +105,62 @@ def read_lines(child: subprocess.Popen[str], lines: "queue.SimpleQueue[str]") ->
 
 
 def forward(
-    lines: "queue.SimpleQueue[str]", on_line: Callable[[str], None], *, wait: float
+    lines: "queue.SimpleQueue[str]", on_line: Callable[[str], None], seconds: float
 ) -> None:
-    """Pass on what has arrived; wait at most `wait` seconds for the first line."""
-    try:
-        on_line(lines.get(timeout=wait) if wait else lines.get_nowait())
+    """Pass queued lines on; wait at most `seconds` for the first."""
+    with suppress(queue.Empty):
+        on_line(lines.get(block=seconds > 0, timeout=seconds))
         while True:
             on_line(lines.get_nowait())
-    except queue.Empty:
-        return
 
 
 def kill_tree(pid: int, grace_seconds: float = GRACE_SECONDS) -> None:
-    """End the process and all its descendants; SIGKILL for what is left after a while.
+    """End a process and all its descendants; SIGKILL for those that are alive after a while.
 
-    The process itself gets an interrupt, its descendants SIGTERM: DVC then sees its command
-    fail and puts its own files in order. A SIGTERM would end DVC on the spot, and a list of
-    locks that it was writing stays cut off and stops every later `dvc`.
+    The process itself gets SIGINT and its descendants SIGTERM: DVC then sees its command fail and
+    releases its locks. SIGTERM would end DVC at once, perhaps while it writes its list of locks,
+    and a list that is cut off makes every later `dvc` command fail.
     """
     try:
         root = psutil.Process(pid)
-        below = root.children(recursive=True)
+        tree = [*root.children(recursive=True), root]
     except psutil.NoSuchProcess:
         return
-    for process in below:
-        signal_if_alive(process, signal.SIGTERM)
-    signal_if_alive(root, signal.SIGINT)
-    tree = [*below, root]
-    # One that was started between the listing and the signal is found by looking again.
+    signalled: set[psutil.Process] = set()
     deadline = time.monotonic() + grace_seconds
-    while time.monotonic() < deadline:
+    while tree and time.monotonic() < deadline:
+        for process in tree:
+            if process not in signalled:
+                signal_if_alive(process, signal.SIGINT if process == root else signal.SIGTERM)
+        signalled.update(tree)
         _, alive = psutil.wait_procs(tree, timeout=POLL_SECONDS)
-        late = [new for old in alive for new in children_of(old) if new not in tree]
-        for process in late:
-            signal_if_alive(process, signal.SIGTERM)
-        tree = [*alive, *late]
-        if not tree:
-            return
+        tree = list(alive)
+        for process in alive:  # a child that started between the listing and the signal
+            with suppress(psutil.NoSuchProcess):
+                tree += [new for new in process.children(recursive=True) if new not in tree]
     for process in tree:
         signal_if_alive(process, signal.SIGKILL)
     psutil.wait_procs(tree, timeout=GRACE_SECONDS)
 
 
-def children_of(process: psutil.Process) -> list[psutil.Process]:
-    """All its descendants; none if it has ended."""
-    try:
-        return process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
 def signal_if_alive(process: psutil.Process, number: int) -> None:
     """Send a signal to a process that may have ended meanwhile."""
-    try:
+    with suppress(psutil.NoSuchProcess):
         process.send_signal(number)
-    except psutil.NoSuchProcess:
-        return
 
 
 def exit_when_terminated() -> None:
-    """Make SIGTERM an orderly exit, so that children and temporary servers are ended too.
+    """Make SIGTERM raise SystemExit, so that child processes and temporary servers end too.
 
-    Python's default ends the process on the spot and leaves them behind.
+    Python's default ends the process at once and leaves them running.
     """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
-def child_environment(executable: Path) -> dict[str, str]:
-    """Our environment, with `executable`'s folder first in PATH.
+def child_environment() -> dict[str, str]:
+    """Environment of a child: ours, with the folder of our interpreter first in PATH.
 
-    So a stage's `python` is the interpreter that runs the flow, even where its
-    environment is not activated.
+    So a stage's `python` is the interpreter of the flow, even if its environment is not activated.
     """
-    path = os.pathsep.join([str(executable.parent), os.environ.get("PATH", os.defpath)])
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1", "DVC_NO_ANALYTICS": "1"}

@@ -1,7 +1,7 @@
-"""Tell which stages an edit of a file would rerun.
+"""Which stages an edit of a file would rerun.
 
 python -m flows.reach stages/algorithms/kl.py
-python -m flows.reach params.yaml               every key, and who reads it
+python -m flows.reach params.yaml               every key, and the stages that depend on it
 """
 
 import json
@@ -11,12 +11,12 @@ from pathlib import Path
 from flows.plan import downstream, read_graph, refresh
 
 PARAMETERS = ("params.yaml", "stages/presets.yaml")
-TRACED = (Path("data/code"), Path("data/own"))
-"""Where trace_code writes which source files an entry point reads."""
+TRACES = ("data/code", "data/own")
+"""Folders in which trace_code writes the source files that each entry point reads."""
 
 
 def main() -> int:
-    """Run the command line; the result is the exit status."""
+    """Run the command line; returns its exit status."""
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
@@ -29,28 +29,31 @@ def main() -> int:
 
 
 def describe(root: Path, file: str) -> str:
-    """Text that names the stages an edit of `file` reruns, and why.
+    """Text with the stages that an edit of `file` reruns: those that read it, and downstream ones.
 
     Raises:
         ValueError: there is no such file, or DVC cannot run trace_code.
     """
-    found = (root / file).resolve()
-    if not found.exists() or not found.is_relative_to(root.resolve()):
+    root = root.resolve()
+    absolute = (root / file).resolve()
+    if not absolute.exists() or not absolute.is_relative_to(root):
         raise ValueError(f"there is no {file} in {root}")
-    path = found.relative_to(root.resolve()).as_posix()
+    path = absolute.relative_to(root).as_posix()
     graph = read_graph(root)
     if path in PARAMETERS:
         keys = sorted({key for node in graph.values() for key in node.params})
-        users = {key: [n.name for n in graph.values() if key in n.params] for key in keys}
-        return "\n".join(f"{key}: {' '.join(names)}" for key, names in users.items())
+        names = {key: [n.name for n in graph.values() if key in n.params] for key in keys}
+        return "\n".join(f"{key}: {' '.join(users)}" for key, users in names.items())
     if "trace_code" in graph:
         refresh(root, ["trace_code"])
-    read = {path, *readers(root, path)}
-    direct = {
-        node.name
-        for node in graph.values()
-        if node.name != "trace_code" and any(covers(dep, one) for dep in node.deps for one in read)
+    # A dependency is a file, or a folder in which it lies.
+    dependencies = {
+        parent.as_posix()
+        for source in (path, *list_traces(root, path))
+        for parent in (Path(source), *Path(source).parents)
     }
+    direct = {name for name, node in graph.items() if dependencies.intersection(node.deps)}
+    direct -= {"trace_code"}
     if not direct:
         return f"{path}: no stage's result depends on it"
     later = downstream(graph, direct)
@@ -61,19 +64,14 @@ def describe(root: Path, file: str) -> str:
     )
 
 
-def readers(root: Path, file: str) -> list[str]:
-    """The traced files, relative to `root`, of every entry point that reads `file`."""
-    traced = (path for folder in TRACED for path in (root / folder).rglob("*") if path.is_file())
-    return sorted(
+def list_traces(root: Path, file: str) -> list[str]:
+    """Files of trace_code, relative to `root`, of the entry points that read `file`."""
+    traces = (path for folder in TRACES for path in (root / folder).rglob("*") if path.is_file())
+    return [
         path.relative_to(root).as_posix()
-        for path in traced
+        for path in traces
         if file in json.loads(path.read_text(encoding="utf-8"))
-    )
-
-
-def covers(dependency: str, path: str) -> bool:
-    """Whether the dependency is the file, or a folder that it lies in."""
-    return path == dependency or path.startswith(dependency + "/")
+    ]
 
 
 if __name__ == "__main__":

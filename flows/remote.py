@@ -1,12 +1,12 @@
-"""Exchange the results of stages with the default DVC remote: what any clone made, all restore.
+"""Exchange of results with the default DVC remote: a clone restores what another has computed.
 
-python -m flows.remote fetch STAGE          into DVC's cache here, if the remote has it
-python -m flows.remote push STAGE ...       from it; what is there already is not sent
+    python -m flows.remote fetch STAGE          into DVC's cache of this clone, if the remote has it
+    python -m flows.remote push STAGE ...       from that cache; what is there already is not sent
 
-A result is an entry of DVC's run cache, which says what inputs gave what outputs, and the objects
-that it names. `dvc push --run-cache` sends the entries first. Here an entry follows when all its
-objects are there, and is used when its digest and theirs are right: what was pushed by half is not
-there yet. `dvc pull --run-cache` reads the same remote.
+A result is an entry of DVC's run cache, which maps the digest of a stage's inputs to its outputs,
+and the objects that it names. `dvc push --run-cache` sends entries first. Here an entry is sent
+when all its objects have been, and used when its digest and theirs are right, so that a push that
+was interrupted is not taken for a result. `dvc pull --run-cache` reads the same remote.
 """
 
 import enum
@@ -14,68 +14,64 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from flows import dvc_internals
+from flows.dvc_internals import Entry, digest_entry, digest_inputs
+
 KEY = "key "
-"""Before the digest of a stage's inputs, in what `fetch` prints."""
+"""Printed by `fetch` before the digest of a stage's inputs."""
+NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError")
+"""Names of errors of S3's library that waiting does not cure."""
 
 
 class Answer(enum.IntEnum):
-    """Exit status of this file's command line."""
+    """Exit status of this file's commands."""
 
     DONE = 0
     FAILED = 1
     AWAY = 3
-    """The remote does not answer; later it may."""
+    """The remote does not answer; it may later."""
     ABSENT = 4
-    """The remote answers, and no clone has pushed this result."""
+    """The remote answers, and has no such result."""
     NOT_SHARED = 5
     """DVC keeps no run cache of this stage: every clone runs it."""
 
 
 def main() -> int:
-    """Run the command line; the result is the exit status."""
+    """Run the command; returns its exit status."""
     from dvc.exceptions import DvcException
 
     final = (PermissionError, DvcException, ValueError, TypeError, LookupError, AttributeError)
     try:
         action, *names = sys.argv[1:]
-        clone = Clone(Path.cwd())
+        exchange = Exchange(Path.cwd())
         if action == "fetch":
-            return clone.fetch(*names)
+            return exchange.fetch(*names)
         for name in names:
-            clone.push(name)
-    except final as error:
+            exchange.push(name)
+    except Exception as error:  # noqa: BLE001 - every kind of remote has errors of its own library
         print(" ".join(f"{type(error).__name__}: {error}".split()))
-        return Answer.FAILED
-    except Exception as error:  # noqa: BLE001 - a library of each kind of remote has its own
-        print(" ".join(f"{type(error).__name__}: {error}".split()))
-        is_final = type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError")
-        return Answer.FAILED if is_final else Answer.AWAY
+        has_no_credentials = type(error).__name__ in NO_CREDENTIALS
+        return Answer.FAILED if isinstance(error, final) or has_no_credentials else Answer.AWAY
     return Answer.DONE
 
 
-class Clone:
-    """This clone's DVC repository, and its default remote.
-
-    DVC has no command for one entry of the run cache, so this reads and writes as
-    `dvc.stage.cache` does; the tests hold it against DVC's own files.
-    """
+class Exchange:
+    """This clone's DVC repository with its default remote."""
 
     def __init__(self, root: Path) -> None:
         from dvc.repo import Repo
 
         self.repo = Repo(str(root), _wait_for_lock=True)
-        self.runs = self.repo.stage_cache
         self.objects = self.repo.cloud.get_remote_odb()
         self.entries = self.repo.cloud.get_remote_odb(hash_name="md5-dos2unix")
 
-    def answers(self) -> None:
-        """Raise an error of the remote's own library if it does not answer.
+    def check_remote(self) -> None:
+        """Raise an error of the remote's library if it does not answer.
 
-        A folder that is not there is a disk that is not mounted: DVC would make an empty one.
+        A folder that is missing is a disk that is not mounted: DVC would create an empty one.
         """
         fs, path = self.entries.fs, self.entries.path
         if fs.protocol == "local":
@@ -87,144 +83,100 @@ class Clone:
         except FileNotFoundError:  # nothing was pushed yet
             fs.ls(path.split("/")[0], detail=False)
 
-    def load(self, name: str, *, now: bool) -> tuple[Any, str | None, dict[str, Any] | None]:
-        """A stage, the digest of its inputs, its entry in dvc.lock.
-
-        Args:
-            name: as DVC addresses it.
-            now: the inputs are those in this folder; else those of dvc.lock.
-        """
-        from dvc.stage.cache import _can_hash, _get_stage_hash
-        from dvc.stage.serialize import to_single_stage_lockfile
-
-        with self.repo.lock:  # DVC writes dvc.lock in place
-            stage: Any = self.repo.stage.load_one(name=name)
-            whole = not stage.cmd_changed and all(out.hash_info for out in stage.outs)
-            locked = deepcopy(to_single_stage_lockfile(stage)) if whole else None
-            if now:
-                stage.save_deps()
-        is_shared = _can_hash(stage) and all(out.use_cache for out in stage.outs)
-        return stage, _get_stage_hash(stage) if is_shared else None, locked
-
     def fetch(self, name: str) -> Answer:
-        """Have DVC find the stage's result in its cache here, if anyone made it."""
-        stage, key, locked = self.load(name, now=True)
+        """Get a stage's result into this clone's cache and run cache, so that DVC restores it.
+
+        Of several results of the same inputs that of dvc.lock is preferred, then one of this clone.
+        """
+        stage, key, locked = dvc_internals.load_stage(self.repo, name, refresh=True)
         if key is None:
             return Answer.NOT_SHARED
         print(f"{KEY}{key}")
-        own: list[Any] = [locked] if locked is not None and digest(locked, key=True) == key else []
-        folder = Path(self.runs._get_cache_dir(key))
-        here = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        known: list[Any] = [self.runs._load_cache(key, one) for one in here]
-        for entry in (*own, *filter(None, known)):
-            if self.made(entry, stage).outs_cached():
-                return self.choose(stage, key, entry, own)
-        self.answers()
-        for entry in (*own, *self.pushed(key)):
-            if self.pull(entry, stage):
-                return self.choose(stage, key, entry, own)
+        preferred = [locked] if locked is not None and digest_inputs(locked) == key else []
+        for entry in (*preferred, *dvc_internals.list_entries(self.repo, key)):
+            if dvc_internals.stage_with_outputs(self.repo, stage, entry).outs_cached():
+                return self.choose(stage, key, entry, preferred)
+        self.check_remote()
+        for entry in (*preferred, *self.list_remote_entries(key)):
+            if self.download_result(stage, entry):
+                return self.choose(stage, key, entry, preferred)
         return Answer.ABSENT
 
-    def pushed(self, key: str) -> Iterator[dict[str, Any]]:
-        """The remote's entries of these inputs whose digest is right; their order is fixed."""
-        from dvc.schema import COMPILED_LOCK_FILE_STAGE_SCHEMA
-        from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
-        from voluptuous import Invalid
+    def choose(self, stage: Any, key: str, entry: Entry, preferred: list[Entry]) -> Answer:
+        """Make DVC take this entry: the newest of its run cache, and no other in dvc.lock."""
+        os.utime(dvc_internals.save_entry(self.repo, key, entry))
+        if preferred and digest_entry(preferred[0]) != digest_entry(entry):
+            dvc_internals.remove_from_lock(self.repo, stage)
+        return Answer.DONE
 
+    def list_remote_entries(self, key: str) -> Iterator[Entry]:
+        """The remote's undamaged entries of the inputs with digest `key`, in a fixed order."""
         fs = self.entries.fs
         for path in sorted(fs.find(fs.join(self.entries.path, "runs", key[:2], key))):
-            try:
-                text = fs.cat_file(path).decode()
-                entry: Any = COMPILED_LOCK_FILE_STAGE_SCHEMA(parse_yaml(text, path))
-            except (YAMLFileCorruptedError, UnicodeDecodeError, Invalid):
-                continue
-            if digest(entry) == fs.name(path):
-                yield entry
+            with suppress(UnicodeDecodeError):
+                entry = dvc_internals.parse_entry(fs.cat_file(path).decode(), path)
+                if entry is not None and digest_entry(entry) == fs.name(path):
+                    yield entry
 
-    def pull(self, entry: dict[str, Any], stage: Any) -> bool:
-        """Download what the entry names; whether all of it is here and right."""
-        made = self.made(entry, stage)
-        folders = {out.hash_info for out in made.outs}
-        if not self.download(folders):
+    def download_result(self, stage: Any, entry: Entry) -> bool:
+        """Download the objects that an entry names; whether all are here and undamaged."""
+        result = dvc_internals.stage_with_outputs(self.repo, stage, entry)
+        if not self.download({out.hash_info for out in result.outs}):
             return False
-        self.download({one for some in made.get_used_objs().values() for one in some})
-        return self.made(entry, stage).outs_cached()
+        self.download(collect_objects(result))  # also the files of folders
+        return dvc_internals.stage_with_outputs(self.repo, stage, entry).outs_cached()
 
     def download(self, objects: set[Any]) -> bool:
-        """Whether all of them are here now; what the remote has and did not give is an error.
+        """Whether all objects are in this clone's cache, after those of the remote were downloaded.
 
-        What it has with other bits than the name says is removed there, or a push would skip it.
+        Raises:
+            ConnectionError: the remote has an object and did not send it.
         """
         from dvc_objects.errors import ObjectFormatError
 
-        self.objects.verify = True  # of each download, its digest
+        self.objects.verify = True  # the digest of each download
         with suppress(ObjectFormatError, AssertionError):  # a folder's list of files is damaged
             self.repo.cloud.pull(objects, odb=self.objects)
-        missing = [one.value for one in objects if not self.repo.cache.local.exists(one.value)]
-        if there := [one for one in missing if self.has(one)]:
-            raise ConnectionError(f"{len(there)} objects could not be read")
+        local = self.repo.cache.local
+        missing = [item.value for item in objects if not local.exists(item.value)]
+        if unread := [digest for digest in missing if self.has_object(digest)]:
+            raise ConnectionError(f"{len(unread)} objects could not be read")
         return not missing
 
-    def has(self, name: str) -> bool:
-        """Whether the remote has a whole object of this name; one that is not whole is removed."""
+    def has_object(self, digest: str) -> bool:
+        """Whether the remote has an undamaged object.
+
+        A damaged one is removed: a later push would take it for sent.
+        """
         from dvc_data.hashfile.hash import file_md5
 
-        fs, path = self.objects.fs, self.objects.oid_to_path(name)
+        fs, path = self.objects.fs, self.objects.oid_to_path(digest)
         with suppress(FileNotFoundError):
-            if file_md5(path, fs) == name.partition(".")[0]:
+            if file_md5(path, fs) == digest.partition(".")[0]:
                 return True
             fs.remove(path)
         return False
 
-    def made(self, entry: dict[str, Any], stage: Any) -> Any:
-        """The stage with the outputs that the entry names."""
-        return self.runs._create_stage(deepcopy(entry), wdir=stage.wdir)
-
-    def choose(
-        self, stage: Any, key: str, entry: dict[str, Any], own: list[dict[str, Any]]
-    ) -> Answer:
-        """Have DVC take this entry: the newest in its run cache, and no other in dvc.lock."""
-        path = Path(self.store(key, entry))
-        os.utime(path)
-        if own and digest(own[0]) != digest(entry):
-            with self.repo.lock:
-                stage.dvcfile._lockfile.remove_stage(stage)
-        return Answer.DONE
-
-    def store(self, key: str, entry: dict[str, Any]) -> str:
-        """Write the entry into the run cache here as DVC does; its path."""
-        from dvc.utils.serialize import dump_yaml
-
-        path = Path(self.runs._get_cache_path(key, digest(entry)))
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(f"{path.name}.{os.getpid()}")
-            dump_yaml(str(part), entry)
-            part.replace(path)
-        return str(path)
-
     def push(self, name: str) -> None:
-        """Send the objects of the stage's result, then its entry."""
-        stage, key, locked = self.load(name, now=False)
+        """Send the objects of a stage's result, then its entry."""
+        stage, key, locked = dvc_internals.load_stage(self.repo, name, refresh=False)
         if key is None or locked is None or not stage.outs_cached():
             return
-        self.answers()
-        objects = {one for some in stage.get_used_objs().values() for one in some}
-        local = self.repo.cache.local
-        # `cloud.push` takes the files of a folder for sent where the folder's list is.
-        if failed := self.repo.cloud.transfer(local, self.objects, objects).failed:
+        self.check_remote()
+        objects = collect_objects(stage)
+        # `cloud.push` takes the files of a folder for sent where the folder's list of files is.
+        cloud, local = self.repo.cloud, self.repo.cache.local
+        if failed := cloud.transfer(local, self.objects, objects).failed:
             raise ConnectionError(f"{len(failed)} of {len(objects)} objects of {name} not sent")
-        if digest(locked) not in map(digest, self.pushed(key)):
+        if digest_entry(locked) not in map(digest_entry, self.list_remote_entries(key)):
+            path = dvc_internals.save_entry(self.repo, key, locked)
             fs = self.entries.fs
-            there = fs.join(self.entries.path, "runs", key[:2], key, digest(locked))
-            fs.put_file(self.store(key, locked), there)
+            fs.put_file(str(path), fs.join(self.entries.path, "runs", key[:2], key, path.name))
 
 
-def digest(entry: dict[str, Any], *, key: bool = False) -> str:
-    """DVC's name of an entry of the run cache, or with `key` of its inputs."""
-    from dvc.stage.cache import _get_cache_hash
-
-    return _get_cache_hash(deepcopy(entry), key=key)
+def collect_objects(stage: Any) -> set[Any]:
+    """Digests of all files and folders that a stage's outputs consist of."""
+    return {item for objects in stage.get_used_objs().values() for item in objects}
 
 
 if __name__ == "__main__":

@@ -1,173 +1,144 @@
-"""Run a stage with the DVC remote asked for its result before, and given it afterwards.
+"""Stages whose results are shared: looked up in the DVC remote before a run, and pushed after it.
 
-Plain Python: `flows.remote` speaks to the remote, in a child that can be ended. A remote that does
-not answer is waited for.
+`flows.remote` talks to the remote in a child process, which can be ended. While the remote does not
+answer, it is asked again.
 """
 
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from flows.execute import Limits, Outcome, Result, last_words, run_stage
-from flows.plan import PlannedStage, make_plan
-from flows.process import StoppedError, child_environment, run_watched
+from flows.execute import Outcome, Result, find_error, run_stage
+from flows.plan import StageNode, make_plan
+from flows.process import Runner
 from flows.remote import KEY, Answer
 
 LONGEST_PAUSE = 30.0
 
 
-def patience() -> float:
-    """Seconds to wait for a remote or a server that does not answer."""
+class RemoteError(ValueError):
+    """The remote cannot be used; all local files are kept."""
+
+
+def outage_limit() -> float:
+    """Seconds for which a remote or a server that does not answer is asked again."""
     return float(os.environ.get("POSTTRAIN_REMOTE_SECONDS", "600"))
 
 
-def commit_of(root: Path) -> str:
-    """The clone's commit, shortened, and whether files were edited since."""
+def describe_commit(root: Path) -> str:
+    """The clone's commit, shortened, and whether files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
     result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     return result.stdout.strip() or "no commit"
 
 
-class RemoteError(ValueError):
-    """The remote cannot be used; everything local is kept."""
-
-
 def run_shared(
     name: str,
-    root: Path,
+    runner: Runner,
     *,
-    on_line: Callable[[str], None],
-    cancel: threading.Event,
-    limits: Limits,
     inputs: str = "",
-    elsewhere: Callable[[str, str], Result] | None = None,
+    compute: Callable[[str], Result] | None = None,
 ) -> Result:
-    """`run_stage`, with the remote asked before and told afterwards.
+    """`run_stage`, with the remote's result restored if it has one, and pushed if not.
 
     Args:
-        name: as DVC addresses it; what it needs must be there already.
-        root: the repository.
-        on_line: gets every line that is printed.
-        cancel: once set, everything that was started is ended.
-        limits: time and attempts.
-        inputs: the digest that the stage's inputs must have, where another clone asks for it.
-        elsewhere: has another clone make and push what the remote does not have, by the stage's
-            name and the digest of its inputs. None: it is made here.
+        name: as DVC addresses the stage; the stages that it needs must be up to date.
+        runner: runs commands.
+        inputs: the digest that the inputs must have, where another clone asks for the result.
+        compute: has another clone compute and push the result of the inputs with a digest. None:
+            this clone computes it.
 
     Raises:
-        StoppedError: once `cancel` is set.
+        StoppedError: once `runner.cancel` is set.
     """
-    made = None
+    remote_result = None
     try:
-        answer, key = ask("fetch", [name], root, on_line=on_line, cancel=cancel)
+        answer, key = ask_remote("fetch", [name], runner)
         if inputs not in ("", key) and answer is not Answer.NOT_SHARED:
             raise RemoteError(
-                f"the inputs of {name} are others in {root}, at commit {commit_of(root)}: bring "
-                "both clones to one commit, with nothing edited but dvc.lock"
+                f"the inputs of {name} differ in {runner.root}, at commit "
+                f"{describe_commit(runner.root)}: bring both clones to one commit, with nothing "
+                "edited but dvc.lock"
             )
-        if answer is Answer.ABSENT and elsewhere is not None:
-            made = elsewhere(name, key)
-            if not made.outcome.good:
-                return made
-            answer, _ = ask("fetch", [name], root, on_line=on_line, cancel=cancel)
+        if answer is Answer.ABSENT and compute is not None:
+            remote_result = compute(key)
+            if not remote_result.outcome.good:
+                return remote_result
+            answer, _ = ask_remote("fetch", [name], runner)
             if answer is Answer.ABSENT:
-                raise RemoteError(f"{name} was made ({made.reason}) and is not in this remote")
-        result = run_stage(name, root, on_line=on_line, cancel=cancel, limits=limits)
+                raise RemoteError(
+                    f"{name} was computed ({remote_result.reason}) and is not in this remote"
+                )
+        result = run_stage(name, runner)
         if result.outcome.good and answer is not Answer.NOT_SHARED:
-            ask("push", [name], root, on_line=on_line, cancel=cancel)
+            ask_remote("push", [name], runner)
     except RemoteError as error:
         return Result(name=name, outcome=Outcome.FAILED, reason=str(error))
-    if made is None or not result.outcome.good:
-        return result
-    return replace(result, outcome=made.outcome, seconds=made.seconds, reason=made.reason)
+    if remote_result is not None and result.outcome.good:
+        return replace(remote_result, attempts=result.attempts)
+    return result
 
 
-def restore(
-    name: str,
-    root: Path,
-    *,
-    on_line: Callable[[str], None],
-    cancel: threading.Event,
-    limits: Limits,
-) -> None:
-    """Bring the results that a stage needs into this clone.
+def restore_upstream(name: str, runner: Runner) -> None:
+    """Restore the results that a stage needs in this clone.
 
     Raises:
-        ValueError: one of them is not to be had.
+        ValueError: one of them is not in the remote, or could not be restored.
     """
-    for other, planned in make_plan(root, [name]).items():
-        if other == name or not planned.stale:
+    for upstream, node in make_plan(runner.root, [name]).items():
+        if upstream == name or not node.changes:
             continue
-        answer, _ = ask("fetch", [other], root, on_line=on_line, cancel=cancel)
+        answer, _ = ask_remote("fetch", [upstream], runner)
         if answer is Answer.ABSENT:
-            raise RemoteError(f"{name} needs {other}, which is not in the DVC remote")
-        result = run_stage(other, root, on_line=on_line, cancel=cancel, limits=limits)
+            raise RemoteError(f"{name} needs {upstream}, which is not in the DVC remote")
+        result = run_stage(upstream, runner)
         if not result.outcome.good:
-            raise ValueError(f"{other}, which {name} needs, was not restored: {result.reason}")
+            raise ValueError(f"{upstream}, which {name} needs, was not restored: {result.reason}")
 
 
-def share_current(
-    plan: Mapping[str, PlannedStage],
-    root: Path,
-    *,
-    on_line: Callable[[str], None],
-    cancel: threading.Event,
-) -> None:
-    """Push what is up to date here and so is not run: it may be from before there was a remote.
+def push_current(plan: Mapping[str, StageNode], runner: Runner) -> None:
+    """Push the stages that are up to date and so will not run: the remote may be newer than they.
 
     Raises:
         RemoteError: the remote cannot be used, or did not answer for too long.
     """
-    if names := [name for name, stage in plan.items() if not stage.stale]:
-        ask("push", names, root, on_line=on_line, cancel=cancel)
+    if names := [name for name, node in plan.items() if not node.changes]:
+        ask_remote("push", names, runner)
 
 
-def ask(
-    action: str,
-    names: Iterable[str],
-    root: Path,
-    *,
-    on_line: Callable[[str], None],
-    cancel: threading.Event,
-) -> tuple[Answer, str]:
-    """Fetch or push in a child that can be ended; wait while the remote does not answer.
+def ask_remote(action: str, names: Iterable[str], runner: Runner) -> tuple[Answer, str]:
+    """Fetch or push, again while the remote does not answer.
 
     Returns:
         The answer, and of `fetch` the digest of the stage's inputs.
 
     Raises:
-        RemoteError: it cannot be used, or did not answer for too long.
-        StoppedError: once `cancel` is set.
+        RemoteError: the remote cannot be used, or did not answer for too long.
+        StoppedError: once `runner.cancel` is set.
     """
     started = time.monotonic()
-    command = [sys.executable, "-m", "flows.remote", action, *names]
     pause = 1.0
     while True:
         tail: deque[str] = deque(maxlen=40)
-        status = run_watched(
-            command,
-            cwd=root,
-            env=child_environment(Path(sys.executable)),
-            on_line=tail.append,
-            cancel=cancel,
-            timeout_seconds=None,
-        )
+        status = runner.run([sys.executable, "-m", "flows.remote", action, *names], tail.append)
         if status in (Answer.DONE, Answer.ABSENT, Answer.NOT_SHARED):
             keys = [line.removeprefix(KEY) for line in tail if line.startswith(KEY)]
             return Answer(status), "".join(keys)
-        words = tail[-1] if tail and status == Answer.AWAY else last_words(tail)
-        waited = time.monotonic() - started
-        if status != Answer.AWAY or waited > patience():
-            after = f" for {waited:.0f} s" if status == Answer.AWAY else ""
-            kept = "everything here is kept: run again, or without --remote"
-            raise RemoteError(f"no {action} by the DVC remote{after}: {words}; {kept}")
+        message = tail[-1] if tail and status == Answer.AWAY else find_error(tail)
+        seconds = time.monotonic() - started
+        if status != Answer.AWAY or seconds > outage_limit():
+            after = f" for {seconds:.0f} s" if status == Answer.AWAY else ""
+            raise RemoteError(
+                f"no {action} by the DVC remote{after}: {message}; "
+                "everything here is kept: run again, or without --remote"
+            )
         pause = min(2 * pause, LONGEST_PAUSE)
-        on_line(f"the DVC remote does not answer: {words}; waiting, asking again in {pause:g} s")
-        if cancel.wait(pause):
-            raise StoppedError(f"cancelled while waiting for the remote to {action}")
+        runner.log(
+            f"the DVC remote does not answer: {message}; waiting, asking again in {pause:g} s"
+        )
+        runner.pause(pause)

@@ -1,29 +1,33 @@
-"""Why results differ: the first causes for every stage, and how accuracy moved.
+"""Why results differ: first causes of every stage whose result differs, and how accuracy moved.
 
 python -m flows.why                       the last commit, and this folder
 python -m flows.why v1                    a commit, and this folder
 python -m flows.why v1 v2                 two commits
 python -m flows.why theirs/dvc.lock       another machine's file, and this folder
 
-Reads two dvc.lock files and DVC's cache; runs and fetches nothing. A first cause is what differs
-and no stage made: a row's words, a parameter, a source file, an input. Every one that precedes a
-result is named with it. Where nothing differs but the result, its processors are named.
+Reads two dvc.lock files and DVC's cache; runs and fetches nothing. A first cause is a difference in
+what no stage wrote: a row's command, a parameter, a source file, an input file. Every one that a
+result depends on is listed with it. If only the result differs, the processors are named.
 """
 
+import ast
+import functools
+import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flows import lock
-from flows.lock import Cache, LockedStage, Side
+from flows.lock import Cache, FinishedRun, open_cache, open_run
 from stages.algorithms.statistics import crossed_means
 
 CODE = ("data/code/", "data/own/")
-"""Where trace_code writes which source files an entry point reads."""
+"""Folders in which trace_code writes the source files that each entry point reads."""
+NO_RESULT = ("plan", "trace_code", "track")
 EVALUATIONS = "data/evaluations/"
 CONFIDENCE = 0.95
 HEADLINES = {
@@ -33,11 +37,11 @@ HEADLINES = {
     },
     "data/pairs/": {"agreement with the answer checker": ("heldout/agreement/averaged",)},
 }
-"""Folder -> what its metrics.json may tell, and where: the first that is there."""
+"""Folder -> label -> keys of metrics.json, of which the first that exists is shown."""
 
 
 def main() -> int:
-    """Run the command line; the result is the exit status."""
+    """Run the command line; returns its exit status."""
     if len(sys.argv) > 3:
         print(__doc__, file=sys.stderr)
         return 2
@@ -50,199 +54,280 @@ def main() -> int:
 
 
 def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
-    """The text that tells two runs apart; each is a commit, a dvc.lock, or None: this folder.
+    """Text on the differences of two runs; each is a commit, a dvc.lock, or None: this folder.
 
     Raises:
         ValueError: there is no such commit or file, or it has no dvc.lock.
     """
-    before, after = lock.side(root, old), lock.side(root, new)
-    cache = lock.local_cache(root)
-    made = [name for name, one in after.stages.items() if _results(one, name)]
-    other = [name for name in made if name not in before.stages or _differs(name, before, after)]
-    gone = [name for name in before.stages if name not in after.stages]
-    told = f"{len(other)} of {len(made)} stages have other results"
-    lines = [f"{before.name} and {after.name}: {told}"]
-    own = {name: list(causes(name, before, after, cache)) for name in after.stages}
-    first = first_causes(own, before, after, cache)
-    reached: dict[str, list[str]] = {}
-    for name in after.stages:
-        if name in other:
-            for cause in sorted(first[name]):
-                reached.setdefault(cause, []).append(name)
-    for names in dict.fromkeys(map(tuple, reached.values())):
-        alike = [cause for cause, changed in reached.items() if tuple(changed) == names]
-        lines += ["", *alike, f"  other results: {' '.join(names)}"]
-    without = {cause: name for name in made if name not in other for cause in own[name]}
-    idle = sorted(without.keys() - reached.keys())
-    if idle:
-        lines += ["", "Without effect on any result:", *(f"  {cause}" for cause in idle)]
-    if gone:
+    runs = Comparison(open_run(root, old), open_run(root, new), open_cache(root))
+    before, after = runs.before, runs.after
+    results = [name for name, stage in after.stages.items() if stage.outs and name not in NO_RESULT]
+    differing = [name for name in results if runs.differs(name)]
+    lines = [
+        f"{before.name} and {after.name}: {len(differing)} of {len(results)} stages have other "
+        "results"
+    ]
+    causes = {name: list(runs.list_causes(name)) for name in after.stages}
+    first_causes = runs.find_first_causes(causes)
+    stages_by_cause: dict[str, list[str]] = {}
+    for name in differing:
+        for cause in sorted(first_causes[name]):
+            stages_by_cause.setdefault(cause, []).append(name)
+    causes_by_stages: dict[tuple[str, ...], list[str]] = {}
+    for cause, names in stages_by_cause.items():
+        causes_by_stages.setdefault(tuple(names), []).append(cause)
+    for names, group in causes_by_stages.items():
+        lines += ["", *group, f"  other results: {' '.join(names)}"]
+    unchanged = {cause for name in results if name not in differing for cause in causes[name]}
+    no_effect = [f"  {cause}" for cause in sorted(unchanged - stages_by_cause.keys())]
+    lines += section("Without effect on any result:", no_effect)
+    if gone := [name for name in before.stages if name not in after.stages]:
         lines += ["", f"Only in {before.name}: {' '.join(gone)}"]
-    moved = list(accuracies(before, after, cache))
-    if moved:
-        lines += ["", "Mean accuracy on the test problems, %, and the difference:", *moved]
-    kept = [name for name in other if name in before.stages]
-    if told := [line for name in kept for line in headlines(name, before, after, cache)]:
-        lines += ["", "Of what else was learned or labelled, held out; means over seeds:", *told]
+    title = "Mean accuracy on the test problems, %, and the difference:"
+    lines += section(title, runs.compare_accuracies())
+    headlines = [line for name in differing for line in runs.compare_headlines(name)]
+    lines += section("Other held-out metrics, means over seeds:", headlines)
     return "\n".join(lines)
 
 
-def causes(name: str, before: Side, after: Side, cache: Cache) -> Iterator[str]:
-    """What differs in what a stage reads, and was made by no stage."""
-    new = after.stages[name]
-    if (old := before.stages.get(name)) is None:
-        yield f"{name} is new"
-        return
-    if old.command != new.command:
-        yield f"the row of {name}: {old.command} -> {new.command}"
-    for key in sorted(old.parameters.keys() | new.parameters.keys()):
-        values = [json.dumps(one.parameters.get(key, "not there")) for one in (old, new)]
-        if values[0] != values[1]:
-            yield f"{key}: {values[0]} -> {values[1]}"
-    made = _makers(before) | _makers(after)
-    for path in sorted(old.deps.keys() | new.deps.keys()):
-        md5 = [one.deps.get(path, "") for one in (old, new)]
-        if md5[0] == md5[1]:
-            continue
-        if path.startswith(CODE):
-            yield from _sources(path, md5, before, after, cache)
-        elif not _of(path, made) and name != "trace_code":
-            yield f"{path}: other content"
+def section(title: str, lines: Iterable[str]) -> list[str]:
+    """An empty line, the title and the lines; nothing if there are no lines."""
+    lines = list(lines)
+    return ["", title, *lines] if lines else []
 
 
-def _sources(path: str, md5: list[str], before: Side, after: Side, cache: Cache) -> Iterator[str]:
-    """The source files that differ, with what differs in them."""
-    known = [json.loads(cache.bytes(one) or "{}") for one in md5]
-    if not any(known):
-        yield f"{path}: other source files; which ones is not in the cache"
-        return
-    # Of a commit whose run is not in the cache the files are there all the same.
-    old, new = (
-        one or {file: side.digest(file) for file in known[1 - number]}
-        for number, (one, side) in enumerate(zip(known, (before, after), strict=True))
-    )
-    for file in sorted(old.keys() | new.keys()):
-        if file not in old or file not in new:
-            yield f"{file}: {'no longer read' if file in old else 'read now'}"
-        elif old[file] != new[file]:
-            is_same = before.digest(file) == old[file] and after.digest(file) == new[file]
-            told = ""
-            if is_same and file.endswith(".py"):
-                changed = lock.functions(before.source(file).decode(), after.source(file).decode())
-                told = ": " + (", ".join(changed) or "comments alone")
-            yield f"{file}{told}"
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two finished runs, and the cache with their outputs."""
 
+    before: FinishedRun
+    after: FinishedRun
+    cache: Cache
 
-def first_causes(
-    own: Mapping[str, list[str]], before: Side, after: Side, cache: Cache
-) -> dict[str, set[str]]:
-    """For every stage: its own causes, those of other results that it reads, or its processors."""
-    made = _makers(after)
-    found: dict[str, set[str]] = {}
+    def differs(self, name: str) -> bool:
+        """Whether a stage of the later run has outputs that the earlier one has not."""
+        old = self.before.stages.get(name)
+        return old is None or old.outs != self.after.stages[name].outs
 
-    def visit(name: str) -> set[str]:
-        if name in found:
-            return found[name]
-        found[name] = set(own[name])
-        old, new = before.stages.get(name), after.stages[name]
-        if old is not None:
-            read = [path for path, md5 in new.deps.items()
-                    if md5 != old.deps.get(path) and not path.startswith(CODE)]  # fmt: skip
-            for maker in {one for path in read for one in _of(path, made)} - {name}:
-                if maker not in before.stages or _differs(maker, before, after):
-                    found[name] |= visit(maker)
-            if not found[name] and _differs(name, before, after):
-                found[name] = {_processors(name, before, after, cache)}
-        return found[name]
+    def digests(self, name: str, kind: str) -> dict[str, tuple[str, str]]:
+        """Path -> MD5 before and after, of what differs in the `deps` or `outs` of a stage."""
+        old, new = (getattr(run.stages[name], kind) for run in (self.before, self.after))
+        pairs = {path: (old.get(path, ""), new.get(path, "")) for path in sorted({*old, *new})}
+        return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
 
-    for name in after.stages:
-        visit(name)
-    return found
-
-
-def _processors(name: str, before: Side, after: Side, cache: Cache) -> str:
-    found = []
-    for one in (before, after):
-        models = {
-            json.loads(content).get("cpu", {}).get("model", "?")
-            for md5 in one.stages[name].records.values()
-            for path, own in (cache.files(md5) or {}).items()
-            if path == "run.json" and (content := cache.bytes(own)) is not None
+    def list_causes(self, name: str) -> Iterator[str]:
+        """Differences in what a stage reads and no stage wrote."""
+        old, new = self.before.stages.get(name), self.after.stages[name]
+        if old is None:
+            yield f"{name} is new"
+            return
+        if old.command != new.command:
+            yield f"the row of {name}: {old.command} -> {new.command}"
+        for key in sorted({*old.parameters, *new.parameters}):
+            values = [json.dumps(run.parameters.get(key, "not there")) for run in (old, new)]
+            if values[0] != values[1]:
+                yield f"{key}: {values[0]} -> {values[1]}"
+        outputs = {
+            out
+            for run in (self.before, self.after)
+            for stage in run.stages.values()
+            for out in stage.outs
         }
-        found.append(", ".join(models) or "an unknown processor")
-    return f"nothing that {name} reads: it ran on {found[0]}, then on {found[1]}"
+        for path, md5 in self.digests(name, "deps").items():
+            if path.startswith(CODE):
+                yield from self.list_source_changes(path, md5)
+            elif name != "trace_code" and not any(overlaps(path, out) for out in outputs):
+                yield f"{path}: other content"
 
-
-def accuracies(before: Side, after: Side, cache: Cache) -> Iterator[str]:
-    """For each policy whose evaluation differs: accuracy before and after, and the difference."""
-    for stage in after.stages:
-        path = f"{EVALUATIONS}{stage.partition('@')[2]}"
-        md5 = [one.stages[stage].outs.get(path, "") for one in (before, after)
-               if stage in one.stages]  # fmt: skip
-        if len(md5) < 2 or md5[0] == md5[1]:
-            continue
-        tables = [dict(cache.rows(one, "per_problem.jsonl")) for one in md5]
-        seeds = sorted(tables[0].keys() & tables[1].keys())
-        grids = [
-            [{row["id"]: row["mean_accuracy"] for row in one[s]} for s in seeds] for one in tables
-        ]
-        ids = sorted(
-            set.intersection(*(set(one) for grid in grids for one in grid)) if seeds else []
+    def list_source_changes(self, path: str, md5: Sequence[str]) -> Iterator[str]:
+        """Source files that differ between two traces, with the functions that differ."""
+        traces: list[dict[str, str]] = [json.loads(self.cache.read(key) or "{}") for key in md5]
+        if not any(traces):
+            yield f"{path}: other source files; which ones is not in the cache"
+            return
+        runs = (self.before, self.after)
+        # A commit has its files even if the trace of its run is not in the cache.
+        old, new = (
+            trace or {file: digest_source(run, file) for file in other}
+            for trace, run, other in zip(traces, runs, reversed(traces), strict=True)
         )
-        name = path.removeprefix(EVALUATIONS)
-        if len(ids) < 2:
-            yield f"  {name}: no problem and seed of both is in the cache"
-            continue
-        old, new = (np.array([[[one[i]] for i in ids] for one in grid]) for grid in grids)
-        shown = [_percent(one) for one in (old, new, new - old)]
-        yield f"  {name}: {shown[0]} -> {shown[1]}, {shown[2]} of the same {len(ids)} problems"
+        for file in sorted({*old, *new}):
+            if file not in old or file not in new:
+                yield f"{file}: {'no longer read' if file in old else 'read now'}"
+            elif old[file] != new[file]:
+                # Sources may have been edited since the run.
+                is_current = [digest_source(run, file) for run in runs] == [old[file], new[file]]
+                names = ""
+                if is_current and file.endswith(".py"):
+                    sources = [run.source(file).decode() for run in runs]
+                    names = ": " + (", ".join(changed_functions(*sources)) or "comments alone")
+                yield f"{file}{names}"
 
+    def find_first_causes(self, causes: Mapping[str, list[str]]) -> dict[str, set[str]]:
+        """For every stage its own causes and those of differing results that it reads.
 
-def headlines(name: str, before: Side, after: Side, cache: Cache) -> Iterator[str]:
-    """How the headline metrics of a stage's outputs moved, in those seeds that both sides have."""
-    for path, md5 in after.stages[name].outs.items():
-        labels = next((one for folder, one in HEADLINES.items() if path.startswith(folder)), None)
-        if labels is None:
-            continue
-        pair = [cache.metrics(one) for one in (before.stages[name].outs.get(path, ""), md5)]
-        seeds = sorted({*pair[0]} & {*pair[1]})
-        for label, places in labels.items():
-            found = ([lock.number(one[seed], places) for seed in seeds] for one in pair)
-            old, new = ([one for one in side if one is not None] for side in found)
-            if not len(old) == len(new) == len(seeds) > 0:
+        If there are none and its result differs, its processors.
+        """
+        first: dict[str, set[str]] = {}
+
+        def visit(name: str) -> set[str]:
+            if name not in first:
+                first[name] = set(causes[name])
+                if name in self.before.stages:
+                    for upstream in self.changed_upstream(name):
+                        first[name] |= visit(upstream)
+                    if not first[name] and self.differs(name):
+                        first[name] = {self.describe_processors(name)}
+            return first[name]
+
+        for name in self.after.stages:
+            visit(name)
+        return first
+
+    def changed_upstream(self, name: str) -> set[str]:
+        """Stages with other results that a stage reads and did not read before."""
+        new = self.after.stages[name].deps
+        paths = [path for path in self.digests(name, "deps")
+                 if path in new and not path.startswith(CODE)]  # fmt: skip
+        return {
+            upstream
+            for upstream, stage in self.after.stages.items()
+            if upstream != name
+            and any(overlaps(path, out) for path in paths for out in stage.outs)
+            and self.differs(upstream)
+        }
+
+    def describe_processors(self, name: str) -> str:
+        """Processors of a stage's two runs, by their run records."""
+        processors = [
+            sorted(
+                {
+                    json.loads(content).get("cpu", {}).get("model", "?")
+                    for md5 in run.stages[name].records.values()
+                    for folder, content in self.cache.read_files(md5, "run.json").items()
+                    if folder == "."
+                }
+            )
+            for run in (self.before, self.after)
+        ]
+        old, new = (", ".join(models) or "an unknown processor" for models in processors)
+        return f"nothing that {name} reads: it ran on {old}, then on {new}"
+
+    def compare_accuracies(self) -> Iterator[str]:
+        """Accuracy before and after, with the difference, of policies whose evaluation differs."""
+        for name in filter(self.before.stages.__contains__, self.after.stages):
+            path = f"{EVALUATIONS}{name.partition('@')[2]}"
+            if (md5 := self.digests(name, "outs").get(path)) is None:
                 continue
-            gains = [b - a for a, b in zip(old, new, strict=True)]
-            means = [sum(one) / len(seeds) for one in (old, new, gains)]
-            spread = f"{min(gains):+.3f} to {max(gains):+.3f} in {len(seeds)} seeds"
-            told = f"{means[0]:.3f} -> {means[1]:.3f}, {means[2]:+.3f} ({spread})"
-            yield f"  {path.removeprefix('data/')}, {label}: {told}"
+            files = [self.cache.read_files(key, "per_problem.jsonl") for key in md5]
+            seeds = sorted(files[0].keys() & files[1].keys())
+            old, new = ([read_accuracies(side[seed]) for seed in seeds] for side in files)
+            ids = sorted(set[str].intersection(*map(set, [*old, *new]))) if seeds else []
+            policy = path.removeprefix(EVALUATIONS)
+            if len(ids) < 2:
+                yield f"  {policy}: no problem and seed of both is in the cache"
+                continue
+            cells = [np.array([[[row[key]] for key in ids] for row in side]) for side in (old, new)]
+            shown = [format_percent(array) for array in (*cells, cells[1] - cells[0])]
+            difference = f"{shown[2]} of the same {len(ids)} problems"
+            yield f"  {policy}: {shown[0]} -> {shown[1]}, {difference}"
+
+    def compare_headlines(self, name: str) -> Iterator[str]:
+        """Headline metrics before and after of a stage's outputs, over the seeds of both runs."""
+        if name not in self.before.stages:
+            return
+        outs = [run.stages[name].outs for run in (self.before, self.after)]
+        for path in outs[1]:
+            labels = next((HEADLINES[key] for key in HEADLINES if path.startswith(key)), {})
+            files = [self.cache.read_files(side.get(path, ""), "metrics.json") for side in outs]
+            # A seed's metrics.json is in the folder of the seed.
+            folders = sorted(files[0].keys() & files[1].keys())
+            seeds = [folder for folder in folders if folder != "." and "/" not in folder]
+            metrics = [[json.loads(side[seed]) for seed in seeds] for side in files]
+            for label, keys in labels.items():
+                values = [[find_number(seed, keys) for seed in side] for side in metrics]
+                if not seeds or None in (*values[0], *values[1]):
+                    continue
+                old, new = np.array(values, dtype=float)
+                gains = new - old
+                yield (
+                    f"  {path.removeprefix('data/')}, {label}: {old.mean():.3f} -> "
+                    f"{new.mean():.3f}, {gains.mean():+.3f} ({gains.min():+.3f} to "
+                    f"{gains.max():+.3f} in {len(seeds)} seeds)"
+                )
 
 
-def _percent(cells: Any) -> str:
-    found = crossed_means.estimate_means(cells, confidence=CONFIDENCE)
-    value, low, high = (100 * float(one[0]) for one in found[:3])
+def read_accuracies(content: bytes) -> dict[str, float]:
+    """Mean accuracy of each problem by id, from the lines of a per_problem.jsonl."""
+    rows = map(json.loads, content.splitlines())
+    return {row["id"]: row["mean_accuracy"] for row in rows}
+
+
+def overlaps(path: str, out: str) -> bool:
+    """Whether two paths are equal, or one lies in the other."""
+    return f"{path}/".startswith(f"{out}/") or out.startswith(f"{path}/")
+
+
+def digest_source(run: FinishedRun, path: str) -> str:
+    """SHA-256 of a source file of a run."""
+    return hashlib.sha256(run.source(path)).hexdigest()
+
+
+def format_percent(cells: Any) -> str:
+    """`61.0 [36.2, 85.8]`: mean and confidence interval of accuracies `[seed, problem, 1]`."""
+    value, low, high = (
+        100 * float(numbers[0])
+        for numbers in crossed_means.estimate_means(cells, confidence=CONFIDENCE)[:3]
+    )
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _results(stage: LockedStage, name: str) -> bool:
-    return bool(stage.outs) and name not in ("plan", "trace_code", "track")
+def find_number(metrics: Mapping[str, Any], keys: Sequence[str]) -> float | None:
+    """Number at the first of the keys that exists; of an estimate its value.
+
+    A key `heldout/auc` is a name with a slash, or the name `auc` inside of `heldout`.
+    """
+    for key in keys:
+        value: Any = metrics
+        for part in [key] if key in metrics else key.split("/"):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        value = value.get("value") if isinstance(value, Mapping) else value
+        if value is not None:
+            return float(value)
+    return None
 
 
-def _differs(name: str, before: Side, after: Side) -> bool:
-    return before.stages[name].outs != after.stages[name].outs
+@functools.cache  # many stages read the same file
+def changed_functions(old: str, new: str) -> list[str]:
+    """Names of functions, methods and variables that differ, without comments and docstrings."""
+    before, after = (dump_statements(ast.parse(text).body) for text in (old, new))
+    return [name for name in before | after if before.get(name) != after.get(name)]
 
 
-def _makers(one: Side) -> dict[str, str]:
-    return {path: name for name, stage in one.stages.items() for path in stage.outs}
+def dump_statements(body: list[ast.stmt], prefix: str = "") -> dict[str, str]:
+    """Syntax trees as text by name: of functions, of classes without their bodies, of methods.
 
-
-def _of(path: str, made: Mapping[str, str]) -> set[str]:
-    """The stages that made a file or folder, all of it or a part."""
-    return {
-        name
-        for out, name in made.items()
-        if f"{path}/".startswith(f"{out}/") or out.startswith(f"{path}/")
-    }
+    Imports are together under `imports`, and statements that bind no name under `statements`.
+    """
+    dumps: dict[str, str] = {}
+    for node in body:
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        is_import = isinstance(node, ast.Import | ast.ImportFrom)
+        name = prefix + names[0] if names else "imports" if is_import else "statements"
+        methods: dict[str, str] = {}
+        if isinstance(node, ast.ClassDef):
+            name = prefix + node.name
+            methods = dump_statements(node.body, f"{name}.")
+            node.body = []
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = prefix + node.name
+            node.body = node.body[ast.get_docstring(node) is not None :]
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue  # a docstring
+        dumps[name] = dumps.get(name, "") + ast.dump(node)
+        dumps |= methods
+    return dumps
 
 
 if __name__ == "__main__":

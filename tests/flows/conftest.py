@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
-from clones import unused_port
+from clones import unused_port, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -99,6 +100,18 @@ def started(toy_repository: Path) -> Callable[[], list[str]]:
     return lambda: (
         [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
     )
+
+
+@pytest.fixture
+def grandchild(toy_repository: Path) -> Callable[[], psutil.Process]:
+    """Waits for the process that a stage in mode `spawn` starts."""
+    path = toy_repository / "grandchild.pid"
+
+    def wait() -> psutil.Process:
+        wait_until(lambda: path.exists() and path.read_text(), 400, "the stage's child process")
+        return psutil.Process(int(path.read_text()))
+
+    return wait
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Stages side by side give what `dvc repro` gives; their order, and what a failure stops."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -13,8 +14,9 @@ import psutil
 import pytest
 
 from flows.execute import Outcome, Result
-from flows.local import Report, run_plan
-from flows.plan import PlannedStage, StageNode
+from flows.local import run_plan
+from flows.plan import StageNode
+from flows.process import Runner
 
 
 def local(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -68,22 +70,19 @@ def test_a_failure_blocks_its_descendants_and_the_exit_status_says_so(
 
 
 def test_ending_the_run_ends_its_stages(
-    checkout_with_flows: Path, set_params: Callable[..., None]
+    checkout_with_flows: Path,
+    set_params: Callable[..., None],
+    grandchild: Callable[[], psutil.Process],
 ) -> None:
     set_params(left={"mode": "spawn"})
     command = [sys.executable, "-m", "flows.local", "side@left"]
     flow = subprocess.Popen(command, cwd=checkout_with_flows, stdout=subprocess.PIPE)
-    pid_file = checkout_with_flows / "grandchild.pid"
-    deadline = time.monotonic() + 200
-    while not (pid_file.exists() and pid_file.read_text()):
-        assert time.monotonic() < deadline, "the stage did not start in 200 s"
-        time.sleep(0.1)
-    grandchild = psutil.Process(int(pid_file.read_text()))
+    process = grandchild()
     flow.send_signal(signal.SIGTERM)
     flow.communicate(timeout=120)
     assert flow.returncode == 128 + signal.SIGTERM
-    psutil.wait_procs([grandchild], timeout=5)
-    assert not grandchild.is_running()
+    psutil.wait_procs([process], timeout=5)
+    assert not process.is_running()
 
 
 def test_a_wrong_stage_is_named_with_those_there_are(checkout_with_flows: Path) -> None:
@@ -93,76 +92,76 @@ def test_a_wrong_stage_is_named_with_those_there_are(checkout_with_flows: Path) 
     assert "side@left" in result.stderr
 
 
-def planned(name: str, *upstream: str) -> PlannedStage:
-    node = StageNode(name=name, deps=(), outs=(), params=(), upstream=upstream, gpu=0)
-    return PlannedStage(node=node, changes=("new",), stale_upstream=())
+def node(name: str, *upstream: str) -> StageNode:
+    return StageNode(name=name, deps=(), outs=(), params=(), upstream=upstream, gpu=0)
 
 
 # a -> b, c, d -> e
-PLAN = {
-    stage.node.name: stage
-    for stage in (
-        planned("a"),
-        planned("b", "a"),
-        planned("c", "a"),
-        planned("d", "a"),
-        planned("e", "b", "c", "d"),
-    )
-}
+NODES = (node("a"), node("b", "a"), node("c", "a"), node("d", "a"), node("e", "b", "c", "d"))
+PLAN = {item.name: item for item in NODES}
 
 
 class Recorder:
-    """Starts a thread a stage, notes order and how many were busy at once."""
+    """Runs stages that do nothing; notes their order and how many ran at once."""
 
     def __init__(self, failing: str = "") -> None:
         self.order: list[str] = []
-        self.busy = 0
-        self.most = 0
+        self.running = self.most = 0
         self.failing = failing
         self.lock = threading.Lock()
 
-    def start(self, stage: PlannedStage, report: Report) -> None:
-        name = stage.node.name
+    def run(self, stage: StageNode) -> Result:
         with self.lock:
-            self.order.append(name)
-            self.busy += 1
-            self.most = max(self.most, self.busy)
-
-        def work() -> None:
-            time.sleep(0.05)
-            with self.lock:
-                self.busy -= 1
-            failed = name == self.failing
-            report(Result(name=name, outcome=Outcome.FAILED if failed else Outcome.EXECUTED))
-
-        threading.Thread(target=work).start()
+            self.order.append(stage.name)
+            self.running += 1
+            self.most = max(self.most, self.running)
+        time.sleep(0.05)
+        with self.lock:
+            self.running -= 1
+        if stage.name == self.failing == "c":
+            raise OSError("no threads")
+        failed = stage.name == self.failing
+        return Result(name=stage.name, outcome=Outcome.FAILED if failed else Outcome.EXECUTED)
 
 
 @pytest.mark.parametrize(("limit", "most"), [(1, 1), (2, 2), (9, 3)])
-def test_independent_stages_run_side_by_side_up_to_the_limit(limit: int, most: int) -> None:
+def test_independent_stages_run_side_by_side_up_to_the_limit(
+    tmp_path: Path, limit: int, most: int
+) -> None:
     recorder = Recorder()
-    results = run_plan(PLAN, recorder.start, limit)
+    results = run_plan(PLAN, recorder.run, Runner(root=tmp_path), limit)
     assert recorder.most == most
     assert list(results) == ["a", "b", "c", "d", "e"]
     assert recorder.order[0] == "a"
     assert recorder.order[-1] == "e"
 
 
-def test_a_failure_blocks_what_needs_it_and_nothing_else() -> None:
-    recorder = Recorder(failing="c")
-    results = run_plan(PLAN, recorder.start, 1)
+@pytest.mark.parametrize("failing", ["b", "c"])  # by its result, by an error in the flow
+def test_a_failure_blocks_what_needs_it_and_nothing_else(tmp_path: Path, failing: str) -> None:
+    recorder = Recorder(failing)
+    results = run_plan(PLAN, recorder.run, Runner(root=tmp_path), 1)
     outcomes = {name: result.outcome.value for name, result in results.items()}
-    assert outcomes == {
-        "a": "executed",
-        "b": "executed",
-        "c": "failed",
-        "d": "executed",
-        "e": "blocked",
-    }
-    assert results["e"].reason == "needs c"
+    assert outcomes == dict.fromkeys("abcd", "executed") | {failing: "failed", "e": "blocked"}
+    assert results["e"].reason == f"needs {failing}"
     assert "e" not in recorder.order
 
 
-def test_no_stage_at_a_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1, found 0"):
-        run_plan(PLAN, Recorder().start, 0)
+def test_an_interrupt_cancels_what_runs_and_starts_nothing_else(tmp_path: Path) -> None:
+    runner = Runner(root=tmp_path)
+    order: list[str] = []
+
+    def run(stage: StageNode) -> Result:
+        order.append(stage.name)
+        if stage.name == "b":
+            os.kill(os.getpid(), signal.SIGINT)
+            assert runner.cancel.wait(60)
+        return Result(name=stage.name, outcome=Outcome.EXECUTED)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(PLAN, run, runner, 1)
+    assert order == ["a", "b"]
+
+
+def test_no_stage_at_a_time_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="greater than 0"):
+        run_plan(PLAN, Recorder().run, Runner(root=tmp_path), 0)

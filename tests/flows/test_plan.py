@@ -58,7 +58,7 @@ def test_status_is_worded_for_people() -> None:
         {"changed outs": {"data/grpo": "deleted"}},
         "changed command",
     ]
-    assert describe_changes(status) == (
+    assert tuple(describe_changes(status)) == (
         "deps a.py modified",
         "deps grpo.steps modified",
         "outs data/grpo deleted",
@@ -69,18 +69,18 @@ def test_status_is_worded_for_people() -> None:
 def test_only_a_changed_stage_and_what_reads_it_are_stale(
     toy_repository: Path, set_params: Callable[..., None]
 ) -> None:
-    assert all(stage.stale for stage in make_plan(toy_repository).values())
+    assert all(stage.changes for stage in make_plan(toy_repository).values())
     subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], cwd=toy_repository, check=True)
     plan = make_plan(toy_repository)
     assert list(plan) == ["prepare", "side@left", "side@right", "track"]
-    assert not any(stage.stale for stage in plan.values())
-    assert plan["side@left"].node.gpu == 1
+    assert not any(stage.changes for stage in plan.values())
+    assert plan["side@left"].gpu == 1
 
     set_params(left={"mode": "other"})
     plan = make_plan(toy_repository)
-    assert [name for name, stage in plan.items() if stage.stale] == ["side@left", "track"]
+    assert [name for name, stage in plan.items() if stage.changes] == ["side@left", "track"]
     assert plan["side@left"].changes == ("deps left modified",)
-    assert plan["track"].stale_upstream == ("side@left",)
+    assert plan["track"].changes == ("after side@left",)
     assert list(make_plan(toy_repository, ["side@right"])) == ["prepare", "side@right"]
 
 

@@ -84,11 +84,11 @@ def test_the_trace_is_made_by_the_python_that_asks(
 
 
 def test_an_edit_makes_the_plan_look_at_what_reads_it_only(root: Path) -> None:
-    assert [name for name, stage in plan.make_plan(root).items() if stage.stale] == []
+    assert [name for name, stage in plan.make_plan(root).items() if stage.changes] == []
     (root / "stages/unread.py").write_text("# edited\n")
-    assert [name for name, stage in plan.make_plan(root).items() if stage.stale] == []
+    assert [name for name, stage in plan.make_plan(root).items() if stage.changes] == []
     (root / "stages/second.py").write_text("# edited\n")
-    stale = [name for name, stage in plan.make_plan(root).items() if stage.stale]
+    stale = [name for name, stage in plan.make_plan(root).items() if stage.changes]
     assert stale == ["second@left", "second@right"]
     assert (
         json.loads((root / "data/code/second.json").read_text())["stages/second.py"] == "# edited\n"

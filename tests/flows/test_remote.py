@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from flows.remote import KEY, Answer, Clone
+from flows.remote import KEY, Answer, Exchange
 
 DVC = [sys.executable, "-m", "dvc"]
 
@@ -32,15 +32,15 @@ def remote(toy_repository: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def visit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> Callable[[Path], Clone]:
+) -> Callable[[Path], Exchange]:
     """A repository as its own machine sees it: what DVC remembers of a remote is not shared."""
     for logger in ("dvc", "dvc_data"):  # their handlers hold a stream that pytest has closed
         caplog.set_level(logging.CRITICAL, logger=logger)
 
-    def go(root: Path) -> Clone:
+    def go(root: Path) -> Exchange:
         monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(tmp_path / f"{root.name}.site"))
         monkeypatch.chdir(root)
-        return Clone(root)
+        return Exchange(root)
 
     return go
 
@@ -60,7 +60,7 @@ def other_clone(root: Path, name: str) -> Path:
 
 @pytest.mark.slow
 def test_the_remote_holds_what_dvc_itself_would_write_and_read(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Clone], tmp_path: Path
+    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange], tmp_path: Path
 ) -> None:
     repro(toy_repository, "side@left")
     clone = visit(toy_repository)
@@ -84,7 +84,7 @@ def test_the_remote_holds_what_dvc_itself_would_write_and_read(
 def test_a_fetched_result_is_restored_without_running(
     toy_repository: Path,
     remote: Path,
-    visit: Callable[[Path], Clone],
+    visit: Callable[[Path], Exchange],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = other_clone(toy_repository, "other")
@@ -100,7 +100,7 @@ def test_a_fetched_result_is_restored_without_running(
 
 
 def test_whatever_is_missing_or_damaged_in_the_remote_nothing_is_restored(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Clone]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
 ) -> None:
     """Every state that a push which ended anywhere could leave, and worse."""
     repro(toy_repository, "prepare")
@@ -124,7 +124,7 @@ def test_whatever_is_missing_or_damaged_in_the_remote_nothing_is_restored(
 
 @pytest.mark.slow
 def test_a_push_that_was_killed_leaves_nothing_to_restore_and_is_done_again(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Clone]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
 ) -> None:
     (toy_repository / "raw.txt").write_bytes(os.urandom(2**20).hex().encode() * 64)
     repro(toy_repository, "prepare")
@@ -148,7 +148,7 @@ def test_a_push_that_was_killed_leaves_nothing_to_restore_and_is_done_again(
 
 @pytest.mark.slow
 def test_a_committed_lock_of_a_result_that_nobody_pushed_does_not_hide_one_that_was(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Clone]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
 ) -> None:
     # Both ran the stage, whose output names its process, as a run record does. One committed its
     # dvc.lock, the other pushed its result.
@@ -174,7 +174,7 @@ def test_a_committed_lock_of_a_result_that_nobody_pushed_does_not_hide_one_that_
 
 @pytest.mark.slow
 def test_the_newest_of_two_results_here_may_be_gone(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Clone]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
 ) -> None:
     # DVC alone looks at the newest entry of its run cache and at no other.
     work = toy_repository / "work.py"
@@ -192,7 +192,7 @@ def test_the_newest_of_two_results_here_may_be_gone(
 
 
 def test_what_dvc_keeps_no_run_cache_of_is_run_everywhere(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Clone]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
 ) -> None:
     text = (toy_repository / "dvc.yaml").read_text()
     uncached = text.replace("outs: [data/prepare]", "outs: [{data/prepare: {cache: false}}]")

@@ -7,7 +7,7 @@ import pytest
 from compared_pipeline import DVC_YAML, PARAMS, SOURCES, Pipeline
 from ruamel.yaml import YAML
 
-from flows import lock
+from flows.why import changed_functions
 
 
 @pytest.fixture(scope="module")
@@ -139,12 +139,12 @@ class Kept:
     def other(self):
         return 2
 '''
-    assert lock.functions(old, old.replace("Doc", "Text") + "# more\n") == []
+    assert changed_functions(old, old.replace("Doc", "Text") + "# more\n") == []
     new = (
         old.replace("return 2", "return 3").replace("A = 1", "A = 2").replace("int = 1", "int = 2")
     )
-    assert lock.functions(old, new) == ["A", "Kept.x", "Kept.other"]
-    assert lock.functions(old, old.replace("import os", "import sys")) == ["imports"]
-    assert lock.functions(old, old.replace("class Kept:", "class Kept(dict):")) == ["Kept"]
-    assert lock.functions(old, old.replace("class Kept:", "class Kept(a=1):")) == ["Kept"]
-    assert lock.functions(old, old.replace("class Kept:", "@final\nclass Kept:")) == ["Kept"]
+    assert changed_functions(old, new) == ["A", "Kept.x", "Kept.other"]
+    assert changed_functions(old, old.replace("import os", "import sys")) == ["imports"]
+    assert changed_functions(old, old.replace("class Kept:", "class Kept(dict):")) == ["Kept"]
+    assert changed_functions(old, old.replace("class Kept:", "class Kept(a=1):")) == ["Kept"]
+    assert changed_functions(old, old.replace("class Kept:", "@final\nclass Kept:")) == ["Kept"]

@@ -65,7 +65,7 @@ reward: 0.5 -> 0.75
 Mean accuracy on the test problems, %, and the difference:
   left: 61.0 [36.2, 85.8] -> 86.0 [61.2, 110.8], 25.0 [25.0, 25.0] of the same 3 problems
 
-Of what else was learned or labelled, held out; means over seeds:
+Other held-out metrics, means over seeds:
   rewards/preference, accuracy: 0.550 -> 0.800, +0.250 (+0.250 to +0.250 in 2 seeds)
   rewards/preference, AUC: 0.500 -> 0.500, +0.000 (+0.000 to +0.000 in 2 seeds)
 """, "")  # fmt: skip

@@ -22,7 +22,7 @@ import psutil
 from pipeline_copy import PipelineCopy
 from ruamel.yaml import YAML
 
-from flows.lock import mend
+from flows.dvc_internals import mend
 
 KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 INJECTED = Path(__file__).parent / "injected"

@@ -1,0 +1,166 @@
+"""DVC without a public interface: its messages, its torn files, single entries of its run cache.
+
+Everything here may change with DVC's version, which constraints.txt pins; tests/flows compare it
+with what DVC's own commands print, write and read.
+"""
+
+import json
+import logging
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+# Messages of `dvc repro`.
+RUNNING = "Running stage '{}':"
+RESTORED = "Stage '{}' is cached - skipping run"
+BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
+TORN = re.compile(
+    r"Unable to read RWLock-file '[^']*'. JSON structure|dvc\.lock' (is invalid|validation failed)"
+)
+GIT_HINTS = frozenset(
+    {
+        "",
+        "To track the changes with git, run:",
+        "git add dvc.lock",
+        "To enable auto staging, run:",
+        "dvc config core.autostage true",
+        "Use `dvc push` to send your updates to remote storage.",
+    }
+)
+"""Printed after every stage; they hide the rest of a long log."""
+
+
+def mend(root: Path) -> None:
+    """Replace files that DVC was killed while writing: every later command would fail.
+
+    A dvc.lock becomes that of the last commit; newer results are restored from DVC's run cache. The
+    list of paths in use, which concerns running processes only, starts empty.
+    """
+    rwlock = root / ".dvc/tmp/rwlock"
+    torn = list(filter(is_torn, (rwlock, root / "dvc.lock", root / "studies/dvc.lock")))
+    if not torn:
+        return
+    from dvc.lock import make_lock
+    from dvc.repo import Repo
+
+    guard = make_lock(f"{rwlock}.lock", tmp_dir=str(rwlock.parent), wait=True)
+    # A file that DVC is writing only looks torn: DVC holds these two locks meanwhile.
+    with Repo(str(root), _wait_for_lock=True).lock, guard:
+        for path in filter(is_torn, torn):
+            path.unlink()
+            if path != rwlock:
+                show = ["git", "show", f"HEAD:./{path.name}"]
+                shown = subprocess.run(show, cwd=path.parent, capture_output=True, check=False)
+                if shown.returncode == 0:
+                    path.write_bytes(shown.stdout)
+                logger.warning("%s was cut off by a kill of DVC: it is HEAD's again", path)
+
+
+def is_torn(path: Path) -> bool:
+    """Whether DVC refuses a file of its own."""
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+    from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
+    from voluptuous import Invalid
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.name == "rwlock":
+            json.loads(text)
+        else:
+            COMPILED_LOCKFILE_SCHEMA(parse_yaml(text, path))
+    except FileNotFoundError:
+        return False
+    except (YAMLFileCorruptedError, Invalid, ValueError):
+        return True
+    return False
+
+
+Entry = dict[str, Any]
+"""Entry of the run cache: `cmd`, `deps`, `params`, `outs`, as in dvc.lock. Its file, here and in a
+remote, is runs/<first two digits>/<digest of the inputs>/<digest of the entry>."""
+
+
+def digest_entry(entry: Entry) -> str:
+    """DVC's name of an entry: SHA-256 of its content, sizes aside."""
+    from dvc.utils import dict_sha256
+
+    return dict_sha256(entry, exclude=["size", "nfiles"])
+
+
+def digest_inputs(entry: Entry) -> str:
+    """DVC's name of an entry's inputs: command, dependencies, parameters, paths of outputs."""
+    return digest_entry(entry | {"outs": [out["path"] for out in entry["outs"]]})
+
+
+def load_stage(repo: Any, name: str, *, refresh: bool) -> tuple[Any, str | None, Entry | None]:
+    """A stage, the digest of its inputs, and its entry in dvc.lock.
+
+    The digest is None if DVC keeps no run cache of the stage. The entry is None if there is none or
+    its command differs.
+
+    Args:
+        repo: an open `dvc.repo.Repo`.
+        name: as DVC addresses the stage.
+        refresh: take the digest of the inputs as they are in the folder, not as in dvc.lock.
+    """
+    from dvc.stage.cache import _can_hash
+    from dvc.stage.serialize import to_single_stage_lockfile
+
+    with repo.lock:  # DVC writes dvc.lock in place
+        stage: Any = repo.stage.load_one(name=name)
+        is_complete = not stage.cmd_changed and all(out.hash_info for out in stage.outs)
+        entry: Any = to_single_stage_lockfile(stage) if is_complete else None
+        if refresh:
+            stage.save_deps()
+    if not _can_hash(stage) or not all(out.use_cache for out in stage.outs):
+        return stage, None, entry
+    inputs: Any = to_single_stage_lockfile(stage)
+    return stage, digest_inputs(inputs), entry
+
+
+def parse_entry(text: str, path: str) -> Entry | None:
+    """An entry from a file's text; None if DVC's schema refuses it."""
+    from dvc.schema import COMPILED_LOCK_FILE_STAGE_SCHEMA
+    from dvc.utils.serialize import YAMLFileCorruptedError, parse_yaml
+    from voluptuous import Invalid
+
+    try:
+        entry: Any = COMPILED_LOCK_FILE_STAGE_SCHEMA(parse_yaml(text, path))
+    except (YAMLFileCorruptedError, Invalid):
+        return None
+    return entry
+
+
+def list_entries(repo: Any, key: str) -> list[Entry]:
+    """Entries of the inputs with digest `key` in the run cache of this clone."""
+    folder = Path(repo.stage_cache._get_cache_dir(key))
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return [entry for name in names if (entry := repo.stage_cache._load_cache(key, name))]
+
+
+def save_entry(repo: Any, key: str, entry: Entry) -> Path:
+    """Write an entry into the run cache of this clone, unless it is there; return its path."""
+    from dvc.utils.serialize import dump_yaml
+
+    path = Path(repo.stage_cache._get_cache_path(key, digest_entry(entry)))
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.{os.getpid()}")
+        dump_yaml(str(part), entry)
+        part.replace(path)
+    return path
+
+
+def stage_with_outputs(repo: Any, stage: Any, entry: Entry) -> Any:
+    """The stage with the outputs that an entry names."""
+    return repo.stage_cache._create_stage(entry, wdir=stage.wdir)
+
+
+def remove_from_lock(repo: Any, stage: Any) -> None:
+    """Delete a stage's entry of dvc.lock, so that DVC takes the newest entry of its run cache."""
+    with repo.lock:
+        stage.dvcfile._lockfile.remove_stage(stage)
