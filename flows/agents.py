@@ -31,18 +31,15 @@ from prefect.states import Cancelling, Completed, Crashed, Failed
 from flows.execute import Outcome, Result
 from flows.plan import StageNode
 from flows.process import Runner, StoppedError
-from flows.share import describe_commit, outage_limit, restore_upstream, run_shared
+from flows.share import OUTAGE_SECONDS, describe_commit, restore_upstream, run_shared
 
 BEAT_SECONDS = 5.0
 POLL_SECONDS = 2.0
 MAX_CRASHES = 20
 """After so many agents that died while they ran a stage, the stage itself is the likely cause."""
+LOST_SECONDS = float(os.environ.get("POSTTRAIN_LOST_SECONDS", "90"))
+"""Without a new label for so long an agent counts as dead."""
 NO_ANSWER = (httpx.TransportError, PrefectHTTPStatusError)
-
-
-def lost_after() -> float:
-    """Seconds without a new label after which an agent counts as dead."""
-    return float(os.environ.get("POSTTRAIN_LOST_SECONDS", "90"))
 
 
 @flow(name="stage", flow_run_name="{name}", persist_result=False, retries=0)
@@ -218,10 +215,10 @@ class AgentRun:
             # A server that answered late may not have heard the agent either.
             if mark != last_mark or now - started > BEAT_SECONDS or state.is_scheduled():
                 last_mark, changed = mark, now
-            if state.is_scheduled() and now - logged > lost_after():
+            if state.is_scheduled() and now - logged > LOST_SECONDS:
                 logged = now
                 self.runner.log(f"{self.node.name} waits for a worker of the pool {self.node.pool}")
-            if now - changed > lost_after():
+            if now - changed > LOST_SECONDS:
                 silence = f"no sign of life from its agent for {now - changed:.0f} s"
                 self.ask_server(set_state, run.id, Crashed(message=silence), force=True)
 
@@ -247,7 +244,7 @@ class AgentRun:
                 if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
                     raise
                 seconds = time.monotonic() - started
-                if seconds > outage_limit():
+                if seconds > OUTAGE_SECONDS:
                     raise ConnectionError(
                         f"Prefect's server has not answered for {seconds:.0f} s: {error!r}; "
                         "everything here is kept: run again when it does"

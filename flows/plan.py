@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ def make_plan(root: Path, targets: list[str] | None = None) -> dict[str, StageNo
     names = with_ancestors(graph, expand(graph, targets)) if targets else set(graph)
     changes = read_status(root)
     if outdated := [name for name in FIRST if name in changes]:
-        refresh(root, outdated)
+        run_dvc(root, "repro", "-q", "-s", *outdated)
         changes = read_status(root)
     plan: dict[str, StageNode] = {}
     for name, node in graph.items():
@@ -134,15 +134,6 @@ def expand(graph: dict[str, StageNode], targets: list[str]) -> set[str]:
             )
         names |= matches
     return names
-
-
-def refresh(root: Path, names: Sequence[str]) -> None:
-    """Run stages that take a few seconds.
-
-    Raises:
-        ValueError: one of them failed.
-    """
-    run_dvc(root, "repro", "-q", "-s", *names)
 
 
 def read_status(root: Path) -> dict[str, tuple[str, ...]]:

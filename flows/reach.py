@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from flows.plan import downstream, read_graph, refresh
+from flows.plan import downstream, read_graph, run_dvc
 
 PARAMETERS = ("params.yaml", "stages/presets.yaml")
 TRACES = ("data/code", "data/own")
@@ -45,7 +45,7 @@ def describe(root: Path, file: str) -> str:
         names = {key: [n.name for n in graph.values() if key in n.params] for key in keys}
         return "\n".join(f"{key}: {' '.join(users)}" for key, users in names.items())
     if "trace_code" in graph:
-        refresh(root, ["trace_code"])
+        run_dvc(root, "repro", "-q", "-s", "trace_code")
     # A dependency is a file, or a folder in which it lies.
     dependencies = {
         parent.as_posix()

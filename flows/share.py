@@ -19,15 +19,12 @@ from flows.process import Runner
 from flows.remote import KEY, Answer
 
 LONGEST_PAUSE = 30.0
+OUTAGE_SECONDS = float(os.environ.get("POSTTRAIN_REMOTE_SECONDS", "600"))
+"""How long a remote or a server that does not answer is asked again."""
 
 
 class RemoteError(ValueError):
     """The remote cannot be used; all local files are kept."""
-
-
-def outage_limit() -> float:
-    """Seconds for which a remote or a server that does not answer is asked again."""
-    return float(os.environ.get("POSTTRAIN_REMOTE_SECONDS", "600"))
 
 
 def describe_commit(root: Path) -> str:
@@ -131,7 +128,7 @@ def ask_remote(action: str, names: Iterable[str], runner: Runner) -> tuple[Answe
             return Answer(status), "".join(keys)
         message = tail[-1] if tail and status == Answer.AWAY else find_error(tail)
         seconds = time.monotonic() - started
-        if status != Answer.AWAY or seconds > outage_limit():
+        if status != Answer.AWAY or seconds > OUTAGE_SECONDS:
             after = f" for {seconds:.0f} s" if status == Answer.AWAY else ""
             raise RemoteError(
                 f"no {action} by the DVC remote{after}: {message}; "

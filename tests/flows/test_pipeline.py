@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,20 +50,17 @@ def test_one_task_a_stage_with_its_outcome_as_its_state(
 
 @pytest.mark.slow
 def test_ending_the_flow_ends_its_stages(
-    checkout_with_flows: Path, prefect_environment: dict[str, str], set_params: Callable[..., None]
+    checkout_with_flows: Path,
+    prefect_environment: dict[str, str],
+    set_params: Callable[..., None],
+    grandchild: Callable[[], psutil.Process],
 ) -> None:
     # SIGTERM is what a process worker sends when a run is cancelled.
     set_params(left={"mode": "spawn"})
     flow = start_flow(checkout_with_flows, prefect_environment, "side@left")
-    pid_file = checkout_with_flows / "grandchild.pid"
-    deadline = time.monotonic() + 400
-    while not (pid_file.exists() and pid_file.read_text()):
-        assert flow.poll() is None, flow.stdout and flow.stdout.read()
-        assert time.monotonic() < deadline, "the stage did not start in 400 s"
-        time.sleep(0.1)
-    grandchild = psutil.Process(int(pid_file.read_text()))
+    process = grandchild()
     flow.send_signal(signal.SIGTERM)
     output, _ = flow.communicate(timeout=120)
     assert flow.returncode != 0, output
-    psutil.wait_procs([grandchild], timeout=5)
-    assert not grandchild.is_running(), output
+    psutil.wait_procs([process], timeout=5)
+    assert not process.is_running(), output

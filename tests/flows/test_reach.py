@@ -79,7 +79,7 @@ def test_the_trace_is_made_by_the_python_that_asks(
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # an environment that is not activated
     (root / "trace.py").write_text(TRACE + "import sys\nopen('who', 'w').write(sys.executable)\n")
-    plan.refresh(root, ["trace_code"])
+    plan.run_dvc(root, "repro", "-q", "-s", "trace_code")
     assert Path((root / "who").read_text()).parent == Path(sys.executable).parent
 
 
