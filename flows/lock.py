@@ -116,7 +116,12 @@ class Cache:
         return path.read_bytes() if md5 and path.is_file() else None
 
     def read_files(self, md5: str, name: str) -> dict[str, bytes]:
-        """Parent folder -> content, of the files called `name` in the folder with this MD5."""
+        """Parent folder -> content, of the files called `name` in the folder with this MD5.
+
+        Empty if the cache does not have the folder, or the MD5 is a file's.
+        """
+        if not md5.endswith(".dir"):
+            return {}
         contents = {
             Path(file["relpath"]): self.read(file["md5"])
             for file in json.loads(self.read(md5) or "[]")

@@ -238,7 +238,9 @@ class Comparison:
             return
         outs = [run.stages[name].outs for run in (self.before, self.after)]
         for path in outs[1]:
-            labels = next((HEADLINES[key] for key in HEADLINES if path.startswith(key)), {})
+            labels = next((HEADLINES[key] for key in HEADLINES if path.startswith(key)), None)
+            if labels is None:
+                continue
             files = [self.cache.read_files(side.get(path, ""), "metrics.json") for side in outs]
             # A seed's metrics.json is in the folder of the seed.
             folders = sorted(files[0].keys() & files[1].keys())

@@ -115,15 +115,22 @@ def grandchild(toy_repository: Path) -> Callable[[], psutil.Process]:
 
 
 @pytest.fixture
-def prefect_environment(tmp_path: Path) -> dict[str, str]:
+def prefect_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """An environment whose Prefect has a home, a database and a profile of its own."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
-    folder = Path(sys.executable).parent
-    return {
-        **kept,
-        "PREFECT_HOME": str(tmp_path / "prefect"),
-        "PATH": os.pathsep.join([str(folder), os.environ["PATH"]]),
-        "NO_COLOR": "1",
+    for name in list(os.environ):
+        if name.startswith("PREFECT_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    return os.environ | {"PREFECT_HOME": str(tmp_path / "prefect"), "NO_COLOR": "1"}
+
+
+@pytest.fixture
+def server_environment(prefect_environment: dict[str, str], free_port: int) -> dict[str, str]:
+    """The same, for a server with a password on `free_port` and its clients."""
+    return prefect_environment | {
+        "PREFECT_API_URL": f"http://127.0.0.1:{free_port}/api",
+        "PREFECT_SERVER_API_AUTH_STRING": "admin:of-this-test",
+        "PREFECT_API_AUTH_STRING": "admin:of-this-test",
     }
 
 

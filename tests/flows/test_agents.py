@@ -9,14 +9,23 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 import rotation
-from clones import AWS, Clones, end, make_bucket, s3_server, starts, unused_port, wait_until
+from clones import (
+    AWS,
+    Clones,
+    end,
+    http_status,
+    make_bucket,
+    s3_server,
+    starts,
+    unused_port,
+    wait_until,
+)
 
 from flows.plan import StageNode
 
@@ -34,17 +43,7 @@ def test_a_stage_goes_to_the_pool_of_what_it_needs() -> None:
 class Machines:
     """A server, agents, and the clone from which the pipeline is started."""
 
-    def __init__(self, clones: Clones, port: int, home: Path) -> None:
-        self.url = f"http://127.0.0.1:{port}/api"
-        clones.environment |= {
-            "PREFECT_HOME": str(home),
-            "PREFECT_API_URL": self.url,
-            "PREFECT_SERVER_API_AUTH_STRING": "admin:of-this-test",
-            "PREFECT_API_AUTH_STRING": "admin:of-this-test",
-            "PREFECT_WORKER_QUERY_SECONDS": "2",
-            "POSTTRAIN_LOST_SECONDS": "60",  # a start of Prefect takes long where others work
-            "NO_COLOR": "1",
-        }
+    def __init__(self, clones: Clones, port: int) -> None:
         self.port = port
         self.clones = clones
         self.main = clones.clone("main")
@@ -54,14 +53,8 @@ class Machines:
     def start_server(self) -> None:
         command = ("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port))
         self.processes["server"] = self.main.start(*command)
-        wait_until(self.healthy, 300, "a server that answers")
-
-    def healthy(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
+        health = f"http://127.0.0.1:{self.port}/api/health"
+        wait_until(lambda: http_status(health) == 200, 300, "a server that answers")
 
     def start_agent(self, name: str) -> None:
         for pool in POOLS:
@@ -106,23 +99,19 @@ class Machines:
 def machines(
     checkout_with_flows: Path,
     free_port: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    server_environment: dict[str, str],
     set_params: Callable[..., None],
 ) -> Iterator[Callable[..., Machines]]:
-    """Makes them with a remote and some parameters of the toy's stages; ends all it started."""
-    for name in list(os.environ):
-        if name.startswith("PREFECT_"):
-            monkeypatch.delenv(name)
-    bin_folder = str(Path(sys.executable).parent)
-    monkeypatch.setenv("PATH", os.pathsep.join([bin_folder, os.environ["PATH"]]))
+    """Makes them with a remote and parameters of the toy's stages; ends all that it started."""
     made: list[Machines] = []
 
     def make(remote: str, options: dict[str, str], **sections: dict[str, object]) -> Machines:
         set_params(**sections)
-        clones = Clones(checkout_with_flows, dict(AWS))
+        environment = server_environment | AWS | {"PREFECT_WORKER_QUERY_SECONDS": "2"}
+        environment["POSTTRAIN_LOST_SECONDS"] = "60"  # Prefect may start slowly
+        clones = Clones(checkout_with_flows, environment)
         clones.share(remote, **options)
-        made.append(Machines(clones, free_port, tmp_path / "prefect"))
+        made.append(Machines(clones, free_port))
         made[0].start_server()
         for pool in POOLS:
             made[0].main.run("prefect", "work-pool", "create", pool, "--type", "process")

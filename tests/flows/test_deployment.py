@@ -4,14 +4,12 @@ import json
 import shlex
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from clones import http_status, wait_until
 from ruamel.yaml import YAML
 
 from flows.process import kill_tree
@@ -38,33 +36,16 @@ def background(command: list[str], root: Path, env: dict[str, str], log: Path) -
             process.wait()
 
 
-def status_of(url: str) -> int:
-    """HTTP status; 0 while nobody listens."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
-
-
 @pytest.mark.slow
 def test_server_pool_deployment_worker_and_trigger(
     checkout_with_flows: Path,
-    prefect_environment: dict[str, str],
+    server_environment: dict[str, str],
     free_port: int,
     started: Callable[[], list[str]],
     tmp_path: Path,
 ) -> None:
     root = checkout_with_flows
-    url = f"http://127.0.0.1:{free_port}/api"
-    environment = {
-        **prefect_environment,
-        "PREFECT_API_URL": url,
-        "PREFECT_SERVER_API_AUTH_STRING": "admin:of-this-test",
-        "PREFECT_API_AUTH_STRING": "admin:of-this-test",
-    }
+    url = server_environment["PREFECT_API_URL"]
     commands = [shlex.split(line.replace("4200", str(free_port))) for line in README_COMMANDS]
     server, create_pool, deploy, worker, trigger = commands
 
@@ -72,7 +53,7 @@ def test_server_pool_deployment_worker_and_trigger(
         result = subprocess.run(
             command,
             cwd=root,
-            env=environment,
+            env=server_environment,
             check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -83,12 +64,9 @@ def test_server_pool_deployment_worker_and_trigger(
         assert result.returncode == 0, "\n".join([result.stdout, *logs])
         return result.stdout
 
-    with background(server, root, environment, tmp_path / "server.log"):
-        deadline = time.monotonic() + 300
-        while status_of(f"{url}/health") != 200:
-            assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
-            time.sleep(0.3)
-        assert status_of(f"{url}/admin/settings") == 401, "the API must ask for the password"
+    with background(server, root, server_environment, tmp_path / "server.log"):
+        wait_until(lambda: http_status(f"{url}/health") == 200, 300, "a server that answers")
+        assert http_status(f"{url}/admin/settings") == 401, "the API must ask for the password"
         run(create_pool)
         run(deploy)
         # PWD still names the folder in which pytest was started: it must not count
@@ -97,7 +75,7 @@ def test_server_pool_deployment_worker_and_trigger(
         )
         steps = json.loads(inspected)["pull_steps"]
         assert [next(iter(step.values()))["directory"] for step in steps] == [str(root.resolve())]
-        with background(worker, root, environment, tmp_path / "worker.log"):
+        with background(worker, root, server_environment, tmp_path / "worker.log"):
             output = run(trigger)
         assert "Flow run finished successfully in 'Completed'" in output
         assert sorted(started()) == ["left", "prepare", "right", "track"]
@@ -132,9 +110,9 @@ def test_readme_shows_the_work_pools_that_are_deployed() -> None:
     readme = (REPOSITORY / "flows/README.md").read_text(encoding="utf-8")
     content = YAML(typ="safe").load(REPOSITORY / "prefect.yaml")
     pools = {
-        one["name"]: one["work_pool"]["name"]
-        for one in content["deployments"]
-        if one["entrypoint"] == "flows/agents.py:stage"
+        deployment["name"]: deployment["work_pool"]["name"]
+        for deployment in content["deployments"]
+        if deployment["entrypoint"] == "flows/agents.py:stage"
     }
     assert pools == {"cpu": "cpu", "gpu": "gpu"}
-    assert "prefect --no-prompt deploy " + " ".join(f"--name {one}" for one in pools) in readme
+    assert "prefect --no-prompt deploy " + " ".join(f"--name {pool}" for pool in pools) in readme

@@ -16,7 +16,7 @@ import pytest
 from flows.execute import Outcome, Result
 from flows.local import run_plan
 from flows.plan import StageNode
-from flows.process import Runner
+from flows.process import Runner, exit_when_terminated
 
 
 def local(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -153,12 +153,17 @@ def test_an_interrupt_cancels_what_runs_and_starts_nothing_else(tmp_path: Path) 
     def run(stage: StageNode) -> Result:
         order.append(stage.name)
         if stage.name == "b":
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
             assert runner.cancel.wait(60)
         return Result(name=stage.name, outcome=Outcome.EXECUTED)
 
-    with pytest.raises(KeyboardInterrupt):
-        run_plan(PLAN, run, runner, 1)
+    before = signal.getsignal(signal.SIGTERM)
+    exit_when_terminated()
+    try:
+        with pytest.raises(SystemExit):
+            run_plan(PLAN, run, runner, 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert order == ["a", "b"]
 
 
