@@ -153,7 +153,7 @@ def test_an_interrupt_cancels_what_runs_and_starts_nothing_else(tmp_path: Path) 
     def run(stage: StageNode) -> Result:
         order.append(stage.name)
         if stage.name == "b":
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
             assert runner.cancel.wait(60)
         return Result(name=stage.name, outcome=Outcome.EXECUTED)
 
