@@ -1,6 +1,5 @@
 """Stages side by side give what `dvc repro` gives; their order, and what a failure stops."""
 
-import os
 import shutil
 import signal
 import subprocess
