@@ -28,7 +28,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelling, Completed, Crashed, Failed
 
-from flows.execute import Outcome, Result
+from flows.execute import Result, StageOutcome
 from flows.plan import StageNode
 from flows.process import Runner, StoppedError
 from flows.share import OUTAGE_SECONDS, describe_commit, restore_upstream, run_shared
@@ -151,10 +151,10 @@ class AgentRun:
                 break
             self.runner.log(f"{state.message}; another agent of {self.node.pool} begins it")
         name = str(state.name).lower()
-        good = state.is_completed() and name in list(Outcome)
+        good = state.is_completed() and name in list(StageOutcome)
         return Result(
             name=self.node.name,
-            outcome=Outcome(name) if good else Outcome.FAILED,
+            outcome=StageOutcome(name) if good else StageOutcome.FAILED,
             seconds=time.monotonic() - started,
             attempts=attempts,
             reason=str(state.message or name),

@@ -22,7 +22,7 @@ MAX_KILLS = 3
 TAIL_LINES = 40
 
 
-class Outcome(enum.StrEnum):
+class StageOutcome(enum.StrEnum):
     """Outcome of a stage."""
 
     EXECUTED = "executed"
@@ -38,7 +38,7 @@ class Outcome(enum.StrEnum):
     @property
     def good(self) -> bool:
         """Whether the stage's outputs exist and are up to date."""
-        return self in (Outcome.EXECUTED, Outcome.RESTORED, Outcome.SKIPPED)
+        return self in (StageOutcome.EXECUTED, StageOutcome.RESTORED, StageOutcome.SKIPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Result:
     """Outcome of a stage, with its duration and number of attempts."""
 
     name: str
-    outcome: Outcome
+    outcome: StageOutcome
     seconds: float = 0.0
     attempts: int = 0
     reason: str = ""
@@ -104,7 +104,7 @@ def run_stage(name: str, runner: Runner) -> Result:
             Trouble.FINAL: False,
         }
         if status == 0 or not is_worth_retrying[trouble]:
-            outcome = output.outcome if status == 0 else Outcome.FAILED
+            outcome = output.outcome if status == 0 else StageOutcome.FAILED
             return Result(
                 name=name, outcome=outcome, seconds=seconds, attempts=attempts, reason=reason
             )
@@ -124,16 +124,16 @@ class StageOutput:
     def __init__(self, name: str, log: Callable[[str], None]) -> None:
         self.running = dvc_internals.RUNNING.format(name)
         self.restored = dvc_internals.RESTORED.format(name)
-        self.outcome = Outcome.SKIPPED
+        self.outcome = StageOutcome.SKIPPED
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.log = log
 
     def add_line(self, line: str) -> None:
         """Log a line, unless it is one of DVC's hints about git."""
         if line.startswith(self.running):
-            self.outcome = Outcome.EXECUTED
-        elif line.startswith(self.restored) and self.outcome is Outcome.SKIPPED:
-            self.outcome = Outcome.RESTORED
+            self.outcome = StageOutcome.EXECUTED
+        elif line.startswith(self.restored) and self.outcome is StageOutcome.SKIPPED:
+            self.outcome = StageOutcome.RESTORED
         if line.strip() not in dvc_internals.GIT_HINTS:
             self.tail.append(line)
             self.log(line)

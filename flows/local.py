@@ -23,18 +23,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from flows.execute import Outcome, Result, run_stage
+from flows.execute import Result, StageOutcome, run_stage
 from flows.plan import StageNode, make_plan
 from flows.process import Runner, exit_when_terminated
 from flows.share import push_current, run_shared
 
 logger = logging.getLogger(__name__)
 STYLES = {
-    Outcome.EXECUTED: "green",
-    Outcome.RESTORED: "cyan",
-    Outcome.SKIPPED: "dim",
-    Outcome.FAILED: "bold red",
-    Outcome.BLOCKED: "yellow",
+    StageOutcome.EXECUTED: "green",
+    StageOutcome.RESTORED: "cyan",
+    StageOutcome.SKIPPED: "dim",
+    StageOutcome.FAILED: "bold red",
+    StageOutcome.BLOCKED: "yellow",
 }
 
 
@@ -65,7 +65,7 @@ def main() -> int:
             print(f"{node.name} | {line}", flush=True)
 
         if not node.changes:
-            return Result(name=node.name, outcome=Outcome.SKIPPED)
+            return Result(name=node.name, outcome=StageOutcome.SKIPPED)
         return run(node.name, replace(runner, log=log))
 
     try:
@@ -108,7 +108,9 @@ def run_plan(
                     failed = [key for key in plan[name].upstream if not results[key].outcome.good]
                     if failed:
                         reason = f"needs {', '.join(failed)}"
-                        results[name] = Result(name=name, outcome=Outcome.BLOCKED, reason=reason)
+                        results[name] = Result(
+                            name=name, outcome=StageOutcome.BLOCKED, reason=reason
+                        )
                         sorter.done(name)
                     else:
                         # With our context, in which Prefect keeps its flow run.
@@ -130,7 +132,7 @@ def result_of(future: "Future[Result]", name: str) -> Result:
     if error is None:
         return future.result()
     logger.error("%s: error in the flow itself", name, exc_info=error)
-    return Result(name=name, outcome=Outcome.FAILED, reason=f"in the flow: {error!r}")
+    return Result(name=name, outcome=StageOutcome.FAILED, reason=f"in the flow: {error!r}")
 
 
 def table_rows(plan: dict[str, StageNode], results: dict[str, Result]) -> list[dict[str, Any]]:
@@ -154,7 +156,7 @@ def table_rows(plan: dict[str, StageNode], results: dict[str, Result]) -> list[d
 def summary(results: dict[str, Result]) -> str:
     """`3 executed, 1 restored`."""
     counts = Counter(result.outcome for result in results.values())
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in StageOutcome if counts[outcome])
 
 
 def print_report(plan: dict[str, StageNode], results: dict[str, Result]) -> None:
@@ -164,7 +166,7 @@ def print_report(plan: dict[str, StageNode], results: dict[str, Result]) -> None
         justify = "right" if column == "seconds" else "left"
         table.add_column(column, justify=justify, overflow="fold")
     for row in table_rows(plan, results):
-        outcome = f"[{STYLES[Outcome(row['outcome'])]}]{row['outcome']}[/]"
+        outcome = f"[{STYLES[StageOutcome(row['outcome'])]}]{row['outcome']}[/]"
         table.add_row(row["stage"], outcome, str(row["seconds"]), row["why"].replace("[", r"\["))
     console = Console()
     console.print(table)

@@ -23,7 +23,7 @@ from prefect.logging import get_run_logger
 from prefect.states import Completed, Failed
 
 from flows.agents import Agents
-from flows.execute import Outcome, Result, run_stage
+from flows.execute import Result, StageOutcome, run_stage
 from flows.local import make_parser, print_report, run_plan, summary, table_rows
 from flows.plan import StageNode, make_plan
 from flows.process import Runner, exit_when_terminated
@@ -69,7 +69,7 @@ def pipeline(
     # DVC is the only cache, and run_stage retries where it can help: Prefect does neither.
     @task(task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False, retries=0)
     def stage(name: str) -> State:
-        result = Result(name=name, outcome=Outcome.SKIPPED)
+        result = Result(name=name, outcome=StageOutcome.SKIPPED)
         if plan[name].changes:
             result = run_node(plan[name], replace(runner, log=get_run_logger().info))
         finished[name] = result
@@ -81,7 +81,7 @@ def pipeline(
         # These have ended; naming them draws the edges of the graph on Prefect's page.
         upstream = [states[name] for name in node.upstream]
         state = states[node.name] = stage(node.name, wait_for=upstream, return_state=True)
-        crashed = Result(name=node.name, outcome=Outcome.FAILED, reason=str(state.message))
+        crashed = Result(name=node.name, outcome=StageOutcome.FAILED, reason=str(state.message))
         return finished.get(node.name, crashed)
 
     results = run_plan(plan, run_task, runner, MAX_WAITING if pools else max_parallel)

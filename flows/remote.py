@@ -26,7 +26,7 @@ NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError")
 """Names of errors of S3's library that waiting does not cure."""
 
 
-class Answer(enum.IntEnum):
+class RemoteStatus(enum.IntEnum):
     """Exit status of this file's commands."""
 
     DONE = 0
@@ -46,7 +46,7 @@ def main() -> int:
     final = (PermissionError, DvcException, ValueError, TypeError, LookupError, AttributeError)
     try:
         action, *names = sys.argv[1:]
-        exchange = Exchange(Path.cwd())
+        exchange = ResultExchange(Path.cwd())
         if action == "fetch":
             return exchange.fetch(*names)
         for name in names:
@@ -54,11 +54,15 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001 - every kind of remote has errors of its own library
         print(" ".join(f"{type(error).__name__}: {error}".split()))
         has_no_credentials = type(error).__name__ in NO_CREDENTIALS
-        return Answer.FAILED if isinstance(error, final) or has_no_credentials else Answer.AWAY
-    return Answer.DONE
+        return (
+            RemoteStatus.FAILED
+            if isinstance(error, final) or has_no_credentials
+            else RemoteStatus.AWAY
+        )
+    return RemoteStatus.DONE
 
 
-class Exchange:
+class ResultExchange:
     """This clone's DVC repository with its default remote."""
 
     def __init__(self, root: Path) -> None:
@@ -83,14 +87,14 @@ class Exchange:
         except FileNotFoundError:  # nothing was pushed yet
             fs.ls(path.split("/")[0], detail=False)
 
-    def fetch(self, name: str) -> Answer:
+    def fetch(self, name: str) -> RemoteStatus:
         """Get a stage's result into this clone's cache and run cache, so that DVC restores it.
 
         Of several results of the same inputs that of dvc.lock is preferred, then one of this clone.
         """
         stage, key, locked = dvc_internals.load_stage(self.repo, name, refresh=True)
         if key is None:
-            return Answer.NOT_SHARED
+            return RemoteStatus.NOT_SHARED
         print(f"{KEY}{key}")
         preferred = [locked] if locked is not None and digest_inputs(locked) == key else []
         for entry in (*preferred, *dvc_internals.list_entries(self.repo, key)):
@@ -100,14 +104,14 @@ class Exchange:
         for entry in (*preferred, *self.list_remote_entries(key)):
             if self.download_result(stage, entry):
                 return self.choose(stage, key, entry, preferred)
-        return Answer.ABSENT
+        return RemoteStatus.ABSENT
 
-    def choose(self, stage: Any, key: str, entry: Entry, preferred: list[Entry]) -> Answer:
+    def choose(self, stage: Any, key: str, entry: Entry, preferred: list[Entry]) -> RemoteStatus:
         """Make DVC take this entry: the newest of its run cache, and no other in dvc.lock."""
         os.utime(dvc_internals.save_entry(self.repo, key, entry))
         if preferred and digest_entry(preferred[0]) != digest_entry(entry):
             dvc_internals.remove_from_lock(self.repo, stage)
-        return Answer.DONE
+        return RemoteStatus.DONE
 
     def list_remote_entries(self, key: str) -> Iterator[Entry]:
         """The remote's undamaged entries of the inputs with digest `key`, in a fixed order."""

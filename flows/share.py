@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from flows.execute import Outcome, Result, find_error, run_stage
+from flows.execute import Result, StageOutcome, find_error, run_stage
 from flows.plan import StageNode, make_plan
 from flows.process import Runner
-from flows.remote import KEY, Answer
+from flows.remote import KEY, RemoteStatus
 
 LONGEST_PAUSE = 30.0
 OUTAGE_SECONDS = float(os.environ.get("POSTTRAIN_REMOTE_SECONDS", "600"))
@@ -56,26 +56,26 @@ def run_shared(
     remote_result = None
     try:
         answer, key = ask_remote("fetch", [name], runner)
-        if inputs not in ("", key) and answer is not Answer.NOT_SHARED:
+        if inputs not in ("", key) and answer is not RemoteStatus.NOT_SHARED:
             raise RemoteError(
                 f"the inputs of {name} differ in {runner.root}, at commit "
                 f"{describe_commit(runner.root)}: bring both clones to one commit, with nothing "
                 "edited but dvc.lock"
             )
-        if answer is Answer.ABSENT and compute is not None:
+        if answer is RemoteStatus.ABSENT and compute is not None:
             remote_result = compute(key)
             if not remote_result.outcome.good:
                 return remote_result
             answer, _ = ask_remote("fetch", [name], runner)
-            if answer is Answer.ABSENT:
+            if answer is RemoteStatus.ABSENT:
                 raise RemoteError(
                     f"{name} was computed ({remote_result.reason}) and is not in this remote"
                 )
         result = run_stage(name, runner)
-        if result.outcome.good and answer is not Answer.NOT_SHARED:
+        if result.outcome.good and answer is not RemoteStatus.NOT_SHARED:
             ask_remote("push", [name], runner)
     except RemoteError as error:
-        return Result(name=name, outcome=Outcome.FAILED, reason=str(error))
+        return Result(name=name, outcome=StageOutcome.FAILED, reason=str(error))
     if remote_result is not None and result.outcome.good:
         return replace(remote_result, attempts=result.attempts)
     return result
@@ -91,7 +91,7 @@ def restore_upstream(name: str, runner: Runner) -> None:
         if upstream == name or not node.changes:
             continue
         answer, _ = ask_remote("fetch", [upstream], runner)
-        if answer is Answer.ABSENT:
+        if answer is RemoteStatus.ABSENT:
             raise RemoteError(f"{name} needs {upstream}, which is not in the DVC remote")
         result = run_stage(upstream, runner)
         if not result.outcome.good:
@@ -108,7 +108,7 @@ def push_current(plan: Mapping[str, StageNode], runner: Runner) -> None:
         ask_remote("push", names, runner)
 
 
-def ask_remote(action: str, names: Iterable[str], runner: Runner) -> tuple[Answer, str]:
+def ask_remote(action: str, names: Iterable[str], runner: Runner) -> tuple[RemoteStatus, str]:
     """Fetch or push, again while the remote does not answer.
 
     Returns:
@@ -123,13 +123,13 @@ def ask_remote(action: str, names: Iterable[str], runner: Runner) -> tuple[Answe
     while True:
         tail: deque[str] = deque(maxlen=40)
         status = runner.run([sys.executable, "-m", "flows.remote", action, *names], tail.append)
-        if status in (Answer.DONE, Answer.ABSENT, Answer.NOT_SHARED):
+        if status in (RemoteStatus.DONE, RemoteStatus.ABSENT, RemoteStatus.NOT_SHARED):
             keys = [line.removeprefix(KEY) for line in tail if line.startswith(KEY)]
-            return Answer(status), "".join(keys)
-        message = tail[-1] if tail and status == Answer.AWAY else find_error(tail)
+            return RemoteStatus(status), "".join(keys)
+        message = tail[-1] if tail and status == RemoteStatus.AWAY else find_error(tail)
         seconds = time.monotonic() - started
-        if status != Answer.AWAY or seconds > OUTAGE_SECONDS:
-            after = f" for {seconds:.0f} s" if status == Answer.AWAY else ""
+        if status != RemoteStatus.AWAY or seconds > OUTAGE_SECONDS:
+            after = f" for {seconds:.0f} s" if status == RemoteStatus.AWAY else ""
             raise RemoteError(
                 f"no {action} by the DVC remote{after}: {message}; "
                 "everything here is kept: run again, or without --remote"

@@ -59,7 +59,7 @@ def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
     Raises:
         ValueError: there is no such commit or file, or it has no dvc.lock.
     """
-    runs = Comparison(open_run(root, old), open_run(root, new), open_cache(root))
+    runs = RunComparison(open_run(root, old), open_run(root, new), open_cache(root))
     before, after = runs.before, runs.after
     results = [name for name, stage in after.stages.items() if stage.outs and name not in NO_RESULT]
     differing = [name for name in results if runs.differs(name)]
@@ -97,7 +97,7 @@ def section(title: str, lines: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class RunComparison:
     """Two finished runs, and the cache with their outputs."""
 
     before: FinishedRun

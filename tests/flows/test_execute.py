@@ -11,7 +11,15 @@ import psutil
 import pytest
 from clones import GIT, wait_until
 
-from flows.execute import Outcome, Result, StageOutput, Trouble, classify, find_error, run_stage
+from flows.execute import (
+    Result,
+    StageOutcome,
+    StageOutput,
+    Trouble,
+    classify,
+    find_error,
+    run_stage,
+)
 from flows.plan import make_plan
 from flows.process import Runner, StoppedError
 
@@ -26,7 +34,7 @@ def runner(toy_repository: Path) -> Runner:
 @pytest.fixture
 def run_left(runner: Runner, set_params: SetParams) -> Callable[[str], Result]:
     """`run_left(mode)` runs side@left, whose input exists; pytest shows its output."""
-    assert run_stage("prepare", runner).outcome is Outcome.EXECUTED
+    assert run_stage("prepare", runner).outcome is StageOutcome.EXECUTED
 
     def run(mode: str) -> Result:
         set_params(left={"mode": mode})
@@ -38,14 +46,14 @@ def run_left(runner: Runner, set_params: SetParams) -> Callable[[str], Result]:
 def test_executed_then_skipped_then_restored(runner: Runner) -> None:
     lines: list[str] = []
     result = run_stage("prepare", replace(runner, log=lines.append))
-    assert (result.outcome, result.attempts, result.reason) == (Outcome.EXECUTED, 1, "")
+    assert (result.outcome, result.attempts, result.reason) == (StageOutcome.EXECUTED, 1, "")
     assert "working on data/prepare" in lines
-    assert run_stage("prepare", runner).outcome is Outcome.SKIPPED
+    assert run_stage("prepare", runner).outcome is StageOutcome.SKIPPED
     # outputs lost, then dvc.lock lost: each time the cache has them
     shutil.rmtree(runner.root / "data/prepare")
-    assert run_stage("prepare", runner).outcome is Outcome.RESTORED
+    assert run_stage("prepare", runner).outcome is StageOutcome.RESTORED
     (runner.root / "dvc.lock").unlink()
-    assert run_stage("prepare", runner).outcome is Outcome.RESTORED
+    assert run_stage("prepare", runner).outcome is StageOutcome.RESTORED
 
 
 def test_a_parameter_that_is_changed_back_restores(run_left: Callable[[str], Result]) -> None:
@@ -67,7 +75,7 @@ def test_a_dvc_lock_that_a_kill_cut_off_costs_nothing(
     for cut in (whole.rindex("outs:") - 1, torn):
         lock.write_text(whole[:cut])
         (runner.root / ".dvc/tmp/rwlock").write_text('{"read": {')
-        assert run_stage("side@left", runner).outcome is Outcome.RESTORED
+        assert run_stage("side@left", runner).outcome is StageOutcome.RESTORED
         assert lock.read_text() == whole
     lock.write_text(whole[:torn])
     assert not make_plan(runner.root, ["prepare"])["prepare"].changes
@@ -78,7 +86,7 @@ def test_a_list_of_locks_that_a_kill_cut_off_is_replaced(runner: Runner) -> None
     (runner.root / ".dvc/tmp").mkdir(exist_ok=True)
     (runner.root / ".dvc/tmp/rwlock").write_text("")
     result = run_stage("prepare", runner)
-    assert (result.outcome, result.attempts) == (Outcome.EXECUTED, 2)
+    assert (result.outcome, result.attempts) == (StageOutcome.EXECUTED, 2)
 
 
 def test_a_kill_that_tears_dvc_lock_is_followed_by_an_attempt_that_ends(
@@ -89,14 +97,14 @@ def test_a_kill_that_tears_dvc_lock_is_followed_by_an_attempt_that_ends(
     work.write_text(work.read_text().replace("    os.kill(", tear))
     run_stage("prepare", runner)
     result = run_left("killed_once")
-    assert (result.outcome, result.attempts) == (Outcome.EXECUTED, 3), result.reason
+    assert (result.outcome, result.attempts) == (StageOutcome.EXECUTED, 3), result.reason
 
 
 def test_an_error_in_the_stage_fails_at_once_with_its_message(
     run_left: Callable[[str], Result], started: Callable[[], list[str]]
 ) -> None:
     result = run_left("value_error")
-    assert (result.outcome, result.attempts) == (Outcome.FAILED, 1)
+    assert (result.outcome, result.attempts) == (StageOutcome.FAILED, 1)
     assert result.reason == "failed: ValueError: expected a number, found a word"
     assert started() == ["prepare", "left"]
 
@@ -105,7 +113,7 @@ def test_a_stage_killed_from_outside_is_tried_again(
     run_left: Callable[[str], Result], started: Callable[[], list[str]]
 ) -> None:
     result = run_left("killed_once")
-    assert (result.outcome, result.attempts) == (Outcome.EXECUTED, 2)
+    assert (result.outcome, result.attempts) == (StageOutcome.EXECUTED, 2)
     assert "signal" in result.reason
     assert started() == ["prepare", "left", "left"]
 
@@ -116,11 +124,11 @@ def test_a_timeout_is_a_failure_that_is_not_tried_again(
     run_stage("prepare", runner)
     set_params(left={"mode": "spawn"})
     result = run_stage("side@left", replace(runner, timeout_seconds=1.0))
-    assert (result.outcome, result.attempts) == (Outcome.FAILED, 1)
+    assert (result.outcome, result.attempts) == (StageOutcome.FAILED, 1)
     assert result.reason == "timeout: not done after 1 s"
     # the killed DVC left nothing behind that stops the next one
     set_params(left={"mode": "work"})
-    assert run_stage("side@left", runner).outcome is Outcome.EXECUTED
+    assert run_stage("side@left", runner).outcome is StageOutcome.EXECUTED
 
 
 def test_cancelling_kills_the_whole_tree(
@@ -153,8 +161,8 @@ def test_a_path_in_use_by_another_dvc_is_waited_for(
 
     second = run_stage("side@left", replace(runner, log=release_the_first))
     thread.join()
-    assert results[0].outcome is Outcome.EXECUTED
-    assert second.outcome is Outcome.SKIPPED
+    assert results[0].outcome is StageOutcome.EXECUTED
+    assert second.outcome is StageOutcome.SKIPPED
     assert second.attempts >= 2
 
 
@@ -162,9 +170,9 @@ def test_a_stage_that_prints_of_another_is_not_mistaken_for_it() -> None:
     output = StageOutput("a", lambda _: None)
     for line in ("Running stage 'ab':", "  Running stage 'a':"):
         output.add_line(line)
-    assert output.outcome is Outcome.SKIPPED
+    assert output.outcome is StageOutcome.SKIPPED
     output.add_line("Running stage 'a':")
-    assert output.outcome is Outcome.EXECUTED
+    assert output.outcome is StageOutcome.EXECUTED
 
 
 EXITED = "ERROR: failed to run: python -m stages.a, exited with"

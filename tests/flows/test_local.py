@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.execute import Outcome, Result
+from flows.execute import Result, StageOutcome
 from flows.local import run_plan
 from flows.plan import StageNode
 from flows.process import Runner, exit_when_terminated
@@ -120,7 +120,9 @@ class Recorder:
         if stage.name == self.failing == "c":
             raise OSError("no threads")
         failed = stage.name == self.failing
-        return Result(name=stage.name, outcome=Outcome.FAILED if failed else Outcome.EXECUTED)
+        return Result(
+            name=stage.name, outcome=StageOutcome.FAILED if failed else StageOutcome.EXECUTED
+        )
 
 
 @pytest.mark.parametrize(("limit", "most"), [(1, 1), (2, 2), (9, 3)])
@@ -154,7 +156,7 @@ def test_an_interrupt_cancels_what_runs_and_starts_nothing_else(tmp_path: Path) 
         if stage.name == "b":
             signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
             assert runner.cancel.wait(60)
-        return Result(name=stage.name, outcome=Outcome.EXECUTED)
+        return Result(name=stage.name, outcome=StageOutcome.EXECUTED)
 
     before = signal.getsignal(signal.SIGTERM)
     exit_when_terminated()

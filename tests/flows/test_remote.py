@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from flows.remote import KEY, Answer, Exchange
+from flows.remote import KEY, RemoteStatus, ResultExchange
 
 DVC = [sys.executable, "-m", "dvc"]
 
@@ -32,15 +32,15 @@ def remote(toy_repository: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def visit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> Callable[[Path], Exchange]:
+) -> Callable[[Path], ResultExchange]:
     """A repository as its own machine sees it: what DVC remembers of a remote is not shared."""
     for logger in ("dvc", "dvc_data"):  # their handlers hold a stream that pytest has closed
         caplog.set_level(logging.CRITICAL, logger=logger)
 
-    def go(root: Path) -> Exchange:
+    def go(root: Path) -> ResultExchange:
         monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(tmp_path / f"{root.name}.site"))
         monkeypatch.chdir(root)
-        return Exchange(root)
+        return ResultExchange(root)
 
     return go
 
@@ -60,7 +60,7 @@ def other_clone(root: Path, name: str) -> Path:
 
 @pytest.mark.slow
 def test_the_remote_holds_what_dvc_itself_would_write_and_read(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange], tmp_path: Path
+    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange], tmp_path: Path
 ) -> None:
     repro(toy_repository, "side@left")
     clone = visit(toy_repository)
@@ -84,15 +84,15 @@ def test_the_remote_holds_what_dvc_itself_would_write_and_read(
 def test_a_fetched_result_is_restored_without_running(
     toy_repository: Path,
     remote: Path,
-    visit: Callable[[Path], Exchange],
+    visit: Callable[[Path], ResultExchange],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = other_clone(toy_repository, "other")
-    assert visit(other).fetch("prepare") is Answer.ABSENT
+    assert visit(other).fetch("prepare") is RemoteStatus.ABSENT
     repro(toy_repository, "prepare")
     visit(toy_repository).push("prepare")
     capsys.readouterr()
-    assert visit(other).fetch("prepare") is Answer.DONE
+    assert visit(other).fetch("prepare") is RemoteStatus.DONE
     key = capsys.readouterr().out.split(KEY)[1].strip()
     assert (remote / "runs" / key[:2] / key).is_dir()
     assert "is cached" in repro(other, "prepare")
@@ -100,7 +100,7 @@ def test_a_fetched_result_is_restored_without_running(
 
 
 def test_whatever_is_missing_or_damaged_in_the_remote_nothing_is_restored(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
 ) -> None:
     """Every state that a push which ended anywhere could leave, and worse."""
     repro(toy_repository, "prepare")
@@ -115,16 +115,16 @@ def test_whatever_is_missing_or_damaged_in_the_remote_nothing_is_restored(
             path.unlink() if content is None else path.write_bytes(content)
             if content is not None:
                 path.chmod(0o444)  # as DVC leaves it, which then believes what it says
-            assert visit(other).fetch("prepare") is Answer.ABSENT, (path, content)
+            assert visit(other).fetch("prepare") is RemoteStatus.ABSENT, (path, content)
             shutil.rmtree(other / ".dvc/cache", ignore_errors=True)
             visit(toy_repository).push("prepare")  # whoever has it makes it whole again
             assert path.read_bytes() == whole
-    assert visit(other).fetch("prepare") is Answer.DONE
+    assert visit(other).fetch("prepare") is RemoteStatus.DONE
 
 
 @pytest.mark.slow
 def test_a_push_that_was_killed_leaves_nothing_to_restore_and_is_done_again(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
 ) -> None:
     (toy_repository / "raw.txt").write_bytes(os.urandom(2**20).hex().encode() * 64)
     repro(toy_repository, "prepare")
@@ -139,16 +139,16 @@ def test_a_push_that_was_killed_leaves_nothing_to_restore_and_is_done_again(
     child.wait()
     assert not (remote / "runs").exists()
     other = other_clone(toy_repository, "other")
-    assert visit(other).fetch("prepare") is Answer.ABSENT
+    assert visit(other).fetch("prepare") is RemoteStatus.ABSENT
     clone = visit(toy_repository)
     clone.push("prepare")
-    assert visit(other).fetch("prepare") is Answer.DONE
+    assert visit(other).fetch("prepare") is RemoteStatus.DONE
     assert "is cached" in repro(other, "prepare")
 
 
 @pytest.mark.slow
 def test_a_committed_lock_of_a_result_that_nobody_pushed_does_not_hide_one_that_was(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
 ) -> None:
     # Both ran the stage, whose output names its process, as a run record does. One committed its
     # dvc.lock, the other pushed its result.
@@ -160,21 +160,21 @@ def test_a_committed_lock_of_a_result_that_nobody_pushed_does_not_hide_one_that_
     repro(toy_repository, "prepare")
     third = other_clone(toy_repository, "third")
     shutil.copy(toy_repository / "dvc.lock", third)
-    assert visit(third).fetch("prepare") is Answer.DONE
+    assert visit(third).fetch("prepare") is RemoteStatus.DONE
     assert "is cached" in repro(third, "prepare")
     assert (third / "dvc.lock").read_text() == (other / "dvc.lock").read_text()
     # Had the first pushed too, the committed one would be preferred.
     visit(toy_repository).push("prepare")
     fourth = other_clone(toy_repository, "fourth")
     shutil.copy(toy_repository / "dvc.lock", fourth)
-    assert visit(fourth).fetch("prepare") is Answer.DONE
+    assert visit(fourth).fetch("prepare") is RemoteStatus.DONE
     assert "is cached" in repro(fourth, "prepare")
     assert (fourth / "dvc.lock").read_text() == (toy_repository / "dvc.lock").read_text()
 
 
 @pytest.mark.slow
 def test_the_newest_of_two_results_here_may_be_gone(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
 ) -> None:
     # DVC alone looks at the newest entry of its run cache and at no other.
     work = toy_repository / "work.py"
@@ -186,19 +186,19 @@ def test_the_newest_of_two_results_here_may_be_gone(
     assert (toy_repository / "dvc.lock").read_text() != first
     for path in ("data", ".dvc/cache/files"):
         shutil.rmtree(toy_repository / path)
-    assert visit(toy_repository).fetch("prepare") is Answer.DONE
+    assert visit(toy_repository).fetch("prepare") is RemoteStatus.DONE
     assert "is cached" in repro(toy_repository, "prepare")
     assert (toy_repository / "dvc.lock").read_text() == first
 
 
 def test_what_dvc_keeps_no_run_cache_of_is_run_everywhere(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], Exchange]
+    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
 ) -> None:
     text = (toy_repository / "dvc.yaml").read_text()
     uncached = text.replace("outs: [data/prepare]", "outs: [{data/prepare: {cache: false}}]")
     (toy_repository / "dvc.yaml").write_text(uncached)
     clone = visit(toy_repository)
-    assert clone.fetch("prepare") is Answer.NOT_SHARED
+    assert clone.fetch("prepare") is RemoteStatus.NOT_SHARED
     repro(toy_repository, "prepare")
     clone.push("prepare")
     assert list(remote.rglob("*")) == []
