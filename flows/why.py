@@ -148,8 +148,8 @@ class RunComparison:
         runs = (self.before, self.after)
         # A commit has its files even if the trace of its run is not in the cache.
         old, new = (
-            trace or {file: digest_source(run, file) for file in other}
-            for trace, run, other in zip(traces, runs, reversed(traces), strict=True)
+            trace or {file: digest_source(run, file) for file in opposite_run}
+            for trace, run, opposite_run in zip(traces, runs, reversed(traces), strict=True)
         )
         for file in sorted({*old, *new}):
             if file not in old or file not in new:

@@ -59,8 +59,8 @@ def evaluate(run: Run) -> dict[str, Any]:
     dev = pools.read_split(samples, "dev")
     in_loop: dict[str, float] = {}
     for name, of_problems in {"test": problems, "test_greedy": greedy_of, "dev": dev}.items():
-        drawn = [row for _, own_rows in of_problems for row in own_rows]
-        in_loop |= settings.check_cut(drawn, samples / f"{name}.jsonl")
+        completions = [row for _, own_rows in of_problems for row in own_rows]
+        in_loop |= settings.check_cut(completions, samples / f"{name}.jsonl")
     grouped = pool_scorer.group_samples(problems, config.compute.row_tokens)
     device, columns = setup(config.compute), {}
     for name, reward in rewards.items():

@@ -80,8 +80,8 @@ CONFIGS = {"label_people": PeopleLabelling, "steps_people": StepFileReading}
 
 def main(*words: str) -> None:
     """Write `train.jsonl`, `heldout.jsonl`, `quarantine.jsonl` and `metrics.json`."""
-    read = read_pairs if words[0] == "label_people" else read_steps
-    stage.run(read, words, CONFIGS, per_seed=False)
+    work = read_pairs if words[0] == "label_people" else read_steps
+    stage.run(work, words, CONFIGS, per_seed=False)
 
 
 def read_pairs(run: Run) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from stages.rewards.completion_rewards import CompletionRewards, score_each
 PRESETS = Path(__file__).parents[1] / PRESETS_PATH
 
 
-def grpo(
+def grpo(  # noqa: PLR0913
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
@@ -103,8 +103,8 @@ def grpo(
         for i, text in enumerate(prompts)
     ]  # fmt: skip
 
-    def judge(drawn: Rollouts) -> CompletionRewards:
-        return score_each(drawn, lambda prompt, text: reward(prompt.prompt, text))
+    def judge(batch: Rollouts) -> CompletionRewards:
+        return score_each(batch, lambda prompt, text: reward(prompt.prompt, text))
 
     task = Task(prompts=rows, reward=judge, correct=None)
     settings = Settings(config=config, method=method, seed=seed)

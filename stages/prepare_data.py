@@ -48,22 +48,23 @@ def main() -> None:
         size.check_model_files(model["path"])
         facts = size.model_facts(model)
         config = load_config(Config, facts=facts)
-        found = preparation.prepare_problems(config.data, config.model, config.data_seed)
-        prompts, source = found.encoded.prompts, config.data.source
+        prepared = preparation.prepare_problems(config.data, config.model, config.data_seed)
+        prompts, source = prepared.encoded.prompts, config.data.source
         card = {
             "source": source.kind, "licence": source.licence,
-            "extraction_rate": found.extraction_rate, **found.screened.describe(),
-            **splitting.describe_splits(prompts, found.demonstrations),
+            "extraction_rate": prepared.extraction_rate, **prepared.screened.describe(),
+            **splitting.describe_splits(prompts, prepared.demonstrations),
         }  # fmt: skip
         written: dict[str, Sequence[Any]] = {
-            f"prompts/{split}.jsonl": own for split, own in prompts.items()
+            f"prompts/{split}.jsonl": split_prompts for split, split_prompts in prompts.items()
         }
-        written["demonstrations/demonstrations.jsonl"] = found.demonstrations
-        written["prepared/quarantine.jsonl"] = found.screened.bad
+        written["demonstrations/demonstrations.jsonl"] = prepared.demonstrations
+        written["prepared/quarantine.jsonl"] = prepared.screened.bad
         if facts is not None:
-            written["prompts/facts.json"] = [facts := prompting.measure_data(found.encoded, facts)]
+            facts = prompting.measure_data(prepared.encoded, facts)
+            written["prompts/facts.json"] = [facts]
             auto.print_table(read_yaml(), read_yaml(PRESETS_PATH), facts)
-        write(found.tokenizer, written, card)
+        write(prepared.tokenizer, written, card)
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
 
 

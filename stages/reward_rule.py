@@ -47,7 +47,7 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
     """The reward, and the folder of the model that it asks, for each seed; empty: it asks none."""
     composition = config.preset
     reward_file.check_source(composition, row.on)
-    kind, models, aggregate, own = None, {}, reward_file.MEAN, None
+    kind, models, aggregate, own_file = None, {}, reward_file.MEAN, None
     if composition.needs_judge():
         if row.policy == BASE:
             raise ValueError(
@@ -59,19 +59,19 @@ def describe(config: Config, row: Row) -> tuple[RewardFile, dict[int, Path]]:
             {seed: rows.locate_policy(row.policy, seed) for seed in config.seeds},
         )
     elif composition.needs_model():
-        other = reward_file.read_reward(row.source)
-        kind, aggregate = other.model, other.aggregate
+        scored_reward = reward_file.read_reward(row.source)
+        kind, aggregate = scored_reward.model, scored_reward.aggregate
         models = {seed: reward_file.model_path(row.source, seed) for seed in config.seeds}
     if "own" in composition.kinds():
-        own = row.on.removeprefix(reward_file.OWN)
-        reward_file.load_own_function(own)
+        own_file = row.on.removeprefix(reward_file.OWN)
+        reward_file.load_own_function(own_file)
     content = RewardFile(
         kind="rule",
         model=kind,
         composition=composition,
         aggregate=aggregate,
-        own=own,
-        own_digest=hashlib.sha256(row.source.read_bytes()).hexdigest() if own else None,
+        own=own_file,
+        own_digest=hashlib.sha256(row.source.read_bytes()).hexdigest() if own_file else None,
     )
     return content, models
 

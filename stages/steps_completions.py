@@ -59,25 +59,31 @@ def label(run: Run) -> dict[str, Any]:
     decode = policy.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
     problems = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     numbers = {"train": preset.num_problems, "heldout": preset.num_heldout_problems}
-    asked = {side: problems[side][:number] for side, number in numbers.items()}
+    asked_problems = {side: problems[side][:number] for side, number in numbers.items()}
     limits = (decode, preset.separator, preset.max_solutions_per_problem)
     solutions = {
-        side: step_solutions.choose_solutions(some, *limits) for side, some in asked.items()
+        side: step_solutions.choose_solutions(side_problems, *limits)
+        for side, side_problems in asked_problems.items()
     }
     parts = step_labels.chunks(step_solutions.solution_prefixes(chain(*solutions.values())))
     # A prefix is part of a completion that kept to the pool's limit.
-    every = [one for some in problems.values() for _, pool in some for one in pool]
-    limit = max(len(one.completion_ids) for one in every)
+    sampled = [pool for side_problems in problems.values() for _, pool in side_problems]
+    every = [completion for pool in sampled for completion in pool]
+    limit = max(len(completion.completion_ids) for completion in every)
     counts = list(count(config, row, parts, limit, decode, run)) if preset.num_completions else None
     metrics: dict[str, Any] = {}
-    for side, some in solutions.items():
-        labelled = step_solutions.label_solutions(some, counts, preset.label)
-        found = [one for one, _ in labelled]
+    for side, side_problems in solutions.items():
+        labelled = step_solutions.label_solutions(side_problems, counts, preset.label)
+        rows = [labelled_row for labelled_row, _ in labelled]
         if side == "heldout":
             whole = step_solutions.finished_solutions(problems[side], decode, preset.separator)
-            found += step_solutions.unlabelled_rows(whole, found)
-        run.write(f"{side}.jsonl", found)
-        cut = sum(one.finish_reason == "length" for _, pool in asked[side] for one in pool)
+            rows += step_solutions.unlabelled_rows(whole, rows)
+        run.write(f"{side}.jsonl", rows)
+        cut = sum(
+            completion.finish_reason == "length"
+            for _, pool in asked_problems[side]
+            for completion in pool
+        )
         metrics[side] = step_label_quality.summarise_labels(
             labelled, preset.audit, num_cut=cut, seed=seed
         )
@@ -95,8 +101,8 @@ def count(
     def work(first: int) -> Iterator[Step]:
         length = step_labels.longest(parts, limit)
         sampler = config.load_sampler(row.policy, run.seed, length)
-        asked = (sampler, decode, parts, config.preset, limit, run.seed)
-        return step_labels.count(*asked, start=first)
+        arguments = (sampler, decode, parts, config.preset, limit, run.seed)
+        return step_labels.count(*arguments, start=first)
 
     for step in run.track(run.parts("prefixes", work, PrefixCount), total=len(parts)):
         yield from step.rows

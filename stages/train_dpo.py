@@ -80,18 +80,18 @@ def start_loop(
 
     if preset.kind == KTO:
         rows = kto.judged_rows(pairs)
-        wanted = ref_logprobs.of_judged(rows)
+        completions = ref_logprobs.of_judged(rows)
         batches = schedule([len(row.completion_ids) for row in rows])
         logprobs = run.once(lambda: kto.reference(model, rows, batches).all())
         ref = KtoReference(matched=logprobs[0], mismatched=logprobs[1:])
         steps = kto.train(model, rows, ref, batches, preset, sizes, run.resume())
     else:
-        wanted = ref_logprobs.of_pairs(pairs)
+        completions = ref_logprobs.of_pairs(pairs)
         batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs])
-        logprobs = run.once(lambda: [ref_logprobs.compute(model, wanted)])
+        logprobs = run.once(lambda: [ref_logprobs.compute(model, completions)])
         ref = logprobs[0].view(-1, 2)
         steps = preference.train(model, pairs, ref, batches, preset, sizes, run.resume())
-    return len(batches), steps, ref_logprobs.passes(wanted, run.config.compute)
+    return len(batches), steps, ref_logprobs.passes(completions, run.config.compute)
 
 
 if __name__ == "__main__":

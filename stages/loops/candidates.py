@@ -70,8 +70,8 @@ def write(
     for name, pool in pools.items():
         draw_from, total = partial(sample, sampler, decode, pool, run.seed, name), len(pool.prompts)
         steps = run.parts(name, draw_from, Completion)
-        found = list(run.track(steps, total=-(-total // CHUNK), label=name))
-        completions = [row for step in found for row in step.rows]
+        finished = list(run.track(steps, total=-(-total // CHUNK), label=name))
+        completions = [row for step in finished for row in step.rows]
         run.write(f"{name}.jsonl", completions)
         cut = sum(row.finish_reason == "length" for row in completions)
         metrics[name] = {
@@ -81,7 +81,7 @@ def write(
             "mean_tokens": num_tokens(completions) / len(completions),
             "truncated": cut / len(completions),
         }
-        done += [step.metrics for step in found]
+        done += [step.metrics for step in finished]
     metrics["generated_tokens"] = sum(metrics[name]["tokens"] for name in pools)
     metrics["work"] = work.summary(done, {"policy": size})
     return metrics
@@ -96,11 +96,12 @@ def sample(
     """
     for index, start in list(enumerate(range(0, len(pool.prompts), CHUNK)))[first:]:
         prompts = pool.prompts[start : start + CHUNK]
-        drawn = draw(sampler, decode, prompts, pool, seed)
+        completions = draw(sampler, decode, prompts, pool, seed)
         passes = work.sampled(
-            [prompt.prompt_ids for prompt in prompts], [row.completion_ids for row in drawn]
+            [prompt.prompt_ids for prompt in prompts], [row.completion_ids for row in completions]
         )
-        yield Step(index=index, metrics={f"tokens/{name}": num_tokens(drawn), **passes}, rows=drawn)
+        metrics: dict[str, int | float] = {f"tokens/{name}": num_tokens(completions), **passes}
+        yield Step(index=index, metrics=metrics, rows=completions)
 
 
 def draw(
@@ -112,7 +113,7 @@ def draw(
     """
     config = pool.config
     seeds = [derive_seed(seed, "sample", pool.stream, prompt.id) for prompt in prompts]
-    drawn = sampler.sample(
+    samples_by_prompt = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
         seeds,
         num_samples=1 if pool.greedy else config.num_samples,
@@ -129,11 +130,11 @@ def draw(
             finish_reason=sample.ending,
             seed=seed,
         )
-        for prompt, seed, samples in zip(prompts, seeds, drawn, strict=True)
+        for prompt, seed, samples in zip(prompts, seeds, samples_by_prompt, strict=True)
         for number, sample in enumerate(samples)
     ]
 
 
-def num_tokens(found: Sequence[Completion]) -> int:
+def num_tokens(completions: Sequence[Completion]) -> int:
     """Tokens generated."""
-    return sum(len(row.completion_ids) for row in found)
+    return sum(len(row.completion_ids) for row in completions)

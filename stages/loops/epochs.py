@@ -67,11 +67,11 @@ def endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
             f"a step may need {batch_size} prompts, the split train has {num_rows}: lower "
             f"prompts_per_step, or prepare more problems"
         )
-    left: list[int] = []
+    pending: list[int] = []
     for epoch in itertools.count():
         order = np.random.default_rng(derive_seed(seed, "epoch", epoch)).permutation(num_rows)
         # Rows still to come of the last pass go to the end of this one.
-        left += sorted(order.tolist(), key=set(left).__contains__)
-        while len(left) >= batch_size:
-            yield left[:batch_size]
-            left = left[batch_size:]
+        pending += sorted(order.tolist(), key=set(pending).__contains__)
+        while len(pending) >= batch_size:
+            yield pending[:batch_size]
+            pending = pending[batch_size:]

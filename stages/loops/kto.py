@@ -24,7 +24,7 @@ def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
     In order of appearance. One that is chosen in a pair and rejected in another (a ranking of more
     than two gives such) is a row of either verdict. A pair whose label is not sure is refused.
     """
-    found: dict[tuple[str, tuple[int, ...], bool], UnpairedExample] = {}
+    examples: dict[tuple[str, tuple[int, ...], bool], UnpairedExample] = {}
     for pair in pairs:
         if pair.probability != 1:
             raise ValueError(
@@ -35,8 +35,8 @@ def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
             row = UnpairedExample(
                 id=pair.id, prompt_ids=pair.prompt_ids, completion_ids=ids, desirable=desirable
             )
-            found.setdefault((pair.id, tuple(ids), desirable), row)
-    return list(found.values())
+            examples.setdefault((pair.id, tuple(ids), desirable), row)
+    return list(examples.values())
 
 
 class KtoReference(NamedTuple):
@@ -99,37 +99,37 @@ def train(
     """
 
     def gradient(index: int, numbers: Sequence[int]) -> Metrics:
-        others = mismatched_groups(rows, numbers)
-        mismatched = frozen_sums(model, others)
+        mismatched_pairs = mismatched_groups(rows, numbers)
+        mismatched = frozen_sums(model, mismatched_pairs)
         point = kto_reference_point(mismatched, ref.mismatched[index])
         desirable = torch.tensor([rows[i].desirable for i in numbers])
         matched = ref.matched[numbers]
-        found, losses = torch.zeros(2, len(numbers))
+        log_ratios, losses = torch.zeros(2, len(numbers))
         num_tokens = num_positions = 0
         groups = single_groups(rows, [(i, i) for i in numbers])
         for batch in model_batches(model, groups):
             logprobs = sequence_logprobs(model, batch)
-            some, _ = kto_loss(
+            batch_losses, _ = kto_loss(
                 logprobs,
                 ref_logprobs=matched[batch.indices].to(logprobs.device),
                 desirable=desirable[batch.indices].to(logprobs.device),
                 reference_point=point.to(logprobs.device),
                 **preset.knobs(),
             )
-            (some.sum() / len(numbers)).backward()
-            found[batch.indices] = logprobs.detach().cpu()
-            losses[batch.indices] = some.detach().cpu()
+            (batch_losses.sum() / len(numbers)).backward()
+            log_ratios[batch.indices] = logprobs.detach().cpu()
+            losses[batch.indices] = batch_losses.detach().cpu()
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
         return {
             "loss/preference": losses.mean().item(),
             "kl/reference_point": point.item(),
-            "margin/accuracy": ((found - matched > point) == desirable).float().mean().item(),
-            **by_verdict("log_ratios", found - matched, desirable),
-            **by_verdict("logprobs", found, desirable),
+            "margin/accuracy": ((log_ratios - matched > point) == desirable).float().mean().item(),
+            **by_verdict("log_ratios", log_ratios - matched, desirable),
+            **by_verdict("logprobs", log_ratios, desirable),
             "tokens/trained": num_tokens,
             **work.passed("policy", "trained", positions=num_positions, outputs=num_tokens),
-            **ref_logprobs.frozen_work("policy", others),
+            **ref_logprobs.frozen_work("policy", mismatched_pairs),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)

@@ -191,7 +191,7 @@ class Method(Params):
             value = getattr(self, choice)
             unused = self.model_fields_set & {knob for knobs in table.values() for knob in knobs}
             for name in sorted(unused - set(table[value])):
-                users = [other for other, knobs in table.items() if name in knobs]
+                users = [user for user, knobs in table.items() if name in knobs]
                 raise ValueError(
                     f"{name} is of no use with {choice} {value}: remove it, or take {choice} "
                     f"{' or '.join(users)}"

@@ -59,7 +59,7 @@ def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[
             f"{where}: expected one text, one list of tokens and one label for each step, found "
             f"{len(row.steps)}, {len(row.step_ids)} and {len(row.labels)}: rerun what wrote it"
         )
-    found: list[float | None] = []
+    step_targets: list[float | None] = []
     for label in row.labels:
         if label is not None and not 0 <= label <= 1:  # NaN is neither
             raise ValueError(
@@ -67,19 +67,20 @@ def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[
                 f"scale (such as -1, 0, 1) to the probability that the step is right"
             )
         if label is None or isinstance(kind, SoftTargets):
-            found.append(label)
+            step_targets.append(label)
         else:
-            found.append(float(label > kind.threshold))
-    wrong = (i for i, target in enumerate(found) if target is not None and target < 0.5)
-    end = next(wrong, len(found)) + 1 if up_to_first_error else len(found)
-    return [*found[:end], *[None] * (len(found) - end)]
+            step_targets.append(float(label > kind.threshold))
+    wrong = (i for i, target in enumerate(step_targets) if target is not None and target < 0.5)
+    end = next(wrong, len(step_targets)) + 1 if up_to_first_error else len(step_targets)
+    return [*step_targets[:end], *[None] * (len(step_targets) - end)]
 
 
 def goals_of(row: StepLabels, config: ProcessRewardConfig) -> list[tuple[int, float]]:
     """Where each step of a solution that has a target ends, in tokens, and its target."""
-    found = targets(row, config.targets, up_to_first_error=config.up_to_first_error)
+    step_targets = targets(row, config.targets, up_to_first_error=config.up_to_first_error)
     ends = process_head.step_end_indices(row.step_ids)
-    return [(end, target) for end, target in zip(ends, found, strict=True) if target is not None]
+    pairs = zip(ends, step_targets, strict=True)
+    return [(end, target) for end, target in pairs if target is not None]
 
 
 def solutions(rows: Sequence[StepLabels]) -> list[TokenizedSolution]:
@@ -111,9 +112,9 @@ def train(
     A hard target is the soft one 0 or 1. An optimizer step without any label is refused.
     """
     goals = [goals_of(row, config) for row in rows]
-    read = solutions(rows)
+    all_solutions = solutions(rows)
     # A solution that does not fit is refused before anything is learned.
-    process_head.solution_groups(model, read, range(len(rows)))
+    process_head.solution_groups(model, all_solutions, range(len(rows)))
 
     def gradient(index: int, chosen: Sequence[int]) -> Metrics:
         num_labels = sum(len(goals[i]) for i in chosen)
@@ -125,17 +126,18 @@ def train(
             )
         # The others would only be read.
         used = [i for i in chosen if goals[i]]
-        parts = process_head.solution_groups(model, read, used)
+        parts = process_head.solution_groups(model, all_solutions, used)
         loss_sum, num_right, num_tokens, num_positions = 0.0, 0, 0, 0
         for batch in model_batches(model, parts):
-            own = [goals[i] for i in batch.indices]
-            ends = [[end for end, _ in one] for one in own]
+            batch_goals = [goals[i] for i in batch.indices]
+            ends = [[end for end, _ in item] for item in batch_goals]
             logits = model(batch, ends)
-            wanted = torch.tensor([t for one in own for _, t in one]).float().to(logits.device)
-            losses = soft_step_label_loss(logits, wanted)
+            probabilities = torch.tensor([t for item in batch_goals for _, t in item])
+            probabilities = probabilities.float().to(logits.device)
+            losses = soft_step_label_loss(logits, probabilities)
             (losses.sum() / num_labels).backward()
             loss_sum += losses.sum().item()
-            num_right += int(((logits[:, 1] >= logits[:, 0]) == (wanted >= 0.5)).sum())
+            num_right += int(((logits[:, 1] >= logits[:, 0]) == (probabilities >= 0.5)).sum())
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
         return {
@@ -158,29 +160,29 @@ def summary(
     `solutions`: those with a label; the others, there to be chosen among, are left out.
     """
     goals = [targets(row, kind, up_to_first_error=False) for row in rows]
-    found = [
-        (row, own, labels)
-        for row, own, labels in zip(rows, scores, goals, strict=True)
+    scored = [
+        (row, row_scores, labels)
+        for row, row_scores, labels in zip(rows, scores, goals, strict=True)
         if any(label is not None for label in labels)
     ]
     labelled = [
         (row.id, score, label)
-        for row, own, labels in found
-        for score, label in zip(own, labels, strict=True)
+        for row, row_scores, labels in scored
+        for score, label in zip(row_scores, labels, strict=True)
         if label is not None
     ]
-    known = [
+    true_steps = [
         (row.id, score, float(right))
-        for row, own, _ in found
+        for row, row_scores, _ in scored
         if row.true_labels is not None
-        for score, right in zip(own, row.true_labels, strict=True)
+        for score, right in zip(row_scores, row.true_labels, strict=True)
         if right is not None
     ]
     return {
-        "solutions": len(found),
+        "solutions": len(scored),
         "labels": agreement(labelled),
-        "truth": agreement(known),
-        "lowest_is_last": lowest_is_last([own for _, own, _ in found]),
+        "truth": agreement(true_steps),
+        "lowest_is_last": lowest_is_last([row_scores for _, row_scores, _ in scored]),
     }
 
 
@@ -198,7 +200,7 @@ def agreement(steps: Sequence[tuple[str, float, float]]) -> dict[str, float | in
     labels = np.array([label for *_, label in steps])
     is_right = labels >= 0.5
     inside = [problems == number for number in range(problems.max() + 1)]
-    within = [auc(scores[own], is_right[own]) for own in inside]
+    within = [auc(scores[members], is_right[members]) for members in inside]
     compared = [value for value in within if value is not None]
     return {
         "steps": len(steps),
@@ -217,7 +219,7 @@ def lowest_is_last(scores: Sequence[Sequence[float]]) -> float | None:
     of Developing Process Reward Models in Mathematical Reasoning" (2025), above 40 % for several
     models, https://arxiv.org/abs/2501.07301. None: no solution has several.
     """
-    several = [own for own in scores if len(own) > 1]
+    several = [row_scores for row_scores in scores if len(row_scores) > 1]
     if not several:
         return None
-    return sum(own[-1] < min(own[:-1]) for own in several) / len(several)
+    return sum(row_scores[-1] < min(row_scores[:-1]) for row_scores in several) / len(several)

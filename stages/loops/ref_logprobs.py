@@ -33,30 +33,31 @@ def of_judged(rows: Iterable[UnpairedExample]) -> Wanted:
     return [(row.id, row.prompt_ids, row.completion_ids) for row in rows]
 
 
-def compute(model: Policy, wanted: Wanted) -> Float[Tensor, " wanted"]:
+def compute(model: Policy, completions: Wanted) -> Float[Tensor, " wanted"]:
     """log p of each completion; one that is wanted several times is read once."""
-    groups, numbers = problem_groups(wanted, model.compute.row_tokens)
+    groups, numbers = problem_groups(completions, model.compute.row_tokens)
     return frozen_sums(model, groups)[numbers]
 
 
-def passes(wanted: Wanted, config: ComputeConfig) -> dict[str, int]:
+def passes(completions: Wanted, config: ComputeConfig) -> dict[str, int]:
     """The passes of `compute` by the policy as it starts, as metrics (see `work`)."""
-    return frozen_work("policy", problem_groups(wanted, config.row_tokens)[0])
+    return frozen_work("policy", problem_groups(completions, config.row_tokens)[0])
 
 
-def problem_groups(wanted: Wanted, row_tokens: int) -> tuple[list[Group], list[int]]:
+def problem_groups(requested: Wanted, row_tokens: int) -> tuple[list[Group], list[int]]:
     """The distinct completions of each problem, numbered, in groups that fit a row.
 
     Also returns the number of each wanted one.
     """
-    prompts = {name: prompt_ids for name, prompt_ids, _ in wanted}
+    prompts = {name: prompt_ids for name, prompt_ids, _ in requested}
     completions: dict[str, dict[tuple[int, ...], None]] = {name: {} for name in prompts}
-    for name, _, ids in wanted:
+    for name, _, ids in requested:
         completions[name][tuple(ids)] = None
-    read = [(prompts[name], [*map(list, own)]) for name, own in completions.items()]
-    distinct = [(name, ids) for name, own in completions.items() for ids in own]
-    numbers = {one: number for number, one in enumerate(distinct)}
-    return make_groups(read, row_tokens), [numbers[name, tuple(ids)] for name, _, ids in wanted]
+    contents = [(prompts[name], [*map(list, ids)]) for name, ids in completions.items()]
+    distinct = [(name, ids) for name, of_problem in completions.items() for ids in of_problem]
+    numbers = {completion: number for number, completion in enumerate(distinct)}
+    numbers_requested = [numbers[name, tuple(ids)] for name, _, ids in requested]
+    return make_groups(contents, row_tokens), numbers_requested
 
 
 def frozen_sums(model: Policy, groups: Sequence[Group]) -> Float[Tensor, " completion"]:

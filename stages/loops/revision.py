@@ -128,9 +128,9 @@ def rounds(
             for i, revision in revisions.items()
         ]
         texts = {i: row.revision for i, row in zip(revisions, rows, strict=True)}
-        drawn = [*critiques.values(), *revisions.values()]
-        generated = sum(len(sample.token_ids) for sample in drawn)
-        positions = num_read + num_read_again - len(drawn) + generated
+        samples = [*critiques.values(), *revisions.values()]
+        generated = sum(len(sample.token_ids) for sample in samples)
+        positions = num_read + num_read_again - len(samples) + generated
         metrics: dict[str, int | float] = {
             "answers/revised": len(rows),
             "answers/changed": sum(row.revision != row.original for row in rows),

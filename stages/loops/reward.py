@@ -99,9 +99,9 @@ def train_outcomes(
         num_tokens = num_positions = 0
         for batch in model_batches(model, groups):
             scores = model(batch)
-            some = outcome_label_loss(scores, labels[batch.indices].to(scores))
-            ((some * weights[batch.indices].to(scores)).sum() / total).backward()
-            losses[batch.indices] = some.detach().float().cpu()
+            batch_losses = outcome_label_loss(scores, labels[batch.indices].to(scores))
+            ((batch_losses * weights[batch.indices].to(scores)).sum() / total).backward()
+            losses[batch.indices] = batch_losses.detach().float().cpu()
             probabilities[batch.indices] = scores.detach().sigmoid().float().cpu()
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
@@ -120,8 +120,8 @@ def train_outcomes(
 
 def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:
     """See `make_groups`."""
-    read = [(rows[0].prompt_ids, [row.completion_ids for row in rows]) for rows in problems]
-    return make_groups(read, row_tokens)
+    contents = [(rows[0].prompt_ids, [row.completion_ids for row in rows]) for rows in problems]
+    return make_groups(contents, row_tokens)
 
 
 @torch.no_grad()

@@ -51,11 +51,11 @@ def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Seque
             "from `base`, or add solutions."
         )
     if preset.tasks is not None:
-        found = sorted({row.task for row in rows})
+        tasks = sorted({row.task for row in rows})
         rows = [row for row in rows if row.task in preset.tasks]
         if not rows:
             raise ValueError(
-                f"tasks: expected demonstrations of {preset.tasks}, found those of {found}. Name "
+                f"tasks: expected demonstrations of {preset.tasks}, found those of {tasks}. Name "
                 f"one of these, or set tasks to null."
             )
     number = preset.num_demonstrations

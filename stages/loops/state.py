@@ -53,9 +53,10 @@ class State:
         optimizer = make_adamw(model, config)
         self._trained[name] = model, optimizer
         if self.step:
-            own = {key: value for key, value in self._loaded.items() if key.startswith(f"{name}/")}
-            _restore(_named(name, model), optimizer, own)
-            for key in own:
+            keys = [key for key in self._loaded if key.startswith(f"{name}/")]
+            tensors = {key: self._loaded[key] for key in keys}
+            _restore(_named(name, model), optimizer, tensors)
+            for key in tensors:
                 del self._loaded[key]
         return optimizer
 
@@ -89,14 +90,14 @@ class State:
     @classmethod
     def load(cls, folder: Path | str) -> "State":
         """The last whole checkpoint of a folder; where there is none, a new state."""
-        found = checkpoints.last(Path(folder))
-        return cls() if found is None else cls.read(found)
+        checkpoint = checkpoints.last(Path(folder))
+        return cls() if checkpoint is None else cls.read(checkpoint)
 
     @classmethod
     def read(cls, checkpoint: Path) -> "State":
         """What `snapshot` wrote."""
-        told: dict[str, Any] = json.loads((checkpoint / NUMBERS).read_text(encoding="utf-8"))
-        return cls(**told, source=checkpoint, _loaded=load_file(checkpoint / TENSORS))
+        numbers: dict[str, Any] = json.loads((checkpoint / NUMBERS).read_text(encoding="utf-8"))
+        return cls(**numbers, source=checkpoint, _loaded=load_file(checkpoint / TENSORS))
 
 
 def _named(name: str, model: nn.Module) -> dict[str, nn.Parameter]:
@@ -114,12 +115,12 @@ def _restore(
     saved: Mapping[str, Tensor],
 ) -> None:
     """Weights and moments as they were; a parameter that had no gradient yet has no moments."""
-    found = {key.rpartition("/")[0] for key in saved}
-    if found != set(parameters):
-        other = sorted(found ^ set(parameters))
+    names = {key.rpartition("/")[0] for key in saved}
+    if names != set(parameters):
+        differing = sorted(names ^ set(parameters))
         raise ValueError(
-            f"the checkpoint is of another model: {other[0]} and {len(other) - 1} more parameters "
-            f"are in one of the two alone. Remove it, or train the model that it is of."
+            f"the checkpoint is of another model: {differing[0]} and {len(differing) - 1} more "
+            f"parameters are in one of the two alone. Remove it, or train the model that it is of."
         )
     for key, parameter in parameters.items():
         sharding.copy_into(parameter, saved[f"{key}/weight"])

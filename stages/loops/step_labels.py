@@ -71,7 +71,7 @@ def count(
     A prefix's random stream depends on `seed`, its problem's id and its tokens alone.
     """
     for index, prefixes in enumerate(parts[start:], start=start):
-        drawn = sampler.sample(
+        samples_by_prefix = sampler.sample(
             [[*prompt.prompt_ids, *prefix] for prompt, prefix in prefixes],
             [
                 derive_seed(seed, "steps_completions", prompt.id, *prefix)
@@ -81,7 +81,8 @@ def count(
             temperature=config.temperature,
             max_new_tokens=[limit - len(prefix) for _, prefix in prefixes],
         )
-        rows = [_count(one, samples, decode) for one, samples in zip(prefixes, drawn, strict=True)]
+        pairs = zip(prefixes, samples_by_prefix, strict=True)
+        rows = [_count(prefix, samples, decode) for prefix, samples in pairs]
         num_drawn = sum(row.num_completions for row in rows)
         metrics = {
             "tokens/generated": sum(row.generated_tokens for row in rows),
@@ -93,7 +94,7 @@ def count(
 
 def longest(parts: Parts, limit: int) -> int:
     """Tokens of the longest prompt with its prefix and what may follow."""
-    return max((len(one.prompt_ids) for part in parts for one, _ in part), default=0) + limit
+    return max((len(prompt.prompt_ids) for part in parts for prompt, _ in part), default=0) + limit
 
 
 def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, Any]:
@@ -102,8 +103,8 @@ def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, A
     A prompt with its prefix is read once; `work` is empty where nothing was completed.
     """
     generated = sum(row.generated_tokens for row in counts)
-    read = sum(len(prompt.prompt_ids) + len(ids) for part in parts for prompt, ids in part)
-    positions = read + generated - sum(row.num_completions for row in counts)
+    num_read = sum(len(prompt.prompt_ids) + len(ids) for part in parts for prompt, ids in part)
+    positions = num_read + generated - sum(row.num_completions for row in counts)
     passes = work.passed("policy", "sampled", positions=positions, outputs=generated)
     done = work.summary([passes], {"policy": size}) if counts else {}
     return {"generated_tokens": generated, "trained_tokens": 0, "work": done}

@@ -63,8 +63,11 @@ def sampled(
 def scored(per_completion: Mapping[str, float], num_completions: int) -> dict[str, int]:
     """`passed` of the model that a reward asks, from what its components logged a completion."""
     names = ("scorer/positions", "judge/read_tokens")
-    found = [per_completion[name] for name in names if name in per_completion]
-    return passed("scorer", "read", positions=round(sum(found) * num_completions)) if found else {}
+    positions_per_completion = [per_completion[name] for name in names if name in per_completion]
+    if not positions_per_completion:
+        return {}
+    positions = round(sum(positions_per_completion) * num_completions)
+    return passed("scorer", "read", positions=positions)
 
 
 def tokens(history: Sequence[Mapping[str, int | float]]) -> dict[str, int]:
@@ -82,14 +85,14 @@ def summary(
 
     `sizes`: of every model that was in memory (`models/size`), whether it did anything or not.
     """
-    found: dict[str, dict[str, Any]] = {model: dict(size) for model, size in sizes.items()}
+    passes_by_model: dict[str, dict[str, Any]] = {name: dict(size) for name, size in sizes.items()}
     for metrics in steps:
         for name, count in metrics.items():
             if name.startswith(PREFIX):
                 model, kind, unit = name.removeprefix(PREFIX).split("/")
-                total = found[model].setdefault(kind, {"positions": 0, "outputs": 0})
+                total = passes_by_model[model].setdefault(kind, {"positions": 0, "outputs": 0})
                 total[unit] += int(count)
-    return found
+    return passes_by_model
 
 
 def learned(
@@ -105,7 +108,7 @@ def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[st
     The one position of each message whose logits decide is not counted as an output. Without a
     `size`, which nobody tells of an endpoint, there is no work.
     """
-    read, generated = tokens["read_tokens"], tokens["generated_tokens"]
-    told = {"read_tokens": read, "generated_tokens": generated}
-    passes = passed("policy", "sampled", positions=read + generated, outputs=generated)
-    return told | {"work": {} if size is None else summary([passes], {"policy": size})}
+    num_read, generated = tokens["read_tokens"], tokens["generated_tokens"]
+    counts = {"read_tokens": num_read, "generated_tokens": generated}
+    passes = passed("policy", "sampled", positions=num_read + generated, outputs=generated)
+    return counts | {"work": {} if size is None else summary([passes], {"policy": size})}

@@ -42,15 +42,15 @@ def write(folder: Path, step: int, content: Write, grown: Mapping[Path, int]) ->
     temporary.mkdir(parents=True)
     try:
         content(temporary)
-        own = sorted(temporary.iterdir())
-        lengths = {one: one.stat().st_size for one in own}
-        told = {
-            os.path.relpath(one, temporary): [length, _digest(one, length)]
-            for one, length in (lengths | dict(grown)).items()
+        files = sorted(temporary.iterdir())
+        lengths = {file: file.stat().st_size for file in files}
+        manifest = {
+            os.path.relpath(file, temporary): [length, _digest(file, length)]
+            for file, length in (lengths | dict(grown)).items()
         }
-        (temporary / MANIFEST).write_text(json.dumps(told), encoding="utf-8")
-        for one in (*lengths, *grown, temporary / MANIFEST, temporary):
-            _sync(one)
+        (temporary / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        for file in (*lengths, *grown, temporary / MANIFEST, temporary):
+            _sync(file)
         if path.exists():  # of an attempt before: the same bits
             shutil.rmtree(path)
         temporary.rename(path)
@@ -110,12 +110,12 @@ def _manifest(checkpoint: Path) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1024)
 def _whole(path: Path, length: int, changed: int) -> str:  # noqa: ARG001
     """Of a file as it was at a time: policies on the way are read once, not at each checkpoint."""
-    content, left = hashlib.sha256(), length
+    content, remaining = hashlib.sha256(), length
     with path.open("rb") as file:
-        while left and (part := file.read(min(left, 2**20))):
+        while remaining and (part := file.read(min(remaining, 2**20))):
             content.update(part)
-            left -= len(part)
-    return content.hexdigest() if not left else "too short"
+            remaining -= len(part)
+    return content.hexdigest() if not remaining else "too short"
 
 
 def _digest(path: Path, length: int) -> str:
@@ -167,9 +167,11 @@ class Writer:
 
 def interval() -> float:
     """Seconds between two checkpoints; a ValueError where the environment says no number."""
-    told, seconds = os.environ.get(SECONDS, "300"), float("nan")
+    setting, seconds = os.environ.get(SECONDS, "300"), float("nan")
     with suppress(ValueError):
-        seconds = float(told)
+        seconds = float(setting)
     if not seconds >= 0:
-        raise ValueError(f"{SECONDS}: expected seconds, 0 or more, found {told!r}. Set a number.")
+        raise ValueError(
+            f"{SECONDS}: expected seconds, 0 or more, found {setting!r}. Set a number."
+        )
     return seconds

@@ -25,10 +25,10 @@ def devices(proc: Path = Path("/proc/driver/nvidia/gpus"), dev: Path = Path("/de
         # CUDA ignores everything from the first invalid name on.
         stop = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
         return names[:stop]
-    found = len(list(proc.glob("*"))) if proc.is_dir() else 0
+    number = len(list(proc.glob("*"))) if proc.is_dir() else 0
     # Containers often hide /proc/driver but always have the device nodes.
-    found = found or len([node for node in dev.glob("nvidia*") if node.name[6:].isdigit()])
-    return [str(index) for index in range(found)]
+    number = number or len([node for node in dev.glob("nvidia*") if node.name[6:].isdigit()])
+    return [str(index) for index in range(number)]
 
 
 @contextmanager
@@ -47,15 +47,15 @@ def take(*, wanted: bool = True, number: int = 1) -> Iterator[list[str]]:
     assert torch is None or not torch.cuda.is_initialized(), (
         "a GPU slot must be taken before CUDA starts: it would not be obeyed"
     )
-    taken = _wait(names, number)
+    names_held = _wait(names, number)
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(names_held)
     try:
-        yield list(taken)
+        yield list(names_held)
     finally:
         del os.environ["CUDA_VISIBLE_DEVICES"]
         os.environ |= {} if before is None else {"CUDA_VISIBLE_DEVICES": before}
-        for descriptor in taken.values():
+        for descriptor in names_held.values():
             os.close(descriptor)
 
 
@@ -65,14 +65,14 @@ def _wait(names: list[str], number: int) -> dict[str, int]:
 
     folder = PIPE / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
-    taken: dict[str, int] = {}
-    told = False
+    slots: dict[str, int] = {}
+    is_logged = False
     # One at a time gathers several: two that held half of them each would wait for ever.
     with (folder / "queue.lock").open("a") as queue:
         fcntl.flock(queue, fcntl.LOCK_EX)
         while True:
             for name in names:
-                if name in taken:
+                if name in slots:
                     continue
                 descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
                 try:
@@ -80,10 +80,10 @@ def _wait(names: list[str], number: int) -> dict[str, int]:
                 except BlockingIOError:
                     os.close(descriptor)
                     continue
-                taken[name] = descriptor
-                if len(taken) == number:
-                    return taken
-            if not told:
+                slots[name] = descriptor
+                if len(slots) == number:
+                    return slots
+            if not is_logged:
                 logger.info("waiting for %d of %d GPUs (locks in %s)", number, len(names), folder)
-                told = True
+                is_logged = True
             time.sleep(SECONDS_BETWEEN_TRIES)

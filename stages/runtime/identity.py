@@ -72,15 +72,15 @@ def dvc_stage(stage: str) -> Any:
     """
     try:
         with closing(Repo(".")) as repo:
-            found = _load(repo, stage)
-            found.save_deps()
-            intact.check_sources(str(dep.def_path) for dep in found.deps)
-            intact.check_inputs(found)
-            lines = (sys.argv[1:], shlex.split(found.cmd))
-            words, told = (" ".join(["", *line, ""]) for line in lines)
-            if os.environ.get("DVC_STAGE") == stage and words not in told:
+            loaded = _load(repo, stage)
+            loaded.save_deps()
+            intact.check_sources(str(dep.def_path) for dep in loaded.deps)
+            intact.check_inputs(loaded)
+            lines = (sys.argv[1:], shlex.split(loaded.cmd))
+            words, expected = (" ".join(["", *line, ""]) for line in lines)
+            if os.environ.get("DVC_STAGE") == stage and words not in expected:
                 raise ValueError(f"{stage} was edited since dvc started: run `dvc repro` again")
-            return found
+            return loaded
     except (NotDvcRepoError, StageNotFound, StageFileDoesNotExistError):
         return None
     except DvcException as error:
@@ -89,22 +89,23 @@ def dvc_stage(stage: str) -> Any:
         ) from error
 
 
-def input_key(found: Any) -> str:
+def input_key(loaded: Any) -> str:
     """The key of DVC's stage, whose inputs it has looked at."""
-    return lock_key(to_single_stage_lockfile(found))
+    return lock_key(to_single_stage_lockfile(loaded))
 
 
-def check_unchanged(found: Any, key: str) -> None:
+def check_unchanged(loaded: Any, key: str) -> None:
     """Refuse a result whose parameters or inputs were edited since the stage began, with that key.
 
     DVC reads them again when the stage has ended, and would record and share it as that of the new.
     """
-    if found is not None:
-        found.save_deps()
-        if input_key(found) != key:
+    if loaded is not None:
+        loaded.save_deps()
+        if input_key(loaded) != key:
             raise ValueError(
-                f"parameters or inputs of {found.addressing} were edited while it ran: `dvc repro` "
-                f"runs it with the new ones, or from its last checkpoint on with the old ones"
+                f"parameters or inputs of {loaded.addressing} were edited while it ran: "
+                f"`dvc repro` runs it with the new ones, or with the old ones from its last "
+                f"checkpoint on"
             )
 
 
@@ -128,8 +129,8 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path, Callable[[], None]]]:
     dvc has not recorded: its id is taken over. Outside a DVC pipeline the key is random, so nothing
     is ever taken over. A ValueError if another process executes the same stage.
     """
-    found = dvc_stage(stage)
-    key = uuid.uuid4().hex * 2 if found is None else input_key(found)
+    loaded = dvc_stage(stage)
+    key = uuid.uuid4().hex * 2 if loaded is None else input_key(loaded)
     name = name_of(stage)
     PIPE.mkdir(exist_ok=True)
     with (PIPE / f"{name}.lock").open("a+") as lock:
@@ -144,7 +145,7 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path, Callable[[], None]]]:
         with outputs.replace(record) as temporary:
             temporary.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
         (folder / ENDED).unlink(missing_ok=True)
-        yield execution, folder, partial(check_unchanged, found, key)
+        yield execution, folder, partial(check_unchanged, loaded, key)
 
 
 def leave(execution: Execution, folder: Path) -> None:
@@ -185,11 +186,15 @@ def _is_orphan(lock: IO[str]) -> bool:
     return True
 
 
-def _sweep(own: str, key: str) -> None:
+def _sweep(stage: str, key: str) -> None:
     """Remove the folders of executions whose outputs are in dvc.lock, or soon are replaced."""
     for folder in {ended.parent for ended in PIPE.glob(f"*/{ENDED}")}:
-        one = _read(folder / RECORD)
-        if one is None or recorded(one) or (name_of(one.stage) == own and one.input_key != key):
+        execution = _read(folder / RECORD)
+        if (
+            execution is None
+            or recorded(execution)
+            or (name_of(execution.stage) == stage and execution.input_key != key)
+        ):
             with suppress(OSError):  # another start sweeps, too
                 folder.rename(f"{folder}.gone")
     for gone in PIPE.glob("*.gone"):
@@ -202,10 +207,10 @@ def recorded(execution: Execution) -> bool:
     if not path.is_file():
         return False
     try:
-        found: Any = COMPILED_LOCKFILE_SCHEMA(parse_yaml(path.read_text(encoding="utf-8"), path))
+        lock: Any = COMPILED_LOCKFILE_SCHEMA(parse_yaml(path.read_text(encoding="utf-8"), path))
     except (YAMLFileCorruptedError, Invalid):
         return False  # another dvc is writing it
-    entry = found.get("stages", {}).get(name_of(execution.stage))
+    entry = lock.get("stages", {}).get(name_of(execution.stage))
     return entry is not None and lock_key(entry) == execution.input_key
 
 

@@ -18,8 +18,8 @@ def check_sources(dependencies: Iterable[str]) -> None:
     for traced in sorted(path for path in dependencies if path.startswith(TRACED)):
         for file, expected in json.loads(Path(traced).read_text(encoding="utf-8")).items():
             path = Path(file)
-            found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
-            if found != expected:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no file"
+            if digest != expected:
                 raise ValueError(
                     f"{file} was edited after {traced} was written, by which DVC knows this "
                     f"stage's code. Run `dvc repro` again; if it says the same, or before "
@@ -50,10 +50,11 @@ def check_inputs(stage: Any) -> None:
 
 def _files(dependencies: Any) -> Iterator[tuple[Path, str]]:
     """Every file of the dependencies, and its MD5; parameters are none."""
-    for one in dependencies:
-        if one.hash_info.name == "md5":
-            root = Path(one.fs_path)
-            files = one.obj if one.hash_info.isdir else [((), None, one.hash_info)]
+    for dependency in dependencies:
+        if dependency.hash_info.name == "md5":
+            root = Path(dependency.fs_path)
+            info = dependency.hash_info
+            files = dependency.obj if info.isdir else [((), None, info)]
             yield from ((root.joinpath(*key), file.value) for key, _, file in files)
 
 

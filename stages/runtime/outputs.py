@@ -78,19 +78,19 @@ def keep_parts(folder: Path, work: Callable[[int], Iterator[Any]]) -> Iterator[A
     is made again. What `work` does from part n on must be a function of n and of the stage's inputs
     alone. The folder is one inside `Run.folder`: of the same inputs, until success.
     """
-    kept = 0
+    num_kept = 0
     # A part that was being written has another name until it is whole.
     for path in sorted(folder.glob("[0-9]*.part")):
         content = path.read_bytes()
-        if path.name == _part_name(kept, content):
+        if path.name == _part_name(num_kept, content):
             yield json.loads(content)
-            kept += 1
+            num_kept += 1
         else:
             logger.warning("%s is damaged: it is made again", path)
             path.unlink()
-    if kept:
-        logger.info("%s: goes on after part %d", folder, kept)
-    for index, part in enumerate(work(kept), start=kept):
+    if num_kept:
+        logger.info("%s: goes on after part %d", folder, num_kept)
+    for index, part in enumerate(work(num_kept), start=num_kept):
         content = json.dumps(part).encode()
         with replace(folder / _part_name(index, content)) as temporary:
             temporary.write_bytes(content)

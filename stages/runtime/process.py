@@ -34,7 +34,7 @@ STATUS = 128 + signal.SIGTERM
 
 def escaped(text: str) -> str:
     """`text` with control characters, which a terminal would obey, as Python writes them."""
-    shown = (one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
+    shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
     return text if text.isprintable() else "".join(shown)
 
 

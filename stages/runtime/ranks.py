@@ -58,24 +58,24 @@ def joined(work: Callable[[int], object], number: int, folder: Path) -> Iterator
         return
     environments = _meeting_environments(number, folder)
     context = multiprocessing.get_context("fork")
-    others = {
+    processes = {
         rank: context.Process(target=_child, args=(work, rank, environments[rank]))
         for rank in range(1, number)
     }
     done = threading.Event()
     try:
-        for process in others.values():
+        for process in processes.values():
             process.start()
-        threading.Thread(target=_watch, args=(others, done), daemon=True).start()
+        threading.Thread(target=_watch, args=(processes, done), daemon=True).start()
         os.environ |= environments[0]
         yield 0
-        for rank, process in others.items():
+        for rank, process in processes.items():
             process.join()
             if process.exitcode:
                 raise RuntimeError(f"rank {rank} failed after the last step: see its error above")
     finally:
         done.set()
-        for process in [process for process in others.values() if process.pid]:
+        for process in [process for process in processes.values() if process.pid]:
             process.kill()
             process.join()
 
@@ -110,15 +110,15 @@ def _child(work: Callable[[int], object], rank: int, environment: dict[str, str]
         os._exit(status)
 
 
-def _watch(others: Mapping[int, BaseProcess], done: threading.Event) -> None:
+def _watch(processes: Mapping[int, BaseProcess], done: threading.Event) -> None:
     """End this process when another failed, for which it might wait for ever in a sum."""
-    waiting = {process.sentinel: rank for rank, process in others.items()}
+    waiting = {process.sentinel: rank for rank, process in processes.items()}
     while waiting and not done.is_set():
         for sentinel in connection.wait(list(waiting), timeout=1.0):
             assert isinstance(sentinel, int)
             rank = waiting.pop(sentinel)
-            others[rank].join()  # its pipe closes a moment before its exit status is there
+            processes[rank].join()  # its pipe closes a moment before its exit status is there
             # An error of all is raised here too: it has a moment to get out by itself.
-            if others[rank].exitcode and not done.wait(SECONDS_TO_RAISE):
+            if processes[rank].exitcode and not done.wait(SECONDS_TO_RAISE):
                 logger.error("rank %d ended without the others: so does this process", rank)
                 os._exit(1)

@@ -100,8 +100,8 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[StageRun]:
                 temporary.mkdir()
                 _dump(temporary / "run.json", record | _end(clock))
                 shutil.copyfile(folder / "journal.jsonl", temporary / "journal.jsonl")
-                for one in sorted(folder.glob("seed-*/journal.jsonl")):
-                    shutil.copyfile(one, temporary / f"journal-{one.parent.name}.jsonl")
+                for path in sorted(folder.glob("seed-*/journal.jsonl")):
+                    shutil.copyfile(path, temporary / f"journal-{path.parent.name}.jsonl")
         except BaseException as error:
             reason = {"error": f"{type(error).__name__}: {error}"}
             _dump(failure, record | _end(clock) | reason)
@@ -189,5 +189,5 @@ def memory_bytes(field: Literal["VmHWM", "VmRSS"]) -> int | None:
     """
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
-    found = (int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
-    return next(found, None)
+    sizes = (int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+    return next(sizes, None)

@@ -239,8 +239,8 @@ class _Display:
             of_total = f"/{total}" if total is not None else ""
             parts.append(f"seed {seed}: {f'{label} ' if label else ''}{count}{of_total}")
             shares.append(count / total if total else 0.0)
-        left = ""
+        remaining = ""
         if (slowest := min(shares)) > 0.0:
             seconds = (now - self._begun) * (1.0 - slowest) / slowest
-            left = f"; about {seconds:.0f} s left" if slowest < 1.0 else ""
-        return f"{self._stage}  {', '.join(parts)}{left}"
+            remaining = f"; about {seconds:.0f} s left" if slowest < 1.0 else ""
+        return f"{self._stage}  {', '.join(parts)}{remaining}"

@@ -67,11 +67,11 @@ STRUCTURE = "transformers.utils.import_utils"
 """Reads which names each file of transformers' models has: twice, a third of a second each time."""
 
 
-def _read_once(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _read_once(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`create_import_structure_from_path`, which is asked for the models by path and by file."""
-    kept = functools.cache(read)
+    cached = functools.cache(function)
     # The caller rearranges what it gets.
-    return lambda path: copy.deepcopy(kept(str(path).removesuffix("/__init__.py")))
+    return lambda path: copy.deepcopy(cached(str(path).removesuffix("/__init__.py")))
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -110,9 +110,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 raise AttributeError(name)
             if compiler and name[0].islower():
                 return _Decorator()
-            made = type(name, (), {"__init__": lambda *_, **__: None})
-            setattr(module, name, made)
-            return made
+            stand_in = type(name, (), {"__init__": lambda *_, **__: None})
+            setattr(module, name, stand_in)
+            return stand_in
 
         module.__getattr__ = attribute  # type: ignore[method-assign]
 
@@ -164,10 +164,11 @@ def give_back() -> None:
 
 def _forget(name: str) -> None:
     """Remove the stand-ins of a module and of those below it."""
-    for found in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
-        module = sys.modules[found]
+    inside = [key for key in sys.modules if key == name or key.startswith(f"{name}.")]
+    for module_name in inside:
+        module = sys.modules[module_name]
         if module is None or getattr(module, "__loader__", None) is _finder:
-            del sys.modules[found]
-            parent, _, last = found.rpartition(".")
+            del sys.modules[module_name]
+            parent, _, last = module_name.rpartition(".")
             if parent in sys.modules:
                 vars(sys.modules[parent]).pop(last, None)
