@@ -37,7 +37,7 @@ from stages.models.scalar_head import ScalarHead
 from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.problems import Prompt
-from stages.rewards import completion_rewards, reward_file
+from stages.rewards import reward_file
 from stages.rows import Row
 from stages.runtime import process
 from stages.sampler import ColocatedSampler
@@ -102,7 +102,7 @@ def train(run: Run) -> dict[str, Any]:
     task = Task(
         prompts=prompts,
         reward=rollout_rewards.load_reward(row.source, run.seed, models, sizes.max_new_tokens),
-        correct=None if prompts[0].answer is None else completion_rewards.check_answers,
+        correct=None if prompts[0].answer is None else rollout_rewards.check_answers,
     )
     state = run.resume()
     steps = rl.train(models, task, rl.make_schedule(task, settings), settings, state)

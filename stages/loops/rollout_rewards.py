@@ -18,7 +18,8 @@ from stages.models import policy_judge, process_head, scalar_head
 from stages.models.process_head import ProcessScorer, TokenizedSolution
 from stages.models.scalar_head import Ensemble
 from stages.rewards import composition, reward_file
-from stages.rewards.completion_rewards import CompletionRewards, RewardModels
+from stages.rewards.answer_checker import solves_problem
+from stages.rewards.completion_rewards import CompletionRewards, Completions, RewardModels
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.rewards.reward_file import RewardFile
 
@@ -143,3 +144,8 @@ def _check_reward_of_ppo(config: RlConfig, method: Method, reward: RewardFile) -
             f"one of kind {reward.kind} whose model is {reward.model}. Take a preset with "
             f"value_init policy, such as ppo_process, or another reward."
         )
+
+
+def check_answers(completions: Completions) -> list[bool]:
+    """The answer checker's verdict on each completion."""
+    return [solves_problem(completions.prompt(i), text) for i, text in enumerate(completions.texts)]

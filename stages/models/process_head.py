@@ -29,7 +29,7 @@ from stages.models.batch import Batch, Group, model_batches, split_group
 from stages.models.device import COMPUTE, ComputeConfig
 from stages.models.forward_check import compute_hidden_states
 from stages.models.row_policy import HEADS
-from stages.rewards.step_solutions import split_steps
+from stages.records.steps import split_steps
 
 LABELS = {0: "wrong", 1: "right"}
 NEW_HEAD_WEIGHTS = frozenset(f"{head}.{name}" for head in HEADS for name in ("weight", "bias"))

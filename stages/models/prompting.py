@@ -15,8 +15,8 @@ from stages.auto import Facts
 from stages.models.model_tokenizer import eos_id
 from stages.records.preferences import Turn
 from stages.records.problems import THINK, THOUGHT, Demonstration, Exchange, Problem, Prompt
+from stages.records.transcripts import earlier_turns, render_transcript
 from stages.rewards.feedback.prompts import defuse
-from stages.sources.conversations import earlier_turns, render_transcript
 
 TASK, CHAT = "solve", "chat"
 PLACEHOLDER = "{question}"

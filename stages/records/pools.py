@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from stages.records import lines
+from stages.records.preferences import Preference
 from stages.records.problems import Prompt
 from stages.rows import PROMPTS
 
@@ -210,4 +211,21 @@ def _refuse(problem: str) -> None:
         f"Expected a pool with the same number of completions, numbered from 0, for each of "
         f"its prompts, and a score of each where there are scores; found {problem}. The files "
         f"come from different runs: rerun `dvc repro`, which makes them from one another."
+    )
+
+
+def make_preference(
+    prompt: Prompt, chosen: Completion, rejected: Completion, probability: float, source: str
+) -> Preference:
+    """A pair of completions of a problem as a row."""
+    return Preference(
+        id=prompt.id,
+        prompt=prompt.prompt,
+        prompt_ids=prompt.prompt_ids,
+        chosen=chosen.completion,
+        chosen_ids=chosen.completion_ids,
+        rejected=rejected.completion,
+        rejected_ids=rejected.completion_ids,
+        probability=probability,
+        source=source,
     )

@@ -1,10 +1,13 @@
 """Rows of solutions with labelled reasoning steps: raw, tokenised, and counted prefixes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stages.records import lines
+
+Decode = Callable[[Sequence[int]], str]
+"""Tokens to text without special tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,3 +110,28 @@ def read_training_steps(steps: Path, heldout: Path) -> tuple[list[StepLabels], l
             f"such as {min(shared)!r:.80}. Name another heldout."
         )
     return rows, held
+
+
+def split_steps(token_ids: Sequence[int], decode: Decode, separator: str) -> list[list[int]]:
+    r"""Token ids of each step; joined they are `token_ids`.
+
+    A step ends with the token that completes `separator` in the text since the step's start,
+    even if that token goes on beyond it (`\n\nSo`): a token is never cut in two, and nothing is
+    tokenised again. A step of white space alone belongs to the step before it; at the very
+    start, where there is none, to the one that follows. So does the end-of-sequence token,
+    whose text is empty (`decode` leaves special tokens out), where it stands alone.
+    """
+    assert separator, "expected at least one character between steps"
+    steps: list[list[int]] = []
+    current: list[int] = []
+    for place, token_id in enumerate(token_ids, 1):
+        current.append(token_id)
+        text = decode(current)
+        # At the start nothing stands before a blank step: it waits for the text that follows.
+        if separator in (text if steps else text.lstrip()) or place == len(token_ids):
+            if steps and not text.strip():
+                steps[-1] += current
+            else:
+                steps.append(current)
+            current = []
+    return steps

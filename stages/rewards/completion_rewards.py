@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from stages.records.problems import Prompt
-from stages.rewards.answer_checker import solves_problem
 from stages.sampler import Judge, Sample
 
 
@@ -132,8 +131,3 @@ def describe_completion(completions: Completions, index: int) -> str:
     text, problem = completions.texts[index], completions.prompt(index).id
     rest = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
     return f"completion {index}, of prompt '{problem}': {text[:MAX_SHOWN]!r}{rest}"
-
-
-def check_answers(completions: Completions) -> list[bool]:
-    """The answer checker's verdict on each completion."""
-    return [solves_problem(completions.prompt(i), text) for i, text in enumerate(completions.texts)]

@@ -27,47 +27,20 @@ checker's verdict itself, which costs nothing and is no estimate.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from stages.records.pools import Completion, deduplicate
 from stages.records.problems import Prompt
-from stages.records.steps import PrefixCount, StepLabels
+from stages.records.steps import Decode, PrefixCount, StepLabels, split_steps
 from stages.rewards import answer_checker
 from stages.rewards.final_answer import extract_answer
 from stages.sources import word_problems
 from stages.sources.word_problems import Move
 
 Problems = Iterable[tuple[Prompt, Sequence[Completion]]]
-Decode = Callable[[Sequence[int]], str]
-"""Tokens to text without special tokens."""
-
-
-def split_steps(token_ids: Sequence[int], decode: Decode, separator: str) -> list[list[int]]:
-    r"""Token ids of each step; joined they are `token_ids`.
-
-    A step ends with the token that completes `separator` in the text since the step's start,
-    even if that token goes on beyond it (`\n\nSo`): a token is never cut in two, and nothing is
-    tokenised again. A step of white space alone belongs to the step before it; at the very
-    start, where there is none, to the one that follows. So does the end-of-sequence token,
-    whose text is empty (`decode` leaves special tokens out), where it stands alone.
-    """
-    assert separator, "expected at least one character between steps"
-    steps: list[list[int]] = []
-    current: list[int] = []
-    for place, token_id in enumerate(token_ids, 1):
-        current.append(token_id)
-        text = decode(current)
-        # At the start nothing stands before a blank step: it waits for the text that follows.
-        if separator in (text if steps else text.lstrip()) or place == len(token_ids):
-            if steps and not text.strip():
-                steps[-1] += current
-            else:
-                steps.append(current)
-            current = []
-    return steps
 
 
 _SUM = re.compile(r"(-?\d{1,9})([-+*])(\d{1,9})=(-?\d{1,9})", re.ASCII)

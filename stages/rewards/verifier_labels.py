@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stages.records.pools import Completion
+from stages.records.pools import Completion, make_preference
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards import answer_checker
@@ -77,23 +77,6 @@ def label_pairs(
         drop_repeats(finished), drop_repeats(judged.wrong), max_pairs=max_pairs, seed=seed
     )
     return LabelledPairs([make_preference(prompt, *pair, 1.0, source) for pair in pairs], judged)
-
-
-def make_preference(
-    prompt: Prompt, chosen: Completion, rejected: Completion, probability: float, source: str
-) -> Preference:
-    """A pair of completions of a problem as a row."""
-    return Preference(
-        id=prompt.id,
-        prompt=prompt.prompt,
-        prompt_ids=prompt.prompt_ids,
-        chosen=chosen.completion,
-        chosen_ids=chosen.completion_ids,
-        rejected=rejected.completion,
-        rejected_ids=rejected.completion_ids,
-        probability=probability,
-        source=source,
-    )
 
 
 def summarise_pairs(labelled: Sequence[LabelledPairs]) -> dict[str, int | float]:

@@ -15,10 +15,8 @@ learned is what a mask over the assistant's tokens would leave, each turn render
 is asked for it, though a template may render earlier turns otherwise, as those that think do.
 """
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -28,10 +26,10 @@ from pydantic import model_validator
 from stages.config import Params
 from stages.records.preferences import Turn
 from stages.records.problems import BadRow, Problem
+from stages.records.transcripts import SPEAKERS, render_question
 from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError
 
-SPEAKERS = {"user": "Human", "assistant": "Assistant"}
 ROLES_OF_SPEAKERS = {name: role for role, name in SPEAKERS.items()}
 ROLES = ("system", *SPEAKERS)
 SHAREGPT = {"human": "user", "gpt": "assistant"}
@@ -125,19 +123,6 @@ def read_messages(fields: Mapping[str, Any], column: str) -> list[Turn]:
     return turns
 
 
-def render_transcript(turns: Sequence[Turn]) -> str:
-    r"""The turns as a transcript that ends where the assistant is to speak.
-
-    A system message stands before the first turn. `[user: Hi]` gives
-    "\n\nHuman: Hi\n\nAssistant:", to which " Hello!" is an answer.
-    """
-    spoken = [
-        turn.content if turn.role == "system" else f"\n\n{SPEAKERS[turn.role]}: {turn.content}"
-        for turn in turns
-    ]
-    return "".join([*spoken, f"\n\n{SPEAKERS['assistant']}:"])
-
-
 def parse_transcript(text: str) -> list[Turn]:
     """The turns of a transcript, their texts stripped."""
     before, *parts = _TURN.split(text)
@@ -147,13 +132,6 @@ def parse_transcript(text: str) -> list[Turn]:
         Turn(ROLES_OF_SPEAKERS[name], content.strip())
         for name, content in zip(parts[::2], parts[1::2], strict=True)
     ]
-
-
-def render_question(turns: Sequence[Turn]) -> str:
-    """What is asked, as a judge and a reader are shown it: a transcript, or one message alone."""
-    if len(turns) == 1:
-        return turns[0].content
-    return render_transcript(turns).removesuffix(f"\n\n{SPEAKERS['assistant']}:").strip()
 
 
 def parse_question(question: str) -> list[Turn]:
@@ -166,15 +144,3 @@ def parse_question(question: str) -> list[Turn]:
     turns = [*system, *parse_transcript(rest)]
     # A message that quotes an assistant's turn is no transcript.
     return turns if any(turn.role == "user" for turn in turns) else [Turn("user", question.strip())]
-
-
-def earlier_turns(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """The assistant's turns in the prompts of conversations, each as the solution of its own."""
-    for problem in problems:
-        turns = problem.turns or ()
-        for at, (before, turn) in enumerate(itertools.pairwise(turns), start=1):
-            if (before.role, turn.role) == ("user", "assistant"):
-                yield replace(
-                    problem, id=f"{problem.id}-turn-{at}", question=render_question(turns[:at]),
-                    solution=turn.content, turns=turns[:at],
-                )  # fmt: skip

@@ -24,6 +24,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from stages.config import Params
+from stages.records import transcripts
 from stages.records.preferences import Preference, RawPreference, Turn
 from stages.records.problems import BadRow, Prompt
 from stages.sources import conversations, raw_rows, splitting
@@ -74,7 +75,7 @@ def read_pair(
         before = [] if shared is None else _turns(fields, shared, form)
         answers = [_turns(fields, column, form) for column in (columns.chosen, columns.rejected)]
         turns, chosen, rejected = _split_last(*([*before, *answer] for answer in answers))
-        prompt, lead = conversations.render_transcript(turns), " "
+        prompt, lead = transcripts.render_transcript(turns), " "
     probability = _probability(fields, columns.probability)
     for name, answer in (("chosen", chosen), ("rejected", rejected)):
         if not answer.strip():

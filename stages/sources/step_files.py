@@ -41,8 +41,7 @@ from pydantic import Field
 
 from stages.config import Params
 from stages.records.problems import BadRow
-from stages.records.steps import RawSteps, StepLabels
-from stages.rewards.step_solutions import split_steps
+from stages.records.steps import RawSteps, StepLabels, split_steps
 from stages.sources import math_aps, prm800k, raw_rows, splitting
 from stages.sources.quarantine import RejectedError, bad_row
 

@@ -4,13 +4,12 @@ import presets
 import pytest
 from learning.conftest import PAIRS, Embedded, gain
 
-from stages.loops import epochs, kto, preference, ref_logprobs
+from stages.loops import epochs, kto, preference, ref_logprobs, rollout_rewards
 from stages.loops.preference import KTO, PreferenceConfig
 from stages.models import model_tokenizer
 from stages.models.policy import Policy
 from stages.records import lines
 from stages.records.preferences import Preference
-from stages.rewards import completion_rewards
 
 pytestmark = [pytest.mark.learning, pytest.mark.rotating]
 NUM_STEPS, BATCH_SIZE = 80, 32
@@ -26,7 +25,7 @@ def pairs(embedded: Embedded) -> list[Preference]:
 
 @pytest.fixture(scope="module")
 def start(embedded: Embedded):
-    return completion_rewards.check_answers(embedded.draw(embedded.load()))
+    return rollout_rewards.check_answers(embedded.draw(embedded.load()))
 
 
 @pytest.mark.parametrize("name", presets.PREFERENCE)
@@ -45,7 +44,7 @@ def test_preference_loss(name, embedded, pairs, start):
         ref = ref_logprobs.compute(Policy(model, compute, pad_id), wanted).view(-1, 2)
         steps = preference.train(Policy(model, compute, pad_id), pairs, ref, schedule, loss, CONFIG)
     history = [step.metrics for step in steps]
-    found = gain(completion_rewards.check_answers(embedded.draw(model)), start)
+    found = gain(rollout_rewards.check_answers(embedded.draw(model)), start)
     print(f"\n{name}: accuracy {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], margin "
           f"accuracy {history[-1]['margin/accuracy']:.2f}, log-ratios "
           f"{history[-1].get('log_ratios/chosen', 0):+.2f} "

@@ -9,14 +9,14 @@ from answers import NOTHING
 from learning.conftest import MAX_NEW_TOKENS, REWARD, REWARD_MODEL, SEED, SFT, Embedded, gain
 
 from stages.engines import transformers as engine
-from stages.loops import rl
+from stages.loops import rl, rollout_rewards
 from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.loops.rollout_rewards import load_reward
 from stages.loops.rollouts import RlModels, Task
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
-from stages.rewards import completion_rewards, composition
+from stages.rewards import composition
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.rewards.composition import Composition
 
@@ -59,9 +59,7 @@ def make_models(embedded: Embedded) -> RlModels:
 
 
 def report(name, reward, start, drawn):
-    accuracy = gain(
-        completion_rewards.check_answers(drawn), completion_rewards.check_answers(start)
-    )
+    accuracy = gain(rollout_rewards.check_answers(drawn), rollout_rewards.check_answers(start))
     found = gain(reward(drawn).totals, reward(start).totals)
     print(f"\n{name}: reward {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], "
           f"accuracy {accuracy[0]:+.3f} [{accuracy[1]:+.3f}, {accuracy[2]:+.3f}]")  # fmt: skip
@@ -84,7 +82,7 @@ def rule_as_one_step(drawn):
 def test_group_preset(name, embedded, start):
     models, method = make_models(embedded), presets.method(name)
     reward = rule_as_one_step if method.advantage == "step_zscore" else rule
-    task = Task(prompts=embedded.train, reward=reward, correct=completion_rewards.check_answers)
+    task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.check_answers)
     config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
     settings = Settings(config=config, method=method, seed=1)
     for _ in rl.train(models, task, rl.make_schedule(task, settings), settings):
@@ -97,7 +95,7 @@ def test_group_preset(name, embedded, start):
 def test_ppo_preset(name, embedded, start, learned_reward):
     models, method = make_models(embedded), presets.method(name)
     reward = rule if name in MAXIMISES_RULE else learned_reward
-    task = Task(prompts=embedded.train, reward=reward, correct=completion_rewards.check_answers)
+    task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.check_answers)
     compute, pad_id, device = embedded.compute, models.policy.pad_id, models.policy.device
     if method.value_init == "policy":
         value = scalar_head.init_scalar_model(SFT, pad_id, compute, device)

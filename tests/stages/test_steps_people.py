@@ -9,8 +9,7 @@ from stages.models import policy
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines
 from stages.records.problems import BadRow
-from stages.records.steps import StepLabels
-from stages.rewards.step_solutions import split_steps
+from stages.records.steps import StepLabels, split_steps
 from stages.rows import BASE, DATA
 
 SHARED = Path(__file__).parents[3] / "shared/data"

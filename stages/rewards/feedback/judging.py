@@ -16,12 +16,11 @@ from pydantic import Field, model_validator
 
 from stages.algorithms import judge_readings
 from stages.config import Params
-from stages.records.pools import Completion
+from stages.records.pools import Completion, make_preference
 from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
 from stages.rewards.answer_checker import solves_problem
 from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Prompts
-from stages.rewards.verifier_labels import make_preference
 from stages.sampler import Judge, Judgement, count_judge_tokens
 from stages.seeding import derive_seed
 

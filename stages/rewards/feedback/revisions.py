@@ -65,7 +65,7 @@ class RevisedAnswer:
         if self.outcome != "pair":
             return None
         pair = self.final(), self.original
-        return verifier_labels.make_preference(self.prompt, *pair, 1.0, "constitution")
+        return pools.make_preference(self.prompt, *pair, 1.0, "constitution")
 
     def demonstration(self) -> Demonstration | None:
         """The problem answered by the last revision, unless that is empty, cut or missing."""

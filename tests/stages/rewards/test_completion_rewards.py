@@ -2,7 +2,7 @@ import pytest
 import torch
 from answers import Answers
 
-from stages.rewards import completion_rewards
+from stages.loops import rollout_rewards
 from stages.rewards.completion_rewards import (
     MAX_SHOWN,
     CompletionRewards,
@@ -85,6 +85,6 @@ def test_a_long_completion_is_shown_cut_and_says_so():
 def test_each_completion_is_checked_against_its_own_prompts_answer():
     texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"]
     drawn = Answers(texts=texts, golds=["7", "7"], group_size=2)
-    assert completion_rewards.check_answers(drawn) == [True, True, False, False]
+    assert rollout_rewards.check_answers(drawn) == [True, True, False, False]
     drawn = Answers(texts=texts, golds=["8", "8"], group_size=2)
-    assert completion_rewards.check_answers(drawn) == [False, False, True, False]
+    assert rollout_rewards.check_answers(drawn) == [False, False, True, False]

@@ -8,9 +8,9 @@ from stages.models import model_tokenizer as tokenizers
 from stages.models.policy import make_decode
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.records.steps import PrefixCount, StepLabels
+from stages.records.steps import PrefixCount, StepLabels, split_steps
 from stages.rewards import answer_checker, step_solutions
-from stages.rewards.step_solutions import Solution, split_steps, true_step_labels
+from stages.rewards.step_solutions import Solution, true_step_labels
 from stages.sources import word_problems
 from stages.sources.word_problems import WordProblemsConfig
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import datasets
 import pytest
 
+from stages.records import transcripts
 from stages.records.preferences import Turn
 from stages.records.problems import BadRow, Problem
 from stages.sources import conversations, splitting
@@ -58,7 +59,7 @@ def test_every_shape_of_one_conversation_is_the_same(read):
 @pytest.mark.parametrize("talk", [MORE[:1], MORE[:3]])
 def test_the_question_shows_the_turns(talk, system):
     turns = [*system, *(Turn(one["role"], one["content"].strip()) for one in talk)]
-    assert conversations.parse_question(conversations.render_question(turns)) == turns
+    assert conversations.parse_question(transcripts.render_question(turns)) == turns
 
 
 def test_a_conversation_that_ends_with_the_user_is_a_prompt(read):
@@ -95,10 +96,10 @@ def test_what_is_no_conversation_is_quarantined_with_its_line(read, row, reason)
 def test_each_earlier_turn_that_answers_the_user_is_one_of_its_own(read):
     greeting = {"role": "assistant", "content": "Good day!"}
     (found,) = read([greeting, *MORE])
-    (earlier,) = conversations.earlier_turns([found])
+    (earlier,) = transcripts.earlier_turns([found])
     assert earlier.turns == (Turn("assistant", "Good day!"), Turn("user", "Hi"))
     assert (earlier.solution, earlier.id, earlier.line) == ("Hello!", "mine-000001-turn-2", 1)
-    assert list(conversations.earlier_turns(read(HI))) == []
+    assert list(transcripts.earlier_turns(read(HI))) == []
 
 
 def test_conversations_that_open_alike_are_on_one_side(read):

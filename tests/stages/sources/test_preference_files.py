@@ -1,5 +1,6 @@
 import pytest
 
+from stages.records import transcripts
 from stages.records.preferences import Preference, RawPreference, Turn
 from stages.sources import conversations
 from stages.sources.preference_files import PreferenceColumns, read_pair, split_pairs
@@ -137,11 +138,11 @@ def test_the_last_turn_is_the_answer_and_the_others_are_the_prompt():
 
 
 def test_what_is_rendered_is_parsed_again():
-    assert conversations.parse_transcript(conversations.render_transcript(TURNS) + " Yes") == [
+    assert conversations.parse_transcript(transcripts.render_transcript(TURNS) + " Yes") == [
         *TURNS,
         Turn("assistant", "Yes"),
     ]
-    assert conversations.render_transcript((Turn("system", "Be brief."), Turn("user", "Hi"))) == (
+    assert transcripts.render_transcript((Turn("system", "Be brief."), Turn("user", "Hi"))) == (
         "Be brief.\n\nHuman: Hi\n\nAssistant:"
     )
 

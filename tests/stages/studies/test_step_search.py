@@ -8,7 +8,7 @@ from tiny_rollouts import make_prompts, make_sampler
 from stages.algorithms.selection.step_scores import KINDS
 from stages.models import process_head
 from stages.models.process_head import ProcessHead, ProcessScorer, TokenizedSolution
-from stages.rewards.step_solutions import split_steps
+from stages.records.steps import split_steps
 from stages.sampler import Sample
 from stages.studies import step_search
 from stages.studies.search_results import SearchCost
