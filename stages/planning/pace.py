@@ -19,7 +19,7 @@ from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
 from stages.rows import DATA
 from stages.runtime import gpu_slot, outputs
-from stages.runtime.identity import PIPE
+from stages.runtime.outputs import PIPE
 from stages.runtime.runs import RUNS
 from stages.stage import OUTPUTS
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from stages.runtime.outputs import PIPE
+
 logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_TRIES = 0.5
@@ -61,8 +63,6 @@ def take(*, wanted: bool = True, number: int = 1) -> Iterator[list[str]]:
 
 def _wait(names: list[str], number: int) -> dict[str, int]:
     """The first free ones, by name, with the descriptors that hold them."""
-    from stages.runtime.identity import PIPE  # brings dvc, which a look at `devices` does without
-
     folder = PIPE / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
     slots: dict[str, int] = {}

@@ -32,9 +32,8 @@ from dvc.utils.strictyaml import YAMLSyntaxError, YAMLValidationError
 from voluptuous import Invalid
 
 from stages.runtime import intact, outputs, process
+from stages.runtime.outputs import PIPE
 
-PIPE = Path(".pipe")
-"""Scratch of running and interrupted stages; ignored by git and DVC."""
 WRITING_SECONDS = 10.0
 RECORD, ENDED = "exec.json", "ended"
 

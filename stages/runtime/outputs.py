@@ -12,6 +12,9 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
+PIPE = Path(".pipe")
+"""Scratch of running and interrupted stages; ignored by git and DVC."""
+
 
 @contextmanager
 def replace(path: Path) -> Iterator[Path]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stages.runtime.identity import PIPE
+from stages.runtime.outputs import PIPE
 
 CODE = Path("stages")
 PASSED = PIPE / "preflight"

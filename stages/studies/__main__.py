@@ -27,7 +27,7 @@ from ruamel.yaml import YAML
 
 from stages.config import read_yaml
 from stages.runtime import outputs
-from stages.runtime.identity import PIPE
+from stages.runtime.outputs import PIPE
 from stages.studies.study import DVC_YAML, STUDIES, STUDY_PARAMS
 
 DEFINITIONS = Path("stages/studies/studies.yaml")

@@ -35,6 +35,8 @@ READ_PRESETS = COPIES | {"gate", "label_noise"}
 """Studies that look up the presets of whichever rows there are."""
 WATCHED_APART = frozenset({"stages/presets.yaml", "stages/plan.py", "stages/trace_code.py"})
 """By each stage for itself; what the other two look at, rows and code, every stage depends on."""
+NO_STAGE = frozenset({"stages/library.py", "stages/__main__.py", "stages/studies/__main__.py"})
+"""What no stage imports: the API for other programs, and what looks up the stage to run."""
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "stages").rglob("*.py")
@@ -74,7 +76,7 @@ def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
     found = {name: set(files[module]) for name, module in modules.items()}
     found["label_noise"] |= files["stages.reward_model"]  # it runs that stage in a copy
     for name in COPIES:
-        found[name] = set(SOURCES)
+        found[name] = set(SOURCES) - NO_STAGE
     for name, reader in readers.items():
         if (reader.word("on") or "").startswith("own/"):
             found[name] |= files["stages.rewards.own.brevity"]
