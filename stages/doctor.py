@@ -24,7 +24,7 @@ from stages.planning import stage as stage_of
 from stages.planning.checkup import GIB
 from stages.planning.forecast import Forecast
 from stages.planning.stage import Plan
-from stages.runtime import process, start_up
+from stages.runtime import process
 
 
 def main(*words: str) -> None:
@@ -36,7 +36,6 @@ def main(*words: str) -> None:
     if wrong.returncode:
         sys.exit("A plan that is not valid cannot be checked further: correct it first.")
     checkup.go_offline()
-    start_up.give_back()
     recipes = [Path(recipe) for recipe in read_yaml(Path("dvc.yaml")).get("vars") or []]
     rows, _ = tables.read_tables([PARAMS_PATH, *recipes])
     content, presets = read_yaml(), read_yaml(PRESETS_PATH)

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 import torch
 
-from stages.runtime import start_up
-
 MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE = 0.9, 0.6
 """Parts of a GPU's free memory that vLLM takes: alone, and beside a model that computes between
 calls. CUDA and the other model's activations need what remains."""
@@ -35,10 +33,9 @@ def require_vllm() -> None:
 
 
 def prepare_process() -> None:
-    """Set `ENVIRONMENT`, and make the process one in which vLLM can be imported."""
+    """Set `ENVIRONMENT`, before vLLM is imported."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    start_up.give_back()
 
 
 def gpu_memory() -> tuple[int, int]:

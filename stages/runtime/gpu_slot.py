@@ -1,6 +1,7 @@
-"""One GPU for one process: a file lock for each device, held by the process that computes.
+"""Exclusive use of GPUs: a file lock for each device, held by the process that computes.
 
-The kernel frees it when the process ends, however that ends; `dvc repro` and the flows respect it.
+The kernel frees it when the process and the ranks that it forked have ended, however they end
+(filelock's would be free while a rank still computes); `dvc repro` and the flows respect it.
 """
 
 import fcntl
@@ -34,12 +35,13 @@ def devices(proc: Path = Path("/proc/driver/nvidia/gpus"), dev: Path = Path("/de
 
 
 @contextmanager
-def take(*, wanted: bool = True, number: int = 1) -> Iterator[list[str]]:
-    """Wait for `number` free GPUs, make them the only visible ones, hold them; []: there is none.
+def take(number: int = 1) -> Iterator[list[str]]:
+    """Wait for `number` free GPUs, hold them, and make them the only visible ones.
 
-    Where there are some, but fewer, a ValueError.
+    Yields their names; none for `number` 0, or on a machine without a GPU. A ValueError where there
+    are some, but fewer.
     """
-    names = devices() if wanted else []
+    names = devices() if number else []
     if not names:
         yield []
         return

@@ -1,14 +1,15 @@
-"""All tables and parameters are checked before the first stage works.
+"""Check of all tables and parameters before the first stage works.
 
 The check imports every entry point (seconds) and is no part of the runtime, so it is a subprocess,
 one for stages that start together. Its success is remembered for as long as no file changes.
 """
 
-import fcntl
 import hashlib
 import subprocess
 import sys
 from pathlib import Path
+
+from filelock import FileLock
 
 from stages.runtime.outputs import PIPE
 
@@ -22,8 +23,7 @@ def check() -> None:
     if not (CODE / "plan.py").is_file() or passed.exists():
         return
     PASSED.mkdir(parents=True, exist_ok=True)
-    with (PASSED / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(PASSED / "lock"):
         if passed.exists():
             return
         command = [sys.executable, "-m", "stages.plan", "--check"]
@@ -35,7 +35,7 @@ def check() -> None:
 
 
 def remember(checked: str) -> None:
-    """What had this `digest` has passed the check."""
+    """Note that the files with this `digest` have passed the check."""
     passed = PASSED / checked
     PASSED.mkdir(parents=True, exist_ok=True)
     for stale in PASSED.iterdir():
@@ -45,7 +45,7 @@ def remember(checked: str) -> None:
 
 
 def digest() -> str:
-    """A hash of params.yaml, dvc.yaml and every Python and YAML file of the stages."""
+    """SHA-256 of params.yaml, dvc.yaml and every Python and YAML file of the stages."""
     content = hashlib.sha256()
     files = sorted([*CODE.rglob("*.yaml"), *CODE.rglob("*.py")])
     for path in [Path("params.yaml"), Path("dvc.yaml"), *files]:

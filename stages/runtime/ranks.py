@@ -18,7 +18,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import stages
-from stages.runtime import start_up
 from stages.runtime.process import Stopped, die_with_parent, ignore
 
 logger = logging.getLogger(__name__)
@@ -41,8 +40,6 @@ def joined(work: Callable[[int], object], number: int, folder: Path) -> Iterator
     the environment names. When the block ends, all have ended; an error of another rank ends this
     process. A ValueError if torchrun started another number of processes.
     """
-    if number > 1:
-        start_up.give_back()  # torch's distributed tensors
     if (launched_rank := launched()) is not None:
         if (world_size := int(os.environ["WORLD_SIZE"])) != number:
             raise ValueError(

@@ -4,6 +4,7 @@ Contract: nothing in this package can change an output. It seeds nothing, draws 
 that a stage could see, hands nothing to the work but paths, and never reads a record back.
 """
 
+import gc
 import importlib.metadata
 import json
 import logging
@@ -23,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import stages
-from stages.runtime import gpu_slot, identity, journal, outputs, preflight, process, ranks, start_up
+from stages.runtime import identity, journal, outputs, preflight, process, ranks
 
 logger = logging.getLogger(__name__)
 
@@ -55,22 +56,21 @@ class StageRun:
 
 
 @contextmanager
-def start(stage: str, *, gpu: bool = False) -> Iterator[StageRun]:
-    """Run a stage.
+def start(stage: str) -> Iterator[StageRun]:
+    """Claim and record a stage run.
 
     On success the run record, the folder `record_of`, holds run.json and the journals of the stage
     and of each seed (`seeds.for_each`). On failure `.pipe/` keeps its folder, with failed.json,
     for the next start with the same inputs.
 
     `stage` is DVC's name (`sample@sft`), of a stage that is not in ./dvc.yaml with its file before
-    it (`studies/dvc.yaml:search`). With `gpu` it holds a GPU while running, where there is one:
-    enter before CUDA is used; a stage of several seeds leaves it to them. A process that torchrun
-    started beside the first leaves no record.
+    it (`studies/dvc.yaml:search`). A process that torchrun started beside the first leaves no
+    record.
     """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
-    start_up.imported()
+    _finish_imports()
     if ranks.launched():
         process.ignore()  # the first rank says when all end
         with TemporaryDirectory() as scratch:
@@ -87,7 +87,6 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[StageRun]:
         failure.unlink(missing_ok=True)
         if execution.attempt > 1:
             logger.info("%s: attempt %d of an unfinished run", stage, execution.attempt)
-        stack.enter_context(gpu_slot.take(wanted=gpu))
         begin, clock = datetime.now(UTC), time.monotonic()
         record = asdict(execution) | {"started": begin.isoformat()} | surroundings()
         # What is imported by now is not the work's: the peak's growth over it is.
@@ -107,6 +106,14 @@ def start(stage: str, *, gpu: bool = False) -> Iterator[StageRun]:
             _dump(failure, record | _end(clock) | reason)
             raise
         identity.leave(execution, folder)
+
+
+def _finish_imports() -> None:
+    """Take back what made the imports faster (stages/__init__.py)."""
+    gc.freeze()  # what is imported by now lives as long as the process
+    gc.set_threshold(*stages.COLLECTOR)
+    if sys.modules.get("sklearn", stages) is None:
+        del sys.modules["sklearn"]
 
 
 def record_of(stage: str) -> Path:

@@ -76,7 +76,8 @@ def for_each(
     if len(numbers) > 1 and ranks.launched() is None:
         return _fork(task, numbers, display)
     results = {}
-    with gpu_slot.take(wanted=gpu, number=1 if ranks.launched() is not None else num_processes):
+    num_gpus = 1 if ranks.launched() is not None else num_processes
+    with gpu_slot.take(num_gpus if gpu else 0):
         for seed in numbers:
             with task.begin(seed, partial(display.update, seed)) as run:
                 results[seed] = work(run)
@@ -180,7 +181,7 @@ def _child(task: _Task, seed: int, pipe: connection.Connection) -> None:
         die_with_parent(signal.SIGTERM)
         show: Show = lambda *progress: pipe.send(("progress", progress))  # noqa: E731
         with (
-            gpu_slot.take(wanted=task.gpu, number=task.num_processes),
+            gpu_slot.take(task.num_processes if task.gpu else 0),
             task.begin(seed, show) as run,
         ):
             result = task.work(run)

@@ -83,7 +83,7 @@ def test_several_are_taken_together_by_one_after_the_other(monkeypatch, tmp_path
     """Two that each want both would wait for ever if each held one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    command = HOLD.replace("take()", "take(number=2)").replace("sleep(300)", "sleep(1)")
+    command = HOLD.replace("take()", "take(2)").replace("sleep(300)", "sleep(1)")
     holders = [
         subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, text=True)
         for _ in range(2)
@@ -95,4 +95,4 @@ def test_more_than_there_are_is_refused(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     with pytest.raises(ValueError, match="num_processes is 3, a GPU each: found 2"):
-        gpu_slot.take(number=3).__enter__()
+        gpu_slot.take(3).__enter__()
