@@ -12,7 +12,6 @@ billion and scaled by sqrt(1e9 / parameters), down to a half. At the size of the
 comes within a factor of four of what was measured to be good for it. The scaling is ours.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +19,8 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
+from stages.config import AUTO, NO_RULE
 
-from stages.rows import PROMPTS, TABLES
-
-AUTO = "auto"
-FACTS_PATH = PROMPTS / "facts.json"
-NO_RULE = "expected a value, found auto, for which stages/auto.py has no rule: write the value"
 DECIDED_LATER = ("*.step_token", "*.correction")
 """Keys whose `auto` the tokenizer or the engine decides, where it is used."""
 DECIDED_FIRST = ("lora", "engine", "*.max_new_tokens", "*.prompts_per_step")
@@ -339,7 +332,7 @@ def resolve(
     resolved: list[Resolved] = []
 
     def walk(value: Any, key: str, sections: Content, only: Sequence[str] = ("*",)) -> Any:
-        if isinstance(value, Mapping) and key not in TABLES:
+        if isinstance(value, Mapping):
             prefix = f"{key}." if key else ""
             items = value.items()
             return {name: walk(item, f"{prefix}{name}", sections, only) for name, item in items}
@@ -368,7 +361,7 @@ def _apply_rule(rule: Rule, key: str, facts: Facts | None, params: Content) -> A
     if facts is None and not is_embedded(params):
         raise ValueError(
             f"{key}: auto depends on what prepare_data measures of model.path, found no "
-            f"{FACTS_PATH} of that model. Run `dvc repro prepare_data`."
+            f"data/prompts/facts.json of that model. Run `dvc repro prepare_data`."
         )
     try:
         return rule.function(facts, params)  # pyright: ignore[reportArgumentType]
@@ -383,24 +376,3 @@ def is_embedded(params: Content) -> bool:
     """Whether params.yaml names no model, so that the embedded one is trained from scratch."""
     model = params.get("model")
     return not isinstance(model, Mapping) or model.get("path") is None
-
-
-def read_facts(params: Content) -> Facts | None:
-    """facts.json; None: there is none of this code, or params.yaml names no model."""
-    if is_embedded(params) or not FACTS_PATH.is_file():
-        return None
-    content = json.loads(FACTS_PATH.read_text(encoding="utf-8"))
-    return Facts(**content) if content.keys() == set(Facts.__slots__) else None
-
-
-def print_table(params: Content, presets: Content, facts: Facts | None) -> None:
-    """Print the value of every `auto` of params.yaml and presets.yaml, and its rule."""
-    table = Table()
-    for column in ("auto", "value", "rule"):
-        table.add_column(column, overflow="fold")
-    _, resolved = resolve({**params, "presets": presets}, facts, strict=False)
-    values = {(item.pattern, str(item.value)) for item in resolved}
-    for pattern, value in sorted(values, key=lambda row: (list(RULES).index(row[0]), row[1])):
-        source = "of the embedded model" if is_embedded(params) else RULES[pattern].description
-        table.add_row(pattern, value, source)
-    Console().print(table)

@@ -12,7 +12,8 @@ rewards are compared (stages/report/reward_comparison.py). No output holds a tim
 
 import json
 
-from stages.config import Params, load_config
+from stages.config import Params
+from stages.params import load_config
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.report import estimates, sections, stage_metrics, transcripts

@@ -1,9 +1,9 @@
-"""Typed, frozen configurations, read from params.yaml and stages/presets.yaml.
+"""Typed, frozen configurations, and what is wrong with the YAML that they are read from.
 
 They hold identity only: what can change an output. Each entry point declares one `Config(Params)`
 whose field names are exactly the top-level keys of params.yaml that it reads, so the `params:` list
 of its DVC stage is that list of names; a field `preset` is the entry of presets.yaml that its row
-names. An `auto` is replaced before (`auto`). Knows nothing of stages, devices or tracking.
+names. `params` reads them. Knows nothing of stages, devices or tracking.
 """
 
 import difflib
@@ -12,20 +12,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import pydantic
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from stages import auto
-from stages.auto import Facts
-
 PARAMS_PATH = Path("params.yaml")
 PRESETS_PATH = Path("stages/presets.yaml")
-LOCK_PATH = Path("dvc.lock")
 PRESET = "preset"
 """The field of a `Config` that is read from presets.yaml."""
+AUTO = "auto"
+NO_RULE = "expected a value, found auto, for which stages/auto.py has no rule: write the value"
 
 
 class Params(pydantic.BaseModel):
@@ -34,9 +32,6 @@ class Params(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False
     )
-
-
-ConfigT = TypeVar("ConfigT", bound=Params)
 
 
 def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
@@ -59,37 +54,6 @@ def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
     )
 
 
-def load_config(
-    config: type[ConfigT], preset: str | None = None, facts: Facts | None = None
-) -> ConfigT:
-    """The keys of params.yaml that are its fields, and the named preset as its field `preset`.
-
-    A ValueError lists every missing, unknown or mistyped key. `facts`, for `auto`: those that
-    prepare_data wrote where it is None.
-    """
-    params = read_yaml()
-    facts = facts or auto.read_facts(params)
-    content, _ = auto.resolve(pick_sections(config, params), facts, params)
-    if preset is not None:
-        content[PRESET] = load_preset(preset, params, facts)
-    try:
-        return config.model_validate(content)
-    except pydantic.ValidationError as error:
-        place = f" (preset '{preset}' of {PRESETS_PATH})" if preset is not None else ""
-        lines = "\n  ".join(error_messages(error.errors(), content))
-        raise ValueError(f"{PARAMS_PATH}{place} is not valid:\n  {lines}") from None
-
-
-def load_preset(
-    name: str, params: Mapping[str, Any] | None = None, facts: Facts | None = None
-) -> dict[str, Any]:
-    """An entry of presets.yaml, every `auto` replaced; `params`: params.yaml, if it was read."""
-    params = read_yaml() if params is None else params
-    entry = find_entry(read_yaml(PRESETS_PATH), name, str(PRESETS_PATH))
-    content = {"presets": {name: entry}}
-    return auto.resolve(content, facts or auto.read_facts(params), params)[0]["presets"][name]
-
-
 def pick_sections(config: type[pydantic.BaseModel], content: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of `content` that are fields of `config`."""
     return {name: content[name] for name in config.model_fields if name in content}
@@ -107,15 +71,6 @@ def find_entry(table: Mapping[str, Any], name: str, place: str) -> Any:
             f"{place} has no entry '{name}'; it has {sorted(table)}. Add it, or name one of these."
         )
     return table[name]
-
-
-def measured_facts(params: Mapping[str, Any]) -> Facts | None:
-    """`auto.read_facts`, if dvc.lock says that they are of this very model and data; else None."""
-    if (facts := auto.read_facts(params)) is None or not LOCK_PATH.is_file():
-        return None
-    prepared = read_yaml(LOCK_PATH)["stages"].get("prepare_data", {}).get("params", {})
-    locked = prepared.get(str(PARAMS_PATH))
-    return facts if locked == {name: params.get(name) for name in locked or ()} else None
 
 
 MESSAGES = {
@@ -167,8 +122,8 @@ def error_path(error: Any, content: Any) -> list[str]:
 def error_message(error: Any) -> str:
     """What was expected, what was found, and the word that may be meant."""
     message, value = error["msg"], error["input"]
-    if value == auto.AUTO:
-        return auto.NO_RULE
+    if value == AUTO:
+        return NO_RULE
     if error["type"] == "value_error":
         return message.removeprefix("Value error, ")
     if error["type"].startswith("union_tag"):

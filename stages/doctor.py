@@ -47,7 +47,7 @@ def main(*words: str) -> None:
         model = checkup.load_model_facts(content)
     except (OSError, ValueError) as error:
         sys.exit(f"prepare_data would fail (nothing is downloaded here): {error}")
-    content, _ = auto.resolve({**content, "presets": presets}, model.facts)
+    content, _ = auto.resolve({**content, "presets": presets}, model.facts, strict=False)
     presets = content.pop("presets")
     console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages import auto, plan_checks
-from stages.config import PARAMS_PATH, PRESETS_PATH, measured_facts, read_yaml, suggest
+from stages import plan_checks
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
+from stages.params import measured_facts, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import BASE, DATA, TABLES
 from stages.runtime import outputs, preflight, process
@@ -49,7 +50,7 @@ def main(*words: str) -> None:
     if words != ("--check",):
         params = read_yaml()
         if (facts := measured_facts(params)) is not None:
-            auto.print_table(params, read_yaml(PRESETS_PATH), facts)
+            print_table(params, read_yaml(PRESETS_PATH), facts)
         delete_stale(DATA, tables)
         outputs.write_json(PLAN, tables)
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")

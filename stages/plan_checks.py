@@ -15,11 +15,11 @@ from stages.config import (
     Params,
     error_messages,
     match_keys,
-    measured_facts,
     pick_sections,
     suggest,
 )
 from stages.loops.rollout_rewards import check_reward
+from stages.params import measured_facts
 from stages.records.problems import INSTEAD
 from stages.report import evaluation_config
 from stages.rewards import reward_file

@@ -15,10 +15,11 @@ from typing import Any
 from pydantic import model_validator
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import auto, rows
-from stages.config import PRESETS_PATH, Params, load_config, read_yaml
+from stages import rows
+from stages.config import PRESETS_PATH, Params, read_yaml
 from stages.models import preparation, prompting, size
 from stages.models.row_policy import ModelConfig
+from stages.params import load_config, print_table
 from stages.records import lines
 from stages.runtime import outputs, process, runs
 from stages.sources import splitting
@@ -63,7 +64,7 @@ def main() -> None:
         if facts is not None:
             facts = prompting.measure_data(prepared.encoded, facts)
             written["prompts/facts.json"] = [facts]
-            auto.print_table(read_yaml(), read_yaml(PRESETS_PATH), facts)
+            print_table(read_yaml(), read_yaml(PRESETS_PATH), facts)
         write(prepared.tokenizer, written, card)
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from stages import rows
-from stages.config import PRESET, Params, load_config
+from stages.config import PRESET, Params
 from stages.loops.run import Run
+from stages.params import load_config
 from stages.rows import DATA
 from stages.runtime import outputs, ranks, runs, seeds
 from stages.runtime.journal import Journal

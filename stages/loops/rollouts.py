@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,7 +13,6 @@ from stages.config import Params
 from stages.loops import work
 from stages.models.batch import Batch, Group, model_batches, split_group
 from stages.models.policy import Policy
-from stages.records.pools import Rollout
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample, Sampler
@@ -33,6 +33,24 @@ class RolloutConfig(Params):
     """Divides the logits, in sampling and in every log-probability of what is learned from."""
     max_new_tokens: int = Field(gt=0)
     """Longest completion, in tokens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rollout:
+    """Completion that training sampled: a row of `rollouts.jsonl`."""
+
+    step: int
+    """Number of the rollout batch, from 0."""
+    id: str
+    index: int
+    """Among the completions of the problem in this step."""
+    completion: str
+    completion_ids: list[int]
+    finish_reason: Literal["stop", "length"]
+    reward: float
+    """Reward, before any KL penalty."""
+    correct: bool | None
+    """The answer checker's verdict (the true reward); None: there is no gold answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,8 +13,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.auto import Facts
 from stages.models.model_tokenizer import eos_id
-from stages.records.preferences import Turn
-from stages.records.problems import THINK, THOUGHT, Demonstration, Exchange, Problem, Prompt
+from stages.records.problems import THINK, THOUGHT, Demonstration, Exchange, Problem, Prompt, Turn
 from stages.records.transcripts import earlier_turns, render_transcript
 from stages.rewards.feedback.prompts import defuse
 

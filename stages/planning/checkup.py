@@ -13,7 +13,6 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import plan_checks
 from stages.auto import Facts
-from stages.config import load_config
 from stages.loops import epochs
 from stages.models import (
     model_tokenizer,
@@ -25,6 +24,7 @@ from stages.models import (
     size,
 )
 from stages.models.policy_judge import option_tokens
+from stages.params import load_config
 from stages.planning import stage as stage_of
 from stages.planning import workload
 from stages.planning.stage import Data, Plan, Stage

@@ -1,4 +1,4 @@
-"""Rows of completions, their scores and rollouts; pools joined with their prompts.
+"""Rows of completions and of their scores; pools joined with their prompts.
 
 `id` is the problem's; `index` numbers its samples, from 0, and is 0 for a greedy completion.
 """
@@ -46,24 +46,6 @@ class Score:
     """Standard deviation of the members of each ensemble."""
     steps: dict[str, list[float]]
     """P(right so far) after each step, by each process model."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rollout:
-    """Completion that training sampled: a row of `rollouts.jsonl`."""
-
-    step: int
-    """Number of the rollout batch, from 0."""
-    id: str
-    index: int
-    """Among the completions of the problem in this step."""
-    completion: str
-    completion_ids: list[int]
-    finish_reason: Literal["stop", "length"]
-    reward: float
-    """Reward, before any KL penalty."""
-    correct: bool | None
-    """The answer checker's verdict (the true reward); None: there is no gold answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

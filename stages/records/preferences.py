@@ -7,14 +7,7 @@ tokens are as sampled, the end of the sequence included: never made again from t
 from dataclasses import dataclass
 from typing import Literal
 
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One turn of a conversation."""
-
-    role: str
-    """`system`, `user` or `assistant`."""
-    content: str
+from stages.records.problems import Turn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

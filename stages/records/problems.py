@@ -2,13 +2,20 @@
 
 from dataclasses import dataclass
 
-from stages.records.preferences import Turn
-
 THINK, THOUGHT = "<think>", "</think>"
 INSTEAD = (
     "conversations (`kind: messages`) have no gold answer. Take people's or a judge's pairs, and a "
     "reward learned from them, or problems with answers"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a conversation."""
+
+    role: str
+    """`system`, `user` or `assistant`."""
+    content: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

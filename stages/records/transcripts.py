@@ -4,8 +4,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from stages.records.preferences import Turn
-from stages.records.problems import Problem
+from stages.records.problems import Problem, Turn
 
 SPEAKERS = {"user": "Human", "assistant": "Assistant"}
 """Role -> the name before its turns."""

@@ -24,8 +24,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from stages.config import Params
-from stages.records.preferences import Turn
-from stages.records.problems import BadRow, Problem
+from stages.records.problems import BadRow, Problem, Turn
 from stages.records.transcripts import SPEAKERS, render_question
 from stages.sources import raw_rows
 from stages.sources.quarantine import RejectedError

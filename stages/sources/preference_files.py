@@ -25,8 +25,8 @@ from typing import Any, Literal
 
 from stages.config import Params
 from stages.records import transcripts
-from stages.records.preferences import Preference, RawPreference, Turn
-from stages.records.problems import BadRow, Prompt
+from stages.records.preferences import Preference, RawPreference
+from stages.records.problems import BadRow, Prompt, Turn
 from stages.sources import conversations, raw_rows, splitting
 from stages.sources.quarantine import RejectedError, bad_row
 

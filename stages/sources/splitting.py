@@ -17,8 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from stages.config import Params
-from stages.records.preferences import Turn
-from stages.records.problems import Demonstration, Problem, Prompt
+from stages.records.problems import Demonstration, Problem, Prompt, Turn
 from stages.seeding import derive_seed
 
 SPLITS = ("train", "preference", "dev", "test")

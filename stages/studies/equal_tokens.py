@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import Field
 
-from stages.config import Params, load_preset
+from stages.config import Params
 from stages.loops.run import Run
+from stages.params import load_preset
 from stages.records import lines, pools
 from stages.rewards import reward_file
 from stages.rewards.answer_checker import solves_problem

@@ -10,7 +10,8 @@ left alone, each gets right.
 from collections.abc import Mapping
 from typing import Any
 
-from stages.config import Params, load_preset
+from stages.config import Params
+from stages.params import load_preset
 from stages.rows import DATA
 from stages.runtime import process
 from stages.studies import copies, markdown

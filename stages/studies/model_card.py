@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from ruamel.yaml import YAML
 
-from stages.config import load_preset
+from stages.params import load_preset
 from stages.report.stage_metrics import COSTS, list_ancestors
 from stages.rows import DATA
 from stages.studies import markdown, study

@@ -15,6 +15,7 @@ from dvc.utils.serialize import load_yaml
 
 from stages import auto
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
+from stages.params import read_facts
 from stages.runtime import identity, runs
 
 logger = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def _resolve_params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Dotted names of all files' params, `auto` replaced by what data/prompts says now."""
     flat: dict[str, Any] = {}
     content = read_yaml() | of_files.get(str(PARAMS_PATH), {})
-    facts = auto.read_facts(content)
+    facts = read_facts(content)
     for file, values in of_files.items():
         prefix = PREFIXES.get(file)
         whole = values if prefix is None else {prefix: values}

@@ -12,6 +12,7 @@ import pytest
 from stages import auto
 from stages.auto import RULES, Facts
 from stages.config import PRESETS_PATH, read_yaml
+from stages.params import FACTS_PATH, print_table, read_facts
 
 ROOT = Path(__file__).parents[2]
 GIVEN = {"model": {"path": "a/model"}}
@@ -257,7 +258,7 @@ def test_an_auto_without_a_rule_says_where_those_with_one_are():
 def test_before_anything_is_measured_the_remedy_is_told():
     content = {"grpo": {"max_new_tokens": "auto"}}
     with pytest.raises(ValueError, match=r"grpo.max_new_tokens: .*dvc repro prepare_data"):
-        auto.resolve(content, auto.read_facts(GIVEN), GIVEN)
+        auto.resolve(content, read_facts(GIVEN), GIVEN)
 
 
 def test_what_a_rule_needs_of_params_yaml_and_lacks_is_told():
@@ -273,20 +274,18 @@ def test_a_key_that_a_rule_divides_by_is_told_and_no_bare_error():
 
 
 def test_facts_are_those_of_prompts_and_of_a_model_alone():
-    auto.FACTS_PATH.parent.mkdir(parents=True)
-    auto.FACTS_PATH.write_text(json.dumps(asdict(auto.UNMEASURED)))
-    assert auto.read_facts(GIVEN) == auto.UNMEASURED
-    assert auto.read_facts({"model": {"path": None}}) is None
+    FACTS_PATH.parent.mkdir(parents=True)
+    FACTS_PATH.write_text(json.dumps(asdict(auto.UNMEASURED)))
+    assert read_facts(GIVEN) == auto.UNMEASURED
+    assert read_facts({"model": {"path": None}}) is None
 
 
 @pytest.mark.parametrize("change", [{"heads": 8}, {"positions": None}])
 def test_facts_with_fields_of_other_code_are_none(change: dict[str, int | None]):
-    auto.FACTS_PATH.parent.mkdir(parents=True)
+    FACTS_PATH.parent.mkdir(parents=True)
     known = asdict(auto.UNMEASURED) | change
-    auto.FACTS_PATH.write_text(
-        json.dumps({name: one for name, one in known.items() if one is not None})
-    )
-    assert auto.read_facts(GIVEN) is None
+    FACTS_PATH.write_text(json.dumps({name: one for name, one in known.items() if one is not None}))
+    assert read_facts(GIVEN) is None
 
 
 def test_what_is_shown_has_every_rule_that_is_used(
@@ -297,7 +296,7 @@ def test_what_is_shown_has_every_rule_that_is_used(
     presets = read_yaml(ROOT / PRESETS_PATH)
     of_mine = content | {"model": content["model"] | {"path": "a/model"}}
     for given, facts in ((content, None), (of_mine, auto.UNMEASURED)):
-        auto.print_table(given, presets, facts)
+        print_table(given, presets, facts)
         lines = capsys.readouterr().out.splitlines()
         cells = [[cell.strip() for cell in one.split("│")[1:4]] for one in lines if "│" in one]
         _, used = auto.resolve({**given, "presets": presets}, facts, strict=False)
@@ -310,5 +309,5 @@ def test_what_is_shown_has_every_rule_that_is_used(
 
 def test_an_auto_that_no_rule_is_for_is_not_shown(capsys: pytest.CaptureFixture[str]):
     content = read_yaml(ROOT / "params.yaml")
-    auto.print_table(content, {"unused": {"temperature": "auto"}}, None)
+    print_table(content, {"unused": {"temperature": "auto"}}, None)
     assert "temperature" not in capsys.readouterr().out

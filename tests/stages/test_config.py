@@ -5,7 +5,8 @@ import pydantic
 import pytest
 
 from stages import auto
-from stages.config import LOCK_PATH, PARAMS_PATH, PRESETS_PATH, Params, load_config, measured_facts
+from stages.config import PARAMS_PATH, PRESETS_PATH, Params
+from stages.params import FACTS_PATH, LOCK_PATH, load_config, measured_facts
 
 TEXT = """
 seed: 3
@@ -112,8 +113,8 @@ CONTENT = {"model": MODEL, "data": {"source": {"kind": "gsm8k"}}, "data_seed": 0
     ],
 )
 def test_what_was_measured_is_of_the_model_and_data_that_dvc_lock_names(change, known):
-    auto.FACTS_PATH.parent.mkdir(parents=True)
-    auto.FACTS_PATH.write_text(json.dumps(asdict(auto.UNMEASURED)))
+    FACTS_PATH.parent.mkdir(parents=True)
+    FACTS_PATH.write_text(json.dumps(asdict(auto.UNMEASURED)))
     assert measured_facts(CONTENT) is None, "nothing says whose they are"
     read = {name: CONTENT[name] for name in ("model", "data", "data_seed")}
     lock = {"stages": {"prepare_data": {"params": {"params.yaml": read}}}}

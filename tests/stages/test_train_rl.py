@@ -17,9 +17,9 @@ from vllm_installed import needs_vllm
 from stages import rows, train_rl
 from stages.engines import loading
 from stages.loops import rollouts
+from stages.loops.rollouts import Rollout
 from stages.models import scalar_head
 from stages.records import lines
-from stages.records.pools import Rollout
 from stages.rewards import reward_file
 from stages.rewards.reward_file import RewardFile
 from stages.rows import DATA, PROMPTS

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from stages import auto, config
+from stages import config
+from stages import params as params_file
 from stages.auto import Facts
-from stages.config import PARAMS_PATH, PRESET, PRESETS_PATH, load_config
+from stages.config import PARAMS_PATH, PRESET, PRESETS_PATH
+from stages.params import load_config
 from stages.rows import ENTRY_POINTS, TABLES
 from stages.studies import study
 from stages.tables import ABOVE
@@ -111,7 +113,7 @@ class Reader:
             told = deepcopy({**files, PARAMS_PATH: dict(content)})
             for reader in (config, study):
                 patch.setattr(reader, "read_yaml", lambda path=PARAMS_PATH: told[path])
-            patch.setattr(auto, "read_facts", lambda _: facts)
+            patch.setattr(params_file, "read_facts", lambda _: facts)
             if study_name != kind:
                 return repr(study.load_study_config(of_kind, OWN_KEY.get(study_name, study_name)))
             named = self.word(PRESET) if PRESET in of_kind.model_fields else None

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from stages.models import label_prompting, model_tokenizer
-from stages.records.preferences import RawPreference, Turn
+from stages.records.preferences import RawPreference
+from stages.records.problems import Turn
 from stages.records.steps import RawSteps
 
 TEMPLATE = (

@@ -4,8 +4,7 @@ import pytest
 
 from stages.auto import Facts
 from stages.models import model_tokenizer, prompting
-from stages.records.preferences import Turn
-from stages.records.problems import Exchange, Problem
+from stages.records.problems import Exchange, Problem, Turn
 from stages.rewards.answer_checker import solves_problem, states_an_answer
 
 TEMPLATE = "Solve: {question}\n"

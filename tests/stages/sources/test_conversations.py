@@ -6,8 +6,7 @@ import datasets
 import pytest
 
 from stages.records import transcripts
-from stages.records.preferences import Turn
-from stages.records.problems import BadRow, Problem
+from stages.records.problems import BadRow, Problem, Turn
 from stages.sources import conversations, splitting
 from stages.sources.conversations import Messages
 

@@ -1,7 +1,8 @@
 import pytest
 
 from stages.records import transcripts
-from stages.records.preferences import Preference, RawPreference, Turn
+from stages.records.preferences import Preference, RawPreference
+from stages.records.problems import Turn
 from stages.sources import conversations
 from stages.sources.preference_files import PreferenceColumns, read_pair, split_pairs
 from stages.sources.quarantine import RejectedError

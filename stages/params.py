@@ -1,0 +1,90 @@
+"""params.yaml and presets.yaml as configurations, every `auto` replaced by its value (`auto`)."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+from rich.console import Console
+from rich.table import Table
+
+from stages import auto
+from stages.auto import Facts
+from stages.config import (
+    PARAMS_PATH,
+    PRESET,
+    PRESETS_PATH,
+    Params,
+    error_messages,
+    find_entry,
+    pick_sections,
+    read_yaml,
+)
+from stages.rows import PROMPTS
+
+FACTS_PATH = PROMPTS / "facts.json"
+LOCK_PATH = Path("dvc.lock")
+ConfigT = TypeVar("ConfigT", bound=Params)
+
+
+def load_config(
+    config: type[ConfigT], preset: str | None = None, facts: Facts | None = None
+) -> ConfigT:
+    """The keys of params.yaml that are its fields, and the named preset as its field `preset`.
+
+    A ValueError lists every missing, unknown or mistyped key. `facts`, for `auto`: those that
+    prepare_data wrote where it is None.
+    """
+    params = read_yaml()
+    facts = facts or read_facts(params)
+    content, _ = auto.resolve(pick_sections(config, params), facts, params)
+    if preset is not None:
+        content[PRESET] = load_preset(preset, params, facts)
+    try:
+        return config.model_validate(content)
+    except pydantic.ValidationError as error:
+        place = f" (preset '{preset}' of {PRESETS_PATH})" if preset is not None else ""
+        lines = "\n  ".join(error_messages(error.errors(), content))
+        raise ValueError(f"{PARAMS_PATH}{place} is not valid:\n  {lines}") from None
+
+
+def load_preset(
+    name: str, params: Mapping[str, Any] | None = None, facts: Facts | None = None
+) -> dict[str, Any]:
+    """An entry of presets.yaml, every `auto` replaced; `params`: params.yaml, if it was read."""
+    params = read_yaml() if params is None else params
+    entry = find_entry(read_yaml(PRESETS_PATH), name, str(PRESETS_PATH))
+    content = {"presets": {name: entry}}
+    return auto.resolve(content, facts or read_facts(params), params)[0]["presets"][name]
+
+
+def read_facts(params: Mapping[str, Any]) -> Facts | None:
+    """facts.json; None: there is none of this code, or params.yaml names no model."""
+    if auto.is_embedded(params) or not FACTS_PATH.is_file():
+        return None
+    content = json.loads(FACTS_PATH.read_text(encoding="utf-8"))
+    return Facts(**content) if content.keys() == set(Facts.__slots__) else None
+
+
+def measured_facts(params: Mapping[str, Any]) -> Facts | None:
+    """`read_facts`, if dvc.lock says that they are of this very model and data; else None."""
+    if (facts := read_facts(params)) is None or not LOCK_PATH.is_file():
+        return None
+    prepared = read_yaml(LOCK_PATH)["stages"].get("prepare_data", {}).get("params", {})
+    locked = prepared.get(str(PARAMS_PATH))
+    return facts if locked == {name: params.get(name) for name in locked or ()} else None
+
+
+def print_table(params: Mapping[str, Any], presets: Mapping[str, Any], facts: Facts | None) -> None:
+    """Print the value of every `auto` of params.yaml and presets.yaml, and its rule."""
+    table = Table()
+    for column in ("auto", "value", "rule"):
+        table.add_column(column, overflow="fold")
+    _, resolved = auto.resolve({**params, "presets": presets}, facts, strict=False)
+    values = {(item.pattern, str(item.value)) for item in resolved}
+    for pattern, value in sorted(values, key=lambda row: (list(auto.RULES).index(row[0]), row[1])):
+        rule = auto.RULES[pattern].description
+        source = "of the embedded model" if auto.is_embedded(params) else rule
+        table.add_row(pattern, value, source)
+    Console().print(table)
