@@ -38,7 +38,7 @@ FOLDERS = {table: table for table in TABLES} | {
 def main(*words: str) -> None:
     """Check; then write plan.json and delete outputs of deleted rows, but for `--check`."""
     process.die_with_dvc("plan")
-    digest, (paths, problems) = preflight.digest(), list_tables()
+    digest, (paths, problems) = preflight.digest_files(), list_tables()
     if words != ("--check",):
         paths = [Path(word) for word in words[1::2]]
         if not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths):

@@ -91,7 +91,7 @@ def record_steps(
                 if save is not None and state.step in policies:
                     record.save_policy(save)
                 state.mixed = False
-                signs = record.is_due(), process.wanted()
+                signs = record.is_due(), process.is_stop_requested()
                 is_due, is_stopped = sharding.broadcast_from_rank0(signs)
                 if is_stopped:
                     raise process.Stopped(process.STATUS)
@@ -131,7 +131,7 @@ class _LoopRecord:
         self._writer = checkpoints.Writer(of_rank0 / STATES)
         lengths: Mapping[Path, int] = {}
         if state.source is not None:
-            lengths = checkpoints.grown(state.source)
+            lengths = checkpoints.outside_lengths(state.source)
         self.history: list[Metrics] = []
         """The metrics of every step, as they stand in the file."""
         if length := lengths.get(of_rank0 / HISTORY, 0):

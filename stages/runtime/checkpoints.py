@@ -1,9 +1,10 @@
-"""Checkpoints on disk: whole or not at all, recognised when damaged, the last two kept.
+"""Checkpoint folders: written whole or not at all, verified when read, the last two kept.
 
     <folder>/step-00000012/     what the caller wrote
-                 manifest.json  the digest of each of its files
+                 manifest.json  length and digest of each of its files
 
-How often one is written is execution: POSTTRAIN_CHECKPOINT_SECONDS, 300 by default, changes no bit.
+The seconds between two checkpoints, POSTTRAIN_CHECKPOINT_SECONDS, 300 by default, change no bit of
+an output.
 """
 
 import functools
@@ -22,48 +23,47 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 SECONDS = "POSTTRAIN_CHECKPOINT_SECONDS"
-KEPT = 2
-"""One is whole while the next is written, and the one before it stands in for a damaged one."""
+NUM_CHECKPOINTS = 2
+"""The last whole one while the next is written, and the one before in case it is damaged."""
 MANIFEST = "manifest.json"
 PREFIX = "step-"
 Write = Callable[[Path], None]
-"""Fill an empty folder."""
+"""Fills an empty folder."""
 
 
-def write(folder: Path, step: int, content: Write, grown: Mapping[Path, int]) -> None:
-    """A checkpoint of a step, on disk when this returns; older ones but the last go.
+def write(folder: Path, step: int, content: Write, lengths: Mapping[Path, int]) -> None:
+    """Write the checkpoint of a step, on disk when this returns, and remove older ones but one.
 
-    `grown`: files outside, and up to which byte the checkpoint is of them.
+    `lengths`: bytes of growing files outside the folder that belong to this step.
     """
-    path = folder / f"{PREFIX}{step:08d}"
-    temporary = folder / f".{path.name}.partial"
+    target = folder / f"{PREFIX}{step:08d}"
+    temporary = folder / f".{target.name}.partial"
     for old in folder.glob(".*.partial"):  # of attempts that a kill interrupted
         shutil.rmtree(old, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         content(temporary)
-        files = sorted(temporary.iterdir())
-        lengths = {file: file.stat().st_size for file in files}
+        inside = {path: path.stat().st_size for path in sorted(temporary.iterdir())}
         manifest = {
-            os.path.relpath(file, temporary): [length, _digest(file, length)]
-            for file, length in (lengths | dict(grown)).items()
+            os.path.relpath(path, temporary): [length, _digest(path, length)]
+            for path, length in (inside | dict(lengths)).items()
         }
         (temporary / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-        for file in (*lengths, *grown, temporary / MANIFEST, temporary):
-            _sync(file)
-        if path.exists():  # of an attempt before: the same bits
-            shutil.rmtree(path)
-        temporary.rename(path)
+        for path in (*inside, *lengths, temporary / MANIFEST, temporary):
+            _sync(path)
+        if target.exists():  # of an attempt before: the same bits
+            shutil.rmtree(target)
+        temporary.rename(target)
         _sync(folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    for old in _all(folder)[:-KEPT]:
+    for old in _all(folder)[:-NUM_CHECKPOINTS]:
         shutil.rmtree(old)
 
 
 def last(folder: Path) -> Path | None:
-    """The last whole checkpoint; damaged ones are told of and removed."""
+    """The last whole checkpoint, or None; damaged ones are removed with a warning."""
     for path in reversed(_all(folder)):
         try:
             if (damage := _damage(path)) is None:
@@ -77,12 +77,12 @@ def last(folder: Path) -> Path | None:
 
 
 def _all(folder: Path) -> list[Path]:
-    """By step."""
+    """Every checkpoint, by step."""
     return sorted(folder.glob(f"{PREFIX}*"))
 
 
 def _damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint; None: nothing."""
+    """What is damaged in a checkpoint, or None."""
     try:
         for name, (length, digest) in _manifest(path).items():
             if _digest(path / name, length) != digest:
@@ -92,8 +92,8 @@ def _damage(path: Path) -> str | None:
     return None
 
 
-def grown(checkpoint: Path) -> dict[Path, int]:
-    """The files outside that a checkpoint is of, and up to which byte."""
+def outside_lengths(checkpoint: Path) -> dict[Path, int]:
+    """Bytes of each file outside the folder that belong to the checkpoint."""
     files = {checkpoint / name: length for name, (length, _) in _manifest(checkpoint).items()}
     return {
         Path(os.path.normpath(path)): length
@@ -103,28 +103,28 @@ def grown(checkpoint: Path) -> dict[Path, int]:
 
 
 def _manifest(checkpoint: Path) -> dict[str, Any]:
-    """Of each file its length and digest."""
+    """Length and digest of each file."""
     return json.loads((checkpoint / MANIFEST).read_bytes())
 
 
 @functools.lru_cache(maxsize=1024)
-def _whole(path: Path, length: int, changed: int) -> str:  # noqa: ARG001
-    """Of a file as it was at a time: policies on the way are read once, not at each checkpoint."""
-    content, remaining = hashlib.sha256(), length
+def _digest_at(path: Path, length: int, changed: int) -> str:  # noqa: ARG001
+    """SHA-256 of the first bytes of a file, read once for each time that it was `changed`."""
+    digest, remaining = hashlib.sha256(), length
     with path.open("rb") as file:
         while remaining and (part := file.read(min(remaining, 2**20))):
-            content.update(part)
+            digest.update(part)
             remaining -= len(part)
-    return content.hexdigest() if not remaining else "too short"
+    return digest.hexdigest() if not remaining else "too short"
 
 
 def _digest(path: Path, length: int) -> str:
-    """Of the first bytes of a file."""
-    return _whole(path, length, path.stat().st_mtime_ns)
+    """SHA-256 of the first bytes of a file."""
+    return _digest_at(path, length, path.stat().st_mtime_ns)
 
 
 def _sync(path: Path) -> None:
-    """Have the kernel write it to the disk."""
+    """Have the kernel write a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -133,7 +133,7 @@ def _sync(path: Path) -> None:
 
 
 class Writer:
-    """Writes checkpoints of a loop now and then, beside its work."""
+    """Writes checkpoints of a loop in a thread, at most one each `read_interval` seconds."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` need not exist."""
@@ -141,37 +141,35 @@ class Writer:
         self._thread: threading.Thread | None = None
 
     def due(self) -> bool:
-        """Whether the time is over, and the last one written."""
+        """Whether the interval has passed, and the last checkpoint is written."""
         busy = self._thread is not None and self._thread.is_alive()
-        return not busy and time.monotonic() - self._begun >= interval()
+        return not busy and time.monotonic() - self._begun >= read_interval()
 
-    def write(self, step: int, content: Write, grown: Mapping[Path, int]) -> None:
-        """Write one beside the work; one that cannot be written is a warning."""
+    def write(self, step: int, content: Write, lengths: Mapping[Path, int]) -> None:
+        """Begin to write a checkpoint; one that cannot be written is a warning."""
         self.wait()
         self._begun = time.monotonic()
-        arguments = (step, content, grown)
+        arguments = (step, content, lengths)
         self._thread = threading.Thread(target=self._write, args=arguments, daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the last one is written."""
+        """Wait until the last checkpoint is written."""
         if self._thread is not None:
             self._thread.join()
 
-    def _write(self, step: int, content: Write, grown: Mapping[Path, int]) -> None:
+    def _write(self, step: int, content: Write, lengths: Mapping[Path, int]) -> None:
         try:
-            write(self._folder, step, content, grown)
+            write(self._folder, step, content, lengths)
         except Exception as error:  # noqa: BLE001
             logger.warning("no checkpoint of step %d in %s: %s", step, self._folder, error)
 
 
-def interval() -> float:
-    """Seconds between two checkpoints; a ValueError where the environment says no number."""
-    setting, seconds = os.environ.get(SECONDS, "300"), float("nan")
+def read_interval() -> float:
+    """Seconds between two checkpoints; a ValueError if the environment has no such number."""
+    text, seconds = os.environ.get(SECONDS, "300"), float("nan")
     with suppress(ValueError):
-        seconds = float(setting)
+        seconds = float(text)
     if not seconds >= 0:
-        raise ValueError(
-            f"{SECONDS}: expected seconds, 0 or more, found {setting!r}. Set a number."
-        )
+        raise ValueError(f"{SECONDS}: expected seconds, 0 or more, found {text!r}. Set a number.")
     return seconds

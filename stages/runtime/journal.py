@@ -57,7 +57,7 @@ def writing(path: Path) -> Iterator[Journal]:
         file.truncate(journal.length)
 
 
-def read(path: Path) -> Iterator[JournalRow]:
+def read_rows(path: Path) -> Iterator[JournalRow]:
     """The rows of a journal; a last line that a kill tore is left out."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):

@@ -19,7 +19,7 @@ PASSED = PIPE / "preflight"
 
 def check() -> None:
     """Raise one ValueError with everything that is wrong in the plan, if there is one to check."""
-    passed = PASSED / digest()
+    passed = PASSED / digest_files()
     if not (CODE / "plan.py").is_file() or passed.exists():
         return
     PASSED.mkdir(parents=True, exist_ok=True)
@@ -30,13 +30,13 @@ def check() -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())
-        if digest() == passed.name:
+        if digest_files() == passed.name:
             remember(passed.name)
 
 
-def remember(checked: str) -> None:
-    """Note that the files with this `digest` have passed the check."""
-    passed = PASSED / checked
+def remember(digest: str) -> None:
+    """Note that the files with this digest have passed the check."""
+    passed = PASSED / digest
     PASSED.mkdir(parents=True, exist_ok=True)
     for stale in PASSED.iterdir():
         if stale.name not in ("lock", passed.name):
@@ -44,7 +44,7 @@ def remember(checked: str) -> None:
     passed.touch()
 
 
-def digest() -> str:
+def digest_files() -> str:
     """SHA-256 of params.yaml, dvc.yaml and every Python and YAML file of the stages."""
     content = hashlib.sha256()
     files = sorted([*CODE.rglob("*.yaml"), *CODE.rglob("*.py")])

@@ -88,7 +88,7 @@ def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:
 
     If it was forked, its own work begins here: what its parent was doing is no more its own.
     """
-    _asked.process, forked_by = os.getpid(), multiprocessing.parent_process()
+    _stop_request.process, forked_by = os.getpid(), multiprocessing.parent_process()
     parent = (forked_by and forked_by.pid) or os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0) != 0:
@@ -103,14 +103,14 @@ class Stopped(SystemExit):
 
 
 @dataclass
-class _Asked:
+class _StopRequest:
     process: int = field(default_factory=os.getpid)
-    wanted: bool = False
+    requested: bool = False
     anywhere: Callable[[], bool] = lambda: True
     """Whether `Stopped` may be raised where the work is."""
 
 
-_asked = _Asked()
+_stop_request = _StopRequest()
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def listening() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _asked.process = os.getpid()
+    _stop_request.process = os.getpid()
     before = {number: signal.signal(number, _stop) for number in SIGNALS}
     try:
         yield
@@ -135,26 +135,26 @@ def ignore() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    if os.getpid() != _asked.process:  # an error would unwind its parent's work, and tidy up
+    if os.getpid() != _stop_request.process:  # an error would unwind its parent's work, and tidy up
         os._exit(STATUS)
-    if _asked.wanted:
+    if _stop_request.requested:
         return
-    _asked.wanted = True
+    _stop_request.requested = True
     signal.setitimer(signal.ITIMER_REAL, SECONDS)  # SIGALRM, unhandled, ends the process
-    if _asked.anywhere():
+    if _stop_request.anywhere():
         raise Stopped(STATUS)
 
 
-def wanted() -> bool:
+def is_stop_requested() -> bool:
     """Whether this process was asked to end."""
-    return _asked.wanted
+    return _stop_request.requested
 
 
 @contextmanager
 def between(anywhere: Callable[[], bool]) -> Iterator[None]:
-    """Meanwhile `Stopped` is raised where `anywhere` says so; elsewhere `wanted` is to be asked."""
-    before, _asked.anywhere = _asked.anywhere, anywhere
+    """Meanwhile `Stopped` is raised where `anywhere` says so; elsewhere see `is_stop_requested`."""
+    before, _stop_request.anywhere = _stop_request.anywhere, anywhere
     try:
         yield
     finally:
-        _asked.anywhere = before
+        _stop_request.anywhere = before

@@ -137,7 +137,7 @@ def _stage_metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:
     for path in sorted(entry.run_folder.glob("journal*.jsonl")):
         # journal-seed-0.jsonl: its curves are `seed-0/loss/nll`
         metrics += _read_points(
-            path.stem.removeprefix("journal").removeprefix("-"), journal.read(path)
+            path.stem.removeprefix("journal").removeprefix("-"), journal.read_rows(path)
         )
     return metrics
 
@@ -201,7 +201,7 @@ def send_points(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> 
         execution = json.loads((folder / "exec.json").read_text(encoding="utf-8"))
         for path in [folder / "journal.jsonl", *sorted(folder.glob("seed-*/journal.jsonl"))]:
             points += _read_points(
-                path.parent.name if path.parent != folder else "", journal.read(path)
+                path.parent.name if path.parent != folder else "", journal.read_rows(path)
             )
         stage, started = execution["stage"], (folder / "exec.json").stat().st_mtime
         if ":" in stage:  # of a dvc.yaml other than the pipeline's

@@ -56,7 +56,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used(damage, tmp_path, caplog
             grown.write_bytes(b"one\ntwx\n")
     found = checkpoints.last(folder)
     assert found == folder / "step-00000001"
-    assert checkpoints.grown(found) == {grown: 4}
+    assert checkpoints.outside_lengths(found) == {grown: 4}
     assert "step-00000002 is damaged" in caplog.text
     grown.write_bytes(b"")
     assert checkpoints.last(folder) is None
@@ -121,4 +121,4 @@ def test_the_clock_set_back_makes_no_checkpoint_late_and_no_old_one_the_last(tmp
 def test_seconds_that_are_no_number_are_refused(told, monkeypatch):
     monkeypatch.setenv(checkpoints.SECONDS, told)
     with pytest.raises(ValueError, match="POSTTRAIN_CHECKPOINT_SECONDS: expected seconds"):
-        checkpoints.interval()
+        checkpoints.read_interval()
