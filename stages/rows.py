@@ -22,7 +22,12 @@ DATA = Path("data")
 PROMPTS = DATA / "prompts"
 BASE = "base"
 """The policy that no row makes: the model of section `model`, with its tokenizer."""
-TABLES = ("policies", "pools", "pairs", "steps", "rewards")
+STAGES = {
+    "policies": "train", "pools": "pool", "pairs": "label", "steps": "label_steps",
+    "rewards": "reward",
+}  # fmt: skip
+"""Table -> the stage of dvc.yaml that makes its rows."""
+TABLES = tuple(STAGES)
 ENTRY_POINTS = {
     "train_sft": "train_sft",
     "train_dpo": "train_dpo",

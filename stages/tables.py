@@ -14,7 +14,7 @@ import pydantic
 from pydantic import Field
 
 from stages.config import PARAMS_PATH, Params, error_messages, read_yaml, suggest
-from stages.rows import BASE, DATA, TABLES
+from stages.rows import BASE, DATA, STAGES, TABLES
 
 Tables = dict[str, dict[str, dict[str, str]]]
 """Table -> name -> the words of the row, each in the order in which it is written."""
@@ -24,8 +24,6 @@ ABOVE = ("seeds", "baseline", "tables")
 PREPARED = ("prompts", "demonstrations")
 RAW, OWN = "raw", "own"
 OWN_SOURCES = Path("stages/rewards/own")
-STAGES = {POLICIES: "train", POOLS: "pool", PAIRS: "label", STEPS: "steps", REWARDS: "reward"}
-"""What the entry points of a table's kinds begin with; that of pools is the whole of it."""
 READS = {
     POLICIES: {
         "sft": ("demonstrations", PAIRS), "dpo": (PAIRS,), "ppo": (REWARDS,), "grpo": (REWARDS,),
@@ -114,8 +112,8 @@ class TableRow:
 
     @property
     def entry_point(self) -> str:
-        """The module under stages/ that makes the row."""
-        return STAGES[self.table] + (f"_{self.kind}" if self.kind else "")
+        """The entry point that makes the row: `steps_people`; of a pool `pool`."""
+        return STAGES[self.table].removeprefix("label_") + (f"_{self.kind}" if self.kind else "")
 
 
 def read_tables(paths: Collection[Path]) -> tuple[Tables, list[str]]:

@@ -8,13 +8,10 @@ from stages import plan_checks, tables
 from stages.config import PRESET, pick_sections
 from stages.records.problems import Demonstration
 from stages.rewards.composition import Composition
+from stages.rows import STAGES
 from stages.tables import PAIRS, POLICIES, POOLS, RAW, REWARDS, STEPS, Tables
 
 Content = Mapping[str, Any]
-PREFIXES = {
-    POLICIES: "train", POOLS: "pool", PAIRS: "label", STEPS: "label_steps", REWARDS: "reward",
-}  # fmt: skip
-"""Table -> the stage of dvc.yaml that makes its rows."""
 OF_POLICIES = ("sample", "evaluate")
 """Stages that each policy has besides."""
 
@@ -60,7 +57,7 @@ def stages(plan: Plan) -> Iterator[Stage]:
     """Every stage in which a model may compute; rows that are wrong are left out."""
     entry_points = plan_checks.load_entry_points()
     places = [
-        (f"{PREFIXES[place.table]}@{place.name}", place.entry_point, place.words)
+        (f"{STAGES[place.table]}@{place.name}", place.entry_point, place.words)
         for place in tables.list_rows(plan.rows)
     ]
     for kind in OF_POLICIES:

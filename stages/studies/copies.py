@@ -19,15 +19,10 @@ from ruamel.yaml import YAML
 
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.report.stage_metrics import Plan, list_ancestors
-from stages.rows import DATA
+from stages.rows import DATA, STAGES
 
 PREPARED = ("prompts", "demonstrations", "prepared", "own", "policies/base")
 """What every copy shares with the run, under data/."""
-STAGES = {
-    "policies": "train", "pools": "pool", "pairs": "label", "steps": "label_steps",
-    "rewards": "reward",
-}  # fmt: skip
-"""Of each table, what DVC calls the stage that makes its rows."""
 
 
 class Command(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from stages import config
 from stages import params as params_file
 from stages.auto import Facts
 from stages.config import PARAMS_PATH, PRESET, PRESETS_PATH
@@ -111,9 +110,9 @@ class Reader:
         study_name = kind.removeprefix("studies.")
         with pytest.MonkeyPatch.context() as patch:
             told = deepcopy({**files, PARAMS_PATH: dict(content)})
-            for reader in (config, study):
+            for reader in (params_file, study):
                 patch.setattr(reader, "read_yaml", lambda path=PARAMS_PATH: told[path])
-            patch.setattr(params_file, "read_facts", lambda _: facts)
+                patch.setattr(reader, "read_facts", lambda _: facts)
             if study_name != kind:
                 return repr(study.load_study_config(of_kind, OWN_KEY.get(study_name, study_name)))
             named = self.word(PRESET) if PRESET in of_kind.model_fields else None

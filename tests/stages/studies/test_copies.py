@@ -8,7 +8,7 @@ import studied_run
 from studied_run import ROOT
 
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
-from stages.rows import ENTRY_POINTS
+from stages.rows import ENTRY_POINTS, STAGES
 from stages.studies import copies
 from stages.studies.copies import Command
 
@@ -77,11 +77,11 @@ def test_a_row_is_told_as_dvc_tells_it():
     assert (of_steps.entry_point, of_steps.stage) == ("steps_completions", "label_steps@sft")
 
 
-@pytest.mark.parametrize("table", copies.STAGES)
+@pytest.mark.parametrize("table", STAGES)
 def test_every_table_is_a_stage_of_dvc_yaml(table):
     stages = read_yaml(ROOT / "dvc.yaml")["stages"]
     rows = [name for name, one in stages.items() if one.get("foreach") == f"${{{table}}}"]
-    assert rows[0] == copies.STAGES[table]
+    assert rows[0] == STAGES[table]
 
 
 def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path):
