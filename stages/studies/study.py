@@ -22,7 +22,7 @@ from pydantic import Field
 from stages import auto
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.intervals import wilson_interval
-from stages.config import PARAMS_PATH, Params, error_messages, read_yaml
+from stages.config import PARAMS_PATH, Params, error_messages, pick_sections, read_yaml
 from stages.loops.run import Run
 from stages.params import read_facts
 from stages.records.metrics import with_interval
@@ -70,8 +70,7 @@ def load_study_config(config: type[ConfigT], study: str) -> ConfigT:
     A ValueError lists every missing, unknown or mistyped key at once.
     """
     content, study_params = read_yaml(PARAMS_PATH), read_yaml(STUDY_PARAMS)
-    picked = {name: content[name] for name in config.model_fields if name in content}
-    selected = picked | {"studies": {study: study_params.get(study)}}
+    selected = pick_sections(config, content) | {"studies": {study: study_params.get(study)}}
     resolved, _ = auto.resolve(selected, read_facts(content), content)
     resolved |= resolved.pop("studies")
     try:
