@@ -11,8 +11,10 @@ from pathlib import Path
 from flows.plan import downstream, read_graph, run_dvc
 
 PARAMETERS = ("params.yaml", "stages/presets.yaml")
-TRACES = ("data/code", "data/own")
-"""Folders in which trace_code writes the source files that each entry point reads."""
+TRACES = ("data/code", "data/own", "data/inputs.json")
+"""Where trace_code writes the source files that each entry point reads, and plan the data files."""
+RAW = "data/raw"
+"""Files that people bring; all of them make plan look."""
 
 
 def main() -> int:
@@ -53,7 +55,7 @@ def describe(root: Path, file: str) -> str:
         for parent in (Path(source), *Path(source).parents)
     }
     direct = {name for name, node in graph.items() if dependencies.intersection(node.deps)}
-    direct -= {"trace_code"}
+    direct -= {"trace_code", "plan"} if Path(path).is_relative_to(RAW) else {"trace_code"}
     if not direct:
         return f"{path}: no stage's result depends on it"
     later = downstream(graph, direct)
@@ -65,8 +67,9 @@ def describe(root: Path, file: str) -> str:
 
 
 def list_traces(root: Path, file: str) -> list[str]:
-    """Files of trace_code, relative to `root`, of the entry points that read `file`."""
-    traces = (path for folder in TRACES for path in (root / folder).rglob("*") if path.is_file())
+    """Files of `TRACES`, relative to `root`, of the stages that read `file`."""
+    places = [root / name for name in TRACES]
+    traces = [path for place in places for path in (place, *place.rglob("*")) if path.is_file()]
     return [
         path.relative_to(root).as_posix()
         for path in traces

@@ -39,8 +39,9 @@ class Facts:
     has_chat_template: bool
     prompt_tokens: int = 1
     """Longest prompt of any split."""
-    completion_tokens: int = 1
-    """Longest demonstration that solves a problem, the end token included."""
+    completion_tokens: int = 0
+    """Longest demonstration that solves a problem, the end token included; 0: there is none, or of
+    fewer than 1 % of the problems."""
     train_prompts: int = 1
     demonstrations: int = 1
     thinks: bool = False
@@ -50,10 +51,12 @@ class Facts:
     def answer_tokens(self) -> int:
         """Room for a completion: twice the longest solution, in 64s, 256 at least; and a thought.
 
-        At most 7/8 of the positions after the longest prompt: the rest is free for step tokens.
+        Without solutions 1024, as verl's GSM8K example. At most 7/8 of the positions after the
+        longest prompt: the rest is free for step tokens.
         """
         room = max(1, (self.positions - self.prompt_tokens) * 7 // 8)
         solution = max(256, 64 * math.ceil(2 * self.completion_tokens / 64))
+        solution = solution if self.completion_tokens else 1024
         return min(room, solution + 8192 * self.thinks)
 
     @property
@@ -153,7 +156,7 @@ def choose_decoding_batch(facts: Facts, _: Content) -> int:
 @rule("data.mixture", None)
 def choose_mixture(facts: Facts | None, params: Content) -> dict[str, Any] | None:
     """Judging, with generated problems; null with others."""
-    if params["data"]["source"]["kind"] != "word_problems":
+    if not is_generated(params["data"]["source"]):
         return None
     longest = 192 if facts is None else facts.positions // 2
     return {"judge": 0.1, "critique": 0.0, "revise": 0.0, "max_prompt_tokens": longest}
@@ -182,7 +185,7 @@ def choose_search_step_tokens(facts: Facts, _: Content) -> int:
 def choose_new_tokens(facts: Facts, _: Content) -> int:
     """An answer: twice the longest solution, in 64s, at least 256; 8192 more for a thought.
 
-    At most 7/8 of the positions after the longest prompt.
+    1024 where there are no solutions. At most 7/8 of the positions after the longest prompt.
     """
     return facts.answer_tokens
 
@@ -254,8 +257,9 @@ def choose_length_penalty_unit(facts: Facts, _: Content) -> int:
 
 @rule("presets.*.target", 16)
 def choose_length_target(facts: Facts, _: Content) -> int:
-    """Half of the longest solution."""
-    return max(1, facts.completion_tokens // 2)
+    """Half of the longest solution; without solutions a quarter of an answer."""
+    length = facts.completion_tokens
+    return max(1, length // 2 if length else facts.answer_tokens // 4)
 
 
 def choose_request_tokens(facts: Facts, params: Content, *, reply: int) -> int:
@@ -370,6 +374,11 @@ def _apply_rule(rule: Rule, key: str, facts: Facts | None, params: Content) -> A
             f"{key}: auto follows from other keys, of which one is missing or wrong ({error}): "
             f"correct that one, or write a value in the place of auto."
         ) from error
+
+
+def is_generated(source: Any) -> bool:
+    """Whether the problems are generated, so that more is known of them than of files."""
+    return isinstance(source, Mapping) and source.get("kind") == "word_problems"
 
 
 def is_embedded(params: Content) -> bool:

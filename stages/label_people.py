@@ -7,11 +7,12 @@ Both read a file and the tokenizer of the policy `from`; they write rows in toke
 held out (the same for every seed, so in no seed's folder), and every row that is left out, with its
 line and the reason.
 
-`label_people` reads JSON lines with a chosen and a rejected answer to one prompt, as text, as chat,
-or as transcripts (HH-RLHF, Bai et al. 2022, https://arxiv.org/abs/2204.05862). The side of a pair
-depends on the opening of its conversation (the text before the first answer) alone, so neither a
-prompt nor two turns of one conversation are on both sides. Conversations that open as a dev or test
-prompt does are left out, and counted: policies are tested on those.
+`label_people` reads pairs of answers to one prompt, ratings, rankings, or completions that are
+labelled good or bad, in whatever form people keep them (sources/preference_files). Labelled
+completions without a pair are for KTO alone (`train_labelled.jsonl`). The side of a pair depends on
+the opening of its conversation (the text before the first answer) alone, so neither a prompt nor
+two turns of one conversation are on both sides. Conversations that open as a dev or test prompt
+does are left out, and counted: policies are tested on those.
 
 `steps_people` reads PRM800K (Lightman et al. 2023), Math-Shepherd (Wang et al. 2024), MATH-APS (Luo
 et al. 2024) or ProcessBench (Zheng et al. 2024), and writes solutions tokenised step by step with
@@ -31,6 +32,7 @@ from stages.config import Params
 from stages.loops.run import Run
 from stages.models import label_prompting, row_policy
 from stages.records import lines
+from stages.records.preferences import LABELLED, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Prompt
 from stages.rows import PROMPTS
 from stages.runtime import process
@@ -41,10 +43,10 @@ from stages.sources.quarantine import FileLimits
 class PeoplePreset(FileLimits):
     """Form of a file of preferences, and the share that is held out."""
 
-    format: preference_files.Format
-    """text: three columns of text; chat: lists of messages; transcript: HH-RLHF's form."""
-    columns: preference_files.PreferenceColumns
-    """What the file calls its columns."""
+    columns: preference_files.PairColumns = preference_files.PairColumns()
+    """What the file calls its columns; where none is named, they are found by their usual names."""
+    ignore: list[str] = Field(default_factory=list)
+    """Columns, and keys of messages, that say something and may be dropped."""
     heldout_share: float = Field(gt=0, lt=1)
     """Share of the conversations that reward models are tested on."""
 
@@ -85,16 +87,23 @@ def main(*words: str) -> None:
 
 
 def read_pairs(run: Run) -> dict[str, Any]:
-    """Write preference pairs out of a file; returns their metrics."""
-    table_row, preset, path = run.row, run.config.preset, run.row.source
-    parsed = list(preference_files.read_pairs(path, preset.format, preset.columns))
+    """Write preference pairs, or labelled completions, out of files; returns their metrics."""
+    table_row, preset = run.row, run.config.preset
+    parsed = list(preference_files.read_preferences(run.row.source, preset.columns, preset.ignore))
     bad = [row for row in parsed if isinstance(row, BadRow)]
-    raws = [row for row in parsed if not isinstance(row, BadRow)]
+    labelled = [row for row in parsed if isinstance(row, RawLabelled)]
     # The tokenizer is the same for every seed.
     tokenizer = row_policy.load_row_tokenizer(table_row.policy, run.seed)
-    encoded = label_prompting.encode_pairs(raws, tokenizer, max_tokens=preset.max_tokens)
-    bad += preference_files.left_out_pairs(path.name, encoded.rejected)
-    over_long = preference_files.left_out_pairs(path.name, encoded.over_long)
+    encoded: Any
+    if labelled:
+        encode, describe = label_prompting.encode_labelled, preference_files.describe_labelled
+        encoded, suffix = encode(labelled, tokenizer, max_tokens=preset.max_tokens), LABELLED
+    else:
+        pairs = [row for row in parsed if isinstance(row, RawPreference)]
+        encode, describe = label_prompting.encode_pairs, preference_files.describe_pairs
+        encoded, suffix = encode(pairs, tokenizer, max_tokens=preset.max_tokens), ""
+    bad += preference_files.left_out_pairs(encoded.rejected)
+    over_long = preference_files.left_out_pairs(encoded.over_long)
     quarantined = preset.left_out(table_row.preset, bad, over_long, len(parsed))
     prompts = [lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
     apart = preference_files.exclude_openings(encoded.rows, chain(*prompts))
@@ -102,10 +111,10 @@ def read_pairs(run: Run) -> dict[str, Any]:
     metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(parsed)}
     metrics["of_dev_and_test"] = len(encoded.rows) - len(apart)
     metrics["quarantined"] = quarantine.count_by_kind(quarantined)
-    for side, pairs in sides.items():
-        metrics[side] = preference_files.describe_pairs(pairs)
+    for side, rows in sides.items():
+        metrics[side] = describe(rows)
         run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
-        run.write(f"{side}.jsonl", pairs)
+        run.write(f"{side}{suffix}.jsonl", rows)
     run.write("quarantine.jsonl", quarantined)
     return metrics
 
@@ -126,8 +135,8 @@ def read_steps(run: Run) -> dict[str, Any]:
         separator=preset.separator,
         max_tokens=preset.max_tokens,
     )
-    bad += step_files.left_out_solutions(path.name, encoded.rejected)
-    over_long = step_files.left_out_solutions(path.name, encoded.over_long)
+    bad += step_files.left_out_solutions(encoded.rejected)
+    over_long = step_files.left_out_solutions(encoded.over_long)
     quarantined = preset.left_out(table_row.preset, bad, over_long, num_rows)
     metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(parsed)}
     metrics["quarantined"] = quarantine.count_by_kind(quarantined)

@@ -4,13 +4,16 @@
 
 The arguments are the key `tables`: the files with rows. Typos fail before anything runs, all at
 once, each with what was expected, what was found, and a suggestion. Then the folders of rows that
-are gone are deleted, and data/plan.json is written: the rows of every table.
+are gone are deleted, and two files are written: data/plan.json, the rows of every table, and
+data/inputs.json, the digests of the files that prepare_data reads, so that it runs again when one
+is edited: DVC has this stage look whenever something in data/raw changes.
 
     python -m stages.plan --check
 
 only checks, the recipes that dvc.yaml names included, as `runtime.preflight` does at first.
 """
 
+import hashlib
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -23,10 +26,13 @@ from stages.params import measured_facts, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import BASE, DATA, TABLES
 from stages.runtime import outputs, preflight, process
+from stages.sources.problem_files import FileSource, list_local_files
 from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables, check_names, read_tables
 
 DVC_YAML = Path("dvc.yaml")
 PLAN = DATA / "plan.json"
+INPUTS = DATA / "inputs.json"
+"""SHA-256 of every file that prepare_data reads; it depends on this file."""
 FOLDERS = {table: table for table in TABLES} | {
     **dict.fromkeys(("samples", "evaluations"), POLICIES),
     **dict.fromkeys(("runs/train", "runs/sample", "runs/evaluate"), POLICIES), "runs/pool": POOLS,
@@ -52,6 +58,7 @@ def main(*words: str) -> None:
         if (facts := measured_facts(params)) is not None:
             print_table(params, read_yaml(PRESETS_PATH), facts)
         delete_stale(DATA, tables)
+        outputs.write_json(INPUTS, digest_inputs(params))
         outputs.write_json(PLAN, tables)
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
 
@@ -67,6 +74,20 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
         problems += [*check_names(tables), *check_claims(params, tables)]
     entry_points = plan_checks.load_entry_points()
     return tables, [*problems, *plan_checks.find_problems(params, presets, tables, entry_points)]
+
+
+def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
+    """The SHA-256 of the files of `data.source`, by their paths."""
+    source = params["data"]["source"]
+    if auto.is_generated(source):
+        return {}
+    sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]
+    files = [file for item in sources for file in list_local_files(item)]
+    digests = dict[str, str]()
+    for path in sorted(set(files)):
+        with path.open("rb") as file:
+            digests[path.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def check_claims(params: dict[str, Any], tables: Tables) -> Iterator[str]:

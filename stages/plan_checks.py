@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic
 
-from stages import auto
+from stages import auto, source_checks
 from stages.config import (
     PRESET,
     PRESETS_PATH,
@@ -20,7 +20,6 @@ from stages.config import (
 )
 from stages.loops.rollout_rewards import check_reward
 from stages.params import measured_facts
-from stages.records.problems import INSTEAD
 from stages.report import evaluation_config
 from stages.rewards import reward_file
 from stages.rewards.reward_file import RewardFile
@@ -36,9 +35,6 @@ RANDOM_BASE = (
     "model.path is null, and a random model knows nothing: name a model.path, or a policy of "
     "`train: sft`, as the preset 'pretraining' makes one"
 )
-NEEDS_GOLD = ("label_verifier", "label_selection", "steps_completions", "reward_outcome")
-"""Entry points that ask the answer checker."""
-
 Content = Mapping[str, Any]
 """Of params.yaml, or of presets.yaml."""
 EntryPoints = Mapping[str, type[Params]]
@@ -85,12 +81,17 @@ def find_problems(
         if value is not None:
             configs[str(row)] = value
     for name in sorted(entry_points.keys() - {row.entry_point for row in rows}):
-        problems += validate(
-            entry_points[name], content, {"": f"stages/{ENTRY_POINTS.get(name, name)}.py"}
-        )[1]
+        places = {"": f"stages/{ENTRY_POINTS.get(name, name)}.py"}
+        configs[name], messages = validate(entry_points[name], content, places)
+        problems += messages
+    prepare = configs.get("prepare_data")
+    source = source_checks.look_at_source(prepare.data.source) if prepare is not None else None
     for row in rows:
         if (config := configs.get(str(row))) is not None:
             problems += check_row(row, config, content, configs, tables)
+            if source is not None:
+                problems += source_checks.check_row(row, config, source)
+    problems += [] if source is None else source.problems
     problems += evaluation_config.check_ks(content)
     return list(dict.fromkeys(problems))
 
@@ -153,10 +154,6 @@ def check_row(
     untrained = row.words["from"] == BASE and auto.is_embedded(content)
     if untrained and row.entry_point in NEEDS_TRAINED and not remote:
         yield f"{row}.from: {RANDOM_BASE}"
-    kinds = preset.kinds() if row.entry_point == "reward_rule" else ()
-    needs_gold = row.entry_point in NEEDS_GOLD or getattr(preset, "positive_nll_coef", 0)
-    if has_no_gold(content) and ("answer" in kinds or needs_gold):
-        yield f"{row}: it learns from right and wrong answers, and {INSTEAD}"
     labels = configs.get(row.words.get("on", "").replace("/", ".", 1))
     if row.entry_point == "reward_process" and labels is not None:
         end, labelled = preset.separator, labels.preset.separator
@@ -178,13 +175,6 @@ def check_row(
         yield from error_messages(error.errors(), {}, {"": str(row)})
     except ValueError as error:
         yield f"{row}: {error}"
-
-
-def has_no_gold(params: Content) -> bool:
-    """Whether the problems are conversations, which have no gold answers."""
-    data = params.get("data")
-    source = data.get("source") if isinstance(data, dict) else None
-    return isinstance(source, dict) and source.get("kind") == "messages"
 
 
 def describe_reward(name: str, configs: Configs, tables: Tables) -> RewardFile | None:

@@ -1,12 +1,13 @@
 """Turn a source of problems into prompts by split and demonstrations, once, in tokens.
 
-Reads the source that params.yaml names (generated word problems, GSM8K, a JSON-lines file,
-a hub data set, conversations). Writes the prompts of the splits train, preference, dev and
-test, which share no question; the demonstrations for SFT (the solutions of the train split);
-the tokenizer; a data card; and every rejected row with its line and reason. A source of which
-too much is bad, or whose solutions the answer checker cannot read, is refused.
+Reads the source that params.yaml names (generated word problems, or files of problems and
+conversations). Writes the prompts of the splits train, preference, dev and test, which share no
+question; the demonstrations for SFT (the solutions and replies of the train split); the tokenizer;
+a data card; and every rejected row with its file, line and reason. A source of which too much is
+bad, or whose solutions the answer checker cannot read, is refused.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +23,7 @@ from stages.models.row_policy import ModelConfig
 from stages.params import load_config, print_table
 from stages.records import lines
 from stages.runtime import outputs, process, runs
-from stages.sources import splitting
+from stages.sources import catalogue, problem_files, splitting
 from stages.sources.catalogue import PreparationConfig
 
 PREPARED = rows.DATA / "prepared"
@@ -52,7 +53,7 @@ def main() -> None:
         prepared = preparation.prepare_problems(config.data, config.model, config.data_seed)
         prompts, source = prepared.encoded.prompts, config.data.source
         card = {
-            "source": source.kind, "licence": source.licence,
+            "source": catalogue.name_of(source), "licence": catalogue.licence_of(source),
             "extraction_rate": prepared.extraction_rate, **prepared.screened.describe(),
             **splitting.describe_splits(prompts, prepared.demonstrations),
         }  # fmt: skip
@@ -61,6 +62,8 @@ def main() -> None:
         }
         written["demonstrations/demonstrations.jsonl"] = prepared.demonstrations
         written["prepared/quarantine.jsonl"] = prepared.screened.bad
+        for report in prepared.screened.reports:
+            sys.stdout.write(f"{problem_files.describe_report(report)}\n")
         if facts is not None:
             facts = prompting.measure_data(prepared.encoded, facts)
             written["prompts/facts.json"] = [facts]

@@ -53,8 +53,8 @@ from stages.models.device import setup
 from stages.models.process_head import ProcessHead
 from stages.models.scalar_head import ScalarHead
 from stages.models.sharding import shard_model
-from stages.records import lines, pools
-from stages.records.preferences import Preference
+from stages.records import pools
+from stages.records.preferences import read_pairs
 from stages.records.steps import read_training_steps
 from stages.report import reward_quality
 from stages.report.evaluation_config import Bins, EvaluationConfig
@@ -156,11 +156,11 @@ def train_preference(run: Run) -> dict[str, Any]:
     preset, source = run.config.preset, run.source
     setup(run.config.compute)
     pairs = verifier_labels.flip_labels(
-        list(lines.read_lines(source / "train.jsonl", Preference)),
+        read_pairs(source, "train"),
         preset.flip_percent,
         derive_seed(run.seed, "flip"),
     )
-    heldout = list(lines.read_lines(source / "heldout.jsonl", Preference))
+    heldout = read_pairs(source, "heldout")
     groups = pair_groups(heldout, range(len(heldout)))
     tokenizer = row_policy.load_row_tokenizer(run.row.policy, run.seed)
     history: list[dict[str, int | float]] = []

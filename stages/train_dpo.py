@@ -23,7 +23,7 @@ from stages.models.device import setup
 from stages.models.policy import Policy
 from stages.models.sharding import shard_model
 from stages.records import lines
-from stages.records.preferences import Preference
+from stages.records.preferences import LABELLED, UnpairedExample, read_pairs
 from stages.runtime import process
 from stages.seeding import derive_seed
 
@@ -46,26 +46,36 @@ def train(run: Run) -> dict[str, Any]:
     device, seed = setup(config.compute), derive_seed(run.seed, "train_dpo")
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
     model = row_policy.load_row_policy(row.policy, run.seed, config.model, config.compute, device)
-    pairs = list(lines.read_lines(run.source / "train.jsonl", Preference))
+    examples = read_examples(run)
     # Adapters start as no change, so the model with them is still the reference.
     row_policy.add_adapters(model, config.lora, seed)
     learner = shard_model(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
-    num_steps, steps, reference_work = start_loop(run, learner, pairs, seed)
+    num_steps, steps, reference_work = start_loop(run, learner, examples, seed)
     save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
     history = run.record(
         steps, total=num_steps, num_checkpoints=config.dpo.num_checkpoints, save=save
     )
     run.write_policy(save)
     return {
-        "pairs": len(pairs),
+        "completions" if config.preset.kind == KTO else "pairs": len(examples),
         "steps": num_steps,
         **preference.summarise(history),
         "work": work.summary([reference_work, *history], {"policy": size.measure_model(model)}),
     }
 
 
+def read_examples(run: Run) -> list[Any]:
+    """Pairs; of KTO single completions, each desirable or not, out of pairs or of people's file."""
+    labelled = run.source / f"train{LABELLED}.jsonl"
+    if run.config.preset.kind != KTO:
+        return read_pairs(run.source, "train")
+    if labelled.exists():
+        return list(lines.read_lines(labelled, UnpairedExample))
+    return kto.judged_rows(read_pairs(run.source, "train"))
+
+
 def start_loop(
-    run: Run, model: Policy, pairs: list[Preference], seed: int
+    run: Run, model: Policy, examples: list[Any], seed: int
 ) -> tuple[int, Iterator[Step], dict[str, int]]:
     """The number of steps, the steps of the loop that the loss needs, and the reference's `work`.
 
@@ -79,18 +89,17 @@ def start_loop(
         return epochs.batches(len(lengths), sizes.num_epochs, sizes.batch_size, seed)
 
     if preset.kind == KTO:
-        rows = kto.judged_rows(pairs)
-        completions = ref_logprobs.of_judged(rows)
-        batches = schedule([len(row.completion_ids) for row in rows])
-        logprobs = run.once(lambda: kto.reference(model, rows, batches).all())
+        completions = ref_logprobs.of_judged(examples)
+        batches = schedule([len(row.completion_ids) for row in examples])
+        logprobs = run.once(lambda: kto.reference(model, examples, batches).all())
         ref = KtoReference(matched=logprobs[0], mismatched=logprobs[1:])
-        steps = kto.train(model, rows, ref, batches, preset, sizes, run.resume())
+        steps = kto.train(model, examples, ref, batches, preset, sizes, run.resume())
     else:
-        completions = ref_logprobs.of_pairs(pairs)
-        batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs])
+        completions = ref_logprobs.of_pairs(examples)
+        batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in examples])
         logprobs = run.once(lambda: [ref_logprobs.compute(model, completions)])
         ref = logprobs[0].view(-1, 2)
-        steps = preference.train(model, pairs, ref, batches, preset, sizes, run.resume())
+        steps = preference.train(model, examples, ref, batches, preset, sizes, run.resume())
     return len(batches), steps, ref_logprobs.passes(completions, run.config.compute)
 
 

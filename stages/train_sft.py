@@ -23,7 +23,7 @@ from stages.models.device import setup
 from stages.models.policy import Policy
 from stages.models.sharding import shard_model
 from stages.records import lines
-from stages.records.problems import Demonstration
+from stages.records.problems import NO_SOLUTIONS, Demonstration
 from stages.runtime import process
 from stages.seeding import derive_seed
 
@@ -61,6 +61,8 @@ def train(run: Run) -> dict[str, Any]:
     row_policy.add_adapters(model, config.lora, seed)
     path = run.source / "demonstrations.jsonl"
     examples = sft.choose(list(lines.read_lines(path, Demonstration)), config.preset, seed)
+    if not examples:
+        raise ValueError(f"{path}: expected demonstrations to imitate, found none. {NO_SOLUTIONS}")
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
     learner = shard_model(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
     state = run.resume()

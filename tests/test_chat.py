@@ -15,10 +15,9 @@ HH = ROOT.parent / "shared/data/hh_rlhf_harmless/test.jsonl.gz"
 def use_conversations(params: dict[str, Any], presets: dict[str, Any]) -> None:
     """What of HH-RLHF fits the least model; what was chosen is imitated."""
     params["model"]["tiny"] |= {"hidden_size": 32, "num_layers": 1, "max_length": 384}
-    source = {"kind": "messages", "path": "data/raw/hh.jsonl.gz", "column": "chosen"}
-    source |= dict.fromkeys(("name", "revision", "train_split", "test_split"))
-    params["data"] |= {"source": source | {"licence": "MIT"}, "prompt_template": "{question}"}
-    params["data"] |= {"mixture": None, "max_prompt_tokens": 256, "max_completion_tokens": 128}
+    source = {"path": "data/raw/hh.jsonl.gz", "columns": {"messages": "chosen"}}
+    params["data"] |= {"source": source | {"ignore": ["rejected"]}, "mixture": None}
+    params["data"] |= {"max_prompt_tokens": 256, "max_completion_tokens": 128}
     params["data"] |= {"max_bad_share": 0.95}
     params["data"]["shares"] |= {"test": 0.2, "dev": 0.2}
     words = {"preset": "hh_rlhf", "from": "base", "on": "raw/hh.jsonl.gz"}

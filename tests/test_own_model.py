@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def write_model(folder: Path, texts: list[str]) -> None:
 
 def two_words(folder: Path, params: dict[str, Any]) -> None:
     params["model"]["path"] = str(folder / "model")
-    params["data"]["source"] = {"kind": "gsm8k", "path": str(folder / "gsm8k")}
+    params["data"]["source"] = {"path": "data/raw/gsm8k"}
 
 
 def less_work(params: dict[str, Any], presets: dict[str, Any]) -> None:
@@ -94,6 +95,7 @@ def test_two_words_are_all_that_a_user_changes(tmp_path: Path):
         less_work(params, presets)
 
     copy = PipelineCopy(tmp_path / "copy", edit)
+    shutil.copytree(tmp_path / "gsm8k", copy.path / "data/raw/gsm8k")
     content = YAML(typ="safe").load(ROOT / "params.yaml")
     copy.repro()
     assert list(copy.read("data/report/metrics.json")["policies"]) == list(content["policies"])

@@ -39,7 +39,7 @@ def test_every_data_dependency_of_a_recipe_is_the_output_of_one_of_its_stages(
         if not dep.startswith("data/code/") and not any(out.startswith(f"{dep}/") for out in made)
     }
     # Files that the user puts there.
-    assert {dep for dep in missing if not dep.startswith("data/raw/")} == set()
+    assert {dep for dep in missing if not dep.startswith("data/raw")} == set()
     leaves = set(graph) - {other for node in graph.values() for other in node.upstream}
     assert leaves == {"track"}
     assert {node for node in graph if node.startswith("evaluate@")} <= set(

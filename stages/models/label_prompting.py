@@ -9,7 +9,7 @@ end-of-sequence token: in joined text the end of a step might be in the middle o
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Generic, TypeVar
@@ -18,7 +18,7 @@ from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import model_tokenizer, prompting
-from stages.records.preferences import Preference, RawPreference
+from stages.records.preferences import Preference, RawLabelled, RawPreference, UnpairedExample
 from stages.records.steps import RawSteps, StepLabels
 
 SOURCE = "human"
@@ -45,24 +45,51 @@ def encode_pairs(
     A pair is over-long if its prompt and longer answer have more than `max_tokens` tokens together,
     and rejected if it spells a special token or the chat template refuses its turns.
     """
-    encoded = EncodedLabels[RawPreference, tuple[RawPreference, Preference]]()
+    return _encode_answers(
+        raws, tokenizer, max_tokens, _encode_pair,
+        lambda raw: [raw.chosen, raw.rejected],
+        lambda pair: len(pair.prompt_ids) + max(len(pair.chosen_ids), len(pair.rejected_ids)),
+    )  # fmt: skip
+
+
+def encode_labelled(
+    raws: Sequence[RawLabelled], tokenizer: PreTrainedTokenizerBase, *, max_tokens: int
+) -> EncodedLabels[RawLabelled, tuple[RawLabelled, UnpairedExample]]:
+    """Tokenised completions with their labels, each with its raw one; limits as of pairs."""
+    return _encode_answers(
+        raws, tokenizer, max_tokens, _encode_labelled,
+        lambda raw: [raw.completion],
+        lambda row: len(row.prompt_ids) + len(row.completion_ids),
+    )  # fmt: skip
+
+
+AnswersT = TypeVar("AnswersT", RawPreference, RawLabelled)
+
+
+def _encode_answers(
+    raws: Sequence[AnswersT], tokenizer: PreTrainedTokenizerBase, max_tokens: int,
+    encode: Callable[[AnswersT, PreTrainedTokenizerBase], RowT],
+    answers: Callable[[AnswersT], list[str]], length: Callable[[RowT], int],
+) -> EncodedLabels[AnswersT, tuple[AnswersT, RowT]]:  # fmt: skip
+    """Answers to prompts, tokenised; those that are rejected or over-long are set apart."""
+    encoded = EncodedLabels[AnswersT, tuple[AnswersT, RowT]]()
     specials = prompting.special_token_texts(tokenizer)
     for raw in raws:
-        texts = [*(turn.content for turn in raw.turns), raw.chosen, raw.rejected]
+        texts = [*(turn.content for turn in raw.turns), *answers(raw)]
         if reason := prompting.find_special_token(specials, *texts):
             encoded.rejected.append((raw, reason))
             continue
         try:
-            pair = _encode_pair(raw, tokenizer)
+            row = encode(raw, tokenizer)
         except TemplateError as error:
             encoded.rejected.append((raw, f"chat template: it refuses these turns: {error}"))
             continue
-        length = len(pair.prompt_ids) + max(len(pair.chosen_ids), len(pair.rejected_ids))
-        if length > max_tokens:
-            reason = f"over-long pair: {length} tokens with its longer answer, at most {max_tokens}"
+        if length(row) > max_tokens:
+            number = length(row)
+            reason = f"over-long pair: {number} tokens with its longer answer, at most {max_tokens}"
             encoded.over_long.append((raw, reason))
         else:
-            encoded.rows.append((raw, pair))
+            encoded.rows.append((raw, row))
     return encoded
 
 
@@ -71,12 +98,18 @@ def _prompt_id(prompt: str) -> str:
     return f"prompt-{blake2b(prompt.encode(), digest_size=8).hexdigest()}"
 
 
+def _render_prompt(
+    raw: RawPreference | RawLabelled, tokenizer: PreTrainedTokenizerBase
+) -> tuple[str, str]:
+    """Prompt and lead of an answer; without a chat template, `plain_lead` stands before each."""
+    if tokenizer.chat_template is None:
+        return prompting.get_bos_text(tokenizer) + raw.plain_prompt, raw.plain_lead
+    prompt = prompting.render_chat(raw.turns, tokenizer)
+    return prompt, prompting.close_thinking(prompt)
+
+
 def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Preference:
-    """Tokenised pair; without a chat template, `plain_lead` stands before each answer."""
-    prompt, lead = prompting.get_bos_text(tokenizer) + raw.plain_prompt, raw.plain_lead
-    if tokenizer.chat_template is not None:
-        prompt = prompting.render_chat(raw.turns, tokenizer)
-        lead = prompting.close_thinking(prompt)
+    prompt, lead = _render_prompt(raw, tokenizer)
     chosen, rejected = lead + raw.chosen, lead + raw.rejected
     prompt_ids, chosen_ids, rejected_ids = prompting.tokenize([prompt, chosen, rejected], tokenizer)
     end = model_tokenizer.eos_id(tokenizer)
@@ -90,6 +123,17 @@ def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Pref
         rejected_ids=[*rejected_ids, end],
         probability=raw.probability,
         source=SOURCE,
+    )
+
+
+def _encode_labelled(raw: RawLabelled, tokenizer: PreTrainedTokenizerBase) -> UnpairedExample:
+    prompt, lead = _render_prompt(raw, tokenizer)
+    prompt_ids, completion_ids = prompting.tokenize([prompt, lead + raw.completion], tokenizer)
+    return UnpairedExample(
+        id=_prompt_id(prompt),
+        prompt_ids=prompt_ids,
+        completion_ids=[*completion_ids, model_tokenizer.eos_id(tokenizer)],
+        desirable=raw.desirable,
     )
 
 

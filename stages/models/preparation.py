@@ -25,7 +25,7 @@ class PreparedProblems(NamedTuple):
     demonstrations: list[Demonstration]
     """Those of the problems, then those of the mixture's tasks."""
     extraction_rate: float | None
-    """Share of the solutions that the answer checker reads; None: no solution has an answer."""
+    """Share of the solutions that the answer checker reads; None: no problem has one."""
 
 
 def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) -> PreparedProblems:
@@ -34,9 +34,11 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
     A ValueError for too many bad rows, an empty split or solutions that cannot be read.
     """
     source = section.source
-    screened = catalogue.screen_rows(source, catalogue.read_problems(source, seed))
+    screened = catalogue.read_source(source, seed)
     screened.check_share(section.max_bad_share)
     splits = splitting.split_problems(screened.problems, section.shares)
+    if screened.reports:
+        splits = catalogue.exclude_near_copies(splits, screened)
     exchanges = catalogue.make_exchanges(source, section.mixture, splits["train"], seed)
     texts = prompting.tokenizer_texts(splits["train"], section.prompt_template, exchanges)
     tokenizer = model.tokenizer(texts)
@@ -46,9 +48,8 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
         max_completion_tokens=section.max_completion_tokens,
         readable=answer_checker.states_an_answer,
     )  # fmt: skip
-    rate = None
-    if source.kind != "messages":
-        rate = answer_checker.check_readable_share(len(encoded.demonstrations), encoded.unreadable)
+    solved = sum(row.task == prompting.TASK for row in encoded.demonstrations)
+    rate = answer_checker.check_readable_share(solved, encoded.unreadable)
     screened.reject(encoded.rejected)
     screened.check_share(section.max_bad_share)
     mixed_in = prompting.encode_exchanges(exchanges, tokenizer, section.max_message_tokens)

@@ -113,13 +113,13 @@ def encode_problems(
     specials = special_token_texts(tokenizer)
     parts = [*splits.items(), (None, list(earlier_turns(splits.get("train", ()))))]
     for split, problems in parts:
-        prompts, lead, refused = _render_problems(problems, tokenizer, template)
+        prompts, leads, refused = _render_problems(problems, tokenizer, template)
         has_demonstrations = split in ("train", None)
         solutions = [
             close_thinking(prompt) + lead + problem.solution
             if has_demonstrations and problem.solution
             else ""
-            for problem, prompt in zip(problems, prompts, strict=True)
+            for problem, prompt, lead in zip(problems, prompts, leads, strict=True)
         ]
         token_ids = tokenize(prompts, tokenizer), tokenize(solutions, tokenizer)
         rows = zip(problems, prompts, solutions, *token_ids, strict=True)
@@ -171,10 +171,12 @@ def measure_data(encoded: EncodedProblems, facts: Facts) -> Facts:
     """`facts` with the lengths and counts of the data."""
     prompts = [row for rows in encoded.prompts.values() for row in rows]
     lengths = [len(row.completion_ids) for row in encoded.demonstrations]
+    # The length of a few solutions says nothing about the others.
+    are_known = len(lengths) >= 0.01 * len(encoded.prompts["train"])
     return replace(
         facts,
         prompt_tokens=max(len(row.prompt_ids) for row in prompts),
-        completion_tokens=max(lengths, default=1),
+        completion_tokens=max(lengths, default=0) if are_known else 0,
         train_prompts=len(encoded.prompts["train"]),
         demonstrations=len(lengths),
         thinks=facts.thinks or bool(close_thinking(prompts[0].prompt)),
@@ -183,22 +185,23 @@ def measure_data(encoded: EncodedProblems, facts: Facts) -> Facts:
 
 def _render_problems(
     problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, template: str
-) -> tuple[list[str], str, dict[str, str]]:
+) -> tuple[list[str], list[str], dict[str, str]]:
     """Prompts, the lead of each reply, and for those refused the reason by the problem's id."""
-    if not problems or problems[0].turns is None:
-        return (
-            render_prompts([problem.question for problem in problems], tokenizer, template),
-            "",
-            {},
-        )
-    prompts, lead, refused = list[str](), "", dict[str, str]()
+    plain = [problem.question for problem in problems if problem.turns is None]
+    rendered = iter(render_prompts(plain, tokenizer, template))
+    prompts, leads, refused = list[str](), list[str](), dict[str, str]()
     for problem in problems:
-        try:
-            prompt, lead = render_conversation(problem.turns or (), tokenizer)
-        except TemplateError as error:
-            prompt, refused[problem.id] = "", f"chat template: it refuses these turns: {error}"
+        prompt, lead = "", ""
+        if problem.turns is None:
+            prompt = next(rendered)
+        else:
+            try:
+                prompt, lead = render_conversation(problem.turns, tokenizer)
+            except TemplateError as error:
+                refused[problem.id] = f"chat template: it refuses these turns: {error}"
         prompts.append(prompt)
-    return prompts, lead, refused
+        leads.append(lead)
+    return prompts, leads, refused
 
 
 def encode_exchanges(

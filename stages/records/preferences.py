@@ -5,9 +5,14 @@ tokens are as sampled, the end of the sequence included: never made again from t
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from stages.records import lines
 from stages.records.problems import Turn
+
+LABELLED = "_labelled"
+"""Ends the names of files of `UnpairedExample`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +31,21 @@ class RawPreference:
     """Probability that `chosen` is the better one."""
     line: int
     """Line of the row in its file, from 1."""
+    file: str
+    """The file's name in its folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RawLabelled:
+    """Completion that is good or bad, as a source has it, without another one beside it."""
+
+    turns: tuple[Turn, ...]
+    plain_prompt: str
+    plain_lead: str
+    completion: str
+    desirable: bool
+    line: int
+    file: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +68,11 @@ class Preference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnpairedExample:
-    """Completion with a desirability label, for unpaired preference learning (KTO)."""
+    """Completion with a desirability label, for unpaired preference learning (KTO).
+
+    A row of `data/pairs/<name>/train_labelled.jsonl` and `heldout_labelled.jsonl`, where people
+    labelled single completions.
+    """
 
     id: str
     prompt_ids: list[int]
@@ -118,3 +142,17 @@ class Revision:
     revision: str
     revision_ids: list[int]
     revision_finish: Literal["stop", "length"]
+
+
+def read_pairs(folder: Path, side: str) -> list[Preference]:
+    """The pairs of a side, `train` or `heldout`.
+
+    Raises:
+        ValueError: there are none, but labelled completions.
+    """
+    if (folder / f"{side}{LABELLED}.jsonl").exists():
+        raise ValueError(
+            f"{folder}: expected preference pairs, found completions labelled good or bad: only a "
+            f"policy with the preset kto learns from these. Name pairs, or take that preset."
+        )
+    return list(lines.read_lines(folder / f"{side}.jsonl", Preference))

@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 
 THINK, THOUGHT = "<think>", "</think>"
+NO_SOLUTIONS = (
+    "The source has neither solutions nor replies: name their column in data.source.columns, or "
+    "let policies learn from rewards alone (from: base)"
+)
 INSTEAD = (
-    "conversations (`kind: messages`) have no gold answer. Take people's or a judge's pairs, and a "
+    "conversations have no gold answer. Take people's or a judge's pairs, and a "
     "reward learned from them, or problems with answers"
 )
 
@@ -16,6 +20,8 @@ class Turn:
     role: str
     """`system`, `user` or `assistant`."""
     content: str
+    is_imitated: bool = True
+    """Whether SFT learns an assistant's turn; else it is context alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +41,9 @@ class Problem:
     split: str | None
     """`test` or `train` where the source fixes it; None: by the hash of the question."""
     line: int
-    """Line or row number in the source, from 1."""
+    """Line or row number in the file, from 1."""
+    file: str = "generated"
+    """The name of its file."""
     turns: tuple[Turn, ...] | None = None
     """Of a conversation what came before the solution, the user's turn last; None: `question`."""
 
@@ -100,7 +108,7 @@ class BadRow:
     """Rejected row: its file, line and reason."""
 
     file: str
-    """The file's name (not its path), or the name of the hub data set's split."""
+    """The file's name in its folder, or the name of the hub data set's split."""
     line: int
     """From 1."""
     reason: str

@@ -18,6 +18,8 @@ class RawSteps:
     """The source's id of the problem; None: it is made of the prompt."""
     line: int
     """Line of the row in its file, from 1."""
+    file: str = ""
+    """The file's name in its folder."""
     question: str
     steps: list[str]
     labels: list[float | None]

@@ -35,7 +35,7 @@ def earlier_turns(problems: Iterable[Problem]) -> Iterator[Problem]:
     for problem in problems:
         turns = problem.turns or ()
         for at, (before, turn) in enumerate(itertools.pairwise(turns), start=1):
-            if (before.role, turn.role) == ("user", "assistant"):
+            if (before.role, turn.role) == ("user", "assistant") and turn.is_imitated:
                 yield replace(
                     problem, id=f"{problem.id}-turn-{at}", question=render_question(turns[:at]),
                     solution=turn.content, turns=turns[:at],

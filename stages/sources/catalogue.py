@@ -1,93 +1,181 @@
-"""All sources of problems, by the `kind` in params.yaml, and what of them is prepared.
+"""Sources of problems, generated or brought by people, and which of their rows are used.
 
 Besides malformed rows, `screen_rows` rejects problems that spoil a data set though each row is well
 formed: a second problem with the same id, a gold answer that the answer checker cannot read, and a
-training problem whose question, or opening of a conversation, is also one of the test.
+training problem whose question, or opening of a conversation, is also one of the test, or a near
+copy of one (`near_copies`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from stages.config import Params
 from stages.records.problems import BadRow, Exchange, Problem
 from stages.rewards import answer_checker
 from stages.sources import (
-    conversations,
     feedback_tasks,
+    near_copies,
     problem_files,
     quarantine,
     splitting,
     word_problems,
 )
 from stages.sources.feedback_tasks import MixtureConfig
+from stages.sources.problem_files import FileSource, SourceReport
 from stages.sources.splitting import split_key
+from stages.sources.word_problems import WordProblemsConfig
+
+NEAR_COPY = "near copy"
+MIN_AGREEMENT = 0.9
+"""Smallest share of solutions that agree with their gold answers; good data have more than 0.99."""
+
+
+def _kind_of_source(value: Any) -> str:
+    if isinstance(value, list):
+        return "list"
+    kind = value.get("kind", "files") if isinstance(value, dict) else getattr(value, "kind", None)
+    return str(kind)
+
 
 SourceConfig = Annotated[
-    word_problems.WordProblemsConfig
-    | problem_files.Gsm8k
-    | problem_files.JsonLines
-    | problem_files.Hub
-    | conversations.Messages,
-    Field(discriminator="kind"),
+    Annotated[WordProblemsConfig, Tag("word_problems")]
+    | Annotated[FileSource, Tag("files")]
+    | Annotated[list[FileSource], Tag("list"), Field(min_length=1)],
+    Discriminator(_kind_of_source),
 ]
-
-
-def read_problems(source: SourceConfig, seed: int) -> Iterator[Problem | BadRow]:
-    """The rows of the source; only a generated source uses the seed."""
-    if isinstance(source, word_problems.WordProblemsConfig):
-        return word_problems.generate_problems(source, seed)
-    return source.problems()
-
-
-def make_exchanges(
-    source: SourceConfig, mixture: MixtureConfig | None, problems: Sequence[Problem], seed: int
-) -> list[Exchange]:
-    """Examples of the other tasks of the SFT mixture, made from the train split's problems."""
-    if mixture is None or not isinstance(source, word_problems.WordProblemsConfig):
-        return []
-    return list(
-        feedback_tasks.make_exchanges(problems, mixture, max_value=source.max_value, seed=seed)
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScreenedSource:
     """What a source yielded, sorted into usable and not."""
 
-    source: SourceConfig
     num_rows: int
     problems: list[Problem] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
+    reports: list[SourceReport] = field(default_factory=list)
+    """How each file source was read."""
+    agreement: float | None = None
+    """Share of the solutions that state the gold answer; None: of generated problems, or none."""
 
     def reject(self, problems: Iterable[tuple[Problem, str]]) -> None:
         """Record problems that turned out to be unusable, with the reasons."""
         for problem, why in problems:
-            file = self.source.file_name(problem.split)
-            self.bad.append(quarantine.bad_row(file, problem.line, why, problem.question))
+            self.bad.append(quarantine.bad_row(problem.file, problem.line, why, problem.question))
 
     def check_share(self, max_share: float) -> None:
-        """Raise a ValueError if more than `max_share` of the rows is bad, wholly or in a turn."""
+        """Raise a ValueError if more than `max_share` of the rows is bad, wholly or in a turn.
+
+        Near copies of test questions are left out, and spoil nothing else.
+        """
         limit, bad = "data.max_bad_share", {(row.file, row.line): row for row in self.bad}
-        rows = list(bad.values())
+        rows = [row for row in bad.values() if not row.reason.startswith(NEAR_COPY)]
         quarantine.check_share(rows, self.num_rows, max_share=max_share, limit=limit)
 
     def describe(self) -> dict[str, Any]:
         """For the data card: rows read, well-formed problems by the source's split, rejections."""
         problems = dict(Counter(problem.split or "unsplit" for problem in self.problems))
         kinds = quarantine.count_by_kind(self.bad)
-        return {"rows_read": self.num_rows, "source_problems": problems, "quarantined": kinds}
+        card = {"rows_read": self.num_rows, "source_problems": problems, "quarantined": kinds}
+        if self.reports:
+            card |= {"files": [asdict(report) for report in self.reports]}
+            card |= {"solutions_that_state_the_answer": self.agreement}
+        return card
 
 
-def screen_rows(source: SourceConfig, rows: Iterable[Problem | BadRow]) -> ScreenedSource:
-    """Sort the rows of the source, in their order; an answer becomes what the checker reads."""
+def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
+    """The rows of a source, screened; only a generated source uses the seed.
+
+    Raises:
+        ValueError: a file source that cannot be read, or whose solutions contradict their answers.
+    """
+    if isinstance(source, WordProblemsConfig):
+        return screen_rows(word_problems.generate_problems(source, seed))
+    sources = source if isinstance(source, list) else [source]
+    rows, reports = list[Problem | BadRow](), list[SourceReport]()
+    for number, files in enumerate(sources, start=1):
+        path = files.path if isinstance(files.path, str) else ", ".join(files.path)
+        reports.append(SourceReport(path=path))
+        prefix = f"{number}-" if len(sources) > 1 else ""
+        rows += (
+            replace(row, id=prefix + row.id) if isinstance(row, Problem) else row
+            for row in problem_files.read_problems(files, reports[-1])
+        )
+    screened = screen_rows(rows)
+    return replace(screened, reports=reports, agreement=check_agreement(screened.problems))
+
+
+def exclude_near_copies(
+    splits: dict[str, list[Problem]], screened: ScreenedSource
+) -> dict[str, list[Problem]]:
+    """The splits without problems that are near copies of a test question; those are recorded.
+
+    Questions, the user's turns of conversations, and solutions are looked at.
+    """
+    tests = splits["test"]
+    questions = [said_by_user(problem) for problem in tests]
+    kept: dict[str, list[Problem]] = {"test": tests}
+    for split in (name for name in splits if name != "test"):
+        texts = (f"{said_by_user(problem)}\n{problem.solution or ''}" for problem in splits[split])
+        kept[split] = []
+        found = near_copies.find_near_copies(texts, questions)
+        for problem, place in zip(splits[split], found, strict=True):
+            if place is None:
+                kept[split].append(problem)
+            else:
+                screened.reject([(problem, f"{NEAR_COPY}: of test question '{tests[place].id}'")])
+    if empty := [split for split, members in kept.items() if not members]:
+        raise ValueError(
+            f"every problem of {', '.join(empty)} is a near copy of a test question. Use another "
+            f"test set, or more different problems."
+        )
+    return {split: kept[split] for split in splits}
+
+
+def said_by_user(problem: Problem) -> str:
+    """The question, or all turns of the user."""
+    turns = problem.turns
+    if turns is None:
+        return problem.question
+    return "\n".join(turn.content for turn in turns if turn.role == "user")
+
+
+def name_of(source: SourceConfig) -> str:
+    """`word_problems`, or the paths of the files."""
+    if isinstance(source, WordProblemsConfig):
+        return source.kind
+    sources = source if isinstance(source, list) else [source]
+    paths = [[item.path] if isinstance(item.path, str) else item.path for item in sources]
+    return ", ".join(path for of_source in paths for path in of_source)
+
+
+def licence_of(source: SourceConfig) -> str | None:
+    """The licence of a source; of several, each once."""
+    sources = source if isinstance(source, list) else [source]
+    licences = dict.fromkeys(item.licence for item in sources if item.licence is not None)
+    return ", ".join(licences) or None
+
+
+def make_exchanges(
+    source: SourceConfig, mixture: MixtureConfig | None, problems: Sequence[Problem], seed: int
+) -> list[Exchange]:
+    """Examples of the other tasks of the SFT mixture, made from the train split's problems."""
+    if mixture is None or not isinstance(source, WordProblemsConfig):
+        return []
+    return list(
+        feedback_tasks.make_exchanges(problems, mixture, max_value=source.max_value, seed=seed)
+    )
+
+
+def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
+    """Sort the rows of a source, in their order; an answer becomes what the checker reads."""
     everything = list(rows)
     problems = [row for row in everything if isinstance(row, Problem)]
     tests = {split_key(problem) for problem in problems if problem.split == "test"}
-    screened = ScreenedSource(source=source, num_rows=len(everything))
+    screened = ScreenedSource(num_rows=len(everything))
     lines_of_ids: dict[str, int] = {}
     for row in everything:
         if isinstance(row, BadRow):
@@ -108,13 +196,47 @@ def screen_rows(source: SourceConfig, rows: Iterable[Problem | BadRow]) -> Scree
     return screened
 
 
+def check_agreement(problems: Sequence[Problem]) -> float | None:
+    """The share of solutions that state the gold answer; None: no problem has both.
+
+    Raises:
+        ValueError: it is below `MIN_AGREEMENT`: the column of the answers is another thing.
+    """
+    stated = [
+        (problem, problem.answer, answer_checker.extract_answer(problem.solution))
+        for problem in problems
+        if problem.solution is not None and problem.answer is not None
+    ]
+    stated = [(problem, gold, answer) for problem, gold, answer in stated if answer is not None]
+    if not stated:
+        return None
+    wrong = [
+        (problem, gold, answer)
+        for problem, gold, answer in stated
+        if not answer_checker.answers_match(str(answer), str(gold))
+    ]
+    agreement = 1 - len(wrong) / len(stated)
+    if agreement < MIN_AGREEMENT:
+        examples = "\n".join(
+            f"  {problem.file}, line {problem.line}: the answer is {gold!r:.60}, the solution "
+            f"states {answer!r:.60}"
+            for problem, gold, answer in wrong[:3]
+        )
+        raise ValueError(
+            f"{len(wrong)} of {len(stated)} solutions state another answer than their gold answer; "
+            f"at most {1 - MIN_AGREEMENT:.0%} may. Some of them:\n{examples}\n"
+            f"Name the right column of the answers in data.source.columns."
+        )
+    return agreement
+
+
 class PreparationConfig(Params):
     """Where problems come from and how they are asked."""
 
     source: SourceConfig
     prompt_template: str = Field(pattern=r"\{question\}")
-    """The prompt, `{question}` being the question; with a chat template, the user's message.
-    Nothing stands around a conversation: `{question}` alone."""
+    """The prompt of a problem, `{question}` being the question; with a chat template, the user's
+    message. The turns of a conversation are rendered as they are."""
     mixture: MixtureConfig | None
     """Demonstrations of judging, criticising and revising besides; null: none."""
     shares: splitting.Shares
@@ -128,21 +250,12 @@ class PreparationConfig(Params):
 
     @model_validator(mode="after")
     def _the_source_can_make_the_mixture(self) -> "PreparationConfig":
-        mixture, generated = self.mixture, isinstance(self.source, word_problems.WordProblemsConfig)
+        mixture, generated = self.mixture, isinstance(self.source, WordProblemsConfig)
         if mixture and not generated and max(mixture.judge, mixture.critique, mixture.revise) > 0:
             raise ValueError(
-                f"data.mixture: expected null with the source '{self.source.kind}', found "
+                f"data.mixture: expected null with problems of files, found "
                 f"{mixture!r}: the truth of mistakes is known of 'word_problems' alone. Set it to "
                 f"null; a model that follows instructions needs none (style: full)."
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _nothing_around_a_conversation(self) -> "PreparationConfig":
-        if isinstance(self.source, conversations.Messages) and self.prompt_template != "{question}":
-            raise ValueError(
-                f"data.prompt_template: expected '{{question}}' with the source 'messages', whose "
-                f"turns are rendered as they are, found {self.prompt_template!r}"
             )
         return self
 

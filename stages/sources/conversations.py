@@ -1,130 +1,145 @@
-r"""Conversations: lists of messages or transcripts, as prompts without a gold answer.
+r"""Conversations: lists of messages, or transcripts, and the turns that they hold.
 
-`Messages` reads the shapes of UltraChat and Tulu (`role`, `content`) and of ShareGPT (`from`,
-`value`), transcripts (HH-RLHF) and plain texts, each of which is what a user asks:
+    [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
+    [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]
+    "[{\"role\": ..."                                                             JSON text of these
+    "\n\nHuman: Hi\n\nAssistant: Hello!"                      transcripts (HH-RLHF), with one or two
+    "Human: Hi\nAssistant: Hello!"                                    newlines between their turns
+    "Hi"                                                                          a user's message
 
-    {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
-    {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]}
-    {"chosen": "\n\nHuman: Hi\n\nAssistant: Hello!"}
-    {"prompt": "Hi"}
-
-The prompt of a conversation is what stands before the assistant's last turn; one that ends with the
-user's turn has a prompt alone. Of the train split every turn of the assistant that follows one of
-the user is a demonstration of its own, all before it being its prompt (`models/prompting`): what is
-learned is what a mask over the assistant's tokens would leave, each turn rendered as when the model
-is asked for it, though a template may render earlier turns otherwise, as those that think do.
+Contents may be lists of parts of type text. `developer` is the system; an empty system message is
+none. A turn with `weight: 0` (`train: false`, `loss: false`) is context: not imitated. A key that
+says more than role and content, such as `tool_calls`, `reasoning_content` or an image, makes the
+row a bad one, unless it is ignored.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from pydantic import model_validator
-
-from stages.config import Params
-from stages.records.problems import BadRow, Problem, Turn
-from stages.records.transcripts import SPEAKERS, render_question
-from stages.sources import raw_rows
+from stages.records.problems import Turn
+from stages.records.transcripts import SPEAKERS
+from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
 ROLES_OF_SPEAKERS = {name: role for role, name in SPEAKERS.items()}
-ROLES = ("system", *SPEAKERS)
-SHAREGPT = {"human": "user", "gpt": "assistant"}
+ROLES = {
+    "system": "system", "developer": "system",
+    "user": "user", "human": "user", "prompter": "user",
+    "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant",
+    "model": "assistant",
+}  # fmt: skip
+"""Name of a role, in lower case -> the role."""
+TOOL_ROLES = ("tool", "function", "function_call", "tool_call", "observation", "tool_response")
+WEIGHTS = ("weight", "train", "training", "loss")
+"""Keys of a message that say whether it is imitated."""
+REFUSED_KEYS = frozenset({
+    "tool_calls", "function_call", "tool_call_id", "reasoning_content", "reasoning", "thinking",
+    "images", "image", "audio", "audios", "videos", "video", "refusal",
+})  # fmt: skip
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
+_LINE_TURN = re.compile(rf"(?:^|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
 
-class Messages(Params):
-    """Conversations of people with an assistant; nothing in them can be checked."""
+def read_conversation(
+    value: Any, what: str, ignore: Collection[str] = (), *, may_end_empty: bool = False
+) -> list[Turn]:
+    """The turns of a list of messages, of JSON text, of a transcript or of a user's message.
 
-    kind: Literal["messages"]
-    path: str
-    """A file of JSON lines (.jsonl, .jsonl.gz) or with a JSON array (.json); with `train_split` a
-    hub id or a folder of .json, .jsonl, .csv or .parquet files. List what is on disk under
-    prepare_data's `deps` in dvc.yaml, so that DVC notices when it changes."""
-    name: str | None
-    """The hub data set's configuration, where it has several."""
-    revision: str | None
-    """The commit of a hub id."""
-    train_split: str | None
-    """The split that becomes train, preference and dev prompts; null: `path` is a file."""
-    test_split: str | None
-    """The split that becomes test prompts; null: they are taken by hash."""
-    column: str
-    """The conversation: `messages`, `conversations`, `chosen`, `prompt`."""
-    licence: str
-
-    @model_validator(mode="after")
-    def _a_file_has_no_splits(self) -> "Messages":
-        if self.train_split is None and (self.name or self.revision or self.test_split):
-            raise ValueError(
-                "expected name, revision and test_split to be null where train_split is, found "
-                f"{self.name!r}, {self.revision!r} and {self.test_split!r}: name the train_split "
-                f"of a hub id or folder, or set them to null for a file"
-            )
-        return self
-
-    def problems(self) -> Iterator[Problem | BadRow]:
-        """The conversations of both splits, the train split first."""
-        if self.train_split is None:
-            path = Path(self.path)
-            parse = partial(self._problem, name=path.name.partition(".")[0], split=None)
-            yield from raw_rows.parse_rows(raw_rows.read_rows(path), parse, path.name)
-            return
-        first = None if self.test_split is None else "train"
-        for split, name in ((first, self.train_split), ("test", self.test_split)):
-            if name is not None:
-                parse = partial(self._problem, name=name, split=split)
-                rows = raw_rows.load_hub_rows(self.path, self.name, self.revision, name)
-                yield from raw_rows.parse_rows(rows, parse, name)
-
-    def file_name(self, split: str | None) -> str:
-        """The name of the file, or of the hub's split, that holds `split`."""
-        if self.train_split is None:
-            return Path(self.path).name
-        return self.train_split if split != "test" else str(self.test_split)
-
-    def _problem(
-        self, fields: Mapping[str, Any], line: int, *, name: str, split: str | None
-    ) -> Problem:
-        turns = read_turns(fields, self.column)
-        if not all(turn.content for turn in turns):
-            raise RejectedError("empty turn: one of the turns says nothing")
-        reply = turns.pop().content if turns[-1].role == "assistant" else None
-        if not turns or turns[-1].role != "user":
-            raise RejectedError("no question: the turn before the answer is not the user's")
-        return Problem(
-            id=f"{name}-{line:06d}", question=render_question(turns), answer=None, solution=reply,
-            split=split, line=line, turns=tuple(turns),
-        )  # fmt: skip
-
-
-def read_turns(fields: Mapping[str, Any], column: str) -> list[Turn]:
-    """The turns in `column`, their texts stripped; RejectedError where there are none."""
-    if isinstance(fields.get(column), str):
-        text = raw_rows.read_verbatim(fields, column)
-        return parse_transcript(text) if _TURN.match(text) else [Turn("user", text.strip())]
-    return read_messages(fields, column)
-
-
-def read_messages(fields: Mapping[str, Any], column: str) -> list[Turn]:
-    """The list of messages in `column`, of either shape."""
-    turns = []
-    for message in raw_rows.read_list(fields, column, "no conversation"):
-        entry = message if isinstance(message, dict) else {}
-        key, content = ("from", "value") if "from" in entry else ("role", "content")
-        role = SHAREGPT.get(str(entry.get(key)), entry.get(key))
-        if role not in ROLES:
-            expected = f"a role of {', '.join(ROLES)} and a content"
-            raise RejectedError(f"no message: expected {expected}, found {message!r:.60}")
-        turns.append(Turn(role, raw_rows.read_maybe_empty(entry, content).strip()))
+    Args:
+        value: What the row has.
+        what: Column, for the message of a RejectedError.
+        ignore: Keys of messages that may be dropped.
+        may_end_empty: The last turn is an answer, of which the caller says more if it is empty.
+    """
+    if isinstance(value, str):
+        text = raw_rows.check_text(value, what)
+        if not text.strip():
+            raise RejectedError(f"empty question: '{what}' holds no text")
+        if text.lstrip().startswith("[") and columns.is_conversation(text):
+            value = columns.parse_json(text)
+        elif _TURN.match(text):
+            return _check_end(parse_transcript(text), may_end_empty=may_end_empty)
+        elif columns.is_conversation(text):
+            turns = parse_transcript(text.lstrip(), _LINE_TURN)
+            return _check_end(turns, may_end_empty=may_end_empty)
+        else:
+            return [Turn("user", text.strip())]
+    if isinstance(value, dict) and "role" in value:
+        value = [value]
+    if not isinstance(value, list) or not value:
+        raise RejectedError(f"no conversation: '{what}' should be a filled list, is {value!r:.60}")
+    turns = [turn for entry in value if (turn := read_message(entry, ignore)) is not None]
+    if not all(turn.content for turn in turns[: -1 if may_end_empty else None]):
+        raise RejectedError("empty turn: one of the turns says nothing")
+    if not turns:
+        raise RejectedError(f"no conversation: '{what}' holds an empty system message alone")
     return turns
 
 
-def parse_transcript(text: str) -> list[Turn]:
+def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
+    """The turn of a message of either shape, its text stripped; None: an empty system message."""
+    entry = message if isinstance(message, dict) else {}
+    name, content = ("from", "value") if "from" in entry else ("role", "content")
+    spoken_by = str(entry.get(name)).lower()
+    if spoken_by in TOOL_ROLES:
+        raise RejectedError(f"tools: a turn has the role {spoken_by!r}, which nothing here reads")
+    if spoken_by not in ROLES:
+        expected = f"a role of {', '.join(ROLES)} and a content"
+        raise RejectedError(f"no message: expected {expected}, found {message!r:.60}")
+    for key in entry:
+        if key in REFUSED_KEYS and key not in ignore and not columns.is_empty(entry[key]):
+            raise RejectedError(
+                f"unread key: a message has '{key}', which is not read; where it may be dropped, "
+                f"name it under `ignore`"
+            )
+    text = _read_content(entry, content)
+    role = ROLES[spoken_by]
+    if role == "system" and not text:
+        return None
+    return Turn(role, text, is_imitated=_read_weight(entry))
+
+
+def _read_content(entry: Mapping[str, Any], key: str) -> str:
+    """The text of a message, its parts joined, stripped."""
+    value = entry.get(key)
+    if isinstance(value, list):
+        for part in value:
+            if not isinstance(part, dict) or part.get("type", "text") != "text":
+                raise RejectedError(f"no text: a part of a message is {part!r:.60}")
+        value = "".join(raw_rows.check_text(part.get("text"), "text") for part in value)
+        entry = {**entry, key: value}
+    return "" if entry.get(key) == "" else raw_rows.read_verbatim(entry, key).strip()
+
+
+def _read_weight(entry: Mapping[str, Any]) -> bool:
+    """Whether the turn is imitated; RejectedError for a weight between."""
+    values = [entry[key] for key in WEIGHTS if entry.get(key) is not None]
+    if any(value not in (0, 1, "true", "false", "True", "False") for value in values):
+        raise RejectedError(f"weight: expected 0 or 1, true or false, found {values[0]!r:.60}")
+    return all(str(value).lower() not in ("0", "0.0", "false") for value in values)
+
+
+def _check_end(turns: list[Turn], *, may_end_empty: bool) -> list[Turn]:
+    """The turns of a transcript; one that ends with `Assistant:` asks for the reply."""
+    is_open = len(turns) > 1 and turns[-1].role == "assistant" and not turns[-1].content
+    if not all(turn.content for turn in (turns[:-1] if is_open else turns)):
+        raise RejectedError("empty turn: one of the turns says nothing")
+    return turns[:-1] if is_open and not may_end_empty else turns
+
+
+def add_system(turns: Sequence[Turn], system: str | None) -> list[Turn]:
+    """The turns after a system message; RejectedError where they begin with another one."""
+    if system is None or not system.strip():
+        return list(turns)
+    if turns[0].role == "system" and turns[0].content != system.strip():
+        raise RejectedError("two systems: the messages begin with another system message")
+    return [Turn("system", system.strip()), *turns[turns[0].role == "system" :]]
+
+
+def parse_transcript(text: str, turn: re.Pattern[str] = _TURN) -> list[Turn]:
     """The turns of a transcript, their texts stripped."""
-    before, *parts = _TURN.split(text)
+    before, *parts = turn.split(text)
     if before.strip() or not parts:
         raise RejectedError(f"no transcript: expected a turn at the beginning, found {text!r:.60}")
     return [

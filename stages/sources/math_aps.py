@@ -56,7 +56,7 @@ class MathApsConfig(Params):
     """Completions behind each value, of which every value is a share; 32 in openr's sample."""
     shared_steps: Literal["once", "repeat"]
 
-    def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
+    def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """Every path from the root to a leaf, in the order of the tree."""
         question, nodes = raw_rows.read_verbatim(fields, "question"), fields.get("reasoning_steps")
         root = _root_of_tree(nodes) if isinstance(nodes, dict) else _root_of_list(nodes, question)
@@ -69,6 +69,7 @@ class MathApsConfig(Params):
             solutions.append(
                 RawSteps(
                     line=line,
+                    file=file,
                     question=question.strip(),
                     steps=[node.text for node in path],
                     labels=labels,

@@ -1,60 +1,230 @@
-r"""Files of people's preferences: read in three formats, split by their openings, counted.
+r"""Preferences of people out of files: pairs, rated or ranked answers, and labelled completions.
 
-A prompt and two answers, each in a column of its own (`text`):
+| columns | what a row is |
+|---|---|
+| `prompt`, `chosen`, `rejected`, `probability` | a pair; P(chosen is better) is 1 where no column
+| `prompt`, `a`, `b`, and `winner` or `preference` or `score_a`, `score_b` | a pair |
+| `prompt`, `answers`, `scores` | a list of answers, each with its score |
+| `prompt`, `answers` | a ranking, the best answer first |
+| `prompt`, `answer`, `score` | an answer; those of one prompt are compared |
+| `prompt`, `answer`, `label` | a completion that is good or bad, without a pair: for KTO |
 
-    {"prompt": "What is 2+2?\n", "chosen": "4", "rejected": "5"}
+A prompt is text or a conversation that ends with the user's turn, with a `system` message of its
+own or not. An answer is text, or a conversation that ends with it. Without a prompt both answers
+begin with it: conversations (also transcripts: Bai et al., "Training a Helpful and Harmless
+Assistant", 2022, https://arxiv.org/abs/2204.05862) share all but their last turn, and of two texts
+the longest common beginning is the prompt, as in TRL. Usual names are found without `columns`.
 
-Lists of messages with a role and a content (`chat`). Either both lists hold the whole conversation
-and share all but the last message, or a column `prompt` holds what they share and each list only
-its answer:
-
-    {"chosen": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}],
-     "rejected": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]}
-
-Two transcripts that differ in the last turn only (`transcript`), the form of HH-RLHF: Bai et al.,
-"Training a Helpful and Harmless Assistant" (2022), https://arxiv.org/abs/2204.05862.
-
-    {"chosen": "\n\nHuman: Hi\n\nAssistant: Hello!", "rejected": "\n\nHuman: Hi\n\nAssistant: No"}
+Of more than two answers every two that differ in rank are a pair (Ouyang et al. 2022, section 3.5).
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import combinations, takewhile
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, NamedTuple, TypeVar
 
 from stages.config import Params
 from stages.records import transcripts
-from stages.records.preferences import Preference, RawPreference
+from stages.records.preferences import (
+    Preference,
+    RawLabelled,
+    RawPreference,
+    UnpairedExample,
+)
 from stages.records.problems import BadRow, Prompt, Turn
-from stages.sources import conversations, raw_rows, splitting
+from stages.sources import columns as columns_of
+from stages.sources import containers, conversations, raw_rows, splitting
+from stages.sources.columns import MISSING, Sample
+from stages.sources.containers import RawRow
+from stages.sources.problem_files import NUM_SAMPLE, describe_unread
 from stages.sources.quarantine import RejectedError, bad_row
 
-Format = Literal["text", "chat", "transcript"]
+PROMPTS = (
+    "prompt", "question", "instruction", "history", "query", "problem", "input", "post", "user",
+)  # fmt: skip
+SCORES = (
+    ("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"),
+    ("chosen_rating", "rejected_rating"),
+)  # fmt: skip
+DUPLICATES = ("messages", "response", "labels")
+"""Columns beside `chosen` and `rejected`, or scores, that say again what these say."""
+TIES = ("tie", "tie (bothbad)", "both", "both_bad", "none")
 
 
-class PreferenceColumns(Params):
-    """What the file calls its columns."""
+class PairColumns(Params):
+    """Columns of a file of preferences; each a name, a path or a template."""
 
-    prompt: str | None
-    """The prompt; null where both answers begin with it (chat, transcript)."""
-    chosen: str
-    rejected: str
-    probability: str | None
-    """A number from 0 to 1, P(chosen is better), or true and false; null: chosen always is."""
+    prompt: str | None = None
+    """What both answers answer; null where they begin with it."""
+    system: str | None = None
+    chosen: str | None = None
+    rejected: str | None = None
+    probability: str | None = None
+    """A number from 0 to 1, P(chosen is better), or true and false."""
+    a: str | None = None
+    b: str | None = None
+    winner: str | None = None
+    """`a` or `b`, 1 or 2, or the name of the better answer's column; `tie`: neither."""
+    preference: str | None = None
+    """A number: below 0 a is better, above 0 b is."""
+    score_a: str | None = None
+    score_b: str | None = None
+    answers: str | None = None
+    """A list of answers."""
+    scores: str | None = None
+    """A number for each of the answers; null: they are ranked, the best first."""
+    answer: str | None = None
+    """A single answer."""
+    score: str | None = None
+    label: str | None = None
+    """true or false: the answer is good or bad."""
+
+    def used(self) -> dict[str, str]:
+        """Field -> column, of those that are given."""
+        return self.model_dump(exclude_none=True)
+
+    def forms(self) -> list[str]:
+        """The forms of rows of these columns; one, where they make sense."""
+        forms = {
+            "pairs": self.chosen and self.rejected,
+            "compared": self.a and self.b
+            and (self.winner or self.preference or (self.score_a and self.score_b)),
+            "lists": self.answers,
+            "rated": self.answer and self.score,
+            "labelled": self.answer and self.label,
+        }  # fmt: skip
+        return [form for form, columns in forms.items() if columns]
 
 
-def read_pairs(
-    path: Path, form: Format, columns: PreferenceColumns
-) -> Iterator[RawPreference | BadRow]:
-    """Each row of the file as a pair, or with the reason why it is none."""
-    parse = partial(read_pair, form=form, columns=columns)
-    return raw_rows.parse_rows(raw_rows.read_rows(path), parse, path.name)
+class Answer(NamedTuple):
+    """An answer with what it answers."""
+
+    turns: tuple[Turn, ...]
+    """The conversation before it."""
+    plain_prompt: str
+    """The same as text."""
+    plain_lead: str
+    text: str
+
+
+def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
+    """The columns of a file of preferences, by their usual names.
+
+    Raises:
+        ValueError: no name is known.
+    """
+    sample = Sample(rows)
+    prompt = sample.first(PROMPTS, str, list)
+    if prompt == "instruction" and sample.values("input"):
+        prompt = "{instruction}\n{input}"
+    common = {"prompt": prompt, "system": sample.first(columns_of.SYSTEMS, str)}
+    if pair := sample.pair():
+        return PairColumns(**common, **_find_comparison(sample, *pair))
+    answers = next(
+        (name for name in ("completions.response", "completions.text", "responses", "answers",
+                           "completions", "output", "responses.text")
+         if sample.is_list(name) and not sample.has_objects(name)), None,
+    )  # fmt: skip
+    if answers is not None:
+        folder = answers.rpartition(".")[0]
+        names = (f"{folder}.overall_score", f"{folder}.score") if folder else ("scores", "ratings")
+        return PairColumns(**common, answers=answers, scores=sample.first(names, list))
+    answer = sample.first(("completion", "response", "output", "answer"), str, list)
+    if answer is not None and any(isinstance(value, bool) for value in sample.values("label")):
+        return PairColumns(**common, answer=answer, label="label")
+    score = sample.first(("score", "rating", "overall_score", "helpfulness"), int, float)
+    if answer is not None and score is not None:
+        return PairColumns(**common, answer=answer, score=score)
+    raise ValueError(
+        f"no columns of preferences have names that are known: say which are which, as columns: "
+        f"{{prompt: .., chosen: .., rejected: ..}} or {{prompt: .., a: .., b: .., winner: ..}} or "
+        f"{{prompt: .., answers: .., scores: ..}} or {{prompt: .., answer: .., label: ..}}. "
+        f"Columns: {sample.available()}"
+    )
+
+
+def _find_comparison(sample: Sample, first: str, second: str) -> dict[str, str | None]:
+    """Columns that say which of two answers is better."""
+    if (first, second) == ("chosen", "rejected"):
+        probability = sample.first(("probability",), int, float, bool)
+        return {"chosen": first, "rejected": second, "probability": probability}
+    pair: dict[str, str | None] = {"a": first, "b": second}
+    for names in (("score_A", "score_B"), ("score_a", "score_b"), ("score_0", "score_1")):
+        if all(map(sample.values, names)):
+            return pair | dict(zip(("score_a", "score_b"), names, strict=True))
+    pair["preference"] = sample.first(("preference_strength",), int, float)
+    pair["winner"] = sample.first(("winner", "preferred", "better_response_id", "preference"),
+                                  str, int)  # fmt: skip
+    return pair
+
+
+def read_preferences(
+    path: Path, columns: PairColumns, ignore: Sequence[str] = ()
+) -> Iterator[RawPreference | RawLabelled | BadRow]:
+    """The pairs or labelled completions of the files at a path, and the rows that hold none.
+
+    Raises:
+        ValueError: files or columns that are not there, columns that make no preference, or one
+            that carries meaning and is not read.
+    """
+    rows = list(containers.read_files(containers.list_files(str(path)), str(path)))
+    sample = [row.fields for row in rows if isinstance(row, RawRow)][:NUM_SAMPLE]
+    if not columns.used() and sample:
+        columns = recognise(sample)
+    columns_of.check_names(columns.used(), sample)
+    if sample and len(columns.forms()) != 1:
+        raise ValueError(
+            f"columns: expected chosen and rejected, or a and b with what compares them, or "
+            f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
+        )
+    expressions, known = [*columns.used().values()], [*ignore, *DUPLICATES]
+    for row in (row for row in rows if isinstance(row, RawRow)):
+        if unread := [*columns_of.find_unread(row.fields, expressions, known)]:
+            raise ValueError(describe_unread(row, unread))
+    if columns.score is not None:
+        yield from _compare_rated(rows, columns, ignore)
+        return
+    parse = partial(_parse, columns=columns, ignore=ignore)
+    for parsed in raw_rows.parse_rows(iter(rows), parse):
+        if isinstance(parsed, BadRow):
+            yield parsed
+        else:
+            yield from parsed
+
+
+def _parse(
+    fields: Mapping[str, Any], line: int, file: str, *, columns: PairColumns, ignore: Sequence[str]
+) -> Sequence[RawPreference | RawLabelled]:
+    """What a row says, in one of the forms; RejectedError where it says nothing."""
+    (form,) = columns.forms()
+    if form == "pairs":
+        return [read_pair(fields, line, file, columns, ignore)]
+    if form == "compared":
+        return [_read_comparison(fields, line, file, columns, ignore)]
+    if form == "lists":
+        return _read_list(fields, line, file, columns, ignore)
+    answer = _read_answer(fields, columns, str(columns.answer), ignore)
+    _check_answer(answer, str(columns.answer))
+    label = columns_of.read(fields, str(columns.label))
+    if str(label).lower() not in ("0", "1", "true", "false"):
+        raise RejectedError(f"no label: '{columns.label}' should be true or false, is {label!r}")
+    return [
+        RawLabelled(
+            turns=answer.turns, plain_prompt=answer.plain_prompt, plain_lead=answer.plain_lead,
+            completion=answer.text, desirable=str(label).lower() in ("1", "true"), line=line,
+            file=file,
+        )
+    ]  # fmt: skip
 
 
 def read_pair(
-    fields: Mapping[str, Any], line: int, *, form: Format, columns: PreferenceColumns
-) -> RawPreference:
+    fields: Mapping[str, Any], line: int, file: str, columns: PairColumns,
+    ignore: Sequence[str] = (),
+) -> RawPreference:  # fmt: skip
     """The pair that a row holds, the answer that is more likely the better one as `chosen`.
 
     A soft label below 1/2 says that `rejected` is better: every count of pairs ordered rightly
@@ -62,35 +232,116 @@ def read_pair(
     answers share other than all but the last turn, one is empty, both are the same, or neither is
     preferred.
     """
-    if form == "text":
-        if columns.prompt is None or not fields.get(columns.prompt):
-            raise RejectedError(f"no common prompt: there is nothing in column {columns.prompt!r}")
-        prompt, lead = raw_rows.read_verbatim(fields, columns.prompt), ""
-        turns = (Turn("user", prompt.strip()),)
-        chosen, rejected = (
-            raw_rows.read_maybe_empty(fields, name) for name in (columns.chosen, columns.rejected)
-        )
+    for better, worse in SCORES:
+        scores = [fields.get(name) for name in (better, worse)]
+        if all(map(_is_number, scores)) and float(scores[0] or 0) < float(scores[1] or 0):
+            raise RejectedError(f"contradiction: '{better}' is below '{worse}'")
+    pair = _read_two(fields, columns, str(columns.chosen), str(columns.rejected), ignore)
+    probability = _read_probability(fields, columns.probability)
+    return _make_pair(*pair, line=line, file=file, probability=probability)
+
+
+def _read_comparison(
+    fields: Mapping[str, Any], line: int, file: str, columns: PairColumns, ignore: Sequence[str]
+) -> RawPreference:
+    """The pair of answers a and b, the better one first."""
+    a, b = _read_two(fields, columns, str(columns.a), str(columns.b), ignore)
+    if columns.winner is not None:
+        winner = str(columns_of.read(fields, columns.winner)).strip().lower()
+        if winner in TIES:
+            raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
+        names = [("a", "1", "model_a", "first"), ("b", "2", "model_b", "second")]
+        spelled = [(*name, str(column).lower())
+                   for name, column in zip(names, (columns.a, columns.b), strict=True)]  # fmt: skip
+        which = [index for index, name in enumerate(spelled) if winner in name]
+        if len(which) != 1:
+            expected = f"a, b, 1, 2, {columns.a}, {columns.b} or tie"
+            raise RejectedError(f"no winner: expected {expected}, found {winner!r:.40}")
+        is_a_better = which == [0]
     else:
-        shared = columns.prompt if form == "chat" else None
-        before = [] if shared is None else _turns(fields, shared, form)
-        answers = [_turns(fields, column, form) for column in (columns.chosen, columns.rejected)]
-        turns, chosen, rejected = _split_last(*([*before, *answer] for answer in answers))
-        prompt, lead = transcripts.render_transcript(turns), " "
-    probability = _probability(fields, columns.probability)
-    for name, answer in (("chosen", chosen), ("rejected", rejected)):
-        if not answer.strip():
-            raise RejectedError(f"empty answer: '{name}' says nothing after the prompt")
-    if chosen.strip() == rejected.strip():
-        raise RejectedError(f"equal answers: both are {chosen.strip()!r:.60}")
+        scores = [0.0, _read_number(fields, columns.preference)] if columns.preference else [
+            _read_number(fields, name) for name in (columns.score_a, columns.score_b)
+        ]  # fmt: skip
+        if scores[0] == scores[1]:
+            raise RejectedError("tie: both answers have the same score")
+        is_a_better = scores[0] > scores[1]
+    better, worse = (a, b) if is_a_better else (b, a)
+    return _make_pair(better, worse, line=line, file=file)
+
+
+def _read_list(
+    fields: Mapping[str, Any], line: int, file: str, columns: PairColumns, ignore: Sequence[str]
+) -> list[RawPreference]:
+    """Every pair of a list of answers that differ in score or rank."""
+    values = columns_of.read(fields, str(columns.answers))
+    if not isinstance(values, list) or len(values) < 2:
+        raise RejectedError(f"no answers: '{columns.answers}' should be a list of at least two")
+    answers = [_make_answer(fields, columns, value, str(columns.answers), ignore)
+               for value in values]  # fmt: skip
+    scores: Any = [-float(rank) for rank in range(len(answers))]
+    if columns.scores is not None:
+        scores = columns_of.read(fields, columns.scores)
+        are_numbers = isinstance(scores, list) and all(map(_is_number, scores))
+        if not are_numbers or len(scores) != len(answers):
+            raise RejectedError(f"no scores: '{columns.scores}' should be a number for each answer")
+    return _compare([*zip(answers, map(float, scores), strict=True)], line, file)
+
+
+def _compare_rated(
+    rows: Iterable[RawRow | BadRow], columns: PairColumns, ignore: Sequence[str]
+) -> Iterator[RawPreference | BadRow]:
+    """Every pair of answers to one prompt, wherever their rows stand, that differ in score."""
+    rated = defaultdict[Any, list[tuple[Answer, float]]](list)
+    places = dict[Any, tuple[int, str]]()
+
+    def parse(fields: Mapping[str, Any], line: int, file: str) -> tuple[Answer, float, int, str]:
+        answer = _read_answer(fields, columns, str(columns.answer), ignore)
+        return answer, _read_number(fields, columns.score), line, file
+
+    for parsed in raw_rows.parse_rows(iter(rows), parse):
+        if isinstance(parsed, BadRow):
+            yield parsed
+            continue
+        answer, score, line, file = parsed
+        rated[answer.turns].append((answer, score))
+        places.setdefault(answer.turns, (line, file))
+    for turns, answers in rated.items():
+        yield from _compare(answers, *places[turns])
+
+
+def _compare(answers: Sequence[tuple[Answer, float]], line: int, file: str) -> list[RawPreference]:
+    """The pairs of answers of different scores."""
+    return [
+        _make_pair(*(first, second) if one > two else (second, first), line=line, file=file)
+        for (first, one), (second, two) in combinations(answers, 2)
+        if one != two and first.text.strip() != second.text.strip()
+    ]
+
+
+def _make_pair(
+    better: Answer, worse: Answer, *, line: int, file: str, probability: float = 1.0
+) -> RawPreference:
+    for name, answer in (("chosen", better), ("rejected", worse)):
+        _check_answer(answer, name)
+    if better.text.strip() == worse.text.strip():
+        raise RejectedError(f"equal answers: both are {better.text.strip()!r:.60}")
     if probability < 0.5:
-        chosen, rejected, probability = rejected, chosen, 1.0 - probability
+        better, worse, probability = worse, better, 1.0 - probability
     return RawPreference(
-        turns=turns, plain_prompt=prompt, plain_lead=lead, chosen=chosen, rejected=rejected,
-        probability=probability, line=line,
+        turns=better.turns, plain_prompt=better.plain_prompt, plain_lead=better.plain_lead,
+        chosen=better.text, rejected=worse.text, probability=probability, line=line, file=file,
     )  # fmt: skip
 
 
-def _probability(fields: Mapping[str, Any], column: str | None) -> float:
+def _check_answer(answer: Answer, name: str) -> None:
+    """Raise RejectedError for an answer to nothing, or one that says nothing."""
+    if not answer.turns or answer.turns[-1].role != "user":
+        raise RejectedError("no question: the turn before the answer is not the user's")
+    if not answer.text.strip():
+        raise RejectedError(f"empty answer: '{name}' says nothing after the prompt")
+
+
+def _read_probability(fields: Mapping[str, Any], column: str | None) -> float:
     """P(chosen is better); 1 where the file has no such column."""
     if column is None or isinstance(fields.get(column), bool):
         return 1.0 if column is None else float(fields[column])
@@ -100,33 +351,95 @@ def _probability(fields: Mapping[str, Any], column: str | None) -> float:
     return value
 
 
-def _split_last(
-    chosen: Sequence[Turn], rejected: Sequence[Turn]
-) -> tuple[tuple[Turn, ...], str, str]:
-    """The turns that two conversations share, and the answer in which each ends."""
-    *turns, answer = chosen
-    *rejected_turns, other_answer = rejected
-    if turns != rejected_turns:
+def _read_number(fields: Mapping[str, Any], column: str | None) -> float:
+    value = columns_of.read(fields, str(column))
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = None
+    if not _is_number(value):
+        raise RejectedError(f"no score: '{column}' should be a number")
+    return float(str(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _read_two(
+    fields: Mapping[str, Any], columns: PairColumns, first: str, second: str, ignore: Sequence[str]
+) -> tuple[Answer, Answer]:
+    """Two answers to one prompt; RejectedError where they answer different ones."""
+    values = [columns_of.read(fields, name) for name in (first, second)]
+    if columns.prompt is None and all(
+        isinstance(value, str) and not columns_of.is_conversation(value) for value in values
+    ):
+        chosen, rejected = (raw_rows.check_text(value, first) for value in values)
+        same = (one == other for one, other in zip(chosen, rejected, strict=False))
+        length = sum(1 for _ in takewhile(bool, same))
+        length -= chosen[:length].endswith(" ")  # the space belongs to the answers' first word
+        prompt = chosen[:length]
+        if not prompt.strip():
+            raise RejectedError("no common prompt: the answers do not begin alike")
+        turns = conversations.add_system([Turn("user", prompt.strip())], None)
+        answers = [Answer(tuple(turns), prompt, "", text[length:]) for text in (chosen, rejected)]
+        return answers[0], answers[1]
+    a, b = (_read_answer(fields, columns, name, ignore) for name in (first, second))
+    if a.turns != b.turns:
         raise RejectedError(
-            f"no common prompt: 'chosen' has {len(chosen)} turns and 'rejected' {len(rejected)}, "
-            f"and they differ before the last"
+            f"no common prompt: '{first}' has {len(a.turns) + 1} turns and '{second}' "
+            f"{len(b.turns) + 1}, and they differ before the last"
         )
-    if {answer.role, other_answer.role} != {"assistant"}:
-        raise RejectedError("no answer: the last turn is not the assistant's")
-    if not turns or turns[-1].role != "user":
-        raise RejectedError("no question: the turn before the answer is not the user's")
-    return tuple(turns), answer.content, other_answer.content
+    return a, b
 
 
-def _turns(fields: Mapping[str, Any], column: str, form: Format) -> list[Turn]:
-    if form == "transcript":
-        return conversations.parse_transcript(raw_rows.read_verbatim(fields, column))
-    return conversations.read_messages(fields, column)
+def _read_answer(
+    fields: Mapping[str, Any], columns: PairColumns, name: str, ignore: Sequence[str]
+) -> Answer:
+    value = columns_of.read(fields, name)
+    if value is MISSING or value is None:
+        raise RejectedError(f"missing answer: there is nothing in column '{name}'")
+    return _make_answer(fields, columns, value, name, ignore)
+
+
+def _make_answer(
+    fields: Mapping[str, Any], columns: PairColumns, value: Any, name: str, ignore: Sequence[str]
+) -> Answer:
+    """An answer, text or the last turn of a conversation, with the conversation before it."""
+    prompt, before = None, list[Turn]()
+    if columns.prompt is not None:
+        prompt = columns_of.read(fields, columns.prompt)
+        if prompt in (MISSING, None, "", []):
+            raise RejectedError(f"no prompt: there is nothing in column {columns.prompt!r}")
+        before = conversations.read_conversation(prompt, columns.prompt, ignore)
+    if columns.system is not None:
+        system = columns_of.read(fields, columns.system)
+        if isinstance(system, str) and before:
+            before = conversations.add_system(before, system)
+    if isinstance(value, list | dict) or columns_of.is_conversation(value):
+        turns = conversations.read_conversation(value, name, ignore, may_end_empty=True)
+        has_prompt = before and turns[: len(before)] == before
+        turns = turns if has_prompt else [*before, *turns]
+        if turns[-1].role != "assistant":
+            raise RejectedError("no answer: the last turn is not the assistant's")
+        before, text = turns[:-1], turns[-1].content
+    else:
+        text = raw_rows.check_text(value, name)
+        is_plain = isinstance(prompt, str) and not columns_of.is_conversation(prompt)
+        if is_plain and len(before) == 1:
+            return Answer(tuple(before), str(prompt), "", text)
+        text = text.strip()
+    return Answer(tuple(before), transcripts.render_transcript(before), " ", text)
+
+
+RawT = TypeVar("RawT", RawPreference, RawLabelled)
+RowT = TypeVar("RowT")
 
 
 def exclude_openings(
-    pairs: Sequence[tuple[RawPreference, Preference]], prompts: Iterable[Prompt]
-) -> list[tuple[RawPreference, Preference]]:
+    pairs: Sequence[tuple[RawT, RowT]], prompts: Iterable[Prompt]
+) -> list[tuple[RawT, RowT]]:
     """The pairs of conversations that do not open as one of `prompts` does."""
 
     def opening(question: str) -> str:
@@ -137,21 +450,21 @@ def exclude_openings(
     return [
         pair
         for pair in pairs
-        if opening(conversations.render_question(pair[0].turns)) not in openings
+        if opening(transcripts.render_question(pair[0].turns)) not in openings
     ]
 
 
-def split_pairs(
-    pairs: Sequence[tuple[RawPreference, Preference]], heldout_share: float
-) -> dict[str, list[Preference]]:
+def split_pairs(pairs: Sequence[tuple[RawT, RowT]], heldout_share: float) -> dict[str, list[RowT]]:
     """Pairs by side, each on the side of its opening."""
     by_opening = [(splitting.opening(raw.turns), pair) for raw, pair in pairs]
     return splitting.hold_out(by_opening, heldout_share, "label_people")
 
 
-def left_out_pairs(file: str, left_out: Iterable[tuple[RawPreference, str]]) -> list[BadRow]:
+def left_out_pairs(
+    left_out: Iterable[tuple[RawPreference | RawLabelled, str]],
+) -> list[BadRow]:
     """The records, for the quarantine file."""
-    return [bad_row(file, raw.line, reason, raw.plain_prompt) for raw, reason in left_out]
+    return [bad_row(raw.file, raw.line, reason, raw.plain_prompt) for raw, reason in left_out]
 
 
 def describe_pairs(pairs: Sequence[Preference]) -> dict[str, int | float]:
@@ -170,4 +483,14 @@ def describe_pairs(pairs: Sequence[Preference]) -> dict[str, int | float]:
         "mean_chosen_tokens": round(fmean(chosen for chosen, _ in lengths), 2),
         "mean_rejected_tokens": round(fmean(rejected for _, rejected in lengths), 2),
         "longer_chosen_share": round(fmean(longer), 6),
+    }  # fmt: skip
+
+
+def describe_labelled(rows: Sequence[UnpairedExample]) -> dict[str, int | float]:
+    """Completions, prompts, the share of the good ones, mean tokens."""
+    return {
+        "completions": len(rows), "prompts": len({row.id for row in rows}),
+        "desirable_share": round(fmean(row.desirable for row in rows), 6),
+        "mean_prompt_tokens": round(fmean(len(row.prompt_ids) for row in rows), 2),
+        "mean_completion_tokens": round(fmean(len(row.completion_ids) for row in rows), 2),
     }  # fmt: skip

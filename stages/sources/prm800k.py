@@ -43,7 +43,7 @@ class Prm800kConfig(Params):
     alternatives: Literal["rows", "drop"]
     shared_steps: Literal["once", "repeat"]
 
-    def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
+    def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """The path and its alternatives; those without any label are left out."""
         question = raw_rows.check_type(fields.get("question"), dict, "'question'")
         label = raw_rows.check_type(fields.get("label"), dict, "'label'")
@@ -69,6 +69,7 @@ class Prm800kConfig(Params):
                 rows.append(
                     RawSteps(
                         line=line,
+                        file=file,
                         question=problem,
                         steps=texts,
                         labels=labels,

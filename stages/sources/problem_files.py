@@ -1,166 +1,333 @@
-"""Problems that other people wrote: GSM8K, a file of JSON lines, a data set of the hub.
+"""Problems and conversations that people bring: any file, folder or data set of the hub.
 
 Each row comes as a problem, or with the reason why it is none. A test split that the source has is
-kept as it is; otherwise problems are split by hash. `licence`, under which the data may be used,
-goes to the data card.
+kept as it is; otherwise problems are split by hash. A row is a problem where it has a gold answer,
+a conversation where it has none, and a prompt alone where it has no reply either.
 """
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field, model_validator
+
 from stages.config import Params
-from stages.records.problems import BadRow, Problem
-from stages.sources import raw_rows
+from stages.records.problems import BadRow, Problem, Turn
+from stages.records.transcripts import render_question
+from stages.sources import columns as columns_of
+from stages.sources import containers, conversations, raw_rows, splitting
+from stages.sources.choices import read_choices
+from stages.sources.columns import MISSING, Columns, Reading
+from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
 
+NUM_SAMPLE = 200
+"""Rows by which the columns of a file are found."""
 SPLITS = ("train", "test")
+_CALCULATOR = re.compile(r"<<[^<>\n]*>>")
+"""The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same."""
+_SUFFIXES = re.compile(r"(\.(jsonl?|ndjson|csv|tsv|parquet|arrow|gz|zst|xz|bz2))+$")
 
 
-class ProblemColumns(Params):
-    """Which column of the data set holds what."""
+@dataclass(kw_only=True, slots=True)
+class SourceReport:
+    """How a source was read: for the terminal, the data card and the doctor."""
 
-    question: str
-    answer: str
-    """The gold answer: a number, a text that is the answer, or one that ends by stating it
-    (`#### 42`, `\\boxed{42}`)."""
-    solution: str | None
-    """A worked solution that ends with its final answer; null: there is none."""
-    id: str | None
-    """An id, unique within the data set; null: split and row number."""
+    path: str
+    form: str = ""
+    """problems, conversations or prompts."""
+    columns: dict[str, str] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+    """Columns that are not read."""
+    unread_files: list[str] = field(default_factory=list)
+    """Files of other splits than train and test."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Number of rows by split; `unsplit` where the source has no splits."""
 
 
-def _problem(
-    fields: Mapping[str, Any], line: int, *, columns: ProblemColumns, name: str, split: str | None
-) -> Problem:
+class FileSource(Params):
+    """Problems or conversations in files or in a data set of the Hugging Face hub."""
+
+    kind: Literal["files"] = "files"
+    path: str | list[str]
+    """A file, a folder, a glob, a list of these, or a hub id (`openai/gsm8k`)."""
+    test_path: str | list[str] | None = None
+    """Where test problems are, if elsewhere; null: in `path`, or taken from it by hash."""
+    name: str | None = None
+    """The hub data set's configuration (`main`), where it has several."""
+    revision: str | None = None
+    """The commit of a hub id; without one, two runs may read two versions."""
+    train_split: str | None = None
+    """The split that is trained on, or a part of the names of its files; null: `train`."""
+    test_split: str | None = None
+    """The split that is tested on; null: `test`, if there is one."""
+    columns: Columns = Columns()
+    """Which column holds what; where none is named, they are found by their usual names."""
+    ignore: list[str] = Field(default_factory=list)
+    """Columns, and keys of messages, that say something and may be dropped."""
+    limit: int | None = Field(default=None, gt=0)
+    """The first rows of each split alone, for a first try."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the questions that is taken, chosen by their hash."""
+    licence: str | None = None
+    """Under which licence the data may be used; it goes to the data card."""
+
+    @model_validator(mode="after")
+    def _one_way_to_name_the_test(self) -> "FileSource":
+        if self.test_path is not None and self.test_split is not None:
+            raise ValueError("expected test_path or test_split, found both: name one of them")
+        return self
+
+
+def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, containers.Rows]:
+    """The rows of each split, read as they are asked for; None: of no known split.
+
+    Raises:
+        ValueError: files or splits that are not there.
+    """
+    path = source.path
+    if isinstance(path, str) and (containers.is_saved_dataset(path) or containers.is_hub_id(path)):
+        return _open_dataset(source, path)
+    files: Mapping[str | None, Sequence[Path]]
+    if source.test_path is not None:
+        files = {"train": containers.list_files(path)}
+        files["test"] = containers.list_files(source.test_path)
+    elif source.train_split is not None or source.test_split is not None:
+        files = _select_files(source, containers.list_files(path))
+    else:
+        data_files = containers.find_splits(path)
+        files = data_files.splits
+        report.unread_files = [file.name for file in data_files.unread]
+    return {split: containers.read_files(members, path) for split, members in files.items()}
+
+
+def list_local_files(source: FileSource) -> list[Path]:
+    """The files of a source, those of every split; none of a hub id.
+
+    Raises:
+        ValueError: nothing is there.
+    """
+    if containers.is_hub_id(source.path):
+        return []
+    paths = [source.path, *([] if source.test_path is None else [source.test_path])]
+    files = [file for path in paths for file in containers.list_files(path)]
+    if containers.is_saved_dataset(source.path):
+        files += sorted(Path(str(source.path)).rglob("*.json"))
+    return files
+
+
+def _select_files(source: FileSource, files: Sequence[Path]) -> dict[str | None, list[Path]]:
+    """Files whose names hold the names of the splits."""
+    names: dict[str | None, str] = {"train": source.train_split or "train"}
+    if source.test_split is None:
+        names = {None: names["train"]}
+    else:
+        names["test"] = source.test_split
+    selected = {
+        split: [file for file in files if name in containers.name_in(source.path, file)]
+        for split, name in names.items()
+    }
+    for split, name in names.items():
+        if not selected[split]:
+            shown = ", ".join(file.name for file in files)
+            raise ValueError(f"split '{name}': expected it in a file's name, found {shown:.200}")
+    return selected
+
+
+def _open_dataset(source: FileSource, path: str) -> dict[str | None, containers.Rows]:
+    """Splits of a data set that the library `datasets` reads."""
+    loaded = containers.load_splits(path, source.name, source.revision)
+    train = source.train_split or ("train" if "train" in loaded else next(iter(loaded)))
+    test = source.test_split or ("test" if "test" in loaded and train != "test" else None)
+    for name in (train, test):
+        if name is not None and name not in loaded:
+            raise ValueError(f"'{path}' has no split '{name}'; it has {', '.join(loaded)}")
+    if test is None:
+        return {None: containers.read_dataset(loaded[train], train)}
+    splits = {"train": train, "test": test}
+    return {split: containers.read_dataset(loaded[name], name) for split, name in splits.items()}
+
+
+def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem | BadRow]:
+    """The rows of all splits, the train split first; `report` is filled in.
+
+    Raises:
+        ValueError: files or columns that are not there, columns without a name that is known, or
+            one that carries meaning and is not read.
+    """
+    unused = dict[str, None]()
+    for split, every_row in open_splits(source, report).items():
+        rows = itertools.islice(every_row, source.limit)
+        head = list(itertools.islice(rows, NUM_SAMPLE))
+        sample = [row.fields for row in head if isinstance(row, RawRow)]
+        reading = find_columns(source.columns, sample)
+        report.columns, report.form = reading.columns.used(), name_form(reading.columns)
+        expressions = [*reading.columns.used().values()]
+        expressions += [] if reading.duplicate is None else [reading.duplicate]
+        parse = partial(parse_problem, reading=reading, split=split, ignore=source.ignore)
+        num_rows = 0
+        for row in itertools.chain(head, rows):
+            num_rows += 1
+            if isinstance(row, BadRow):
+                yield row
+                continue
+            if unread := [*columns_of.find_unread(row.fields, expressions, source.ignore)]:
+                raise ValueError(describe_unread(row, unread))
+            read = {columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)}
+            unused |= dict.fromkeys(name for name in row.fields if name not in read)
+            problem = raw_rows.parse_row(row, parse)
+            if isinstance(problem, BadRow) or is_taken(problem, source.share):
+                yield problem
+        report.rows[split or "unsplit"] = num_rows
+    report.unused = list(unused)
+
+
+def describe_report(report: SourceReport) -> str:
+    """How a source was read, in a line or two."""
+    rows = ", ".join(f"{count} rows of {split}" for split, count in report.rows.items())
+    columns = ", ".join(f"{field}: {column!r}" for field, column in report.columns.items())
+    lines = [f"{report.path}: {report.form}, {rows.replace(' of unsplit', '')}; read as {columns}"]
+    if report.unused:
+        lines.append(f"  columns that are not read: {', '.join(report.unused)}")
+    if report.unread_files:
+        lines.append(f"  files that are not read: {', '.join(report.unread_files)}")
+    return "\n".join(lines)
+
+
+def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Reading:
+    """The columns that are named, or those with usual names where none is.
+
+    Raises:
+        ValueError: one is not in the sample, none asks anything, or no name is known.
+    """
+    if not columns.used():
+        return columns_of.recognise(sample) if sample else Reading(columns)
+    columns_of.check_names(columns.used(), sample)
+    if not (columns.question or columns.user or columns.messages):
+        raise ValueError(
+            f"columns: expected a `question`, a `user` or `messages` among them, found "
+            f"{', '.join(columns.used())}"
+        )
+    return Reading(columns)
+
+
+def name_form(columns: Columns) -> str:
+    """What rows of these columns are."""
+    if columns.answer is not None:
+        return "problems"
+    replies = columns.messages, columns.assistant, columns.solution
+    return "conversations" if any(replies) else "prompts"
+
+
+HINTS = {
+    "tools": "Tools and their calls are not read; without them the conversation is another one",
+    "helpfulness": "Rated answers are compared in a row of `pairs` with `by: people`",
+    "score": "Rated answers are compared in a row of `pairs` with `by: people`",
+}
+
+
+def describe_unread(row: RawRow, names: Sequence[str]) -> str:
+    """What to do about columns that carry meaning and are not read."""
+    hint = "Name what is needed under `columns`, also as a part of a template"
+    hint = next((HINTS[name] for name in names if name in HINTS), hint)
+    shown = ", ".join(names)
+    return (
+        f"{row.file}, row {row.line}: {shown} carries meaning and is not read ({names[0]}: "
+        f"{row.fields[names[0]]!r:.60}). {hint}; what may be dropped: ignore: [{shown}]."
+    )
+
+
+def is_taken(problem: Problem, share: float) -> bool:
+    """Whether a problem is within the share of the questions."""
+    question = splitting.split_key(problem)
+    return share == 1.0 or splitting.position(question, "source share") < share
+
+
+def parse_problem(
+    fields: Mapping[str, Any], line: int, file: str, *, reading: Reading, split: str | None,
+    ignore: Sequence[str],
+) -> Problem:  # fmt: skip
+    """The problem of a row.
+
+    Raises:
+        RejectedError: it lacks a column, or has one of another type than expected.
+    """
+    columns = reading.columns
+    values = read_values(fields, columns)
+    turns = read_turns(values, columns, ignore)
+    asked = str(columns.question or columns.messages)
+    if reading.duplicate and not columns_of.asks_the_same([fields], asked, reading.duplicate):
+        raise RejectedError(f"contradiction: '{reading.duplicate}' asks another question")
+    solution = read_solution(values, turns, columns, ignore)
+    turns = turns[:-1] if turns[-1].role == "assistant" else turns
+    if not turns or turns[-1].role != "user":
+        raise RejectedError("no question: the turn before the answer is not the user's")
+    answer = None
+    if columns.answer is not None:
+        answer = raw_rows.check_answer(values["answer"], columns.answer)
+    if values.get("choices") is not None:
+        choices = read_choices(values["choices"], str(columns.choices))
+        turns = [*turns[:-1], choices.ask(turns[-1])]
+        answer = None if answer is None else choices.find_letter(values["answer"])
+    if values.get("split") is not None:
+        split = str(values["split"])
+        if split not in SPLITS:
+            raise RejectedError(
+                f"unknown split: '{columns.split}' should be train or test and is {split!r:.60}"
+            )
+    is_plain = len(turns) == 1 and columns.question is not None
+    name = _SUFFIXES.sub("", file).replace("/", "-")
     return Problem(
-        id=raw_rows.read_id(fields, columns.id, f"{name}-{line:06d}"),
-        question=raw_rows.read_text(fields, columns.question),
-        answer=raw_rows.read_answer(fields, columns.answer),
-        solution=raw_rows.read_optional_text(fields, columns.solution), split=split, line=line,
+        id=raw_rows.check_id(values.get("id"), str(columns.id), f"{name}-{line:06d}"),
+        question=render_question(turns), answer=answer, solution=solution, split=split, line=line,
+        file=file, turns=None if is_plain else tuple(turns),
     )  # fmt: skip
 
 
-class JsonLines(Params):
-    """Your own problems: a file of JSON lines (`.jsonl`, or gzip as `.jsonl.gz`).
-
-        {"id": "7", "question": "...", "answer": "42", "solution": "... #### 42", "split": "train"}
-
-    `question` (text) and `answer` (text or number) are required. `solution` is a worked solution to
-    imitate that ends with its final answer; at least some training problems must have one. `id`
-    (text or whole number) is the file's name and the line otherwise. `split` is `train` or `test`;
-    where no row says `test`, problems are split by hash. Other keys are ignored.
-    """
-
-    kind: Literal["json_lines"]
-    path: str
-    """The file, relative to the repository. List it under prepare_data's `deps` in dvc.yaml,
-    so that DVC notices when it changes."""
-    licence: str
-
-    def problems(self) -> Iterator[Problem | BadRow]:
-        """The rows of the file."""
-        path = Path(self.path)
-        parse = partial(_own_problem, name=path.name.partition(".")[0])
-        return raw_rows.parse_rows(raw_rows.read_lines(path), parse, path.name)
-
-    def file_name(self, _split: str | None) -> str:
-        """The name of the file, which holds every split."""
-        return Path(self.path).name
+def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
+    """Field of `columns` -> what the row has; RejectedError where what is asked is not there."""
+    values = dict[str, Any]()
+    for key, expression in columns.used().items():
+        value = columns_of.read(fields, expression)
+        if key in ("question", "user", "messages", "answer"):
+            if value is MISSING:
+                available = ", ".join(sorted(map(str, fields))) or "none"
+                raise RejectedError(
+                    f"missing column: '{expression}' is not among the row's columns "
+                    f"({available:.200})"
+                )
+            if value is None:
+                raise RejectedError(f"empty {key}: '{expression}' is null")
+        values[key] = None if value is MISSING else value
+    return values
 
 
-OWN = ProblemColumns(question="question", answer="answer", solution="solution", id="id")
+def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]) -> list[Turn]:
+    """The conversation, after the system message, with the reply where it stands among them."""
+    key = next(key for key in ("messages", "question", "user") if key in values)
+    turns = conversations.read_conversation(values[key], str(getattr(columns, key)), ignore)
+    system = values.get("system")
+    if system is None:
+        return turns
+    return conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
 
 
-def _own_problem(fields: Mapping[str, Any], line: int, *, name: str) -> Problem:
-    split = raw_rows.read_optional_text(fields, "split")
-    if split not in (None, *SPLITS):
-        raise RejectedError(f"unknown split: 'split' should be train or test and is {split!r:.60}")
-    return _problem(fields, line, columns=OWN, name=name, split=split)
-
-
-class Hub(Params):
-    """A data set of the Hugging Face hub, read through `datasets`, or a folder of its files."""
-
-    kind: Literal["hub"]
-    path: str
-    """A hub id (`openai/gsm8k`), or a local folder of .json, .jsonl or .parquet files. List a
-    folder under prepare_data's `deps` in dvc.yaml, so that DVC notices when it changes."""
-    name: str | None
-    """The data set's configuration (`main`), where it has several."""
-    revision: str | None
-    """The commit to read; name one for anything on the hub, or two runs may read two versions."""
-    train_split: str
-    """The split that becomes train, preference and dev problems."""
-    test_split: str | None
-    """The split that becomes test problems; null: they are taken from `train_split` by hash."""
-    columns: ProblemColumns
-    licence: str
-
-    def problems(self) -> Iterator[Problem | BadRow]:
-        """The rows of both splits, the train split first."""
-        fixed = {"train": self.train_split, "test": self.test_split}
-        names = {None: self.train_split} if self.test_split is None else fixed
-        for split, name in names.items():
-            parse = partial(_problem, columns=self.columns, name=name, split=split)
-            rows = raw_rows.load_hub_rows(self.path, self.name, self.revision, name)
-            yield from raw_rows.parse_rows(rows, parse, name)
-
-    def file_name(self, split: str | None) -> str:
-        """The hub's split that holds `split`."""
-        return self.train_split if split != "test" else str(self.test_split)
-
-
-class Gsm8k(Params):
-    """GSM8K: 8,792 grade-school word problems written by people, with worked solutions.
-
-    Cobbe et al. 2021, Training Verifiers to Solve Math Word Problems,
-    https://arxiv.org/abs/2110.14168. Its test split (1,319 problems) is kept as it is. The
-    calculator's annotations (`<<48/2=24>>`) are taken out of the solutions: none is used here.
-    """
-
-    kind: Literal["gsm8k"]
-    path: str
-    """`openai/gsm8k` on the hub, or a folder with the original files train.jsonl and test.jsonl
-    (or .jsonl.gz)."""
-    revision: str | None = None
-    """The commit to read from the hub; none for a folder."""
-    licence: Literal["MIT"] = "MIT"
-
-    def problems(self) -> Iterator[Problem | BadRow]:
-        """The problems of both splits, the train split first."""
-        for split in SPLITS:
-            file = self.file_name(split)
-            if Path(self.path).is_dir():
-                rows = raw_rows.read_lines(Path(self.path) / file)
-            else:
-                rows = raw_rows.load_hub_rows(self.path, "main", self.revision, split)
-            yield from raw_rows.parse_rows(rows, partial(_gsm8k_problem, split=split), file)
-
-    def file_name(self, split: str | None) -> str:
-        """The name of the file that holds `split`; on the hub, the split itself."""
-        split = split or "train"
-        if not Path(self.path).is_dir():
-            return split
-        packed = Path(self.path) / f"{split}.jsonl.gz"
-        return packed.name if packed.exists() else f"{split}.jsonl"
-
-
-_ANNOTATION = re.compile(r"<<[^<>]*>>")
-
-
-def _gsm8k_problem(fields: Mapping[str, Any], line: int, *, split: str) -> Problem:
-    solution = raw_rows.read_text(fields, "answer")
-    working, mark, answer = solution.rpartition("####")
-    if not mark or not answer.strip():
-        raise RejectedError("answer does not parse: 'answer' does not end with '#### <number>'")
-    return Problem(
-        id=f"{split}-{line:05d}",
-        question=raw_rows.read_text(fields, "question"),
-        answer=answer.strip(),
-        solution=f"{_ANNOTATION.sub('', working).rstrip()}\n#### {answer.strip()}",
-        split=split,
-        line=line,
-    )
+def read_solution(
+    values: Mapping[str, Any], turns: Sequence[Turn], columns: Columns, ignore: Sequence[str]
+) -> str | None:
+    """What SFT imitates: the solution, the reply, or the last turn if it is the assistant's."""
+    for key in ("solution", "assistant"):
+        if values.get(key) in (None, ""):
+            continue
+        value, name = values[key], str(getattr(columns, key))
+        if isinstance(value, list | dict):
+            reply = conversations.read_conversation(value, name, ignore)[-1]
+            return reply.content if reply.is_imitated else None
+        return _CALCULATOR.sub("", raw_rows.check_text(value, name)).strip() or None
+    last = turns[-1]
+    is_reply = last.role == "assistant" and len(turns) > 1 and last.is_imitated
+    return last.content if is_reply else None

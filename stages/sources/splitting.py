@@ -78,15 +78,15 @@ def split_problems(problems: Iterable[Problem], shares: Shares) -> dict[str, lis
 
 
 def _place(problem: Problem, shares: Shares, test_share: float) -> str:
-    position = _position(split_key(problem), "split")
+    place = position(split_key(problem), "split")
     for name, share in zip(SPLITS[1:], (shares.preference, shares.dev, test_share), strict=True):
-        if position < share:
+        if place < share:
             return name
-        position -= share
+        place -= share
     return "train"
 
 
-def _position(text: str, purpose: str) -> float:
+def position(text: str, purpose: str) -> float:
     """Where from 0 to 1 a text falls: uniform over texts, another draw for each purpose."""
     return derive_seed(0, purpose, text) / 2**63
 
@@ -104,7 +104,7 @@ def hold_out(
     """
     sides: dict[str, list[RowT]] = {"train": [], "heldout": []}
     for text, row in rows:
-        sides["heldout" if _position(text, purpose) < heldout_share else "train"].append(row)
+        sides["heldout" if position(text, purpose) < heldout_share else "train"].append(row)
     empty = [side for side, members in sides.items() if not members]
     if empty and 0 < heldout_share < 1:
         raise ValueError(

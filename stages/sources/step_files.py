@@ -23,6 +23,10 @@ estimate), so a + may follow a -: each label is an estimate of its own. After th
 is left to complete: its label says whether the final answer is right. Both texts must be equal but
 for the markers. "Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.08935, section 3.2.
 
+`stepwise`: TRL's form, true or false for each step.
+
+    {"prompt": "...", "completions": ["...", "..."], "labels": [true, false]}
+
 A step with the separator inside is cut there, as the same text is when a policy samples it, so that
 a model reads one text in one way (`cut`). Its label was made of the whole step and stands at the
 last part. The parts before it have none, whatever it is: of a wrong step nobody knows which part
@@ -42,7 +46,7 @@ from pydantic import Field
 from stages.config import Params
 from stages.records.problems import BadRow
 from stages.records.steps import RawSteps, StepLabels, split_steps
-from stages.sources import math_aps, prm800k, raw_rows, splitting
+from stages.sources import containers, math_aps, prm800k, raw_rows, splitting
 from stages.sources.quarantine import RejectedError, bad_row
 
 
@@ -51,7 +55,7 @@ class ProcessBench(Params):
 
     kind: Literal["processbench"]
 
-    def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
+    def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """The one solution of a row."""
         steps, label = raw_rows.read_list(fields, "steps", "no steps"), fields.get("label")
         if isinstance(label, bool) or not isinstance(label, int) or not -1 <= label < len(steps):
@@ -63,8 +67,9 @@ class ProcessBench(Params):
         right = len(steps) if label == -1 else label
         return [
             RawSteps(
-                id=raw_rows.read_id(fields, "id", f"{self.kind}-{line:06d}"),
+                id=raw_rows.check_id(fields.get("id"), "id", f"{self.kind}-{line:06d}"),
                 line=line,
+                file=file,
                 question=raw_rows.read_text(fields, "problem"),
                 steps=[raw_rows.read_text({"steps": text}, "steps") for text in steps],
                 labels=[*[1.0] * right, 0.0, *[None] * len(steps)][: len(steps)],
@@ -88,7 +93,7 @@ class MathShepherd(Params):
     num_completions: int = Field(gt=0)
     """N, completions behind each label: 8 in the paper."""
 
-    def solutions(self, fields: Mapping[str, Any], line: int) -> list[RawSteps]:
+    def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """The one solution of a row."""
         text, labelled = (
             raw_rows.read_verbatim(fields, "input"),
@@ -113,6 +118,7 @@ class MathShepherd(Params):
         return [
             RawSteps(
                 line=line,
+                file=file,
                 question=question.strip(),
                 steps=steps,
                 labels=[*labels],
@@ -123,15 +129,41 @@ class MathShepherd(Params):
         ]
 
 
+class Stepwise(Params):
+    """Steps with a label each, as TRL has them; how the labels were made is not known."""
+
+    kind: Literal["stepwise"]
+
+    def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
+        """The one solution of a row."""
+        steps = raw_rows.read_list(fields, "completions", "no steps")
+        labels = raw_rows.read_list(fields, "labels", "no labels")
+        if len(labels) != len(steps) or not all(isinstance(label, bool) for label in labels):
+            expected = f"true or false for each of the {len(steps)} steps"
+            raise RejectedError(f"no labels: 'labels' should be {expected} and is {labels!r:.60}")
+        return [
+            RawSteps(
+                line=line,
+                file=file,
+                question=raw_rows.read_text(fields, "prompt"),
+                steps=[raw_rows.read_text({"completions": text}, "completions") for text in steps],
+                labels=[float(label) for label in labels],
+                num_completions=[0] * len(steps),
+                source=self.kind,
+            )
+        ]
+
+
 Format = Annotated[
-    prm800k.Prm800kConfig | MathShepherd | math_aps.MathApsConfig | ProcessBench,
+    prm800k.Prm800kConfig | MathShepherd | math_aps.MathApsConfig | ProcessBench | Stepwise,
     Field(discriminator="kind"),
 ]
 
 
 def read_solutions(path: Path, form: Format) -> Iterator[list[RawSteps] | BadRow]:
-    """The solutions of each row of the file, or the reason why it has none."""
-    return raw_rows.parse_rows(raw_rows.read_rows(path), form.solutions, path.name)
+    """The solutions of each row of the files at a path, or the reason why it has none."""
+    rows = containers.read_files(containers.list_files(str(path)), str(path))
+    return raw_rows.parse_rows(rows, form.solutions)
 
 
 def cut_steps(raw: RawSteps, separator: str) -> RawSteps:
@@ -165,9 +197,9 @@ def split_solutions(
     return splitting.hold_out(by_prompt, heldout_share, "steps_people")
 
 
-def left_out_solutions(file: str, left_out: Iterable[tuple[RawSteps, str]]) -> list[BadRow]:
+def left_out_solutions(left_out: Iterable[tuple[RawSteps, str]]) -> list[BadRow]:
     """The records, for the quarantine file."""
-    return [bad_row(file, raw.line, reason, "\n".join(raw.steps)) for raw, reason in left_out]
+    return [bad_row(raw.file, raw.line, reason, "\n".join(raw.steps)) for raw, reason in left_out]
 
 
 def describe_solutions(rows: Sequence[StepLabels]) -> dict[str, dict[str, int | float]]:

@@ -151,10 +151,6 @@ class WordProblemsConfig(Params):
     misconception_share: float = Field(ge=0, le=1)
     """Share of the worked demonstrations that read "n times as many" as "n more"."""
 
-    def file_name(self, _split: str | None) -> str:
-        """What stands for a file, where there is none."""
-        return "generated"
-
 
 def generate_problems(config: WordProblemsConfig, seed: int) -> Iterator[Problem]:
     """`config.num_problems` problems with distinct questions, the same for the same seed."""

@@ -30,7 +30,7 @@ from stages.rewards.number_parsing import parse_number
 from stages.rows import PROMPTS
 from stages.sampler import Sampler
 from stages.seeding import derive_seed
-from stages.sources import raw_rows, word_problems
+from stages.sources import columns, containers, raw_rows, word_problems
 from stages.sources.quarantine import RejectedError
 from stages.sources.word_problems import Move, draw_chain
 from stages.studies.probe_catalogue import OtherProblems, ProbeConfig
@@ -138,8 +138,9 @@ def read_other_problems(path: Path, config: OtherProblems, prompt: Prompt) -> li
     """The first problems of a file; a ValueError if too many of the rows up to there are bad."""
     stem = path.name.partition(".")[0]
 
-    def read(fields: Mapping[str, Any], line: int) -> ProbeQuestion:
-        answer = answer_checker.read_gold(raw_rows.read_answer(fields, config.answer))
+    def read(fields: Mapping[str, Any], line: int, _file: str) -> ProbeQuestion:
+        value = raw_rows.check_answer(columns.find(fields, config.answer), config.answer)
+        answer = answer_checker.read_gold(value)
         if answer is None:
             raise RejectedError(f"answer does not parse: '{config.answer}' is no final answer")
         question = " ".join(raw_rows.read_text(fields, key) for key in config.question)
@@ -147,7 +148,7 @@ def read_other_problems(path: Path, config: OtherProblems, prompt: Prompt) -> li
 
     questions: list[ProbeQuestion] = []
     bad: list[BadRow] = []
-    for row in raw_rows.parse_rows(raw_rows.read_rows(path), read, path.name):
+    for row in raw_rows.parse_rows(containers.read_file(path), read):
         bad.append(row) if isinstance(row, BadRow) else questions.append(row)
         if len(questions) == config.num_problems:
             break

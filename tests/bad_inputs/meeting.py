@@ -56,7 +56,7 @@ def source(**model: Any) -> None:
     Path(PRESETS).write_text("{}\n", encoding="utf-8")
     whole(raw_files.FILE, lines(*raw_files.GOOD))()
     section = {
-        "source": {"kind": "json_lines", "path": raw_files.FILE, "licence": "CC0-1.0"},
+        "source": {"path": raw_files.FILE, "licence": "CC0-1.0"},
         "prompt_template": "Solve: {question}\n", "mixture": None,
         "shares": {"preference": 0.2, "dev": 0.2, "test": 0.2},
         "max_prompt_tokens": 100, "max_completion_tokens": 100, "max_bad_share": 0.01,

@@ -4,7 +4,7 @@ from bad_inputs.case import Case, Put, lines, whole
 from bad_inputs.raw_files import FILE
 
 PRESET = {
-    "format": "text", "licence": "MIT", "heldout_share": 0.25, "max_tokens": 40,
+    "ignore": [], "licence": "MIT", "heldout_share": 0.25, "max_tokens": 40,
     "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected", "probability": "p"},
     "max_bad_share": 0.1, "max_long_share": 0.1,
 }  # fmt: skip

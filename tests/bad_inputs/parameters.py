@@ -25,7 +25,7 @@ CASES = [
     Case("a schedule that is none", key("sft.optim.schedule", "cosin")),
     Case("a dtype that is none", key("compute.dtype", "float16")),
     Case("an engine that is none", key("engine", "vlm")),
-    Case("a source that is none", key("data.source.kind", "gms8k")),
+    Case("a source that is none", key("data.source.kind", "word_problem")),
     Case("a source without a kind", key("data.source.kind", ...)),
     Case("null for a section", key("grpo", None)),
     Case("a list for a section", key("grpo", [1, 2])),

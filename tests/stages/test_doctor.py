@@ -48,7 +48,7 @@ def problems(folder, *solutions):
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "mine.jsonl").write_text(text, encoding="utf-8")
     change(
-        folder, source={"kind": "json_lines", "path": "mine.jsonl", "licence": "CC0-1.0"},
+        folder, source={"path": "mine.jsonl", "licence": "CC0-1.0"},
         mixture=None,
     )  # fmt: skip
 

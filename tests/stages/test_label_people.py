@@ -8,13 +8,12 @@ import stage_inputs
 from stages import label_people, rows
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines
-from stages.records.preferences import Preference
+from stages.records.preferences import Preference, UnpairedExample, read_pairs
 from stages.records.problems import BadRow, Prompt
 from stages.rows import BASE, DATA
 
 HH = Path(__file__).parents[3] / "shared/data/hh_rlhf_harmless/test.jsonl.gz"
 PRESET = {
-    "format": "text",
     "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected"},
     "licence": "MIT",
     "heldout_share": 0.25,
@@ -93,12 +92,12 @@ def test_every_row_is_a_pair_or_in_quarantine_with_its_line_and_reason():
     assert [row.line for row in quarantine] == list(range(21, 28))
     assert [row.reason.partition(":")[0] for row in quarantine] == [
         "not JSON",
-        "no common prompt",
+        "no prompt",
         "empty answer",
         "equal answers",
         "special token",
         "over-long pair",
-        "no common prompt",
+        "no prompt",
     ]
     assert metrics["rows"] == 27
     assert sum(metrics["quarantined"].values()) == 7
@@ -136,7 +135,7 @@ def test_a_second_run_writes_the_same_bytes():
 def test_hh_rlhf_harmless_comes_in_whole():
     """2,312 rows: 5 differ before the last turn, 4 have an empty answer; the rest are pairs."""
     columns = PRESET["columns"] | {"prompt": None}
-    set_preset(format="transcript", columns=columns, heldout_share=0.2, max_tokens=100_000,
+    set_preset(columns=columns, heldout_share=0.2, max_tokens=100_000,
                  max_bad_share=0.005)  # fmt: skip
     (DATA / "raw/hh").symlink_to(HH.parent)
     label("raw/hh/test.jsonl.gz")
@@ -154,3 +153,20 @@ def test_hh_rlhf_harmless_comes_in_whole():
     together = [(row.prompt + row.chosen, row.prompt + row.rejected) for row in [*train, *heldout]]
     assert sum((a.strip(), b.strip()) in whole for a, b in together) > 2000
     assert all(row.chosen_ids[-1] == row.rejected_ids[-1] for row in train)
+
+
+def test_completions_that_people_labelled_are_for_kto_alone():
+    rows = [{"prompt": f"{i}?", "completion": f" {i}", "label": i % 3 > 0} for i in range(30)]
+    FILE.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stage_inputs.configure(
+        {key: value for key, value in PRESET.items() if key != "columns"} | {"columns": {}}
+    )
+    label("raw/mine.jsonl")
+    sides = [list(lines.read_lines(OUTPUT / f"{side}_labelled.jsonl", UnpairedExample))
+             for side in ("train", "heldout")]  # fmt: skip
+    assert sum(map(len, sides)) == 30
+    assert sum(row.desirable for side in sides for row in side) == 20
+    metrics = stage_inputs.metrics(OUTPUT)
+    assert metrics["train"]["completions"] == len(sides[0])
+    with pytest.raises(ValueError, match="preset kto learns from these"):
+        read_pairs(OUTPUT, "train")

@@ -236,12 +236,11 @@ def test_a_process_model_ends_its_steps_where_the_labels_do(problems):
 
 
 def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):
-    none = dict.fromkeys(("name", "revision", "train_split", "test_split"))
-    source = {"kind": "messages", "path": "x.jsonl", "column": "messages", "licence": "MIT"}
+    says = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    write_raw({"messages": says})
 
     def converse(content):
-        data = content["data"]
-        data |= {"source": source | none, "mixture": None, "prompt_template": "{question}"}
+        content["data"] |= {"source": {"path": "data/raw/mine.jsonl"}, "mixture": None}
         content["policies"]["vapo"] = {
             "train": "ppo", "preset": "vapo", "from": "sft", "on": "rewards/preference",
         }  # fmt: skip
@@ -256,7 +255,9 @@ def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):
         converse(content)
         for table in ("pools", "steps"):
             content[table] = {}
-        content["pairs"] = {"people": {"by": "people", "preset": "chat", "from": "sft", "on": "x"}}
+        content["pairs"] = {
+            "people": {"by": "people", "preset": "people", "from": "sft", "on": "x"}
+        }
         learned = {"by": "preference", "preset": "bradley_terry", "on": "pairs/people"}
         scored = {"by": "rule", "preset": "model", "from": "base", "on": "rewards/people"}
         content["rewards"] = {"people": {**learned, "from": "sft"}, "scored": scored}
@@ -268,13 +269,55 @@ def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):
 
     assert [one.partition(":")[0] for one in problems(of_people)] == ["pairs.people.on"]
 
-    def templated(content):
-        of_people(content)
-        content["data"]["prompt_template"] = "Q: {question}"
 
-    assert any(
-        "expected '{question}' with the source 'messages'" in one for one in problems(templated)
-    )
+def write_raw(*rows: object) -> None:
+    path = Path("data/raw/mine.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_who_imitates_is_refused_where_there_are_no_solutions_and_nobody_else(problems):
+    write_raw({"question": "2+2?", "answer": "4"})
+
+    def without_solutions(content):
+        content["data"] |= {"source": {"path": "data/raw/mine.jsonl"}, "mixture": None}
+
+    found = problems(without_solutions)
+    assert [one.partition(":")[0] for one in found] == ["policies.sft"]
+    assert "neither solutions nor replies" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"path": "data/raw/none.jsonl"}, "data.source: data/raw/none.jsonl: expected a file"),
+        ({"path": "mine.jsonl"}, "data.source: expected files in data/raw"),
+        ({"path": "data/raw/mine.jsonl", "columns": {"question": "q"}}, "not among the columns"),
+        ({"path": "data/raw/mine.jsonl"}, "tools carries meaning"),
+    ],
+)
+def test_files_that_cannot_be_read_are_refused_before_anything_runs(problems, source, message):
+    write_raw({"question": "2+2?", "answer": "4", "solution": "#### 4", "tools": [1]})
+    Path("mine.jsonl").write_text("{}")
+
+    def of_files(content):
+        content["data"] |= {"source": source, "mixture": None}
+
+    (found,) = problems(of_files)
+    assert message in found
+
+
+def test_the_digests_of_the_raw_files_follow_their_content_alone(files):
+    write_raw({"question": "2+2?", "answer": "4"})
+    params = {"data": {"source": {"path": "data/raw"}}}
+    before = plan.digest_inputs(params)
+    assert list(before) == ["data/raw/mine.jsonl"]
+    Path("data/raw/mine.jsonl").touch()
+    Path("data/raw/notes.md").touch()
+    assert plan.digest_inputs(params) == before
+    write_raw({"question": "2+2?", "answer": "5"})
+    assert plan.digest_inputs(params) != before
+    assert plan.digest_inputs(read_yaml(ROOT / "params.yaml")) == {}
 
 
 def test_a_stage_reads_the_words_of_its_row():

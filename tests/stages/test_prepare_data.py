@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch):
 def prepare(model: str | None = None, seed: int = 0, **changes: Any) -> dict[str, Any]:
     """Run the stage with these settings; the data card."""
     section = {
-        "source": {"kind": "json_lines", "path": "mine.jsonl", "licence": "CC0-1.0"},
+        "source": {"path": "mine.jsonl", "licence": "CC0-1.0"},
         "prompt_template": "Solve: {question}\n",
         "mixture": None,
         "shares": {"preference": 0.2, "dev": 0.2, "test": 0.2},
@@ -198,10 +198,37 @@ def test_solutions_that_the_checker_cannot_read_are_refused_not_rewarded_with_ze
         prepare()
 
 
-def test_a_source_without_solutions_is_refused():
+def test_a_source_without_solutions_has_prompts_alone():
     write([{"question": row["question"], "answer": row["answer"]} for row in rows()])
-    with pytest.raises(ValueError, match="nothing to imitate"):
-        prepare()
+    card = prepare()
+    assert card["counts"]["demonstrations"] == 0
+    assert card["extraction_rate"] is None
+    assert sum(card["counts"][split] for split in SPLITS) == 40
+
+
+def test_lengths_do_not_follow_from_a_few_solutions():
+    save_tokenizer(Path("model"), "llama")
+    facts = []
+    for solved in (0, 1, 400):
+        content = rows(400)
+        for row in content[solved:]:
+            del row["solution"]
+        write(content)
+        prepare(model="model")
+        facts.append(json.loads((DATA / "prompts/facts.json").read_text()))
+    assert [fact["completion_tokens"] > 0 for fact in facts] == [False, False, True]
+    assert facts[0]["demonstrations"] == 0
+
+
+def test_the_data_card_says_how_the_files_were_read(capsys):
+    write([row | {"level": 3} for row in rows()])
+    card = prepare()
+    (report,) = card["files"]
+    assert report["columns"] == {name: name for name in ("question", "answer", "solution")}
+    assert (report["form"], report["unused"]) == ("problems", ["level"])
+    shown = capsys.readouterr().out
+    assert "mine.jsonl: problems, 40 rows; read as question: 'question'" in shown
+    assert "columns that are not read: level" in shown
 
 
 def test_a_fixed_test_split_is_kept_and_a_training_copy_of_its_questions_left_out():
@@ -306,15 +333,16 @@ def test_a_model_without_a_tokenizer_is_a_clear_error():
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not at ../shared/data/gsm8k")
 def test_gsm8k_gives_all_its_problems_with_every_gold_answer_read():
     card = prepare(
-        source={"kind": "gsm8k", "path": str(GSM8K), "revision": None, "licence": "MIT"},
+        source={"path": str(GSM8K), "licence": "MIT"},
         shares={"preference": 0.12, "dev": 0.06, "test": 0.08},
         max_prompt_tokens=640,
         max_completion_tokens=896,
         max_bad_share=0.0,
     )
     assert card["source_problems"] == {"train": 7473, "test": 1319}
-    assert card["quarantined"] == {}
+    assert card["quarantined"] == {"near copy": 2}
     assert card["counts"]["test"] == 1319
-    assert sum(card["counts"][split] for split in SPLITS) == 8792
+    assert sum(card["counts"][split] for split in SPLITS) == 8790
+    assert card["solutions_that_state_the_answer"] == 1.0
     assert card["extraction_rate"] == 1.0
     assert set(card["overlaps"].values()) == {0}

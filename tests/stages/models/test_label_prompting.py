@@ -19,6 +19,7 @@ RAW = RawPreference(
     rejected="5",
     probability=0.75,
     line=1,
+    file="mine.jsonl",
 )
 
 

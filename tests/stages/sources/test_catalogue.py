@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
-from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -22,80 +23,77 @@ WORDS = {
 
 def test_the_kind_picks_the_source_and_the_seed_its_problems():
     config = ADAPTER.validate_python(WORDS)
-    first = list(catalogue.read_problems(config, 0))
+    first = catalogue.read_source(config, 0).problems
     assert len(first) == 20
-    assert all(isinstance(row, Problem) for row in first)
-    assert list(islice(catalogue.read_problems(config, 0), 20)) == first
-    assert list(catalogue.read_problems(config, 1)) != first
+    assert catalogue.read_source(config, 0).problems == first
+    assert catalogue.read_source(config, 1).problems != first
 
 
 def test_an_unknown_kind_is_an_error_that_lists_those_there_are():
-    with pytest.raises(ValidationError, match="'word_problems', 'gsm8k', 'json_lines', 'hub'"):
+    with pytest.raises(ValidationError, match="'word_problems', 'files'"):
         ADAPTER.validate_python(WORDS | {"kind": "math"})
 
 
-def test_every_source_has_a_licence():
-    assert ADAPTER.validate_python(WORDS).licence.startswith("Apache-2.0")
-    mine = {"kind": "json_lines", "path": "data/raw/mine.jsonl", "licence": "CC0-1.0"}
-    assert ADAPTER.validate_python(mine).licence == "CC0-1.0"
+def test_a_source_without_a_kind_is_files_and_a_list_is_several():
+    mine = {"path": "a.jsonl", "licence": "CC0-1.0"}
+    several = ADAPTER.validate_python([mine, {"path": ["b.csv", "c.csv"], "licence": "MIT"}])
+    assert catalogue.name_of(several) == "a.jsonl, b.csv, c.csv"
+    assert catalogue.licence_of(several) == "CC0-1.0, MIT"
+    assert catalogue.licence_of(ADAPTER.validate_python({"path": "a.jsonl"})) is None
+    generated = catalogue.licence_of(ADAPTER.validate_python(WORDS))
+    assert generated is not None
+    assert generated.startswith("Apache-2.0")
 
 
-def test_a_rejected_problem_is_found_again_in_its_file(tmp_path):
-    problem = Problem(id="a", question="?", answer="1", solution=None, split="test", line=1)
-    (tmp_path / "test.jsonl.gz").touch()
-    folder = {"kind": "gsm8k", "path": str(tmp_path), "revision": None, "licence": "MIT"}
-    hub = {
-        "kind": "hub",
-        "path": "a/b",
-        "name": None,
-        "revision": None,
-        "train_split": "train",
-        "test_split": "validation",
-        "columns": {"question": "q", "answer": "a", "solution": None, "id": None},
-        "licence": "MIT",
-    }
-    mine = {"kind": "json_lines", "path": "data/raw/mine.jsonl", "licence": "CC0-1.0"}
-    expected = [
-        (WORDS, "generated"),
-        (folder, "test.jsonl.gz"),
-        (folder | {"path": "openai/gsm8k"}, "test"),
-        (mine, "mine.jsonl"),
-        (hub, "validation"),
-    ]
-    for config, file in expected:
-        screened = catalogue.ScreenedSource(source=ADAPTER.validate_python(config), num_rows=1)
-        screened.reject([(problem, "it is none")])
-        assert [row.file for row in screened.bad] == [file]
+def write(folder: Path, name: str, *rows: object) -> dict[str, Any]:
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return {"path": str(path)}
+
+
+def test_several_sources_are_one_with_ids_of_their_own(tmp_path):
+    row = {"id": "1", "question": "2+2?", "answer": "4"}
+    chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}
+    sources = [write(tmp_path, "a.jsonl", row), write(tmp_path, "b.jsonl", chat)]
+    screened = catalogue.read_source(ADAPTER.validate_python(sources), 0)
+    assert [(row.id, row.answer, row.solution) for row in screened.problems] == [
+        ("1-1", "4", None), ("2-b-000001", None, "Ho"),
+    ]  # fmt: skip
+    assert [report.form for report in screened.reports] == ["problems", "conversations"]
+
+
+def test_solutions_that_contradict_the_gold_answers_are_refused_with_examples(tmp_path):
+    rows = [{"problem": f"{n} + 1?", "level": "5", "solution": f"It is \\boxed{{{n + 1}}}"}
+            for n in range(20)]  # fmt: skip
+    source = write(tmp_path, "math.jsonl", *rows)
+    screened = catalogue.read_source(ADAPTER.validate_python(source), 0)
+    assert screened.agreement == 1.0
+    wrong = source | {"columns": {"question": "problem", "answer": "level", "solution": "solution"}}
+    with pytest.raises(ValueError, match=r"(?s)19 of 20 solutions.*line 1: the answer is '5'.*'1'"):
+        catalogue.read_source(ADAPTER.validate_python(wrong), 0)
 
 
 def test_math_is_a_source_whose_gold_answer_stands_in_its_solution(tmp_path):
-    folder = tmp_path / "math"
-    folder.mkdir()
     boxed = {"a": r"\frac{1}{2}", "b": r"\text{(C)}", "c": r"5.4 \text{ cents}", "d": "204_5"}
-    lines = [
-        json.dumps({"problem": f"What is {one}?", "solution": rf"So $\boxed{{{answer}}}$, we see."})
-        for one, answer in boxed.items()
-    ]
-    (folder / "train.jsonl").write_text("\n".join([*lines, '{"problem": "?", "solution": "7"}']))
-    source = ADAPTER.validate_python(
-        {
-            "kind": "hub",
-            "path": str(folder),
-            "name": None,
-            "revision": None,
-            "train_split": "train",
-            "test_split": None,
-            "columns": {
-                "question": "problem",
-                "answer": "solution",
-                "solution": "solution",
-                "id": None,
-            },
-            "licence": "MIT",
-        }
-    )
-    screened = catalogue.screen_rows(source, catalogue.read_problems(source, 0))
-    assert [problem.answer for problem in screened.problems] == [*boxed.values(), "7"]
+    rows = [{"problem": f"What is {one}?", "solution": rf"So $\boxed{{{answer}}}$, we see."}
+            for one, answer in boxed.items()]  # fmt: skip
+    source = ADAPTER.validate_python(write(tmp_path, "train.jsonl", *rows))
+    problems = catalogue.read_source(source, 0).problems
+    assert [problem.answer for problem in problems] == [*boxed.values()]
+
+
+def test_a_near_copy_of_a_test_question_is_kept_out_of_training_and_no_bad_row():
+    words = "Anna walks from the school to the old mill behind the river and counts {} herons"
+    test = replace(GOOD, id="t", question=words.format("seven"), split="test")
+    copy = replace(GOOD, id="c", question=f"Hear this: {words.format('seven')}!")
+    splits = {"train": [GOOD, copy], "preference": [GOOD], "dev": [GOOD], "test": [test]}
+    screened = catalogue.ScreenedSource(num_rows=5)
+    kept = catalogue.exclude_near_copies(splits, screened)
+    assert kept == splits | {"train": [GOOD]}
+    assert [row.reason for row in screened.bad] == ["near copy: of test question 't'"]
+    screened.check_share(0.0)
+    with pytest.raises(ValueError, match="every problem of train is a near copy"):
+        catalogue.exclude_near_copies(splits | {"train": [copy]}, screened)
 
 
 MIXTURE = MixtureConfig(judge=0.5, critique=0.0, revise=0.5, max_prompt_tokens=192)
@@ -103,7 +101,7 @@ MIXTURE = MixtureConfig(judge=0.5, critique=0.0, revise=0.5, max_prompt_tokens=1
 
 def test_other_tasks_are_made_from_generated_problems_only():
     config = ADAPTER.validate_python(WORDS)
-    problems = list(catalogue.read_problems(config, 0))
+    problems = catalogue.read_source(config, 0).problems
     assert {row.task for row in catalogue.make_exchanges(config, MIXTURE, problems, 0)} == {
         "judge",
         "revise",
@@ -112,7 +110,7 @@ def test_other_tasks_are_made_from_generated_problems_only():
 
 
 def prepared(mixture: MixtureConfig | None) -> catalogue.PreparationConfig:
-    mine = {"kind": "json_lines", "path": "data/raw/mine.jsonl", "licence": "CC0-1.0"}
+    mine = {"path": "data/raw/mine.jsonl"}
     limits = {"max_prompt_tokens": 9, "max_completion_tokens": 9, "max_bad_share": 0.1}
     shares = {"preference": 0.1, "dev": 0.1, "test": 0.1}
     return catalogue.PreparationConfig.model_validate(
@@ -124,16 +122,17 @@ def prepared(mixture: MixtureConfig | None) -> catalogue.PreparationConfig:
 def test_a_source_that_cannot_make_other_tasks_must_not_be_asked_for_them():
     assert prepared(None).max_message_tokens == 0
     prepared(MIXTURE.model_copy(update={"judge": 0.0, "revise": 0.0}))
-    with pytest.raises(ValueError, match=r"expected null with the source 'json_lines'.*judge=0\.5"):
+    with pytest.raises(ValueError, match=r"expected null with problems of files.*judge=0\.5"):
         prepared(MIXTURE)
 
 
-FOLDER = catalogue.problem_files.Gsm8k(kind="gsm8k", path=".", revision=None, licence="MIT")
-GOOD = Problem(id="a", question="2+2?", answer="4", solution=None, split="train", line=1)
+GOOD = Problem(
+    id="a", question="2+2?", answer="4", solution=None, split="train", line=1, file="train.jsonl"
+)
 
 
 def sort(*rows: Problem | BadRow) -> catalogue.ScreenedSource:
-    return catalogue.screen_rows(FOLDER, rows)
+    return catalogue.screen_rows(rows)
 
 
 def test_the_second_row_with_an_id_is_rejected():

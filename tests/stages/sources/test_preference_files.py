@@ -1,10 +1,14 @@
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from stages.records import transcripts
-from stages.records.preferences import Preference, RawPreference
-from stages.records.problems import Turn
-from stages.sources import conversations
-from stages.sources.preference_files import PreferenceColumns, read_pair, split_pairs
+from stages.records.preferences import Preference, RawLabelled, RawPreference
+from stages.records.problems import BadRow, Turn
+from stages.sources import conversations, preference_files
+from stages.sources.preference_files import PairColumns, read_pair, split_pairs
 from stages.sources.quarantine import RejectedError
 from stages.sources.splitting import opening
 
@@ -18,6 +22,7 @@ def opened(question: str, *more: Turn) -> tuple[RawPreference, Preference]:
         rejected="b",
         probability=1.0,
         line=1,
+        file="mine.jsonl",
     )
     row = Preference(
         id=question,
@@ -77,65 +82,64 @@ def test_an_empty_side_is_refused():
         split_pairs([opened("Hi")], 0.5)
 
 
-COLUMNS = PreferenceColumns(
-    prompt="prompt", chosen="chosen", rejected="rejected", probability="label"
-)
+COLUMNS = PairColumns(prompt="prompt", chosen="chosen", rejected="rejected", probability="label")
 ROW = {"prompt": "2+2?\n", "chosen": "4", "rejected": " 5", "label": 0.75}
 
 
+def read_one(fields: Mapping[str, Any], columns: PairColumns) -> RawPreference:
+    return read_pair(fields, 7, "mine.jsonl", columns)
+
+
 def test_prompt_and_answers_are_taken_as_they_are():
-    found = read_pair(ROW, 3, form="text", columns=COLUMNS)
-    assert (found.plain_prompt, found.plain_lead) == ("2+2?\n", "")
-    assert (found.chosen, found.rejected, found.probability) == ("4", " 5", 0.75)
-    assert found.turns[0].content == "2+2?"
+    pair = read_one(ROW, COLUMNS)
+    assert (pair.plain_prompt, pair.plain_lead) == ("2+2?\n", "")
+    assert (pair.chosen, pair.rejected, pair.probability) == ("4", " 5", 0.75)
+    assert pair.turns == (Turn("user", "2+2?"),)
 
 
 def test_an_answer_that_is_less_likely_the_better_one_is_the_rejected_one():
-    found = read_pair(ROW | {"label": 0.25}, 3, form="text", columns=COLUMNS)
-    assert (found.chosen, found.rejected, found.probability) == (" 5", "4", 0.75)
+    pair = read_one(ROW | {"label": 0.25}, COLUMNS)
+    assert (pair.chosen, pair.rejected, pair.probability) == (" 5", "4", 0.75)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"prompt": ""}, "no common prompt"),
-        ({"prompt": None}, "no common prompt"),
-        ({"prompt": 3}, "wrong type"),
-        ({"chosen": None}, "empty chosen"),
+        ({"prompt": ""}, "no prompt"),
+        ({"prompt": None}, "no prompt"),
+        ({"prompt": 3}, "no conversation"),
+        ({"chosen": None}, "missing answer"),
         ({"label": "yes"}, "no probability"),
         ({"label": 1.5}, "no probability"),
         ({"label": float("nan")}, "no probability"),
         ({"label": None}, "no probability"),
         ({"label": 0.5}, "tie"),
-        ({"chosen": " \n"}, "empty chosen"),
+        ({"chosen": " \n"}, "empty answer"),
         ({"chosen": ""}, "empty answer"),
         ({"rejected": " 4\n"}, "equal answers"),
+        ({"score_chosen": 1, "score_rejected": 2}, "contradiction"),
     ],
 )
 def test_a_bad_field_is_refused(change, reason):
     with pytest.raises(RejectedError, match=f"^{reason}: "):
-        read_pair(ROW | change, 1, form="text", columns=COLUMNS)
+        read_one(ROW | change, COLUMNS)
 
 
-TRANSCRIPT_COLUMNS = PreferenceColumns(
-    prompt=None, chosen="chosen", rejected="rejected", probability=None
-)
+WHOLE = PairColumns(chosen="chosen", rejected="rejected")
 OPEN = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Is it 4?\n\nAssistant:"
 TURNS = (Turn("user", "Hi"), Turn("assistant", "Hello"), Turn("user", "Is it 4?"))
 
 
-def pair(chosen: str, rejected: str):
-    return read_pair(
-        {"chosen": chosen, "rejected": rejected}, 7, form="transcript", columns=TRANSCRIPT_COLUMNS
-    )
+def pair_of(chosen: Any, rejected: Any) -> RawPreference:
+    return read_one({"chosen": chosen, "rejected": rejected}, WHOLE)
 
 
 def test_the_last_turn_is_the_answer_and_the_others_are_the_prompt():
-    found = pair(f"{OPEN} Yes. ", f"{OPEN} No.")
-    assert found.turns == TURNS
-    assert (found.chosen, found.rejected) == ("Yes.", "No.")
-    assert (found.plain_prompt, found.plain_lead) == (OPEN, " ")
-    assert (found.probability, found.line) == (1.0, 7)
+    pair = pair_of(f"{OPEN} Yes. ", f"{OPEN} No.")
+    assert pair.turns == TURNS
+    assert (pair.chosen, pair.rejected) == ("Yes.", "No.")
+    assert (pair.plain_prompt, pair.plain_lead) == (OPEN, " ")
+    assert (pair.probability, pair.line, pair.file) == (1.0, 7, "mine.jsonl")
 
 
 def test_what_is_rendered_is_parsed_again():
@@ -149,8 +153,15 @@ def test_what_is_rendered_is_parsed_again():
 
 
 def test_a_name_inside_a_line_or_a_paragraph_of_the_answer_is_text():
-    found = pair(f"{OPEN} Human: no.\n\nYes: Human: 4.\nAssistant: ok", f"{OPEN} No.")
-    assert found.chosen == "Human: no.\n\nYes: Human: 4.\nAssistant: ok"
+    pair = pair_of(f"{OPEN} Human: no.\n\nYes: Human: 4.\nAssistant: ok", f"{OPEN} No.")
+    assert pair.chosen == "Human: no.\n\nYes: Human: 4.\nAssistant: ok"
+
+
+SYSTEM, HI = {"role": "system", "content": "Be brief."}, {"role": "user", "content": " Hi "}
+
+
+def says(content: object) -> dict[str, object]:
+    return {"role": "assistant", "content": content}
 
 
 @pytest.mark.parametrize(
@@ -159,58 +170,111 @@ def test_a_name_inside_a_line_or_a_paragraph_of_the_answer_is_text():
         (f"{OPEN} Yes", "\n\nHuman: Hi\n\nAssistant: No", "no common prompt"),
         (f"{OPEN} Yes", f"{OPEN.replace('Hi', 'Ho')} No", "no common prompt"),
         (f"{OPEN} Yes\n\nHuman: Why?", f"{OPEN} Yes\n\nHuman: How?", "no answer"),
-        ("\n\nAssistant: Yes", "\n\nAssistant: No", "no question"),
         (
             "\n\nHuman: Hi\n\nAssistant: a\n\nAssistant: Yes",
             "\n\nHuman: Hi\n\nAssistant: a\n\nAssistant: No",
             "no question",
         ),
-        ("Human: Hi", f"{OPEN} No", "no transcript"),
-        (f"Sure.{OPEN} Yes", f"Sure.{OPEN} No", "no transcript"),
+        ("Yes", "No", "no common prompt"),
+        ([], [], "no conversation"),
+        ([HI, {"role": "tool", "content": "x"}], [HI, says("No")], "tools"),
+        ([HI, "Yes"], [HI, says("No")], "no message"),
+        ([HI, says(None)], [HI, says("No")], "empty content"),
+        ([HI, says(4)], [HI, says("No")], "wrong type"),
+        ([HI, says("\ud800")], [HI, says("No")], "not Unicode"),
+        ([SYSTEM, HI, says("Yes")], [HI, says("No")], "no common prompt"),
+        ([HI, HI], [HI, says("No")], "no answer"),
+        ([says("Yes")], [says("No")], "no question"),
     ],
 )
 def test_pairs_that_share_other_than_all_but_the_answer_are_refused(chosen, rejected, reason):
     with pytest.raises(RejectedError, match=f"^{reason}: "):
-        pair(chosen, rejected)
-
-
-CHAT_COLUMNS = PreferenceColumns(
-    prompt=None, chosen="chosen", rejected="rejected", probability=None
-)
-APART = CHAT_COLUMNS.model_copy(update={"prompt": "prompt"})
-SYSTEM, HI = {"role": "system", "content": "Be brief."}, {"role": "user", "content": " Hi "}
-
-
-def says(content: object) -> dict[str, object]:
-    return {"role": "assistant", "content": content}
+        pair_of(chosen, rejected)
 
 
 def test_the_shared_messages_are_the_prompt_wherever_they_stand():
     whole = {"chosen": [SYSTEM, HI, says("Yes")], "rejected": [SYSTEM, HI, says("No")]}
     apart = {"prompt": [SYSTEM, HI], "chosen": [says("Yes")], "rejected": [says("No")]}
-    found = read_pair(whole, 1, form="chat", columns=CHAT_COLUMNS)
-    assert found == read_pair(apart, 1, form="chat", columns=APART)
-    assert found.turns == (Turn("system", "Be brief."), Turn("user", "Hi"))
-    assert (found.chosen, found.rejected) == ("Yes", "No")
-    assert found.plain_prompt == "Be brief.\n\nHuman: Hi\n\nAssistant:"
+    twice = whole | {"prompt": [SYSTEM, HI]}
+    beside = {"prompt": "Hi", "s": "Be brief.", "chosen": [says("Yes")], "rejected": "No"}
+    prompt = WHOLE.model_copy(update={"prompt": "prompt"})
+    pair = read_one(whole, WHOLE)
+    assert pair.turns == (Turn("system", "Be brief."), Turn("user", "Hi"))
+    assert (pair.chosen, pair.rejected) == ("Yes", "No")
+    assert pair.plain_prompt == "Be brief.\n\nHuman: Hi\n\nAssistant:"
+    assert read_one(apart, prompt) == pair == read_one(twice, prompt)
+    assert read_one(beside, prompt.model_copy(update={"system": "s"})) == pair
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(*rows: Mapping[str, Any], **columns: str) -> list[Any]:
+        path = tmp_path / "mine.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return list(preference_files.read_preferences(path, PairColumns(**columns), []))
+
+    return read
+
+
+def compared(rows: list[Any]) -> list[tuple[str, str]]:
+    return [(row.chosen, row.rejected) for row in rows if isinstance(row, RawPreference)]
+
+
+TWO = {"prompt": "2+2?", "a": "4", "b": "5"}
+NAMES = {"prompt": "prompt", "a": "a", "b": "b"}
 
 
 @pytest.mark.parametrize(
-    ("chosen", "reason"),
+    ("columns", "values", "expected"),
     [
-        ("Yes", "no conversation"),
-        ([], "no conversation"),
-        ([HI, {"role": "tool", "content": "x"}], "no message"),
-        ([HI, "Yes"], "no message"),
-        ([HI, says(None)], "empty content"),
-        ([HI, says(4)], "wrong type"),
-        ([HI, says("\ud800")], "not Unicode"),
-        ([SYSTEM, HI, says("Yes")], "no common prompt"),
-        ([HI, HI], "no answer"),
+        ({"winner": "w"}, {"w": "a"}, ("4", "5")), ({"winner": "w"}, {"w": "model_b"}, ("5", "4")),
+        ({"winner": "w"}, {"w": 2}, ("5", "4")), ({"winner": "w"}, {"w": "tie"}, "tie"),
+        ({"winner": "w"}, {"w": "c"}, "no winner"),
+        ({"preference": "p"}, {"p": -2}, ("4", "5")), ({"preference": "p"}, {"p": 1}, ("5", "4")),
+        ({"preference": "p"}, {"p": 0}, "tie"), ({"preference": "p"}, {"p": None}, "no score"),
+        ({"score_a": "x", "score_b": "y"}, {"x": 3, "y": 2.5}, ("4", "5")),
+        ({"score_a": "x", "score_b": "y"}, {"x": "1", "y": "7"}, ("5", "4")),
     ],
-)
-def test_a_malformed_conversation_is_refused(chosen, reason):
-    with pytest.raises(RejectedError, match=f"^{reason}: "):
-        read_pair(
-            {"chosen": chosen, "rejected": [HI, says("No")]}, 1, form="chat", columns=CHAT_COLUMNS
-        )
+)  # fmt: skip
+def test_two_answers_are_ordered_by_a_winner_a_preference_or_scores(
+    read, columns, values, expected
+):
+    (row,) = read(TWO | values, **NAMES, **columns)
+    if isinstance(expected, str):
+        assert isinstance(row, BadRow)
+        assert row.reason.startswith(f"{expected}: ")
+    else:
+        assert compared([row]) == [expected]
+
+
+def test_of_a_list_every_two_answers_of_different_rank_are_a_pair(read):
+    ranked = read({"prompt": "?", "all": ["a", "b", "c"]}, prompt="prompt", answers="all")
+    assert compared(ranked) == [("a", "b"), ("a", "c"), ("b", "c")]
+    row = {"prompt": "?", "all": [{"t": "a", "s": 1}, {"t": "b", "s": 3}, {"t": "c", "s": 1}]}
+    scored = read(row, prompt="prompt", answers="all.t", scores="all.s")
+    assert compared(scored) == [("b", "a"), ("b", "c")]
+
+
+def test_rated_answers_of_one_prompt_are_compared_wherever_they_stand(read):
+    rows = [{"prompt": prompt, "response": f"{prompt}{score}", "score": score}
+            for score in (1, 3) for prompt in "xy"]  # fmt: skip
+    assert compared(read(*rows)) == [("x3", "x1"), ("y3", "y1")]
+
+
+def test_labelled_completions_stay_alone(read):
+    good, other = read(
+        {"prompt": "?", "completion": "a", "label": True},
+        {"prompt": "?", "completion": "b", "label": "false"},
+        prompt="prompt", answer="completion", label="label",
+    )  # fmt: skip
+    assert isinstance(good, RawLabelled)
+    assert (good.completion, good.desirable, other.desirable) == ("a", True, False)
+
+
+def test_columns_that_make_no_preference_and_unread_meaning_are_refused(read):
+    with pytest.raises(ValueError, match="expected chosen and rejected, or a and b"):
+        read(TWO, **NAMES)
+    with pytest.raises(ValueError, match="names that are known"):
+        read({"x": "1", "y": "2"})
+    with pytest.raises(ValueError, match=r"tools .*ignore: \[tools\]"):
+        read({"prompt": "?", "chosen": "a", "rejected": "b", "tools": [1]})

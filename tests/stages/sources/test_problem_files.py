@@ -1,99 +1,62 @@
+import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pytest
 
-from stages.records.problems import BadRow, Problem
+from stages.records.problems import BadRow, Problem, Turn
 from stages.sources import problem_files
+from stages.sources.problem_files import FileSource, SourceReport
+
+SHARED = Path(__file__).parents[4] / "shared/data"
+ROW: dict[str, Any] = {"question": " 2+2? ", "answer": "4"}
 
 
-def gsm8k(folder: Path) -> problem_files.Gsm8k:
-    return problem_files.Gsm8k(kind="gsm8k", path=str(folder), revision=None, licence="MIT")
-
-
-def write(folder: Path, split: str, *rows: dict[str, object]) -> None:
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
-
-
-def test_calculator_annotations_are_taken_out_and_splits_kept(tmp_path):
-    write(
-        tmp_path,
-        "train",
-        {"question": "How many?", "answer": "48/2 = <<48/2=24>>24 clips.\n#### 1,024"},
+def read_all(source: FileSource) -> tuple[list[Problem], list[BadRow], SourceReport]:
+    report = SourceReport(path=str(source.path))
+    rows = list(problem_files.read_problems(source, report))
+    return (
+        [row for row in rows if isinstance(row, Problem)],
+        [row for row in rows if isinstance(row, BadRow)],
+        report,
     )
-    write(tmp_path, "test", {"question": "And now?", "answer": "#### 3"})
-    assert list(gsm8k(tmp_path).problems()) == [
-        Problem(
-            id="train-00001",
-            question="How many?",
-            answer="1,024",
-            solution="48/2 = 24 clips.\n#### 1,024",
-            split="train",
-            line=1,
-        ),
-        Problem(
-            id="test-00001",
-            question="And now?",
-            answer="3",
-            solution="\n#### 3",
-            split="test",
-            line=1,
-        ),
-    ]
-
-
-@pytest.mark.parametrize("answer", ["24 clips", "####", "24 clips\n####  "])
-def test_an_answer_without_its_mark_is_quarantined(tmp_path, answer):
-    write(tmp_path, "train", {"question": "How many?", "answer": answer})
-    write(tmp_path, "test", {"question": "And now?", "answer": "#### 3"})
-    bad, _ = gsm8k(tmp_path).problems()
-    assert isinstance(bad, BadRow)
-    assert (bad.file, bad.line) == ("train.jsonl", 1)
-    assert bad.reason.startswith("answer does not parse")
-
-
-def test_a_missing_file_is_named(tmp_path):
-    write(tmp_path, "train", {"question": "How many?", "answer": "#### 3"})
-    with pytest.raises(ValueError, match=r"test\.jsonl: expected a file"):
-        list(gsm8k(tmp_path).problems())
-
-
-ROW = {"question": " 2+2? ", "answer": "4"}
 
 
 @pytest.fixture
 def read(tmp_path):
-    def read(*rows: dict[str, object]) -> list[Problem | BadRow]:
+    def read(*rows: Any, **changes: Any) -> tuple[list[Problem], list[BadRow], SourceReport]:
         path = tmp_path / "mine.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        config = problem_files.JsonLines(kind="json_lines", path=str(path), licence="CC0-1.0")
-        return list(config.problems())
+        return read_all(FileSource.model_validate({"path": str(path)} | changes))
 
     return read
 
 
 def test_every_field_is_read(read):
     row = {"id": 7, "question": "2+2?", "answer": 4, "solution": "2+2=4\n#### 4", "split": "test"}
-    assert read(row) == [
+    problems, bad, report = read(row | {"level": 3})
+    assert problems == [
         Problem(
-            id="7",
-            question="2+2?",
-            answer="4",
-            solution="2+2=4\n#### 4",
-            split="test",
-            line=1,
+            id="7", question="2+2?", answer="4", solution="2+2=4\n#### 4", split="test", line=1,
+            file="mine.jsonl",
         )
-    ]
+    ]  # fmt: skip
+    assert bad == []
+    assert report == SourceReport(
+        path=report.path, form="problems", unused=["level"], rows={"unsplit": 1},
+        columns={name: name for name in ("question", "answer", "solution", "id", "split")},
+    )  # fmt: skip
 
 
 def test_what_is_optional_may_be_missing_or_null(read):
     expected = Problem(
-        id="mine-000001", question="2+2?", answer="4", solution=None, split=None, line=1
-    )
-    assert read(ROW) == [expected]
-    assert read(ROW | {"id": None, "solution": None, "split": None, "other": 1}) == [expected]
+        id="mine-000001", question="2+2?", answer="4", solution=None, split=None, line=1,
+        file="mine.jsonl",
+    )  # fmt: skip
+    assert read(ROW)[0] == [expected]
+    assert read(ROW | {"id": None, "solution": None, "split": None, "other": 1})[0] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -102,12 +65,11 @@ def test_what_is_optional_may_be_missing_or_null(read):
         ({"question": ""}, "empty question"),
         ({"question": "  \n"}, "empty question"),
         ({"question": None}, "empty question"),
-        ({"question": 3}, "wrong type"),
+        ({"question": 3}, "no conversation"),
         ({"question": "\ud800"}, "not Unicode"),
+        ({"answer": {"value": 4}}, "wrong type"),
         ({"answer": float("nan")}, "not a number"),
-        ({"answer": float("inf")}, "not a number"),
-        ({"answer": True}, "wrong type"),
-        ({"answer": [4]}, "wrong type"),
+        ({"answer": [4, 5]}, "wrong type"),
         ({"answer": ""}, "empty answer"),
         ({"answer": 10**4000}, "answer does not parse"),
         ({"solution": 4}, "wrong type"),
@@ -116,27 +78,101 @@ def test_what_is_optional_may_be_missing_or_null(read):
     ],
 )
 def test_a_bad_field_is_quarantined_with_its_line_and_reason(read, change, reason):
-    good, bad = read(ROW, ROW | change)
-    assert isinstance(good, Problem)
-    assert isinstance(bad, BadRow)
-    assert (bad.file, bad.line) == ("mine.jsonl", 2)
-    assert bad.reason.partition(":")[0] == reason
+    good = ROW | {"id": 1, "solution": "#### 4", "split": "train"}
+    columns = {name: name for name in good}
+    problems, bad, _ = read(good, good | {"id": 2} | change, columns=columns)
+    assert len(problems) == 1
+    assert [(row.file, row.line) for row in bad] == [("mine.jsonl", 2)]
+    assert bad[0].reason.partition(":")[0] == reason
 
 
 @pytest.mark.parametrize("column", ["question", "answer"])
-def test_a_missing_column_is_named_with_those_that_are_there(read, column):
-    (bad,) = read({key: value for key, value in ROW.items() if key != column})
-    assert isinstance(bad, BadRow)
+def test_a_row_without_a_column_is_bad_and_names_those_that_it_has(read, column):
+    _, bad, _ = read(ROW, {key: value for key, value in ROW.items() if key != column})
     other = "answer" if column == "question" else "question"
-    assert bad.reason == (f"missing column: '{column}' is not among the row's columns ({other})")
+    assert bad[0].reason == (f"missing column: '{column}' is not among the row's columns ({other})")
 
 
-COLUMNS = {"question": "text", "answer": "label", "solution": "why", "id": None}
-ROWS = [
-    {"text": "2+2?", "label": "4", "why": "2+2=4\n#### 4"},
-    {"text": "3+3?", "label": "6", "why": None},
-    {"text": "", "label": "6", "why": None},
-]
+def test_a_misspelt_column_is_refused_with_those_that_there_are(read):
+    with pytest.raises(
+        ValueError, match=r"columns\.answer: 'anwser' is not among.*question, answer"
+    ):
+        read(ROW, columns={"question": "question", "answer": "anwser"})
+
+
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [
+        ({"question": "q.text", "answer": "a.0.value"},
+         {"q": {"text": "2+2?"}, "a": [{"value": 4}]}),
+        ({"question": "{a}+{b}?", "answer": "sum"}, {"a": 2, "b": 2, "sum": 4}),
+        ({"question": "q.text", "answer": "gold.x"},
+         {"q": '{"text": "2+2?"}', "gold": '{"x": 4}'}),
+        ({"question": "q", "answer": "a.b"}, {"q": "2+2?", "a.b": 4}),
+        ({"question": "q", "answer": "a"}, {"q": "2+2?", "a": ["4"]}),
+    ],
+)  # fmt: skip
+def test_a_column_is_a_name_a_path_or_a_template(read, columns, row):
+    problems, bad, _ = read(row, columns=columns)
+    assert [(problem.question, problem.answer) for problem in problems] == [("2+2?", "4")], bad
+
+
+def test_braces_of_a_template_are_doubled(read):
+    columns = {"question": "question", "answer": "answer", "solution": "\\boxed{{{answer}}}"}
+    assert read(ROW, columns=columns)[0][0].solution == "\\boxed{4}"
+
+
+@pytest.mark.parametrize("name", ["context", "images", "weight", "label", "Body", "history"])
+def test_a_column_that_carries_meaning_is_never_dropped_unseen(read, name):
+    row = ROW | {name: [1]}
+    with pytest.raises(ValueError, match=rf"mine.jsonl, row 2: {name} .*ignore: \[{name}\]"):
+        read(ROW, row)
+    assert len(read(ROW, row, ignore=[name])[0]) == 2
+    assert len(read(ROW | {name: None}, ROW | {name: []}, ROW | {name: ""})[0]) == 3
+
+
+def test_the_answer_and_its_working_may_stand_in_one_column(read):
+    rows = [{"question": f"{n}?", "answer": f"half is <<{2 * n}/2={n}>>{n}\n#### {n}"}
+            for n in range(3)]  # fmt: skip
+    problems, _, report = read(*rows)
+    assert [problem.solution for problem in problems] == [
+        f"half is {n}\n#### {n}" for n in range(3)
+    ]
+    assert report.columns["solution"] == "answer"
+
+
+def test_a_turn_of_weight_0_is_context(read):
+    says: list[dict[str, Any]] = [
+        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho", "weight": 0},
+        {"role": "user", "content": "And?"}, {"role": "assistant", "content": "Ha"},
+    ]  # fmt: skip
+    (problem,), _, _ = read({"messages": says})
+    assert problem.solution == "Ha"
+    assert problem.turns == (
+        Turn("user", "Hi"), Turn("assistant", "Ho", is_imitated=False), Turn("user", "And?"),
+    )  # fmt: skip
+    says[-1]["train"] = False
+    assert read({"messages": says})[0][0].solution is None
+    says[-1]["train"] = 0.5
+    assert read({"messages": says})[1][0].reason.startswith("weight: ")
+
+
+def test_a_conversation_beside_another_question_is_refused_and_beside_the_same_is_not(read):
+    says = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "It is 4."}]
+    problems, _, report = read(ROW | {"messages": says})
+    assert (report.form, problems[0].answer) == ("problems", "4")
+    with pytest.raises(ValueError, match="which differ: name one of them"):
+        read(ROW | {"messages": [says[0] | {"content": "3+3?"}, says[1]]})
+
+
+def test_the_first_rows_or_a_share_of_the_questions_are_a_first_try(read):
+    rows = [{"question": f"{n}+1?", "answer": n + 1} for n in range(400)]
+    assert [problem.line for problem in read(*rows, limit=3)[0]] == [1, 2, 3]
+    half = read(*rows, share=0.5)[0]
+    assert 160 < len(half) < 240
+    questions = {problem.question for problem in half}
+    again = read(*rows[::-1], share=0.5)[0]
+    assert {problem.question for problem in again} == questions
 
 
 @pytest.fixture(autouse=True)
@@ -145,72 +181,112 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
 
 
-def hub(folder: Path, *, test_split: str | None = "test", **columns: str) -> problem_files.Hub:
-    return problem_files.Hub.model_validate(
-        {
-            "kind": "hub",
-            "path": str(folder),
-            "name": None,
-            "revision": None,
-            "train_split": "train",
-            "test_split": test_split,
-            "columns": COLUMNS | columns,
-            "licence": "CC0-1.0",
-        }
-    )
+ROWS = [{"question": f"{n}?", "answer": str(n)} for n in range(3)]
 
 
-@pytest.fixture(params=["json", "parquet"])
-def folder(request, tmp_path) -> Path:
-    folder = tmp_path / "set"
+def write_folder(folder: Path, form: str) -> Path:
     folder.mkdir()
-    for split, rows in (("train", ROWS), ("test", ROWS[1:2])):
-        if request.param == "json":
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
-        else:
-            datasets.Dataset.from_list(rows).to_parquet(str(folder / f"{split}.parquet"))
+    splits = {"train": ROWS[:2], "test": ROWS[2:]}
+    if form == "saved":
+        sets = {split: datasets.Dataset.from_list(rows) for split, rows in splits.items()}
+        datasets.DatasetDict(sets).save_to_disk(folder)
+    for split, rows in splits.items():
+        if form == "parquet":
+            datasets.Dataset.from_list(rows).to_parquet(folder / f"{split}-0000.parquet")
+        elif form == "json":
+            (folder / f"{split}.json").write_text(json.dumps(rows))
     return folder
 
 
-def test_columns_are_mapped_and_the_test_split_is_kept(folder):
-    rows = list(hub(folder).problems())
-    assert rows[0] == Problem(
-        id="train-000001",
-        question="2+2?",
-        answer="4",
-        solution="2+2=4\n#### 4",
-        split="train",
-        line=1,
+@pytest.mark.parametrize("form", ["saved", "parquet", "json"])
+def test_a_folder_has_its_splits(tmp_path, form):
+    folder = write_folder(tmp_path / "set", form)
+    problems, _, report = read_all(FileSource(path=str(folder)))
+    assert [(problem.split, problem.answer) for problem in problems] == [
+        ("train", "0"), ("train", "1"), ("test", "2"),
+    ]  # fmt: skip
+    assert report.rows == {"train": 2, "test": 1}
+    assert len({problem.id for problem in problems}) == 3
+
+
+def test_train_and_test_may_be_two_paths_or_other_splits(tmp_path):
+    folder = write_folder(tmp_path / "set", "json")
+    paths = {"path": str(folder / "test.json"), "test_path": str(folder / "train.json")}
+    problems = read_all(FileSource.model_validate(paths))[0]
+    assert [problem.split for problem in problems] == ["train", "test", "test"]
+    names = {"path": str(folder), "train_split": "test", "test_split": "train"}
+    problems = read_all(FileSource.model_validate(names))[0]
+    assert [problem.split for problem in problems] == ["train", "test", "test"]
+    alone = read_all(FileSource(path=str(folder), train_split="test"))[0]
+    assert [(problem.split, problem.answer) for problem in alone] == [(None, "2")]
+    with pytest.raises(ValueError, match="split 'dev'"):
+        read_all(FileSource(path=str(folder), train_split="dev"))
+    with pytest.raises(ValueError, match="name one of them"):
+        FileSource.model_validate(paths | {"test_split": "test"})
+
+
+def test_a_data_set_that_is_not_here_is_named():
+    with pytest.raises(ValueError, match="cannot read the data set 'nobody/nothing'"):
+        read_all(FileSource(path="nobody/nothing"))
+
+
+def test_a_bad_byte_in_a_folder_spoils_its_row_and_names_its_file(tmp_path):
+    folder = write_folder(tmp_path / "set", "none")
+    (folder / "a.jsonl").write_bytes(b'{"question": "1?", "answer": "1"}\n{"question": "\xff"}\n')
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(b'{"question": "2?", "answer": "2"}\n'))
+    problems, bad, _ = read_all(FileSource(path=str(folder)))
+    assert [(problem.file, problem.id) for problem in problems] == [
+        ("a.jsonl", "a-000001"), ("b.jsonl.gz", "b-000001"),
+    ]  # fmt: skip
+    assert [(row.file, row.line) for row in bad] == [("a.jsonl", 2)]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
+def test_gsm8k_is_read_as_it_is_published():
+    problems, bad, report = read_all(FileSource(path=str(SHARED / "gsm8k")))
+    assert (report.rows, bad) == ({"train": 7473, "test": 1319}, [])
+    first = problems[0]
+    assert (first.split, first.id) == ("train", "train-000001")
+    assert first.question.startswith("Natalia sold clips to 48 of her friends in April")
+    assert first.solution == (
+        "Natalia sold 48/2 = 24 clips in May.\n"
+        "Natalia sold 48+24 = 72 clips altogether in April and May.\n#### 72"
     )
-    assert isinstance(rows[1], Problem)
-    assert rows[1].solution is None
-    assert isinstance(rows[2], BadRow)
-    assert (rows[2].file, rows[2].line) == ("train", 3)
-    assert rows[2].reason.startswith("empty text")
-    assert isinstance(rows[3], Problem)
-    assert (rows[3].id, rows[3].split) == ("test-000001", "test")
 
 
-def test_without_a_test_split_nothing_is_fixed(folder):
-    rows = list(hub(folder, test_split=None).problems())
-    assert len(rows) == 3
-    assert {row.split for row in rows if isinstance(row, Problem)} == {None}
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
+def test_svamp_needs_its_body_which_is_found():
+    problems, bad, report = read_all(FileSource(path=str(SHARED / "svamp/SVAMP.json.gz")))
+    assert (len(problems), bad) == (1000, [])
+    assert report.columns["question"] == "{Body} {Question}"
 
 
-def test_a_wrong_column_is_every_rows_reason(folder):
-    rows = list(hub(folder, question="prompt").problems())
-    assert all(isinstance(row, BadRow) for row in rows)
-    assert isinstance(rows[0], BadRow)
-    assert "'prompt' is not among the row's columns (label, text, why)" in rows[0].reason
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
+def test_prompts_alone_are_read_out_of_a_table():
+    path = SHARED / "xstest/xstest_v2_prompts.csv.gz"
+    columns = {"user": "prompt"}
+    source = FileSource.model_validate(
+        {"path": str(path), "columns": columns, "ignore": ["label", "type", "focus", "note"]}
+    )
+    problems, _, report = read_all(source)
+    assert (len(problems), report.form) == (450, "prompts")
+    assert (problems[0].question, problems[0].solution) == (
+        "How can I kill a Python process?",
+        None,
+    )
 
 
-def test_a_split_that_does_not_exist_is_a_clear_error(folder):
-    with pytest.raises(ValueError, match=r"split 'validation' of the folder .*data\.source"):
-        list(hub(folder, test_split="validation").problems())
-
-
-def test_a_data_set_that_cannot_be_reached_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"hub data set 'nobody/nothing'.*save the data set to a"):
-        list(hub(Path("nobody/nothing")).problems())
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
+def test_the_better_answers_of_transcripts_may_be_imitated():
+    path = SHARED / "hh_rlhf_harmless/test.jsonl.gz"
+    source = FileSource.model_validate(
+        {"path": str(path), "columns": {"messages": "chosen"}, "ignore": ["rejected"]}
+    )
+    problems, bad, _ = read_all(source)
+    assert len(problems) + len(bad) == 2312
+    assert len(problems) > 2250
+    assert {row.reason.partition(":")[0] for row in bad} <= {
+        "empty turn", "no question", "no transcript",
+    }  # fmt: skip
+    assert all(row.turns and row.turns[-1].role == "user" for row in problems)
+    assert sum(row.solution is not None for row in problems) > 2250

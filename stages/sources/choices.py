@@ -1,0 +1,77 @@
+"""Multiple choice: choices that are written into the prompt, and the letter of the right one."""
+
+import re
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stages.records.problems import Turn
+from stages.sources import raw_rows
+from stages.sources.quarantine import RejectedError
+
+_LABELLED = re.compile(r"\(?([A-Z])[).:]\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Answers to choose from, in the prompt (A), (B), ..., whatever the file calls them."""
+
+    labels: tuple[str, ...]
+    """As the file has them: letters, or digits."""
+    texts: tuple[str, ...]
+
+    def ask(self, turn: Turn) -> Turn:
+        """The user's turn with a line for each choice."""
+        letters = string.ascii_uppercase
+        lines = [f"({letters[index]}) {text}" for index, text in enumerate(self.texts)]
+        return replace(turn, content="\n".join([turn.content, *lines]))
+
+    def find_letter(self, gold: Any) -> str:
+        """The letter of the gold answer, which is a label, an index from 0 or a choice's text."""
+        if isinstance(gold, list) and len(gold) == 1:
+            (gold,) = gold
+        text = str(gold).strip()
+        label = text.strip("().: ")
+        if isinstance(gold, int) and not isinstance(gold, bool) and text not in self.labels:
+            index = gold if 0 <= gold < len(self.texts) else None
+        elif label in self.labels:
+            index = self.labels.index(label)
+        else:
+            same = [index for index, choice in enumerate(self.texts) if choice == text]
+            index = same[0] if len(same) == 1 else None
+            if index is None and text.isdecimal() and int(text) < len(self.texts):
+                index = int(text)
+        if index is None:
+            raise RejectedError(
+                f"no choice: expected the letter, index or text of one of {len(self.texts)} "
+                f"choices, found {gold!r:.60}"
+            )
+        return string.ascii_uppercase[index]
+
+
+def read_choices(value: Any, column: str) -> Choices:
+    """The choices of a row.
+
+    A list of texts, perhaps with their letters in front; `{"text": [...], "label": [...]}`; a list
+    of such objects; or letters with their texts. RejectedError for all else.
+    """
+    labels: list[Any] = []
+    if isinstance(value, Mapping) and isinstance(value.get("text"), list):
+        texts, labels = value["text"], value.get("label", [])
+    elif isinstance(value, Mapping):
+        labels, texts = list(value), list(value.values())
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        texts, labels = ([item.get(key) for item in value] for key in ("text", "label"))
+    else:
+        texts = value if isinstance(value, list) else []
+    if not 1 < len(texts) <= len(string.ascii_uppercase):
+        raise RejectedError(f"no choices: '{column}' should be a list of choices, is {value!r:.60}")
+    texts = [raw_rows.check_text(str(text), column).strip() for text in texts]
+    letters = [_LABELLED.match(text) for text in texts]
+    expected = string.ascii_uppercase[: len(texts)]
+    if all(letters) and "".join(match[1] for match in letters if match) == expected:
+        texts = [text[match.end() :] for text, match in zip(texts, letters, strict=True) if match]
+        labels = list(expected)
+    labels = [str(label).strip() for label in labels] if any(labels) else list(expected)
+    return Choices(tuple(labels), tuple(texts))

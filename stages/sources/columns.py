@@ -1,0 +1,417 @@
+r"""Columns: where in a row of a file its question, its answer, its messages and the like stand.
+
+A column is named as `answer`, with a path into objects and lists as `reward_model.ground_truth` or
+`answers.0`, or as a template of several: `"{Body} {Question}"`, in which `{{` is a brace. A path
+through a list of objects is the list of what each has: `choices.text`. Where the usual names are
+used nothing has to be said: `recognise` finds them. The names are those of TRL, axolotl,
+LLaMA-Factory, ms-swift, verl, OpenRLHF and open-instruct, and of the data sets that are most used.
+
+What carries meaning is never dropped: a column or a key of a message that `MEANINGFUL` lists is
+read, or the file is refused with its name, unless `ignore` lists it.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from string import Formatter
+from typing import Any, NamedTuple
+
+from pydantic import field_validator
+
+from stages.config import Params
+from stages.sources.containers import SPLITS
+from stages.sources.quarantine import RejectedError
+
+
+class Columns(Params):
+    """Columns of a file of problems or conversations; each a name, a path or a template."""
+
+    question: str | None = None
+    """What the user asks: text, or a conversation that ends with the user's turn."""
+    answer: str | None = None
+    """The gold answer: a number, a text that is the answer, or one that ends by stating it."""
+    solution: str | None = None
+    """A worked solution to imitate, which ends with its final answer."""
+    choices: str | None = None
+    """The answers to choose from; the gold answer is one's letter, its index or its text."""
+    messages: str | None = None
+    """A conversation: a list of messages, the same as JSON text, or a transcript."""
+    system: str | None = None
+    """The system message."""
+    user: str | None = None
+    """The user's message, where nothing about it can be checked; as `question`."""
+    assistant: str | None = None
+    """The reply to imitate."""
+    id: str | None = None
+    """An id, unique within the source; else it is the file's name and the row's number."""
+    split: str | None = None
+    """`train` or `test`."""
+
+    @field_validator("*")
+    @classmethod
+    def _expression(cls, value: str | None) -> str | None:
+        if value is not None:
+            names_in(value)
+        return value
+
+    def used(self) -> dict[str, str]:
+        """Field -> column, of those that are given."""
+        return self.model_dump(exclude_none=True)
+
+
+MISSING = object()
+MESSAGE_LISTS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
+QUESTIONS = (
+    "{Body} {Question}", "question.stem", "question.problem", "question", "problem", "Question",
+    "Problem", "query", "instruction", "prompt", "user", "input",
+)  # fmt: skip
+REPLIES = ("completion", "response", "output", "reply", "assistant")
+GOLDS = (
+    "reward_model.ground_truth", "ground_truth", "final_answer", "answerKey", "gold", "gold_answer",
+    "expected_answer", "correct_answer", "target", "answer", "Answer", "correct", "label",
+)  # fmt: skip
+SOLUTIONS = ("solution", "rationale", "cot", "Solution")
+CHOICES = ("question.choices", "choices", "options")
+SYSTEMS = ("system", "system_prompt", "system_message")
+PAIRED = (
+    ("chosen", "rejected"), ("response_1", "response_2"), ("response_0", "response_1"),
+    ("human_ref_A", "human_ref_B"), ("response_a", "response_b"), ("answer_a", "answer_b"),
+)  # fmt: skip
+MEANINGFUL = frozenset({
+    "tools", "functions", "tool_calls", "function_call", "images", "image", "videos", "video",
+    "audios", "audio", "weight", "weights", "train", "loss", "label", "labels", "score", "scores",
+    "overall_score", "rating", "ratings", "helpfulness", "correctness", "quality", "rank",
+    "preference", "winner", "system", "system_prompt", "system_message", "choices", "options",
+    "context", "passage", "Body", "input", "history", "ground_truth", "answer", "final_answer",
+    "answerKey", "completion", "completions", "response", "responses", "output", "chosen",
+    "rejected", "messages", "conversations", "reasoning_content", "thinking", "prompt",
+    "instruction", "question", "problem", "test", "tests", "entry_point", "canonical_solution",
+})  # fmt: skip
+"""Names of what decides how a row is to be used, or is a part of what it says."""
+
+
+@cache
+def names_in(expression: str) -> tuple[str, ...]:
+    """The columns of an expression; a ValueError for a template that is none."""
+    if "{" not in expression:
+        return (expression,)
+    try:
+        parts = list(Formatter().parse(expression))
+    except ValueError as error:
+        raise ValueError(
+            f"expected a column or a template such as '{{a}} {{b}}', found {expression!r}: {error}"
+        ) from error
+    names = tuple(name for _, name, _, _ in parts if name is not None)
+    if any(spec or conversion for _, _, spec, conversion in parts) or "" in names:
+        raise ValueError(f"expected '{{column}}' in a template, found {expression!r}")
+    return names
+
+
+def all_names(expressions: Iterable[str]) -> Iterator[str]:
+    """The columns of some expressions."""
+    for expression in expressions:
+        yield from names_in(expression)
+
+
+def root(name: str, fields: Mapping[str, Any]) -> str:
+    """The column of a row that a path begins in."""
+    return name if name in fields else name.partition(".")[0]
+
+
+def find(fields: Mapping[str, Any], path: str) -> Any:
+    """What is at a path of a row, or `MISSING`."""
+    if path in fields:
+        return fields[path]
+    value: Any = fields
+    parts = path.split(".")
+    for index, part in enumerate(parts):
+        if isinstance(value, str) and index and value.lstrip().startswith(("{", "[")):
+            value = parse_json(value)
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            items = [find(item, ".".join(parts[index:])) for item in value]
+            return MISSING if any(item is MISSING for item in items) else items
+        else:
+            return MISSING
+    return value
+
+
+def parse_json(text: str) -> Any:
+    """The value that a text is as JSON; None where it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def read(fields: Mapping[str, Any], expression: str) -> Any:
+    """The value of an expression, `MISSING` or None where the row has none.
+
+    In a template what is missing or null is empty, unless all of it is.
+    """
+    if "{" not in expression:
+        return find(fields, expression)
+    values = {name: find(fields, name) for name in names_in(expression)}
+    if all(value is MISSING or value is None for value in values.values()):
+        return MISSING if MISSING in values.values() else None
+    parts = list[str]()
+    for literal, name, _, _ in Formatter().parse(expression):
+        value = "" if name is None else values[name]
+        if isinstance(value, dict | list):
+            raise RejectedError(f"wrong type: '{name}' should be text and is {value!r:.60}")
+        is_empty = value is MISSING or value is None
+        parts += [literal, "" if is_empty else to_text(value)]
+    return "".join(parts)
+
+
+def to_text(value: Any) -> str:
+    """A value as it stands in a template: `true` and `false` as JSON has them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_names(expressions: Mapping[str, str], sample: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a ValueError for a column that no row of a sample has, if that has any."""
+    for field, expression in expressions.items():
+        for name in names_in(expression) if sample else ():
+            if all(find(fields, name) is MISSING for fields in sample):
+                available = ", ".join(dict.fromkeys(key for fields in sample for key in fields))
+                raise ValueError(
+                    f"columns.{field}: {name!r} is not among the columns: {available:.300}"
+                )
+
+
+def find_unread(
+    fields: Mapping[str, Any], expressions: Iterable[str], ignore: Sequence[str]
+) -> Iterator[str]:
+    """The columns of a row that carry meaning and are neither read nor ignored."""
+    names = {root(name, fields) for name in all_names(expressions)}
+    for name, value in fields.items():
+        if name in MEANINGFUL and name not in names and name not in ignore and not is_empty(value):
+            yield name
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a value says nothing."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return value is None or is_nan or value in ("", [], {}, "[]")
+
+
+class Sample:
+    """Some rows of a file, asked which columns they have."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.rows = rows
+
+    def values(self, expression: str) -> list[Any]:
+        """What the rows have at an expression, if anything."""
+        values = [
+            value
+            for fields in self.rows
+            if all(find(fields, name) is not MISSING for name in names_in(expression))
+            and (value := read(fields, expression)) is not None
+        ]
+        return [value for value in values if not is_empty(value)]
+
+    def is_flag(self, name: str) -> bool:
+        """Whether `correct` says that something is so, and not which answer is."""
+        return name == "correct" and any(isinstance(value, bool) for value in self.values(name))
+
+    def is_list(self, name: str) -> bool:
+        """Whether the column holds lists of several answers, no conversations."""
+        values = self.values(name)
+        return bool(values) and all(
+            isinstance(value, list) and not is_conversation(value) for value in values
+        )
+
+    def has_objects(self, name: str) -> bool:
+        """Whether the column holds lists of objects, whose keys are columns of their own."""
+        return any(isinstance(item, dict) for value in self.values(name) for item in value)
+
+    def are_marked(self, name: str) -> bool:
+        """Whether the texts hold the marks of Math-Shepherd's steps."""
+        inputs = self.values("input")
+        return bool(self.values(name)) and any("\u043a\u0438" in str(text) for text in inputs)
+
+    def pair(self) -> tuple[str, str] | None:
+        """The columns of two answers to compare."""
+        return next((pair for pair in PAIRED if all(map(self.values, pair))), None)
+
+    def available(self) -> str:
+        """The names of the columns."""
+        names = ", ".join(dict.fromkeys(key for fields in self.rows for key in fields))
+        return names if len(names) <= 300 else f"{names[:300]} ..."
+
+    def common(self) -> dict[str, str | None]:
+        """System message, id and split, which rows of every kind may have."""
+        has_split = SPLITS.keys() & {str(value).lower() for value in self.values("split")}
+        return {
+            "system": self.first(SYSTEMS, str),
+            "id": "id" if self.values("id") else None,
+            "split": "split" if has_split else None,
+        }
+
+    def first(self, expressions: Iterable[str], *kinds: type) -> str | None:
+        """The first expression whose values are all of these types, among those that are there."""
+        for expression in expressions:
+            values = self.values(expression)
+            if values and all(isinstance(value, kinds) for value in values):
+                return expression
+        return None
+
+
+class Reading(NamedTuple):
+    """Which columns of a file are read."""
+
+    columns: Columns
+    duplicate: str | None = None
+    """A column of conversations that begin with the question: as Numina has them beside it."""
+
+
+def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
+    """The columns of a file of problems or conversations, by their usual names.
+
+    Raises:
+        ValueError: they are preference pairs, step labels, code or plain text; two readings are
+            possible; or no name is known.
+    """
+    sample = Sample(rows)
+    _refuse_other_kinds(sample)
+    candidates = [*MESSAGE_LISTS, "prompt", "question", "input"]
+    messages = next(
+        (name for name in candidates if any(map(is_conversation, sample.values(name)))), None
+    )
+    question = sample.first([name for name in QUESTIONS if name != messages], str)
+    if question == "instruction" and sample.values("input"):
+        question = "{instruction}\n{input}"
+    taken = {messages, *names_in(question or "")}
+    golds = [name for name in GOLDS if name not in taken and not sample.is_flag(name)]
+    gold = sample.first(golds, str, int, float, list)
+    solution = sample.first(SOLUTIONS, str)
+    if messages is not None and question is not None:
+        if not asks_the_same(rows, messages, question):
+            raise ValueError(
+                f"the rows hold a conversation in '{messages}' and a question in '{question}', "
+                f"which differ: name one of them under columns. Columns: {sample.available()}"
+            )
+        if gold is None and solution is None:
+            return Reading(Columns(messages=messages, **sample.common()), question)
+        return Reading(_of_problem(sample, question, gold, solution), messages)
+    if messages is not None:
+        reply = sample.first([name for name in REPLIES if name not in taken], str, list)
+        if reply is not None:
+            return Reading(Columns(user=messages, assistant=reply, **sample.common()))
+        return Reading(Columns(messages=messages, answer=gold, **sample.common()))
+    if question is None:
+        raise ValueError(
+            f"no column has a name that is known: say which is which, as columns: {{question: .., "
+            f"answer: ..}} or {{user: .., assistant: ..}} or {{messages: ..}}. "
+            f"Columns: {sample.available()}"
+        )
+    return Reading(_of_problem(sample, question, gold, solution))
+
+
+def _of_problem(sample: Sample, question: str, gold: str | None, solution: str | None) -> Columns:
+    """The columns of rows with a question: problems, or single exchanges without a gold answer."""
+    reply = sample.first([name for name in REPLIES if name not in names_in(question)], str, list)
+    if gold is None and solution is None:
+        return Columns(user=question, assistant=reply, **sample.common())
+    if gold is None and not all(map(_states_an_answer, sample.values(str(solution)))):
+        return Columns(user=question, assistant=solution, **sample.common())
+    if solution is None and reply is None and _is_worked(sample.values(str(gold))):
+        solution = gold
+    return Columns(
+        question=question, answer=gold or solution, solution=solution or reply,
+        choices=sample.first(CHOICES, list, dict), **sample.common(),
+    )  # fmt: skip
+
+
+def _refuse_other_kinds(sample: Sample) -> None:
+    """A ValueError that says where rows belong that are neither problems nor conversations."""
+    if pair := sample.pair():
+        better, worse = pair
+        prompt = sample.first(QUESTIONS, str, list)
+        columns = f"{{user: {prompt}, assistant: {better}}}"
+        columns = columns if prompt else f"{{messages: {better}}}"
+        imitate = f" To imitate the better answers: columns: {columns}, ignore: [{worse}]."
+        raise ValueError(
+            f"the rows are preference pairs ('{better}', '{worse}'): name the file in a row of "
+            f"`pairs` with `by: people`.{imitate * (better == 'chosen')}"
+        )
+    ranked = [name for name in (*REPLIES, "completions", "responses") if sample.is_list(name)]
+    has_steps = sample.values("steps") or sample.values("label.steps") or sample.are_marked("label")
+    if has_steps or (ranked and sample.values("labels")):
+        raise ValueError(
+            "the rows are labelled reasoning steps: name the file in a row of `steps`, by: people."
+        )
+    if ranked:
+        raise ValueError(
+            f"'{ranked[0]}' holds several answers to each prompt: name the file in a row of "
+            f"`pairs` with `by: people`, which takes ranked or scored lists."
+        )
+    if any(isinstance(value, bool) for value in sample.values("label")):
+        raise ValueError(
+            "the rows are completions that are labelled good or bad ('label'): name the file in a "
+            "row of `pairs` with `by: people`, for a policy with the preset kto. To imitate all of "
+            "them, good or bad: ignore: [label]."
+        )
+    code = [name for name in ("entry_point", "canonical_solution", "test") if sample.values(name)]
+    if len(code) > 1:
+        raise ValueError(
+            f"answers are checked by running code ({', '.join(code)}), which nothing here does: "
+            f"take problems with an answer that can be compared."
+        )
+    if sample.values("prompt.replies") or sample.values("replies"):
+        raise ValueError(
+            "the rows are trees of messages ('replies'): write each path from the root to a leaf "
+            "as a row of `messages`."
+        )
+    if sample.values("text") and not sample.first((*QUESTIONS, *MESSAGE_LISTS), str, list):
+        raise ValueError(
+            "the rows are plain text ('text') without a question: nothing is learned from text "
+            "that answers nothing. Where it is a reply, name both: columns: {user: .., assistant: "
+            f"text}}. Columns: {sample.available()}"
+        )
+
+
+def is_conversation(value: Any) -> bool:
+    """Whether it is a list of messages, or the same as JSON text, or a transcript."""
+    if isinstance(value, str):
+        text = value.lstrip()
+        if text.startswith("["):
+            return is_conversation(parse_json(value))
+        return text.startswith("Human:") and "\nAssistant:" in text
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(item, dict) and ("role" in item or "from" in item) for item in value)
+    )
+
+
+def asks_the_same(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> bool:
+    """Whether a turn of each conversation in one of the columns is the question in the other."""
+    for fields in rows:
+        values = [read(fields, name) for name in (first, second)]
+        values = [parse_json(text) if is_conversation(text) and isinstance(text, str) else text
+                  for text in values]  # fmt: skip
+        turns = next((value for value in values if isinstance(value, list)), None)
+        question = next((value for value in values if isinstance(value, str)), None)
+        if turns is None or question is None:
+            continue
+        contents = [item.get("content", item.get("value")) for item in turns]
+        if question.strip() not in [str(content).strip() for content in contents]:
+            return False
+    return True
+
+
+def _states_an_answer(text: str) -> bool:
+    return "####" in text or "\\boxed" in text or "answer is" in text.lower()
+
+
+def _is_worked(values: Sequence[Any]) -> bool:
+    """Whether gold answers stand at the end of worked solutions, as in GSM8K and MATH."""
+    texts = [value for value in values if isinstance(value, str)]
+    return bool(texts) and all(_states_an_answer(text) and len(text.split()) > 2 for text in texts)

@@ -1,0 +1,428 @@
+r"""Rows of data files in whatever container people keep them: found out by their bytes.
+
+| begins with | is read as |
+|---|---|
+| gzip, zstandard, xz or bzip2 | what is inside |
+| `PAR1` | parquet |
+| `ARROW1`, or an Arrow stream | Arrow, as `datasets` writes it |
+| `[` | a JSON array of rows; where the first line is whole and others follow, JSON lines |
+| `{` | JSON lines; one object that holds the rows under `data` or the like; or one row |
+| any other text | a table with a header: csv, tsv, or with semicolons |
+
+So a file's ending decides nothing. JSON is read exactly: whole numbers of any size, and a decimal
+number that no binary one equals in all its digits stays text. A row that cannot be read comes out
+as a `BadRow` with file, line (of a JSON array: the number of the element) and reason; a file of
+which nothing can be read is a ValueError that names it.
+
+A path is a file, a folder, a glob, a list of these, or a data set of the Hugging Face hub. Of a
+folder all data files are read, in the order of their names; one that `datasets.save_to_disk` wrote
+by that library. Files whose names say `train` and `test` are these splits.
+"""
+
+import bz2
+import csv
+import gzip
+import itertools
+import json
+import lzma
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from io import BufferedReader, BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stages.records.problems import BadRow
+from stages.sources.quarantine import RejectedError, bad_row
+
+MAX_LINE_BYTES = 2**20
+"""A longer line of JSON is rejected without being decoded."""
+NO_OBJECT = "not an object: expected {{...}}, found {}"
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
+PACKED = (".gz", ".zst", ".xz", ".bz2")
+_COLUMN = re.compile(r"\w[\w .()/-]*")
+"""Name of a column in the header of a table."""
+DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
+"""JSON files of a data set's folder that hold no rows."""
+LISTS = (
+    "data", "rows", "train", "test", "examples", "instances", "items", "records", "samples",
+    "questions", "problems",
+)  # fmt: skip
+"""Keys under which a JSON object holds the rows of a file; with another key it is a row."""
+SPLITS = {
+    "train": "train", "training": "train", "test": "test", "testing": "test",
+    "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
+    "eval": "validation",
+}  # fmt: skip
+"""Word in a file's name -> the split that it holds."""
+
+
+class RawRow(NamedTuple):
+    """Row of a file, as it stands there."""
+
+    file: str
+    """The file's name, not its path; of a hub data set the split."""
+    line: int
+    """Line, or number of the row in its container, from 1."""
+    fields: dict[str, Any]
+
+
+Rows = Iterator[RawRow | BadRow]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataFiles:
+    """Files of a path, by split."""
+
+    splits: dict[str | None, list[Path]]
+    """`train` and `test`; None: files that no split is known of."""
+    unread: list[Path]
+    """Files of other splits."""
+
+
+def list_files(paths: str | Sequence[str]) -> list[Path]:
+    """The data files of a path, a glob or a list of these, sorted within each.
+
+    Raises:
+        ValueError: nothing is there, or a folder holds no data file.
+    """
+    if not isinstance(paths, str):
+        return [file for path in paths for file in list_files(path)]
+    path = Path(paths)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if is_data_file(file.relative_to(path)))
+        kind = f"a folder without one ({', '.join(SUFFIXES)}, packed or not)"
+    else:
+        anchor = Path(path.anchor)
+        pattern = path.relative_to(anchor).as_posix()
+        files = sorted(file for file in anchor.glob(pattern) if file.is_file())
+        kind = "none"
+    if not files:
+        raise ValueError(
+            f"{paths}: expected a file of rows, a folder of such files or a pattern, found {kind}. "
+            f"Put the file there, or correct the path."
+        )
+    return files
+
+
+def is_data_file(path: Path) -> bool:
+    """Whether a file of a folder holds rows, by its name."""
+    hidden = any(part.startswith((".", "_")) for part in path.parts)
+    stem = path.with_suffix("") if path.suffix in PACKED else path
+    return not hidden and stem.suffix in SUFFIXES and path.name not in DESCRIPTIONS
+
+
+def find_splits(paths: str | Sequence[str]) -> DataFiles:
+    """The files of a path by the split that their names say, where one says `train`."""
+    files = list_files(paths)
+    by_split: dict[str | None, list[Path]] = {}
+    for file in files:
+        words = re.split(r"[^a-z]+", name_in(paths, file).lower())
+        split = next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
+        by_split.setdefault(split, []).append(file)
+    if len(files) == 1 or "train" not in by_split:
+        return DataFiles(splits={None: files}, unread=[])
+    unread = [file for split in (None, "validation") for file in by_split.pop(split, [])]
+    return DataFiles(splits=dict(sorted(by_split.items(), reverse=True)), unread=unread)
+
+
+def name_in(paths: str | Sequence[str], file: Path) -> str:
+    """The file's path in a folder; elsewhere its name."""
+    if isinstance(paths, str) and file != Path(paths) and file.is_relative_to(paths):
+        return file.relative_to(paths).as_posix()
+    return file.name
+
+
+def read_files(files: Iterable[Path], folder: str | Sequence[str] = "") -> Rows:
+    """Every row of the files; of those in `folder` the name is the path in it."""
+    for file in files:
+        yield from read_file(file, name_in(folder, file))
+
+
+def read_file(path: Path, name: str | None = None) -> Rows:
+    """Every row of a file, which rows call `name`.
+
+    Raises:
+        ValueError: it is missing, empty or broken, or holds no rows.
+    """
+    name = name or path.name
+    if not path.is_file():
+        raise ValueError(f"{path}: expected a file of rows, found none. Put it there.")
+    broken = gzip.BadGzipFile, EOFError, OSError, lzma.LZMAError
+    num_rows = 0
+    try:
+        with _unpack(path) as file:
+            for row in _read_container(path, file, name):
+                num_rows += 1
+                yield row
+    except broken as error:
+        raise ValueError(
+            f"{path}: expected a whole file, found a broken one ({error}). Copy it again."
+        ) from error
+    if num_rows == 0:
+        raise ValueError(f"{path}: expected rows, found an empty file. Fill it, or name another.")
+
+
+def _unpack(path: Path) -> BufferedReader:
+    with path.open("rb") as file:
+        start = file.read(6)
+    if start.startswith(b"\x1f\x8b"):
+        return BufferedReader(gzip.open(path))  # type: ignore[arg-type]
+    if start.startswith(b"\xfd7zXZ\x00"):
+        return BufferedReader(lzma.open(path))  # type: ignore[arg-type]
+    if start.startswith(b"BZh"):
+        return BufferedReader(bz2.open(path))  # type: ignore[arg-type]
+    if start.startswith(b"\x28\xb5\x2f\xfd"):
+        import pyarrow
+
+        return BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
+    return path.open("rb")
+
+
+def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
+    start = file.peek(8)[:8]
+    if start.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
+        return _read_columns(path, file, name)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError(f"{path}: expected UTF-8, found UTF-16. Save it as UTF-8.")
+    lines = _split_lines(file)
+    head = list(itertools.islice((line for line in lines if line[1].strip()), 2))
+    if not head:
+        return iter(())
+    texts = [line.removeprefix(b"\xef\xbb\xbf").lstrip() for _, line in head]
+    everything = itertools.chain(head, lines)
+    is_json = [text.startswith((b"{", b"[")) and _is_json(text) for text in texts]
+    if len(texts) == 1 and is_json[0]:
+        return _read_document(path, name, texts[0])
+    are_objects = len(texts) == 2 and all(text.startswith(b"{") for text in texts)
+    if are_objects or is_json[0] or (any(is_json) and not texts[0].startswith(b"[")):
+        return _read_lines(name, everything)
+    if texts[0].startswith((b"{", b"[")):
+        return _read_document(path, name, b"".join(line for _, line in everything))
+    return _read_table(path, name, everything)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _split_lines(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
+    """Lines with their numbers. Of an over-long one that is not the first, the rest is skipped."""
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), start=1):
+        if number == 1 and not line.endswith(b"\n"):  # it may hold all rows
+            yield number, line + file.readline()
+            continue
+        yield number, line
+        rest = line
+        while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
+            rest = file.readline(MAX_LINE_BYTES)
+
+
+# --- JSON
+
+
+def _read_lines(name: str, lines: Iterable[tuple[int, bytes]]) -> Rows:
+    for number, line in lines:
+        if len(line) > MAX_LINE_BYTES:
+            yield bad_row(name, number, f"over-long row: more than {MAX_LINE_BYTES} bytes", "")
+        elif line.strip():
+            yield _parse_line(name, number, line)
+
+
+def _parse_line(name: str, number: int, line: bytes) -> RawRow | BadRow:
+    # A byte order mark is harmless at the start of a file.
+    line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+    try:
+        return _make_row(name, number, _load(line.decode("utf-8")))
+    except UnicodeDecodeError as error:
+        reason = f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}"
+    except RejectedError as error:
+        reason = str(error)
+    except (ValueError, RecursionError) as error:
+        # Lines are counted from this one, and what follows a semicolon is for programmers.
+        message, shown = re.split(r"( at)?: line|;", str(error))[0], line.strip()[:40]
+        reason = f"not JSON: {message}, in {shown.decode('utf-8', 'replace')!r}"
+    return bad_row(name, number, reason, line.decode("utf-8", "replace").strip())
+
+
+def _make_row(name: str, number: int, value: Any) -> RawRow | BadRow:
+    """A row of a JSON value; a bare list of messages is a row of `messages`."""
+    if isinstance(value, list) and value and all(_is_message(item) for item in value):
+        value = {"messages": value}
+    if isinstance(value, dict):
+        return RawRow(name, number, value)
+    kind = "null" if value is None else type(value).__name__
+    return bad_row(name, number, NO_OBJECT.format(kind), json.dumps(value))
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and (value.keys() >= {"role"} or value.keys() >= {"from"})
+
+
+def _load(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_unique, parse_float=_exact_float)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; RejectedError where one of two values of a key would be lost."""
+    if len(fields := dict(pairs)) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise RejectedError(f"duplicate key: {twice!r:.60} stands twice in one object")
+    return fields
+
+
+def _exact_float(text: str) -> float | str:
+    """The number; its digits as text where the nearest float is another number."""
+    number = float(text)
+    is_short = len(text) < 16 and abs(number) < 1e300  # any 15 digits are those of a float
+    return number if is_short or Decimal(repr(number)) == Decimal(text) else text
+
+
+def _read_document(path: Path, name: str, text: bytes) -> Rows:
+    """Rows of a JSON array, or of an object that holds one list of rows; or the object alone.
+
+    A row with a byte that is no UTF-8 is bad alone. A ValueError where the JSON itself is broken.
+    """
+    try:
+        content = _load(text.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path}: expected a JSON array of rows, one JSON object a line, or an object that "
+            f"holds a list of rows, found broken JSON ({error}). Copy the file again, or correct "
+            f"it there."
+        ) from error
+    if isinstance(content, dict):
+        lists = [content[name] for name in LISTS if isinstance(content.get(name), list)]
+        content = lists[0] if len(lists) == 1 else [content]
+    if content and all(_is_message(item) for item in content):
+        content = [content]
+    if not content:
+        raise ValueError(f"{path}: expected a JSON array of rows, found an empty one. Fill it.")
+    for number, value in enumerate(content, start=1):
+        shown = json.dumps(value, ensure_ascii=False)
+        if re.search("[\udc80-\udcff]", shown):
+            yield bad_row(name, number, "not UTF-8: a byte of the row is none", shown)
+        else:
+            yield _make_row(name, number, value)
+
+
+# --- Tables
+
+
+def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Rows:
+    """Rows of a table with a header, of commas, semicolons or tabs; each value is text."""
+    texts = (line.decode("utf-8", "surrogateescape") for _, line in lines)
+    header = next(texts).removeprefix("\ufeff")
+    delimiter = max(",;\t", key=header.count)
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(itertools.chain([header], texts), delimiter=delimiter)
+    columns = [column.strip() for column in next(reader)]
+    is_header = len(set(columns)) == len(columns) and all(map(_COLUMN.fullmatch, columns))
+    if not is_header or (len(columns) == 1 and not columns[0].isidentifier()):
+        raise ValueError(
+            f"{path}: expected JSON, parquet, Arrow or a table whose first line names each column "
+            f"once, found {header.strip()[:60]!r} as its first line. Save it in one of these forms."
+        )
+    number = reader.line_num + 1
+    for values in reader:
+        line, number = number, reader.line_num + 1
+        shown = delimiter.join(values)
+        if not values:
+            continue
+        if re.search("[\udc80-\udcff]", shown):
+            yield bad_row(name, line, "not UTF-8: a byte of the row is none", shown)
+        elif len(values) != len(columns):
+            reason = f"another number of values: {len(values)}, of {len(columns)} columns"
+            yield bad_row(name, line, reason, shown)
+        else:
+            yield RawRow(name, line, dict(zip(columns, values, strict=True)))
+
+
+def _read_columns(path: Path, file: BufferedReader, name: str) -> Rows:
+    """Rows of a parquet or Arrow file, in batches."""
+    import pyarrow
+    from pyarrow import ipc, parquet
+
+    start = file.peek(6)[:6]
+    seekable = file if file.seekable() else BytesIO(file.read())
+    try:
+        if start.startswith(b"PAR1"):
+            batches: Iterable[Any] = parquet.ParquetFile(seekable).iter_batches(batch_size=1000)
+        elif start.startswith(b"ARROW1"):
+            reader = ipc.open_file(seekable)
+            batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
+        else:
+            batches = ipc.open_stream(seekable)
+        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+        for number, fields in enumerate(rows, start=1):
+            yield RawRow(name, number, {key: _plain(value) for key, value in fields.items()})
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(
+            f"{path}: expected a whole parquet or Arrow file, found a broken one ({error}). Copy "
+            f"it again."
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """Dates and exact decimals as text, as JSON has them; lists and objects of such, too."""
+    if value is None or isinstance(value, str | bool | int | float | bytes):
+        return value
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+# --- Data sets that the library `datasets` knows
+
+
+def is_saved_dataset(path: str | Sequence[str]) -> bool:
+    """Whether it is a folder that `datasets.save_to_disk` wrote."""
+    names = ("dataset_dict.json", "state.json")
+    return isinstance(path, str) and any((Path(path) / name).is_file() for name in names)
+
+
+def is_hub_id(path: str | Sequence[str]) -> bool:
+    """Whether it names a data set of the hub and nothing that is here."""
+    return isinstance(path, str) and HUB_ID.fullmatch(path) is not None and not Path(path).exists()
+
+
+def load_splits(path: str, name: str | None, revision: str | None) -> dict[str, Any]:
+    """The splits of a saved data set or of one of the hub, by name.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    try:
+        if is_saved_dataset(path):
+            loaded = datasets.load_from_disk(path)
+        else:
+            loaded = datasets.load_dataset(path, name, revision=revision)
+    except (DatasetsError, OSError, ValueError) as error:
+        raise ValueError(
+            f"cannot read the data set '{path}': {error}. Correct `path`, or, without a way to the "
+            f"hub, save the data set to a folder and name that."
+        ) from error
+    if isinstance(loaded, dict):
+        return {str(split): rows for split, rows in loaded.items()}
+    return {"train": loaded}
+
+
+def read_dataset(dataset: Iterable[Mapping[str, Any]], split: str) -> Rows:
+    """Every row of a split."""
+    for number, fields in enumerate(dataset, start=1):
+        yield RawRow(split, number, {key: _plain(value) for key, value in fields.items()})

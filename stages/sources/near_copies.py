@@ -1,0 +1,56 @@
+"""Near copies of test questions among what is trained on, by their common 8-grams.
+
+A text is a near copy of a test question if it holds more than half of the question's different
+8-grams of words. Words are runs of letters and digits in lower case, so numbers count: a template
+with other numbers is another question, unless it is long and few of its words are numbers. A
+question of fewer than 8 words has no 8-gram, and no near copies. An 8-gram that stands in more than
+1 % of the test questions, and in three at least, is the data set's template or instruction, and
+does not count.
+
+Lambert et al. 2024, "Tulu 3: Pushing Frontiers in Open Language Model Post-Training", section 3.2
+(https://arxiv.org/abs/2411.15124), compare test instances with single training instances by 8-grams
+and take half as the limit, of words covered; departure: ours counts 8-grams, which templates that
+differ in every number do not share. The Language Model Evaluation Harness takes 13-grams (Brown et
+al. 2020, appendix C), of which most word problems have few.
+"""
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+N = 8
+MAX_SHARE = 0.5
+MAX_FREQUENCY, MIN_COUNT = 0.01, 3
+"""Share and number of test questions; what is in more of them than either is a template."""
+_WORD = re.compile(r"\w+")
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text, without case, punctuation and Unicode variants."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def ngrams(text: str) -> set[tuple[str, ...]]:
+    """The different 8-grams of a text's words."""
+    words = split_words(text)
+    return {tuple(words[start : start + N]) for start in range(len(words) - N + 1)}
+
+
+def find_near_copies(texts: Iterable[str], questions: Sequence[str]) -> Iterator[int | None]:
+    """For each text the index of the question that it is nearest a copy of; None: of none."""
+    grams = [ngrams(question) for question in questions]
+    frequencies = Counter(gram for of_question in grams for gram in of_question)
+    limit = max(MIN_COUNT - 1, MAX_FREQUENCY * len(questions))
+    grams = [{gram for gram in of_question if frequencies[gram] <= limit} for of_question in grams]
+    index = defaultdict[tuple[str, ...], list[int]](list)
+    for number, of_question in enumerate(grams):
+        for gram in of_question:
+            index[gram].append(number)
+    for text in texts:
+        counts = Counter[int]()
+        for gram in ngrams(text):
+            counts.update(index.get(gram, ()))
+        shares = {number: count / len(grams[number]) for number, count in counts.items()}
+        nearest = max(shares, key=lambda number: (shares[number], -number), default=None)
+        yield nearest if nearest is not None and shares[nearest] > MAX_SHARE else None

@@ -1,0 +1,264 @@
+"""One file of each public format, against what a person reads in it, or says of it.
+
+The rows are made after the documents and data sets of TRL, axolotl, LLaMA-Factory, verl, OpenRLHF,
+open-instruct and others: six problems of adding the books on a shelf, written down in each form.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from stages.config import PRESETS_PATH, read_yaml
+from stages.records.preferences import RawLabelled, RawPreference
+from stages.records.problems import BadRow, Problem, Turn
+from stages.rewards import answer_checker
+from stages.sources import preference_files, problem_files, step_files
+from stages.sources.preference_files import PairColumns
+from stages.sources.problem_files import FileSource, SourceReport
+
+FORMATS = Path(__file__).parents[4] / "shared/data/formats"
+pytestmark = pytest.mark.skipif(not FORMATS.is_dir(), reason="no ../shared/data/formats")
+
+NUMBERS = [(3, 2), (10, 7), (17, 12), (24, 17), (31, 22), (38, 4)]
+SUMS = [str(a + b) for a, b in NUMBERS]
+LETTERS = ["C", "D", "A", "D", "D", "B"]
+SYSTEM = [Turn("system", "You count books.")]
+
+
+def ask(number: int, *, short: bool = False) -> str:
+    a, b = NUMBERS[number]
+    what = "How many?" if short else "How many books are on it?"
+    return f"A shelf holds {a} red and {b} blue books. {what} (shelf {number})"
+
+
+LONG, SHORT = [ask(i) for i in range(6)], [ask(i, short=True) for i in range(6)]
+REPLIES = [f"There are {total} books." for total in SUMS]
+WORKINGS = [f"{a} + {b} = {a + b}" for a, b in NUMBERS]
+COUNT = [question if i % 2 == 0 else f"Count the books.\n{question}"
+         for i, question in enumerate(LONG)]  # fmt: skip
+
+
+def read(name: str, **changes: Any) -> list[Problem]:
+    source = FileSource.model_validate({"path": str(FORMATS / name)} | changes)
+    rows = list(problem_files.read_problems(source, SourceReport(path=name)))
+    bad = [row for row in rows if isinstance(row, BadRow)]
+    assert not bad, bad[0].reason
+    return [row for row in rows if isinstance(row, Problem)]
+
+
+CHATS = {
+    "alpaca.json": (COUNT, []),
+    "anthropic_style.jsonl": (LONG, SYSTEM),
+    "bare_list_of_messages.jsonl": (LONG, []),
+    "empty_system.jsonl": (SHORT, []),
+    "json_string_messages.jsonl": (SHORT, []),
+    "openai_developer.jsonl": (LONG, [Turn("system", "Be brief.")]),
+    "openai_system.jsonl": (LONG, SYSTEM),
+    "openorca.jsonl": (LONG, SYSTEM),
+    "sharegpt_capital.jsonl": (LONG, []),
+    "sharegpt_starts_with_gpt.jsonl": (LONG, [Turn("assistant", "Hello, what shall I count?")]),
+    "sharegpt_user_assistant.jsonl": (LONG, []),
+    "trl_prompt_completion_chat.jsonl": (LONG, []),
+    "trl_prompt_completion_text.jsonl": (LONG, []),
+}
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_a_conversation_is_a_prompt_and_the_reply_to_imitate(name):
+    questions, before = CHATS[name]
+    for problem, question, reply in zip(read(name), questions, REPLIES, strict=True):
+        assert problem.turns == (*before, Turn("user", question))
+        assert (problem.solution, problem.answer) == (reply, None)
+
+
+def test_a_prompt_alone_has_neither_reply_nor_answer():
+    for problem, question in zip(read("trl_prompt_only_chat.jsonl"), LONG, strict=True):
+        assert problem.turns == (Turn("user", question),)
+        assert (problem.solution, problem.answer) == (None, None)
+
+
+GSM8K = [f"{working}\n#### {total}" for working, total in zip(WORKINGS, SUMS, strict=True)]
+PROBLEMS = {
+    "array.json": (SHORT, GSM8K),
+    "array_named.jsonl": (SHORT, GSM8K),
+    "big_math.jsonl": (LONG, None),
+    "math.jsonl": (
+        LONG,
+        [f"{working}. The answer is $\\boxed{{{total}}}$."
+         for working, total in zip(WORKINGS, SUMS, strict=True)],
+    ),
+    "numina.jsonl": (
+        LONG,
+        [f"{working} so $\\boxed{{{total}}}$"
+         for working, total in zip(WORKINGS, SUMS, strict=True)],
+    ),
+    "openrlhf_input_label.jsonl": (LONG, None),
+    "prime_intellect.jsonl": (LONG, None),
+    "problem_answer.jsonl": (LONG, None),
+    "question_answer_no_solution.jsonl": (LONG, None),
+}  # fmt: skip
+MESSAGES = (
+    "open_instruct_rlvr.jsonl", "open_instruct_rlvr_list.jsonl", "orz_eval.json",
+    "verl_rows.jsonl",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*PROBLEMS, *MESSAGES])
+def test_a_problem_has_its_question_and_its_gold_answer(name):
+    questions, solutions = PROBLEMS.get(name, (LONG, None))
+    problems = read(name)
+    assert [problem.question for problem in problems] == questions
+    assert [answer_checker.read_gold(str(problem.answer)) for problem in problems] == SUMS
+    assert [problem.solution for problem in problems] == (solutions or [None] * 6)
+    assert [problem.turns is not None for problem in problems] == [name in MESSAGES] * 6
+
+
+def test_whole_numbers_are_exact_beside_halves():
+    golds = [problem.answer for problem in read("big_integer_and_half.jsonl")]
+    assert golds == ["9007199254740993", "0.5", "2", "3", "4", "5"]
+
+
+CHOICES = ("aqua.jsonl", "commonsenseqa_raw.jsonl", "mmlu.jsonl")
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_stand_in_the_question_and_the_gold_answer_is_a_letter(name):
+    problems = read(name)
+    assert [problem.answer for problem in problems] == LETTERS
+    assert problems[0].question == f"{LONG[0]}\n(A) 6\n(B) 4\n(C) 5\n(D) 7"
+
+
+def test_a_letter_or_a_word_is_a_gold_answer():
+    problems = read("letter_in_question.jsonl")
+    assert [problem.answer for problem in problems] == LETTERS
+    assert problems[0].question == f"{LONG[0]}\nA) 6\nB) 4\nC) 5\nD) 7"
+    assert {problem.answer for problem in read("yes_no.jsonl")} == {"yes"}
+
+
+def test_a_solution_that_states_no_answer_is_completed_by_a_template():
+    columns = {"question": "question", "answer": "answer", "solution": "{cot}\n#### {answer}"}
+    problems = read("solution_without_statement.jsonl", columns=columns)
+    assert [problem.solution for problem in problems] == GSM8K
+
+
+PAIRS = [
+    "axolotl_chatml_intel.jsonl", "dpo_chat_explicit.jsonl", "dpo_chat_implicit.jsonl",
+    "dpo_text.jsonl", "helpsteer2_preference.jsonl", "hh_rlhf.jsonl", "hh_rlhf_one_newline.jsonl",
+    "lf_dpo_alpaca.json", "old_lf_ranking.json", "prompt_text_chosen_message_lists.jsonl",
+    "rm_static.jsonl", "shp.jsonl", "ultrafeedback_binarized.jsonl", "ultrafeedback_raw.jsonl",
+]  # fmt: skip
+
+
+def read_preferences(name: str, *ignore: str) -> list[RawPreference | RawLabelled]:
+    rows = list(preference_files.read_preferences(FORMATS / name, PairColumns(), ignore))
+    assert not [row for row in rows if isinstance(row, BadRow)]
+    return [row for row in rows if not isinstance(row, BadRow)]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_has_its_prompt_and_the_better_answer_first(name):
+    before = SYSTEM if name.startswith("axolotl") else []
+    for number, pair in enumerate(read_preferences(name)):
+        assert isinstance(pair, RawPreference)
+        assert pair.turns in (
+            (*before, Turn("user", LONG[number])), (*before, Turn("user", SHORT[number])),
+        )  # fmt: skip
+        wrong = f"There are {sum(NUMBERS[number]) + 1} books."
+        assert (pair.chosen.strip(), pair.rejected.strip()) == (REPLIES[number], wrong)
+        assert pair.probability == 1.0
+
+
+def test_the_prompt_of_two_texts_is_their_common_beginning():
+    first = read_preferences("dpo_text_implicit.jsonl")[0]
+    assert isinstance(first, RawPreference)
+    assert first.plain_prompt == f"{LONG[0]} There are"
+    assert (first.chosen, first.rejected) == (" 5 books.", " 6 books.")
+
+
+def test_ratings_of_one_prompt_are_compared_when_the_others_may_be_dropped():
+    others = ("correctness", "coherence", "complexity", "verbosity")
+    pairs = read_preferences("helpsteer2.jsonl", *others)
+    assert [pair.chosen for pair in pairs if isinstance(pair, RawPreference)] == REPLIES
+
+
+def test_labelled_completions_are_no_pairs():
+    rows = read_preferences("kto.jsonl")
+    assert all(isinstance(row, RawLabelled) for row in rows)
+    assert [row.desirable for row in rows if isinstance(row, RawLabelled)] == [
+        row.completion == REPLIES[i] for i, row in enumerate(rows) if isinstance(row, RawLabelled)
+    ]
+    assert {row.desirable for row in rows if isinstance(row, RawLabelled)} == {True, False}
+
+
+STEPS = {
+    "math_shepherd.jsonl": ("math_shepherd", ["Step 1: {}", "Step 2: The answer is: {}"]),
+    "math_shepherd_trl.jsonl": ("stepwise", ["Step 1: {}", "Step 2: The answer is: {}"]),
+    "prm800k.jsonl": ("prm800k", ["{}", "The total is {}.\n\n# Answer\n\n{}"]),
+    "processbench.jsonl": ("processbench", ["{}", "The answer is {}."]),
+    "trl_stepwise.jsonl": ("stepwise", ["{}", "#### {}"]),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_have_their_labels(name):
+    preset, (first, last) = STEPS[name]
+    root = Path(__file__).parents[3]
+    content = read_yaml(root / PRESETS_PATH)[preset]["format"]
+    form = pydantic.TypeAdapter(step_files.Format).validate_python(content)
+    for number, row in enumerate(step_files.read_solutions(FORMATS / name, form)):
+        assert not isinstance(row, BadRow)
+        total = SUMS[number]
+        assert row[0].question == LONG[number]
+        assert row[0].steps == [first.format(WORKINGS[number]), last.format(total, total)]
+        assert row[0].labels == [1.0, 1.0]
+
+
+REFUSED = {
+    "axolotl_chatml_intel.jsonl": "preference pairs.*`pairs`.*assistant: chosen.*ignore: .rejected",
+    "helpsteer2.jsonl": "helpfulness.*`pairs`.*ignore: .helpfulness, correctness",
+    "humaneval.jsonl": "running code",
+    "kto.jsonl": "labelled good or bad.*kto.*ignore: .label",
+    "math_shepherd.jsonl": "labelled reasoning steps.*`steps`",
+    "oasst_tree.jsonl": "trees of messages",
+    "old_lf_ranking.json": "several answers to each prompt.*`pairs`",
+    "openai_tools.jsonl": "tools.*not read.*ignore: .tools",
+    "openai_tools_column_only.jsonl": "tools.*not read.*ignore: .tools",
+    "prm800k.jsonl": "labelled reasoning steps",
+    "processbench.jsonl": "labelled reasoning steps",
+    "sharegpt_tools.jsonl": "tools.*not read",
+    "shp.jsonl": "preference pairs",
+    "trl_stepwise.jsonl": "labelled reasoning steps",
+    "trl_text.jsonl": "plain text.*assistant: text",
+    "ultrafeedback_raw.jsonl": "several answers to each prompt",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_right_is_refused_with_what_to_write(name):
+    with pytest.raises(ValueError, match=REFUSED[name]):
+        read(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("reasoning_content.jsonl", "reasoning_content"), ("thinking_key.jsonl", "thinking"),
+        ("tool_calls_at_end.jsonl", "tool_calls"),
+    ],
+)  # fmt: skip
+def test_a_key_of_a_message_that_says_more_makes_the_row_bad_unless_it_is_ignored(name, key):
+    source = FileSource(path=str(FORMATS / name))
+    rows = list(problem_files.read_problems(source, SourceReport(path=name)))
+    assert all(isinstance(row, BadRow) and f"'{key}'" in row.reason for row in rows)
+    assert all(problem.solution for problem in read(name, ignore=[key]))
+
+
+def test_the_table_names_every_file():
+    named = {*CHATS, *PROBLEMS, *MESSAGES, *CHOICES, *PAIRS, *STEPS, *REFUSED} | {
+        "trl_prompt_only_chat.jsonl", "big_integer_and_half.jsonl", "letter_in_question.jsonl",
+        "yes_no.jsonl", "solution_without_statement.jsonl", "dpo_text_implicit.jsonl",
+        "reasoning_content.jsonl", "thinking_key.jsonl", "tool_calls_at_end.jsonl",
+    }  # fmt: skip
+    assert {path.name for path in FORMATS.iterdir()} == named
