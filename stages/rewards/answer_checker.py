@@ -17,6 +17,7 @@ departure: what is right by our strict one is right by the lenient one, too.
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from itertools import islice
 
@@ -25,9 +26,12 @@ from stages.rewards import symbolic_equality
 from stages.rewards.answer_value import (
     answer_words,
     canonical_value,
+    name_of,
+    read_choice,
     split_elements,
     strip_name,
     strip_unit,
+    to_algebra,
 )
 from stages.rewards.final_answer import (
     MAX_INSPECTED,
@@ -52,18 +56,96 @@ def solves_problem(prompt: Prompt, completion: str) -> bool:
 
 
 def answers_match(answer: str, gold: str) -> bool:
-    """Whether two final answers are the same value."""
+    """Whether two final answers are the same value.
+
+    A gold answer `a or b` is matched by either. Numbers whose known units differ are different.
+    """
+    if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
+        return int(gold) == int(answer)
+    alternatives = _OR.split(gold)
+    if len(alternatives) > 1:
+        matches = (answers_match(answer, alternative) for alternative in alternatives)
+        return any(matches) or _is_same_text(answer, gold)
+    choice = read_choice(gold)
+    if choice is not None:
+        return read_choice(answer) == choice
+    tidied = tidy_gold(gold)
+    names = name_of(answer), name_of(tidied)
+    if None not in names and names[0] != names[1]:
+        return False
+    return _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
+
+
+def _values_match(answer: str, gold: str) -> bool:
+    """Whether two answers, apart from their names, are the same value."""
     gold_number, answer_number = parse_number(gold), parse_number(answer)
     if gold_number is not None and answer_number is not None:
-        return gold_number == answer_number
+        return gold_number == answer_number and not units_differ(answer, gold)
     of_gold, of_answer = canonical_value(gold), canonical_value(answer)
     if of_gold is None or of_answer is None:
         in_words = None if of_gold is not None else answer_words(gold)
-        return in_words is not None and in_words == answer_words(answer)
+        are_words = in_words is not None and in_words == answer_words(answer)
+        return are_words or (of_gold is None and _is_same_text(answer, gold))
     if of_gold == of_answer:
-        return True
+        return not units_differ(answer, gold)
     is_working = _is_working(answer, gold, gold_is_number=gold_number is not None)
     return not is_working and _is_equal(answer, gold)
+
+
+def _is_same_text(answer: str, gold: str) -> bool:
+    """Whether they are equal but for spaces, and the gold answer is one."""
+    return "".join(answer.split()) == "".join(gold.split()) and read_gold(gold) is not None
+
+
+_PLAIN = re.compile(r"-?\d{1,18}", re.ASCII)
+_OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
+_BRACKETED = re.compile(r"\[([^\[\],]+)\]")
+_COMMENT = re.compile(r"(.*\d[^()]*?) ?\([ A-Za-z/²³]+\)", re.DOTALL)
+_RATIO = re.compile(r"(\d+) ?: ?(\d+)", re.ASCII)
+_PAIR = re.compile(r"(\d+),(\d+)", re.ASCII)
+
+
+def tidy_gold(gold: str) -> str:
+    """A gold answer in the one form that its notation is read as.
+
+    `[x]` is x; a unit or remark in brackets after a number is left out; `4,5` are two numbers where
+    it is not one with a thousands separator; digits of other scripts are numbers.
+    """
+    text = gold.strip()
+    if not text.isascii():
+        text = "".join(
+            str(unicodedata.decimal(character)) if character.isdecimal() else character
+            for character in text
+        )
+    if match := _BRACKETED.fullmatch(text):
+        text = match[1].strip()
+    if match := _COMMENT.fullmatch(text):
+        text = match[1].strip()
+    if (match := _PAIR.fullmatch(text)) and parse_number(text) is None:
+        text = f"{match[1]}, {match[2]}"
+    return text
+
+
+UNITS = frozenset((
+    "mm", "cm", "dm", "m", "km", "in", "ft", "yd", "mi", "mg", "g", "kg", "lb", "oz", "ml", "cl",
+    "l", "s", "sec", "min", "h", "hr", "meters", "centimeters", "kilometers", "inches", "feet",
+    "miles", "seconds", "minutes", "hours", "days", "weeks", "months", "years", "grams",
+    "kilograms", "pounds", "liters", "degrees", "radians", "dollars", "cents", "percent",
+))  # fmt: skip
+_END_UNIT = re.compile(r"([A-Za-z]+)\}? *(?:\^ ?\{?(\d)\}?|([²³]))?[ .$}]*$")
+
+
+def units_differ(answer: str, gold: str) -> bool:
+    """Whether both end in a unit of `UNITS` and these are not the same, exponents included."""
+    units = [_END_UNIT.search(text) for text in (answer, gold)]
+    if None in units:
+        return False
+    read = [
+        (match[1].lower(), match[2] or {"²": "2", "³": "3"}.get(match[3] or "", "1"))
+        for match in units
+        if match is not None and match[1].lower() in UNITS
+    ]
+    return len(read) == len(units) and read[0] != read[1]
 
 
 def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
@@ -83,7 +165,10 @@ def _is_equal(answer: str, gold: str) -> bool:
     """By algebra, element by element."""
     group, of_gold = split_elements(answer), split_elements(gold)
     if group is None or of_gold is None:
-        return symbolic_equality.are_equal(strip_unit(answer), strip_unit(gold))
+        if group is not None or of_gold is not None:
+            return False
+        texts = [to_algebra(strip_unit(text)) for text in (answer, gold)]
+        return None not in texts and symbolic_equality.are_equal(str(texts[0]), str(texts[1]))
     unmatched = list(of_gold.elements)
     for element in group.elements:
         candidates = unmatched[:1] if group.is_ordered else unmatched
@@ -95,14 +180,23 @@ def _is_equal(answer: str, gold: str) -> bool:
 
 
 def read_gold(text: str) -> str | None:
-    """The final answer that a source's answer field gives: itself, or the one it states last.
+    r"""The final answer that a source's answer field gives: itself, or the one it states last.
 
-    `1,234` is itself; of `half of 8 is 4 #### 4` it is `4`; None: neither can be read.
+    `1,234` is itself; of `half of 8 is 4 #### 4` it is `4`; None: neither can be read. A field that
+    consists of a few words or of a letter is the answer (`yes`, `C`); so are `2:3`, which only
+    `2:3` equals, and `a or b`, either of which is right.
     """
     text = text.strip()
-    if read_answer(text) is not None:
-        return text
-    return extract_answer(text) if states_an_answer(text) else None
+    if (stated := extract_answer(text)) is not None:
+        return stated if read_answer(stated) is not None else None
+    is_read = all(
+        read_choice(part) is not None
+        or read_answer(tidy_gold(part)) is not None
+        or answer_words(tidy_gold(part)) is not None
+        or _RATIO.fullmatch(part)
+        for part in _OR.split(text)
+    )
+    return text if is_read else None
 
 
 def states_an_answer(completion: str) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from math import factorial
 from typing import NamedTuple
 
 from stages.rewards.final_answer import extract_answer
@@ -29,7 +30,7 @@ _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 _UNIT = re.compile(r"\\(?:text|mbox|mathrm) *\{([ ~A-Za-z./]+)\}(?:\^\{?\d\}?)?[$. ]*$")
 _GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
 _AND = re.compile(r",?\s+and\s+")
-_NAME = r"[A-Za-z](?:\([a-z]\)|_\{?\w\}?)?"
+_NAME = r"[A-Za-z](?:\([A-Za-z](?:[,|] ?[A-Za-z])*\)|_\{?\w\}?)?"
 _NAMED = re.compile(rf"^(\({_NAME}(?:, ?{_NAME})+\)|{_NAME}) ?(?:=|\\in\b) ?(?=[^=]*$)")
 _WORDS = re.compile(r"\(?([A-Za-z])\)?|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
 _NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
@@ -122,6 +123,68 @@ def strip_name(answer: str) -> str:
     return _NAMED.sub("", strip_markup(answer))
 
 
+def name_of(answer: str) -> str | None:
+    """The name of a single named value, `x` of `x = 5`; None: it has none."""
+    match = _NAMED.match(strip_markup(answer)) if "=" in answer else None
+    return match[1].replace(" ", "") if match is not None else None
+
+
+_CHOICE = re.compile(
+    r"\(?([A-J])\)?|\(([A-J])\)[ :.].*|([A-J])[.):][ ].*|(?:option|choice) \(?([A-J])\)?",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def read_choice(answer: str) -> str | None:
+    r"""The letter of a choice: of `C`, `(C)`, `C)`, `C.`, `\text{C}`, `(C) 12`, `C: 12`; else None.
+
+    Lower case is a choice in brackets alone: `c` may be a variable.
+    """
+    text = strip_markup(answer).strip().rstrip(".").strip()
+    match = _CHOICE.fullmatch(text) if len(text) <= MAX_CHARACTERS else None
+    if match is None:
+        return None
+    letter = next(group for group in match.groups() if group)
+    return letter.upper() if letter.isupper() or text.startswith("(") else None
+
+
+_SYMBOLS = str.maketrans({
+    "π": "\\pi ", "∞": "\\infty ", "×": "\\times ", "·": "\\cdot ", "÷": "/", "−": "-",
+    "≤": "\\le ", "≥": "\\ge ", "²": "^2", "³": "^3", "∪": "\\cup ", "∩": "\\cap ",
+    "θ": "\\theta ", "α": "\\alpha ", "β": "\\beta ",
+})  # fmt: skip
+_ROOT = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))|\\sqrt ?\(([^()]*)\)")
+_FACTORIAL = re.compile(r"(?<![\d.])(\d{1,2})!(?!!)", re.ASCII)
+_IMAGINARY = re.compile(r"\\(?:mathrm|text|operatorname) ?\{([ie])\}")
+SUPPORTED = frozenset((
+    "frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "div", "sin", "cos", "tan", "cot",
+    "sec", "csc", "arcsin", "arccos", "arctan", "log", "ln", "exp", "infty", "pm", "cup", "cap",
+    "le", "leq", "ge", "geq", "lt", "gt", "ne", "neq", "left", "right", "theta", "alpha", "beta",
+    "phi", "lambda", "mu", "sigma", "omega", "gamma", "delta", "begin", "end", "pmatrix", "matrix",
+    "bmatrix", "displaystyle", "quad", "tbinom", "binom", "dbinom",
+))  # fmt: skip
+"""Commands of LaTeX that math-verify reads, and nothing of which it drops."""
+_RELATION = re.compile(r"[=<>]|\\(?:leq?|geq?|lt|gt|neq?)(?![A-Za-z])")
+_READABLE = re.compile(r"[\w\s+\-*/^(){}\[\],.=<>\\&]*", re.ASCII)
+
+
+def to_algebra(text: str) -> str | None:
+    r"""The text for math-verify; None: it would read only a part of it.
+
+    Symbols become commands (`2√3` is `2\sqrt{3}`) and factorials numbers. What is left must consist
+    of numbers, letters, brackets, operators and `SUPPORTED` commands, with one relation at most: of
+    all else (`\mid`, `\overline`, `!`, a chain of inequalities) math-verify drops something.
+    """
+    text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2] or match[3]}}}", text)
+    text = _IMAGINARY.sub(r"\1", text.translate(_SYMBOLS))
+    text = _FACTORIAL.sub(lambda match: str(factorial(int(match[1]))), text)
+    text = re.sub(r"\\[,;:! ]|\\(?:left|right)(?![A-Za-z])", " ", text)
+    commands = re.findall(r"\\([A-Za-z]+)", text)
+    bare = re.sub(r"\\[A-Za-z]+|\\\\", " ", text)
+    is_whole = _READABLE.fullmatch(text) and "\\" not in bare and SUPPORTED.issuperset(commands)
+    return text if is_whole and len(_RELATION.findall(text)) <= 1 else None
+
+
 def _depths(text: str) -> list[int]:
     """How many brackets are open after each character."""
     return list(accumulate((character in "([{") - (character in ")]}") for character in text))
@@ -147,6 +210,8 @@ def strip_unit(answer: str) -> str:
     unit = _UNIT.search(text)
     if unit is None or unit.start() == 0 or unit_scale(unit[1]) != 1:
         return text
+    if unit[1].strip() in ("i", "e") or text[: unit.start()].rstrip()[-1:] in "+-*/^=":
+        return text  # the imaginary unit, or a name
     return text[: unit.start()].strip(" $")
 
 
@@ -157,9 +222,10 @@ def _compact(text: str) -> str:
 
 def _is_expression(text: str) -> bool:
     """Mathematics that is not mere arithmetic on numbers, and no prose."""
-    if len(text) > MAX_CHARACTERS or not text.isascii():
+    algebra = to_algebra(text) if not text.isascii() else text
+    if len(text) > MAX_CHARACTERS or algebra is None:
         return False
-    text = strip_markup(text)
+    text = strip_markup(algebra)
     if _ARITHMETIC.fullmatch(text):
         return False
     words = _WORD.findall(_COMMAND.sub(" ", text))

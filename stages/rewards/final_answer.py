@@ -1,8 +1,10 @@
 r"""The final answers that a completion states.
 
-A final answer is stated in one of four ways:
+A final answer is stated in one of five ways:
 
     #### 42        \boxed{42}        <answer>42</answer>        The answer is 42.
+
+    Answer: 42     on a line of its own, after one of the words in `LABELS`
 
 The last statement of a completion counts, whatever its form and whether or not its content can be
 read: a policy gains nothing by listing several answers. What stands in a thinking block states
@@ -23,7 +25,16 @@ MAX_ANSWER = 300
 MAX_STATEMENTS = 20
 """Openings looked at, from the end: keeps the work linear on text made to be slow."""
 
-_OPENING = re.compile(r"(?<!#)####(?!#)|\\boxed(?=[ {\d])|<answer>|[Aa]nswer is\b")
+LABELS = (
+    "Answer", "Final Answer", "The Answer", "The Final Answer", "答案", "最终答案", "Réponse",
+    "Réponse finale", "La réponse", "Antwort", "Die Antwort", "Endgültige Antwort", "Respuesta",
+    "Respuesta final", "La respuesta", "Ответ", "Окончательный ответ",
+)  # fmt: skip
+"""Words that state an answer when a colon follows: English, Chinese, French, German, Spanish,
+Russian, in any case."""
+_LABEL = rf"^[ \t>*_#-]*(?:{'|'.join(LABELS)})[ \t*_]*[:：][ \t*_]*"
+_FORMS = r"(?<!#)####(?!#)|\\boxed(?=[ {\d])|<answer>|[Aa]nswer is\b"
+_OPENING, _LABELLED = re.compile(_FORMS), re.compile(rf"{_FORMS}|(?im:{_LABEL})")
 _CLOSING = "</answer>"
 # A line ends at a tag, too; `7 < 8` has none.
 _TAG = r"<[/|]?[A-Za-z_]+\|?>"
@@ -32,7 +43,7 @@ _LINE = re.compile(rf"[ \t:]*(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
 # Until the end of the sentence, or its reason; the point in `3.5` ends neither.
 _SENTENCE = re.compile(
     rf"[ \t:]*([^\n]{{1,{MAX_ANSWER}}}?)"
-    rf"(?=\.?{_END}|(?<!\\)[.;!?]\s|,?\s(?:because|since|as|which)\s)"
+    rf"(?=[.!]?{_END}|(?<!\\)[.;!?]\s|,?\s(?:because|since|as|which)\s)"
 )
 _UNBRACED = re.compile(r" *(\d+)", re.ASCII)
 _WORDS_ALONE = re.compile(r"[A-Za-z][A-Za-z ,'-]+")
@@ -55,7 +66,8 @@ def strip_thinking(completion: str) -> str:
 def answer_statements(completion: str) -> Iterator[str]:
     """The contents of the final-answer statements, the last one first."""
     text, sentences = strip_thinking(completion)[-MAX_INSPECTED:], list[str]()
-    openings, has_values = list(_OPENING.finditer(text)), False
+    pattern = _LABELLED if ":" in text or "：" in text else _OPENING
+    openings, has_values = list(pattern.finditer(text)), False
     for opening in reversed(openings[-MAX_STATEMENTS:]):
         content = _content(text, opening)
         if content and opening[0].endswith("is") and _WORDS_ALONE.fullmatch(content):
@@ -74,7 +86,7 @@ def _content(text: str, opening: re.Match[str]) -> str | None:
     if opening[0] == "<answer>":
         end = text.find(_CLOSING, start, start + MAX_ANSWER + len(_CLOSING))
         return text[start:end].strip() if end >= 0 else None
-    match = (_LINE if opening[0] == "####" else _SENTENCE).match(text, start)
+    match = (_SENTENCE if opening[0].endswith("is") else _LINE).match(text, start)
     if match is None:
         return None
     content = match[1].strip()

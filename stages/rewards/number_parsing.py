@@ -94,6 +94,8 @@ def parse_number(text: str) -> Fraction | None:
         return None
     if _PLAIN.fullmatch(text):
         return Fraction(int(text))
+    if "overline" in text or _FACTORIAL.search(text):
+        return _repeating(text) or _factorial(text)
     match = _NUMBER.fullmatch(strip_markup(text))
     if match is None or sum(map(str.isdigit, match[0])) > MAX_DIGITS:
         return None
@@ -102,6 +104,28 @@ def parse_number(text: str) -> Fraction | None:
         return None
     negative = (match["sign"] or match["sign2"]) in ("-", "\u2212")
     return -value * factor if negative else value * factor
+
+
+_FACTORIAL = re.compile(r"(\d{1,2})!", re.ASCII)
+_REPEATING = re.compile(r"\$?(-?)(\d*)\.(\d*)\\overline\{(\d{1,20})\}\$?", re.ASCII)
+
+
+def _factorial(text: str) -> Fraction | None:
+    """`6!` as 720, where nothing else stands."""
+    match = _FACTORIAL.fullmatch(text.strip(" $."))
+    return None if match is None else Fraction(math.factorial(int(match[1])))
+
+
+def _repeating(text: str) -> Fraction | None:
+    r"""`0.1\overline{6}` as 1/6: the digits under the bar without end."""
+    match = _REPEATING.fullmatch(text.strip().replace(" ", ""))
+    if match is None:
+        return None
+    sign, whole, fixed, repeated = match.groups()
+    scale = 10 ** len(fixed)
+    period = Fraction(int(repeated), scale * (10 ** len(repeated) - 1))
+    value = int(whole or "0") + Fraction(int(fixed or "0"), scale) + period
+    return -value if sign else value
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:

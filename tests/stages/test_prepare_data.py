@@ -144,7 +144,7 @@ def test_rows_of_every_bad_kind_are_quarantined_with_file_line_and_reason():
         b'{"answer": "4"}',
         b'{"question": "\xff", "answer": "4"}',
         b'{"question": "Why?", "answer": NaN}',
-        b'{"question": "Why?", "answer": "because"}',
+        b'{"question": "Why?", "answer": "who can tell why it is so"}',
         b'{"question": " ", "answer": "4"}',
         b'{"question": "Why? <|end|>", "answer": "4"}',
         b'{"question": "' + b"long " * 200 + b'", "answer": "4"}',
@@ -182,7 +182,7 @@ def test_an_overlong_solution_is_quarantined_only_where_it_would_be_imitated():
 
 
 def test_too_many_bad_rows_are_refused_and_nothing_is_written():
-    write([*rows(40), *[{"question": "Why?", "answer": "because"}] * 11])
+    write([*rows(40), *[{"question": "Why?", "answer": "who can tell why it is so"}] * 11])
     with pytest.raises(ValueError, match=r"11 of 51 rows.*answer does not parse") as error:
         prepare()
     assert "mine.jsonl, line 41: " in str(error.value)

@@ -142,7 +142,7 @@ def test_the_second_row_with_an_id_is_rejected():
     assert (screened.bad[0].file, screened.bad[0].line) == ("train.jsonl", 2)
 
 
-@pytest.mark.parametrize("answer", ["nan", "four", "1,23", "4 or 5", "9" * 5000])
+@pytest.mark.parametrize("answer", ["nan", "four", "who can tell what it may be", "9" * 5000])
 def test_an_answer_that_the_checker_cannot_read_is_rejected(answer):
     screened = sort(replace(GOOD, answer=answer))
     assert screened.problems == []

@@ -1,0 +1,160 @@
+r"""Golds as data sets have them, and the answers that equal them and that do not."""
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from stages.rewards.answer_checker import answers_match, is_correct, read_gold
+from stages.rewards.final_answer import extract_answer
+
+MATH500 = Path(__file__).parent / "math500_answers.jsonl"
+
+EQUAL = [
+    (r"P(A)=1/3", "1/3"), ("2√3", r"2\sqrt{3}"), ("π/4", r"\frac{\pi}{4}"), ("1e8", "100000000"),
+    (r"1\,000", "1000"), ("8 dollars", "8"), ("2 1/2", "5/2"), (r"0.\overline{3}", "1/3"),
+    (r"0.1\overline{6}", r"\frac{1}{6}"), ("6!", "720"), (r"1-\mathrm{i}", "1-i"),
+    (r"4\sqrt(2)", r"4\sqrt{2}"), ("x = 5", "5"), ("5", "x = 5"), ("∞", r"\infty"),
+    ("x²+1", "x^2+1"), (r"\{1, 2\}", "2, 1"),
+    (r"\frac{1}{2}", ".5"), (r"3\pi", "3π"), ("10^3", "1000"), ("3 cm^2", "3"),
+    (r"3\text{ cm}^2", "3 cm²"), ("yes", "Yes."), ("true", r"\text{True}"), ("2:3", "2 : 3"),
+    ("even", r"\text{even}"), ("Monday", "monday"),
+]  # fmt: skip
+DIFFERENT = [
+    (r"0.\overline{3}", "0"), (r"0.\overline{6}", r"0.\overline{3}"), ("6!", "6"),
+    (r"1-\mathrm{i}", "1"), (r"4\sqrt(2)", "4"), (r"\{x \mid x > 2\}", r"\{x \mid x < 2\}"),
+    ("b>q>c", "b>a>c"), ("x = 5", "y = 5"), ("3 cm^2", "3 cm^3"), ("3 cm", "3 m"), ("2:3", "4:6"),
+    ("2:3", "2"), ("x!", "x"), (r"\lfloor x \rfloor", "x"), (r"|x|", "x"), ("yes", "no"),
+    (r"\overline{AB}", "AB"), (r"f'(x)", "f(x)"), ("4, 5", "4"), ("a<b", "a>b"), ("3 or 4", "5"),
+    (r"x^{2}", "x^3"), ("-x", "x"), (r"\sqrt[3]{2}", r"\sqrt{2}"), ("(1, 2)", "[1, 2]"),
+    (r"\binom{5}{2}", "5"), (r"52_8", "52"), ("true", "false"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), EQUAL)
+def test_one_value_in_two_notations_is_equal_whichever_is_gold(one: str, other: str) -> None:
+    assert answers_match(one, other) or "=" in one
+    assert answers_match(other, one)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_two_values_are_not_equal_whichever_is_gold(one: str, other: str) -> None:
+    assert not answers_match(one, other)
+    assert not answers_match(other, one)
+
+
+@pytest.mark.parametrize("gold", sorted({gold for pair in [*EQUAL, *DIFFERENT] for gold in pair}))
+def test_every_gold_that_can_be_read_equals_itself(gold: str) -> None:
+    assert answers_match(gold, gold) or read_gold(gold) is None
+
+
+CHOICES = ("C", "(C)", "C)", "C.", r"\text{C}", r"\textbf{(C)}", r"\text{(C)}", "(C) 12", "C: 12",
+           "C. twelve")  # fmt: skip
+
+
+@pytest.mark.parametrize("gold", CHOICES)
+def test_a_choice_is_its_letter_in_every_notation(gold: str) -> None:
+    assert read_gold(gold) == gold
+    for answer in CHOICES:
+        assert answers_match(answer, gold)
+        assert is_correct(rf"So it is \boxed{{{answer}}}", gold)
+        assert is_correct(f"Thus.\nAnswer: {answer}", gold)
+    for answer in ("D", "(D) 12", "12", "c", "CD", "A, C", "not C", "A cat"):
+        assert not answers_match(answer, gold)
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["yes", "True", "Monday", "blue whale", "[5]", "2:3", "4,5", "3 or 4", r"x=1 \text{ or } x=2",
+     "12 (apples)", "\u0664\u0662", "∞", "π", r"\infty", "B", "10 (m/s)"],
+)  # fmt: skip
+def test_a_gold_answer_in_every_notation_can_be_read(gold: str) -> None:
+    assert read_gold(gold) == gold
+    assert answers_match(gold, gold)
+
+
+@pytest.mark.parametrize("gold", ["", "nan", "it is hard to say what", "?", "#### ", "-"])
+def test_what_is_no_answer_cannot_be_read(gold: str) -> None:
+    assert read_gold(gold) is None
+
+
+def test_either_of_two_gold_answers_is_right() -> None:
+    assert answers_match("3", "3 or 4")
+    assert answers_match("4", r"3 \text{ or } 4")
+    assert not answers_match("3 or 4", "3")
+
+
+@pytest.mark.parametrize(("gold", "answer"), [("[7]", "7"), ("16 (cm)", "16"), ("4,5", "5, 4")])
+def test_notations_of_a_gold_answer_alone_are_read(gold: str, answer: str) -> None:
+    assert answers_match(answer, gold)
+    assert answers_match(gold, gold)
+
+
+def test_an_exclamation_mark_ends_a_sentence_and_is_a_factorial_elsewhere() -> None:
+    assert is_correct("The answer is 6!", "6")
+    assert is_correct("#### 6!", "720")
+    assert not is_correct("#### 6!", "6")
+
+
+def test_digits_of_other_scripts_are_numbers_in_a_gold_answer_alone() -> None:
+    assert answers_match("42", "\u0664\u0662")
+    assert not answers_match("\u0664\u0662", "42")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Answer: 42", "answer: 42", "Final Answer: 42", "The final answer: $42$", "**Answer:** 42",
+     "### Answer: 42", "> Answer: 42.", "答案：42", "最终答案: 42", "Réponse : 42",
+     "Réponse finale : 42", "Antwort: 42", "Respuesta: 42", "Ответ: 42"],
+)  # fmt: skip
+def test_an_answer_is_stated_on_a_line_of_its_own(line: str) -> None:
+    assert is_correct(f"6 * 7 = 42\n{line}", "42")
+    assert not is_correct(f"{line}\nAnswer: 41", "42")
+    assert extract_answer(f"He says the {line}") is None
+
+
+CHANGEABLE = re.compile(
+    r"\d|(?<![\\A-Za-z])[a-z](?![A-Za-z])|(?<=[\w)}]) ?[-+] ?(?=[\w\\(])|(?<=\^)\d|^[(\[]|[)\]]$"
+)
+"""Digits, variables, operators between terms, exponents, and brackets at an end."""
+
+
+def mutate(gold: str, rng: random.Random) -> str:
+    """Another answer: a digit, an operator, a variable, an exponent or a bracket is changed."""
+    places = list(CHANGEABLE.finditer(gold))
+    if not places:
+        return gold
+    place = rng.choice(places)
+    text = place[0]
+    if text.isdigit():
+        new = str((int(text) + rng.randint(1, 8)) % 9 + 1)
+        new = new if new != text else str(int(text) % 9 + 1)
+    elif text.isalpha():
+        new = "w" if text != "w" else "v"
+    elif text.strip() in "+-":
+        new = text.replace("+", "#").replace("-", "+").replace("#", "-")
+    else:
+        new = {"(": "[", "[": "(", ")": "]", "]": ")"}[text]
+    return gold[: place.start()] + new + gold[place.end() :]
+
+
+def is_excepted(gold: str, other: str) -> bool:
+    """At infinity an interval has no end that a bracket could include."""
+    return "infty" in gold and gold[1:-1] == other[1:-1]
+
+
+def test_no_mutated_gold_of_math500_equals_it() -> None:
+    golds = [json.loads(line)["answer"] for line in MATH500.read_text().splitlines()]
+    rng, equal = random.Random(0), []
+    for gold in golds:
+        for _ in range(3):
+            other = mutate(gold, rng)
+            if (
+                other != gold
+                and not is_excepted(gold, other)
+                and (answers_match(other, gold) or answers_match(gold, other))
+            ):
+                equal.append((gold, other))
+    assert equal == []
