@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import plan_checks
+from stages.auto import is_generated
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
 from stages.params import measured_facts, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
@@ -79,7 +80,7 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
 def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of the files of `data.source`, by their paths."""
     source = params["data"]["source"]
-    if auto.is_generated(source):
+    if is_generated(source):
         return {}
     sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]
     files = [file for item in sources for file in list_local_files(item)]
