@@ -4,13 +4,14 @@ What would stop prepare_data is reported with everything else that is wrong in t
 rows that learn from what no problem has: gold answers, or solutions.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from stages.config import PRESET
-from stages.records.problems import INSTEAD, NO_SOLUTIONS, Problem
+from stages.records.problems import INSTEAD, NO_SOLUTIONS, BadRow, Problem
 from stages.rows import DATA
-from stages.sources import containers, problem_files
+from stages.sources import containers, preference_files, problem_files, step_files
 from stages.sources.catalogue import SourceConfig
 from stages.sources.problem_files import NUM_SAMPLE, FileSource, SourceReport
 from stages.tables import TableRow
@@ -63,8 +64,31 @@ def check_places(source: FileSource) -> None:
             )
 
 
+def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
+    """A file of people's preferences or step labels of whose first rows none can be read."""
+    path, preset = DATA / row.words["on"], config.preset
+    is_raw = RAW in path.parents and ".." not in path.parts
+    if not is_raw or not path.exists():
+        return  # the check of the row's words says so
+    try:
+        if row.entry_point == "label_people":
+            columns, ignore = preset.columns, preset.ignore
+            first = list(preference_files.read_preferences(path, columns, ignore, NUM_SAMPLE))
+        else:
+            first = list(itertools.islice(step_files.read_solutions(path, preset.format), 1000))
+    except ValueError as error:
+        yield f"{row}: {error}"
+        return
+    bad = [item for item in first if isinstance(item, BadRow)]
+    if len(bad) == len(first):
+        where = f"{bad[0].file}, line {bad[0].line}"
+        yield f"{row}: no row can be read; the first: {where}: {bad[0].reason}"
+
+
 def check_row(row: TableRow, config: Any, source: SourceContent) -> Iterator[str]:
     """A row that learns from what the sources do not have; nothing of sources that are wrong."""
+    if row.entry_point in ("label_people", "steps_people"):
+        yield from check_people_file(row, config)
     if source.problems:
         return
     preset: Any = getattr(config, PRESET, None)

@@ -186,8 +186,8 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
     kind, _, name = on.partition("/")
     folders = list_sources(tables, kinds)
     if kind == RAW and RAW in kinds:
-        missing = f"there is no file {DATA / on}: put it there, or correct its name"
-        return None if (DATA / on).is_file() and ".." not in on.split("/") else missing
+        missing = f"there is no file or folder {DATA / on}: put it there, or correct its name"
+        return None if (DATA / on).exists() and name and ".." not in on.split("/") else missing
     if kind not in kinds and on in list_sources(tables, (*PREPARED, *TABLES)):
         return f"{row.entry_point} learns nothing from '{on}'; it reads {' or '.join(kinds)}"
     if on not in folders:

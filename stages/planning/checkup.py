@@ -118,8 +118,8 @@ def show_text(model: Model) -> dict[str, str]:
         "begin of text": repr(tokenizer.bos_token),
         "end of text": repr(tokenizer.eos_token),
         "padding": repr(tokenizer.convert_ids_to_tokens(model_tokenizer.pad_id(tokenizer))),
-        "prompt": repr(tokenizer.decode(shown.prompt_ids)),
-        "completion": repr(tokenizer.decode(shown.completion_ids)),
+        "prompt": repr(tokenizer.decode(shown.prompt_ids)) if shown else "no demonstrations",
+        "completion": repr(tokenizer.decode(shown.completion_ids)) if shown else "-",
         "longest, tokens": f"prompt {model.data.longest[0]}, completion {model.data.longest[1]}",
     }
 

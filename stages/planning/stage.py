@@ -28,7 +28,7 @@ class Data:
     completion: float
     longest: tuple[int, int]
     """Tokens of a prompt and of a completion."""
-    example: Demonstration
+    example: Demonstration | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

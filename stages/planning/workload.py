@@ -17,6 +17,8 @@ from stages.records.problems import Demonstration, Prompt
 
 CONTRASTS = 0.5
 """Share of problems with right and wrong completions."""
+ASSUMED_TOKENS = 256
+"""Length of a completion where the data have no solutions."""
 STEPS_OF_A_SOLUTION = 3
 Number = float | int
 """Means and counts of tokens."""
@@ -33,15 +35,14 @@ class Work:
 
 
 def describe(prompts: Mapping[str, Sequence[Prompt]], shown: Sequence[Demonstration]) -> Data:
-    """Counts and lengths of prepared rows; a ValueError where there are no demonstrations."""
-    if not shown:
-        raise ValueError("no problem has a solution to imitate: expected demonstrations, found 0")
+    """Counts and lengths of prepared rows; without demonstrations a length is assumed."""
     prompt_lengths = [len(row.prompt_ids) for rows in prompts.values() for row in rows]
-    written = [len(row.completion_ids) for row in shown]
+    written = [len(row.completion_ids) for row in shown] or [ASSUMED_TOKENS]
     longest = max([*prompt_lengths, *(len(row.prompt_ids) for row in shown)]), max(written)
     return Data(
         prompts={split: len(rows) for split, rows in prompts.items()}, demonstrations=len(shown),
-        prompt=fmean(prompt_lengths), completion=fmean(written), longest=longest, example=shown[0],
+        prompt=fmean(prompt_lengths), completion=fmean(written), longest=longest,
+        example=shown[0] if shown else None,
     )  # fmt: skip
 
 

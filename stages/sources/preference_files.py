@@ -22,7 +22,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations, takewhile
+from itertools import combinations, islice, takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
@@ -163,15 +163,22 @@ def _find_comparison(sample: Sample, first: str, second: str) -> dict[str, str |
 
 
 def read_preferences(
-    path: Path, columns: PairColumns, ignore: Sequence[str] = ()
+    path: Path, columns: PairColumns, ignore: Sequence[str] = (), limit: int | None = None
 ) -> Iterator[RawPreference | RawLabelled | BadRow]:
     """The pairs or labelled completions of the files at a path, and the rows that hold none.
+
+    Args:
+        path: File or folder.
+        columns: Those that are named; found by their usual names where none is.
+        ignore: Columns, and keys of messages, that may be dropped.
+        limit: Read the first rows alone.
 
     Raises:
         ValueError: files or columns that are not there, columns that make no preference, or one
             that carries meaning and is not read.
     """
-    rows = list(containers.read_files(containers.list_files(str(path)), str(path)))
+    every_row = containers.read_files(containers.list_files(str(path)), str(path))
+    rows = list(islice(every_row, limit))
     sample = [row.fields for row in rows if isinstance(row, RawRow)][:NUM_SAMPLE]
     if not columns.used() and sample:
         columns = recognise(sample)

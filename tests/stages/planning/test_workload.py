@@ -3,8 +3,6 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from stages.algorithms.flops import Matrices
 from stages.config import PRESETS_PATH, read_yaml
 from stages.planning import workload
@@ -77,5 +75,5 @@ def test_lengths_of_prepared_rows():
     found = workload.describe({"train": [prompt], "dev": []}, [SHOWN])
     assert found.prompts == {"train": 1, "dev": 0}
     assert (found.prompt, found.completion, found.longest) == (10.0, 20.0, (30, 20))
-    with pytest.raises(ValueError, match="expected demonstrations"):
-        workload.describe({"train": [prompt]}, [])
+    alone = workload.describe({"train": [prompt]}, [])
+    assert (alone.demonstrations, alone.completion, alone.example) == (0, 256.0, None)
