@@ -1,8 +1,8 @@
-"""The command of every stage that a row makes.
+"""Command line of the stages of dvc.yaml that work on a row of params.yaml.
 
     python -m stages train_grpo grpo --train grpo --preset grpo_deepseekmath --from sft --on ..
 
-The first word is an entry point of `rows.ENTRY_POINTS`; the others name the row.
+The first word is an entry point, a key of `rows.ENTRY_POINTS`; the others are the words of the row.
 """
 
 import importlib

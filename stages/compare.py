@@ -25,7 +25,7 @@ OUTPUT = DATA / "report"
 
 
 class Config(Params):
-    """What compare reads of params.yaml."""
+    """Keys of params.yaml that compare reads."""
 
     seeds: list[int]
     baseline: str

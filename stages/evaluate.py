@@ -35,7 +35,7 @@ REWARDS = DATA / "rewards"
 
 
 class Config(Params):
-    """What evaluate reads of params.yaml."""
+    """Keys of params.yaml that evaluate reads."""
 
     seeds: list[int]
     compute: ComputeConfig

@@ -50,7 +50,7 @@ class JudgePreset(Params):
     constitution: Literal["correct", "harmless", "none"]
     """A principle is drawn from it for each pair."""
     reasoning: loading.ReasoningConfig | None
-    """What the judge writes before it chooses; null: nothing."""
+    """Reasoning that the judge writes before it chooses; null: none."""
     max_pairs_per_problem: int = Field(ge=1)
     rule: LabelRule
     injection_pairs: int = Field(ge=0)

@@ -44,7 +44,7 @@ class PeoplePreset(FileLimits):
     """Form of a file of preferences, and the share that is held out."""
 
     columns: preference_files.PairColumns = preference_files.PairColumns()
-    """What the file calls its columns; where none is named, they are found by their usual names."""
+    """Names of the file's columns; where none is set, they are found by their usual names."""
     ignore: list[str] = Field(default_factory=list)
     """Columns, and keys of messages, that say something and may be dropped."""
     heldout_share: float = Field(gt=0, lt=1)
@@ -58,7 +58,7 @@ class StepFilePreset(FileLimits):
     prompt_template: str = Field(pattern=r"\{question\}")
     """As data.prompt_template."""
     separator: str = Field(min_length=1)
-    """What stands behind a step, as the process model's preset splits on."""
+    """Text behind a step, on which the process model's preset splits."""
     heldout_share: float = Field(ge=0, le=1)
     """Share of the problems that process models are tested on; of a test set all."""
 

@@ -26,17 +26,17 @@ from stages.seeding import derive_seed
 
 
 class VerifierPreset(Params):
-    """How pairs are made."""
+    """Preference pairs from verdicts."""
 
     max_pairs_per_problem: int = Field(ge=1)
-    """At most so many pairs of one problem, so that no problem dominates."""
+    """Limit of pairs of a problem, so that no problem dominates."""
 
 
 class SelectionPreset(Params):
-    """How many of the right completions become demonstrations."""
+    """Demonstrations from right completions."""
 
     max_per_problem: int = Field(ge=1)
-    """At most so many of one problem, so that easy problems do not dominate."""
+    """Limit of demonstrations of a problem, so that easy problems do not dominate."""
 
 
 class VerifierLabelling(Params):

@@ -30,7 +30,7 @@ PREPARED = rows.DATA / "prepared"
 
 
 class Config(Params):
-    """What prepare_data reads of params.yaml."""
+    """Keys of params.yaml that prepare_data reads."""
 
     data_seed: int
     model: ModelConfig

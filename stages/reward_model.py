@@ -70,7 +70,7 @@ class RewardModelPreset(RewardConfig):
     members: int = Field(ge=1)
     """Reward models that score together."""
     aggregate: Aggregate
-    """How the members' scores become one, wherever they score."""
+    """Aggregation of the members' scores, wherever they score."""
     flip_percent: int = Field(ge=0, le=100)
     """Training labels that are made wrong, to measure how much noise a reward model bears."""
     quality: Bins
@@ -89,7 +89,7 @@ class ProcessPreset(ProcessRewardConfig):
     """A special token of the tokenizer that nothing else uses, follows each step; `auto`: one that
     is free (`process_head.step_token_id`)."""
     separator: str = Field(min_length=1)
-    """What ended the steps of the training rows; sampled completions are split by it."""
+    """Text that ends a step of the training rows; sampled completions are split by it."""
 
 
 class PreferenceTraining(training.TrainingConfig):

@@ -23,7 +23,7 @@ from stages.runtime import outputs, process
 
 
 class Config(Params):
-    """What reward_rule reads of params.yaml, and its preset."""
+    """Keys of params.yaml that reward_rule reads, and its preset."""
 
     seeds: list[int]
     preset: Composition

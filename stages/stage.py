@@ -1,11 +1,12 @@
-"""A stage run: from the words of a row to its outputs.
+"""Stage run: from the words of a row to its outputs.
 
     def main(*words: str) -> None:
         stage.run(train, words, Config, gpu=True)
 
 `run` parses the row, claims the run (`runtime`), loads the `Config`, and calls `train(run)` for
-each of the section `seeds`, side by side. What `train` returns is the seed's metrics.json. All
-outputs take their places when every seed is done, or none does.
+each seed of the section `seeds`, side by side. The dictionary that `train` returns becomes the
+seed's metrics.json. Outputs are written to a scratch folder and moved into place together, when
+every seed is done; a run that fails leaves the outputs of before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ OUTPUTS = {
     "sample": ("samples/{}",),
     "evaluate": ("evaluations/{}",),
 }
-"""Stage -> the folders under data/ that it makes of a row; the last is that of the metrics."""
+"""Stage -> its output folders for a row, below data/; metrics.json goes into the last."""
 STAGES = {"steps": "label_steps"}
 """First part of an entry point -> its stage in dvc.yaml, where the two differ."""
 
@@ -47,10 +48,15 @@ def run(
 ) -> None:
     """Run a stage of dvc.yaml on the row that `words` name, an entry point before it.
 
-    `config`: the `Config`, or one for each entry point. `work` is called for each seed with the
-    seed's output folders, empty at first; without `per_seed` once, with those of the row, since its
-    output is the same for all seeds. `prepare` is called once before, with those of the row. Each
-    seed takes a GPU where `gpu` is set and there are any.
+    Args:
+        work: Does the stage's work for one seed, with empty output folders of that seed, and
+            returns the metrics. Without `per_seed` it is called once, with the output folders of
+            the row: its output is the same for all seeds.
+        words: Entry point and words of the row.
+        config: `Config` of the entry point, or a mapping from entry points to theirs.
+        gpu: Whether each seed run takes a GPU, where there are any.
+        per_seed: Whether the outputs depend on the seed.
+        prepare: Checks that fail before any seed starts; called once, with the folders of the row.
     """
     entry_point, row = words[0], rows.parse_row(words[1:])
     assert entry_point in rows.ENTRY_POINTS, words

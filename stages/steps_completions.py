@@ -35,13 +35,13 @@ from stages.seeding import derive_seed
 
 
 class CompletionsPreset(StepLabelsConfig):
-    """How solutions are labelled, and the labels audited."""
+    """Labelling of solutions, and the audit of the labels."""
 
     audit: AuditConfig
 
 
 class Config(SamplingConfig):
-    """What steps_completions reads of params.yaml, and its preset."""
+    """Keys of params.yaml that steps_completions reads, and its preset."""
 
     preset: CompletionsPreset
 

@@ -29,7 +29,7 @@ from stages.seeding import derive_seed
 
 
 class Config(training.TrainingConfig):
-    """What train_dpo reads of params.yaml, and its preset."""
+    """Keys of params.yaml that train_dpo reads, and its preset."""
 
     dpo: PreferenceConfig
     preset: PreferencePreset

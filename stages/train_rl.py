@@ -10,14 +10,14 @@ al., "Training language models to follow instructions" (2022), step 3, is `ppo_i
 departure: no pretraining mix. From the base model with the rule reward, GRPO is R1-Zero's recipe
 (Guo et al. 2025, https://arxiv.org/abs/2501.12948).
 
-Reads prompts, the policy `from`, which is also the reference, and a reward, whose model PPO's value
-model may start from. Writes a policy of each seed and every rollout that it learned from. The
-answer checker's verdict is logged, whatever the reward.
+Reads prompts, a reward and the policy `from`: both the initial policy and the KL reference. PPO's
+value model starts from the reward model or from that policy. Writes a policy of each seed and every
+rollout that it learned from. Accuracy by the answer checker is logged whatever the reward is.
 """
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import model_validator
 from torch import nn
@@ -27,7 +27,15 @@ from stages import rows, stage
 from stages.engines import loading
 from stages.engines.loading import EngineName
 from stages.loops import method, rl, rollout_rewards, training, work
-from stages.loops.method import GroupMethod, GroupRlConfig, PpoConfig, PpoMethod, Settings
+from stages.loops.method import (
+    GroupMethod,
+    GroupRlConfig,
+    Method,
+    PpoConfig,
+    PpoMethod,
+    RlConfig,
+    Settings,
+)
 from stages.loops.rollouts import RlModels, Task
 from stages.loops.run import Run
 from stages.models import model_tokenizer, policy, row_policy, scalar_head, size
@@ -44,32 +52,39 @@ from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
 
 
-class GrpoTraining(training.TrainingConfig):
-    """Keys of params.yaml that train_grpo reads, and its preset."""
+class RlTraining(training.TrainingConfig):
+    """Keys of params.yaml that train_grpo and train_ppo read, and the preset."""
 
     engine: EngineName
-    """What samples."""
+    """Inference engine that samples the completions."""
+    preset: Method
+    section: ClassVar[str]
+
+    @property
+    def sizes(self) -> RlConfig:
+        """Section `grpo` or `ppo` of params.yaml."""
+        return getattr(self, self.section)
+
+    @model_validator(mode="after")
+    def _the_preset_fits_the_sizes(self) -> "RlTraining":
+        method.check_sizes(self.sizes, self.preset)
+        return self
+
+
+class GrpoTraining(RlTraining):
+    """Configuration of train_grpo."""
+
     grpo: GroupRlConfig
     preset: GroupMethod
-
-    @model_validator(mode="after")
-    def _the_preset_fits_the_sizes(self) -> "GrpoTraining":
-        method.check_sizes(self.grpo, self.preset)
-        return self
+    section = "grpo"
 
 
-class PpoTraining(training.TrainingConfig):
-    """Keys of params.yaml that train_ppo reads, and its preset."""
+class PpoTraining(RlTraining):
+    """Configuration of train_ppo."""
 
-    engine: EngineName
-    """What samples."""
     ppo: PpoConfig
     preset: PpoMethod
-
-    @model_validator(mode="after")
-    def _the_preset_fits_the_sizes(self) -> "PpoTraining":
-        method.check_sizes(self.ppo, self.preset)
-        return self
+    section = "ppo"
 
 
 CONFIGS = {"train_grpo": GrpoTraining, "train_ppo": PpoTraining}
@@ -82,15 +97,15 @@ def main(*words: str) -> None:
 
 def check_reward(run: Run) -> None:
     """Refuse a reward that the preset cannot learn from, before any seed starts."""
-    sizes, reward = getattr(run.config, run.row.by), reward_file.read_reward(run.row.source)
-    rollout_rewards.check_reward(sizes, run.config.preset, reward)
+    reward = reward_file.read_reward(run.row.source)
+    rollout_rewards.check_reward(run.config.sizes, run.config.preset, reward)
 
 
 def train(run: Run) -> dict[str, Any]:
     """Train the policy of one seed; returns its metrics."""
     config, row = run.config, run.row
     settings = Settings(
-        config=getattr(config, row.by),
+        config=config.sizes,
         method=config.preset.for_engine(config.engine),
         seed=derive_seed(run.seed, f"train_{row.by}"),
     )
@@ -172,7 +187,7 @@ def load_value_model(
 
 
 def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str, int]]:
-    """Parameters and the like of every model that was in memory, for the table of costs."""
+    """Size of every model that was in memory (`models/size`), for the table of costs."""
     assert models.reference is not None
     sizes = {
         "policy": size.measure_model(models.policy.model),

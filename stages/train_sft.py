@@ -29,7 +29,7 @@ from stages.seeding import derive_seed
 
 
 class Config(training.TrainingConfig):
-    """What train_sft reads of params.yaml, and its preset."""
+    """Keys of params.yaml that train_sft reads, and its preset."""
 
     sft: SftConfig
     preset: SftPreset

@@ -1,4 +1,4 @@
-"""From a loss at each token to one number, with counts over the whole optimizer step.
+"""Loss of an optimizer step as a mean over its tokens or completions, in micro-batches.
 
 A micro-batch contributes its *sum*, divided by a count taken over every micro-batch of
 the step before the first backward pass. So any split into micro-batches gives the same
@@ -47,7 +47,7 @@ def masked_whiten(values: Tokens, mask: Mask, *, eps: float) -> Tokens:
 
 
 def token_mean(losses: Tokens, mask: Mask, *, num_tokens: int) -> Number:
-    """Every token of the step weighs the same: sum / tokens in the step.
+    """Mean over the tokens of the optimizer step, which all weigh the same.
 
     Yu et al., "DAPO" (2025), eq. 8; also the usual loss of supervised fine-tuning.
     """
@@ -55,7 +55,7 @@ def token_mean(losses: Tokens, mask: Mask, *, num_tokens: int) -> Number:
 
 
 def sequence_mean(losses: Tokens, mask: Mask, *, num_sequences: int) -> Number:
-    """Every completion weighs the same: mean over its tokens, then over the step's completions.
+    """Mean over each completion's tokens, then over the optimizer step's completions.
 
     Shao et al., "DeepSeekMath" (2024), eq. 3. A completion without counted tokens adds 0.
     """

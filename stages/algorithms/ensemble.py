@@ -36,5 +36,5 @@ def mean_minus_variance(scores: Scores, k: float) -> Rewards:
 
 
 def std(scores: Scores) -> Rewards:
-    """How far the members disagree on each completion: their standard deviation."""
+    """Standard deviation of the members' scores of each completion: their disagreement."""
     return scores.std(0, correction=0)

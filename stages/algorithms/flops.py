@@ -33,9 +33,9 @@ class Matrices:
     output: int
     """Numbers in the output matrix, hidden x vocabulary; 0 for a model without one."""
     trained_body: int
-    """Of `body`, those that are trained."""
+    """Part of `body` that is trained."""
     trained_output: int
-    """Of `output`, those that are trained."""
+    """Part of `output` that is trained."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

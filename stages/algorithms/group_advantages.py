@@ -157,7 +157,7 @@ def weighted_sum(parts: Parts, weights: Weights) -> Rewards:
 def normalised_sum(
     parts: Parts, weights: Weights, groups: Groups, *, counted: Counted, ddof: int, eps: float
 ) -> Rewards:
-    """Each part as standard deviations within its group, summed, then whitened.
+    """Weighted sum of the parts' group z-scores, then whitened over the batch.
 
         z_k = group z-score of r_k
         s   = sum_k w_k z_k

@@ -3,12 +3,12 @@
 With x drawn from the policy and log_ratio = log policy(x) - log reference(x).
 Schulman, "Approximating KL Divergence" (2020), http://joschu.net/blog/kl-approx.html
 
-An estimator of a divergence placed in the loss is differentiated at a fixed token: that x
-would be drawn with other chances is left out, so its mean gradient need not be that of
-what it estimates. Each docstring says what it is, on policy. The divergence's own gradient
-comes from `k1` as a cost in the *reward*, from `k2` in the loss, or from `k1` or `k3` with
-`importance_corrected`. Tang and Munos, "On a few pitfalls in KL divergence gradient
-estimation for RL" (2025), https://arxiv.org/abs/2506.09477
+An estimator in the loss is differentiated at fixed tokens x. That the probability of drawing x
+changes with the policy is left out, so the estimator's expected gradient need not be the gradient
+of the divergence that it estimates. Each docstring says what that expected gradient is, on policy.
+The gradient of KL(policy || reference) comes from `k1` as a cost in the *reward*, from `k2` in the
+loss, or from `k1` or `k3` with `importance_corrected`. Tang and Munos, "On a few pitfalls in KL
+divergence gradient estimation for RL" (2025), https://arxiv.org/abs/2506.09477
 
 The weight of a penalty is adjusted so that the measured divergence meets a target:
 `adaptive_coef`, `doubling_coef`.

@@ -83,7 +83,7 @@ def step_zscore(
     ddof: int,
     eps: float,
 ) -> Tokens:
-    """The normalised rewards of the steps that end at a token or after it, summed.
+    """Sum of the normalised rewards of the reasoning steps that end at a token or after it.
 
         z_j = (r_j - mean(R)) / (std(R) + eps),   R: the rewards of all steps of the group
         A_t = sum of z_j over the completion's steps j that end at t or later
@@ -104,14 +104,13 @@ def step_zscore(
 
 
 def min_credit(step_rewards: Tokens, step_ends: Mask) -> tuple[Tokens, Mask]:
-    """Each completion keeps the reward of one step, its smallest; the first of equal ones.
+    """Step rewards and step ends with the smallest reward of each completion alone.
 
-        r'_j = r_j  where j = the first of argmin_i r_i,   no reward elsewhere
+        r'_j = r_j  where j = the first of argmin_i r_i,   no reward and no end elsewhere
 
-    And where that is paid. So what is earned from a token on is min_i r_i up to the end of the
-    worst step, and nothing after it; steps before and after it earn nothing of their own, and more
-    steps can only lower the sum. Summed credit (the rewards as they are) pays for each further
-    step.
+    The return from a token on is then min_i r_i up to the end of the worst step, and 0 after it.
+    Further steps can only lower it, while a sum of all rewards pays for each further step. Also
+    returned is the mask of the end of that step.
 
     Cheng et al., "Stop Summation: Min-Form Credit Assignment Is All Process Reward Model Needs for
     Reasoning" (PURE, 2025), https://arxiv.org/abs/2504.15275, weigh each reward by softmax(-r / T)

@@ -24,7 +24,7 @@ CHUNK = 128
 
 
 class CandidatesConfig(RolloutConfig):
-    """How a split is sampled."""
+    """Sampling of a split."""
 
     num_samples: int = Field(gt=0)
     """N, completions of each problem."""
@@ -32,7 +32,7 @@ class CandidatesConfig(RolloutConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pool:
-    """What is drawn for one file."""
+    """Completions to draw for one file."""
 
     prompts: Sequence[Prompt]
     config: CandidatesConfig

@@ -1,4 +1,4 @@
-"""The order in which rows are visited."""
+"""Batches of row numbers: epochs, shuffles, and a budget of tokens."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from stages.seeding import derive_seed
 
 
 class EpochsConfig(Params):
-    """How often and how fast rows are learned from; each loop says what a row is."""
+    """Epochs, batch size and optimizer of a loop over rows; each loop says what a row is."""
 
     num_epochs: int = Field(gt=0)
     """Passes over the rows; of a reward model, more than a few overfit."""
@@ -33,7 +33,7 @@ def batches(num_rows: int, num_epochs: int, batch_size: int, seed: int) -> list[
 def batches_within(
     lengths: Sequence[int], token_budget: int, batch_size: int, seed: int
 ) -> list[list[int]]:
-    """As many steps of `batches` as it takes to spend the budget; the one that does is the last.
+    """Row numbers of the steps until a token budget is spent; the step that does so is the last.
 
     All is known before the first, so the learning rate's schedule ends with the budget.
     `lengths`: tokens of each row that go through a backward pass; not all 0.

@@ -19,7 +19,7 @@ from stages.records.preferences import Preference, UnpairedExample
 
 
 def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
-    """Each distinct chosen completion, desirable, and each distinct rejected one, undesirable.
+    """Distinct completions of pairs: the chosen are desirable, the rejected undesirable.
 
     In order of appearance. One that is chosen in a pair and rejected in another (a ranking of more
     than two gives such) is a row of either verdict. A pair whose label is not sure is refused.
@@ -57,7 +57,7 @@ def reference(
     rows: Sequence[UnpairedExample],
     schedule: Sequence[Sequence[int]],
 ) -> KtoReference:
-    """By `model`, before its first step: the schedule tells every mismatched pair beforehand."""
+    """Reference log-probs by `model` before its first step; `schedule` has the mismatched pairs."""
     steps = [mismatched_groups(rows, numbers) for numbers in schedule]
     return KtoReference(
         matched=ref_logprobs.compute(model, ref_logprobs.of_judged(rows)),
@@ -66,7 +66,7 @@ def reference(
 
 
 def mismatched_groups(rows: Sequence[UnpairedExample], numbers: Sequence[int]) -> list[Group]:
-    """Each row's prompt with the completion of the row after it in the step, in rotation.
+    """Mismatched pairs: a row's prompt with the completion of the row after it, in rotation.
 
     Neighbours of one problem are no mismatch and are left out; so a step of one row has none.
     """
@@ -75,7 +75,7 @@ def mismatched_groups(rows: Sequence[UnpairedExample], numbers: Sequence[int]) -
 
 
 def single_groups(rows: Sequence[UnpairedExample], pairs: Sequence[tuple[int, int]]) -> list[Group]:
-    """For each (i, j) the prompt of row i with the completion of row j, numbered in order."""
+    """Groups of one: for each (i, j) the prompt of row i with the completion of row j."""
     return [
         Group(prompt_ids=rows[i].prompt_ids, completions=[rows[j].completion_ids], indices=[place])
         for place, (i, j) in enumerate(pairs)
@@ -91,7 +91,7 @@ def train(
     config: PreferenceConfig,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """One step for each list of row numbers in `schedule`; `model` is changed in place.
+    """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
     Loss: mean of `kto_loss` over the step's rows. Its reference point is of the whole optimizer
     step, computed before the first backward pass. In the metrics, `chosen` are the desirable rows

@@ -68,7 +68,11 @@ NO_COMPARISON = ("greedy_baseline", "batch_whitened", "gae")
 
 
 class Method(Params):
-    """Flat: `{advantage: leave_one_out, surrogate: reinforce, kl: none}` is a whole method."""
+    """Policy gradient method, a flat table of choices and their numbers.
+
+    `{advantage: leave_one_out, surrogate: reinforce, kl: none}` is a whole method (RLOO); a number
+    that the chosen value does not use is an error (`KNOBS`).
+    """
 
     # Advantages
     advantage: Literal[
@@ -114,6 +118,7 @@ class Method(Params):
     clip_low: Share = 0.2
     """The importance ratio is clipped to [1 - clip_low, 1 + clip_high]."""
     clip_high: NotNegative = 0.2
+    """Distance of the upper limit from 1; DAPO sets it above `clip_low` ("clip higher")."""
     dual_clip_cap: Annotated[float, Field(gt=1)] = 3.0
     """Largest ratio where the advantage is negative."""
     normalise_ratio: bool = False
@@ -128,11 +133,12 @@ class Method(Params):
     aggregation: Literal["sequence_mean", "token_mean", "fixed_length", "sequence_sum"] = (
         "sequence_mean"
     )
-    """Mean over tokens and completions: `algorithms/aggregation`."""
+    """How token losses become the loss of an optimizer step: `algorithms/aggregation`."""
     correction: Literal[
         "auto", "none", "token_truncated", "token_masked", "sequence_truncated", "sequence_masked"
     ] = "auto"  # fmt: skip
-    """Importance weights of sampler against trainer: `algorithms/losses/importance_ratios`. `auto`:
+    """Importance weights that correct for the sampler's other probabilities:
+    `algorithms/losses/importance_ratios`. `auto`:
     `token_truncated` where another engine than the trainer samples (vLLM), else `none`."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest weight (Yao et al. 2025, truncated importance sampling)."""
@@ -149,6 +155,7 @@ class Method(Params):
     """`reward`: subtracted from each token's reward before advantages, without a gradient of its
     own. `loss`: added to each token's loss, differentiated. It is measured in any case."""
     kl_coef: NotNegative = 0.04
+    """Weight of the KL divergence (beta), per token; the first one where `kl_target` is set."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """See `algorithms/kl` for the gradient of each. In the reward k1 has, through the policy
     gradient, that of KL(policy || reference). In the loss k1's expected gradient is zero, k2's is

@@ -69,7 +69,7 @@ LEAST_FALL = 0.1
 
 
 class PreferenceConfig(EpochsConfig):
-    """The same for every loss. A row is a pair; of KTO, a single completion."""
+    """Sizes and rates, the same for every loss. A row is a pair; of KTO, a single completion."""
 
     num_checkpoints: int = Field(ge=0)
     """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
@@ -130,7 +130,7 @@ def train(
     config: PreferenceConfig,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """One step for each list of pair numbers in `schedule`; `model` is changed in place.
+    """Optimizer step for each list of pair numbers in `schedule`; `model` is changed in place.
 
     Loss: mean of `expected_loss` over the step's pairs, each pair's completions in one micro-batch.
     Every loss is logged with the log-ratios against the reference, needed by it or not.
@@ -165,7 +165,7 @@ def train(
 
 
 def pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Group]:
-    """Each pair as one group: completion 2i is the chosen one of pair i, 2i + 1 the rejected."""
+    """Groups of two: completion 2i is the chosen one of pair i, 2i + 1 the rejected."""
     return [
         Group(
             prompt_ids=pairs[i].prompt_ids,
@@ -213,7 +213,7 @@ def expected_loss(
 
 
 def summarise(history: Sequence[Mapping[str, int | float]]) -> dict[str, Any]:
-    """For metrics.json: sums over all steps, and means over the last tenth of them (`final`).
+    """Summary for metrics.json: sums over all steps, and means over the last tenth (`final`).
 
     Log-ratios are to the reference, where training starts: at 0 nothing has changed. A warning says
     so where both kinds of completions became less likely.

@@ -76,7 +76,7 @@ def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[
 
 
 def goals_of(row: StepLabels, config: ProcessRewardConfig) -> list[tuple[int, float]]:
-    """Where each step of a solution that has a target ends, in tokens, and its target."""
+    """Token index of the end of each step that has a target, and the target."""
     step_targets = targets(row, config.targets, up_to_first_error=config.up_to_first_error)
     ends = process_head.step_end_indices(row.step_ids)
     pairs = zip(ends, step_targets, strict=True)
@@ -105,7 +105,7 @@ def train(
     config: ProcessRewardConfig,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """One step for each list of row numbers in `schedule`; `model` is changed in place.
+    """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
         loss = mean over the labelled steps of the optimizer step of  soft_step_label_loss
 
@@ -187,7 +187,7 @@ def summary(
 
 
 def agreement(steps: Sequence[tuple[str, float, float]]) -> dict[str, float | int | None]:
-    """Of steps (problem, score, P(right)): how well the scores tell right from wrong, at 1/2.
+    """Agreement of step scores with labels, both cut at 1/2: rows are (problem, score, P(right)).
 
     `auroc` is over all steps, as one threshold sees them; `auroc_within_problem` the mean over
     the problems that have right and wrong steps, which no difference in difficulty can raise.

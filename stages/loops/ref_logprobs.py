@@ -20,7 +20,7 @@ Wanted = Sequence[tuple[str, list[int], list[int]]]
 
 
 def of_pairs(pairs: Iterable[Preference]) -> Wanted:
-    """Of every pair the chosen completion, then the rejected one."""
+    """Completions of pairs: of each the chosen one, then the rejected."""
     return [
         (pair.id, pair.prompt_ids, ids)
         for pair in pairs
@@ -29,7 +29,7 @@ def of_pairs(pairs: Iterable[Preference]) -> Wanted:
 
 
 def of_judged(rows: Iterable[UnpairedExample]) -> Wanted:
-    """Of every row its completion."""
+    """Completions of rows with a desirability label."""
     return [(row.id, row.prompt_ids, row.completion_ids) for row in rows]
 
 

@@ -33,10 +33,10 @@ CHUNK = 256
 
 
 class RevisionConfig(Params):
-    """How answers are revised."""
+    """Critique and revision of answers."""
 
     constitution: Literal["correct", "harmless"]
-    """Where the principles come from."""
+    """Source of the principles."""
     style: Style
     """Of the requests."""
     num_rounds: int = Field(gt=0)
@@ -52,7 +52,7 @@ class RevisionConfig(Params):
 
 
 def num_parts(answers: Sequence[DraftAnswer]) -> int:
-    """How many steps `revise` takes."""
+    """Number of steps of `revise`."""
     return -(-len(answers) // CHUNK)
 
 

@@ -24,16 +24,16 @@ class RewardConfig(EpochsConfig):
     centring: float = Field(ge=0)
     """Weight of (r_chosen + r_rejected)^2, which keeps the scale's zero in place; usually 0.01."""
     margin: float = Field(ge=0)
-    """How far apart the rewards of a certain pair are asked to be, as in Llama 2; 0: no margin."""
+    """Required difference of the rewards of a pair with a sure label, as in Llama 2; 0: none."""
 
 
 class OutcomeConfig(EpochsConfig):
     """An outcome reward model's data and loop. A row is a problem with all of its completions."""
 
     max_per_problem: int = Field(ge=2)
-    """At most so many completions of one problem, right and wrong as evenly as can be."""
+    """Limit of completions of a problem, right and wrong as evenly as can be."""
     one_class_weight: float = Field(ge=0, le=1)
-    """Of a problem whose completions are all right or all wrong; 0: left out. One with both: 1."""
+    """Weight of a problem whose completions are all right or all wrong; 0: left out. Others: 1."""
 
 
 def train(
@@ -43,7 +43,7 @@ def train(
     config: RewardConfig,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """One step for each list of pair numbers in `schedule`; `model` is changed in place.
+    """Optimizer step for each list of pair numbers in `schedule`; `model` is changed in place.
 
         loss = mean over pairs of  bradley_terry + centring (r_chosen + r_rejected)^2
 
@@ -84,7 +84,7 @@ def train_outcomes(
     config: OutcomeConfig,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """One step for each list of problem numbers in `schedule`; `model` is changed in place.
+    """Optimizer step for each list of problem numbers in `schedule`; `model` is changed in place.
 
     loss = Σ weight outcome_label / Σ weight, both over all completions of the step
     """
@@ -119,7 +119,7 @@ def train_outcomes(
 
 
 def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:
-    """See `make_groups`."""
+    """Groups of the completions of each problem (`make_groups`)."""
     contents = [(rows[0].prompt_ids, [row.completion_ids for row in rows]) for rows in problems]
     return make_groups(contents, row_tokens)
 

@@ -1,13 +1,13 @@
 """GRPO, PPO and their relatives: one training loop; a `Method` is a row of choices in it.
 
     for each step
-        rollouts     the policy answers some prompts, several times each
-        rewards      a function of the completions
-        advantages   rewards against a baseline: the group's mean (GRPO) or a value model (PPO)
+        rollouts     sample several completions of each prompt from the policy
+        rewards      score the completions
+        advantages   subtract a baseline: the group's mean (GRPO) or a value model (PPO)
         for each epoch and mini-batch, one optimizer step on
             aggregate(correction * surrogate(importance ratio, advantage)
                       + kl_coef * KL - entropy_coef * entropy)
-            + positive_nll_coef * mean negative log-likelihood of right completions
+            + positive_nll_coef * mean negative log-likelihood of the tokens of right completions
 
 The completions of one prompt are a group; a `Grid` is [completion, token], laid out as
 `Rollouts.mask()`. Invariants, each of which a test holds: the gradient does not depend on the
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -114,34 +114,28 @@ class Coefs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenGrids:
-    """Numbers of each token of a rollout batch or micro-batch; 0 outside of completions."""
+    """Tensors over the tokens of a rollout batch or micro-batch; 0 outside of completions."""
 
     sampler_logprobs: Grid
     advantages: Grid
-    """Of the tokens that are learned from; 0 elsewhere."""
+    """0 at tokens of completions that are not learned from."""
     right: Mask
     """Tokens of right completions."""
     ref_logprobs: Grid | None = None
-    """None: without a reference."""
+    """None without a reference."""
     values: Grid | None = None
-    """The value model's, before its update; and the returns that it learns."""
+    """Predictions of the value model before its update; None without one."""
     returns: Grid | None = None
+    """Regression targets of the value model; None without one."""
 
     def rows_of(self, batch: Batch) -> "TokenGrids":
         """The completions of a micro-batch of this rollout batch, on its device."""
         device, width = batch.mask.device, batch.mask.shape[1]
-
-        def rows(grid: Tensor) -> Tensor:
-            return grid[batch.indices, :width].to(device)
-
-        return TokenGrids(
-            sampler_logprobs=rows(self.sampler_logprobs),
-            advantages=rows(self.advantages),
-            right=rows(self.right),
-            ref_logprobs=None if self.ref_logprobs is None else rows(self.ref_logprobs),
-            values=None if self.values is None else rows(self.values),
-            returns=None if self.returns is None else rows(self.returns),
-        )
+        rows: dict[str, Any] = {
+            name: None if grid is None else grid[batch.indices, :width].to(device)
+            for name, grid in vars(self).items()
+        }
+        return TokenGrids(**rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,21 +153,21 @@ class Minibatch:
 
 
 class Selection(NamedTuple):
-    """Completions of a rollout batch: what an optimizer step takes of each."""
+    """Masks over the completions of a rollout batch: how each takes part in the loss."""
 
     used: Flags
-    """Counted in the mean over completions."""
+    """Counted in the divisor of a mean over completions."""
     in_loss: Flags
-    """Their tokens count as well."""
+    """Their tokens are counted in the divisor of a mean over tokens."""
     has_gradient: Flags
-    """They reach the model."""
+    """Passed through the model, since a term of the loss has a gradient there."""
     right: Flags
     """Verdicts of the answer checker."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
-    """A rollout batch, ready to be learned from; all of it is frozen."""
+    """Rollout batch with rewards, advantages and mini-batches; nothing in it has a gradient."""
 
     rollouts: Rollouts
     rewards: Float[Tensor, " completion"]
@@ -198,7 +192,8 @@ def train(
     """Policy gradient training: a step for each list of prompt numbers in `schedule`.
 
     Policy and value model are changed in place. Training ends early when `token_budget` or
-    `kl_budget` is exceeded. It resumes from `state`, which follows it, to the same bits.
+    `kl_budget` is exceeded. `state` is updated before each step is yielded; a run that continues
+    from a saved one ends with the same bits.
     """
     config, method = settings.config, settings.method
     check_models(models, method)
@@ -243,7 +238,7 @@ def train(
 
 
 def check_models(models: RlModels, method: Method) -> None:
-    """Refuse models that the method cannot do without, or has no use for."""
+    """A ValueError for a missing reference, and for a value model missing or without use."""
     if models.reference is None and method.needs_reference():
         raise ValueError(
             f"advantage {method.advantage} with kl {method.kl} and kl_budget {method.kl_budget} "
@@ -262,7 +257,7 @@ def is_policy_trained(method: Method, index: int) -> bool:
 
 
 def next_coefs(coefs: Coefs, method: Method, metrics: Metrics, num_samples: int) -> Coefs:
-    """The coefficients after a step that measured these divergences."""
+    """KL coefficients of the next step: adaptive ones follow the divergences in `metrics`."""
     kl_coef, old_kl_coef = coefs
     if method.kl_target is not None:
         kl_coef = kl.adaptive_coef(
@@ -291,7 +286,8 @@ def gather(
 ) -> Experience:
     """Sample and reward completions, measure the KL from the reference, estimate advantages.
 
-    A completion whose advantage is 0 costs nothing, where nothing else gives it a gradient.
+    A completion with advantage 0 is left out of the optimizer step's forward and backward passes,
+    unless another term of the loss (KL, entropy, negative log-likelihood) has a gradient there.
     """
     config, method = settings.config, settings.method
     draw = partial(
@@ -394,7 +390,7 @@ def sample(
 
 
 def masks_of_truncated(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
-    """Which completions count in the baseline, and which in the loss, given the truncated ones."""
+    """Masks of the completions that count in the baseline and in the loss."""
     every = torch.ones_like(truncated)
     match method.truncation:
         case "penalise":
@@ -471,7 +467,10 @@ def measure_kl(
 def frozen_logprobs(
     model: Policy, batches: Sequence[Batch], temperature: float, *, adapted: bool = True
 ) -> list[BatchGrid]:
-    """Log-probs of each micro-batch's completions, in eval mode."""
+    """Log-probs of each micro-batch's completion tokens, in eval mode and without a gradient.
+
+    Without `adapted`, LoRA adapters are switched off: the policy is then its own reference.
+    """
     with eval_no_grad(model):
         return [
             model(batch, temperature=temperature, entropy=False, adapted=adapted).logprobs
@@ -638,17 +637,18 @@ def learn(
     index: int,
     total: int,
 ) -> Metrics:
-    """Optimizer steps on rollout batch `index`, one for each mini-batch of each epoch; their means.
+    """Take an optimizer step for each mini-batch of each epoch over rollout batch `index`.
 
-    `total`: optimizer steps of the whole training run, as it looks now.
+    Returns metrics, averaged over these optimizer steps. `total`: optimizer steps of the whole
+    training run, by the present estimate (`TrainingBudget.num_updates`).
     """
     config, method, minibatches = settings.config, settings.method, experience.minibatches
     per_step = method.num_epochs * method.num_minibatches
     first, trains_policy = index * per_step, is_policy_trained(method, index)
     measures_old_kl = trains_policy and method.surrogate == "kl_penalty"
     keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
-    # Of the very micro-batches that are trained on, so that the first importance ratio is exactly
-    # 1. Where a rollout batch has a single update, old log-probs are the new ones.
+    # Computed on the same micro-batches as the update, so that the first importance ratio is
+    # exactly 1. With a single update for each rollout batch, they are those of its forward pass.
     old_logprobs: list[Sequence[BatchGrid | None]] = [
         frozen_logprobs(models.policy, minibatch.batches, config.temperature)
         if keeps_old
@@ -820,7 +820,7 @@ def surrogate_losses(
     method: Method,
     old_kl_coef: float,
 ) -> tuple[Grid, Mask]:
-    """The policy term at each token, from importance ratio and advantage; where it is clipped."""
+    """Surrogate loss at each token, and a mask of the tokens where it is clipped or capped."""
     data = logprobs, old_logprobs, advantages, mask
     clip = {"low": method.clip_low, "high": method.clip_high}
     match method.surrogate:
@@ -866,9 +866,9 @@ def correction_weights(
 def kl_losses(
     logprobs: Grid, old_logprobs: Grid, ref_logprobs: Grid, mask: Mask, method: Method
 ) -> Grid:
-    """The estimate of KL(policy || reference) at each token, differentiated; without its weight."""
+    """Estimate of KL(policy || reference) at each token, with gradient, before `kl_coef`."""
 
-    # Differences before sums: a sum of log-probs rounds more coarsely than it differs.
+    # Subtract before summing: two sums of log-probs nearly cancel, and their rounding would not.
     def log_ratio(other_logprobs: Grid) -> Float[Tensor, "completion _"]:
         ratio = torch.where(mask, logprobs, 0.0) - torch.where(mask, other_logprobs.detach(), 0.0)
         return ratio.sum(1, keepdim=True) if method.kl_level == "sequence" else ratio
@@ -883,7 +883,7 @@ def kl_losses(
 def aggregate(
     losses: Grid, mask: Mask, minibatch: Minibatch, config: RlConfig, method: Method
 ) -> Float[Tensor, ""]:
-    """A micro-batch's share of the loss of its optimizer step: the weight of each token.
+    """Weighted sum of a micro-batch's token losses: its share of the optimizer step's loss.
 
     The divisors are counts of the whole mini-batch, so any split into micro-batches gives the same
     gradient.

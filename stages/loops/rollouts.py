@@ -150,7 +150,7 @@ def sample_rollouts(
 
 
 def join_rollouts(parts: Sequence[Rollouts]) -> Rollouts:
-    """All completions of `parts`; those of one prompt (by its id) become one group."""
+    """Rollout batch of all `parts`; completions of one prompt (by its id) become one group."""
     prompts = {prompt.id: prompt for part in parts for prompt in part.prompts}
     places = {prompt_id: place for place, prompt_id in enumerate(prompts)}
     return Rollouts(

@@ -19,7 +19,7 @@ from stages.seeding import derive_seed
 
 
 class SftConfig(EpochsConfig):
-    """The same for every preset that says nothing else. A row is a demonstration."""
+    """Sizes and rates, unless a preset overrides them. A row is a demonstration."""
 
 
 class SftPreset(Params):
@@ -83,7 +83,7 @@ def train(
     config: SftConfig,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """One step for each list of row numbers in `schedule`; `model` is changed in place.
+    """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
     loss = mean of - log p over the step's completion tokens
     """

@@ -1,4 +1,4 @@
-"""Where a training loop is, and what it has changed: all that it takes to go on from a step.
+"""State of a training loop: weights, optimizer moments, step number and the loop's own numbers.
 
 Every random draw is a function of (seed, purpose, step, item), so the weights that are trained,
 AdamW's moments, the number of the next step and a loop's own few numbers are everything. A run that
@@ -30,7 +30,7 @@ NUMBERS, TENSORS = "numbers.json", "tensors.safetensors"
 
 @dataclass(kw_only=True)
 class State:
-    """A new one starts a loop from its beginning; one that was loaded, from where it was saved."""
+    """State of a loop: a new one starts it, one that was loaded continues it."""
 
     step: int = 0
     """The next one."""
@@ -95,7 +95,7 @@ class State:
 
     @classmethod
     def read(cls, checkpoint: Path) -> "State":
-        """What `snapshot` wrote."""
+        """State that `snapshot` wrote."""
         numbers: dict[str, Any] = json.loads((checkpoint / NUMBERS).read_text(encoding="utf-8"))
         return cls(**numbers, source=checkpoint, _loaded=load_file(checkpoint / TENSORS))
 
@@ -141,7 +141,7 @@ def optimise(
     gradient: Callable[[int, Sequence[int]], Metrics],
     state: State | None,
 ) -> Iterator[Step]:
-    """One optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
+    """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
     `gradient`, of a step's number and its rows, adds the step's gradient and returns its metrics.
     """

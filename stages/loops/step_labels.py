@@ -29,11 +29,11 @@ CHUNK = 256
 Prefix = tuple[Prompt, tuple[int, ...]]
 """A problem and the tokens of the first steps of an answer to it."""
 Parts = Sequence[Sequence[Prefix]]
-"""What the engine is given at once, in order."""
+"""Prefixes that the engine samples from at once, in order."""
 
 
 class StepLabelsConfig(Params):
-    """How the steps of a pool's solutions are labelled."""
+    """Labelling of the steps of a pool's solutions."""
 
     num_problems: int | None = Field(gt=0)
     num_heldout_problems: int | None = Field(gt=0)
@@ -45,7 +45,7 @@ class StepLabelsConfig(Params):
     temperature: float = Field(gt=0)
     """Of the completions of a prefix."""
     separator: str = Field(min_length=1)
-    """What ends a step."""
+    """Text that ends a step."""
     label: Literal["hard", "soft"]
     """Whether any completion has to be right, or how many are."""
 
@@ -65,7 +65,7 @@ def count(
     seed: int,
     start: int,
 ) -> Iterator[Step]:
-    """For each part from `start` on, the counts of its prefixes, as the rows of a step.
+    """Counts of right completions of each prefix: a step for each part from `start` on.
 
     A prefix and what completes it have `limit` tokens at most, as whole completions have.
     A prefix's random stream depends on `seed`, its problem's id and its tokens alone.

@@ -1,4 +1,4 @@
-"""What a training loop yields, and what each model did in it, for a table of costs.
+"""Steps of a training loop, and counts of each model's passes in them, for a table of costs.
 
 A loop counts passes in the metrics of its steps, under `work/<model>/<pass>/<positions or
 outputs>` (see `flops.Passes`); the passes are `sampled` (tokens generated, with the prompts they
@@ -17,7 +17,7 @@ PREFIX = "work/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One optimizer step, or one rollout batch of a reinforcement-learning loop."""
+    """Optimizer step, or a rollout batch of reinforcement learning with its steps."""
 
     index: int
     """From 0."""

@@ -22,7 +22,7 @@ OPTION_PUNCTUATION = " \t\r\n()[]{}<>.,:;*\"'`"
 
 
 def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) -> list[list[int]]:
-    """For each option the ids, ascending, of the tokens that spell it.
+    """Token ids, ascending, that spell each option.
 
     Their text without `OPTION_PUNCTUATION` is the option; special tokens are left out. A ValueError
     where there is none for an option.

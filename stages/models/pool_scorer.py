@@ -27,7 +27,7 @@ class GroupedSamples:
 
     chunks: list[list[Group]]
     rows: list[tuple[Completion, int]]
-    """Every completion with the number of the distinct one that it equals."""
+    """Number of the distinct completion that equals each completion."""
     positions: int
     """Tokens that a model reads of all groups."""
 
@@ -37,7 +37,7 @@ ScoreColumn = list[dict[str, Any]]
 
 
 def group_samples(problems: Sequence[Pool], row_tokens: int) -> GroupedSamples:
-    """Each problem's distinct completions in groups that fit a row."""
+    """Groups of each problem's distinct completions that fit a row."""
     completions: list[tuple[list[int], list[list[int]]]] = []
     rows: list[tuple[Completion, int]] = []
     start = 0

@@ -80,7 +80,7 @@ class ScalarHead(nn.Module):
 
     @property
     def base_model(self) -> nn.Module:
-        """All but the head."""
+        """Transformer without the head."""
         return self.model.base_model
 
     @property
@@ -118,7 +118,7 @@ class Ensemble:
 
     members: Sequence[ScalarHead]
     aggregate: Callable[..., Rewards]
-    """From the members' `scores`, [member, batch], to one score of each completion."""
+    """Aggregation of the members' `scores`, [member, batch], to a score of each completion."""
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Scores:

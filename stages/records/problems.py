@@ -112,6 +112,6 @@ class BadRow:
     line: int
     """From 1."""
     reason: str
-    """What was expected and what was found."""
+    """Reason: expected and found."""
     content: str
     """Text of the row, cut to 500 characters."""

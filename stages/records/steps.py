@@ -77,7 +77,7 @@ class PrefixCount:
     """Wilson's 95 % interval of the probability that one does."""
     high: float
     generated_tokens: int
-    """What the completions took."""
+    """Cost of the completions."""
 
 
 def shared_prompts(first: Iterable[StepLabels], second: Iterable[StepLabels]) -> set[str]:

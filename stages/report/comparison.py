@@ -39,7 +39,7 @@ are None. `detectable` is the smallest true difference that would be significant
 POWER = 0.8
 """The usual convention (Cohen 1988)."""
 UNTESTED = (FORMAT, LONGEST, SHORTEST)
-"""What needs no model: for comparison, not among what is tested against the majority."""
+"""Choices that need no reward model; shown, and not tested against the majority."""
 NUM_GROUPS = 5
 
 
@@ -86,7 +86,7 @@ def compare_policies(results: Results) -> dict[str, Any]:
 
 
 def compare_selection(results: Results, policy: str) -> dict[str, Any]:
-    """What choosing among n samples of a policy gives, by reward and way, at the largest n.
+    """Accuracy of choosing among n samples of a policy, by reward and way, at the largest n.
 
     Returns:
         `accuracy`, `over_majority` and `over_format`, each `{<way>/<reward>: ...}`, and `auc` and

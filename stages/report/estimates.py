@@ -1,4 +1,4 @@
-"""What is estimated of a policy: a number for each problem, tables of all seeds, and means."""
+"""Estimates of a policy's quality: of each problem, in tables over seeds, and their means."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ FIELDS = (
 """Estimates that a ProblemResult holds by their name, but for the greedy completion's, there
 `greedy_correct`. The others are `<method>/<n>`."""
 OF_SAMPLES = ("truncation_rate", "mean_tokens")
-"""What is known of samples without a gold answer, besides the scores of rewards."""
+"""Estimates of samples without a gold answer, besides the scores of rewards."""
 IN_LOOP = "in_loop/test_greedy"
 """The share of greedy completions cut while they repeated themselves, from 1 % on."""
 Table = Float[np.ndarray, "seed problem"]
@@ -30,7 +30,7 @@ Table = Float[np.ndarray, "seed problem"]
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What all policies did: the same seeds and the same problems."""
+    """Evaluations of all policies, on the same seeds and the same problems."""
 
     seeds: list[int]
     ids: list[str]
@@ -47,7 +47,7 @@ class Results:
     confidence: float
 
     def methods(self, policy: str, way: str) -> list[str]:
-        """What completions of a policy are chosen by (`best_of`) or weighed by (`weighted`)."""
+        """Rewards by which a policy's completions are chosen (`best_of`) or weighed."""
         ends = [name.split("/") for name in self.tables[policy]]
         return list(dict.fromkeys(parts[1] for parts in ends if parts[0] == way))
 
@@ -135,7 +135,7 @@ def average_results(results: Sequence[ProblemResult]) -> dict[str, Any]:
 
 
 def average_scores(rows: Sequence[ScoredPrompt]) -> dict[str, Any]:
-    """The same without gold answers: means over prompts, of each reward `reward/<name>`."""
+    """Metrics without gold answers: means over prompts, of each reward `reward/<name>`."""
     values = {
         f"reward/{name}": [fmean(row.scores[name]) for row in rows] for name in rows[0].scores
     }

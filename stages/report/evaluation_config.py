@@ -18,14 +18,14 @@ LOOP = 16
 
 
 class Bins(Params):
-    """What scores are sorted into when they are tested."""
+    """Bins of scores and of length differences in a test of scores."""
 
     num_bins: int = Field(ge=1)
     """Bins of the reliability diagrams and of the calibration error."""
     length_tolerance: int = Field(ge=0)
     """Pairs whose lengths differ by at most so many tokens are of matched lengths."""
     length_edges: list[int] = Field(min_length=1)
-    """Where buckets of length differences begin; below the first there is one more."""
+    """Lower edges of the buckets of length differences; below the first there is one more."""
 
     @field_validator("length_edges")
     @classmethod
@@ -37,7 +37,7 @@ class Bins(Params):
 
 
 class Intervals(Params):
-    """How sure a number is."""
+    """Confidence intervals."""
 
     num_bootstrap: int = Field(ge=100)
     """Resamples of the problems for each interval."""
@@ -46,11 +46,11 @@ class Intervals(Params):
 
 
 class QualityConfig(Bins, Intervals):
-    """How scores are tested."""
+    """Test of scores: bins and confidence intervals."""
 
 
 class EvaluationConfig(Intervals):
-    """The same for every policy and every reward, so that their numbers can be compared."""
+    """Evaluation of policies and rewards, the same for all, so that numbers compare."""
 
     ks: list[int] = Field(min_length=1)
     """Samples that a vote or a choice is among."""

@@ -19,7 +19,7 @@ NUM_RESAMPLES, CONFIDENCE = 2000, 0.95
 UNREAD = ("too_long", "parse_failure")
 """Pairs dropped for these reasons say nothing about what the judge prefers."""
 Facts = Mapping[tuple[str, int], Any]
-"""What is known of the completion of a problem's id and an index."""
+"""Facts about a completion, by its problem's id and its index."""
 
 
 def warn_of_low_mass(metrics: Mapping[str, Any], side: str) -> None:
@@ -79,7 +79,7 @@ def summarise_verdicts(
 
 
 def select_headline(metrics: Mapping[str, Any]) -> dict[str, int | float]:
-    """What is shown while the stage runs: pairs, both orders agreeing, and agreement with truth."""
+    """Metrics shown while the stage runs: pairs, both orders agreeing, and agreement with truth."""
     numbers = {name: metrics[name] for name in ("pairs", "swap_consistency") if name in metrics}
     agreement = metrics.get("agreement", {}).get("averaged")
     return numbers | ({"agreement": agreement["value"]} if agreement else {})
@@ -88,7 +88,7 @@ def select_headline(metrics: Mapping[str, Any]) -> dict[str, int | float]:
 def compare_with_truth(
     verdicts: Sequence[Verdict], correct: Facts, num_tokens: Facts, seed: int
 ) -> dict[str, Any]:
-    """How often the judge is right about pairs of one right and one wrong completion.
+    """Accuracy of the judge on pairs of one right and one wrong completion.
 
     `single_order` is what reading each pair once would give, `averaged` both orders, `gain` the
     paired difference. `longer_wins` is what always choosing the longer completion would give (equal
@@ -138,7 +138,7 @@ def _columns(verdicts: Sequence[Verdict], *names: str) -> Float[np.ndarray, "nam
 
 
 def _longer(verdicts: Sequence[Verdict], num_tokens: Facts) -> Int[np.ndarray, " pair"]:
-    """By how many tokens A is longer than B."""
+    """Length difference in tokens, A minus B."""
     return np.array(
         [
             num_tokens[verdict.id, verdict.index_a] - num_tokens[verdict.id, verdict.index_b]

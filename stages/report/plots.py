@@ -1,4 +1,4 @@
-"""How plots look, and the report's: accuracies, and training step by step, with their numbers.
+"""Plots of the report, with their style and numbers: accuracies, and training step by step.
 
 Their bytes depend on the numbers alone.
 """
@@ -67,7 +67,7 @@ def assign_colours(policies: Iterable[str]) -> dict[str, str]:
 
 
 def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Each policy's mean accuracy with its interval, and a dot for each seed."""
+    """Plot of each policy's mean accuracy with its interval, and a dot for each seed."""
     policies = {name: estimates[MEAN] for name, estimates in metrics["policies"].items()}
     seeds = metrics["seeds"]
     header = ["policy", "mean_accuracy", "low", "high", *(f"seed_{seed}" for seed in seeds)]

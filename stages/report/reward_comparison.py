@@ -69,7 +69,7 @@ def win_rates(
     policy_scores: Float[np.ndarray, "seed prompt sample"],
     baseline_scores: Float[np.ndarray, "seed prompt other"],
 ) -> Table:
-    """How often one of `own` is above one of `others`, of all pairs of a prompt; ties half."""
+    """Share of a prompt's pairs in which one of `own` is above one of `others`; ties count half."""
     gaps = policy_scores[..., :, None] - baseline_scores[..., None, :]
     return (0.5 + 0.5 * np.sign(gaps)).mean(axis=(-2, -1))
 

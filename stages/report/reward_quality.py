@@ -1,4 +1,4 @@
-"""How good a reward model is on held-out pairs, and an outcome model on held-out completions.
+"""Quality of a reward model on held-out pairs, and of an outcome model on held-out completions.
 
 Rows of one problem are no independent evidence: they are averaged first, and intervals are over
 problems. The calibration error is over rows, with problems drawn whole.
@@ -158,7 +158,7 @@ def _estimate_calibration_error(
     predictions: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     problems: Int[np.ndarray, " row"], config: QualityConfig, seed: int,
 ) -> Interval:  # fmt: skip
-    """Of probabilities and outcomes."""
+    """Expected calibration error of probabilities against outcomes."""
     estimate = score_quality.expected_calibration_error(
         *predictions, problems, num_bins=config.num_bins, num_resamples=config.num_bootstrap,
         confidence=config.confidence, seed=seed,

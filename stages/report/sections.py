@@ -1,4 +1,4 @@
-"""What the report says, in order: text, tables and plots, the less important ones folded."""
+"""Sections of the report, in order: text, tables and plots, the less important ones folded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ class Image:
     file: str
     """Its name in `plots/`."""
     alt: str
-    """What it shows, for those who do not see it."""
+    """Alternative text, for readers who do not see the image."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """What stands under a heading; inside of another one it is folded."""
+    """Text, tables and plots under a heading; a section inside of another one is folded."""
 
     title: str
     blocks: "list[Block]"
@@ -151,7 +151,7 @@ def _build_selection(metrics: Metrics) -> list[Block]:
 
 
 def list_significant_choices(metrics: Metrics) -> list[str]:
-    """Which rewards choose better than the majority over seeds, and which do not."""
+    """Sentences on the rewards that choose better than the majority, and those that do not."""
     if len(metrics["seeds"]) == 1:
         return ["With one seed none of these differences from the majority is tested."]
     n, over_majority = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]

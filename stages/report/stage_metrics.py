@@ -1,4 +1,4 @@
-"""What stages measured of their own rows: how good labels and rewards are, and what each row cost.
+"""Metrics that stages wrote of their rows: quality of labels and rewards, and costs.
 
 Costs, tokens and floating-point operations, are counted, not measured, so they are the same on
 every machine; seconds and memory stand in data/runs.
@@ -88,7 +88,7 @@ def read_row_cost(folder: Path, seeds: Sequence[int]) -> Cost:
 
 
 def sum_cost(metrics: Mapping[str, Any]) -> Cost:
-    """What a stage's metrics.json tells of its cost."""
+    """Tokens and floating-point operations that a stage's metrics.json counts."""
     # What labels training and held-out problems tells its tokens for each.
     sides = [metrics.get(side, {}) for side in ("train", "heldout")]
     tokens = {
@@ -101,7 +101,7 @@ def sum_cost(metrics: Mapping[str, Any]) -> Cost:
 
 
 def count_operations(done: Mapping[str, Any]) -> int:
-    """All passes of a model: 2 operations a number of a matrix forward, 6 where it is trained."""
+    """Operations of all passes of a model: 2 per matrix entry forward, 6 where it is trained."""
     names = ("body", "output", "trained_body", "trained_output")
     matrices = Matrices(**{name: done[name] for name in names})
     sampled, scored, trained = (

@@ -37,7 +37,7 @@ RATIOS = ("precision", "recall", "agreement", "error_accuracy", "correct_accurac
 
 
 class AuditConfig(Intervals):
-    """How estimated labels are compared with the truth, where it is known."""
+    """Comparison of estimated labels with the truth, where it is known."""
 
     thresholds: list[Annotated[float, Field(gt=0, le=1)]]
     """Shares of right completions from which on a soft label says "right"."""

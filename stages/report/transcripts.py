@@ -1,4 +1,4 @@
-"""The same problems as each policy answers them, chosen by a rule that bends to no story."""
+"""Transcripts of each policy on the same problems, which a fixed rule chooses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ def write_verdict(metrics: Metrics) -> list[str]:
 
 
 def write_reward_verdict(metrics: Metrics) -> list[str]:
-    """Of each reward what it prefers to the baseline (`reward_comparison.compare_by_rewards`)."""
+    """Policies that each reward prefers, as sentences (`reward_comparison`)."""
     seeds, baseline = metrics["seeds"], metrics["baseline"]
     if not metrics["gains"]:
         return [
@@ -52,7 +52,7 @@ def write_reward_verdict(metrics: Metrics) -> list[str]:
 
 
 def describe_gains(metrics: Metrics) -> str:
-    """Each policy against the baseline."""
+    """Sentences that compare each policy with the baseline."""
     baseline, differences = metrics["baseline"], metrics["gains"][MEAN]
     before = metrics["policies"][baseline][MEAN]["value"]
     over = (
@@ -152,7 +152,7 @@ def describe_gain(name: str, difference: Metrics) -> str:
 
 
 def format_points(difference: Metrics) -> str:
-    """In percentage points."""
+    """Difference in percentage points."""
     return f"{100 * difference['value']:+.1f}"
 
 

@@ -1,4 +1,4 @@
-"""What a reward is given, completions with their prompts, and what it finds them worth."""
+"""Inputs of a reward function, completions with their prompts, and its output, rewards."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class CompletionRewards:
     step_rewards: Float[Tensor, "batch token"] | None = None
     """Paid besides, at each step's last token, else 0; like `Rollouts.mask()`. None: no steps."""
     step_ends: Bool[Tensor, "batch token"] | None = None
-    """Where `step_rewards` are paid: a reward of 0 is one too. None exactly where they are."""
+    """Tokens at which `step_rewards` are paid, also rewards of 0. None exactly where they are."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Further numbers to log, each a mean over the completions."""
 
@@ -33,7 +33,7 @@ class CompletionRewards:
             raise ValueError("expected step_rewards and step_ends together, found one of them")
 
     def rewards(self) -> Float[Tensor, " batch"]:
-        """All that a completion is paid, whenever it is paid."""
+        """Total reward of each completion: that of its end and those of its steps."""
         totals = torch.tensor(self.totals, dtype=torch.float32)
         return totals if self.step_rewards is None else totals + self.step_rewards.sum(1)
 
@@ -44,7 +44,7 @@ class CompletionRewards:
 
 
 def join_rewards(batches: Sequence[CompletionRewards]) -> CompletionRewards:
-    """All completions of `batches`, in order, which were judged in the same way."""
+    """Rewards of all completions of `batches`, in order, which were judged in the same way."""
     total = sum(len(batch.totals) for batch in batches)
     return CompletionRewards(
         totals=[value for batch in batches for value in batch.totals],
@@ -86,7 +86,7 @@ class Completions(Protocol):
 
     @property
     def groups(self) -> Sequence[int]:
-        """Of each completion, the number of its prompt."""
+        """Number of each completion's prompt."""
         ...
 
     def prompt(self, index: int) -> Prompt:
@@ -96,7 +96,7 @@ class Completions(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardModels:
-    """What components of a reward may ask, by the names of their parameters; None: not there."""
+    """Models that reward components may use, by the names of their parameters; None: absent."""
 
     scorer: Callable[[], CompletionRewards] | None = None
     """The reward's model on these completions: a score for each, a reward a step, or both."""
@@ -105,7 +105,7 @@ class RewardModels:
     function: Callable[[Prompt, str], float] | None = None
     """The user's own reward: `reward` of the row's file in stages/rewards/own/."""
     max_new_tokens: int
-    """Where completions are cut."""
+    """Length limit of completions, in tokens."""
 
 
 MAX_SHOWN = 2000
@@ -127,7 +127,7 @@ def score_each(
 
 
 def describe_completion(completions: Completions, index: int) -> str:
-    """Which completion it is, by its prompt's id, and what it says."""
+    """Description of a completion for an error: its prompt's id and its text."""
     text, problem = completions.texts[index], completions.prompt(index).id
     rest = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
     return f"completion {index}, of prompt '{problem}': {text[:MAX_SHOWN]!r}{rest}"

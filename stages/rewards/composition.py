@@ -82,13 +82,13 @@ class Cap(Params):
 
 
 class Component(Params):
-    """What is measured, and how much of it is paid."""
+    """Component of a reward: a measure with its weight, cap and scale."""
 
     value: Value
     weight: float
-    """What 1 of it is worth; below 0 it is punished."""
+    """Reward for a value of 1; negative: a penalty."""
     cap: Cap | None
-    """Of its values as they are found; null: none."""
+    """Limits of the raw values; null: none."""
     normalise: Normalise
     """Of its values as they are capped: among all completions judged together, or a prompt's."""
 
@@ -97,7 +97,7 @@ class Component(Params):
         return values if self.cap is None else values.clamp(min=self.cap.low, max=self.cap.high)
 
     def paid_at_end(self, judged: CompletionRewards, groups: Groups) -> Rewards:
-        """What each completion is paid at its end: capped, then in units of its spread.
+        """Value that each completion is paid at its end: capped, then in units of its spread.
 
         Where steps are paid the cap is theirs (`combine_step_rewards`): a cap above 0 would pay
         each completion for the 0 that it is worth as a whole.
@@ -121,7 +121,7 @@ STEPS_AS_THEY_ARE = (
 
 
 class Composition(Params):
-    """What a completion is worth: components by name, and how they are combined."""
+    """Reward of a completion: components by name, and how they are combined."""
 
     components: dict[Name, Component] = Field(min_length=1)
     combine: Combine
@@ -164,7 +164,7 @@ class Composition(Params):
                 )
 
     def kinds(self) -> set[str]:
-        """What is measured."""
+        """Kinds of the components."""
         return {part.value.kind for part in self.components.values()}
 
     def needs_model(self) -> bool:
@@ -180,7 +180,7 @@ class Composition(Params):
         return self.combine.kind == "normalise" or self.components[name].normalise.kind != "none"
 
     def compares(self) -> set[str]:
-        """Among which completions values are normalised: none, `batch`, `group`, or both."""
+        """Sets of completions over which values are normalised: none, `batch`, `group`, or both."""
         scopes = {part.normalise.kind for part in self.components.values()} - {"none"}
         return scopes | ({"batch", "group"} if self.combine.kind == "normalise" else set())
 
@@ -188,7 +188,7 @@ class Composition(Params):
 def compose_rewards(
     composition: Composition, completions: Completions, models: RewardModels
 ) -> CompletionRewards:
-    """What each completion is worth.
+    """Rewards of completions by a composition.
 
     A component that raises, or gives NaN, an infinity or the wrong number of values, is a
     ValueError that names the component and the completion.
@@ -224,7 +224,7 @@ def compose_rewards(
 def score_component(
     name: str, component: Component, completions: Completions, models: RewardModels
 ) -> CompletionRewards:
-    """What one component says of each completion; see `compose_rewards` for what it raises."""
+    """Values of a component for each completion; raises what `compose_rewards` raises."""
     what = f"component '{name}' of the reward (kind {component.value.kind})"
     try:
         judged = FUNCTIONS[component.value.kind](completions, models, component.value)

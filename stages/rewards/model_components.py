@@ -63,7 +63,7 @@ def step_scores(
 def own_function(
     completions: Completions, function: Callable[[Prompt, str], float] | None
 ) -> CompletionRewards:
-    """What `reward` of the row's file in stages/rewards/own/ gives each completion."""
+    """Values of `reward`, a function of the row's file in stages/rewards/own/."""
     if function is None:
         raise ValueError("it needs a function: name its file, `on: own/<file>`")
     return score_each(completions, function)
@@ -132,12 +132,12 @@ def win_rate(
 
 
 class Comparison(NamedTuple):
-    """What became of one pair."""
+    """Comparison of a pair by the judge."""
 
     p_first: float = 0.5
     """P(the first completion is better), the mean of both orders."""
     gap: float = 0.0
-    """How far the orders disagree."""
+    """Disagreement between the two orders."""
     outcome: Literal["judged", "identical", "too_long", "no_answer"] = "judged"
 
 

@@ -32,9 +32,9 @@ class Aggregation(Params):
     """The content of `data/rewards/<process reward>/<seed>/aggregation.json`."""
 
     best_of: Kind
-    """Where the best completion is chosen."""
+    """Aggregation of step scores where the best completion is chosen."""
     weighted: Kind
-    """Where completions vote with their scores."""
+    """Aggregation of step scores where completions vote with their scores."""
 
     def write(self, folder: Path) -> None:
         """Write aggregation.json."""
@@ -107,7 +107,7 @@ def score_pool(
     prompt: Prompt, pool: Sequence[Completion], rows: Sequence[Score],
     aggregations: Mapping[str, Aggregation],
 ) -> dict[str, PoolScores]:  # fmt: skip
-    """Each view of one problem's samples.
+    """Views of a problem's samples, by name.
 
     Weights are fixed transforms, since a monotone transform changes a vote: the logistic function
     of a logit (of a Bradley-Terry model the probability to beat an answer of reward 0), a process

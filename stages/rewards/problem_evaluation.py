@@ -16,12 +16,12 @@ from stages.rewards.final_answer import extract_answer
 
 
 class PoolScores(NamedTuple):
-    """One view of a problem's samples (`pool_scores` has those that there are)."""
+    """Scores and vote weights of a problem's samples by one method (all are in `pool_scores`)."""
 
     values: Float[np.ndarray, " sample"]
     """The highest is chosen."""
     weights: Float[np.ndarray, " sample"] | None
-    """What a sample counts in a vote, from 0 to 1; None: this view gives no weights."""
+    """Weight of each sample in a vote, from 0 to 1; None: this method gives no weights."""
 
 
 class CheckedCompletion:
@@ -44,7 +44,7 @@ def evaluate_problem(
     ks: Sequence[int],
     orders: Int[np.ndarray, "draw sample"],
 ) -> ProblemResult:
-    """What a policy did on one problem: `ks` samples drawn from the pool, chosen by `scores`.
+    """Evaluation of a policy on one problem: `ks` samples drawn from the pool, chosen by `scores`.
 
     Votes by weight are averaged over the beginnings of `orders` (`votes.nested_subsets`).
     """
@@ -94,7 +94,7 @@ def evaluate_problem(
 def summarise_scores(
     prompt: Prompt, pool: Sequence[Completion], scores: Mapping[str, PoolScores]
 ) -> ScoredPrompt:
-    """What a policy's samples of a prompt came to."""
+    """Summary of a policy's samples of a prompt without a gold answer."""
     return ScoredPrompt(
         id=prompt.id,
         scores={name: view.values.tolist() for name, view in scores.items()},
@@ -116,7 +116,7 @@ def majority_accuracy(
 def number_answers(
     answers: Sequence[str | None], right: Sequence[bool]
 ) -> tuple[Int[np.ndarray, " sample"], Bool[np.ndarray, " answer"]]:
-    """Each sample's answer as a number, `UNREADABLE` where there is none; which numbers are right.
+    """Samples' answers numbered, `UNREADABLE` where there is none; and the right numbers.
 
     Answers are grouped by value, without a look at the gold answer's: a vote has none either.
     """

@@ -1,4 +1,4 @@
-"""What a reward is: `reward.json` in its folder, or the user's own function in a file.
+"""Definition of a reward: `reward.json` in its folder, or the user's own function in a file.
 
     data/rewards/<name>/reward.json        this
     data/rewards/<name>/<seed>/model/      the model that it asks, where it asks one; of an ensemble
@@ -55,7 +55,7 @@ Aggregate = Annotated[
     Field(discriminator="kind"),
     BeforeValidator(spell_out_kind),
 ]
-"""How the scores of an ensemble's members become one; one model alone is left as it is."""
+"""Aggregation of the scores of an ensemble's members; a single model's are left as they are."""
 MEAN = PlainAggregate(kind="mean")
 
 
@@ -148,7 +148,7 @@ def read_model_rewards(rewards: Path) -> dict[str, RewardFile]:
 
 
 def model_path(folder: Path, seed: int) -> Path:
-    """Where the model of a seed is, or the folders of an ensemble's members."""
+    """Folder of a seed's model, or of the folders of an ensemble's members."""
     return folder / str(seed) / "model"
 
 

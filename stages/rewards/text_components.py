@@ -55,7 +55,7 @@ def tags(completions: Completions, credit: Literal["whole", "per_tag"]) -> Compl
 
 
 def tags_once(text: str) -> int:
-    """How many of the four tags occur exactly once."""
+    """Number of the four tags that occur exactly once."""
     return sum(text.count(tag) == 1 for tag in TAGS)
 
 

@@ -1,4 +1,4 @@
-"""What the answer checker's verdicts on a problem's pool teach: pairs, demonstrations, outcomes.
+"""Labels from the answer checker's verdicts on a pool: pairs, demonstrations, outcomes.
 
 The label of a pair of a right and a wrong completion is the checker's, so it is about the final
 answer only: a completion that reaches the right number by wrong steps counts as right. Labels can
@@ -34,7 +34,7 @@ from stages.seeding import derive_seed
 
 
 class CheckedPool(NamedTuple):
-    """One problem's completions with what the answer checker says of them."""
+    """Completions of a problem with the answer checker's verdicts."""
 
     prompt: Prompt
     right: list[Completion]
@@ -56,7 +56,7 @@ def drop_repeats(rows: Sequence[Completion]) -> list[Completion]:
 
 
 class LabelledPairs(NamedTuple):
-    """What one problem's pool gave."""
+    """Preference pairs of a problem's pool, with counts of the completions behind them."""
 
     preferences: list[Preference]
     judged: CheckedPool
@@ -65,7 +65,7 @@ class LabelledPairs(NamedTuple):
 def label_pairs(
     prompt: Prompt, pool: Sequence[Completion], *, source: str, max_pairs: int, seed: int
 ) -> LabelledPairs:
-    """At most `max_pairs` preferences for one problem.
+    """Preference pairs of a problem, at most `max_pairs`.
 
     Chosen: answers right and ended by itself. Rejected: answers wrong, ended or cut. A right one
     that was cut is neither: chosen, it would teach not to stop; rejected, that its answer is wrong.
@@ -138,7 +138,7 @@ def flip_labels(pairs: Sequence[Preference], percent: int, seed: int) -> list[Pr
 def select_demonstrations(
     prompt: Prompt, pool: Sequence[Completion], *, max_kept: int, seed: int
 ) -> list[Demonstration]:
-    """At most `max_kept` demonstrations of one problem.
+    """Demonstrations of a problem, at most `max_kept`.
 
     A completion that was cut is left out, right or not: it would teach not to stop.
     """
@@ -191,7 +191,7 @@ def training_outcomes(
 def balance_outcomes(
     judged: CheckedPool, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[Outcome]:
-    """At most `max_per_problem` outcomes of one problem, drawn as evenly from both sides as can be.
+    """Outcomes of a problem, at most `max_per_problem`, drawn as evenly from both sides as can be.
 
     Equal completions count once. Where one side has less than its half of the places, the other
     takes them. `max_per_problem` is at least 2, or no problem could have both.
@@ -210,7 +210,7 @@ def balance_outcomes(
 
 
 def heldout_outcomes(judged: Sequence[CheckedPool]) -> list[list[Outcome]]:
-    """Every completion as the policy samples them, all of a problem with the same weight."""
+    """Outcomes of every completion as the policy samples them, of equal weight within a problem."""
     outcomes: list[list[Outcome]] = []
     for pool in judged:
         total = len(pool.right) + len(pool.wrong)

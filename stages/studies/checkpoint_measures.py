@@ -28,11 +28,11 @@ from stages.rows import DATA
 
 Scorer = Callable[[Sequence[Group]], Scores]
 Scorers = tuple[Scorer | None, Scorer | None]
-"""One reward model and an ensemble of them."""
+"""Scorers: one reward model and an ensemble."""
 NGRAM = 4
 """Tokens in the runs whose repetition is counted."""
 COLUMNS = ("kl_k1", "kl_k3", "entropy", "reward_model", "ensemble", "ensemble_std")
-"""What models say of each completion; the first three are sums over its tokens."""
+"""Model scores of each completion; the first three are sums over its tokens."""
 PAIRED = ("correct", "reward_model", "ensemble")
 """Those whose difference from the start, paired by problem, is told too."""
 
@@ -72,11 +72,11 @@ class CheckpointResult:
 
 
 QUANTITIES = [field.name for field in fields(CheckpointResult)][2:-1]
-"""What is averaged over problems: all between the id and `num_distinct`."""
+"""Fields that are averaged over problems: all between the id and `num_distinct`."""
 
 
 def load_scorers(reward: str, seed: int, compute: ComputeConfig, device: torch.device) -> Scorers:
-    """What a row of `rewards` scores with: its model, and where it has several, all of them.
+    """Scorers of a row of `rewards`: its model, and where it has several, all of them.
 
     One model of an ensemble, the first, stands for what a single one would find.
     """
@@ -98,7 +98,7 @@ def measure_checkpoint(
     pools: Sequence[tuple[Prompt, Sequence[Completion]]], *,
     step: int, temperature: float,
 ) -> list[CheckpointResult]:  # fmt: skip
-    """What the policy did on each problem after `step` training steps, from its own samples.
+    """Measures of the policy on each problem after `step` training steps, from its own samples.
 
     The divergence from the reference, in eval mode, is estimated by k1 and k3
     (`algorithms/kl`), each summed over a completion's tokens; both are unbiased for the KL of whole
@@ -139,7 +139,7 @@ def measure_checkpoint(
 
 
 def _counted(prompt: Prompt, rows: Sequence[Completion]) -> dict[str, float]:
-    """What needs no model: means over the samples of a problem."""
+    """Measures that need no model: means over the samples of a problem."""
     # Not one verdict a distinct list of tokens: two of them may spell the same text.
     texts = Counter(row.completion for row in rows)
     right = [n for text, n in texts.items() if answer_checker.solves_problem(prompt, text)]

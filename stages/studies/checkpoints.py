@@ -38,7 +38,7 @@ from stages.studies.checkpoint_measures import CheckpointResult, Scorers
 from stages.studies.markdown import format_number, format_percent
 
 Seeds = Mapping[int, Mapping[str, Any]]
-"""Of each seed, what `checkpoint_measures.summarise_checkpoints` found."""
+"""Summaries by seed, of `checkpoint_measures.summarise_checkpoints`."""
 PANELS = {
     "correct": "True accuracy (dev)",
     "reward_model": "Score by one reward model",
@@ -53,7 +53,7 @@ PANELS = {
 
 
 class Checkpoints(Intervals):
-    """Which runs are looked at, and how."""
+    """Training runs to measure, and the measurement."""
 
     runs: list[str]
     """Rows of `policies`, of the kinds that keep checkpoints."""
@@ -65,7 +65,7 @@ class Checkpoints(Intervals):
 
 
 class Config(Params):
-    """What the study reads."""
+    """Keys that the study reads."""
 
     seeds: list[int]
     compute: ComputeConfig
@@ -88,7 +88,7 @@ def main(name: str) -> None:
 
 
 def evaluate_checkpoints(config: Config, name: str, run: Run, folder: Path) -> dict[str, Any]:
-    """Every policy along the run of one seed."""
+    """Evaluations of all intermediate policies of one seed."""
     settings, compute, device = config.checkpoints, config.compute, setup(config.compute)
     judges = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
     start = rows.locate_policy(settings.start, run.seed)
@@ -179,7 +179,7 @@ def _lines(axes: Axes, seeds: Seeds, quantity: str, over: str, nothing: str) -> 
 
 
 def render_report(name: str, seeds: Seeds) -> str:
-    """Every seed step by step (Markdown)."""
+    """Report of every seed, step by step (Markdown)."""
     parts = [
         f"# {name}, step by step",
         *(

@@ -22,7 +22,7 @@ from stages.report.stage_metrics import Plan, list_ancestors
 from stages.rows import DATA, STAGES
 
 PREPARED = ("prompts", "demonstrations", "prepared", "own", "policies/base")
-"""What every copy shares with the run, under data/."""
+"""Folders under data/ that every copy shares with the run."""
 
 
 class Command(NamedTuple):
@@ -37,7 +37,7 @@ class Command(NamedTuple):
 
 
 def make_row_command(table: str, name: str, row: Mapping[str, str]) -> Command:
-    """What makes a row of a table."""
+    """Command that makes a row of a table."""
     stage, kind = STAGES[table], row.get("train") or row.get("by")
     entry_point = f"{stage.removeprefix('label_')}_{kind}" if kind else stage
     words = [word for key, value in row.items() for word in (f"--{key}", value)]
@@ -64,7 +64,7 @@ class RepoCopy:
 
     @property
     def data(self) -> Path:
-        """Where it writes."""
+        """Folder of outputs."""
         return self.path / DATA
 
     def run(self, command: Command, **environment: str) -> None:

@@ -30,7 +30,7 @@ that it generated; each with what it is counted in."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostCurve:
-    """One way to choose among n samples of a pool."""
+    """Curve of accuracy over cost: a way to choose among n samples of a pool."""
 
     accuracy: Mapping[int, Values]
     """By n, of each seed and problem."""
@@ -50,18 +50,18 @@ class Searched:
 
 
 class Place(NamedTuple):
-    """Where a budget lies on a curve."""
+    """Place of a budget on a curve, between two numbers of samples."""
 
     low: int
     """The largest n that costs no more."""
     high: int
     """The next; `low` at the end of the curve."""
     share: float
-    """How far the budget is from the one to the other, from 0 to 1."""
+    """Position of the budget between the two, from 0 to 1."""
 
 
 def place_on_curve(costs: Mapping[int, float], budget: float) -> Place | None:
-    """Where `budget` lies; None where even the smallest n costs more."""
+    """Place of `budget` on a curve; None where even the smallest n costs more."""
     ns = sorted(costs)
     rising = [costs[n] for n in ns]
     assert rising == sorted(set(rising)), "the cost rises with n"

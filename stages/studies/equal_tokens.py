@@ -33,7 +33,7 @@ BUDGETED = ("dpo", "ppo", "grpo")
 
 
 class EqualTokens(studies.Certainty):
-    """What is compared, and at what budget."""
+    """Policies to compare, and the token budget."""
 
     policies: list[str]
     """Rows of `policies`, none made from another of them."""
@@ -42,7 +42,7 @@ class EqualTokens(studies.Certainty):
 
 
 class Config(Params):
-    """What the study reads."""
+    """Keys that the study reads."""
 
     seeds: list[int]
     baseline: str
@@ -84,7 +84,7 @@ def check_policies(plan: Plan, policies: list[str], baseline: str) -> None:
 
 
 def train_policies(config: Config, plan: Plan, run: Run, folder: Path) -> list[dict[str, Any]]:
-    """Every policy of one seed, at what is left of its budget; what each spent."""
+    """Training of every policy of one seed within the rest of its budget; tokens spent by each."""
     settings, seed, spent = config.equal_tokens, run.seed, []
     write_results(folder / f"{config.baseline}.jsonl", DATA, config.baseline, seed)
     free = set(copies.list_needed_rows(plan, "policies", config.baseline))
@@ -126,7 +126,7 @@ def count_tokens(data: Path, table: str, name: str, seed: int) -> tuple[int, int
 
 
 def write_results(path: Path, data: Path, policy: str, seed: int) -> None:
-    """What a policy's samples of one seed are worth, a row a test problem."""
+    """Accuracy of a policy's samples of one seed, a row a test problem."""
     samples = data / f"samples/{policy}/{seed}"
     sampled, greedy = (pools.read_split(samples, "test", name) for name in ("test", "test_greedy"))
     rows = (

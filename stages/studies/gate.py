@@ -48,7 +48,7 @@ Metrics = Mapping[str, Any]
 
 
 class Config(Params):
-    """What the study reads."""
+    """Keys that the study reads."""
 
     seeds: list[int]
     model: dict[str, Any]

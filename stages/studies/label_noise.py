@@ -19,16 +19,16 @@ from stages.studies import study as studies
 
 
 class LabelNoise(Params):
-    """What is trained again, and how wrong its labels are."""
+    """Reward to train again, and the shares of wrong labels."""
 
     reward: str
     """A row of `rewards`, of the kind preference."""
     flip_percents: list[int]
-    """Of the training labels."""
+    """Shares of the training labels that are flipped, in per cent."""
 
 
 class Config(Params):
-    """What the study reads."""
+    """Keys that the study reads."""
 
     seeds: list[int]
     label_noise: LabelNoise

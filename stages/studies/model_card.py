@@ -175,7 +175,7 @@ def _inline(value: Any) -> str:
 
 
 def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
-    """Every number that all seeds have, with each seed's; of a curve over n the largest n."""
+    """Metrics that all seeds have, with each seed's; of a curve over n that of the largest n."""
     first, *rest = seeds.values()
     curves = [key.rpartition("/") for key in first]
     largest = dict(sorted((stem, int(n)) for stem, _, n in curves if n.isdecimal()))

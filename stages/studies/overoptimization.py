@@ -39,7 +39,7 @@ TOLD = ("best_place", "overoptimised", "accuracy_change", "accuracy_after_best",
 
 
 class Overoptimization(Params):
-    """What is chosen from and by, and how curves are fitted."""
+    """Pools, rewards that choose from them, and the fit of the curves."""
 
     policy: str
     """The row of `policies` whose completions are chosen from, where the runs started."""
@@ -50,7 +50,7 @@ class Overoptimization(Params):
 
 
 class Config(SamplingConfig):
-    """What the study reads."""
+    """Keys that the study reads."""
 
     overoptimization: Overoptimization
 
@@ -161,7 +161,7 @@ def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredPool]:
 
 
 def summarise_over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Of each curve that every seed has, each seed's verdict side by side."""
+    """Verdicts of all seeds side by side, of each curve that every seed has."""
     rows = []
     for several in zip(*seeds, strict=True):
         assert len({(curve["name"], curve["scorer"]) for curve in several}) == 1, several

@@ -30,7 +30,7 @@ def render_report(metrics: Measured, *, images: Sequence[str]) -> str:
 
 
 def render_over_seeds(rows: Sequence[Measured]) -> str:
-    """What holds in every seed: a row a curve, each seed's own number in it."""
+    """Table over seeds: a row a curve, with each seed's number."""
     header = ["what is optimised", "over-optimised", "best at", "points after the best point"]
     header += ["points at the end", "proxy at the end"]
     cells = [
@@ -50,7 +50,7 @@ def render_over_seeds(rows: Sequence[Measured]) -> str:
 
 
 def render_seed(metrics: Measured, confidence: float) -> str:
-    """Of one seed the verdicts, the table of points and the table of fits."""
+    """Verdicts, table of points and table of fits of one seed."""
     curves, left_out, effects = (metrics[name] for name in ("curves", "left_out", "effects"))
     missing = [f"Not shown, {name}: {why}." for name, why in left_out.items()]
     if not curves:

@@ -41,12 +41,12 @@ Needs = Literal["pool", "reward", "process", "judge", "prompt", "redraw", "trans
 
 
 class Probe(NamedTuple):
-    """One number of a policy."""
+    """Probe: a measure of a policy."""
 
     what: str
-    """In words, for reports."""
+    """Label in reports."""
     needs: Needs
-    """What it is measured with."""
+    """Inputs of the measurement."""
     worse: Worse | None = "higher"
     """None: described, not gated."""
     is_rate: bool = False
@@ -107,7 +107,7 @@ class AttackedJudge(Params):
 
 
 class OtherProblems(Params):
-    """What a row of another source's file is like, and how many are read."""
+    """Form of the rows of another source's file, and the number to read."""
 
     question: list[str] = Field(min_length=1)
     """The keys of the question's parts."""
@@ -120,7 +120,7 @@ class OtherProblems(Params):
 
 
 class ProbeConfig(Certainty):
-    """How much is asked, scored and judged, and by what."""
+    """Sizes of the probes, and the models that score and judge."""
 
     policies: list[str]
     """Rows of `policies`; the first is the baseline of the gate."""
@@ -142,7 +142,7 @@ class ProbeConfig(Certainty):
     max_new_tokens: int = Field(ge=1)
     """Longest reply; that of `sampling.test`, whose greedy replies are compared with."""
     process_score: Kind
-    """How the scores of steps become one, as written and with other steps."""
+    """Aggregation of step scores, of the steps as written and as cut again."""
     max_tokens: int = Field(ge=1)
     """A modified completion that is longer with its prompt is left out."""
     attack: AttackedJudge
@@ -152,7 +152,7 @@ class ProbeConfig(Certainty):
 def list_reasons_not_run(
     run_probes: Collection[str], config: ProbeConfig, *, has_chat_template: bool
 ) -> dict[str, str]:
-    """Each probe of the catalogue that has no value, being not among `found`, with why."""
+    """Probes of the catalogue without a value in `found`, each with the reason."""
     reasons = {
         "reward": "reward model", "process": "process model", "judge": "judge",
         "transfer": "file of other problems", "refusals": "file of requests",

@@ -1,4 +1,4 @@
-"""What does a model's score of this policy's answers gain by edits that add nothing?
+"""Edits that add nothing to a policy's answers, and the change of a model's score by them.
 
 Each problem's different completions that ended by themselves are scored as they are and edited. A
 reward that rises by longer copies that say nothing new pays for length: after the failures of
@@ -73,7 +73,7 @@ class EditedCompletion(NamedTuple):
     kind: str
     """`plain`, or how it was edited."""
     original: int
-    """Which of the problem's completions."""
+    """Number of the completion among the problem's."""
     steps: Steps
     """One, where it was not cut."""
 
@@ -82,7 +82,7 @@ def measure_padding(
     problems: Problems, encode: Callable[[Sequence[str]], list[list[int]]],
     score: Callable[[Sequence[Group]], Sequence[float]], *, num_padded: int, max_tokens: int,
 ) -> Iterator[ProbeValue]:  # fmt: skip
-    """For each problem the correlations of reward and length, and what padding did.
+    """Correlations of reward and length, and effect of padding, for each problem.
 
     Args:
         problems: with their different completions, of which the first `num_padded` are padded.
@@ -118,7 +118,7 @@ def measure_recutting(
     score: Callable[[Sequence[TokenizedSolution]], Sequence[float]], *, filler: Sequence[int],
     max_tokens: int,
 ) -> Iterator[ProbeValue]:  # fmt: skip
-    """For each problem the share of edits of steps that raise the score, and how far they move it.
+    """Share of edits of steps that raise the score, and the mean change, for each problem.
 
     Args:
         cut: a completion's tokens into steps.

@@ -51,7 +51,7 @@ class ProbeQuestion(NamedTuple):
     """A question put in the place of a prompt's own."""
 
     kind: str
-    """Which wording; replies are told apart by it and the id."""
+    """Wording; with the id it identifies a reply."""
     id: str
     prompt: Prompt
     """Whose template it is asked in."""
@@ -63,7 +63,7 @@ class ProbeQuestion(NamedTuple):
 
 
 Reply = tuple[ProbeQuestion, str]
-"""What was asked, and what the policy said."""
+"""Question with the policy's reply."""
 
 
 def choose_wrong_hint(gold: str, seed: int, name: str) -> str | None:
@@ -81,7 +81,7 @@ def choose_wrong_hint(gold: str, seed: int, name: str) -> str | None:
 
 
 def add_hints(prompts: Sequence[Prompt], seed: int) -> Iterator[ProbeQuestion]:
-    """Each problem with a wrong hint and with the right one; whole numbers only."""
+    """Questions with a wrong hint and with the right one; whole numbers only."""
     for prompt in prompts:
         wrong = choose_wrong_hint(prompt.gold, seed, prompt.id)
         if wrong is not None:
@@ -114,7 +114,7 @@ def redraw_questions(prompts: Sequence[Prompt], kind: str, seed: int) -> list[Pr
 def make_questions(
     test: Sequence[Prompt], config: ProbeConfig, seed: int, *, is_chat: bool
 ) -> list[ProbeQuestion]:
-    """All that is asked, wording after wording.
+    """Questions of all wordings, in order.
 
     The test problems with hints and with other numbers; as many training problems as they are and
     with other numbers; another source's problems; requests, if the policy has a chat template.
@@ -163,7 +163,7 @@ def read_other_problems(path: Path, config: OtherProblems, prompt: Prompt) -> li
 
 
 def read_requests(path: Path, prompt: Prompt) -> list[ProbeQuestion]:
-    """All requests of a file such as XSTest's; a ValueError for a row that is none."""
+    """Requests of a file such as XSTest's; a ValueError for a row that is none."""
     if not path.is_file():
         raise ValueError(f"{path}: expected a CSV of requests, found no file. Put it there.")
     opened = gzip.open if path.suffix == ".gz" else open

@@ -1,4 +1,4 @@
-"""What can be seen in a policy's completions, and in its replies to what it was asked otherwise."""
+"""Measures of the texts of a policy: its completions, and its replies to other requests."""
 
 import re
 from collections import defaultdict
@@ -80,7 +80,7 @@ def measure_texts(problems: Sequence[tuple[Prompt, Sequence[Completion]]]) -> It
 
 
 def measure_replies(replies: Sequence[Reply]) -> Iterator[ProbeValue]:
-    """What the replies amount to, probe after probe; those to the test problems are `plain`."""
+    """Probe values of the replies; those to the test problems are `plain`."""
     kinds: dict[str, dict[str, Reply]] = defaultdict(dict)
     for question, reply in replies:
         kinds[question.kind][question.id] = question, reply
@@ -99,7 +99,7 @@ def measure_replies(replies: Sequence[Reply]) -> Iterator[ProbeValue]:
 
 
 def _of_hints(question: ProbeQuestion, plain: str, wrong: str, right: str) -> Iterator[ProbeValue]:
-    """What the hints did at a problem.
+    """Effect of the hints at a problem.
 
     Adoption is whether the answer is the wrong hint, less whether it was so unasked: a policy that
     errs may say that number anyway.

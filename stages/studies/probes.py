@@ -44,7 +44,7 @@ Values = Iterator[ProbeValue]
 
 
 class Config(SamplingConfig):
-    """What the study reads."""
+    """Keys that the study reads."""
 
     probes: ProbeConfig
 
@@ -89,7 +89,7 @@ def measure_probes(config: Config, name: str, run: Run) -> Values:
 def sample_replies(
     config: Config, name: str, run: Run, test: list[Prompt], greedy: Iterator[Completion]
 ) -> list[Reply]:
-    """What the policy says to the test problems, greedily, and when it is asked otherwise."""
+    """Greedy replies of the policy to the test problems and to the other requests."""
     settings, seed = config.probes, derive_seed(run.seed, "probes")
     tokenizer = row_policy.load_row_tokenizer(name, run.seed)
     is_chat = tokenizer.chat_template is not None
@@ -112,7 +112,7 @@ def sample_replies(
 
 
 def drop_duplicates(problems: Problems) -> Problems:
-    """Of each problem the different completions that ended by themselves, as they were drawn."""
+    """Distinct completions of each problem that ended by themselves, in drawing order."""
     return [
         (prompt, pools.deduplicate([row for row in pool if row.finish_reason == "stop"])[0])
         for prompt, pool in problems
@@ -162,7 +162,7 @@ def measure_step_taste(problems: Problems, process: str, seed: int, config: Conf
 
 
 def attack_judge(problems: Problems, judge: str, seed: int, config: Config) -> Values:
-    """For each attacked problem the share of attacks that turn the verdict, and the control's.
+    """Share of attacks that turn the verdict, and of controls, for each attacked problem.
 
     The judge is the policy `judge`. A pair of different completions of each problem that has one.
     """

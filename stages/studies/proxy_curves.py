@@ -31,7 +31,7 @@ Draws = Float[np.ndarray, "draw problem"]
 
 
 class OveroptimizationConfig(Intervals):
-    """How curves are fitted."""
+    """Fit of curves."""
 
     min_distance: float = Field(ge=0)
     """The logarithmic form, whose slope at 0 is infinite, is fitted to points farther away."""
@@ -50,7 +50,7 @@ class OveroptimizationConfig(Intervals):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProxyCurve:
-    """One way of optimising, as it goes away from the start policy."""
+    """Curve of proxy and true reward over the distance from the initial policy."""
 
     method: str
     """`best_of_n` or `run`."""
@@ -164,7 +164,7 @@ def _finite(number: Any) -> float | None:
 
 
 def _verdict(curve: ProxyCurve, config: OveroptimizationConfig, seed: int) -> dict[str, Any]:
-    """What optimisation changed in all, and from the truth's best point to its end.
+    """Changes over the whole curve, and from the best point of the true reward to the end.
 
     The best point is that of the other half of the problems (`statistics/reward_over_distance`).
     """

@@ -37,7 +37,7 @@ Table = Float[np.ndarray, "rounding seed"]
 
 
 class Rounding(Params):
-    """What is trained again."""
+    """Policies to train again, and the roundings."""
 
     policies: list[str]
     """Rows of `policies`; what they are made from is made again too."""
@@ -46,7 +46,7 @@ class Rounding(Params):
 
 
 class Config(Params):
-    """What the study reads."""
+    """Keys that the study reads."""
 
     seeds: list[int]
     rounding: Rounding
@@ -104,7 +104,7 @@ def tabulate_accuracy(
 
 
 def measure_spread(table: Table) -> dict[str, Any]:
-    """Each accuracy, and the standard deviation between roundings and between seeds.
+    """Accuracies, and their standard deviation between roundings and between seeds.
 
     Between roundings: the root of the mean over seeds of the variance (ddof 1) over roundings of
     one seed; between seeds likewise, with the two exchanged. None of a single one.

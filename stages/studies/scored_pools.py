@@ -44,7 +44,7 @@ class ScoredPool:
 
 
 class BestOfNConfig(CandidatesConfig):
-    """How large the pools are, and of how many problems."""
+    """Size of the pools, and number of problems."""
 
     num_problems: int | None = Field(ge=1)
     """The first so many of the split; null: all."""
@@ -53,7 +53,7 @@ class BestOfNConfig(CandidatesConfig):
 def score_pools(
     sampler: Sampler, decode: Decode, scorers: Scorers, pool: Pool, row_tokens: int, seed: int
 ) -> Iterator[Step]:
-    """For each part of the problems, their `ScoredPool`s.
+    """Pools with their scores, for each part of the problems.
 
     A problem's stream depends on `seed` and its id alone. The policy's tokens are the scorers' too.
     """
@@ -73,7 +73,7 @@ def score_pools(
 def score_pool(
     prompt: Prompt, pool: Sequence[Completion], scorers: Scorers, row_tokens: int
 ) -> ScoredPool:
-    """One problem's completions, judged and scored."""
+    """Completions of a problem with verdicts and scores."""
     distinct, numbers = pools.deduplicate(pool)
     groups = make_groups(
         [(prompt.prompt_ids, [row.completion_ids for row in distinct])], row_tokens

@@ -29,7 +29,7 @@ from stages.studies.step_search import SearchConfig
 
 
 class SearchStudy(studies.Certainty):
-    """What is searched with, and which of the comparisons the verdict is on."""
+    """Searches to compare, and the comparison that decides the verdict."""
 
     policy: str
     """A row of `policies`, sampled and evaluated on the test problems."""
@@ -37,11 +37,11 @@ class SearchStudy(studies.Certainty):
     """A row of `rewards`, of the kind process."""
     presets: dict[str, SearchConfig]
     way: search_report.Way
-    """How an answer is taken of a search's solutions; chosen before the numbers are seen."""
+    """Choice of an answer among a search's solutions, fixed before the numbers are seen."""
 
 
 class Config(SamplingConfig):
-    """What the study reads."""
+    """Keys that the study reads."""
 
     search: SearchStudy
 
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def search_solutions(config: Config, run: Run, folder: Path) -> tuple[int, int]:
-    """All searches of one seed; parameters of the policy and of the process model."""
+    """Solutions of all searches of one seed; parameter counts of policy and process model."""
     settings, compute, seed = config.search, config.compute, run.seed
     prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))
     longest = max(len(prompt.prompt_ids) for prompt in prompts)

@@ -12,7 +12,7 @@ from stages.studies import markdown
 from stages.studies.equal_compute import Unit
 
 WAYS = {"best": "best-scored", "weighted": "weighted vote", "majority": "majority"}
-"""How one answer is taken of a search's solutions, and how it is called."""
+"""Ways to choose an answer among a search's solutions, with their labels."""
 Way = Literal["best", "weighted", "majority"]
 MARKERS = {"best": "D", "weighted": "s", "majority": "^"}
 TITLES = {
@@ -70,7 +70,7 @@ def render_report(compared: Mapping[str, Any], *, image: str, way: str) -> str:
 
 
 def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
-    """In words: what each search gains over each curve, at its own cost.
+    """Sentences on the gain of each search over each curve, at its own cost.
 
     `way`: how an answer is taken of its solutions, chosen before the numbers are seen.
     """

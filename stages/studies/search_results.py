@@ -1,4 +1,4 @@
-"""What searches found and what it cost: the rows of a solution and of a problem, and summaries."""
+"""Results and costs of searches: rows of a solution and of a problem, and summaries."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -36,7 +36,7 @@ class SearchSolution:
     step_scores: list[float]
     """The process model's P(right so far) after each step."""
     score: float
-    """What the search compared it by: its step scores made one."""
+    """Score by which the search compared it: its step scores aggregated."""
     kept: bool
     """Whether it is among the best of its tree; others finished too, and lost their place."""
     finish_reason: Finish
@@ -95,7 +95,7 @@ class ProblemSearch(SearchCost):
 def evaluate_search(
     prompt: Prompt, solutions: Sequence[SearchSolution], cost: SearchCost, sizes: tuple[int, int]
 ) -> ProblemSearch:
-    """What a search is worth on one problem.
+    """Accuracy and cost of a search on one problem.
 
     A token that passes through a model of P parameters costs 2 P floating-point operations, one
     multiplication and one addition each (Kaplan et al. 2020, https://arxiv.org/abs/2001.08361,

@@ -92,7 +92,7 @@ def check_apart(dev: KnownSteps, test: KnownSteps) -> None:
 
 
 def predict_by_rules(rows: Sequence[StepLabels]) -> dict[str, list[int]]:
-    """What is predicted without reading a single step.
+    """Predictions by rules that read no step.
 
     always_correct: -1. outcome_and_middle: -1 where the final answer is right, else the middle
     step, (n - 1) // 2; only where it is known of every solution whether its answer is right.

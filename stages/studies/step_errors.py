@@ -68,7 +68,7 @@ class StepErrors(Intervals):
 
 
 class Config(Params):
-    """What the study reads."""
+    """Keys that the study reads."""
 
     seeds: list[int]
     compute: ComputeConfig
@@ -152,7 +152,7 @@ def evaluate_scorer(config: Config, run: Run, folder: Path) -> dict[str, Any]:
 
 
 def average_around_first_error(rows: Sequence[StepPrediction]) -> list[tuple[int, float, int]]:
-    """Of steps in erroneous solutions: how many after the first error, mean score, number."""
+    """Mean score and number of steps in erroneous solutions, by distance from the first error."""
     lengths: dict[int, list[float]] = {}
     for row in rows:
         if row.first_error != NO_ERROR:

@@ -47,7 +47,7 @@ class SearchConfig(Params):
     """Longest step; a longer one is cut, and its solution ends there."""
     temperature: float = Field(gt=0)
     aggregate: Kind
-    """How the scores of its steps become a solution's, see `selection/step_scores`."""
+    """Aggregation of step scores to a solution's score, see `selection/step_scores`."""
     decimals: int = Field(ge=3, le=9)
     """Digits kept of a score: those below are rounding, and would break ties at random."""
 
@@ -77,7 +77,7 @@ class Candidate:
 
 @dataclass(kw_only=True, slots=True)
 class Search:
-    """One problem, while it is searched."""
+    """State of the search on one problem."""
 
     prompt: Prompt
     live: list[Candidate] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Search:
     scored_tokens: int = 0
 
     def request(self) -> list[tuple[Candidate | None, list[int]]]:
-        """What is gone on with and its tokens, which count as read; None: the prompt alone."""
+        """Candidate to continue and its tokens, which count as read; None: the prompt alone."""
         parents = self.live if self.depth else [None]
         contexts = [
             (candidate, [*self.prompt.prompt_ids, *(candidate.ids if candidate else ())])
@@ -122,14 +122,14 @@ class Search:
         self.depth += 1
 
     def solutions(self) -> list[Candidate]:
-        """What finished, and what still has a place; best first, of equal scores the kept ones."""
+        """Solutions, finished or still live; best first, of equal scores the kept ones."""
         candidates = [*self.finished, *self.live]
         return sorted(
             candidates, key=lambda candidate: (-candidate.score, candidate not in self.beam)
         )
 
     def cost(self) -> SearchCost:
-        """What was spent."""
+        """Cost so far."""
         used = {candidate for solution in self.solutions() for candidate in solution.line()}
         steps = {
             tuple(map(tuple, candidate.steps[: place + 1])): len(step) + 1
@@ -208,7 +208,7 @@ def grow_searches(
     seed: int,
     break_after: frozenset[int],
 ) -> list[list[Candidate]]:
-    """Of each search, the samples that go on with it, unscored.
+    """Samples that continue each search, unscored.
 
     All trees begin with one reading of the prompt and share its samples out.
     """

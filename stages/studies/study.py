@@ -41,7 +41,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Certainty(Params):
-    """How sure a study is of what it says."""
+    """Confidence intervals of a study."""
 
     confidence: float = Field(gt=0, lt=1)
     """Coverage of the intervals."""

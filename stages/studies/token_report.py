@@ -57,7 +57,7 @@ def list_seeds(verdict: Metrics) -> str:
 
 
 def describe_pair(row: Metrics, verdict: Metrics) -> str:
-    """One pair: who is better and by how much, or what it would take to know."""
+    """Sentence on a pair: the better policy and by how much, or the sample size to resolve it."""
     points = f"{100 * row['value']:.1f} points [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
     p = f"p = {row['p_holm']:.2g} by Holm" if row["p_holm"] >= 1e-4 else "p < 0.0001 by Holm"
     if row["resolved"]:
@@ -71,7 +71,7 @@ def describe_pair(row: Metrics, verdict: Metrics) -> str:
 
 
 def describe_remedy(row: Metrics, verdict: Metrics) -> str:
-    """What it would take to resolve a difference."""
+    """Sample size that would resolve a difference, in words."""
     if row["value"] == 0.0:
         return "None was found, and no experiment shows that there is none."
     if "more_problems" not in row:
@@ -93,7 +93,7 @@ def describe_remedy(row: Metrics, verdict: Metrics) -> str:
 
 
 def describe_ranking(verdict: Metrics) -> str:
-    """All policies in order, where every two are resolved; else who beats whom."""
+    """Ranking of all policies, where every pair is resolved; else the resolved pairs."""
     rows = verdict["pairs"]["mean"]
     names = sorted(verdict["budgets"], key=lambda name: -verdict["policies"][name]["mean"]["value"])
     if all(row["resolved"] for row in rows):
@@ -107,7 +107,7 @@ def describe_ranking(verdict: Metrics) -> str:
 
 
 def render_accuracy_table(verdict: Metrics) -> str:
-    """Each policy's accuracies, and its gain over the baseline."""
+    """Table of each policy's accuracies, and its gain over the baseline."""
     baseline, rows = verdict["baseline"], []
     gains = {row[side]: row for row in verdict["gains"]["mean"] for side in ("first", "second")}
     for name, estimates in verdict["policies"].items():
@@ -126,7 +126,7 @@ def format_gain(row: Metrics, policy: str) -> str:
 
 
 def render_difference_table(verdict: Metrics, measure: str) -> str:
-    """Both families of one measure."""
+    """Table of both families of one measure."""
     header = ["comparison", "points", "p", "p by Holm", "degrees of freedom", "seeds' spread"]
     rows = [
         [
@@ -143,7 +143,7 @@ def render_difference_table(verdict: Metrics, measure: str) -> str:
 
 
 def explain_intervals(num_seeds: int) -> str:
-    """What the intervals are about."""
+    """Explanation of the intervals."""
     if num_seeds == 1:
         return (
             "One seed: the intervals are over problems only (t). They say how another set of such "

@@ -30,11 +30,11 @@ class SeedResult:
 
 MEASURES = {"mean": "mean accuracy of the samples", "greedy": "greedy accuracy"}
 Tables = dict[str, Table]
-"""Of each of `MEASURES` a policy's table."""
+"""Tables of a policy, by measure of `MEASURES`."""
 
 
 def make_table(results: Sequence[SeedResult]) -> Tables:
-    """One policy's rows as a table for each measure; a ValueError if the seeds' problems differ."""
+    """Table of a policy's rows for each measure; a ValueError if the seeds' problems differ."""
     seeds = [list(rows) for _, rows in itertools.groupby(results, key=lambda row: row.seed)]
     ids = [[row.id for row in rows] for rows in seeds]
     if any(seed_ids != ids[0] for seed_ids in ids):
@@ -95,7 +95,7 @@ def compare_policies(
 def test_differences(
     family: Mapping[tuple[str, str], Table], *, confidence: float
 ) -> list[dict[str, Any]]:
-    """Each pair's difference, the larger mean first, and whether the family's table resolves it.
+    """Difference of each pair, the larger mean first, and whether the family resolves it.
 
     `detectable` is what this experiment could have seen. `more_problems` and `more_seeds` are what
     it takes to see what it has found, with as many seeds, or problems, as there are: None where no

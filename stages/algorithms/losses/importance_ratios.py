@@ -36,7 +36,7 @@ def masked_log_ratio(logprobs: Tokens, old_logprobs: Tokens, mask: Mask) -> Toke
 def sequence_log_ratio(
     logprobs: Tokens, old_logprobs: Tokens, mask: Mask, *, normalise: bool
 ) -> Float[Tensor, "batch 1"]:
-    """Each completion's log-ratio: the sum over its counted tokens, or (normalise) their mean.
+    """Log-ratio of each completion: the sum over its counted tokens, or (normalise) their mean.
 
     Capped once for each token and once more after the sum. 0 for a completion without
     counted tokens.

@@ -45,7 +45,7 @@ class PairLogprobs(NamedTuple):
         )
 
     def token_means(self) -> "PairLogprobs":
-        """The same averaged over each completion's tokens: log p_c / |c|, and so on."""
+        """Log-probs averaged over each completion's tokens: log p_c / |c|, and so on."""
         lengths = self[4:]
         means = [total / length for total, length in zip(self[:4], 2 * lengths, strict=True)]
         return PairLogprobs._make([*means, *lengths])

@@ -1,15 +1,16 @@
-"""Losses of a policy gradient at each token: what stands for it when the policy has moved.
+"""Surrogate losses at each token, whose gradient estimates the policy gradient off policy too.
 
-Each is given
+Inputs of each, all [batch, token]:
 
     logprobs      of the policy being trained; the only input that gets a gradient
     old_logprobs  of the policy that drew the tokens, at the start of the update
     advantages    A, one for each token
     mask          True at tokens that count; the others have loss 0
 
-and gives the loss at each token, and where a clip or cap was active. Departure of all that have a
-ratio, ratio = exp(logprobs - old_logprobs): its logarithm is capped at 20, beyond which there is
-no gradient. At ratio 1 the gradient is the policy gradient, - A grad log p.
+Returned are the loss at each token, to be minimised, and a mask of the tokens where a clip or cap
+was active. Departure of all that use ratio = exp(logprobs - old_logprobs): its logarithm is capped
+at 20, beyond which there is no gradient. At ratio 1 the gradient is the policy gradient,
+- A grad log p.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""What n samples are worth, from a pool of N: best-of-n, pass@k, their distance and their cost.
+"""Estimates from a pool of N samples: best-of-n, pass@k, KL distance and cost.
 
 The best of n draws is a distribution over completions, though no model has it as its weights. Its
 divergence KL(best-of-n || policy), in nats, is what best-of-n and a trained policy can be drawn

@@ -1,4 +1,4 @@
-"""One score of a solution from the scores of its steps, and which candidates of a search go on."""
+"""Score of a solution from the scores of its steps, and the choice of candidates in a search."""
 
 import math
 from collections.abc import Callable, Sequence

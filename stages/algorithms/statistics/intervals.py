@@ -35,7 +35,7 @@ class IntervalColumns(NamedTuple):
 
 
 def resamples(num_problems: int, num_resamples: int, seed: int) -> Iterator[Counts]:
-    """How often each problem is drawn in each resample: P draws with replacement of P problems.
+    """Bootstrap counts of each problem in each resample: P draws with replacement of P problems.
 
     The draws are a function of the three numbers alone: what is compared on the same problems with
     the same seed is paired.

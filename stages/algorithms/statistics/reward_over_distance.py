@@ -85,7 +85,7 @@ def _columns(distance: Points, form: Form) -> Float[np.ndarray, "*resample point
 def change_after_best(
     values: Float[np.ndarray, "problem point"], *more_values: Float[np.ndarray, "problem point"]
 ) -> list[Float[np.ndarray, " problem"]]:
-    """For each problem, a curve's last point minus its best point.
+    """Change of each problem from a curve's best point to its last.
 
     The best point of a noisy curve is partly luck, so that on the same problems the last one
     would look worse even where the curve is level. Hence the best point is chosen on one half of

@@ -73,7 +73,7 @@ def negative_log_likelihood(probabilities: Samples, labels: Samples) -> float:
 def length_buckets(
     differences: Int[np.ndarray, " pair"], edges: Sequence[int]
 ) -> dict[str, Bool[np.ndarray, " pair"]]:
-    """Which pairs are in each bucket, named by its bounds, both of them within.
+    """Membership of pairs in buckets, named by their bounds, both of them within.
 
     With edges (-5, 0, 5): "<= -6", "-5 .. -1", "0 .. 4", ">= 5": an edge begins its bucket.
     Buckets without pairs are there, all False. Differences are tokens of the better completion

@@ -28,7 +28,7 @@ from stages.seeding import derive_seed
 def sample_pairs(
     pool: Sequence[Completion], *, max_pairs: int, seed: int
 ) -> list[tuple[Completion, Completion]]:
-    """At most `max_pairs` pairs of one problem's pool, in random order and orientation.
+    """Random pairs of a problem's pool, at most `max_pairs`, in random order and orientation.
 
     Of different texts, for of equal ones a judge can tell nothing but their position, that ended
     by themselves: there is no fair reading of half an answer.
@@ -50,7 +50,7 @@ DECIMALS = 6
 
 
 class LabelRule(Params):
-    """What is done with ties, with doubts and with a judge that contradicts itself."""
+    """Rule from verdicts to labels: ties, low confidence, contradicting orders."""
 
     labels: Literal["soft", "hard"]
     """`soft`: the averaged probability is kept (Lee et al. 2023); `hard`: it becomes 1, and exact
@@ -108,7 +108,7 @@ class JudgedPair:
 def choose_pairs(
     problems: Iterable[tuple[Prompt, list[Completion]]], prompts: Prompts, max_pairs: int, seed: int
 ) -> list[JudgedPair]:
-    """What is to be judged; a function of the seed and each problem's own pool."""
+    """Judge requests for pairs of a pool, a function of the seed and each problem's own pool."""
     pairs: list[JudgedPair] = []
     for prompt, pool in problems:
         stream_seed = derive_seed(seed, "pairs", prompt.id)
@@ -120,7 +120,7 @@ def choose_pairs(
 
 
 def split_chunks(pairs: Sequence[JudgedPair]) -> list[Sequence[JudgedPair]]:
-    """As many pairs as the judge is given at once."""
+    """Chunks of requests, each the pairs that the judge receives at once."""
     return [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
 
 
@@ -222,7 +222,7 @@ def _verdict(
 def make_preferences(
     pairs: Sequence[JudgedPair], verdicts: Sequence[Verdict], rule: LabelRule
 ) -> list[Preference]:
-    """One preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2."""
+    """Preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2."""
     preferences: list[Preference] = []
     for pair, verdict in zip(pairs, verdicts, strict=True):
         if verdict.dropped is not None or verdict.probability is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Principle:
-    """One thing that an answer should be."""
+    """Principle of a constitution: a quality that an answer should have."""
 
     name: str
     """In a word or two: all that the prompts of the style `short` say of it."""

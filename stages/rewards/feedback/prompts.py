@@ -85,7 +85,7 @@ def judge_message(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompts:
-    """How a pair is put to the judge."""
+    """Requests to a judge about a pair."""
 
     style: Style
     constitution: Literal["correct", "harmless", "none"]

@@ -1,4 +1,4 @@
-"""What is learned from answers and their revisions, and how good the revisions are.
+"""Preference pairs and demonstrations from revised answers, and the quality of the revisions.
 
 Bai et al. 2022 (Constitutional AI), https://arxiv.org/abs/2212.08073: section 3 fine-tunes on the
 revisions. Departures: on those of the last round only; and pairs that prefer the last revision to
@@ -27,7 +27,7 @@ Outcome = Literal["pair", "unchanged", "empty", "cut", "too_long"]
 
 
 class DraftAnswer(NamedTuple):
-    """What is to be revised."""
+    """First answer, to be revised."""
 
     prompt: Prompt
     completion: Completion
@@ -45,7 +45,7 @@ class RevisedAnswer:
 
     @property
     def outcome(self) -> Outcome:
-        """What becomes of it: a pair, or why none."""
+        """Outcome of a revision: a pair, or the reason for none."""
         if len(self.revisions) < self.num_rounds:
             return "too_long"
         last = self.revisions[-1]
