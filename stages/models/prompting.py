@@ -100,7 +100,7 @@ def encode_problems(
     template: str,
     max_prompt_tokens: int,
     max_completion_tokens: int,
-    readable: Callable[[str], bool],
+    readable: Callable[[str, str], bool],
 ) -> EncodedProblems:
     """Prompts of every split, and the solutions of the train split as demonstrations.
 
@@ -130,7 +130,7 @@ def encode_problems(
             reason = reason or find_special_token(specials, problem.question, solution)
             if reason:
                 pass
-            elif solution and problem.answer is not None and not readable(text):
+            elif solution and problem.answer is not None and not readable(text, problem.answer):
                 reason = f"{UNREADABLE}: no final answer at the end of {text[-60:]!r}"
             else:
                 reason = _find_over_long("prompt", prompt_ids, max_prompt_tokens)

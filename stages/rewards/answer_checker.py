@@ -199,10 +199,17 @@ def read_gold(text: str) -> str | None:
     return text if is_read else None
 
 
-def states_an_answer(completion: str) -> bool:
-    """Whether `completion` states a final answer, the last of which can be read."""
+def states_an_answer(completion: str, gold: str = "") -> bool:
+    """Whether `completion` states a final answer, the last of which can be read.
+
+    Where the gold answer is a word or a choice, a word or a choice is read.
+    """
     answer = extract_answer(completion)
-    return answer is not None and read_answer(answer) is not None
+    if answer is None:
+        return False
+    if gold and read_choice(gold) is not None:
+        return read_choice(answer) is not None
+    return read_answer(answer, gold) is not None
 
 
 def states_one_answer(completion: str) -> bool:

@@ -16,10 +16,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 import psutil
 
+PACKAGE = Path(__file__).parents[1]
 PR_SET_PDEATHSIG = 1
 KEPT_BYTES = {-3: 32 * 2**20, -1: 512 * 2**20}
 """glibc's M_MMAP_THRESHOLD, up to which a tensor is of the heap, and M_TRIM_THRESHOLD, up to which
@@ -42,8 +44,10 @@ def run(main: Callable[..., None]) -> None:
     """Call `main` with the words of the command line, and end the process as soon as it returns.
 
     Threads are waited for and exit handlers called. The million objects that torch and transformers
-    made are not taken apart, which takes a second. An error takes the usual way out. It and every
-    message may quote what a model wrote: it is `escaped`.
+    made are not taken apart, which takes a second. An error takes the usual way out, but a
+    ValueError that this package raises is a sentence for the user: it is shown without the
+    traceback, which is in the run's failed.json. Every message may quote what a model wrote: it is
+    `escaped`.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
@@ -51,12 +55,25 @@ def run(main: Callable[..., None]) -> None:
             mallopt(name, value)
     write = sys.stderr.write
     sys.stderr.write = lambda text: write(escaped(text))
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except ValueError as error:
+        if not is_for_users(error):
+            raise
+        sys.exit("\n".join([f"Error: {error}", *getattr(error, "__notes__", [])]))
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def is_for_users(error: ValueError) -> bool:
+    """Whether this package's own code raised it, and not a library or the interpreter."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and PACKAGE in Path(trace.tb_frame.f_code.co_filename).parents
 
 
 def die_with_dvc(stage: str) -> None:

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -102,7 +103,8 @@ def start(stage: str) -> Iterator[StageRun]:
                 for path in sorted(folder.glob("seed-*/journal.jsonl")):
                     shutil.copyfile(path, temporary / f"journal-{path.parent.name}.jsonl")
         except BaseException as error:
-            reason = {"error": f"{type(error).__name__}: {error}"}
+            trace = "".join(traceback.format_exception(error))
+            reason = {"error": f"{type(error).__name__}: {error}", "traceback": trace}
             _dump(failure, record | _end(clock) | reason)
             raise
         identity.leave(execution, folder)

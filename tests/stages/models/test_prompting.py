@@ -20,7 +20,7 @@ def encode(row: Problem, *, split: str = "train", **limits: int) -> prompting.En
         {split: [row]},
         WORDS,
         template=TEMPLATE,
-        readable=lambda text: "####" in text,
+        readable=lambda text, _gold: "####" in text,
         **({"max_prompt_tokens": 50, "max_completion_tokens": 50} | limits),
     )
 
@@ -154,7 +154,7 @@ def test_with_a_chat_template_turns_are_rendered_by_it_and_what_it_refuses_is_re
         template="{question}",
         max_prompt_tokens=99,
         max_completion_tokens=9,
-        readable=lambda _: False,
+        readable=lambda _text, _gold: False,
     )
     assert [row.prompt for row in encoded.demonstrations] == [
         "<user>What is 2 plus 2?<assistant>4<user>Why?<assistant>",

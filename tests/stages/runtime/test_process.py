@@ -47,6 +47,14 @@ def test_an_error_ends_it_as_ever() -> None:
     assert "handler" in result.stdout
 
 
+def test_a_sentence_for_the_user_is_shown_without_a_traceback() -> None:
+    result = ended("from stages.config import *; read_yaml(Path('none.yaml'))")
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: none.yaml: expected YAML in UTF-8")
+    assert "Traceback" not in result.stderr
+    assert "handler" in result.stdout
+
+
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b2J\u202e"
 QUOTES = f"""
 import logging, warnings
