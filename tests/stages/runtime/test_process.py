@@ -48,7 +48,9 @@ def test_an_error_ends_it_as_ever() -> None:
 
 
 def test_a_sentence_for_the_user_is_shown_without_a_traceback() -> None:
-    result = ended("from stages.config import *; read_yaml(Path('none.yaml'))")
+    result = ended(
+        "import pathlib, stages.config; stages.config.read_yaml(pathlib.Path('none.yaml'))"
+    )
     assert result.returncode == 1
     assert result.stderr.startswith("Error: none.yaml: expected YAML in UTF-8")
     assert "Traceback" not in result.stderr
