@@ -2,8 +2,10 @@
 in which the whole pipeline runs."""
 
 import os
+import shutil
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,19 @@ def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:
     presets["judge"]["injection_pairs"] = 4
     presets["completions"] |= {"num_problems": 20, "num_completions": 2}
     presets["completions"]["audit"]["num_bootstrap"] = 200
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of `SMALL_DISK` bytes of the test's module."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    size = f"size={request.module.SMALL_DISK}"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
+        pytest.skip("a small file system can only be mounted by root, outside a closed container")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture(scope="session")

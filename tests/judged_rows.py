@@ -14,14 +14,16 @@ def prompt(name: str = "a", gold: str = "7") -> Prompt:
     )
 
 
-def completion(text: str, index: int = 0, name: str = "a") -> Completion:
+def completion(
+    text: str, index: int = 0, name: str = "a", *, ids: list[int] | None = None, cut: bool = False
+) -> Completion:
     return Completion(
         id=name,
         index=index,
         completion=text,
-        completion_ids=[len(word) for word in text.split()],
+        completion_ids=[len(word) for word in text.split()] if ids is None else ids,
         logprob_sum=-1.0,
-        finish_reason="stop",
+        finish_reason="length" if cut else "stop",
         seed=0,
     )
 

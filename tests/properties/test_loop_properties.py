@@ -6,23 +6,33 @@ padded on the right only, so there is no side to vary; the amount is what a long
 same micro-batch makes it.
 """
 
+from dataclasses import dataclass
+
 import objective_choices
 import pytest
+import random_grids
 import torch
-from exact_models import assert_same, scalar_model, take_gradient
+from collated import collate
+from exact_models import assert_same, language_model, near, scalar_model, take_gradient
 from hypothesis import given
 from hypothesis import strategies as st
 from random_grids import examples
-from random_rollouts import NEW, OLD, TEMPERATURE, Drawn, rollouts
-from tiny_checkpoints import compute
-from tiny_rollouts import OPTIM, make_models
+from tiny_checkpoints import CPU, EOS, PAD, compute, random_ids
+from tiny_rollouts import make_models
+from torch import Tensor
 
 from stages.loops import rl
-from stages.loops.method import GroupRlConfig, Method, Settings
-from stages.loops.rl import Coefs, Experience, Selection, TokenGrids
+from stages.loops.method import Method, Settings
+from stages.loops.rl import Coefs, Experience, Selection, TokenGrids, frozen_logprobs
+from stages.loops.rollouts import Rollouts, make_groups
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
+from stages.records.problems import Prompt
+from stages.sampler import Sample
 
+NEW = language_model()
+OLD, REFERENCE = near(NEW, 1), near(NEW, 2)
+TEMPERATURE = 0.9
 # The checks of types within our code pick the items of a list at random.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 NAMES = ("grpo_deepseekmath", "dapo", "gspo", "ppo_instructgpt", "vapo")
@@ -35,13 +45,83 @@ METHODS = {name: objective_choices.PRESETS[name] for name in NAMES} | {
         entropy_coef=0.1,
     )
 }
-CONFIG = GroupRlConfig(
-    num_steps=1, prompts_per_step=16, group_size=2, temperature=TEMPERATURE, max_new_tokens=9,
-    num_checkpoints=0, optim=OPTIM,
-)  # fmt: skip
+CONFIG = random_grids.SIZES.model_copy(update={"temperature": TEMPERATURE})
 VALUE = scalar_model()
 row_tokens = st.sampled_from([0, 5, 9, 14, 40])
 max_tokens = st.sampled_from([1, 12, 25, 60, 400])
+
+
+@dataclass(frozen=True)
+class Drawn:
+    rollouts: Rollouts
+    advantages: Tensor
+    old_values: Tensor
+    correct: list[bool]
+
+    def ref_logprobs(self) -> Tensor:
+        """In float64, which `rl.measure_kl` does not keep."""
+        every = self.rollouts.mask().any(1)
+        batch = collate(make_groups(self.rollouts, every, 0), 0, PAD, CPU)
+        (found,) = frozen_logprobs(Policy(REFERENCE), [batch], TEMPERATURE)
+        grid = torch.zeros_like(found)
+        grid[batch.indices] = found
+        return grid
+
+    def rows(self, order: list[int]) -> "Drawn":
+        """The same completions in another order."""
+        old = self.rollouts
+        return Drawn(
+            Rollouts(
+                prompts=old.prompts,
+                groups=[old.groups[i] for i in order],
+                numbers=[old.numbers[i] for i in order],
+                samples=[old.samples[i] for i in order],
+                texts=[old.texts[i] for i in order],
+            ),
+            self.advantages[order],
+            self.old_values[order],
+            [self.correct[i] for i in order],
+        )
+
+
+@st.composite
+def rollouts(draw) -> Drawn:
+    """1 to 3 prompts with 1 to 4 completions each, the shortest of one token."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+
+    def number(low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (), generator=generator))
+
+    prompts = [
+        Prompt(id=f"p{i}", task="solve", question="", prompt="", answer="",
+               prompt_ids=random_ids(generator, number(1, 6)))
+        for i in range(len(sizes))
+    ]  # fmt: skip
+    groups = [i for i, size in enumerate(sizes) for _ in range(size)]
+    lengths = [number(0, 6) for _ in groups]
+    samples = [
+        Sample(
+            token_ids=[*random_ids(generator, length), EOS],
+            logprobs=(-3 * torch.rand(length + 1, generator=generator)).tolist(),
+            finish_reason="stop",
+        )
+        for length in lengths
+    ]
+    made = Rollouts(
+        prompts=prompts,
+        groups=groups,
+        numbers=[j for size in sizes for j in range(size)],
+        samples=samples,
+        texts=["" for _ in groups],
+    )
+    mask = made.mask()
+    return Drawn(
+        made,
+        torch.randn(mask.shape, generator=generator, dtype=torch.float64) * mask,
+        torch.randn(mask.shape, generator=generator, dtype=torch.float64) * mask,
+        [number(0, 1) == 1 for _ in groups],
+    )
 
 
 def settings(method: Method) -> Settings:
@@ -68,14 +148,14 @@ def gather(drawn: Drawn, models: rl.RlModels, has_gradient=None, ref_logprobs=No
     )
 
 
-def policy_gradient(drawn: Drawn, method: Method, has_gradient=None, **limits) -> torch.Tensor:
+def policy_gradient(drawn: Drawn, method: Method, has_gradient=None, **limits) -> Tensor:
     models = make_models(NEW, compute(**limits), reference=None)
     experience = gather(drawn, models, has_gradient, drawn.ref_logprobs())
     (minibatch,) = experience.minibatches
     rl.add_policy_gradient(
         models,
         minibatch,
-        rl.frozen_logprobs(Policy(OLD), minibatch.batches, TEMPERATURE),
+        frozen_logprobs(Policy(OLD), minibatch.batches, TEMPERATURE),
         experience,
         settings(method),
         Coefs(kl=0.3, old_kl=0.7),
@@ -84,7 +164,7 @@ def policy_gradient(drawn: Drawn, method: Method, has_gradient=None, **limits) -
     return take_gradient(NEW)
 
 
-def value_gradient(drawn: Drawn, **limits) -> torch.Tensor:
+def value_gradient(drawn: Drawn, **limits) -> Tensor:
     models = make_models(NEW, compute(**limits), reference=None, value=ScalarHead(VALUE))
     experience = gather(drawn, models)
     method = Method(advantage="gae", value_clip=0.5)

@@ -13,46 +13,7 @@ from stages.loops.state import State
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-LEARN = """
-import sys, time
-from pathlib import Path
-import torch
-from stages.loops.state import State
-from stages.loops.work import Step
-from stages.runtime import journal, process
-from seed_runs import make_run
-from stages.optim import OptimConfig, step_optimizer
-
-process.SECONDS = float(sys.argv[2])
-OPTIM = OptimConfig(learning_rate=0.1, warmup_share=0.0, schedule="constant", weight_decay=0.0,
-                    max_grad_norm=1.0)
-model = torch.nn.Linear(2, 1)
-
-def learn(state):
-    optimizer = state.optimizer("model", model, OPTIM)
-    for index in range(state.step, 4):
-        if index == 2 and sys.argv[1] == "before":
-            print("here", flush=True), time.sleep(60)
-        model(torch.ones(2)).sum().backward()
-        state.mixed = True
-        step_optimizer(optimizer, OPTIM, index, 4)
-        if index == 2 and sys.argv[1] == "within":
-            print("here", flush=True), time.sleep(1)
-        if index == 2 and sys.argv[1] == "stuck":
-            print("here", flush=True)
-            while True:
-                time.sleep(1)
-        state.step = index + 1
-        yield Step(index=index, metrics={"loss/a": float(index)})
-
-with process.listening(), journal.writing(Path("journal.jsonl")) as log:
-    run = make_run(folder=Path("."), log=log)
-    state = run.resume()
-    print("after", state.step, flush=True)
-    print([one["loss/a"] for one in run.record(learn(state), total=4)])
-"""
-
-TOGETHER = """
+COMMON = """
 import sys, time
 from pathlib import Path
 import torch
@@ -65,19 +26,41 @@ from seed_runs import make_run
 OPTIM = OptimConfig(learning_rate=0.1, warmup_share=0.0, schedule="constant", weight_decay=0.0,
                     max_grad_norm=1.0)
 
+def pause(where, seconds):
+    if sys.argv[1] == where:
+        print("here", flush=True), time.sleep(seconds)
+
 def learn(state):
     torch.manual_seed(0)
     model = torch.nn.Linear(2, 1)
     optimizer = state.optimizer("model", model, OPTIM)
     for index in range(state.step, 4):
-        if index == 2 and sys.argv[1] == "stop":
-            print("here", flush=True), time.sleep(1)
+        if index == 2:
+            pause("before", 60)
         model(torch.ones(2)).sum().backward()
         state.mixed = True
         step_optimizer(optimizer, OPTIM, index, 4)
+        if index == 2:
+            pause("within", 1)
+            while sys.argv[1] == "stuck":
+                pause("stuck", 1)
         state.step = index + 1
         yield Step(index=index, metrics={"loss/a": float(index)})
-
+"""
+ALONE = (
+    COMMON
+    + """
+process.SECONDS = float(sys.argv[2])
+with process.listening(), journal.writing(Path("journal.jsonl")) as log:
+    run = make_run(folder=Path("."), log=log)
+    state = run.resume()
+    print("after", state.step, flush=True)
+    print([one["loss/a"] for one in run.record(learn(state), total=4)])
+"""
+)
+TOGETHER = (
+    COMMON
+    + """
 def work(rank):
     sharding.init_process_group()
     folder = Path(f"rank-{rank}")
@@ -93,10 +76,11 @@ with process.listening():
     with ranks.joined(work, 2, Path(".")) as rank:
         work(rank)
 """
+)
 
 
 def test_several_processes_end_together_and_go_on_together(tmp_path):
-    process = start(tmp_path, "stop", program=TOGETHER)
+    process = start(tmp_path, "within", program=TOGETHER)
     assert [process.stdout.readline() for _ in range(2)] == ["here\n", "here\n"]
     begun = time.monotonic()
     process.send_signal(signal.SIGTERM)  # to the first alone, as dvc's end is
@@ -111,7 +95,7 @@ def test_several_processes_end_together_and_go_on_together(tmp_path):
     assert sorted(told.splitlines()) == [f"{n} after 3 [0.0, 1.0, 2.0, 3.0]" for n in (0, 1)]
 
 
-def start(folder: Path, *arguments: str, program: str = LEARN) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, program: str = ALONE) -> subprocess.Popen[str]:
     environment = os.environ | {
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
         "POSTTRAIN_CHECKPOINT_SECONDS": "300",
@@ -126,12 +110,15 @@ def start(folder: Path, *arguments: str, program: str = LEARN) -> subprocess.Pop
     )
 
 
+def reach_the_pause(process: subprocess.Popen[str]) -> None:
+    assert [process.stdout.readline() for _ in range(2)] == ["after 0\n", "here\n"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(("where", "steps"), [("before", 2), ("within", 3)])
 def test_the_state_after_the_last_whole_step_is_kept(where, steps, number, tmp_path):
     process = start(tmp_path, where, "10")
-    assert process.stdout.readline() == "after 0\n"
-    assert process.stdout.readline() == "here\n"
+    reach_the_pause(process)
     begun = time.monotonic()
     process.send_signal(number)
     process.communicate()
@@ -144,8 +131,7 @@ def test_the_state_after_the_last_whole_step_is_kept(where, steps, number, tmp_p
 
 def test_a_step_that_does_not_end_is_ended_by_the_kernel(tmp_path):
     process = start(tmp_path, "stuck", "1")
-    assert process.stdout.readline() == "after 0\n"
-    assert process.stdout.readline() == "here\n"
+    reach_the_pause(process)
     begun = time.monotonic()
     process.send_signal(signal.SIGTERM)
     process.communicate()

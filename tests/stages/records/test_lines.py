@@ -1,6 +1,8 @@
+import dataclasses
 import json
 
 import pytest
+from judged_rows import completion
 
 from stages.records import lines
 from stages.records.pools import Completion, Score
@@ -44,9 +46,6 @@ def test_a_row_of_another_kind_is_refused_with_file_and_line(tmp_path, line):
 
 
 def test_lists_of_token_ids_survive(tmp_path):
-    row = Completion(
-        id="a", index=0, completion="x", completion_ids=[1, 2], logprob_sum=-1.5,
-        finish_reason="stop", seed=2**62,
-    )  # fmt: skip
+    row = dataclasses.replace(completion("x", ids=[1, 2]), logprob_sum=-1.5, seed=2**62)
     lines.write_lines(tmp_path / "rows.jsonl", [row])
     assert list(lines.read_lines(tmp_path / "rows.jsonl", Completion)) == [row]

@@ -1,22 +1,16 @@
 import dataclasses
 import math
 
+import judged_rows
 import pytest
+from judged_rows import prompt
 
 from stages.records import pools
 from stages.records.pools import Completion, Score
-from stages.records.problems import Prompt
-
-
-def prompt(name: str) -> Prompt:
-    return Prompt(id=name, task="solve", question="", prompt="", prompt_ids=[1], answer="1")
 
 
 def completion(name: str, index: int) -> Completion:
-    return Completion(
-        id=name, index=index, completion="", completion_ids=[2], logprob_sum=0.0,
-        finish_reason="stop", seed=0,
-    )  # fmt: skip
+    return judged_rows.completion("", index, name)
 
 
 def test_completions_are_grouped_by_prompt_in_the_order_of_their_index():

@@ -100,73 +100,67 @@ def test_step_rewards_are_capped_and_weighted_and_paid_besides():
         judge(whole, drawn, scorer=lambda: said)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e39])
-def test_what_is_not_finite_stops_the_run_with_the_completion(bad):
-    with pytest.raises(ValueError, match=r"'mine' .*finite.*completion 2, of prompt 'p1': '3 \+ 4"):
-        judge(own(), function=lambda _, text: bad if "8" in text else 0.0)
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        *[
+            (
+                lambda _, text, bad=bad: bad if "8" in text else 0.0,
+                r"'mine' .*finite.*completion 2, of prompt 'p1': '3 \+ 4",
+            )
+            for bad in (float("nan"), float("inf"), -float("inf"), 1e39)
+        ],
+        (
+            lambda _, text: {"#### 7": 1.0}[text],
+            r"'mine' .*kind own.*KeyError.*completion 0, of prompt 'p0': '3",
+        ),
+    ],
+)
+@pytest.mark.parametrize("cap", [None, {"low": 0.0, "high": 1.0}])
+def test_a_value_that_is_not_finite_or_an_error_stops_the_run_with_the_completion(
+    function, words, cap
+):
+    with pytest.raises(ValueError, match=words):
+        judge(own(cap=cap), function=function)
 
 
-def test_a_component_that_raises_stops_the_run_with_the_completion():
-    def broken(prompt, text):
-        return {"#### 7": 1.0}[text]
-
-    told = r"'mine' .*kind own.*KeyError.*completion 0, of prompt 'p0': '3"
-    with pytest.raises(ValueError, match=told) as found:
-        judge(own(), function=broken)
-    assert isinstance(found.value.__cause__.__cause__, KeyError)
-
-
-def test_a_cap_hides_no_nan():
-    with pytest.raises(ValueError, match="expected a finite number, found nan"):
-        judge(own(cap={"low": 0.0, "high": 1.0}), function=lambda *_: float("nan"))
-
-
-def test_a_score_too_few_is_told():
+def test_a_score_too_few_is_refused():
     with pytest.raises(ValueError, match="expected 4 values, one for each completion, found 3"):
         judge(SHIPPED["model"], scorer=scored(1.0, 2.0, 3.0))
 
 
-VALUES = [1.0, 3.0, 5.0, 5.0]
-GROUPS = torch.tensor([0, 0, 1, 1])
-
-
-def of(**config):
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"kind": "none"}, [1.0, 3.0, 5.0, 5.0]),
+        # Mean 3.5, squares 6.25 + 0.25 + 2.25 + 2.25 = 11, over 3: standard deviation 1.9149.
+        (
+            {"kind": "batch", "ddof": 1, "eps": 1e-9},
+            pytest.approx([-1.3056, -0.2611, 0.7833, 0.7833], abs=1e-4),
+        ),
+        # 1 and 3: mean 2, standard deviation 1 with n. Equal values have no spread: exactly 0.
+        ({"kind": "group", "ddof": 0, "eps": 1e-9}, [*map(pytest.approx, (-1.0, 1.0)), 0.0, 0.0]),
+    ],
+)
+def test_a_normalised_component_by_hand(config, expected):
     component = Component(value={"kind": "answer"}, weight=1.0, cap=None, normalise=config)
-    return component.paid_at_end(CompletionRewards(totals=VALUES), GROUPS).tolist()
-
-
-def test_none_changes_nothing():
-    assert of(kind="none") == VALUES
-
-
-def test_over_the_batch():
-    """Mean 3.5, squares 6.25 + 0.25 + 2.25 + 2.25 = 11, over 3: standard deviation 1.9149."""
-    assert of(kind="batch", ddof=1, eps=1e-9) == pytest.approx(
-        [-1.3056, -0.2611, 0.7833, 0.7833], abs=1e-4
-    )
-
-
-def test_over_the_group():
-    """1 and 3: mean 2, standard deviation 1 with n. Equal values have no spread: exactly 0."""
-    found = of(kind="group", ddof=0, eps=1e-9)
-    assert found[:2] == pytest.approx([-1.0, 1.0])
-    assert found[2:] == [0.0, 0.0]
-
-
-BODY = {"value": {"kind": "answer"}, "weight": 1.0, "normalise": {"kind": "none"}}
+    values = CompletionRewards(totals=[1.0, 3.0, 5.0, 5.0])
+    assert component.paid_at_end(values, torch.tensor([0, 0, 1, 1])).tolist() == expected
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(-1.0, 1.0, [-1.0, 0.5, 1.0]), (None, 1.0, [-3.0, 0.5, 1.0]), (-1.0, None, [-1.0, 0.5, 3.0])],
+    ("cap", "expected"),
+    [
+        ({"low": -1.0, "high": 1.0}, [-1.0, 0.5, 1.0]),
+        ({"low": None, "high": 1.0}, [-3.0, 0.5, 1.0]),
+        ({"low": -1.0, "high": None}, [-1.0, 0.5, 3.0]),
+        (None, [-3.0, 0.5, 3.0]),
+    ],
 )
-def test_a_cap_bounds_either_side(low, high, expected):
-    component = Component(**BODY, cap={"low": low, "high": high})
+def test_a_cap_bounds_either_side(cap, expected):
+    body = {"value": {"kind": "answer"}, "weight": 1.0, "normalise": {"kind": "none"}}
+    component = Component(**body, cap=cap)
     assert component.capped(torch.tensor([-3.0, 0.5, 3.0])).tolist() == expected
-
-
-def test_without_a_cap_values_are_as_found():
-    assert Component(**BODY, cap=None).capped(torch.tensor([-9.0])).tolist() == [-9.0]
 
 
 @pytest.mark.parametrize(("low", "high"), [(None, None), (1.0, 1.0), (2.0, 1.0)])
@@ -188,24 +182,31 @@ def composition(combine="sum", **components):
     return Composition(components=components, combine=scaled)
 
 
-@pytest.mark.parametrize("name", ["mean", "std", "accuracy"])
-def test_names_of_what_is_logged_of_the_whole_are_taken(name):
-    with pytest.raises(ValidationError, match=f"reward/{name} is of the whole"):
-        composition(**{name: part()})
+STEPS, SCALED_STEPS = (
+    part("process", normalise=normalise, credit="sum", zero=0.5) for normalise in ("none", "batch")
+)
 
 
-def test_nothing_is_normalised_twice():
-    with pytest.raises(ValidationError, match="normalises every component: a needs"):
-        composition("normalise", a=part(normalise="group"), b=part())
+@pytest.mark.parametrize(
+    ("combine", "components", "words"),
+    [
+        *[("sum", {name: part()}, f"reward/{name} is of the whole")
+          for name in ("mean", "std", "accuracy")],
+        ("normalise", {"a": part(normalise="group"), "b": part()},
+         "normalises every component: a needs"),
+        ("sum", {"p": SCALED_STEPS}, "component p of kind process gives step rewards"),
+        ("normalise", {"p": STEPS, "a": part()}, "component p of kind process gives step rewards"),
+        ("sum", {"a": part("judge", **JUDGE), "b": part("scorer")}, "a reward has one model"),
+        ("sum", {"a": part("judge", **JUDGE), "b": STEPS}, "a reward has one model"),
+    ],
+)  # fmt: skip
+def test_components_that_do_not_go_together_are_refused(combine, components, words):
+    with pytest.raises(ValidationError, match=words):
+        composition(combine, **components)
 
 
-def test_rewards_of_steps_are_never_rescaled():
-    steps = part("process", credit="sum", zero=0.5)
-    composition(p=steps, a=part(normalise="group"))
-    scaled = part("process", normalise="batch", credit="sum", zero=0.5)
-    for refused in ({"p": scaled}, {"combine": "normalise", "p": steps, "a": part()}):
-        with pytest.raises(ValidationError, match="component p of kind process gives step rewards"):
-            composition(**refused)
+def test_step_rewards_go_beside_a_normalised_component():
+    composition(p=STEPS, a=part(normalise="group"))
 
 
 def test_it_says_what_it_needs():
@@ -224,14 +225,6 @@ def test_a_buffer_longer_than_completions_is_refused():
     with pytest.raises(ValueError, match=r"a.value.buffer 9 is more than max_new_tokens 8"):
         composition(a=part("overlong", buffer=9)).check_lengths(8)
     composition(a=part("overlong", buffer=8)).check_lengths(8)
-
-
-@pytest.mark.parametrize(
-    "other", [part("scorer"), part("process", credit="sum", zero=0.5)], ids=["scorer", "process"]
-)
-def test_a_policy_that_judges_and_a_model_that_scores_are_two_models(other):
-    with pytest.raises(ValidationError, match="a reward has one model"):
-        composition(a=part("judge", **JUDGE), b=other)
 
 
 def test_a_judge_that_compares_needs_two():

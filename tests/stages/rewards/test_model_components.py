@@ -16,11 +16,6 @@ def test_it_is_what_the_rewards_model_says():
     assert model_components.model_score(lambda: said) is said
 
 
-def test_without_a_model_there_is_no_score():
-    with pytest.raises(ValueError, match="name another reward"):
-        model_components.model_score(None)
-
-
 STEPS = torch.tensor([[0.9, 0.0, 0.2], [0.0, 0.6, 0.0]])
 ENDS = torch.tensor([[True, False, True], [False, True, False]])
 MODEL = CompletionRewards(
@@ -29,64 +24,42 @@ MODEL = CompletionRewards(
 AVAILABLE = replace(NOTHING, scorer=lambda: MODEL)
 
 
-class Answered:
-    texts = ("a", "b")
-    samples = ()
-    groups = (0, 0)
-
-    def prompt(self, index):
-        raise NotImplementedError
-
-
 def process(credit, zero=0.0, model=MODEL):
     return model_components.step_scores(lambda: model, credit, zero)
 
 
-def test_summed_credit_pays_every_step_what_it_is_above_zero():
-    found = process("sum", zero=0.5)
-    assert found.step_rewards is not None
-    torch.testing.assert_close(
-        found.step_rewards, torch.tensor([[0.4, 0.0, -0.3], [0.0, 0.1, 0.0]])
-    )
-    assert torch.equal(found.step_ends, ENDS)
+WORST = torch.tensor([[False, False, True], [False, True, False]])
+
+
+@pytest.mark.parametrize(
+    ("credit", "zero", "rewards", "ends"),
+    [
+        ("sum", 0.5, [[0.4, 0.0, -0.3], [0.0, 0.1, 0.0]], ENDS),
+        ("min", 0.5, [[0.0, 0.0, -0.3], [0.0, 0.1, 0.0]], WORST),
+        # a reward of zero is still a step
+        ("sum", 0.6, [[0.3, 0.0, -0.4], [0.0, 0.0, 0.0]], ENDS),
+    ],
+)
+def test_summed_credit_pays_every_step_above_zero_and_min_the_worst_alone(
+    credit, zero, rewards, ends
+):
+    found = process(credit, zero=zero)
+    torch.testing.assert_close(found.step_rewards, torch.tensor(rewards))
+    assert torch.equal(found.step_ends, ends)
     assert found.metrics == {"process/steps": 1.5}
-
-
-def test_min_credit_pays_the_worst_step_alone():
-    found = process("min", zero=0.5)
-    assert found.step_rewards is not None
-    torch.testing.assert_close(
-        found.step_rewards, torch.tensor([[0.0, 0.0, -0.3], [0.0, 0.1, 0.0]])
-    )
-    assert found.step_ends is not None
-    assert found.step_ends.tolist() == [[False, False, True], [False, True, False]]
-
-
-def test_a_reward_of_zero_is_still_a_step():
-    found = process("sum", zero=0.6)
-    assert torch.equal(found.step_ends, ENDS)
-
-
-def test_a_reward_without_a_model_or_with_one_that_judges_no_steps_is_refused():
-    with pytest.raises(ValueError, match="name another reward"):
-        model_components.step_scores(None, "sum", 0.0)
-    with pytest.raises(ValueError, match="scores steps"):
-        process("sum", model=CompletionRewards(totals=[1.0, 2.0]))
 
 
 def composed(credit, cap=None, weight=2.0):
     value = {"kind": "process", "credit": credit, "zero": 0.0}
     component = Component(value=value, weight=weight, cap=cap, normalise={"kind": "none"})
     config = Composition(components={"steps": component}, combine={"kind": "sum"})
-    return composition.compose_rewards(config, Answered(), AVAILABLE)
+    return composition.compose_rewards(config, Answers(["a", "b"]), AVAILABLE)
 
 
 def test_in_a_composition_the_steps_keep_their_places_and_are_weighted():
     found = composed("min")
-    assert found.step_rewards is not None
-    assert found.step_ends is not None
     torch.testing.assert_close(found.step_rewards, torch.tensor([[0.0, 0.0, 0.4], [0.0, 1.2, 0.0]]))
-    assert found.step_ends.tolist() == [[False, False, True], [False, True, False]]
+    assert torch.equal(found.step_ends, WORST)
     assert found.totals == [0.0, 0.0]
     assert found.parts["steps"] == pytest.approx([0.2, 0.6])
 
@@ -94,7 +67,6 @@ def test_in_a_composition_the_steps_keep_their_places_and_are_weighted():
 def test_a_cap_above_zero_pays_nothing_where_no_step_ends():
     found = composed("sum", cap=Cap(low=0.5, high=None), weight=1.0)
     assert found.totals == [0.0, 0.0]
-    assert found.step_rewards is not None
     torch.testing.assert_close(found.step_rewards, torch.tensor([[0.9, 0.0, 0.5], [0.0, 0.6, 0.0]]))
 
 
@@ -197,16 +169,6 @@ def test_a_prompt_has_one_principle_for_all_its_completions():
     assert plain.messages[0].startswith("Judge: ")
 
 
-def test_a_group_of_one_has_nothing_to_be_compared_with():
-    with pytest.raises(ValueError, match="found 2 alone: set group_size"):
-        judged(["A", "B", "A"], group_size=2)
-
-
-def test_without_a_model_there_is_no_verdict():
-    with pytest.raises(ValueError, match="name a policy as the row"):
-        model_components.win_rate(Answers(["A", "B"]), None, "short", "none", 0.5)
-
-
 def test_the_function_is_given_prompt_and_text():
     found = model_components.own_function(
         Answers(["a", "bc"]), lambda prompt, text: len(text) + float(prompt.answer)
@@ -214,13 +176,21 @@ def test_the_function_is_given_prompt_and_text():
     assert found.totals == [8.0, 9.0]
 
 
-def test_an_error_in_it_shows_the_completion():
-    with pytest.raises(ValueError, match=r"ZeroDivisionError: .*completion 1, .*'p0': 'bc'"):
-        model_components.own_function(
-            Answers(["a", "bc"]), lambda prompt, text: 1 / (len(text) - 2)
-        )
-
-
-def test_without_a_function_there_is_no_value():
-    with pytest.raises(ValueError, match="name its file"):
-        model_components.own_function(Answers(["a"]), None)
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: model_components.model_score(None), "name another reward"),
+        (lambda: model_components.step_scores(None, "sum", 0.0), "name another reward"),
+        (lambda: process("sum", model=CompletionRewards(totals=[1.0, 2.0])), "scores steps"),
+        (lambda: model_components.win_rate(Answers(["A", "B"]), None, "short", "none", 0.5),
+         "name a policy as the row"),
+        (lambda: judged(["A", "B", "A"], group_size=2), "found 2 alone: set group_size"),
+        (lambda: model_components.own_function(Answers(["a"]), None), "name its file"),
+        (lambda: model_components.own_function(
+            Answers(["a", "bc"]), lambda _, text: 1 / (len(text) - 2)),
+         r"ZeroDivisionError: .*completion 1, .*'p0': 'bc'"),
+    ],
+)  # fmt: skip
+def test_a_reward_without_its_model_or_group_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

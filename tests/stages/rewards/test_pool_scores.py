@@ -2,6 +2,7 @@ import dataclasses
 import math
 
 import pytest
+from judged_rows import completion
 
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
@@ -28,14 +29,10 @@ PROMPT = Prompt(id="p", task="solve", question="?", prompt="Q", prompt_ids=[1], 
 CHOICE = {"process": Aggregation(best_of="min", weighted="last")}
 
 
-def completion(index: int, *, tokens: int, logprob_sum: float) -> Completion:
-    return Completion(
-        id="p", index=index, completion="", completion_ids=[7] * tokens, logprob_sum=logprob_sum,
-        finish_reason="stop", seed=0,
-    )  # fmt: skip
-
-
-POOL = [completion(0, tokens=4, logprob_sum=-2.0), completion(1, tokens=2, logprob_sum=-3.0)]
+POOL = [
+    dataclasses.replace(completion("", 0, "p", ids=[7] * 4), logprob_sum=-2.0),
+    dataclasses.replace(completion("", 1, "p", ids=[7] * 2), logprob_sum=-3.0),
+]
 
 
 def rows(**scores: tuple[float, float]) -> list[Score]:
@@ -60,9 +57,7 @@ def test_what_needs_no_scores_comes_from_the_pool_alone():
     found = pool_scores.score_pool(PROMPT, POOL, unscored(POOL), {})
     assert list(found) == ["mean_logprob", "format", "longest", "shortest"]
     assert found["mean_logprob"].values.tolist() == [-0.5, -1.5]
-    weights = found["mean_logprob"].weights
-    assert weights is not None
-    assert weights.tolist() == pytest.approx([math.exp(-0.5), math.exp(-1.5)])
+    assert found["mean_logprob"].weights.tolist() == pytest.approx([math.exp(-0.5), math.exp(-1.5)])
     assert found["longest"].values.tolist() == [4.0, 2.0]
     assert found["shortest"].values.tolist() == [-4.0, -2.0]
     assert found["longest"].weights is found["shortest"].weights is None
@@ -73,15 +68,12 @@ def test_logits_choose_as_they_are_and_vote_by_their_logistic_function():
     found = pool_scores.score_pool(PROMPT, POOL, scores, CHOICE)
     assert list(found)[:3] == ["reward_model", "outcome", "process"]
     assert found["reward_model"].values.tolist() == [0.0, math.log(3.0)]
-    weights = found["reward_model"].weights
-    assert weights is not None
-    assert weights.tolist() == pytest.approx([0.5, 0.75])
+    assert found["reward_model"].weights.tolist() == pytest.approx([0.5, 0.75])
 
 
 def test_scores_of_steps_become_one_as_chosen_for_each_use():
     found = pool_scores.score_pool(PROMPT, POOL, rows(), CHOICE)["process"]
     assert found.values.tolist() == [0.5, 0.6]
-    assert found.weights is not None
     assert found.weights.tolist() == [0.8, 0.6]
 
 
@@ -105,10 +97,9 @@ def test_products_that_differ_by_rounding_are_ties():
 
 def test_the_format_alone_chooses_at_random_among_those_that_keep_it():
     texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 7\n#### 7"]
-    pool = [dataclasses.replace(POOL[0], index=i, completion=text) for i, text in enumerate(texts)]
+    pool = [completion(text, i, "p") for i, text in enumerate(texts)]
     found = pool_scores.score_pool(PROMPT, pool, unscored(pool), {})["format"]
     assert found.values.tolist() == [1.0, 0.0, 1.0]
-    assert found.weights is not None
     assert found.weights.tolist() == [1.0, 0.0, 1.0]
 
 
@@ -119,7 +110,7 @@ def test_a_thought_that_the_template_began_is_no_part_of_the_format():
         "3 + 4 = 7\n#### 7",
         "#### 6\n</think>\nso\n#### 7",
     ]
-    pool = [dataclasses.replace(POOL[0], index=i, completion=text) for i, text in enumerate(texts)]
+    pool = [completion(text, i, "p") for i, text in enumerate(texts)]
     found = pool_scores.score_pool(begun, pool, unscored(pool), {})["format"]
     # the second has not ended its thought: nothing is answered
     assert found.values.tolist() == [1.0, 0.0, 1.0]

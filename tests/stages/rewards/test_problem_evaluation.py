@@ -2,8 +2,8 @@ import itertools
 
 import numpy as np
 import pytest
+from judged_rows import completion
 
-from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.rewards import problem_evaluation
 from stages.rewards.problem_evaluation import PoolScores
@@ -12,26 +12,12 @@ ALL_ORDERS = np.array(list(itertools.permutations(range(4))))
 PROMPT = Prompt(id="p", task="solve", question="", prompt="", prompt_ids=[1], answer="1,000")
 
 
-def completion(index: int, text: str, *, length: int = 2, cut: bool = False) -> Completion:
-    return Completion(
-        id="p",
-        index=index,
-        completion=text,
-        completion_ids=[7] * length,
-        logprob_sum=-1.0,
-        finish_reason="length" if cut else "stop",
-        seed=0,
-    )
-
-
 POOL = [
-    completion(0, "500 + 500\n#### 1000"),
-    completion(1, "The answer is 1,000."),  # right, another spelling, not the format
-    completion(2, "500 + 50\n#### 550"),
-    completion(3, "500 + 500 + 500 +", length=6, cut=True),
+    completion("500 + 500\n#### 1000", 0, "p", ids=[7, 7]),
+    completion("The answer is 1,000.", 1, "p", ids=[7, 7]),  # right, not the format
+    completion("500 + 50\n#### 550", 2, "p", ids=[7, 7]),
+    completion("500 + 500 + 500 +", 3, "p", ids=[7] * 6, cut=True),
 ]
-
-
 SCORES = {
     "good": PoolScores(values=np.array([0.1, 0.4, 0.3, 0.2]), weights=np.array([0.2, 0.2, 0.5, 1])),
     "plain": PoolScores(values=np.zeros(4), weights=None),
@@ -41,7 +27,7 @@ SCORES = {
 def test_the_hand_worked_pool_of_four():
     # Right: 0 and 1 (one answer, two spellings). Wrong: 2. Unreadable: 3.
     result = problem_evaluation.evaluate_problem(
-        PROMPT, POOL, completion(0, "#### 550"), SCORES, ks=[1, 2, 4], orders=ALL_ORDERS
+        PROMPT, POOL, completion("#### 550"), SCORES, ks=[1, 2, 4], orders=ALL_ORDERS
     )
     assert (result.id, result.num_samples, result.num_correct) == ("p", 4, 2)
     assert result.greedy_correct is result.greedy_strict is result.greedy_lenient is False
@@ -76,7 +62,7 @@ def test_equal_weights_are_the_majority_vote():
 
 
 def test_a_pool_without_any_readable_answer_is_wrong_and_not_an_error():
-    pool = [completion(0, "I do not know"), completion(1, "")]
+    pool = [completion("I do not know"), completion("", 1)]
     flat = {"flat": PoolScores(values=np.zeros(2), weights=np.ones(2))}
     result = problem_evaluation.evaluate_problem(
         PROMPT, pool, pool[0], flat, ks=[1, 2], orders=np.array([[0, 1], [1, 0]])

@@ -3,10 +3,10 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from judged_rows import completion
 
 from stages.models import model_tokenizer as tokenizers
 from stages.models.policy import make_decode
-from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount, StepLabels, split_steps
 from stages.rewards import answer_checker, step_solutions
@@ -171,15 +171,7 @@ def step_solutions_decode(ids):
 
 def pool(*texts, cut=()):
     return [
-        Completion(
-            id="a",
-            index=index,
-            completion=text,
-            completion_ids=[ord(character) for character in f"{text}$"],
-            logprob_sum=0.0,
-            finish_reason="length" if index in cut else "stop",
-            seed=0,
-        )
+        completion(text, index, ids=[ord(character) for character in f"{text}$"], cut=index in cut)
         for index, text in enumerate(texts)
     ]
 

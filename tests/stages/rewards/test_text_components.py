@@ -61,15 +61,18 @@ def test_the_whole_format_or_each_tag_once(text, whole, per_tag):
         assert text_components.tags(Answers([text]), credit).totals == [expected]
 
 
-def test_every_token_costs_the_same():
-    found = text_components.length_penalty(Answers(["", "a", "abcdefgh"]), per=4)
-    assert found.totals == [0.0, -0.25, -2.0]
-
-
-def test_too_short_costs_what_too_long_costs():
-    drawn = Answers(["", "ab", "abcd", "abcdef"])
-    found = text_components.length_target(drawn, target=4)
-    assert found.totals == [-1.0, -0.5, 0.0, -0.5]
+@pytest.mark.parametrize(
+    ("component", "numbers", "texts", "expected"),
+    [
+        ("length_penalty", {"per": 4}, ["", "a", "abcdefgh"], [0.0, -0.25, -2.0]),
+        ("length_target", {"target": 4}, ["", "ab", "abcd", "abcdef"], [-1.0, -0.5, 0.0, -0.5]),
+        # grows over the last tokens before the limit
+        ("overlong", {"max_new_tokens": 8, "buffer": 4}, ["abcd", "abcde", "abcdefgh"],
+         [0.0, -0.25, -1.0]),
+    ],
+)  # fmt: skip
+def test_a_length_costs_by_hand(component, numbers, texts, expected):
+    assert getattr(text_components, component)(Answers(texts), **numbers).totals == expected
 
 
 @pytest.mark.parametrize(
@@ -87,12 +90,6 @@ def test_the_share_of_bigrams_said_before(tokens, expected):
     drawn = Answers(["x"], tokens=[tokens])
     found = text_components.ngram_repetition(drawn, n=2)
     assert found.totals == [pytest.approx(expected)]
-
-
-def test_it_grows_over_the_last_tokens_before_the_limit():
-    drawn = Answers(["abcd", "abcde", "abcdefgh"])
-    found = text_components.overlong(drawn, max_new_tokens=8, buffer=4)
-    assert found.totals == [0.0, -0.25, -1.0]
 
 
 @pytest.mark.parametrize(

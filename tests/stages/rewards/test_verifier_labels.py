@@ -1,26 +1,19 @@
 import dataclasses
 
+import judged_rows
 import pytest
 from tiny_rollouts import make_pairs
 
 from stages.records.pools import Completion
-from stages.records.problems import Prompt
 from stages.rewards import verifier_labels
 from stages.rewards.verifier_labels import CheckedPool, check_pool
 
-PROMPT = Prompt(id="p", task="solve", question="", prompt="q", prompt_ids=[1, 2], answer="42")
+PROMPT = judged_rows.prompt(gold="42")
 
 
 def completion(index: int, *, answer: str = "42", cut: bool = False) -> Completion:
-    return Completion(
-        id="p",
-        index=index,
-        completion=f"step {index}\n#### {answer}",
-        completion_ids=[10 + index, 3],
-        logprob_sum=-1.0,
-        finish_reason="length" if cut else "stop",
-        seed=0,
-    )
+    text = f"step {index}\n#### {answer}"
+    return judged_rows.completion(text, index, ids=[10 + index, 3], cut=cut)
 
 
 def label(
@@ -39,7 +32,7 @@ def pairs(pool: list[Completion], **options) -> list[tuple[int, int]]:
 
 def test_a_pair_is_a_right_and_a_wrong_completion_with_their_tokens_as_sampled():
     (row,) = label([completion(0, answer="41"), completion(1)]).preferences
-    assert (row.id, row.prompt, row.prompt_ids) == ("p", "q", [1, 2])
+    assert (row.id, row.prompt, row.prompt_ids) == ("a", "3 + 4?", [5])
     assert (row.chosen, row.chosen_ids) == ("step 1\n#### 42", [11, 3])
     assert (row.rejected, row.rejected_ids) == ("step 0\n#### 41", [10, 3])
     assert (row.probability, row.source) == (1.0, "verifier")
@@ -98,56 +91,33 @@ def test_the_summary_counts_problems_by_their_fate():
     }
 
 
-REJECTION_SAMPLING_PROMPT = Prompt(
-    id="a", task="solve", question="q", prompt="Q", prompt_ids=[1], answer="4"
-)
-
-
-def rejection_sampling_completion(
-    index: int, answer: str, ids: list[int], reason: str = "stop"
-) -> Completion:
-    return Completion(
-        id="a",
-        index=index,
-        completion=f"#### {answer}",
-        completion_ids=ids,
-        logprob_sum=0.0,
-        finish_reason=reason,
-        seed=0,
-    )
-
-
 def kept(pool: list[Completion], max_kept: int = 9, seed: int = 0) -> list[list[int]]:
-    rows = verifier_labels.select_demonstrations(
-        REJECTION_SAMPLING_PROMPT, pool, max_kept=max_kept, seed=seed
-    )
-    assert all((row.id, row.prompt, row.prompt_ids) == ("a", "Q", [1]) for row in rows)
+    rows = verifier_labels.select_demonstrations(PROMPT, pool, max_kept=max_kept, seed=seed)
+    assert all((row.id, row.prompt, row.prompt_ids) == ("a", "3 + 4?", [5]) for row in rows)
     return [row.completion_ids for row in rows]
 
 
 def test_right_distinct_completions_that_ended_are_kept():
     pool = [
-        rejection_sampling_completion(0, "4", [10]),
-        rejection_sampling_completion(1, "5", [11]),
-        rejection_sampling_completion(2, "4", [12], "length"),
-        rejection_sampling_completion(3, "4", [10]),
-        rejection_sampling_completion(4, "4", [13]),
+        completion(0),
+        completion(1, answer="5"),
+        completion(2, cut=True),
+        completion(0),
+        completion(4),
     ]
-    assert kept(pool) == [[10], [13]]
+    assert kept(pool) == [[10, 3], [14, 3]]
 
 
 def test_of_many_so_many_are_drawn_in_the_order_of_the_pool():
-    pool = [rejection_sampling_completion(index, "4", [index]) for index in range(6)]
-    draws = {tuple(ids for (ids,) in kept(pool, 2, seed)) for seed in range(20)}
+    pool = [completion(index) for index in range(6)]
+    draws = {tuple(first for first, _ in kept(pool, 2, seed)) for seed in range(20)}
     assert all(len(draw) == 2 and draw[0] < draw[1] for draw in draws)
     assert len(draws) > 3
     assert kept(pool, 2, 0) == kept(pool, 2, 0)
 
 
 def test_the_summary_counts_problems_and_the_share_of_all_completions():
-    row = verifier_labels.select_demonstrations(
-        REJECTION_SAMPLING_PROMPT, [rejection_sampling_completion(0, "4", [2])], max_kept=1, seed=0
-    )[0]
+    (row,) = verifier_labels.select_demonstrations(PROMPT, [completion(0)], max_kept=1, seed=0)
     assert verifier_labels.summarise_demonstrations([[row, row], []], 8) == {
         "problems": 2,
         "problems_with_any": 1,
@@ -188,21 +158,13 @@ def test_less_noise_is_part_of_more_and_a_seed_is_one_order():
     assert wrong(25) != wrong(25, seed=1)
 
 
-OUTCOME_PROMPT = Prompt(id="a", task="solve", question="", prompt="", prompt_ids=[5], answer="7")
+OUTCOME_PROMPT = judged_rows.prompt(gold="7")
 
 
 def outcome_pool(*answers):
     """Completions with these answers; equal answers are equal completions."""
     return [
-        Completion(
-            id="a",
-            index=index,
-            completion=f"#### {answer}",
-            completion_ids=[10 + int(answer), 1],
-            logprob_sum=-1.0,
-            finish_reason="stop",
-            seed=0,
-        )
+        judged_rows.completion(f"#### {answer}", index, ids=[10 + int(answer), 1])
         for index, answer in enumerate(answers)
     ]
 

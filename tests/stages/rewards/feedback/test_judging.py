@@ -11,15 +11,7 @@ from stages.rewards.feedback.prompts import Prompts
 
 def pool(texts: str, cut: str = "") -> list[Completion]:
     return [
-        Completion(
-            id="a",
-            index=index,
-            completion=text,
-            completion_ids=[ord(text)],
-            logprob_sum=-1.0,
-            finish_reason="length" if text in cut else "stop",
-            seed=0,
-        )
+        completion(text, index, ids=[ord(text)], cut=text in cut)
         for index, text in enumerate(texts)
     ]
 
@@ -142,17 +134,8 @@ def test_one_verdict_in_the_first_part_is_enough_to_go_on():
     assert [verdict.dropped for verdict in verdicts] == [None] + ["too_long"] * 16
 
 
-SETTINGS = {
-    "labels": "soft",
-    "min_option_mass": 0.5,
-    "min_confidence": 0.1,
-    "inconsistent": "keep",
-    "clamp": None,
-}
-
-
 def rule(**changes: object) -> LabelRule:
-    return LabelRule(**(SETTINGS | changes))
+    return LabelRule(**(RULE.model_dump() | {"min_confidence": 0.1} | changes))
 
 
 @pytest.mark.parametrize(
@@ -195,14 +178,7 @@ FREE = Prompts(style="short", constitution="none")
 
 
 def labelled(rule, asked, **changes):
-    settings = {
-        "labels": "soft",
-        "min_option_mass": 0.5,
-        "min_confidence": 0.0,
-        "inconsistent": "keep",
-        "clamp": None,
-    }
-    label_rule = LabelRule(**(settings | changes))
+    label_rule = LabelRule(**(RULE.model_dump() | changes))
     verdicts, _ = judging.judge_pairs(RuleChooser(rule), [asked], FREE, label_rule, "train")
     return judging.make_preferences(asked, verdicts, label_rule)
 

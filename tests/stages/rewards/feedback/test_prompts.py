@@ -195,13 +195,16 @@ def test_revision_prompt_each_version_names_one_text():
         assert digest == REVISION_PROMPT_DIGESTS[REVISION_VERSIONS[style]]
 
 
-def test_every_line_is_marked():
-    assert quote("3 + 4 = 7\n#### 7", ">") == "> 3 + 4 = 7\n> #### 7"
-
-
-def test_an_empty_text_is_one_empty_line_and_blank_lines_stay():
-    assert quote("", ">") == ">"
-    assert quote("a\n\nb", "1:") == "1: a\n1:\n1: b"
+@pytest.mark.parametrize(
+    ("text", "mark", "expected"),
+    [
+        ("3 + 4 = 7\n#### 7", ">", "> 3 + 4 = 7\n> #### 7"),
+        ("", ">", ">"),
+        ("a\n\nb", "1:", "1: a\n1:\n1: b"),
+    ],
+)
+def test_every_line_is_marked_and_blank_lines_stay(text, mark, expected):
+    assert quote(text, mark) == expected
 
 
 @pytest.mark.parametrize(
@@ -239,14 +242,17 @@ def test_taking_one_apart_does_not_put_another_together():
     assert "ab" not in defuse("aabb", {"ab"})
 
 
-def test_the_tokenizer_s_own_special_tokens_are_taken_apart_too():
-    assert defuse("x<END>y", {"<END>"}) == "x< END>y"
-    assert defuse("a b", {" "}) == "a b"
+UNHARMED = "3 < 4 and 5 > 2\n#### 7 <b>bold</b> [1] 3|4|5 <<3*4=12>>12"
 
 
-def test_other_text_is_left_as_it_is():
-    text = "3 < 4 and 5 > 2\n#### 7 <b>bold</b> [1] 3|4|5 <<3*4=12>>12"
-    assert defuse(text, {"<|end|>"}) == text
+@pytest.mark.parametrize(
+    ("text", "special", "expected"),
+    [("x<END>y", "<END>", "x< END>y"), ("a b", " ", "a b"), (UNHARMED, "<|end|>", UNHARMED)],
+)
+def test_the_tokenizers_own_special_tokens_are_taken_apart_and_nothing_else(
+    text, special, expected
+):
+    assert defuse(text, {special}) == expected
 
 
 def test_a_defused_attack_holds_no_special_token_of_the_embedded_tokenizer():

@@ -2,8 +2,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from judged_rows import completion
 
-from stages.records.pools import Completion
 from stages.records.preferences import Revision
 from stages.records.problems import Prompt
 from stages.rewards.feedback import revisions
@@ -15,15 +15,7 @@ from stages.rewards.feedback.revisions import (
 )
 
 PROMPT = Prompt(id="a", task="solve", question="2+2?", prompt="2+2?", prompt_ids=[5], answer="4")
-ORIGINAL = Completion(
-    id="a",
-    index=0,
-    completion="#### 5",
-    completion_ids=[7, 8, 1],
-    logprob_sum=-1.0,
-    finish_reason="stop",
-    seed=0,
-)
+ORIGINAL = completion("#### 5", ids=[7, 8, 1])
 FIRST = Revision(
     id="a",
     index=0,
@@ -110,30 +102,14 @@ def revision_quality_revised(
     texts: list[str], *, cut: bool = False, num_rounds: int = 2
 ) -> RevisedAnswer:
     """An answer and its revisions; as many tokens as characters; 4 is right."""
-    prompt = Prompt(
-        id=texts[0], task="solve", question="2+2?", prompt="2+2?", prompt_ids=[5], answer="4"
-    )
-    original = Completion(
-        id=prompt.id,
-        index=0,
-        completion=texts[0],
-        completion_ids=[1] * len(texts[0]),
-        logprob_sum=-1.0,
-        finish_reason="stop",
-        seed=0,
-    )
+    prompt = replace(PROMPT, id=texts[0])
+    original = completion(texts[0], name=prompt.id, ids=[1] * len(texts[0]))
     revisions = [
-        Revision(
+        replace(
+            FIRST,
             id=prompt.id,
-            index=0,
-            split="train",
             round=number,
-            principle="result",
-            version="short-1",
             original=texts[number - 1],
-            critique="",
-            critique_ids=[1],
-            critique_finish="stop",
             revision=text,
             revision_ids=[1] * len(text),
             revision_finish="length" if cut and number == num_rounds else "stop",
