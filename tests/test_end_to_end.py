@@ -41,10 +41,6 @@ def repository(pipeline_copy: Callable[..., PipelineCopy]) -> PipelineCopy:
     return copy
 
 
-def test_the_default_is_at_most_thirty_stage_runs():
-    assert len(all_stages()) <= 30
-
-
 def test_every_policy_is_there_for_each_seed_and_the_report_compares_them(repository: PipelineCopy):
     metrics = repository.read("data/report/metrics.json")
     assert list(metrics["policies"]) == POLICIES
