@@ -4,6 +4,7 @@ Text is tokenised once, here. A prompt and its completion are tokenised separate
 the model samples, so demonstrations have the tokens that sampling would have.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,8 @@ from stages.rewards.feedback.prompts import defuse
 TASK, CHAT = "solve", "chat"
 PLACEHOLDER = "{question}"
 UNREADABLE = "unreadable solution"
+TOKENIZED_AT_ONCE = 1000
+"""Texts."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -86,6 +89,7 @@ def render_conversation(
     return get_bos_text(tokenizer) + render_transcript(turns), " "
 
 
+@functools.lru_cache(maxsize=8)
 def get_bos_text(tokenizer: PreTrainedTokenizerBase) -> str:
     """Text of the begin-of-sequence token if the tokenizer starts a text with it, else empty."""
     with_special = tokenizer("1", add_special_tokens=True)["input_ids"]
@@ -235,8 +239,17 @@ def encode_exchanges(
 
 
 def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """Token ids of rendered texts: no tokens are added, special tokens in them are read as such."""
-    return tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
+    """Token ids of rendered texts: no tokens are added, special tokens in them are read as such.
+
+    In parts, since the tokenizer keeps much more of a text than its ids; equal ids are one object.
+    """
+    shared: dict[int, int] = {}
+    rows: list[list[int]] = []
+    for start in range(0, len(texts), TOKENIZED_AT_ONCE):
+        part = list(texts[start : start + TOKENIZED_AT_ONCE])
+        encoded = tokenizer(part, add_special_tokens=False, return_attention_mask=False)
+        rows += [[shared.setdefault(token, token) for token in ids] for ids in encoded["input_ids"]]
+    return rows
 
 
 def special_token_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
