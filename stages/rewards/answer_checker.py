@@ -39,7 +39,7 @@ from stages.rewards.final_answer import (
     extract_answer,
     strip_thinking,
 )
-from stages.rewards.number_parsing import parse_number
+from stages.rewards.number_parsing import MAX_CHARACTERS, parse_number
 
 _DRESSED = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit)\b")
 
@@ -65,7 +65,7 @@ def answers_match(answer: str, gold: str) -> bool:
     alternatives = _OR.split(gold)
     if len(alternatives) > 1:
         matches = (answers_match(answer, alternative) for alternative in alternatives)
-        return any(matches) or _is_same_text(answer, gold)
+        return any(matches) or _are_same_alternatives(_OR.split(answer), alternatives)
     choice = read_choice(gold)
     if choice is not None:
         return read_choice(answer) == choice
@@ -74,6 +74,15 @@ def answers_match(answer: str, gold: str) -> bool:
     if None not in names and names[0] != names[1]:
         return False
     return _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
+
+
+def _are_same_alternatives(answers: Sequence[str], golds: Sequence[str]) -> bool:
+    """Whether each of `x = 6 or x = 1` is one of `x = 1 or x = 6`, and there are as many."""
+    if len(answers) != len(golds):
+        return False
+    return all(any(answers_match(answer, gold) for gold in golds) for answer in answers) and all(
+        any(answers_match(answer, gold) for answer in answers) for gold in golds
+    )
 
 
 def _values_match(answer: str, gold: str) -> bool:
@@ -117,6 +126,10 @@ def tidy_gold(gold: str) -> str:
             str(unicodedata.decimal(character)) if character.isdecimal() else character
             for character in text
         )
+    if ";" in text:
+        parts = [tidy_gold(part) for part in text.split(";")]
+        if all(parse_number(part) is not None for part in parts):
+            return ", ".join(parts)
     if match := _BRACKETED.fullmatch(text):
         text = match[1].strip()
     if match := _COMMENT.fullmatch(text):
@@ -132,19 +145,25 @@ UNITS = frozenset((
     "miles", "seconds", "minutes", "hours", "days", "weeks", "months", "years", "grams",
     "kilograms", "pounds", "liters", "degrees", "radians", "dollars", "cents", "percent",
 ))  # fmt: skip
-_END_UNIT = re.compile(r"([A-Za-z]+)\}? *(?:\^ ?\{?(\d)\}?|([²³]))?[ .$}]*$")
+_END_UNIT = re.compile(r"(?:([A-Za-z]+) ?/ ?)?([A-Za-z]+)\}? *(?:\^ ?\{?(\d)\}?|([²³]))?[ .$}]*$")
 
 
 def units_differ(answer: str, gold: str) -> bool:
-    """Whether both end in a unit of `UNITS` and these are not the same, exponents included."""
+    """Whether both end in a unit of `UNITS` and these are not the same, exponents included.
+
+    Of `m/s` and `km/s`, both parts count.
+    """
     units = [_END_UNIT.search(text) for text in (answer, gold)]
     if None in units:
         return False
     read = [
-        (match[1].lower(), match[2] or {"²": "2", "³": "3"}.get(match[3] or "", "1"))
+        (match[2].lower(), match[3] or {"²": "2", "³": "3"}.get(match[4] or "", "1"))
         for match in units
-        if match is not None and match[1].lower() in UNITS
+        if match is not None and match[2].lower() in UNITS
     ]
+    quotients = [match[0] for match in units if match is not None and match[1]]
+    if len(quotients) == len(units):
+        return len({re.sub(r"[ .$}]", "", quotient) for quotient in quotients}) > 1
     return len(read) == len(units) and read[0] != read[1]
 
 
@@ -167,7 +186,7 @@ def _is_equal(answer: str, gold: str) -> bool:
     if group is None or of_gold is None:
         if group is not None or of_gold is not None:
             return False
-        texts = [to_algebra(strip_unit(text)) for text in (answer, gold)]
+        texts = [_algebra(text) for text in (answer, gold)]
         return None not in texts and symbolic_equality.are_equal(str(texts[0]), str(texts[1]))
     unmatched = list(of_gold.elements)
     for element in group.elements:
@@ -179,12 +198,18 @@ def _is_equal(answer: str, gold: str) -> bool:
     return group.kind == of_gold.kind and not unmatched
 
 
+def _algebra(text: str) -> str | None:
+    """As `to_algebra`; numbers as exact fractions, since `1e8` has a variable in LaTeX."""
+    number = parse_number(text)
+    return to_algebra(strip_unit(text) if number is None else str(number))
+
+
 def read_gold(text: str) -> str | None:
     r"""The final answer that a source's answer field gives: itself, or the one it states last.
 
     `1,234` is itself; of `half of 8 is 4 #### 4` it is `4`; None: neither can be read. A field that
     consists of a few words or of a letter is the answer (`yes`, `C`); so are `2:3`, which only
-    `2:3` equals, and `a or b`, either of which is right.
+    `2:3` equals, other notation (`\overline{AB}`), and `a or b`, either of which is right.
     """
     text = text.strip()
     if (stated := extract_answer(text)) is not None:
@@ -194,9 +219,26 @@ def read_gold(text: str) -> str | None:
         or read_answer(tidy_gold(part)) is not None
         or answer_words(tidy_gold(part)) is not None
         or _RATIO.fullmatch(part)
+        or _is_notation(part)
         for part in _OR.split(text)
     )
     return text if is_read else None
+
+
+_NOTATION = re.compile(r"\\[A-Za-z]|[\^'_]|\d:\d|\d ?[a-z]+ \d", re.ASCII)
+_COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[a-z]+\})?")
+_LONG_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+def _is_notation(gold: str) -> bool:
+    r"""Whether it is an answer that only its own text equals: `\overline{AB}`, `10:30 AM`.
+
+    It has a mark of mathematics, or several quantities, and no words but units and points.
+    """
+    if len(gold) > MAX_CHARACTERS or _NOTATION.search(gold) is None:
+        return False
+    words = _LONG_WORD.findall(_COMMAND.sub(" ", gold))
+    return all(word in UNITS or word in {"am", "pm"} or word.isupper() for word in words)
 
 
 def states_an_answer(completion: str, gold: str = "") -> bool:

@@ -20,8 +20,10 @@ from stages.rewards.number_parsing import (
 )
 
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\}|\\[A-Za-z]+")
-_WORD = re.compile(r"[A-Za-z]{2,}")
-_FUNCTIONS = frozenset(("sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp", "oo", "abs"))
+_WORD = re.compile(r"(?![A-Z]e\^)[A-Za-z]{2,}")  # `Ce^{2x}` is a product
+_FUNCTIONS = frozenset(
+    ("sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp", "oo", "abs", "infinity")
+)
 _VARIABLES = re.compile(r"(?!as|at|am|an|by|my)[abcdkmnpqrstvwxyz]{2}")
 _STRUCTURE = re.compile(
     r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|\d ?[A-Za-z]{1,2}\b|\d_"
@@ -29,6 +31,7 @@ _STRUCTURE = re.compile(
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 _UNIT = re.compile(r"\\(?:text|mbox|mathrm) *\{([ ~A-Za-z./]+)\}(?:\^\{?\d\}?)?[$. ]*$")
 _GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
+_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _AND = re.compile(r",?\s+and\s+")
 _NAME = r"[A-Za-z](?:\([A-Za-z](?:[,|] ?[A-Za-z])*\)|_\{?\w\}?)?"
 _NAMED = re.compile(rf"^(\({_NAME}(?:, ?{_NAME})+\)|{_NAME}) ?(?:=|\\in\b) ?(?=[^=]*$)")
@@ -106,9 +109,9 @@ def split_elements(answer: str) -> Elements | None:
     parts = _split(text)
     if kind == "set":
         parts = [
-            element.replace("\\pm", sign)
+            _PLUS_MINUS.sub(sign, element)
             for element in parts
-            for sign in ("+-" if "\\pm" in element else "+")
+            for sign in ("+-" if _PLUS_MINUS.search(element) else "+")
         ]
     if len(parts) < 2 or not all(parts):
         return None
@@ -154,12 +157,16 @@ _SYMBOLS = str.maketrans({
     "θ": "\\theta ", "α": "\\alpha ", "β": "\\beta ",
 })  # fmt: skip
 _ROOT = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))|\\sqrt ?\(([^()]*)\)")
+_DERIVATIVE = re.compile(r"\\frac *\{ *d(?:[ ^}]|[A-Za-z] *\})")
+"""math-verify would differentiate, and find 0 in `\\frac{dy}{dx} = 2x`."""
+_NAMES = ((re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
+          (re.compile(r"(?<![A-Za-z\\])(?:infinity|oo)(?![A-Za-z])"), r"\\infty "))  # fmt: skip
 _FACTORIAL = re.compile(r"(?<![\d.])(\d{1,2})!(?!!)", re.ASCII)
 _IMAGINARY = re.compile(r"\\(?:mathrm|text|operatorname) ?\{([ie])\}")
 SUPPORTED = frozenset((
     "frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "div", "sin", "cos", "tan", "cot",
     "sec", "csc", "arcsin", "arccos", "arctan", "log", "ln", "exp", "infty", "pm", "cup", "cap",
-    "le", "leq", "ge", "geq", "lt", "gt", "ne", "neq", "left", "right", "theta", "alpha", "beta",
+    "le", "leq", "ge", "geq", "lt", "gt", "left", "right", "theta", "alpha", "beta",
     "phi", "lambda", "mu", "sigma", "omega", "gamma", "delta", "begin", "end", "pmatrix", "matrix",
     "bmatrix", "displaystyle", "quad", "tbinom", "binom", "dbinom",
 ))  # fmt: skip
@@ -175,6 +182,10 @@ def to_algebra(text: str) -> str | None:
     of numbers, letters, brackets, operators and `SUPPORTED` commands, with one relation at most: of
     all else (`\mid`, `\overline`, `!`, a chain of inequalities) math-verify drops something.
     """
+    if _DERIVATIVE.search(text):
+        return None
+    for name, command in _NAMES:
+        text = name.sub(command, text)
     text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2] or match[3]}}}", text)
     text = _IMAGINARY.sub(r"\1", text.translate(_SYMBOLS))
     text = _FACTORIAL.sub(lambda match: str(factorial(int(match[1]))), text)

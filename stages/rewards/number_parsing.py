@@ -94,7 +94,7 @@ def parse_number(text: str) -> Fraction | None:
         return None
     if _PLAIN.fullmatch(text):
         return Fraction(int(text))
-    if "overline" in text or _FACTORIAL.search(text):
+    if "overline" in text or ("!" in text and _APPLIED_FACTORIAL.search(text)):
         return _repeating(text) or _factorial(text)
     match = _NUMBER.fullmatch(strip_markup(text))
     if match is None or sum(map(str.isdigit, match[0])) > MAX_DIGITS:
@@ -107,6 +107,7 @@ def parse_number(text: str) -> Fraction | None:
 
 
 _FACTORIAL = re.compile(r"(\d{1,2})!", re.ASCII)
+_APPLIED_FACTORIAL = re.compile(r"[\d)}]\$? ?!")
 _REPEATING = re.compile(r"\$?(-?)(\d*)\.(\d*)\\overline\{(\d{1,20})\}\$?", re.ASCII)
 
 
@@ -143,7 +144,7 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
 def unit_scale(tail: str) -> int | None:
     """What the words after a number multiply it by, 1 for a unit; None: they are no unit."""
     words = _WORD.findall(tail)
-    if ")" in tail or (not words and re.search(r"[-/²³]", tail)):
+    if ")" in tail or (not words and re.search(r"[-/²³']", tail)):
         return None
     lowered = [word.lower() for word in words]
     if not words or any(word in _NOT_UNITS for word in lowered):
