@@ -213,7 +213,7 @@ def read_gold(text: str) -> str | None:
     """
     text = text.strip()
     if (stated := extract_answer(text)) is not None:
-        return stated if read_answer(stated) is not None else None
+        return stated if read_answer(stated) is not None or read_choice(stated) else None
     is_read = all(
         read_choice(part) is not None
         or read_answer(tidy_gold(part)) is not None

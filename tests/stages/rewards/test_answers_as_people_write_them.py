@@ -65,6 +65,7 @@ CHOICES = ("C", "(C)", "C)", "C.", r"\text{C}", r"\textbf{(C)}", r"\text{(C)}", 
 @pytest.mark.parametrize("gold", CHOICES)
 def test_a_choice_is_its_letter_in_every_notation(gold: str) -> None:
     assert read_gold(gold) == gold
+    assert read_gold(f"Answer: {gold}") == read_gold(rf"\boxed{{{gold}}}") == gold
     for answer in CHOICES:
         assert answers_match(answer, gold)
         assert is_correct(rf"So it is \boxed{{{answer}}}", gold)
