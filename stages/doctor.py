@@ -25,6 +25,7 @@ from stages.planning.checkup import GIB
 from stages.planning.forecast import Forecast
 from stages.planning.stage import Plan
 from stages.runtime import process
+from stages.sources import problem_files
 
 
 def main(*words: str) -> None:
@@ -47,6 +48,8 @@ def main(*words: str) -> None:
         model = checkup.load_model_facts(content)
     except (OSError, ValueError) as error:
         sys.exit(f"prepare_data would fail (nothing is downloaded here): {error}")
+    for report in model.reports:
+        console.print(problem_files.describe_report(report), markup=False)
     content, _ = auto.resolve({**content, "presets": presets}, model.facts, strict=False)
     presets = content.pop("presets")
     console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))

@@ -32,6 +32,7 @@ from stages.planning.trial import Trial, is_vllm
 from stages.planning.trial_loops import LOOPS, ONLINE
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.runtime.runs import PACKAGES
+from stages.sources.problem_files import SourceReport
 
 GIB = 2**30
 USABLE = 0.9
@@ -63,6 +64,8 @@ class Model:
     data: Data
     facts: Facts | None
     """Facts that `auto` follows from; None for the embedded model."""
+    reports: Sequence[SourceReport] = ()
+    """How each file source was read."""
 
 
 def find_machine(pretended_gib: float | None, num_seeds: int) -> Machine:
@@ -97,15 +100,19 @@ def load_model_facts(content: Mapping[str, Any]) -> Model:
     facts = size.model_facts(content["model"])
     settings: Any = load_config(plan_checks.load_entry_points()["prepare_data"], facts=facts)
     prepared = preparation.prepare_problems(settings.data, settings.model, settings.data_seed)
-    section = settings.model
+    section, reports = settings.model, prepared.screened.reports
     data = workload.describe(prepared.encoded.prompts, prepared.demonstrations)
     if section.path is None:
         config = row_policy.build_tiny(section.tiny, prepared.tokenizer, 0).config
-        return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=None)
+        return Model(
+            config=config, tokenizer=prepared.tokenizer, data=data, facts=None, reports=reports
+        )
     revision = section.revision or "main"
     config = AutoConfig.from_pretrained(section.path, revision=revision, local_files_only=True)
     facts = facts and prompting.measure_data(prepared.encoded, facts)
-    return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=facts)
+    return Model(
+        config=config, tokenizer=prepared.tokenizer, data=data, facts=facts, reports=reports
+    )
 
 
 def show_text(model: Model) -> dict[str, str]:
