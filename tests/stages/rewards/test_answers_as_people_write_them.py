@@ -159,7 +159,7 @@ def is_excepted(gold: str, other: str) -> bool:
     answer; twice infinity is infinity; of `k \in Z` the name is not compared.
     """
     is_interval = "infty" in gold and gold[1:-1] == other[1:-1]
-    return is_interval or "\\in" in gold or (gold.startswith("(E)") and other.startswith("(E)"))
+    return is_interval or "\\in\\" in gold or (gold.startswith("(E)") and other.startswith("(E)"))
 
 
 def test_no_mutated_gold_of_math500_equals_it() -> None:
