@@ -23,7 +23,10 @@ GSM_HARD = {"question": ["input"], "answer": "target", "num_problems": 1319, "ma
 
 def test_parts_are_joined_and_the_answer_may_be_a_number(tmp_path):
     path = tmp_path / "mine.jsonl"
-    rows = [{"a": "Ann has 3.", "b": "How many?", "c": 3.0}, {"a": "So?", "b": "Eh?", "c": "1,2"}]
+    rows = [
+        {"a": "Ann has 3.", "b": "How many?", "c": 3.0},
+        {"a": "So?", "b": "Eh?", "c": "who can tell what it may be"},
+    ]
     path.write_text("\n".join(map(json.dumps, rows)))
     config = OtherProblems(question=["a", "b"], answer="c", num_problems=9, max_bad_share=0.5)
     (problem,) = probe_questions.read_other_problems(path, config, PROMPT)
