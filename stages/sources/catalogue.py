@@ -121,8 +121,8 @@ def exclude_near_copies(
     for split in (name for name in splits if name != "test"):
         texts = (f"{said_by_user(problem)}\n{problem.solution or ''}" for problem in splits[split])
         kept[split] = []
-        found = near_copies.find_near_copies(texts, questions)
-        for problem, place in zip(splits[split], found, strict=True):
+        places = near_copies.find_near_copies(texts, questions)
+        for problem, place in zip(splits[split], places, strict=True):
             if place is None:
                 kept[split].append(problem)
             else:

@@ -200,7 +200,7 @@ def is_empty(value: Any) -> bool:
     return value is None or is_nan or value in ("", [], {}, "[]")
 
 
-class Sample:
+class ColumnSample:
     """Some rows of a file, asked which columns they have."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -278,7 +278,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
         ValueError: they are preference pairs, step labels, code or plain text; two readings are
             possible; or no name is known.
     """
-    sample = Sample(rows)
+    sample = ColumnSample(rows)
     _refuse_other_kinds(sample)
     candidates = [*MESSAGE_LISTS, "prompt", "question", "input"]
     messages = next(
@@ -287,8 +287,8 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
     question = sample.first([name for name in QUESTIONS if name != messages], str)
     if question == "instruction" and sample.values("input"):
         question = "{instruction}\n{input}"
-    taken = {messages, *names_in(question or "")}
-    golds = [name for name in GOLDS if name not in taken and not sample.is_flag(name)]
+    used = {messages, *names_in(question or "")}
+    golds = [name for name in GOLDS if name not in used and not sample.is_flag(name)]
     gold = sample.first(golds, str, int, float, list)
     solution = sample.first(SOLUTIONS, str)
     if messages is not None and question is not None:
@@ -301,7 +301,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
             return Reading(Columns(messages=messages, **sample.common()), question)
         return Reading(_of_problem(sample, question, gold, solution), messages)
     if messages is not None:
-        reply = sample.first([name for name in REPLIES if name not in taken], str, list)
+        reply = sample.first([name for name in REPLIES if name not in used], str, list)
         if reply is not None:
             return Reading(Columns(user=messages, assistant=reply, **sample.common()))
         return Reading(Columns(messages=messages, answer=gold, **sample.common()))
@@ -314,7 +314,9 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
     return Reading(_of_problem(sample, question, gold, solution))
 
 
-def _of_problem(sample: Sample, question: str, gold: str | None, solution: str | None) -> Columns:
+def _of_problem(
+    sample: ColumnSample, question: str, gold: str | None, solution: str | None
+) -> Columns:
     """The columns of rows with a question: problems, or single exchanges without a gold answer."""
     reply = sample.first([name for name in REPLIES if name not in names_in(question)], str, list)
     if gold is None and solution is None:
@@ -329,7 +331,7 @@ def _of_problem(sample: Sample, question: str, gold: str | None, solution: str |
     )  # fmt: skip
 
 
-def _refuse_other_kinds(sample: Sample) -> None:
+def _refuse_other_kinds(sample: ColumnSample) -> None:
     """A ValueError that says where rows belong that are neither problems nor conversations."""
     if pair := sample.pair():
         better, worse = pair

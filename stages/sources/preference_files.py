@@ -38,7 +38,7 @@ from stages.records.preferences import (
 from stages.records.problems import BadRow, Prompt, Turn
 from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, raw_rows, splitting
-from stages.sources.columns import MISSING, Sample
+from stages.sources.columns import MISSING, ColumnSample
 from stages.sources.containers import RawRow
 from stages.sources.problem_files import NUM_SAMPLE, describe_unread
 from stages.sources.quarantine import RejectedError, bad_row
@@ -117,7 +117,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
     Raises:
         ValueError: no name is known.
     """
-    sample = Sample(rows)
+    sample = ColumnSample(rows)
     prompt = sample.first(PROMPTS, str, list)
     if prompt == "instruction" and sample.values("input"):
         prompt = "{instruction}\n{input}"
@@ -147,7 +147,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
     )
 
 
-def _find_comparison(sample: Sample, first: str, second: str) -> dict[str, str | None]:
+def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str, str | None]:
     """Columns that say which of two answers is better."""
     if (first, second) == ("chosen", "rejected"):
         probability = sample.first(("probability",), int, float, bool)
@@ -188,9 +188,9 @@ def read_preferences(
             f"columns: expected chosen and rejected, or a and b with what compares them, or "
             f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
         )
-    expressions, known = [*columns.used().values()], [*ignore, *DUPLICATES]
+    expressions, droppable = [*columns.used().values()], [*ignore, *DUPLICATES]
     for row in (row for row in rows if isinstance(row, RawRow)):
-        if unread := [*columns_of.find_unread(row.fields, expressions, known)]:
+        if unread := [*columns_of.find_unread(row.fields, expressions, droppable)]:
             raise ValueError(describe_unread(row, unread))
     if columns.score is not None:
         yield from _compare_rated(rows, columns, ignore)
@@ -383,7 +383,7 @@ def _read_two(
         isinstance(value, str) and not columns_of.is_conversation(value) for value in values
     ):
         chosen, rejected = (raw_rows.check_text(value, first) for value in values)
-        same = (one == other for one, other in zip(chosen, rejected, strict=False))
+        same = (first == second for first, second in zip(chosen, rejected, strict=False))
         length = sum(1 for _ in takewhile(bool, same))
         length -= chosen[:length].endswith(" ")  # the space belongs to the answers' first word
         prompt = chosen[:length]

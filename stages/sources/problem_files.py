@@ -259,8 +259,8 @@ def parse_problem(
     columns = reading.columns
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
-    asked = str(columns.question or columns.messages)
-    if reading.duplicate and not columns_of.asks_the_same([fields], asked, reading.duplicate):
+    question = str(columns.question or columns.messages)
+    if reading.duplicate and not columns_of.asks_the_same([fields], question, reading.duplicate):
         raise RejectedError(f"contradiction: '{reading.duplicate}' asks another question")
     solution = read_solution(values, turns, columns, ignore)
     turns = turns[:-1] if turns[-1].role == "assistant" else turns
