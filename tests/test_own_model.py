@@ -100,7 +100,7 @@ def test_two_words_are_all_that_a_user_changes(tmp_path: Path):
     copy.repro()
     assert list(copy.read("data/report/metrics.json")["policies"]) == list(content["policies"])
     card = copy.read("data/prepared/data_card.json")
-    assert card["quarantined"] == {}
+    assert set(card["quarantined"]) <= {"near copy"}
     facts = copy.read("data/prompts/facts.json")
     assert facts["train_prompts"] == card["counts"]["train"]
     assert facts["completion_tokens"] == card["completion_tokens"]["max"]

@@ -185,7 +185,10 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
         if row.id in lines_of_ids:
             reason = f"duplicate id: {row.id!r:.60} is also the id of line {lines_of_ids[row.id]}"
         elif answer is None and row.answer is not None:
-            reason = f"answer does not parse: the checker reads no value in {row.answer!r:.60}"
+            reason = (
+                f"answer does not parse: the checker reads no value in {row.answer!r:.60}; a reply "
+                f"to imitate is named as columns: {{user: .., assistant: ..}}"
+            )
         elif row.split != "test" and split_key(row) in tests:
             reason = "overlap: the question is also a test question"
         else:

@@ -67,6 +67,8 @@ def read_choices(value: Any, column: str) -> Choices:
         texts = value if isinstance(value, list) else []
     if not 1 < len(texts) <= len(string.ascii_uppercase):
         raise RejectedError(f"no choices: '{column}' should be a list of choices, is {value!r:.60}")
+    if any(text is None for text in texts):
+        raise RejectedError(f"no choices: one of those in '{column}' is null")
     texts = [raw_rows.check_text(str(text), column).strip() for text in texts]
     letters = [_LABELLED.match(text) for text in texts]
     expected = string.ascii_uppercase[: len(texts)]

@@ -12,8 +12,10 @@ read, or the file is refused with its name, unless `ignore` lists it.
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from statistics import fmean
 from string import Formatter
 from typing import Any, NamedTuple
 
@@ -61,22 +63,28 @@ class Columns(Params):
 
 
 MISSING = object()
+MAX_BARE_WORDS = 3
+"""Solutions of so few words are gold answers without a working."""
+MIN_STATED = 0.9
+"""Share of solutions that state an answer, above which they are the gold answers, too."""
 MESSAGE_LISTS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
 QUESTIONS = (
-    "{Body} {Question}", "question.stem", "question.problem", "question", "problem", "Question",
-    "Problem", "query", "instruction", "prompt", "user", "input",
+    "{Body} {Question}", "{body} {question}", "question.stem", "question.problem", "question",
+    "problem", "Question", "Problem", "query", "instruction", "prompt", "user", "input",
 )  # fmt: skip
 REPLIES = ("completion", "response", "output", "reply", "assistant")
 GOLDS = (
-    "reward_model.ground_truth", "ground_truth", "final_answer", "answerKey", "gold", "gold_answer",
-    "expected_answer", "correct_answer", "target", "answer", "Answer", "correct", "label",
+    "reward_model.ground_truth", "reward_spec.ground_truth", "ground_truth", "final_answer",
+    "final_ans", "answerKey", "gold", "gold_answer", "expected_answer", "correct_answer", "target",
+    "answer", "Answer", "correct", "label",
 )  # fmt: skip
-SOLUTIONS = ("solution", "rationale", "cot", "Solution")
+SOLUTIONS = ("solution", "rationale", "cot", "Solution", "generated_solution", "solution.0")
 CHOICES = ("question.choices", "choices", "options")
 SYSTEMS = ("system", "system_prompt", "system_message")
 PAIRED = (
     ("chosen", "rejected"), ("response_1", "response_2"), ("response_0", "response_1"),
     ("human_ref_A", "human_ref_B"), ("response_a", "response_b"), ("answer_a", "answer_b"),
+    ("conversation_a", "conversation_b"), ("response1", "response2"),
 )  # fmt: skip
 MEANINGFUL = frozenset({
     "tools", "functions", "tool_calls", "function_call", "images", "image", "videos", "video",
@@ -87,6 +95,9 @@ MEANINGFUL = frozenset({
     "answerKey", "completion", "completions", "response", "responses", "output", "chosen",
     "rejected", "messages", "conversations", "reasoning_content", "thinking", "prompt",
     "instruction", "question", "problem", "test", "tests", "entry_point", "canonical_solution",
+    "solution", "kto_tag", "correct", "is_correct", "reward", "rewards", "sample_weight", "ranks",
+    "rejected_response", "rejected_responses", "rejected_messages", "body", "article", "passages",
+    "Passage", "Context", "ctx", "story", "support", "document", "documents",
 })  # fmt: skip
 """Names of what decides how a row is to be used, or is a part of what it says."""
 
@@ -227,6 +238,14 @@ class ColumnSample:
             isinstance(value, list) and not is_conversation(value) for value in values
         )
 
+    def is_good_or_bad(self, name: str) -> bool:
+        """Whether the column says true or false, or 0 or 1, of a completion beside it."""
+        values = self.values(name)
+        are_flags = {str(value).lower() for value in values} <= {"0", "1", "true", "false"}
+        is_bool = any(isinstance(value, bool) for value in values)
+        has_reply = self.first(("completion", "response", "output"), str, list) is not None
+        return bool(values) and are_flags and (is_bool or has_reply)
+
     def has_objects(self, name: str) -> bool:
         """Whether the column holds lists of objects, whose keys are columns of their own."""
         return any(isinstance(item, dict) for value in self.values(name) for item in value)
@@ -291,19 +310,23 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
     golds = [name for name in GOLDS if name not in used and not sample.is_flag(name)]
     gold = sample.first(golds, str, int, float, list)
     solution = sample.first(SOLUTIONS, str)
+    if question is not None and messages is None and gold is None and solution is None:
+        _refuse_prompts_with_answers(sample, names_in(question))
     if messages is not None and question is not None:
         if not asks_the_same(rows, messages, question):
             raise ValueError(
                 f"the rows hold a conversation in '{messages}' and a question in '{question}', "
                 f"which differ: name one of them under columns. Columns: {sample.available()}"
             )
-        if gold is None and solution is None:
-            return Reading(Columns(messages=messages, **sample.common()), question)
+        if solution is None:  # the conversation holds the reply
+            return Reading(Columns(messages=messages, answer=gold, **sample.common()), question)
         return Reading(_of_problem(sample, question, gold, solution), messages)
     if messages is not None:
         reply = sample.first([name for name in REPLIES if name not in used], str, list)
         if reply is not None:
-            return Reading(Columns(user=messages, assistant=reply, **sample.common()))
+            problem = {"question": messages, "answer": gold, "solution": reply}
+            exchange = {"user": messages, "assistant": reply}
+            return Reading(Columns(**(problem if gold else exchange), **sample.common()))
         return Reading(Columns(messages=messages, answer=gold, **sample.common()))
     if question is None:
         raise ValueError(
@@ -321,7 +344,13 @@ def _of_problem(
     reply = sample.first([name for name in REPLIES if name not in names_in(question)], str, list)
     if gold is None and solution is None:
         return Columns(user=question, assistant=reply, **sample.common())
-    if gold is None and not all(map(_states_an_answer, sample.values(str(solution)))):
+    texts = [str(text) for text in sample.values(str(solution))]
+    is_bare = all(
+        len(text.split()) <= MAX_BARE_WORDS and not _states_an_answer(text) for text in texts
+    )
+    if gold is None and reply is None and is_bare:
+        return Columns(question=question, answer=solution, **sample.common())
+    if gold is None and fmean(map(_states_an_answer, texts)) < MIN_STATED:
         return Columns(user=question, assistant=solution, **sample.common())
     if solution is None and reply is None and _is_worked(sample.values(str(gold))):
         solution = gold
@@ -329,6 +358,25 @@ def _of_problem(
         question=question, answer=gold or solution, solution=solution or reply,
         choices=sample.first(CHOICES, list, dict), **sample.common(),
     )  # fmt: skip
+
+
+_ANSWER_NAMES = re.compile(
+    r"answer|result|truth|spec|option|choice|^op[a-e]$|^cop$|correct|^text$", re.IGNORECASE
+)
+
+
+def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> None:
+    """A ValueError for questions alone beside columns that look like their answers."""
+    names = dict.fromkeys(key for fields in sample.rows for key in fields)
+    unread = [name for name in names if name not in used and _ANSWER_NAMES.search(name)]
+    unread = [name for name in unread if sample.values(name)]
+    if unread and not any(map(sample.values, REPLIES)):
+        shown = ", ".join(unread[:5])
+        raise ValueError(
+            f"the rows have a question, and no column whose name is known to hold its answer, but "
+            f"{shown}: name them under columns (answer, choices, assistant) with the question, or "
+            f"the question alone: columns: {{user: {used[0]}}}. Columns: {sample.available()}"
+        )
 
 
 def _refuse_other_kinds(sample: ColumnSample) -> None:
@@ -354,7 +402,7 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
             f"'{ranked[0]}' holds several answers to each prompt: name the file in a row of "
             f"`pairs` with `by: people`, which takes ranked or scored lists."
         )
-    if any(isinstance(value, bool) for value in sample.values("label")):
+    if sample.is_good_or_bad("label") or sample.values("kto_tag"):
         raise ValueError(
             "the rows are completions that are labelled good or bad ('label'): name the file in a "
             "row of `pairs` with `by: people`, for a policy with the preset kto. To imitate all of "

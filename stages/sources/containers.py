@@ -27,6 +27,7 @@ import json
 import lzma
 import re
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -154,7 +155,7 @@ def read_file(path: Path, name: str | None = None) -> Rows:
     name = name or path.name
     if not path.is_file():
         raise ValueError(f"{path}: expected a file of rows, found none. Put it there.")
-    broken = gzip.BadGzipFile, EOFError, OSError, lzma.LZMAError
+    broken = EOFError, OSError, lzma.LZMAError, zlib.error
     num_rows = 0
     try:
         with _unpack(path) as file:
@@ -164,6 +165,11 @@ def read_file(path: Path, name: str | None = None) -> Rows:
     except broken as error:
         raise ValueError(
             f"{path}: expected a whole file, found a broken one ({error}). Copy it again."
+        ) from error
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}: row {num_rows + 1}: {error}: a quote is not closed or not doubled, or a line "
+            f"ends as on old Macs. Save the table again with quotes, or as JSON lines."
         ) from error
     if num_rows == 0:
         raise ValueError(f"{path}: expected rows, found an empty file. Fill it, or name another.")
@@ -303,7 +309,12 @@ def _read_document(path: Path, name: str, text: bytes) -> Rows:
         ) from error
     if isinstance(content, dict):
         lists = [content[name] for name in LISTS if isinstance(content.get(name), list)]
-        content = lists[0] if len(lists) == 1 else [content]
+        if len(lists) > 1:
+            raise ValueError(
+                f"{path}: expected one list of rows, found {len(lists)}: write each to a file of "
+                f"its own (path and test_path)."
+            )
+        content = lists[0] if lists else [content]
     if content and all(_is_message(item) for item in content):
         content = [content]
     if not content:
@@ -325,7 +336,7 @@ def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Ro
     header = next(texts).removeprefix("\ufeff")
     delimiter = max(",;\t", key=header.count)
     csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(itertools.chain([header], texts), delimiter=delimiter)
+    reader = csv.reader(itertools.chain([header], texts), delimiter=delimiter, strict=True)
     columns = [column.strip() for column in next(reader)]
     is_header = len(set(columns)) == len(columns) and all(map(_COLUMN.fullmatch, columns))
     if not is_header or (len(columns) == 1 and not columns[0].isidentifier()):

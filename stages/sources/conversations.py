@@ -35,9 +35,13 @@ WEIGHTS = ("weight", "train", "training", "loss")
 """Keys of a message that say whether it is imitated."""
 REFUSED_KEYS = frozenset({
     "tool_calls", "function_call", "tool_call_id", "reasoning_content", "reasoning", "thinking",
-    "images", "image", "audio", "audios", "videos", "video", "refusal",
+    "images", "image", "audio", "audios", "videos", "video", "refusal", "loss_scale", "mask",
+    "train_detail", "training_detail", "attachments", "experimental_attachments", "context",
+    "files", "documents",
 })  # fmt: skip
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
+_PRINTED = re.compile(r"\s*\[\s*\{\s*'(?:role|from|content|value)'")
+_OTHER_TEMPLATE = re.compile(r"\s*(?:<\|im_start\|>|\[INST\]|User:.*\n+Assistant:)", re.DOTALL)
 _LINE_TURN = re.compile(rf"(?:^|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
 
@@ -54,18 +58,10 @@ def read_conversation(
     """
     if isinstance(value, str):
         text = raw_rows.check_text(value, what)
-        if not text.strip():
-            raise RejectedError(f"empty question: '{what}' holds no text")
-        if text.lstrip().startswith("[") and columns.is_conversation(text):
-            value = columns.parse_json(text)
-        elif _TURN.match(text):
-            return _check_end(parse_transcript(text), may_end_empty=may_end_empty)
-        elif columns.is_conversation(text):
-            turns = parse_transcript(text.lstrip(), _LINE_TURN)
-            return _check_end(turns, may_end_empty=may_end_empty)
-        else:
-            return [Turn("user", text.strip())]
-    if isinstance(value, dict) and "role" in value:
+        if not (text.lstrip().startswith("[") and columns.is_conversation(text)):
+            return read_text(text, what, may_end_empty=may_end_empty)
+        value = columns.parse_json(text)
+    if isinstance(value, dict) and ("role" in value or "from" in value):
         value = [value]
     if not isinstance(value, list) or not value:
         raise RejectedError(f"no conversation: '{what}' should be a filled list, is {value!r:.60}")
@@ -77,10 +73,32 @@ def read_conversation(
     return turns
 
 
+def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
+    """The turns of a transcript, or a user's message alone; RejectedError for other renderings."""
+    if not text.strip():
+        raise RejectedError(f"empty question: '{what}' holds no text")
+    if _TURN.match(text):
+        return _check_end(parse_transcript(text), may_end_empty=may_end_empty)
+    if columns.is_conversation(text):
+        turns = parse_transcript(text.lstrip(), _LINE_TURN)
+        return _check_end(turns, may_end_empty=may_end_empty)
+    if _PRINTED.match(text):
+        raise RejectedError(
+            "messages as Python prints them: save the file as parquet or JSON lines"
+        )
+    if _OTHER_TEMPLATE.match(text):
+        raise RejectedError(
+            f"a rendered conversation: expected messages, found {text[:30]!r}: write each turn as "
+            f"a message with role and content"
+        )
+    return [Turn("user", text.strip())]
+
+
 def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
     """The turn of a message of either shape, its text stripped; None: an empty system message."""
     entry = message if isinstance(message, dict) else {}
-    name, content = ("from", "value") if "from" in entry else ("role", "content")
+    name = "from" if "from" in entry else "role"
+    content = "value" if "value" in entry and "content" not in entry else "content"
     spoken_by = str(entry.get(name)).lower()
     if spoken_by in TOOL_ROLES:
         raise RejectedError(f"tools: a turn has the role {spoken_by!r}, which nothing here reads")

@@ -131,11 +131,21 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
     )  # fmt: skip
     if answers is not None:
         folder = answers.rpartition(".")[0]
-        names = (f"{folder}.overall_score", f"{folder}.score") if folder else ("scores", "ratings")
-        return PairColumns(**common, answers=answers, scores=sample.first(names, list))
+        names = ("overall_score", "score", "fine-grained_score", "rating", "rewards", "scores",
+                 "ratings", "overall_scores")  # fmt: skip
+        paths = [f"{folder}.{name}" if folder else name for name in names]
+        scores = sample.first(paths, list)
+        ranks = [name for name in ("ranks", "rank", f"{folder}.rank") if sample.values(name)]
+        if scores is None and ranks:
+            raise ValueError(
+                f"'{ranks[0]}' orders the answers and is not read: write the best first, or name "
+                f"scores under columns"
+            )
+        return PairColumns(**common, answers=answers, scores=scores)
     answer = sample.first(("completion", "response", "output", "answer"), str, list)
-    if answer is not None and any(isinstance(value, bool) for value in sample.values("label")):
-        return PairColumns(**common, answer=answer, label="label")
+    label = next((name for name in ("label", "kto_tag") if sample.values(name)), None)
+    if answer is not None and label is not None and sample.is_good_or_bad(label):
+        return PairColumns(**common, answer=answer, label=label)
     score = sample.first(("score", "rating", "overall_score", "helpfulness"), int, float)
     if answer is not None and score is not None:
         return PairColumns(**common, answer=answer, score=score)
@@ -156,7 +166,7 @@ def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str,
     for names in (("score_A", "score_B"), ("score_a", "score_b"), ("score_0", "score_1")):
         if all(map(sample.values, names)):
             return pair | dict(zip(("score_a", "score_b"), names, strict=True))
-    pair["preference"] = sample.first(("preference_strength",), int, float)
+    pair["preference"] = sample.first(("preference_strength", "overall_preference"), int, float)
     pair["winner"] = sample.first(("winner", "preferred", "better_response_id", "preference"),
                                   str, int)  # fmt: skip
     return pair
@@ -241,7 +251,7 @@ def read_pair(
     """
     for better, worse in SCORES:
         scores = [fields.get(name) for name in (better, worse)]
-        if all(map(_is_number, scores)) and float(scores[0] or 0) < float(scores[1] or 0):
+        if None not in scores and _read_number(fields, better) < _read_number(fields, worse):
             raise RejectedError(f"contradiction: '{better}' is below '{worse}'")
     pair = _read_two(fields, columns, str(columns.chosen), str(columns.rejected), ignore)
     probability = _read_probability(fields, columns.probability)
@@ -257,7 +267,8 @@ def _read_comparison(
         winner = str(columns_of.read(fields, columns.winner)).strip().lower()
         if winner in TIES:
             raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
-        names = [("a", "1", "model_a", "first"), ("b", "2", "model_b", "second")]
+        start = 0 if str(columns.a).endswith("0") else 1  # response_0 is called 0
+        names = [("a", str(start), "model_a", "first"), ("b", str(start + 1), "model_b", "second")]
         spelled = [(*name, str(column).lower())
                    for name, column in zip(names, (columns.a, columns.b), strict=True)]  # fmt: skip
         which = [index for index, name in enumerate(spelled) if winner in name]

@@ -274,7 +274,7 @@ def parse_problem(
         turns = [*turns[:-1], choices.ask(turns[-1])]
         answer = None if answer is None else choices.find_letter(values["answer"])
     if values.get("split") is not None:
-        split = str(values["split"])
+        split = containers.SPLITS.get(str(values["split"]).lower(), str(values["split"]))
         if split not in SPLITS:
             raise RejectedError(
                 f"unknown split: '{columns.split}' should be train or test and is {split!r:.60}"

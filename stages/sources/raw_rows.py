@@ -6,6 +6,7 @@ A RejectedError says what was expected and what was found; `parse_row` makes a `
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from stages.records.problems import BadRow
@@ -90,6 +91,9 @@ def check_text(value: Any, what: str) -> str:
 
 def check_answer(value: Any, column: str) -> str:
     """A gold answer: text, a finite number, true or false, or a list of one of these."""
+    if isinstance(value, str) and value.lstrip().startswith('["'):
+        with suppress(ValueError):
+            value = json.loads(value)
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
     if isinstance(value, bool):

@@ -278,3 +278,30 @@ def test_columns_that_make_no_preference_and_unread_meaning_are_refused(read):
         read({"x": "1", "y": "2"})
     with pytest.raises(ValueError, match=r"tools .*ignore: \[tools\]"):
         read({"prompt": "?", "chosen": "a", "rejected": "b", "tools": [1]})
+
+
+def test_answers_that_count_from_0_are_chosen_by_their_numbers(read):
+    row = {"prompt": "?", "response_0": "bad", "response_1": "good", "better_response_id": 1}
+    assert compared(read(row)) == [("good", "bad")]
+    assert compared(read(row | {"better_response_id": 0})) == [("bad", "good")]
+
+
+def test_scores_by_other_names_order_the_answers_and_ranks_are_refused(read):
+    row = {"prompt": "?", "responses": ["bad", "good"]}
+    assert compared(read(row | {"rewards": [0.1, 0.9]})) == [("good", "bad")]
+    with pytest.raises(ValueError, match="'ranks' orders the answers"):
+        read(row | {"ranks": [2, 1]})
+
+
+@pytest.mark.parametrize("label", [1, "True", True])
+def test_labels_of_any_type_are_labels(read, label):
+    (row,) = read({"prompt": "?", "completion": "a", "label": label})
+    assert isinstance(row, RawLabelled)
+    assert row.desirable
+
+
+def test_scores_as_text_contradict_too(read):
+    row = {"prompt": "?", "chosen": "a", "rejected": "b"}
+    (bad,) = read(row | {"chosen_score": "1.0", "rejected_score": "3.0"}, prompt="prompt",
+                  chosen="chosen", rejected="rejected")  # fmt: skip
+    assert isinstance(bad, BadRow)

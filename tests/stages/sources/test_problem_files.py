@@ -290,3 +290,70 @@ def test_the_better_answers_of_transcripts_may_be_imitated():
     }  # fmt: skip
     assert all(row.turns and row.turns[-1].role == "user" for row in problems)
     assert sum(row.solution is not None for row in problems) > 2250
+
+
+Q, SAYS = {"question": "How many are left?"}, [{"role": "user", "content": "How many are left?"}]
+REPLY = {"role": "assistant", "content": "There are 5."}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"prompt": "?", "completion": "a", "label": 0}, "labelled good or bad"),
+        ({"prompt": "?", "completion": "a", "label": "False"}, "labelled good or bad"),
+        ({"messages": [*SAYS, REPLY], "kto_tag": False}, "labelled good or bad"),
+        ({"messages": [*SAYS, REPLY], "rejected_response": "6"}, "rejected_response"),
+        ({**Q, "solution": "#### 5", "is_correct": False}, "is_correct"),
+        ({**Q, "answer": "5", "sample_weight": 0}, "sample_weight"),
+        ({**Q, "answer": "A", "article": "Ann had 7."}, "article"),
+        ({**Q, "Correct Answer": "5", "Incorrect Answer 1": "6"}, "Correct Answer, Incorrect"),
+        ({**Q, "opa": "5", "opb": "6", "cop": 1}, "opa, opb, cop"),
+        ({**Q, "best_answer": "5"}, "best_answer"),
+    ],
+)
+def test_what_says_more_than_the_question_is_refused_by_its_name(read, row, words):
+    with pytest.raises(ValueError, match=words):
+        read(row)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"content": "Ho", "loss_scale": 0}, {"content": "Ho", "train_detail": [1]},
+        {"content": "Ho", "attachments": ["x.png"]},
+    ],
+)  # fmt: skip
+def test_what_a_message_says_more_is_refused(read, change):
+    _, (bad,), _ = read({"messages": [*SAYS, {"role": "assistant", **change}]})
+    assert bad.reason.startswith("unread key")
+
+
+@pytest.mark.parametrize("text", ["[{'role': 'user', 'content': 'Hi'}]", "<|im_start|>user\nHi",
+                                  "User: Hi\nAssistant: Ho"])  # fmt: skip
+def test_a_conversation_that_something_has_rendered_is_no_message(read, text):
+    columns = {"user": "prompt"}
+    _, (bad,), _ = read({"prompt": text}, columns=columns)
+    assert "messages as Python prints" in bad.reason or "rendered conversation" in bad.reason
+
+
+def test_a_body_in_lower_case_is_a_part_of_the_question(read):
+    (problem,), _, _ = read({"body": "Ann had 7.", **Q, "answer": "5 (apples)"})
+    assert problem.question == "Ann had 7. How many are left?"
+
+
+def test_a_reply_among_messages_is_imitated_beside_its_answer(read):
+    row = {"problem": "How many are left?", "answer": "5", "messages": [*SAYS, REPLY]}
+    (problem,), _, _ = read(row)
+    assert (problem.answer, problem.solution) == ("5", "There are 5.")
+
+
+def test_a_bare_solution_is_the_answer_and_a_gold_may_be_json_text(read):
+    (problem,), _, report = read({"prompt": "2+2?", "solution": "4"})
+    assert (problem.answer, problem.solution, report.form) == ("4", None, "problems")
+    assert read({**Q, "answer": '["5"]'})[0][0].answer == "5"
+
+
+@pytest.mark.parametrize("split", ["Train", "training", "TEST", "test"])
+def test_splits_may_be_spelled_otherwise(read, split):
+    (problem,), _, _ = read({**Q, "answer": "5", "split": split})
+    assert problem.split == ("test" if split.lower() == "test" else "train")
