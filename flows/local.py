@@ -29,6 +29,8 @@ from flows.process import Runner, exit_when_terminated
 from flows.share import push_current, run_shared
 
 logger = logging.getLogger(__name__)
+WAKE_SECONDS = 1.0
+"""How long an interrupt can go unnoticed."""
 STYLES = {
     StageOutcome.EXECUTED: "green",
     StageOutcome.RESTORED: "cyan",
@@ -115,13 +117,16 @@ def run_plan(
                     else:
                         # With our context, in which Prefect keeps its flow run.
                         names[pool.submit(copy_context().run, run, plan[name])] = name
-                for future in wait(names, return_when=FIRST_COMPLETED).done:
+                # A signal that comes just before this thread sleeps is handled when it next wakes.
+                finished = wait(names, timeout=WAKE_SECONDS, return_when=FIRST_COMPLETED).done
+                for future in finished:
                     name = names.pop(future)
                     results[name] = result_of(future, name)
                     sorter.done(name)
         except BaseException:
-            runner.cancel.set()
+            # First what waits: a thread that is cancelled would begin it.
             pool.shutdown(wait=False, cancel_futures=True)
+            runner.cancel.set()
             raise
     return {name: results[name] for name in plan}
 
