@@ -42,15 +42,17 @@ def change(folder, **data):
 def problems(folder, *solutions):
     """A file of them, as section `data` names it."""
     rows = [
-        {"question": f"What is {n} plus 3?", "answer": str(n + 3), "solution": solutions[n % 2]}
+        {
+            "question": f"What is {n} plus 3?",
+            "answer": str(n + 3),
+            "solution": solutions[n % 2].replace("#### 3", f"#### {n + 3}"),
+        }
         for n in range(400)
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "mine.jsonl").write_text(text, encoding="utf-8")
-    change(
-        folder, source={"path": "mine.jsonl", "licence": "CC0-1.0"},
-        mixture=None,
-    )  # fmt: skip
+    (folder / "data/raw").mkdir(parents=True, exist_ok=True)
+    (folder / "data/raw/mine.jsonl").write_text(text, encoding="utf-8")
+    change(folder, source={"path": "data/raw/mine.jsonl", "licence": "CC0-1.0"}, mixture=None)
 
 
 def doctor(folder, *words):
@@ -98,4 +100,4 @@ def test_rows_of_another_source_are_not_read(copied):
     problems(copied, "We add them. #### 3", "We add them. #### 3")
     told = doctor(copied)
     assert told.returncode == 0, told.stderr
-    assert "We add them. #### 3" in told.stdout
+    assert "We add them. #### " in told.stdout
