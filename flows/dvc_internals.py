@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +39,24 @@ def mend(root: Path) -> None:
     """Replace files that DVC was killed while writing: every later command would fail.
 
     A dvc.lock becomes that of the last commit; newer results are restored from DVC's run cache. The
-    list of paths in use, which concerns running processes only, starts empty.
+    list of paths in use, which concerns running processes only, starts empty. A folder of the run
+    cache without its entry, at which DVC fails, goes.
     """
     rwlock = root / ".dvc/tmp/rwlock"
     torn = list(filter(is_torn, (rwlock, root / "dvc.lock", root / "studies/dvc.lock")))
-    if not torn:
+    entries = root.glob(".dvc/cache/runs/??/*")
+    empty = [folder for folder in entries if folder.is_dir() and not any(folder.iterdir())]
+    if not torn and not empty:
         return
     from dvc.lock import make_lock
     from dvc.repo import Repo
 
     guard = make_lock(f"{rwlock}.lock", tmp_dir=str(rwlock.parent), wait=True)
-    # A file that DVC is writing only looks torn: DVC holds these two locks meanwhile.
+    # What DVC is writing only looks torn or empty: DVC holds these two locks meanwhile.
     with Repo(str(root), _wait_for_lock=True).lock, guard:
+        for folder in empty:
+            with suppress(OSError):  # it has its entry now
+                folder.rmdir()
         for path in filter(is_torn, torn):
             path.unlink()
             if path != rwlock:
