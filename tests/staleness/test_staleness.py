@@ -35,8 +35,12 @@ READ_PRESETS = COPIES | {"gate", "label_noise"}
 """Studies that look up the presets of whichever rows there are."""
 WATCHED_APART = frozenset({"stages/presets.yaml", "stages/plan.py", "stages/trace_code.py"})
 """By each stage for itself; what the other two look at, rows and code, every stage depends on."""
-NO_STAGE = frozenset({"stages/library.py", "stages/__main__.py", "stages/studies/__main__.py"})
-"""What no stage imports: the API for other programs, and what looks up the stage to run."""
+NO_STAGE = frozenset({
+    "stages/library.py", "stages/__main__.py", "stages/studies/__main__.py",
+    "stages/rewards/own/brevity.py",
+})  # fmt: skip
+"""What no stage imports: the API for other programs, what looks up the stage to run, and an own
+reward that no row names."""
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "stages").rglob("*.py")
