@@ -75,7 +75,9 @@ def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
             columns, ignore = preset.columns, preset.ignore
             first = list(preference_files.read_preferences(path, columns, ignore, NUM_SAMPLE))
         else:
-            first = list(itertools.islice(step_files.read_solutions(path, preset.format), 1000))
+            first = list(
+                itertools.islice(step_files.read_solutions(path, preset.format), NUM_SAMPLE)
+            )
     except ValueError as error:
         yield f"{row}: {error}"
         return

@@ -406,7 +406,7 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
         raise ValueError(
             "the rows are completions that are labelled good or bad ('label'): name the file in a "
             "row of `pairs` with `by: people`, for a policy with the preset kto. To imitate all of "
-            "them, good or bad: ignore: [label]."
+            "them, good or bad: ignore: [label] (or kto_tag)."
         )
     code = [name for name in ("entry_point", "canonical_solution", "test") if sample.values(name)]
     if len(code) > 1:

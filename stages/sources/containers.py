@@ -75,6 +75,15 @@ class RawRow(NamedTuple):
 Rows = Iterator[RawRow | BadRow]
 
 
+def sample_fields(rows: Sequence[RawRow | BadRow], ignore: Sequence[str]) -> list[dict[str, Any]]:
+    """The fields of rows by which columns are found: all but the ignored ones."""
+    return [
+        {name: value for name, value in row.fields.items() if name not in ignore}
+        for row in rows
+        if isinstance(row, RawRow)
+    ]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataFiles:
     """Files of a path, by split."""

@@ -189,7 +189,7 @@ def read_preferences(
     """
     every_row = containers.read_files(containers.list_files(str(path)), str(path))
     rows = list(islice(every_row, limit))
-    sample = [row.fields for row in rows if isinstance(row, RawRow)][:NUM_SAMPLE]
+    sample = containers.sample_fields(rows[:NUM_SAMPLE], ignore)
     if not columns.used() and sample:
         columns = recognise(sample)
     columns_of.check_names(columns.used(), sample)

@@ -163,7 +163,7 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
     for split, every_row in open_splits(source, report).items():
         rows = itertools.islice(every_row, source.limit)
         head = list(itertools.islice(rows, NUM_SAMPLE))
-        sample = [row.fields for row in head if isinstance(row, RawRow)]
+        sample = containers.sample_fields(head, source.ignore)
         reading = find_columns(source.columns, sample)
         report.columns, report.form = reading.columns.used(), name_form(reading.columns)
         expressions = [*reading.columns.used().values()]

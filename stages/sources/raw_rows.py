@@ -74,16 +74,6 @@ def read_verbatim(fields: Mapping[str, Any], column: str) -> str:
     return _unicode(value, column)
 
 
-def read_maybe_empty(fields: Mapping[str, Any], column: str) -> str:
-    """As `read_verbatim`; an empty text is one, for what finds nothing said tells so itself."""
-    return "" if fields.get(column) == "" else read_verbatim(fields, column)
-
-
-def read_optional_text(fields: Mapping[str, Any], column: str | None) -> str | None:
-    """As `text`; None where the column is absent, null or not asked for."""
-    return None if column is None or fields.get(column) is None else read_text(fields, column)
-
-
 def check_text(value: Any, what: str) -> str:
     """A text of Unicode, white space at its ends included; an empty one is one."""
     return _unicode(check_type(value, str, f"'{what}'"), what)

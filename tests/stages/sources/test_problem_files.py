@@ -357,3 +357,12 @@ def test_a_bare_solution_is_the_answer_and_a_gold_may_be_json_text(read):
 def test_splits_may_be_spelled_otherwise(read, split):
     (problem,), _, _ = read({**Q, "answer": "5", "split": split})
     assert problem.split == ("test" if split.lower() == "test" else "train")
+
+
+def test_what_the_refusal_of_labels_advises_works(read):
+    rows = [{"prompt": f"{n}?", "completion": f"It is {n}.", "label": n % 2 > 0} for n in range(4)]
+    with pytest.raises(ValueError, match=r"ignore: \[label\]"):
+        read(*rows)
+    problems, bad, _ = read(*rows, ignore=["label"])
+    assert [problem.solution for problem in problems] == [f"It is {n}." for n in range(4)]
+    assert bad == []
