@@ -42,7 +42,7 @@ EntryPoints = Mapping[str, type[Params]]
 WITHOUT_ROWS = ("prepare_data", "compare")
 """Stages that read params.yaml and that no row makes."""
 Configs = dict[str, Any]
-"""Row, as `policies.sft` -> the `Config` of its entry point; rows that are wrong are left out."""
+"""Row, as `policies.sft`, or stage without rows -> its `Config`; wrong rows are left out."""
 
 
 def load_entry_points() -> dict[str, type[Params]]:

@@ -84,8 +84,7 @@ def _encode_answers(
         except TemplateError as error:
             encoded.rejected.append((raw, f"chat template: it refuses these turns: {error}"))
             continue
-        if length(row) > max_tokens:
-            number = length(row)
+        if (number := length(row)) > max_tokens:
             reason = f"over-long pair: {number} tokens with its longer answer, at most {max_tokens}"
             encoded.over_long.append((raw, reason))
         else:

@@ -415,7 +415,9 @@ def is_saved_dataset(path: str | Sequence[str]) -> bool:
 
 def is_hub_id(path: str | Sequence[str]) -> bool:
     """Whether it names a data set of the hub and nothing that is here."""
-    return isinstance(path, str) and HUB_ID.fullmatch(path) is not None and not Path(path).exists()
+    if not isinstance(path, str) or Path(path).suffix in (*SUFFIXES, *PACKED):
+        return False  # a file that is not there is no data set of the hub
+    return HUB_ID.fullmatch(path) is not None and not Path(path).exists()
 
 
 def load_splits(path: str, name: str | None, revision: str | None) -> dict[str, Any]:

@@ -225,6 +225,11 @@ def test_train_and_test_may_be_two_paths_or_other_splits(tmp_path):
         FileSource.model_validate(paths | {"test_split": "test"})
 
 
+def test_a_file_that_is_not_here_is_no_data_set_of_the_hub():
+    with pytest.raises(ValueError, match=r"mine\.jsonl: expected a file of rows.*found none"):
+        read_all(FileSource(path="mine.jsonl"))
+
+
 def test_a_data_set_that_is_not_here_is_named():
     with pytest.raises(ValueError, match="cannot read the data set 'nobody/nothing'"):
         read_all(FileSource(path="nobody/nothing"))
