@@ -30,7 +30,7 @@ from stages.engines.loading import SamplingConfig
 from stages.loops import revision, work
 from stages.loops.revision import RevisionConfig
 from stages.loops.run import Run
-from stages.models import policy, prompting, row_policy, size
+from stages.models import model_tokenizer, prompting, row_policy, size
 from stages.records import pools
 from stages.records.preferences import Revision, Verdict
 from stages.report import judge_quality
@@ -127,7 +127,7 @@ def revise_answers(run: Run) -> dict[str, Any]:
     )
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
     decode, encode = (
-        policy.make_decode(tokenizer),
+        model_tokenizer.make_decode(tokenizer),
         partial(prompting.tokenize_messages, tokenizer=tokenizer),
     )
     triples: list[Revision] = []

@@ -31,6 +31,7 @@ from stages import stage
 from stages.config import Params
 from stages.loops.run import Run
 from stages.models import label_prompting, row_policy
+from stages.models.row_policy import ModelConfig
 from stages.records import lines
 from stages.records.preferences import LABELLED, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Prompt
@@ -67,6 +68,7 @@ class PeopleLabelling(Params):
     """Keys of params.yaml that label_people reads, and its preset."""
 
     seeds: list[int]
+    model: ModelConfig
     preset: PeoplePreset
 
 
@@ -74,6 +76,7 @@ class StepFileReading(Params):
     """Keys of params.yaml that steps_people reads, and its preset."""
 
     seeds: list[int]
+    model: ModelConfig
     preset: StepFilePreset
 
 
@@ -98,10 +101,14 @@ def read_pairs(run: Run) -> dict[str, Any]:
     if labelled:
         encode, describe = label_prompting.encode_labelled, preference_files.describe_labelled
         encoded, suffix = encode(labelled, tokenizer, max_tokens=preset.max_tokens), LABELLED
+        tokens = [ids for _, row in encoded.rows for ids in (row.prompt_ids, row.completion_ids)]
     else:
         pairs = [row for row in parsed if isinstance(row, RawPreference)]
         encode, describe = label_prompting.encode_pairs, preference_files.describe_pairs
         encoded, suffix = encode(pairs, tokenizer, max_tokens=preset.max_tokens), ""
+        answers = [ids for _, row in encoded.rows for ids in (row.chosen_ids, row.rejected_ids)]
+        tokens = [*(row.prompt_ids for _, row in encoded.rows), *answers]
+    run.config.model.check_ids(tokens, tokenizer)
     bad += preference_files.left_out_pairs(encoded.rejected)
     over_long = preference_files.left_out_pairs(encoded.over_long)
     quarantined = preset.left_out(table_row.preset, bad, over_long, len(parsed))
@@ -127,14 +134,17 @@ def read_steps(run: Run) -> dict[str, Any]:
     raws = [raw for row in parsed if not isinstance(row, BadRow) for raw in row]
     num_rows = len(raws) + len(bad)
     inside = [sum(preset.separator in text for text in raw.steps) for raw in raws]
+    # The tokenizer is the same for every seed.
+    tokenizer = row_policy.load_row_tokenizer(table_row.policy, run.seed)
     encoded = label_prompting.encode_steps(
         [step_files.cut_steps(raw, preset.separator) for raw in raws],
-        # The tokenizer is the same for every seed.
-        row_policy.load_row_tokenizer(table_row.policy, run.seed),
+        tokenizer,
         template=preset.prompt_template,
         separator=preset.separator,
         max_tokens=preset.max_tokens,
     )
+    tokens = (ids for row in encoded.rows for ids in (row.prompt_ids, *row.step_ids))
+    run.config.model.check_ids(tokens, tokenizer)
     bad += step_files.left_out_solutions(encoded.rejected)
     over_long = step_files.left_out_solutions(encoded.over_long)
     quarantined = preset.left_out(table_row.preset, bad, over_long, num_rows)

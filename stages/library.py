@@ -92,7 +92,7 @@ def grpo(  # noqa: PLR0913
         policy=Policy(policy.prepare_model(model, compute, device), compute, pad_id),
         reference=Policy(policy.prepare_model(reference, compute, device, trained=False), compute),
         sampler=engine.make_sampler(model, tokenizer, max_batch=compute.max_batch),
-        decode=policy.make_decode(tokenizer),
+        decode=model_tokenizer.make_decode(tokenizer),
     )
 
     rows = [

@@ -34,6 +34,7 @@ from typing import Any
 
 import torch
 from pydantic import Field
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import stage
 from stages.loops import epochs, process_reward, reward, training, work
@@ -136,10 +137,16 @@ def write_reward_file(run: Run) -> None:
     reward_file.write_reward(run.output, reward_file.model_reward_file(kind, aggregate))
 
 
-def init_scalar_head(run: Run, seed: int, head_seed: int | None = None) -> ScalarHead:
+def load_reward_tokenizer(run: Run) -> PreTrainedTokenizerBase:
+    """The tokenizer of the row's policy, with a padding token that ends no completion."""
+    tokenizer = row_policy.load_row_tokenizer(run.row.policy, run.seed)
+    model_tokenizer.set_separate_pad(tokenizer)
+    return tokenizer
+
+
+def init_scalar_head(run: Run, seed: int, pad_id: int, head_seed: int | None = None) -> ScalarHead:
     """The row's policy of this seed under a new scalar head, ready to be trained."""
     config, name = run.config, run.row.policy
-    pad_id = model_tokenizer.pad_id(row_policy.load_row_tokenizer(name, run.seed))
     model = scalar_head.init_scalar_model(
         row_policy.locate_policy_folder(name, run.seed, config.model),
         pad_id,
@@ -162,12 +169,13 @@ def train_preference(run: Run) -> dict[str, Any]:
     )
     heldout = read_pairs(source, "heldout")
     groups = pair_groups(heldout, range(len(heldout)))
-    tokenizer = row_policy.load_row_tokenizer(run.row.policy, run.seed)
+    tokenizer = load_reward_tokenizer(run)
     history: list[dict[str, int | float]] = []
     scores, sizes = [], []
     for member in range(preset.members):
         seed = derive_seed(run.seed, "reward_preference", member)
-        model = init_scalar_head(run, seed, derive_seed(seed, "head"))
+        pad_id = model_tokenizer.pad_id(tokenizer)
+        model = init_scalar_head(run, seed, pad_id, derive_seed(seed, "head"))
         schedule = epochs.batches(len(pairs), preset.num_epochs, preset.batch_size, seed)
         state = run.resume(f"member {member}")
         steps = reward.train(model, pairs, schedule, preset, state)
@@ -208,13 +216,13 @@ def train_outcome(run: Run) -> dict[str, Any]:
         seed=derive_seed(seed, "draw"),
     )
     heldout = verifier_labels.heldout_outcomes(judged["heldout"])
-    model = init_scalar_head(run, seed)
+    tokenizer = load_reward_tokenizer(run)
+    model = init_scalar_head(run, seed, model_tokenizer.pad_id(tokenizer))
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
     steps = reward.train_outcomes(model, problems, schedule, preset, run.resume())
     history = run.record(steps, total=len(schedule))
     groups = reward.problem_groups(heldout, config.compute.row_tokens)
     scores = reward.score(model, groups)
-    tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
     policy.save_model(model.model, tokenizer, run.output / "model")
     return {
         **work.learned(history, {"reward": size.measure_model(model.model)}),

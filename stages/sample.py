@@ -22,7 +22,7 @@ from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Pool
 from stages.loops.run import Run
-from stages.models import policy, row_policy, size
+from stages.models import model_tokenizer, row_policy, size
 from stages.runtime import outputs, process
 
 HELDOUT = "heldout"
@@ -76,7 +76,7 @@ def sample(run: Run, name: str, pools: dict[str, Pool]) -> dict[str, Any]:
     """Write the pools by the policy `name` of this seed; returns their metrics."""
     config, seed = run.config, run.seed
     sampler = config.load_sampler(name, seed, candidates.longest(pools.values()))
-    decode = policy.make_decode(row_policy.load_row_tokenizer(name, seed))
+    decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(name, seed))
     return candidates.write(
         pools, sampler, decode, size.measure_policy(name, seed, config.model), run
     )

@@ -23,7 +23,7 @@ from stages.loops import step_labels
 from stages.loops.run import Run
 from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
 from stages.loops.work import Step
-from stages.models import policy, row_policy, size
+from stages.models import model_tokenizer, row_policy, size
 from stages.records import pools
 from stages.records.steps import PrefixCount
 from stages.report import step_label_quality
@@ -56,7 +56,7 @@ def label(run: Run) -> dict[str, Any]:
     config, row = run.config, run.row
     preset = config.preset
     seed = derive_seed(run.seed, "steps_completions", "bootstrap")
-    decode = policy.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
+    decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
     problems = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     numbers = {"train": preset.num_problems, "heldout": preset.num_heldout_problems}
     asked_problems = {side: problems[side][:number] for side, number in numbers.items()}

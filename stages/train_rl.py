@@ -163,7 +163,7 @@ def load_models(
         if without_adapters
         else shard_model(Policy(load(trained=False), compute, pad_id)),
         sampler=sampler,
-        decode=policy.make_decode(tokenizer),
+        decode=model_tokenizer.make_decode(tokenizer),
     )
     if has_value:
         models = replace(models, value=load_value_model(config, row, seed, settings, models))

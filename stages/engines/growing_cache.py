@@ -112,10 +112,12 @@ def _cache_gap(model: PreTrainedModel) -> float:
 
     The prompt is padded, and in the cache its row is selected twice.
     """
-    inputs = pad_left([[2, 3, 4], [5]], 0, model.device)
+    number = model.config.get_text_config(decoder=True).vocab_size
+    inputs = pad_left([[2 % number, 3 % number, 4 % number], [5 % number]], 0, model.device)
     cache = GrowingCache(model.config.num_hidden_layers, 4)
     model(**inputs, past_key_values=cache, logits_to_keep=1)
     rows, tokens = torch.tensor([[1, 0, 1], [6, 7, 8]], device=model.device)
+    tokens = tokens % number
     cache.select(rows)
     attention = inputs["attention_mask"][rows]
     cached = model(
@@ -124,5 +126,5 @@ def _cache_gap(model: PreTrainedModel) -> float:
         position_ids=attention.sum(1)[:, None],
         past_key_values=cache,
     ).logits[-1:, -1]
-    whole = torch.tensor([[5, 8]], device=model.device)
+    whole = torch.tensor([[5 % number, 8 % number]], device=model.device)
     return relative_gap(cached, model(input_ids=whole, use_cache=False).logits[:, -1])

@@ -20,7 +20,7 @@ from stages.engines import growing_cache
 from stages.engines.growing_cache import GrowingCache
 from stages.models import rope_limit
 from stages.models.batch import eval_no_grad, pad_left
-from stages.models.model_tokenizer import eos_id, pad_id
+from stages.models.model_tokenizer import end_ids, pad_id
 from stages.sampler import Sample, check_requests, token_limits
 from stages.seeding import derive_seed
 
@@ -34,7 +34,7 @@ class TransformersSampler:
 
     model: PreTrainedModel
     eos_ids: frozenset[int]
-    """End-of-sequence tokens: each of them ends a completion."""
+    """Ends of a sequence or of a turn: each of them ends a completion."""
     pad_id: int
     max_batch: int
     """Sequences decoded side by side."""
@@ -179,7 +179,7 @@ def make_sampler(
     growing_cache.check_cache(model)
     return TransformersSampler(
         model=model,
-        eos_ids=frozenset([eos_id(tokenizer), *(i for i in eos if isinstance(i, int))]),
+        eos_ids=end_ids(tokenizer) | {i for i in eos if isinstance(i, int)},
         pad_id=pad_id(tokenizer),
         max_batch=max_batch,
         max_tokens=max_tokens,

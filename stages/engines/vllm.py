@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 from transformers.utils.hub import cached_file
 
 from stages.engines import vllm_hosting
+from stages.models import model_tokenizer
 from stages.sampler import Sample, check_requests, token_limits
 
 LOWEST_TEMPERATURE = 0.01
@@ -201,8 +202,9 @@ def _end_of_sequence_ids(path: str | Path, revision: str | None, config: Any) ->
         ids = GenerationConfig.from_pretrained(path, revision=version).eos_token_id
     candidates = [*ids] if isinstance(ids, list) else [ids]
     if has_file("tokenizer_config.json"):
-        # What SFT teaches to end with is the tokenizer's token, whatever the configuration says.
-        candidates.append(AutoTokenizer.from_pretrained(path, revision=version).eos_token_id)
+        # What SFT teaches to end with is the tokenizer's, whatever the configuration says.
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=version)
+        candidates += model_tokenizer.end_ids(tokenizer)
     eos_ids = frozenset(token_id for token_id in candidates if isinstance(token_id, int))
     if not eos_ids:
         raise ValueError(

@@ -7,6 +7,7 @@ respect the masks and positions of a shared row. Both show on a few tokens, what
 architecture is called. A constant factor is kept, as `model.logit_factor`; the rest is refused.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -57,14 +58,15 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
     separate rows, and independent of the padding after them. Of a language model, logits have to be
     the output layer's of these hidden states.
     """
+    groups = _within_vocabulary(GROUPS, model)
     rows = [
         [Group(prompt_ids=group.prompt_ids, completions=[ids], indices=[0])]
-        for group in GROUPS
+        for group in groups
         for ids in group.completions
     ]
     separate = make_batch(rows, 0, model.device)
     with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
-        batch = make_batch([GROUPS] if shared else rows, 1, model.device)
+        batch = make_batch([groups] if shared else rows, 1, model.device)
         hidden = compute_hidden_states(model, batch)[batch.predict_index]
         if model.can_generate():
             expected = _check_logits(model, separate, hidden)
@@ -82,6 +84,19 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
             f"apart: some layer ignores masks and positions, such as one with a recurrent state. "
             f"Set compute.row_tokens and compute.pack_tokens to 0; if they are, use a causal model."
         )
+
+
+def _within_vocabulary(groups: Sequence[Group], model: PreTrainedModel) -> list[Group]:
+    """The same groups with token ids that the model has an embedding for, however few these are."""
+    number = model.config.get_text_config(decoder=True).vocab_size
+    return [
+        Group(
+            prompt_ids=[token_id % number for token_id in group.prompt_ids],
+            completions=[[token_id % number for token_id in ids] for ids in group.completions],
+            indices=group.indices,
+        )
+        for group in groups
+    ]
 
 
 def _check_logits(

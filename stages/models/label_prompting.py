@@ -3,9 +3,9 @@
 The prompt of a pair is rendered by the tokenizer's chat template if it has one, else it is the
 source's plain form (a transcript, or the text itself) after `prompting.get_bos_text`; that of a
 solution is rendered as in prepare_data. Prompt and answers are tokenised separately, as when a
-model samples, and an answer ends with the end-of-sequence token. A solution is tokenised step by
-step, each step with the separator after it, the last of a finished solution with the
-end-of-sequence token: in joined text the end of a step might be in the middle of a token.
+model samples, and an answer ends with `model_tokenizer.end_id`. A solution is tokenised step by
+step, each step with the separator after it, the last of a finished solution with that
+end: in joined text the end of a step might be in the middle of a token.
 """
 
 from collections import Counter
@@ -74,9 +74,10 @@ def _encode_answers(
     """Answers to prompts, tokenised; those that are rejected or over-long are set apart."""
     encoded = EncodedLabels[AnswersT, tuple[AnswersT, RowT]]()
     specials = prompting.special_token_texts(tokenizer)
+    in_answers = prompting.answer_special_texts(tokenizer)
     for raw in raws:
-        texts = [*(turn.content for turn in raw.turns), *answers(raw)]
-        if reason := prompting.find_special_token(specials, *texts):
+        reason = prompting.find_special_token(specials, *(turn.content for turn in raw.turns))
+        if reason := reason or prompting.find_special_token(in_answers, *answers(raw)):
             encoded.rejected.append((raw, reason))
             continue
         try:
@@ -111,7 +112,7 @@ def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Pref
     prompt, lead = _render_prompt(raw, tokenizer)
     chosen, rejected = lead + raw.chosen, lead + raw.rejected
     prompt_ids, chosen_ids, rejected_ids = prompting.tokenize([prompt, chosen, rejected], tokenizer)
-    end = model_tokenizer.eos_id(tokenizer)
+    end = model_tokenizer.end_id(tokenizer)
     return Preference(
         id=_prompt_id(prompt),
         prompt=prompt,
@@ -131,7 +132,7 @@ def _encode_labelled(raw: RawLabelled, tokenizer: PreTrainedTokenizerBase) -> Un
     return UnpairedExample(
         id=_prompt_id(prompt),
         prompt_ids=prompt_ids,
-        completion_ids=[*completion_ids, model_tokenizer.eos_id(tokenizer)],
+        completion_ids=[*completion_ids, model_tokenizer.end_id(tokenizer)],
         desirable=raw.desirable,
     )
 
@@ -152,17 +153,19 @@ def encode_steps(
     """
     encoded = EncodedLabels[RawSteps, StepLabels]()
     specials = prompting.special_token_texts(tokenizer)
+    in_answers = prompting.answer_special_texts(tokenizer)
     numbers = Counter[str]()
     prompts = prompting.render_prompts([raw.question for raw in raws], tokenizer, template)
     for raw, prompt in zip(raws, prompts, strict=True):
-        if reason := prompting.find_special_token(specials, raw.question, *raw.steps):
+        reason = prompting.find_special_token(specials, raw.question)
+        if reason := reason or prompting.find_special_token(in_answers, *raw.steps):
             encoded.rejected.append((raw, reason))
             continue
         *steps, last = raw.steps
         steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
         prompt_ids, *step_ids = prompting.tokenize([prompt, *steps], tokenizer)
         if raw.finished:
-            step_ids[-1].append(model_tokenizer.eos_id(tokenizer))
+            step_ids[-1].append(model_tokenizer.end_id(tokenizer))
         length = len(prompt_ids) + sum(len(ids) + 1 for ids in step_ids)
         if length > max_tokens:
             reason = f"over-long solution: {length} tokens with step tokens, at most {max_tokens}"

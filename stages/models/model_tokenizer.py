@@ -5,14 +5,20 @@ tokens a small model learns arithmetic too slowly for reinforcement learning in 
 token for a number it does not. Any text can be encoded and decoded without loss.
 """
 
+import datetime
+import functools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from jinja2 import TemplateError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages.records.problems import THOUGHTS
 
 NUM_INTEGERS = 200
 PAD, EOS, STEP = "<|pad|>", "<|end|>", "<|step|>"
@@ -93,6 +99,7 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
         tokenizer = AutoTokenizer.from_pretrained(
             str(path), revision=revision or "main", trust_remote_code=False
         )
+        pin_date(tokenizer)
         if tokenizer.chat_template is not None:
             tokenizer.apply_chat_template(PROBE, add_generation_prompt=True, tokenize=False)
     except Exception as error:  # whatever the libraries make of the files
@@ -110,6 +117,36 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
         # Padding is masked everywhere, so any token will do.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+DAY = datetime.date(2024, 7, 26)
+"""Today's date in a chat template that asks for it: Llama 3.1's own where nobody says another."""
+_DATE_CODES = "aAbBdeFHIjmMpSTyY"
+_PINNED_DATE = (
+    "{% macro strftime_now(format) %}{{ format"
+    + "".join(f".replace('%{code}', '{DAY.strftime('%' + code)}')" for code in _DATE_CODES)
+    + " }}{% endmacro +%}"
+)
+
+
+def pin_date(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Fix the date that a chat template reads from the clock, in place, as `DAY`.
+
+    Else the prompts that a policy is trained, sampled and served with would change every day. It is
+    written at the start of the template, which is saved with every policy.
+    """
+    templates: Any = tokenizer.chat_template
+    if "strftime_now" not in str(templates) or has_pinned_date(tokenizer):
+        return
+    if isinstance(templates, dict):
+        tokenizer.chat_template = {name: _PINNED_DATE + text for name, text in templates.items()}
+    else:
+        tokenizer.chat_template = _PINNED_DATE + templates
+
+
+def has_pinned_date(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the chat template's date is `DAY`."""
+    return "macro strftime_now" in str(tokenizer.chat_template)
 
 
 FIXED = re.compile(r"^\{% set enable_thinking = (true|false) \+%\}")
@@ -144,7 +181,96 @@ def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
     return tokenizer.pad_token_id
 
 
+def set_separate_pad(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Give the tokenizer a padding token that ends no completion, in place; returns its id.
+
+    transformers reads a reward model's score at the last token that is not padding: with the end
+    as padding, one token early. A token of that name is taken, else the unknown or the begin token,
+    which no completion ends with; where there is none of these, as with GPT-2, one is added.
+    """
+    ends = end_ids(tokenizer)
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id in ends:
+        tokens = sorted(tokenizer.added_tokens_decoder.items())
+        named = [i for i, token in tokens if token.special and "pad" in token.content.lower()]
+        usual = [*named, tokenizer.unk_token_id, tokenizer.bos_token_id]
+        free = [i for i in usual if isinstance(i, int) and i not in ends]
+        tokenizer.add_special_tokens(
+            {"pad_token": tokenizer.convert_ids_to_tokens(free[0]) if free else PAD}  # pyright: ignore[reportArgumentType]
+        )
+    return pad_id(tokenizer)
+
+
 def eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """Id of the end-of-sequence token."""
     assert isinstance(tokenizer.eos_token_id, int), "`load_tokenizer` makes sure of one"
     return tokenizer.eos_token_id
+
+
+def end_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Id of the token that ends a completion: the chat template's end of a turn, if it has one.
+
+    Such as `<end_of_turn>` of Gemma, `<|end|>` of Phi and `<|im_end|>` of Qwen's base models, which
+    are other tokens than the end of a sequence. Without one it is that.
+    """
+    turn_end = _turn_end_id(tokenizer, _get_template(tokenizer))
+    return eos_id(tokenizer) if turn_end is None else turn_end
+
+
+def end_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Ids at which sampling stops: the end of a sequence and that of a turn."""
+    ends = (tokenizer.eos_token_id, _turn_end_id(tokenizer, _get_template(tokenizer)))
+    return frozenset(token_id for token_id in ends if isinstance(token_id, int))
+
+
+def is_of_thought(token: str) -> bool:
+    """Whether a special token begins or ends a thought, or begins what does (gpt-oss)."""
+    return any(mark.startswith(token) for ends in THOUGHTS.items() for mark in ends)
+
+
+def make_decode(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
+    """Function from token ids to text without special tokens, except those of a thought.
+
+    An answer within a thought is none: who reads the text has to see where the thought ends.
+    """
+    tokens = tokenizer.added_tokens_decoder.items()
+    special = {token_id for token_id, token in tokens if token.special}
+    special |= set(tokenizer.all_special_ids)
+    thoughts = {i for i, token in tokens if i in special and is_of_thought(token.content)}
+
+    def decode(token_ids: Sequence[int]) -> str:
+        ids = list(token_ids)
+        if thoughts.isdisjoint(ids):
+            return str(tokenizer.decode(ids, skip_special_tokens=True))
+        return str(tokenizer.decode([i for i in ids if i not in special or i in thoughts]))
+
+    return decode
+
+
+def _get_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """The chat template, of several the default."""
+    template: Any = tokenizer.chat_template
+    return template.get("default") if isinstance(template, dict) else template
+
+
+@functools.lru_cache(maxsize=8)
+def _turn_end_id(tokenizer: PreTrainedTokenizerBase, template: str | None) -> int | None:
+    """Token that the chat template writes after an assistant's turn, be it the last one or not.
+
+    None: there is no template, or it writes plain text there, another token after the last turn (as
+    gpt-oss does, with the end of a sequence), or the beginning of the next turn.
+    """
+    if template is None:
+        return None
+    reply = {"role": "assistant", "content": "Hello there"}
+    ends: list[int | None] = []
+    for turns in ([*PROBE, reply], [*PROBE, reply, *PROBE]):
+        try:
+            text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
+        except TemplateError:
+            return None
+        _, spoken, rest = str(text).rpartition(reply["content"])
+        rest = rest.lstrip() if spoken else ""
+        tokens = tokenizer.added_tokens_decoder.items()
+        starts = {token.content: i for i, token in tokens if rest.startswith(token.content)}
+        ends.append(starts[max(starts, key=len)] if starts else None)
+    return ends[0] if ends[0] == ends[1] else None

@@ -1,7 +1,7 @@
 """A causal language model as a policy: loading, log-probabilities of completions, saving."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from stages.algorithms.logprobs import token_logprobs
-from stages.models import attention, forward_check, rope_limit, sharding
+from stages.models import attention, forward_check, model_tokenizer, rope_limit, sharding
 from stages.models.batch import Batch
 from stages.models.device import COMPUTE, ComputeConfig
 from stages.models.forward_check import compute_hidden_states, get_output_layer
@@ -25,9 +25,9 @@ def load_checkpoint(
 ) -> PreTrainedModel:
     """The model of `auto_class` (an AutoModelFor...) at `path`, a folder or a hub id.
 
-    Weights are read from safetensors, in float32; attention is PyTorch's, which takes the boolean
-    masks of shared rows (eager would add them). Missing weights would be random numbers: a
-    ValueError, except for those of a `new` head.
+    Weights are read from safetensors, in float32. Attention is PyTorch's (transformers' default),
+    which takes the boolean masks of shared rows; an architecture without it has its own. Missing
+    weights would be random numbers: a ValueError, except for those of a `new` head.
     """
     # Warnings and progress bars are noise in a log, or become an error below.
     verbosity = logging.get_verbosity()
@@ -35,7 +35,7 @@ def load_checkpoint(
     logging.disable_progress_bar()
     try:
         model, report = auto_class.from_pretrained(
-            str(path), dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa",
+            str(path), dtype=torch.float32, use_safetensors=True,
             output_loading_info=True, ignore_mismatched_sizes=True, **settings,
         )  # fmt: skip
         wrong = {*report["missing_keys"]} - new
@@ -195,11 +195,6 @@ def apply_head(
         return head(hidden)
 
 
-def make_decode(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
-    """Function from token ids to text without special tokens."""
-    return lambda token_ids: str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
-
-
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     """Name and value of each weight of the model, adapters merged and unsharded, one at a time.
 
@@ -236,8 +231,21 @@ def save_model(
             state_dict[name] = value
     if sharding.get_rank() > 0:
         return
+    if model.can_generate():
+        _stop_at_ends(model, tokenizer)
     model.save_pretrained(path, state_dict=state_dict)
     config = copy.copy(model.config)
     config.dtype = dtype
     config.save_pretrained(path)
     tokenizer.save_pretrained(path)
+
+
+def _stop_at_ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Have `generation_config.json` name the token that completions end with here."""
+    generation, end = model.generation_config, model_tokenizer.end_id(tokenizer)
+    if generation is None:
+        return
+    ends = generation.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends] if isinstance(ends, int) else []
+    if end not in ends:
+        generation.eos_token_id = [*ends, end]

@@ -53,6 +53,8 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
     screened.reject(encoded.rejected)
     screened.check_share(section.max_bad_share)
     mixed_in = prompting.encode_exchanges(exchanges, tokenizer, section.max_message_tokens)
-    model.check_ids(max(max(row.prompt_ids) for rows in encoded.prompts.values() for row in rows))
     demonstrations = [*encoded.demonstrations, *mixed_in]
+    prompts = [row for rows in encoded.prompts.values() for row in rows]
+    model.check_ids((row.prompt_ids for row in (*prompts, *demonstrations)), tokenizer)
+    model.check_ids((row.completion_ids for row in demonstrations), tokenizer)
     return PreparedProblems(tokenizer, screened, encoded, demonstrations, rate)

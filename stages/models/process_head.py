@@ -261,5 +261,5 @@ def load_process_scorer(path: Path, compute: ComputeConfig, device: torch.device
     tokenizer = model_tokenizer.load_tokenizer(path)
     pad_id, model = model_tokenizer.pad_id(tokenizer), load_process_model(path, compute, device)
     return ProcessScorer(
-        model=ProcessHead(model, compute, pad_id), decode=policy.make_decode(tokenizer)
+        model=ProcessHead(model, compute, pad_id), decode=model_tokenizer.make_decode(tokenizer)
     )

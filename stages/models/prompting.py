@@ -13,8 +13,16 @@ from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.auto import Facts
-from stages.models.model_tokenizer import eos_id
-from stages.records.problems import THINK, THOUGHT, Demonstration, Exchange, Problem, Prompt, Turn
+from stages.models.model_tokenizer import end_id, is_of_thought, make_decode
+from stages.records.problems import (
+    THOUGHTS,
+    Demonstration,
+    Exchange,
+    Problem,
+    Prompt,
+    Turn,
+    find_begun_thought,
+)
 from stages.records.transcripts import earlier_turns, render_transcript
 from stages.rewards.feedback.prompts import defuse
 
@@ -114,7 +122,8 @@ def encode_problems(
     checker, though the problem has a gold answer.
     """
     encoded = EncodedProblems(prompts={split: [] for split in splits})
-    specials = special_token_texts(tokenizer)
+    specials, in_answers = special_token_texts(tokenizer), answer_special_texts(tokenizer)
+    decode, end = make_decode(tokenizer), end_id(tokenizer)
     parts = [*splits.items(), (None, list(earlier_turns(splits.get("train", ()))))]
     for split, problems in parts:
         prompts, leads, refused = _render_problems(problems, tokenizer, template)
@@ -128,10 +137,11 @@ def encode_problems(
         token_ids = tokenize(prompts, tokenizer), tokenize(solutions, tokenizer)
         rows = zip(problems, prompts, solutions, *token_ids, strict=True)
         for problem, prompt, solution, prompt_ids, solution_ids in rows:
-            completion_ids = [*solution_ids, eos_id(tokenizer)] if solution else []
-            text = str(tokenizer.decode(solution_ids, skip_special_tokens=True))
+            completion_ids = [*solution_ids, end] if solution else []
+            text = decode(solution_ids)
             reason = refused.get(problem.id)
-            reason = reason or find_special_token(specials, problem.question, solution)
+            reason = reason or find_special_token(specials, problem.question)
+            reason = reason or find_special_token(in_answers, solution)
             if reason:
                 pass
             elif solution and problem.answer is not None and not readable(text, problem.answer):
@@ -168,7 +178,8 @@ def close_thinking(prompt: str) -> str:
 
     A solution in the data is an answer without thinking: it follows an empty block.
     """
-    return f"\n{THOUGHT}\n\n" if prompt.rstrip().endswith(THINK) else ""
+    begin = find_begun_thought(prompt)
+    return f"\n{THOUGHTS[begin]}\n\n" if begin else ""
 
 
 def measure_data(encoded: EncodedProblems, facts: Facts) -> Facts:
@@ -216,6 +227,7 @@ def encode_exchanges(
     pairs = zip(exchanges, prompts, strict=True)
     replies = [close_thinking(prompt) + exchange.reply for exchange, prompt in pairs]
     encoded = tokenize(prompts, tokenizer), tokenize(replies, tokenizer)
+    end = end_id(tokenizer)
     rows = zip(exchanges, prompts, replies, *encoded, strict=True)
     demonstrations = [
         Demonstration(
@@ -224,7 +236,7 @@ def encode_exchanges(
             prompt=prompt,
             prompt_ids=prompt_ids,
             completion=reply,
-            completion_ids=[*reply_ids, eos_id(tokenizer)],
+            completion_ids=[*reply_ids, end],
         )
         for row, prompt, reply, prompt_ids, reply_ids in rows
     ]
@@ -258,6 +270,11 @@ def special_token_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     return sorted(
         {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)
     )
+
+
+def answer_special_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """`special_token_texts` that an answer may not spell: it may have a thought, as sampled."""
+    return [text for text in special_token_texts(tokenizer) if not is_of_thought(text)]
 
 
 def find_special_token(specials: Sequence[str], *texts: str) -> str | None:

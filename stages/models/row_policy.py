@@ -6,7 +6,7 @@ the peft library, trains small matrices beside the frozen weights. They are merg
 saved, so every stage and other tools read it like any other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -100,15 +100,20 @@ class ModelConfig(Params):
                 f"(model.tiny.max_length): lower the former or raise the latter"
             )
 
-    def check_ids(self, largest: int) -> None:
-        """Raise a ValueError if a token of the prompts is beyond the vocabulary of `path`."""
+    def check_ids(self, rows: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> None:
+        """Raise a ValueError if a token of `rows`, an end or the padding has no embedding."""
         if self.path is None:
             return
-        if largest >= (size := load_model_config(self.path, self.revision).vocab_size):
+        size = load_model_config(self.path, self.revision).vocab_size
+        always = (*model_tokenizer.end_ids(tokenizer), model_tokenizer.pad_id(tokenizer))
+        largest = max(max(ids, default=0) for ids in (always, *rows))
+        if largest >= size:
+            token = tokenizer.convert_ids_to_tokens(largest)
             raise ValueError(
                 f"{self.path}: expected tokens below {size}, the vocab_size of its config.json, "
-                f"found {largest} in the prompts: the tokenizer is another model's, or was given "
-                f"tokens without resize_token_embeddings. Save there the one that belongs to it."
+                f"found {largest}, {token!r}, in the texts or as their end or padding: the "
+                f"tokenizer is another model's, or was given tokens without "
+                f"resize_token_embeddings. Save there the one that belongs to it."
             )
 
     def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:

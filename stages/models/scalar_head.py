@@ -9,6 +9,7 @@ numbered folders, a model in each, is an ensemble, which scores whatever one mod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -53,7 +54,7 @@ def init_scalar_model(
     "Learning to summarize from human feedback" (2020), https://arxiv.org/abs/2009.01325, appendix
     B: the members of an ensemble must differ. Else it is of zeros: every completion starts with the
     same reward and every state with the same value. `pad_id` goes into the model's configuration,
-    where other tools look for it.
+    where other tools look for it; a token that `set_separate_pad` has added gets an embedding.
     """
     model = load_scalar_model(path, compute, device, new=frozenset({"score.weight"}))
     head = model.get_parameter("score.weight")
@@ -64,6 +65,10 @@ def init_scalar_model(
         weights.normal_(std=(head.shape[1] + 1) ** -0.5, generator=generator)
     with torch.no_grad():
         head.copy_(weights)
+    num_rows = len(model.get_input_embeddings().weight)  # pyright: ignore[reportArgumentType]
+    if pad_id >= num_rows:
+        embeddings: Any = model.resize_token_embeddings(pad_id + 1, mean_resizing=False)
+        torch.nn.init.zeros_(embeddings.weight[num_rows:].detach())
     model.config.pad_token_id = pad_id
     return model
 

@@ -124,6 +124,7 @@ def show_text(model: Model) -> dict[str, str]:
         else "none: data.prompt_template alone",
         "begin of text": repr(tokenizer.bos_token),
         "end of text": repr(tokenizer.eos_token),
+        "end of a turn": repr(tokenizer.convert_ids_to_tokens(model_tokenizer.end_id(tokenizer))),
         "padding": repr(tokenizer.convert_ids_to_tokens(model_tokenizer.pad_id(tokenizer))),
         "prompt": repr(tokenizer.decode(shown.prompt_ids)) if shown else "no demonstrations",
         "completion": repr(tokenizer.decode(shown.completion_ids)) if shown else "-",

@@ -2,7 +2,21 @@
 
 from dataclasses import dataclass
 
-THINK, THOUGHT = "<think>", "</think>"
+THOUGHTS = {
+    "<think>": "</think>",  # DeepSeek-R1, Qwen3, GLM, Phi-4, Nemotron
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",  # EXAONE Deep
+    "<reasoning>": "</reasoning>",
+    "<|begin_of_thought|>": "<|end_of_thought|>",  # Sky-T1, OpenThinker
+    "[THINK]": "[/THINK]",  # Magistral
+    "◁think▷": "◁/think▷",  # Kimi
+    "<seed:think>": "</seed:think>",  # Seed-OSS
+    "<|START_THINKING|>": "<|END_THINKING|>",  # Command A Reasoning
+    "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
+    "<|channel|>analysis": "<|channel|>final",  # gpt-oss
+    "<|channel|>commentary": "<|channel|>final",
+}
+"""What begins a model's thought, and what ends it."""
 NO_SOLUTIONS = (
     "The source has neither solutions nor replies: name their column in data.source.columns, or "
     "let policies learn from rewards alone (from: base)"
@@ -74,8 +88,8 @@ class Prompt:
         return self.answer
 
     def whole(self, completion: str) -> str:
-        """The completion, with the `<think>` with which a template has begun it."""
-        return THINK + completion if self.prompt.rstrip().endswith(THINK) else completion
+        """The completion, with the beginning of a thought that the template has written."""
+        return find_begun_thought(self.prompt) + completion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +114,7 @@ class Demonstration:
     prompt_ids: list[int]
     completion: str
     completion_ids: list[int]
-    """`completion` tokenised, followed by the end-of-sequence token."""
+    """`completion` tokenised, followed by the token that ends a turn or a sequence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,3 +129,8 @@ class BadRow:
     """Reason: expected and found."""
     content: str
     """Text of the row, cut to 500 characters."""
+
+
+def find_begun_thought(prompt: str) -> str:
+    """Beginning of a thought at the end of a prompt, as a chat template writes it; else empty."""
+    return next((begin for begin in THOUGHTS if prompt.rstrip().endswith(begin)), "")

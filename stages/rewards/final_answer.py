@@ -16,7 +16,7 @@ there is no other: `\boxed{7}. I am sure that this answer is correct` states 7.
 import re
 from collections.abc import Iterator
 
-from stages.records.problems import THINK, THOUGHT
+from stages.records.problems import THOUGHTS
 
 MAX_INSPECTED = 20_000
 """Characters at the end of a completion that are looked at."""
@@ -46,6 +46,10 @@ _SENTENCE = re.compile(
     rf"(?=[.!]?{_END}|(?<!\\)[.;!?]\s|,?\s(?:because|since|as|which)\s)"
 )
 _UNBRACED = re.compile(r" *(\d+)", re.ASCII)
+_THOUGHT_BEGIN, _THOUGHT_END = (
+    re.compile("|".join(map(re.escape, dict.fromkeys(markers))))
+    for markers in (THOUGHTS, THOUGHTS.values())
+)
 _WORDS_ALONE = re.compile(r"[A-Za-z][A-Za-z ,'-]+")
 
 
@@ -55,12 +59,13 @@ def extract_answer(completion: str) -> str | None:
 
 
 def strip_thinking(completion: str) -> str:
-    """What stands behind the thinking, `<think> ... </think>`; nothing where that has no end.
+    """What stands behind the thinking, such as `<think> ... </think>`; nothing where it has no end.
 
     A template may have begun it in the prompt, so the end alone tells that there was one.
     """
-    _, end, rest = completion.rpartition(THOUGHT)
-    return rest.partition(THINK)[0] if end or THINK not in completion else ""
+    *_, rest = _THOUGHT_END.split(completion)
+    answer, *thoughts = _THOUGHT_BEGIN.split(rest, maxsplit=1)
+    return "" if thoughts and rest == completion else answer
 
 
 def answer_statements(completion: str) -> Iterator[str]:

@@ -126,7 +126,9 @@ def measure_policy(
     model = policy.load_policy(path, compute, setup(compute), trained=False)
     tokenizer = model_tokenizer.load_tokenizer(path)
     sampler = transformers.make_sampler(model, tokenizer, max_batch=compute.max_batch)
-    pools_of_prompts = candidates.draw(sampler, policy.make_decode(tokenizer), prompts, pool, seed)
+    pools_of_prompts = candidates.draw(
+        sampler, model_tokenizer.make_decode(tokenizer), prompts, pool, seed
+    )
     problems = pools.join_prompts(prompts, pools_of_prompts)
     return checkpoint_measures.measure_checkpoint(
         Policy(model, compute, model_tokenizer.pad_id(tokenizer)), reference, judges, problems,

@@ -22,7 +22,7 @@ from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.run import Run
-from stages.models import policy, row_policy
+from stages.models import model_tokenizer, row_policy
 from stages.models.device import setup
 from stages.records import lines
 from stages.runtime import outputs, process
@@ -154,7 +154,7 @@ def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredPool]:
         settings.policy, run.seed, length, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
     )
     pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
-    decode = policy.make_decode(row_policy.load_row_tokenizer(settings.policy, run.seed))
+    decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(settings.policy, run.seed))
     steps = scored_pools.score_pools(sampler, decode, scorers, pool, compute.row_tokens, seed)
     for step in run.track(steps, label="best-of-n"):
         yield from step.rows

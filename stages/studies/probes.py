@@ -17,7 +17,6 @@ from stages.algorithms.selection.step_scores import KINDS
 from stages.engines.loading import SamplingConfig
 from stages.loops.run import Run
 from stages.models import model_tokenizer, process_head, prompting, row_policy, scalar_head
-from stages.models import policy as models_policy
 from stages.models.batch import Group, split_group
 from stages.models.device import setup
 from stages.models.process_head import TokenizedSolution
@@ -97,7 +96,7 @@ def sample_replies(
     ids = probe_questions.encode_questions(questions, tokenizer)
     length, decode = (
         max(map(len, ids)) + settings.max_new_tokens,
-        models_policy.make_decode(tokenizer),
+        model_tokenizer.make_decode(tokenizer),
     )
     with closing(config.load_sampler(name, run.seed, length)) as sampler:
         steps = probe_questions.sample_replies(
@@ -128,7 +127,7 @@ def measure_length_taste(problems: Problems, reward: str, seed: int, config: Con
     )
     ensemble = scalar_head.load_ensemble(path, aggregate, compute, setup(compute))
     tokenizer = model_tokenizer.load_tokenizer(scalar_head.find_member_folders(path)[0])
-    end = model_tokenizer.eos_id(tokenizer)
+    end = model_tokenizer.end_id(tokenizer)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return [[*ids, end] for ids in prompting.tokenize(texts, tokenizer)]

@@ -16,7 +16,7 @@ from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.loops.rollout_rewards import score_completions
 from stages.loops.rollouts import RlModels, Task
 from stages.loops.work import PREFIX
-from stages.models import policy, size
+from stages.models import model_tokenizer, policy, size
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.models.scalar_head import Ensemble, ScalarHead
@@ -147,7 +147,7 @@ def _models(model: PreTrainedModel, reference: PreTrainedModel | None) -> RlMode
     return RlModels(
         policy=Policy(model, COMPUTE, PAD),
         reference=Policy(reference, COMPUTE, PAD) if reference else None,
-        sampler=_sampler(model), decode=policy.make_decode(setting.tokenizer()),
+        sampler=_sampler(model), decode=model_tokenizer.make_decode(setting.tokenizer()),
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ class Embedded:
         """Completions of the held-out prompts; the same streams for every model."""
         return rollouts.sample_rollouts(
             engine.make_sampler(model, self.tokenizer, max_batch=1024),
-            policy.make_decode(self.tokenizer),
+            model_tokenizer.make_decode(self.tokenizer),
             self.heldout,
             step=0,
             seed=5,

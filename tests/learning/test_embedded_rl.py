@@ -13,7 +13,7 @@ from stages.loops import rl, rollout_rewards
 from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.loops.rollout_rewards import load_reward
 from stages.loops.rollouts import RlModels, Task
-from stages.models import model_tokenizer, policy, scalar_head
+from stages.models import model_tokenizer, scalar_head
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
 from stages.rewards import composition
@@ -54,7 +54,7 @@ def make_models(embedded: Embedded) -> RlModels:
         policy=Policy(model, embedded.compute, pad_id),
         reference=Policy(embedded.load(), embedded.compute, pad_id),
         sampler=engine.make_sampler(model, embedded.tokenizer, max_batch=1024),
-        decode=policy.make_decode(embedded.tokenizer),
+        decode=model_tokenizer.make_decode(embedded.tokenizer),
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 import stage_inputs
 
 from stages import label_people, rows
-from stages.models import policy
+from stages.models import model_tokenizer
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines
 from stages.records.problems import BadRow
@@ -69,7 +69,7 @@ def test_a_step_with_the_separator_inside_is_cut_as_scoring_cuts_its_tokens(word
     assert row.labels == [None, 1.0, None, 0.0]
     assert row.true_labels == [None, True, None, False]
     joined = [one for ids in row.step_ids for one in ids]
-    assert split_steps(joined, policy.make_decode(words), "\n") == row.step_ids
+    assert split_steps(joined, model_tokenizer.make_decode(words), "\n") == row.step_ids
     assert metrics["cut_at_separator"] == {"solutions": 1, "steps": 2}
     assert metrics["labels"] == {"steps": 6, "labelled": 4, "wrong": 2, "mean": 0.5}
 
@@ -181,7 +181,7 @@ def test_real_rows(form, file, solutions, labelled, words):
         assert len(row.steps) == len(row.step_ids) == len(row.labels) == len(row.num_completions)
     for row in found[::8]:
         joined = [one for ids in row.step_ids for one in ids]
-        assert split_steps(joined, policy.make_decode(words), "\n") == row.step_ids
+        assert split_steps(joined, model_tokenizer.make_decode(words), "\n") == row.step_ids
     if form["kind"] == "processbench":
         assert metrics["solutions"]["erroneous"] == 207
         assert metrics["solutions"]["without_error"] == 193

@@ -35,7 +35,10 @@ def make_sampler():
 
 
 SAMPLER = make_sampler()
-DECODE, ENCODE = policy.make_decode(WORDS), partial(prompting.tokenize_messages, tokenizer=WORDS)
+DECODE, ENCODE = (
+    model_tokenizer.make_decode(WORDS),
+    partial(prompting.tokenize_messages, tokenizer=WORDS),
+)
 
 
 def answer(number: int) -> DraftAnswer:

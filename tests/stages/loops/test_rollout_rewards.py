@@ -134,7 +134,7 @@ def judging(tmp_path):
         policy=Policy(model, compute(), model_tokenizer.pad_id(tokenizer)),
         reference=None,
         sampler=transformers.make_sampler(model, tokenizer, max_batch=64),
-        decode=policy.make_decode(tokenizer),
+        decode=model_tokenizer.make_decode(tokenizer),
     )
     write(tmp_path, ["judge"], model="policy", **JUDGE)
     reward = load_reward(tmp_path, 0, models, 6)

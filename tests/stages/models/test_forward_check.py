@@ -20,6 +20,7 @@ from transformers import (
     AutoModelForSequenceClassification,
 )
 
+from stages.engines import growing_cache
 from stages.models import forward_check, policy
 from stages.models.batch import Group
 from stages.models.policy import Policy
@@ -182,3 +183,10 @@ def test_a_checkpoint_is_checked_where_it_is_loaded(monkeypatch):
     with pytest.raises(ValueError, match="expected logits"):
         load("llama")
     assert checkpoint("llama").exists()
+
+
+@pytest.mark.parametrize("vocab_size", [3, 11])
+def test_a_vocabulary_may_be_as_small_as_it_likes(vocab_size):
+    model = tiny("llama", vocab_size=vocab_size)
+    policy.prepare_model(model, compute(), CPU)
+    growing_cache.check_cache(model)

@@ -1,9 +1,10 @@
 from dataclasses import replace
 
 import pytest
+from chat_tokenizers import make_tokenizer
 
 from stages.models import label_prompting, model_tokenizer
-from stages.records.preferences import RawPreference
+from stages.records.preferences import RawLabelled, RawPreference
 from stages.records.problems import Turn
 from stages.records.steps import RawSteps
 
@@ -155,3 +156,31 @@ def test_step_prompting_the_text_of_a_special_token_is_refused(step_prompting_wo
         step_prompting_words, replace(STEP_PROMPTING_RAW, **change)
     ).rejected
     assert (raw.line, reason.partition(":")[0]) == (1, "special token")
+
+
+def test_answers_of_people_end_as_the_template_ends_a_turn():
+    gemma = make_tokenizer("gemma")
+    end = gemma.convert_tokens_to_ids("<end_of_turn>")
+    ((_, pair),) = encode(RAW, gemma).rows
+    assert pair.chosen_ids[-1] == pair.rejected_ids[-1] == end
+    raw = RawLabelled(
+        turns=RAW.turns, plain_prompt="", plain_lead="", completion="4", desirable=True, line=1,
+        file="a",
+    )  # fmt: skip
+    ((_, row),) = label_prompting.encode_labelled([raw], gemma, max_tokens=99).rows
+    assert row.completion_ids[-1] == end
+    steps = RawSteps(
+        line=1, question="2+2?", steps=["4"], labels=[1.0], num_completions=[0], source="truth"
+    )
+    (solution,) = label_prompting.encode_steps(
+        [steps], gemma, template="{question}", separator="\n", max_tokens=99
+    ).rows
+    assert solution.step_ids[-1][-1] == end
+
+
+def test_answers_of_people_may_have_thoughts_and_prompts_not():
+    r1 = make_tokenizer("r1")
+    ((_, pair),) = encode(replace(RAW, chosen="<think>2</think>4"), r1).rows
+    assert r1.convert_tokens_to_ids("<think>") in pair.chosen_ids
+    ((_, reason),) = encode(replace(RAW, turns=(Turn("user", "</think>?"),)), r1).rejected
+    assert "special token" in reason

@@ -1,10 +1,13 @@
 import pytest
+from chat_tokenizers import make_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from stages.models import model_tokenizer, prompting
 from stages.models.row_policy import ModelConfig, TinyConfig
+from stages.rewards.final_answer import strip_thinking
 
 TEXTS = [
     "Solve: Anna has 12 apples. She buys 7 more. How many apples does Anna have?\n",
@@ -163,3 +166,81 @@ def test_a_template_without_the_switch_is_refused(tmp_path, template, found):
         rendered(tmp_path, thinking=False)
     with pytest.raises(ValueError, match="thinking: null where path is null"):
         ModelConfig(path=None, revision=None, thinking=True, tiny=TINY)
+
+
+ENDS = {
+    "gemma": "<end_of_turn>", "phi": "<|end|>", "qwen_base": "<|im_end|>", "llama_2": "</s>",
+    "llama_3": "<|eot_id|>", "gpt_oss": "<|return|>", "r1": "<end>", "plain": "</s>",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_a_completion_ends_with_the_templates_end_of_a_turn(kind):
+    tokenizer = make_tokenizer(kind)
+    end = tokenizer.convert_tokens_to_ids(ENDS[kind])
+    assert model_tokenizer.end_id(tokenizer) == end
+    assert model_tokenizer.end_ids(tokenizer) == {end, tokenizer.eos_token_id}
+
+
+def test_the_beginning_of_the_next_turn_is_no_end_of_this_one():
+    tokenizer = make_tokenizer("phi")
+    turns = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+    for template in (turns, turns + "<|assistant|>", turns + "{{ raise_exception('no') }}"):
+        tokenizer.chat_template = template
+        assert model_tokenizer.end_id(tokenizer) == tokenizer.eos_token_id
+
+
+def test_of_several_templates_the_default_counts():
+    tokenizer = make_tokenizer("gemma")
+    tokenizer.chat_template = {"default": tokenizer.chat_template, "tool_use": "{{ messages }}"}
+    assert model_tokenizer.end_id(tokenizer) == tokenizer.convert_tokens_to_ids("<end_of_turn>")
+
+
+def test_the_marks_of_a_thought_are_decoded_and_no_other_special_token():
+    r1, gpt_oss = make_tokenizer("r1"), make_tokenizer("gpt_oss")
+    text = "<think>\n2 + 2 = 4\n</think>\n\n4"
+    ids = r1(f"<begin>{text}<end>", add_special_tokens=False)["input_ids"]
+    assert model_tokenizer.make_decode(r1)(ids) == text
+    text = "<|channel|>analysis<|message|>2<|end|><|start|>assistant<|channel|>final<|message|>4"
+    ids = gpt_oss(f"{text}<|return|>", add_special_tokens=False)["input_ids"]
+    decoded = model_tokenizer.make_decode(gpt_oss)(ids)
+    assert decoded == "<|channel|>analysis2assistant<|channel|>final4"
+    assert strip_thinking(decoded) == "4"
+
+
+@pytest.mark.parametrize(("kind", "date"), [("llama_3", "26 Jul 2024"), ("gpt_oss", "2024-07-26")])
+def test_the_date_of_a_template_is_the_same_every_day(tmp_path, monkeypatch, kind, date):
+    make_tokenizer(kind).save_pretrained(tmp_path / "own")
+    loaded = model_tokenizer.load_tokenizer(tmp_path / "own")
+    model_tokenizer.load_tokenizer(tmp_path / "own").save_pretrained(tmp_path / "policy")
+    (text,) = prompting.render_prompts(["Why?"], loaded, "{question}")
+    assert date in text
+    assert model_tokenizer.has_pinned_date(loaded)
+    # as another tool reads it
+    policy = AutoTokenizer.from_pretrained(tmp_path / "policy")
+    rendered = policy.apply_chat_template(
+        [{"role": "user", "content": "Why?"}], add_generation_prompt=True, tokenize=False
+    )
+    assert rendered == text
+    assert model_tokenizer.load_tokenizer(tmp_path / "policy").chat_template == loaded.chat_template
+
+
+def test_a_template_that_is_told_the_date_is_left_as_it_is(tmp_path):
+    make_tokenizer("gemma").save_pretrained(tmp_path)
+    loaded = model_tokenizer.load_tokenizer(tmp_path)
+    assert loaded.chat_template == make_tokenizer("gemma").chat_template
+    assert not model_tokenizer.has_pinned_date(loaded)
+
+
+def test_padding_of_a_reward_model_ends_no_completion():
+    tokenizer = make_tokenizer("plain")
+    assert model_tokenizer.set_separate_pad(tokenizer) == tokenizer.convert_tokens_to_ids("<|pad|>")
+    tokenizer.pad_token = "</s>"
+    assert model_tokenizer.set_separate_pad(tokenizer) == tokenizer.convert_tokens_to_ids("<|pad|>")
+    gpt_2 = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.BPE({"a": 0, "<e>": 1}, [])),
+        eos_token="<e>", bos_token="<e>", pad_token="<e>",
+    )  # fmt: skip
+    assert model_tokenizer.set_separate_pad(gpt_2) == len(gpt_2) - 1 == 2
+    gpt_2.unk_token, gpt_2.pad_token = "a", None
+    assert model_tokenizer.set_separate_pad(gpt_2) == 2

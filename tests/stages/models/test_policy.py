@@ -2,11 +2,13 @@ import itertools
 
 import pytest
 import torch
+from chat_tokenizers import make_tokenizer
 from collated import collate
 from safetensors.torch import load_file, save_file
 from tiny_checkpoints import (
     BLOCKS,
     CPU,
+    EOS,
     FAMILIES,
     PAD,
     build,
@@ -22,6 +24,7 @@ from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    GenerationConfig,
     MistralConfig,
     MistralForCausalLM,
     Qwen3Config,
@@ -29,6 +32,7 @@ from transformers import (
 )
 
 from stages.algorithms import logprobs as chunked
+from stages.engines import transformers as engine
 from stages.models import attention, model_tokenizer, policy
 from stages.models.batch import Group, micro_batches
 from stages.models.policy import Policy, load_checkpoint
@@ -356,7 +360,7 @@ def test_a_frozen_model_has_its_weights_in_the_compute_dtype(family):
 def test_decoding_leaves_special_tokens_out():
     words = model_tokenizer.train_tokenizer(["a few words"], 700)
     ids = words("a few words")["input_ids"]
-    assert policy.make_decode(words)([*ids, words.eos_token_id]) == "a few words"
+    assert model_tokenizer.make_decode(words)([*ids, words.eos_token_id]) == "a few words"
 
 
 @pytest.mark.parametrize(
@@ -384,3 +388,13 @@ def test_mistral_without_a_window_is_not_refused():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_attention_takes_boolean_masks_which_the_eager_one_would_add_to_the_scores(family):
     assert load(family).config._attn_implementation == attention.NAME
+
+
+def test_a_saved_policy_stops_where_its_completions_ended(tmp_path):
+    model, gemma = build("llama"), make_tokenizer("gemma")
+    end = gemma.convert_tokens_to_ids("<end_of_turn>")
+    for _ in range(2):
+        policy.save_model(model, gemma, tmp_path)
+        assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == [EOS, end]
+    sampler = engine.make_sampler(build("llama"), gemma, max_batch=1)
+    assert sampler.eos_ids == {EOS, end, gemma.eos_token_id}

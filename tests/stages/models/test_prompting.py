@@ -1,10 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from chat_tokenizers import make_tokenizer
 
 from stages.auto import Facts
 from stages.models import model_tokenizer, prompting
-from stages.records.problems import Exchange, Problem, Turn
+from stages.records.problems import THOUGHTS, Exchange, Problem, Turn
 from stages.rewards.answer_checker import solves_problem, states_an_answer
 
 TEMPLATE = "Solve: {question}\n"
@@ -188,3 +189,45 @@ def test_a_demonstration_ends_the_thinking_that_the_template_has_begun():
     )
     assert told.completion == "\n</think>\n\n1"
     assert thinking.decode(told.completion_ids[:-1]) == told.completion
+
+
+@pytest.mark.parametrize("kind", ["gemma", "phi", "qwen_base"])
+def test_demonstrations_end_as_the_template_ends_a_turn(kind):
+    tokenizer = make_tokenizer(kind)
+    ends = {"train": [problem("What is 2 plus 2?", "The answer is 4.")]}
+    (shown,) = prompting.encode_problems(
+        ends, tokenizer, template="{question}", readable=states_an_answer,
+        max_prompt_tokens=99, max_completion_tokens=99,
+    ).demonstrations  # fmt: skip
+    turns = [{"role": "user", "content": "What is 2 plus 2?"}]
+    turns.append({"role": "assistant", "content": "The answer is 4."})
+    whole = tokenizer.apply_chat_template(turns, tokenize=False)
+    assert whole.startswith(tokenizer.decode([*shown.prompt_ids, *shown.completion_ids]))
+    (mixed,) = prompting.encode_exchanges([exchange()], tokenizer, 99)
+    assert mixed.completion_ids[-1] == shown.completion_ids[-1] != tokenizer.eos_token_id
+
+
+def test_a_solution_may_have_a_thought_though_its_marks_are_special_tokens_and_a_question_not():
+    r1 = make_tokenizer("r1")
+
+    def encode_with_r1(row: Problem) -> prompting.EncodedProblems:
+        return prompting.encode_problems(
+            {"train": [row]}, r1, template="{question}", readable=states_an_answer,
+            max_prompt_tokens=99, max_completion_tokens=99,
+        )  # fmt: skip
+
+    (shown,) = encode_with_r1(problem("Why?", "#### 4")).demonstrations
+    assert shown.completion == "\n</think>\n\n#### 4"
+    (shown,) = encode_with_r1(problem("Why?", "#### 5</think>#### 4")).demonstrations
+    assert r1.decode(shown.completion_ids) == "\n</think>\n\n#### 5</think>#### 4<end>"
+    assert encode_with_r1(problem("Why </think>?", "#### 4")).demonstrations == []
+    assert encode_with_r1(problem("Why?", "#### 4<end>")).demonstrations == []
+    # an answer within a thought states nothing
+    (reason,) = encode_with_r1(problem("Why?", "<think>#### 4")).unreadable
+    assert "no final answer" in reason
+
+
+@pytest.mark.parametrize(("begin", "end"), THOUGHTS.items())
+def test_a_thought_that_a_template_begins_is_ended_however_it_is_spelled(begin, end):
+    assert prompting.close_thinking(f"<assistant>{begin}\n") == f"\n{end}\n\n"
+    assert prompting.close_thinking("<assistant>") == ""

@@ -3,8 +3,13 @@ from functools import partial
 import pytest
 import torch
 from collated import collate
-from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, checkpoint, compute, exact, random_ids
-from transformers import AutoModelForSequenceClassification
+from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, VOCAB, checkpoint, compute, exact, random_ids
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 
 from stages.algorithms.ensemble import mean, mean_minus_std, minimum
 from stages.models import model_tokenizer, policy, scalar_head
@@ -213,3 +218,30 @@ def test_any_split_into_groups_and_any_numbers_of_theirs_give_the_same_scores(tm
         ]
         torch.testing.assert_close(ensemble.score_groups(groups).values, expected[order])
     torch.testing.assert_close(ensemble.score_groups([GROUP]).values, expected)
+
+
+@pytest.mark.parametrize("has_begin", [True, False])
+def test_other_tools_read_the_same_score_though_padding_was_the_end(tmp_path, has_begin):
+    inner = Tokenizer(models.WordLevel({f"<{i}>": i for i in range(VOCAB)}))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    begin = {"bos_token": "<2>"} if has_begin else {}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<1>", pad_token="<1>", **begin
+    )
+    pad = model_tokenizer.set_separate_pad(tokenizer)
+    assert pad == (2 if has_begin else VOCAB)
+    model = scalar_head.init_scalar_model(checkpoint("gpt2"), pad, compute(), CPU, head_seed=1)
+    groups = make_groups()
+    expected = ScalarHead(model.eval())(collate(groups, 64, PAD, CPU))
+    policy.save_model(model, tokenizer, tmp_path)
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    words = AutoTokenizer.from_pretrained(tmp_path)
+    texts = [
+        " ".join(f"<{i}>" for i in (*group.prompt_ids, *ids))
+        for group in groups
+        for ids in group.completions
+    ]
+    inputs = words(texts, padding=True, return_tensors="pt")
+    assert inputs["input_ids"].shape == (3, 10)
+    found = theirs(**inputs).logits.squeeze(-1)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -1,6 +1,8 @@
 import pytest
 from cpu_time import cpu_seconds
 
+from stages.records.problems import THOUGHTS, Prompt
+from stages.rewards.answer_checker import solves_problem
 from stages.rewards.final_answer import answer_statements, extract_answer, strip_thinking
 
 
@@ -98,3 +100,17 @@ def test_what_stands_in_a_thinking_block_states_nothing():
     assert extract_answer("<think>a</think>#### 7\n<think> or #### 9") == "7"
     assert strip_thinking("no thinking, #### 6") == "no thinking, #### 6"
     assert list(answer_statements("<think>#### 1</think>#### 2\n#### 3")) == ["3", "2"]
+
+
+@pytest.mark.parametrize(("begin", "end"), THOUGHTS.items())
+def test_nothing_before_the_end_of_a_thought_counts_however_it_is_spelled(begin, end):
+    assert extract_answer(f"{begin}\n#### 6\n{end}\n\n#### 7") == "7"
+    assert extract_answer(f"#### 6\n{end}\n\nI do not know.") is None
+    assert extract_answer(f"{begin}\n#### 6\n") is None
+    assert extract_answer(f"#### 6\n{begin} is that so?") is None
+    prompt = Prompt(
+        id="a", task="", question="", prompt=f"Why?{begin}\n", prompt_ids=[], answer="6"
+    )
+    assert extract_answer(prompt.whole("\n#### 6")) is None
+    assert not solves_problem(prompt, "\n#### 6")
+    assert solves_problem(prompt, f"\n#### 5 {end} #### 6")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from judged_rows import completion
 
 from stages.models import model_tokenizer as tokenizers
-from stages.models.policy import make_decode
+from stages.models.model_tokenizer import make_decode
 from stages.records.problems import Prompt
 from stages.records.steps import PrefixCount, StepLabels, split_steps
 from stages.rewards import answer_checker, step_solutions

@@ -1,0 +1,78 @@
+"""Tokenizers with the special tokens and the chat templates of well-known models, written anew."""
+
+from tokenizers import processors
+from transformers import PreTrainedTokenizerFast
+
+from stages.models.model_tokenizer import train_tokenizer
+
+TEXTS = ["What is 2 plus 2? user assistant model system 2 + 2 = 4 The answer is 4."] * 2
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+GEMMA = (
+    "{{ bos_token }}{% for m in messages %}<start_of_turn>"
+    "{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<end_of_turn>\n"
+    "{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+PHI = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"
+)
+LLAMA_2 = (
+    "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token }}[INST] {{ m.content }} [/INST]"
+    "{% else %} {{ m.content }} {{ eos_token }}{% endif %}{% endfor %}"
+)
+LLAMA_3 = (
+    "{{ bos_token }}{% if not date_string is defined %}"
+    "{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    "<|start_header_id|>system<|end_header_id|>\n\nToday Date: {{ date_string }}\n\n<|eot_id|>"
+    "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content | trim }}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+GPT_OSS = (
+    "<|start|>system<|message|>Current date: {{ strftime_now('%Y-%m-%d') }}<|end|>"
+    "{% for m in messages %}<|start|>{{ m.role }}"
+    "{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}"
+    "{{ '<|return|>' if m.role == 'assistant' and loop.last else '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+R1 = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}<User>{{ m.content }}"
+    "{% else %}<Assistant>{{ m.content.split('</think>')[-1] }}{{ eos_token }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<Assistant><think>\n{% endif %}"
+)
+KINDS = {
+    "gemma": (GEMMA, "<bos>", "<eos>", ["<start_of_turn>", "<end_of_turn>"]),
+    "phi": (PHI, "<s>", "<|endoftext|>", ["<|end|>", "<|user|>", "<|assistant|>"]),
+    "qwen_base": (CHATML, None, "<|endoftext|>", ["<|im_start|>", "<|im_end|>"]),
+    "llama_2": (LLAMA_2, "<s>", "</s>", []),
+    "llama_3": (
+        LLAMA_3, "<|begin_of_text|>", "<|eot_id|>",
+        ["<|start_header_id|>", "<|end_header_id|>", "<|end_of_text|>"],
+    ),
+    "gpt_oss": (
+        GPT_OSS, "<|startoftext|>", "<|return|>",
+        ["<|start|>", "<|end|>", "<|message|>", "<|channel|>"],
+    ),
+    "r1": (R1, "<begin>", "<end>", ["<User>", "<Assistant>", "<think>", "</think>"]),
+    "plain": (None, "<s>", "</s>", []),
+}  # fmt: skip
+
+
+def make_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+    """Tokenizer of a kind; it starts texts with its begin token, if it has one, as Llama's do."""
+    template, bos, eos, others = KINDS[kind]
+    inner = train_tokenizer(TEXTS, 720).backend_tokenizer
+    begin = {} if bos is None else {"bos_token": bos}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token=eos, pad_token="<|pad|>",
+        additional_special_tokens=others, clean_up_tokenization_spaces=False, **begin,
+    )  # fmt: skip
+    if bos is not None:
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, tokenizer.bos_token_id)]
+        )
+    tokenizer.chat_template = template
+    return tokenizer
