@@ -16,9 +16,11 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import TypeAdapter, ValidationError
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
@@ -30,18 +32,18 @@ from stages.loops.method import GroupMethod, GroupRlConfig, Method, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
 from stages.loops.work import Step
-from stages.models import model_tokenizer, policy
+from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import COMPUTE, ComputeConfig, setup
 from stages.models.policy import Policy
 from stages.optim import OptimConfig
 from stages.records.problems import Prompt
-from stages.rewards.completion_rewards import CompletionRewards, score_each
+from stages.rewards.completion_rewards import CompletionRewards, check_finite, score_each
 
 PRESETS = Path(__file__).parents[1] / PRESETS_PATH
 
 
 def grpo(  # noqa: PLR0913
-    model: PreTrainedModel,
+    model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
     reward: Callable[[str, str], float],
@@ -62,8 +64,10 @@ def grpo(  # noqa: PLR0913
     model's dropout off.
 
     Args:
-        model, tokenizer: a causal language model of transformers, its weights in float32.
-        prompts: texts, as the model is to read them (with its chat template applied).
+        model, tokenizer: a causal language model of transformers, its weights in float32; or a
+            model of peft with adapters such as LoRA, which alone are trained then.
+        prompts: texts, as the model is to read them (with its chat template applied). The begin
+            token of the tokenizer is added where it is missing.
         reward: prompt and completion -> what the completion is worth.
         preset: an entry of presets.yaml that is one of `train: grpo`.
         num_steps, prompts_per_step, group_size, max_new_tokens: see `GroupRlConfig`.
@@ -72,10 +76,11 @@ def grpo(  # noqa: PLR0913
         compute: see `ComputeConfig`.
         state: where to go on from; changed with each step. `model` is the one of the first start.
     """
-    method = load_method(preset)
-    if model.dtype != torch.float32:
+    method = load_method(preset, max_new_tokens)
+    inner = get_inner_model(model)
+    if inner.dtype != torch.float32:
         raise ValueError(
-            f"expected weights in float32, found {model.dtype}: steps of a small learning rate are "
+            f"expected weights in float32, found {inner.dtype}: steps of a small learning rate are "
             f"lost in its rounding. Load with dtype=torch.float32 and set compute.dtype instead."
         )
     optim = OptimConfig(
@@ -86,36 +91,65 @@ def grpo(  # noqa: PLR0913
         num_steps=num_steps, prompts_per_step=prompts_per_step, group_size=group_size,
         temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0, optim=optim,
     )  # fmt: skip
-    device, reference = setup(compute), copy.deepcopy(model)
+    device, reference = setup(compute), copy.deepcopy(inner)
     pad_id = model_tokenizer.pad_id(tokenizer)
     models = RlModels(
-        policy=Policy(policy.prepare_model(model, compute, device), compute, pad_id),
+        policy=Policy(policy.prepare_model(inner, compute, device), compute, pad_id),
         reference=Policy(policy.prepare_model(reference, compute, device, trained=False), compute),
-        sampler=engine.make_sampler(model, tokenizer, max_batch=compute.max_batch),
+        sampler=engine.make_sampler(inner, tokenizer, max_batch=compute.max_batch),
         decode=model_tokenizer.make_decode(tokenizer),
     )
 
-    rows = [
-        Prompt(
-            id=str(i), task="", question=text, prompt=text, prompt_ids=tokenizer.encode(text),
-            answer=None,
-        )
-        for i, text in enumerate(prompts)
-    ]  # fmt: skip
-
     def judge(batch: Rollouts) -> CompletionRewards:
-        return score_each(batch, lambda prompt, text: reward(prompt.prompt, text))
+        judged = score_each(batch, lambda prompt, text: reward(prompt.prompt, text))
+        check_finite(judged, batch, "the reward")
+        return judged
 
-    task = Task(prompts=rows, reward=judge, correct=None)
+    task = Task(prompts=make_prompts(prompts, inner, tokenizer), reward=judge, correct=None)
     settings = Settings(config=config, method=method, seed=seed)
     yield from rl.train(models, task, rl.make_schedule(task, settings), settings, state)
 
 
-def load_method(preset: str) -> Method:
+def get_inner_model(model: nn.Module) -> PreTrainedModel:
+    """The model of transformers; of a model of peft the one inside, with adapters in its layers."""
+    if isinstance(model, PreTrainedModel):
+        return model
+    config = getattr(model, "active_peft_config", None)
+    if config is None or config.is_prompt_learning:
+        raise ValueError(
+            f"expected a model of transformers, or one of peft with adapters in its layers such as "
+            f"LoRA's, found {type(model).__name__}"
+            f"{' with ' + config.peft_type.value if config else ''}. Load another."
+        )
+    inner: Any = model
+    return inner.get_base_model()
+
+
+def make_prompts(
+    texts: Sequence[str], model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> list[Prompt]:
+    """Prompts of texts, in the tokens that the pipeline has for the same texts."""
+    start = prompting.get_text_start(tokenizer)
+    texts = [text if text.startswith(start) else start + text for text in texts]
+    token_ids, config = prompting.tokenize(texts, tokenizer), model.config
+    size = config.get_text_config(decoder=True).vocab_size
+    model_tokenizer.check_ids(token_ids, tokenizer, size, config.name_or_path or "the model")
+    return [
+        Prompt(id=str(i), task="", question=text, prompt=text, prompt_ids=ids, answer=None)
+        for i, (text, ids) in enumerate(zip(texts, token_ids, strict=True))
+    ]
+
+
+def load_method(preset: str, max_new_tokens: int) -> Method:
     """An entry of presets.yaml that is one of `train: grpo`; a ValueError names those there are."""
-    adapter, methods = TypeAdapter(GroupMethod), dict[str, Method]()
-    for name, entry in auto.resolve({"presets": read_yaml(PRESETS)}, None)[0]["presets"].items():
+    adapter, presets, names = TypeAdapter(GroupMethod), read_yaml(PRESETS), dict[str, str]()
+    for name, entry in auto.resolve({"presets": presets}, None)[0]["presets"].items():
         with suppress(ValidationError):
-            methods[name] = adapter.validate_python(entry)
-    method = find_entry(methods, preset, "the list of presets of GRPO and its relatives")
-    return method.for_engine("transformers")
+            adapter.validate_python(entry)
+            names[name] = name
+    name = find_entry(names, preset, "the list of presets of GRPO and its relatives")
+    # Lengths that are `auto` follow from this one, as for a model that params.yaml names.
+    params = {"model": {"path": "the user's"}, "grpo": {"max_new_tokens": max_new_tokens}}
+    content = {"presets": {name: presets[name]}}
+    entry = auto.resolve(content, auto.UNMEASURED, params)[0]["presets"][name]
+    return adapter.validate_python(entry).for_engine("transformers")

@@ -108,11 +108,7 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
             f"Expected the model's own, chat template included, beside its weights: save it there "
             f"with save_pretrained, or correct model.path in params.yaml."
         ) from error
-    if tokenizer.eos_token_id is None:
-        raise ValueError(
-            f"the tokenizer at '{path}' has no end-of-sequence token: a completion could never "
-            f"end. Set `eos_token` in its tokenizer_config.json."
-        )
+    eos_id(tokenizer)
     if tokenizer.pad_token_id is None:
         # Padding is masked everywhere, so any token will do.
         tokenizer.pad_token = tokenizer.eos_token
@@ -176,9 +172,9 @@ def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
 
 
 def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Id of the padding token."""
-    assert isinstance(tokenizer.pad_token_id, int), "`load_tokenizer` makes sure of one"
-    return tokenizer.pad_token_id
+    """Id of the padding token; without one the end, since padding is masked everywhere."""
+    token_id = tokenizer.pad_token_id
+    return token_id if isinstance(token_id, int) else eos_id(tokenizer)
 
 
 def set_separate_pad(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -201,9 +197,32 @@ def set_separate_pad(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Id of the end-of-sequence token."""
-    assert isinstance(tokenizer.eos_token_id, int), "`load_tokenizer` makes sure of one"
+    """Id of the end-of-sequence token; a ValueError where there is none."""
+    if not isinstance(tokenizer.eos_token_id, int):
+        raise ValueError(
+            f"the tokenizer at '{tokenizer.name_or_path}' has no end-of-sequence token: a "
+            f"completion could never end. Set `eos_token` in its tokenizer_config.json."
+        )
     return tokenizer.eos_token_id
+
+
+def check_ids(
+    rows: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase, size: int, model: str
+) -> None:
+    """Raise a ValueError if a token of `rows`, an end or the padding is none of `size` embeddings.
+
+    Tokenizers have such tokens, as Gemma 3's for images, and do no harm where no text has them.
+    """
+    always = (*end_ids(tokenizer), pad_id(tokenizer))
+    largest = max(max(ids, default=0) for ids in (always, *rows))
+    if largest >= size:
+        token = tokenizer.convert_ids_to_tokens(largest)
+        raise ValueError(
+            f"{model}: expected tokens below {size}, the vocab_size of its config.json, found "
+            f"{largest}, {token!r}, in the texts or as their end or padding: the tokenizer is "
+            f"another model's, or was given tokens without resize_token_embeddings. Save there "
+            f"the one that belongs to it."
+        )
 
 
 def end_id(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -105,6 +105,16 @@ def get_bos_text(tokenizer: PreTrainedTokenizerBase) -> str:
     return str(tokenizer.bos_token) if starts else ""
 
 
+def get_text_start(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Begin-of-sequence text with which every prompt starts; empty where the template has none."""
+    start = get_bos_text(tokenizer)
+    if tokenizer.chat_template is None or render_chat([Turn("user", "Hi")], tokenizer).startswith(
+        start
+    ):
+        return start
+    return ""
+
+
 def encode_problems(
     splits: Mapping[str, Sequence[Problem]],
     tokenizer: PreTrainedTokenizerBase,

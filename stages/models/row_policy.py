@@ -102,19 +102,9 @@ class ModelConfig(Params):
 
     def check_ids(self, rows: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> None:
         """Raise a ValueError if a token of `rows`, an end or the padding has no embedding."""
-        if self.path is None:
-            return
-        size = load_model_config(self.path, self.revision).vocab_size
-        always = (*model_tokenizer.end_ids(tokenizer), model_tokenizer.pad_id(tokenizer))
-        largest = max(max(ids, default=0) for ids in (always, *rows))
-        if largest >= size:
-            token = tokenizer.convert_ids_to_tokens(largest)
-            raise ValueError(
-                f"{self.path}: expected tokens below {size}, the vocab_size of its config.json, "
-                f"found {largest}, {token!r}, in the texts or as their end or padding: the "
-                f"tokenizer is another model's, or was given tokens without "
-                f"resize_token_embeddings. Save there the one that belongs to it."
-            )
+        if self.path is not None:
+            size = load_model_config(self.path, self.revision).vocab_size
+            model_tokenizer.check_ids(rows, tokenizer, size, self.path)
 
     def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """Tokenizer of `path`; without a path, one trained on `texts`."""

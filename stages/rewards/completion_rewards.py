@@ -1,5 +1,6 @@
 """Inputs of a reward function, completions with their prompts, and its output, rewards."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -108,8 +109,8 @@ class RewardModels:
     """Length limit of completions, in tokens."""
 
 
-MAX_SHOWN = 2000
-"""Characters of a completion that an error message shows."""
+MAX_SHOWN, MAX_PROMPT_SHOWN = 2000, 80
+"""Characters of a completion, and of the end of its prompt, that an error message shows."""
 
 
 def score_each(
@@ -126,8 +127,17 @@ def score_each(
     return CompletionRewards(totals=totals)
 
 
+def check_finite(judged: CompletionRewards, completions: Completions, what: str) -> None:
+    """Raise a ValueError that names the first completion whose reward is NaN or infinite."""
+    for index, reward in enumerate(judged.rewards().tolist()):
+        if not math.isfinite(reward):
+            text = describe_completion(completions, index)
+            raise ValueError(f"{what}: expected a finite number, found {reward}, on {text}")
+
+
 def describe_completion(completions: Completions, index: int) -> str:
-    """Description of a completion for an error: its prompt's id and its text."""
-    text, problem = completions.texts[index], completions.prompt(index).id
+    """Description of a completion for an error: its prompt, by id and last words, and its text."""
+    text, prompt = completions.texts[index], completions.prompt(index)
     rest = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
-    return f"completion {index}, of prompt '{problem}': {text[:MAX_SHOWN]!r}{rest}"
+    shown = f"{text[:MAX_SHOWN]!r}{rest}, after {prompt.prompt[-MAX_PROMPT_SHOWN:]!r}"
+    return f"completion {index}, of prompt '{prompt.id}': {shown}"

@@ -4,7 +4,6 @@ Of every component: its value for each completion -> cap -> normalise -> times i
 they are added. Whatever is wrong with a component stops the run: no reward is 0 for lack of one.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -25,7 +24,7 @@ from stages.rewards.completion_rewards import (
     CompletionRewards,
     Completions,
     RewardModels,
-    describe_completion,
+    check_finite,
 )
 from stages.rewards.components import FUNCTIONS, Overlong, Value
 
@@ -235,10 +234,7 @@ def score_component(
         raise ValueError(
             f"{what}: expected {expected} values, one for each completion, found {number}"
         )
-    for index, reward in enumerate(judged.rewards().tolist()):
-        if not math.isfinite(reward):
-            text = describe_completion(completions, index)
-            raise ValueError(f"{what}: expected a finite number, found {reward}, on {text}")
+    check_finite(judged, completions, what)
     return judged
 
 

@@ -1,15 +1,21 @@
 """README's library snippet runs as written, with only paths and sizes put in."""
 
+import copy
 import re
 from pathlib import Path
 
+import peft
 import pytest
 import torch
+from chat_tokenizers import KINDS, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stages import library
 from stages.loops import rollouts
+from stages.models import prompting
 from stages.models.model_tokenizer import train_tokenizer
+from stages.records.problems import Problem
+from stages.rewards.answer_checker import states_an_answer
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 TEXTS = [f"{a} plus {b} is {a + b}" for a in range(10) for b in range(10)]
@@ -77,3 +83,91 @@ def test_errors_say_what_to_do(model_path):
         next(library.grpo(model, tokenizer, TEXTS, lambda p, c: 0.0, preset="grpo"))
     with pytest.raises(ValueError, match="expected weights in float32"):
         next(library.grpo(model.bfloat16(), tokenizer, TEXTS, lambda p, c: 0.0))
+
+
+def first_step(model, tokenizer, reward, **settings):
+    sizes = {"num_steps": 1, "prompts_per_step": 2, "max_new_tokens": 4, "group_size": 2}
+    return next(library.grpo(model, tokenizer, TEXTS[:4], reward, **(sizes | settings)))
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [(float("nan"), "found nan"), (float("inf"), "found inf"), ("good", "'good'"), (None, "None")],
+)
+def test_a_reward_that_is_no_number_is_named_with_prompt_and_completion(model_path, value, problem):
+    model = AutoModelForCausalLM.from_pretrained(model_path)
+    tokenizer, seen = AutoTokenizer.from_pretrained(model_path), []
+
+    def reward(prompt, completion):
+        seen.append((prompt, completion))
+        return value if len(seen) == 3 else 0.0
+
+    with pytest.raises(ValueError, match=re.escape(problem)) as caught:
+        first_step(model, tokenizer, reward)
+    assert all(repr(text) in str(caught.value) for text in seen[2])
+
+
+def test_a_tokenizer_needs_no_pad_token_and_an_end(model_path):
+    model = AutoModelForCausalLM.from_pretrained(model_path)
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    expected = first_step(copy.deepcopy(model), tokenizer, lambda _prompt, text: len(text))
+    tokenizer.pad_token = None
+    found = first_step(copy.deepcopy(model), tokenizer, lambda _prompt, text: len(text))
+    assert found.metrics == pytest.approx(expected.metrics, rel=1e-5)
+    assert tokenizer.pad_token is None
+    tokenizer.eos_token = None
+    with pytest.raises(ValueError, match="no end-of-sequence token"):
+        first_step(model, tokenizer, lambda _prompt, text: len(text))
+
+
+def test_of_a_peft_model_the_adapters_alone_are_trained(model_path):
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    lora = peft.LoraConfig(target_modules="all-linear", lora_dropout=0.5, r=4)
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(model_path), lora)
+    before = copy.deepcopy(model.state_dict())
+    first_step(model, tokenizer, lambda _prompt, text: len(text), learning_rate=1e-2)
+    changed = {n for n, value in model.state_dict().items() if not torch.equal(value, before[n])}
+    assert changed == {name for name in before if ".lora_B." in name}
+    prompt = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(model_path), prompt)
+    with pytest.raises(ValueError, match="found PeftModelForCausalLM with PROMPT_TUNING"):
+        first_step(model, tokenizer, lambda _prompt, text: len(text))
+
+
+@pytest.mark.parametrize(("max_new_tokens", "buffer"), [(4, 1), (256, 51), (10000, 2000)])
+def test_a_length_of_a_preset_follows_from_the_longest_completion(max_new_tokens, buffer):
+    assert library.load_method("dapo", max_new_tokens).overlong_buffer == buffer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_have_the_ids_of_the_pipeline(model_path, kind):
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(model_path), make_tokenizer(kind)
+    model.resize_token_embeddings(len(tokenizer))
+    (expected,) = prompting.encode_problems(
+        {"test": [Problem(id="a", question="Why?", answer="1", solution=None, split=None, line=1)]},
+        tokenizer, template="{question}", readable=states_an_answer,
+        max_prompt_tokens=99, max_completion_tokens=99,
+    ).prompts["test"]  # fmt: skip
+    texts = [expected.prompt]
+    if tokenizer.chat_template is not None:
+        turns = [{"role": "user", "content": "Why?"}]
+        texts.append(
+            tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        )
+    else:
+        texts.append("Why?")
+    found = library.make_prompts(texts, model, tokenizer)
+    assert [row.prompt_ids for row in found] == [expected.prompt_ids] * 2
+    assert [row.prompt for row in found] == [expected.prompt] * 2
+    # A plain text starts with the begin token where the template's do.
+    (plain,) = library.make_prompts(["Why?"], model, tokenizer)
+    starts_with_begin = expected.prompt_ids[0] == tokenizer.bos_token_id
+    assert (plain.prompt_ids[0] == tokenizer.bos_token_id) is starts_with_begin
+
+
+def test_a_prompt_with_a_token_that_has_no_embedding_is_refused(model_path):
+    model = AutoModelForCausalLM.from_pretrained(model_path)
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    tokenizer.add_tokens(["plus"])
+    with pytest.raises(ValueError, match=r"tokens below (\d+), .* found \1, 'plus'"):
+        first_step(model, tokenizer, lambda _prompt, text: len(text))
