@@ -44,6 +44,8 @@ class Facts:
     fewer than 1 % of the problems."""
     train_prompts: int = 1
     demonstrations: int = 1
+    shares_rows: bool = True
+    """Whether completions and prompts can share rows: see `policy.can_share_rows`."""
     thinks: bool = False
     """Whether the chat template has the model think before it answers."""
 
@@ -137,14 +139,14 @@ def choose_micro_batch_tokens(facts: Facts, _: Content) -> int:
 
 @rule("compute.row_tokens", 512)
 def choose_row_tokens(facts: Facts, _: Content) -> int:
-    """2048, or all positions."""
-    return min(2048, facts.positions)
+    """2048, or all positions; 0 with sliding windows, or attention without PyTorch's masks."""
+    return min(2048, facts.positions) if facts.shares_rows else 0
 
 
 @rule("compute.pack_tokens", 128)
 def choose_pack_tokens(facts: Facts, _: Content) -> int:
-    """128 below 50 M parameters, else 0: masks rule out the fastest kernels."""
-    return 128 if facts.parameters < 5e7 else 0
+    """128 below 50 M parameters, else 0: masks rule out the fastest kernels; 0 as row_tokens."""
+    return 128 if facts.parameters < 5e7 and facts.shares_rows else 0
 
 
 @rule("compute.max_batch", 1024)

@@ -1,14 +1,14 @@
 """Forward passes, and the check at load that they give the model's own hidden states and logits.
 
 Logits are computed only at the positions that count: the hidden states of the model's body
-(`base_model`), then its output matrix (`get_output_embeddings`). Some architectures do more on the
+(`get_body`), then its output matrix (`get_output_embeddings`). Some architectures do more on the
 way: they scale logits, cap them, leave some out, or have a further layer. And some layers do not
 respect the masks and positions of a shared row. Both show on a few tokens, whatever the
 architecture is called. A constant factor is kept, as `model.logit_factor`; the rest is refused.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Float
@@ -29,9 +29,15 @@ TOLERANCE = 1e-3
 """Largest `relative_gap`; rounding in float32 is a hundred times smaller."""
 
 
+def get_body(model: nn.Module) -> nn.Module:
+    """The layers of a model without its head; Llama 4 does not name them as its `base_model`."""
+    body: Any = model.base_model
+    return body if body is not model else body.model
+
+
 def compute_hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "position hidden"]:
     """Final hidden states of the batch, rows flattened; no logits are computed."""
-    output = model.base_model(  # pyright: ignore[reportCallIssue]
+    output = get_body(model)(
         input_ids=batch.input_ids,
         attention_mask=batch.attention_mask,
         position_ids=batch.position_ids,
@@ -67,7 +73,7 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
     separate = make_batch(rows, 0, model.device)
     with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
         batch = make_batch([groups] if shared else rows, 1, model.device)
-        hidden = compute_hidden_states(model, batch)[batch.predict_index]
+        hidden = _try_hidden_states(model, batch, shared=shared)
         if model.can_generate():
             expected = _check_logits(model, separate, hidden)
         else:
@@ -78,12 +84,31 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
             f"states: its weights are damaged. Copy or train it again."
         )
     if (gap := relative_gap(hidden, expected)) > TOLERANCE:
-        where = "in rows that completions or prompts share" if shared else "whatever comes after"
-        raise ValueError(
-            f"{_describe(model)}: expected the same hidden states {where}, found them {gap:.1%} "
-            f"apart: some layer ignores masks and positions, such as one with a recurrent state. "
-            f"Set compute.row_tokens and compute.pack_tokens to 0; if they are, use a causal model."
+        _refuse_rows(model, f"them {gap:.1%} apart", shared=shared)
+
+
+def _try_hidden_states(
+    model: PreTrainedModel, batch: Batch, *, shared: bool
+) -> Float[Tensor, "counted hidden"]:
+    """`compute_hidden_states` where they are counted; a ValueError if the model stumbles."""
+    try:
+        return compute_hidden_states(model, batch)[batch.predict_index]
+    except Exception as error:  # noqa: BLE001 - whatever an architecture stumbles over
+        _refuse_rows(model, repr(error), shared=shared)
+
+
+def _refuse_rows(model: PreTrainedModel, problem: str, *, shared: bool) -> NoReturn:
+    where = "in rows that completions or prompts share" if shared else "whatever comes after"
+    raise ValueError(
+        f"{_describe(model)}: expected the same hidden states {where}, found {problem:.200}: some "
+        f"layer does not take masks and positions, such as attention of its own or one with a "
+        f"recurrent state. "
+        + (
+            "Set compute.row_tokens and compute.pack_tokens to 0."
+            if shared
+            else "Use a causal model of another architecture, such as Llama or Qwen."
         )
+    )
 
 
 def _within_vocabulary(groups: Sequence[Group], model: PreTrainedModel) -> list[Group]:
@@ -108,6 +133,9 @@ def _check_logits(
     takes the largest logit of `hidden` to `LARGE_LOGIT`.
     """
     weight, bias = get_output_layer(model)
+    if hidden.shape[-1] != weight.shape[-1]:
+        widths = f"{hidden.shape[-1]} and {weight.shape[-1]}"
+        _refuse_logits(model, f"them of {widths} numbers")
     scales = torch.ones_like(batch.input_ids, dtype=hidden.dtype)
     peak = linear(hidden, weight, bias).abs().max()
     scales[-1] = LARGE_LOGIT / peak if peak > 0 else 1.0
@@ -118,7 +146,7 @@ def _check_logits(
         output.last_hidden_state = output.last_hidden_state * scales[..., None]
         return output
 
-    hook = model.base_model.register_forward_hook(scale_states)
+    hook = get_body(model).register_forward_hook(scale_states)
     try:
         logits = model(input_ids=batch.input_ids, use_cache=False).logits
     finally:
@@ -137,15 +165,17 @@ def _check_logits(
             gap = relative_gap(logits, linear(scaled * factor, weight, bias))
             model.logit_factor = factor  # pyright: ignore[reportArgumentType]
     if gap > TOLERANCE:
-        raise ValueError(
-            f"{_describe(model)}: expected logits that are the output layer "
-            f"(get_output_embeddings) of the last hidden states (base_model), or of these times a "
-            f"constant, found them "
-            f"{gap:.1%} apart, as where logits are capped or left out or come of a further "
-            f"layer: its log-probabilities would be wrong here. Use a model of another "
-            f"architecture, such as Llama or Qwen."
-        )
+        _refuse_logits(model, f"them {gap:.1%} apart")
     return states[-1]
+
+
+def _refuse_logits(model: PreTrainedModel, problem: str) -> NoReturn:
+    raise ValueError(
+        f"{_describe(model)}: expected logits that are the output layer (get_output_embeddings) of "
+        f"the last hidden states (base_model), or of these times a constant, found {problem}, as "
+        f"where logits are capped or left out or come of a further layer: its log-probabilities "
+        f"would be wrong here. Use a model of another architecture, such as Llama or Qwen."
+    )
 
 
 def relative_gap(actual: Float[Tensor, "counted n"], expected: Float[Tensor, "counted m"]) -> float:

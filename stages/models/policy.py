@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -75,7 +75,7 @@ def prepare_model(
     If not `trained`, weights have the compute dtype; a scalar or process head stays in float32.
     """
     shared = bool(compute.row_tokens or compute.pack_tokens)
-    if shared and not _has_full_attention(model):
+    if shared and not _has_full_attention(model.config):
         raise ValueError(
             f"{model.config.model_type} has layers that do not attend to all that stands before, "
             f"such as sliding windows, which rows shared by several completions or prompts would "
@@ -102,9 +102,19 @@ def prepare_model(
     return model
 
 
-def _has_full_attention(model: PreTrainedModel) -> bool:
+def can_share_rows(model: PreTrainedModel) -> bool:
+    """Whether completions and prompts can share rows, as far as class and configuration tell.
+
+    `forward_check` measures it when weights are loaded. Attention of an architecture's own takes no
+    boolean masks, nor do biases by distance (ALiBi), as of the first Falcons.
+    """
+    has_bias = getattr(model.config.get_text_config(decoder=True), "alibi", False)
+    return model._supports_sdpa and _has_full_attention(model.config) and not has_bias  # pyright: ignore[reportReturnType]
+
+
+def _has_full_attention(whole_config: PreTrainedConfig) -> bool:
     """Whether every layer is full causal attention, which a mask alone can restrict."""
-    config = model.config.get_text_config(decoder=True)
+    config = whole_config.get_text_config(decoder=True)
     if layer_types := getattr(config, "layer_types", None):
         return set(layer_types) == {"full_attention"}
     return getattr(config, "sliding_window", None) is None  # Mistral: one for all layers, or none

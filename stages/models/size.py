@@ -10,11 +10,12 @@ import torch
 import transformers
 from safetensors import SafetensorError, safe_open
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from stages.algorithms.flops import Matrices
 from stages.auto import Facts
-from stages.models import model_tokenizer, rope_limit, row_policy, scalar_head
+from stages.models import model_tokenizer, policy, rope_limit, row_policy, scalar_head
+from stages.models.forward_check import get_body
 from stages.models.row_policy import ModelConfig
 
 Size = dict[str, int]
@@ -29,7 +30,7 @@ def count_matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
     Matrices are the parameters of two axes in the model's body, except for embeddings, which are
     looked up, and for adapters that are off.
     """
-    trunk: Any = model.base_model
+    trunk = get_body(model)
     body = [
         parameter
         for name, module in trunk.named_modules()
@@ -130,18 +131,25 @@ def model_facts(model: Mapping[str, Any]) -> Facts | None:
             f"expected max_position_embeddings in the config.json of '{path}', found none: what is "
             f"`auto` cannot be computed. Add it there."
         )
+    model_without_weights = _build_on_meta(path, revision)
     return Facts(
-        parameters=_measure_folder(path, revision)["parameters"], positions=positions,
+        parameters=measure_frozen(model_without_weights)["parameters"], positions=positions,
+        shares_rows=policy.can_share_rows(model_without_weights),
         has_chat_template=tokenizer.chat_template is not None, thinks=model.get("thinking") is True,
     )  # fmt: skip
 
 
 def _measure_folder(path: str | Path, revision: str | None = None) -> Size:
-    """`measure_frozen` by config.json alone: on the meta device parameters have no memory."""
+    """`measure_frozen` by config.json alone."""
+    return measure_frozen(_build_on_meta(path, revision))
+
+
+def _build_on_meta(path: str | Path, revision: str | None) -> PreTrainedModel:
+    """The model of a config.json on the meta device, where parameters have no memory."""
     config = AutoConfig.from_pretrained(str(path), revision=revision or "main")
     architecture = getattr(transformers, (config.architectures or ["none"])[0], None)
     with torch.device("meta"):
-        return measure_frozen((architecture or AutoModelForCausalLM.from_config)(config))
+        return (architecture or AutoModelForCausalLM.from_config)(config)
 
 
 def _count(parameters: Sequence[nn.Parameter]) -> int:

@@ -96,7 +96,7 @@ class Models:
         config = copy.deepcopy(self.trial.base)
         config.update({"pad_token_id": PAD, "step_token_id": EOS, "step_separator": "\n"} | labels)
         with self.fake:
-            model = auto_class.from_config(config, attn_implementation="sdpa")
+            model = auto_class.from_config(config)
         # A fake tensor is where it is, and cannot be moved.
         model.to = lambda *_: model
         for tensor in (*model.parameters(), *model.buffers()):

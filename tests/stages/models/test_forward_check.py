@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from stages.engines import growing_cache
-from stages.models import forward_check, policy
+from stages.models import forward_check, policy, size
 from stages.models.batch import Group
 from stages.models.policy import Policy
 
@@ -137,7 +137,7 @@ def test_a_model_that_sees_what_comes_after_is_refused():
         ),
         with_kwargs=True,
     )
-    with pytest.raises(ValueError, match=r"whatever comes after.*use a causal model"):
+    with pytest.raises(ValueError, match=r"whatever comes after.*Use a causal model"):
         policy.prepare_model(model, APART, CPU)
 
 
@@ -190,3 +190,46 @@ def test_a_vocabulary_may_be_as_small_as_it_likes(vocab_size):
     model = tiny("llama", vocab_size=vocab_size)
     policy.prepare_model(model, compute(), CPU)
     growing_cache.check_cache(model)
+
+
+OWN_ATTENTION = {
+    "gptj": GPTJ,
+    "bloom": {"n_head": 4, "n_layer": 2},
+    "mpt": {"d_model": 16, "n_heads": 4, "n_layers": 2, "max_seq_len": 64},
+    "gpt_neox_japanese": {"intermediate_multiple_size": 2},
+    "gpt_oss": {
+        "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4
+    },
+    "falcon": {"alibi": True, "hidden_size": 32},
+    "llama4_text": {
+        "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "intermediate_size_mlp": 32
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OWN_ATTENTION)
+def test_attention_of_an_architectures_own_is_used_in_plain_rows(tmp_path, kind):
+    built = tiny(kind, attention=None, **OWN_ATTENTION[kind])
+    built.save_pretrained(tmp_path)
+    assert not policy.can_share_rows(built)
+    model = policy.load_policy(tmp_path, APART, CPU).eval()
+    group = Group(prompt_ids=[3, 9, 2], completions=[[8, 4, 17, 6, 4, 9], [5, 30]], indices=[0, 1])
+    found, *_ = Policy(model)(collate([group], 0, PAD, CPU), temperature=TEMPERATURE)
+    for row, ids in zip(found, group.completions, strict=True):
+        expected = plain_logprobs(model, list(group.prompt_ids), list(ids), TEMPERATURE)
+        torch.testing.assert_close(row[: len(ids)], expected, rtol=1e-5, atol=1e-5)
+    growing_cache.check_cache(model)
+    assert size.count_matrices(model).body > 0
+    with pytest.raises(ValueError, match=rf"{kind}.*compute\.pack_tokens to 0"):
+        policy.load_policy(tmp_path, compute(), CPU)
+
+
+def test_what_a_model_stumbles_over_is_its_real_reason():
+    model = build("llama")
+    model.model.register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ValueError, match=r"LlamaForCausalLM.*found ZeroDivisionError.*another"):
+        policy.prepare_model(model, APART, CPU)
+    model = build("llama")
+    model.lm_head = torch.nn.Linear(8, 32)
+    with pytest.raises(ValueError, match=r"expected logits .* found them of 16 and 8 numbers"):
+        policy.prepare_model(model, APART, CPU)

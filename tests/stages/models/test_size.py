@@ -1,7 +1,10 @@
 import pytest
+import tiny_checkpoints
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
+from transformers import AutoConfig
 
+from stages import auto
 from stages.models import model_tokenizer, row_policy, scalar_head, size
 from stages.models.row_policy import LoraConfig, ModelConfig, TinyConfig
 
@@ -68,3 +71,29 @@ def test_facts_say_whether_the_model_is_to_think(tmp_path, thinking, thinks):
     found = size.model_facts({"path": str(tmp_path), "revision": None, "thinking": thinking})
     assert found is not None
     assert (found.thinks, found.has_chat_template) == (thinks, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "shares"),
+    [
+        ("llama", {}, True),
+        ("mistral", {"sliding_window": 4}, False),
+        ("mistral", {"sliding_window": None}, True),
+        ("gpt_oss", {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1}, False),
+        ("falcon", {"alibi": True}, False),
+        (
+            "gptj",
+            {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "rotary_dim": 4},
+            False,
+        ),
+    ],
+)
+def test_auto_shares_rows_only_where_the_model_can(tmp_path, kind, numbers, shares):
+    model_tokenizer.train_tokenizer(["a few words"], 700).save_pretrained(tmp_path)
+    AutoConfig.for_model(kind, **tiny_checkpoints.BLOCKS | numbers).save_pretrained(tmp_path)
+    facts = size.model_facts({"path": str(tmp_path), "revision": None})
+    assert facts is not None
+    assert facts.shares_rows is shares
+    content = {"compute": {"row_tokens": "auto", "pack_tokens": "auto"}, "model": {"path": "x"}}
+    resolved = auto.resolve(content, facts)[0]["compute"]
+    assert (resolved["row_tokens"] > 0, resolved["pack_tokens"] > 0) == (shares, shares)
