@@ -18,7 +18,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
 from stages.config import PRESETS_PATH, Params, read_yaml
-from stages.models import preparation, prompting, size
+from stages.models import model_tokenizer, preparation, prompting, size
 from stages.models.row_policy import ModelConfig
 from stages.params import load_config, print_table
 from stages.records import lines
@@ -64,6 +64,9 @@ def main() -> None:
         written["prepared/quarantine.jsonl"] = prepared.screened.bad
         for report in prepared.screened.reports:
             sys.stdout.write(f"{problem_files.describe_report(report)}\n")
+        if model_tokenizer.has_pinned_date(prepared.tokenizer):
+            day = f"{model_tokenizer.DAY:%d %B %Y}"
+            sys.stdout.write(f"The chat template asks for the date: it is always told {day}.\n")
         if facts is not None:
             facts = prompting.measure_data(prepared.encoded, facts)
             written["prompts/facts.json"] = [facts]

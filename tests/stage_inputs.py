@@ -9,7 +9,7 @@ import tiny_checkpoints
 from ruamel.yaml import YAML
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaConfig, PreTrainedTokenizerFast
 
 from stages import rows
 from stages.config import PARAMS_PATH, PRESETS_PATH
@@ -45,7 +45,8 @@ EVALUATION = {
 def configure(preset: Mapping[str, Any], seeds: Sequence[int] = (SEED,), **sections: Any) -> None:
     """params.yaml with these sections, and presets.yaml with the preset `mine`."""
     PRESETS_PATH.parent.mkdir(exist_ok=True)
-    content = {PARAMS_PATH: {"seeds": list(seeds), "num_processes": 1, **sections}}
+    plain = {"seeds": list(seeds), "num_processes": 1, "model": MODEL}
+    content = {PARAMS_PATH: plain | sections}
     content[PRESETS_PATH] = {PRESET: dict(preset)}
     for path, keys in content.items():
         with path.open("w", encoding="utf-8") as file:
@@ -98,3 +99,13 @@ def write_answers(side: str, answers: Mapping[str, str], seed: int = SEED) -> No
 def metrics(folder: Path) -> dict[str, Any]:
     """metrics.json of an output."""
     return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+
+
+def add_token_without_embedding(token: str) -> Mapping[str, Any]:
+    """Section `model` of a model whose tokenizer, that of `base`, has a token more than it."""
+    folder = rows.locate_policy(rows.BASE, 0)
+    words = AutoTokenizer.from_pretrained(folder)
+    LlamaConfig(vocab_size=len(words)).save_pretrained("model")
+    words.add_tokens([token])
+    words.save_pretrained(folder)
+    return MODEL | {"path": "model"}

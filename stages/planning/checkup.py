@@ -122,6 +122,9 @@ def show_text(model: Model) -> dict[str, str]:
         "chat template": "the model's own"
         if tokenizer.chat_template
         else "none: data.prompt_template alone",
+        "date in the template": f"always {model_tokenizer.DAY:%d %B %Y}"
+        if model_tokenizer.has_pinned_date(tokenizer)
+        else "none",
         "begin of text": repr(tokenizer.bos_token),
         "end of text": repr(tokenizer.eos_token),
         "end of a turn": repr(tokenizer.convert_ids_to_tokens(model_tokenizer.end_id(tokenizer))),

@@ -170,3 +170,14 @@ def test_completions_that_people_labelled_are_for_kto_alone():
     assert metrics["train"]["completions"] == len(sides[0])
     with pytest.raises(ValueError, match="preset kto learns from these"):
         read_pairs(OUTPUT, "train")
+
+
+@pytest.mark.parametrize("key", ["prompt", "chosen", "rejected"])
+def test_a_token_without_an_embedding_is_refused(key):
+    pairs = [{"prompt": f"{i}?", "chosen": f" {i}", "rejected": " no"} for i in range(9)]
+    pairs = [pair | {key: pair[key] + " xyzzy"} for pair in pairs]
+    FILE.write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    preset = PRESET | {"columns": {"probability": None, **PRESET["columns"]}}
+    stage_inputs.configure(preset, model=stage_inputs.add_token_without_embedding("xyzzy"))
+    with pytest.raises(ValueError, match="'xyzzy'"):
+        label("raw/mine.jsonl")

@@ -346,3 +346,20 @@ def test_gsm8k_gives_all_its_problems_with_every_gold_answer_read():
     assert card["solutions_that_state_the_answer"] == 1.0
     assert card["extraction_rate"] == 1.0
     assert set(card["overlaps"].values()) == {0}
+
+
+@pytest.mark.parametrize("where", ["question", "solution"])
+def test_a_token_without_an_embedding_is_refused_in_prompts_and_in_solutions(where):
+    save_tokenizer(Path("model"), "gpt2")
+    tokenizer = AutoTokenizer.from_pretrained("model")
+    tokenizer.add_tokens(["xyzzy"])
+    tokenizer.save_pretrained("model")
+    config = LlamaConfig(
+        num_hidden_layers=1, architectures=["LlamaForCausalLM"], vocab_size=len(tokenizer) - 1
+    )
+    config.save_pretrained("model")
+    write(rows())
+    prepare(model="model")  # no text has it
+    write([row | {where: "xyzzy " + row[where]} for row in rows()])
+    with pytest.raises(ValueError, match=r"tokens below (\d+), .* found \1, 'xyzzy'"):
+        prepare(model="model")

@@ -186,3 +186,10 @@ def test_real_rows(form, file, solutions, labelled, words):
         assert metrics["solutions"]["erroneous"] == 207
         assert metrics["solutions"]["without_error"] == 193
         assert metrics["cut_at_separator"] == {"solutions": 77, "steps": 272}
+
+
+def test_a_token_without_an_embedding_is_refused():
+    FILE.write_text(json.dumps(ROW | {"steps": ["xyzzy", "#### 4"]}), encoding="utf-8")
+    stage_inputs.configure(PRESET, model=stage_inputs.add_token_without_embedding("xyzzy"))
+    with pytest.raises(ValueError, match="'xyzzy'"):
+        run()
