@@ -1,16 +1,16 @@
 """Check of params.yaml and presets.yaml before anything runs; outputs of deleted rows are removed.
 
-    python -m stages.plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
+    python -m stages.plan
 
-The arguments are the key `tables`: the files with rows. Typos fail before anything runs, all at
-once, each with what was expected, what was found, and a suggestion. Then the folders of rows that
-are gone are deleted, and two files are written: data/plan.json, the rows of every table, and
-data/inputs.json, the digests of the files that prepare_data reads, so that it runs again when one
-is edited: DVC has this stage look whenever something in data/raw changes.
+Rows are those of params.yaml and of the recipes that dvc.yaml names. Typos fail before anything
+runs, all at once, each with what was expected, what was found, and a suggestion. Then the folders
+of rows that are gone are deleted, and two files are written: data/plan.json, the rows of every
+table, and data/inputs.json, the digests of the files that prepare_data reads, so that it runs again
+when one is edited: DVC has this stage look whenever something in data/raw changes.
 
     python -m stages.plan --check
 
-only checks, the recipes that dvc.yaml names included, as `runtime.preflight` does at first.
+only checks, as `runtime.preflight` does before the command of a row.
 """
 
 import hashlib
@@ -31,6 +31,7 @@ from stages.sources.problem_files import FileSource, list_local_files
 from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables, check_names, read_tables
 
 DVC_YAML = Path("dvc.yaml")
+RECIPES = Path("stages/recipes")
 PLAN = DATA / "plan.json"
 INPUTS = DATA / "inputs.json"
 """SHA-256 of every file that prepare_data reads; it depends on this file."""
@@ -45,11 +46,9 @@ FOLDERS = {table: table for table in TABLES} | {
 def main(*words: str) -> None:
     """Check; then write plan.json and delete outputs of deleted rows, but for `--check`."""
     process.die_with_dvc("plan")
+    if words not in ((), ("--check",)):
+        sys.exit(f"found {' '.join(words)}; expected:\n\n{__doc__}")
     digest, (paths, problems) = preflight.digest_files(), list_tables()
-    if words != ("--check",):
-        paths = [Path(word) for word in words[1::2]]
-        if not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths):
-            sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
     tables, more = check_plan(paths)
     if problems := [*problems, *more]:
         sys.exit("\n  ".join(["The plan is not valid; correct this:", *problems]))
@@ -105,19 +104,21 @@ def check_claims(params: dict[str, Any], tables: Tables) -> Iterator[str]:
 
 
 def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
-    """params.yaml and the recipes that dvc.yaml names, and those whose `tables` lacks them."""
+    """params.yaml and the recipes that dvc.yaml names, and what is wrong with these names."""
     paths, problems = [PARAMS_PATH], []
-    recipes = read_yaml(path).get("vars") or [] if path.exists() else []
-    for recipe in [Path(name) for name in recipes if isinstance(name, str)]:
-        try:
-            tables = read_yaml(recipe).get("tables")
-        except ValueError as error:
-            problems.append(f"{path}: vars: {error}")
-            continue
-        if not isinstance(tables, dict) or str(recipe) not in tables.values():
-            expected = f"tables: {{{recipe.stem.replace('_', '-')}: {recipe}}}"
-            problems.append(f"{recipe}: tables: expected `{expected}`, found {tables!r}")
-        paths.append(recipe)
+    for name in (read_yaml(path).get("vars") or []) if path.exists() else []:
+        recipe = Path(str(name))
+        if not isinstance(name, str) or recipe.parent != RECIPES:
+            problems.append(
+                f"{path}: vars: expected files in {RECIPES}, where a change is noticed, found "
+                f"{name!a:.103}: move the rows there"
+            )
+        elif not recipe.is_file():
+            problems.append(
+                f"{path}: vars: there is no file {str(recipe)!a:.103}: correct its name"
+            )
+        else:
+            paths.append(recipe)
     return paths, problems
 
 

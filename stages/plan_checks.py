@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic
 
-from stages import auto, source_checks
+from stages import auto, bounds, source_checks
 from stages.config import (
     PRESET,
     PRESETS_PATH,
@@ -84,6 +84,20 @@ def find_problems(
         places = {"": f"stages/{ENTRY_POINTS.get(name, name)}.py"}
         configs[name], messages = validate(entry_points[name], content, places)
         problems += messages
+    presets_of_rows = {row.words.get(PRESET) for row in rows}
+    for name in presets.keys() - presets_of_rows:
+        if isinstance(name, str):
+            problems += check_unused_preset(name, presets[name], entry_points)
+        else:
+            problems.append(f"{PRESETS_PATH}: {name!r:.100}: expected text as a preset's name")
+    problems += [
+        line
+        for line in [
+            *bounds.check_bounds({name: params[name] for name in params if name in fields}),
+            *bounds.check_bounds(sections["presets"], f"{PRESETS_PATH}: "),
+        ]
+        if not any(problem.startswith(line[: line.index(": expected") + 2]) for problem in problems)
+    ]
     prepare = configs.get("prepare_data")
     source = source_checks.look_at_source(prepare.data.source) if prepare is not None else None
     for row in rows:
@@ -109,6 +123,28 @@ def check_preset(row: TableRow, presets: Content, entry_points: EntryPoints) -> 
             f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
             f"{row.entry_point} are {', '.join(fitting) or 'none'}"
         )
+
+
+def check_unused_preset(name: str, preset: Any, entry_points: EntryPoints) -> list[str]:
+    """What is wrong with a preset that no row uses, as one of the kind whose keys are nearest."""
+    place = f"{PRESETS_PATH}: {name}"
+    attempts: list[tuple[int, list[str]]] = []
+    for config in entry_points.values():
+        if PRESET not in config.model_fields:
+            continue
+        try:
+            preset_adapter(config).validate_python(preset)
+        except pydantic.ValidationError as error:
+            errors = [{**item, "loc": (PRESET, *item["loc"])} for item in error.errors()]
+            num_keys = sum(
+                item["type"] in ("extra_forbidden", "missing") and len(item["loc"]) <= 3
+                for item in errors
+            )  # a union puts its member between the preset and the key
+            lines = list(error_messages(errors, {PRESET: preset}, {PRESET: place}))
+            attempts.append((num_keys, lines))
+        else:
+            return []
+    return min(attempts, key=lambda attempt: (attempt[0], len(attempt[1])))[1]
 
 
 def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:
