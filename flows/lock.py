@@ -132,7 +132,7 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
         for file, values in entry.get("params", {}).items():
             parameters |= flatten(values, "presets." if file == PRESETS else "")
         stages[name] = LockedStage(
-            command=entry["cmd"],
+            command=entry["cmd"].splitlines()[-1],  # after the check, which is the same for all
             parameters=parameters,
             deps=deps,
             outs={path: md5 for path, md5 in outs.items() if not path.startswith(RECORDS)},

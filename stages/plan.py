@@ -1,22 +1,24 @@
 """Check of params.yaml and presets.yaml before anything runs; outputs of deleted rows are removed.
 
-    python -m stages.plan
+    python -m stages.plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
 
-Rows are those of params.yaml and of the recipes that dvc.yaml names. Typos fail before anything
-runs, all at once, each with what was expected, what was found, and a suggestion. Then the folders
-of rows that are gone are deleted, and two files are written: data/plan.json, the rows of every
-table, and data/inputs.json, the digests of the files that prepare_data reads, so that it runs again
-when one is edited: DVC has this stage look whenever something in data/raw changes.
+The arguments are the key `tables`: the files with rows. Typos fail before anything runs, all at
+once, each with what was expected, what was found, and a suggestion. Then the folders of rows that
+are gone are deleted, and two files are written: data/plan.json, the rows of every table, and
+data/inputs.json, the digests of the files that prepare_data reads, so that it runs again when one
+is edited: DVC has this stage look whenever something in data/raw changes.
 
     python -m stages.plan --check
 
-only checks, as `runtime.preflight` does before the command of a row.
+only checks, the recipes that dvc.yaml names included, as `runtime.preflight` does at first, so
+that no name reaches a shell unchecked.
 """
 
 import hashlib
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +48,11 @@ FOLDERS = {table: table for table in TABLES} | {
 def main(*words: str) -> None:
     """Check; then write plan.json and delete outputs of deleted rows, but for `--check`."""
     process.die_with_dvc("plan")
-    if words not in ((), ("--check",)):
-        sys.exit(f"found {' '.join(words)}; expected:\n\n{__doc__}")
     digest, (paths, problems) = preflight.digest_files(), list_tables()
+    if words != ("--check",):
+        paths = [Path(word) for word in words[1::2]]
+        if not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths):
+            sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
     tables, more = check_plan(paths)
     if problems := [*problems, *more]:
         sys.exit("\n  ".join(["The plan is not valid; correct this:", *problems]))
@@ -104,21 +108,25 @@ def check_claims(params: dict[str, Any], tables: Tables) -> Iterator[str]:
 
 
 def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
-    """params.yaml and the recipes that dvc.yaml names, and what is wrong with these names."""
+    """params.yaml and the recipes that dvc.yaml names; what is wrong with names and `tables`."""
     paths, problems = [PARAMS_PATH], []
     for name in (read_yaml(path).get("vars") or []) if path.exists() else []:
-        recipe = Path(str(name))
-        if not isinstance(name, str) or recipe.parent != RECIPES:
+        if not isinstance(name, str) or Path(name).parent != RECIPES:
             problems.append(
                 f"{path}: vars: expected files in {RECIPES}, where a change is noticed, found "
                 f"{name!a:.103}: move the rows there"
             )
-        elif not recipe.is_file():
-            problems.append(
-                f"{path}: vars: there is no file {str(recipe)!a:.103}: correct its name"
-            )
+        elif not Path(name).is_file():
+            problems.append(f"{path}: vars: there is no file {name!a:.103}: correct its name")
         else:
-            paths.append(recipe)
+            paths.append(Path(name))
+    for file in paths:
+        # DVC writes the keys of `tables` into the command of this stage.
+        key = "default" if file == PARAMS_PATH else file.stem.replace("_", "-")
+        with suppress(ValueError):  # `check_plan` says what is wrong with the file
+            if (content := read_yaml(file).get("tables")) != {key: str(file)}:
+                expected = f"`tables: {{{key}: {file}}}`"
+                problems.append(f"{file}: tables: expected {expected}, found {content!a:.103}")
     return paths, problems
 
 

@@ -84,20 +84,10 @@ def find_problems(
         places = {"": f"stages/{ENTRY_POINTS.get(name, name)}.py"}
         configs[name], messages = validate(entry_points[name], content, places)
         problems += messages
-    presets_of_rows = {row.words.get(PRESET) for row in rows}
-    for name in presets.keys() - presets_of_rows:
-        if isinstance(name, str):
-            problems += check_unused_preset(name, presets[name], entry_points)
-        else:
-            problems.append(f"{PRESETS_PATH}: {name!r:.100}: expected text as a preset's name")
-    problems += [
-        line
-        for line in [
-            *bounds.check_bounds({name: params[name] for name in params if name in fields}),
-            *bounds.check_bounds(sections["presets"], f"{PRESETS_PATH}: "),
-        ]
-        if not any(problem.startswith(line[: line.index(": expected") + 2]) for problem in problems)
-    ]
+    used = {row.words.get(PRESET) for row in rows}
+    unused = {name: preset for name, preset in presets.items() if name not in used}
+    problems += check_unused_presets(unused, entry_points)
+    problems += check_bounds(sections, problems)
     prepare = configs.get("prepare_data")
     source = source_checks.look_at_source(prepare.data.source) if prepare is not None else None
     for row in rows:
@@ -123,6 +113,30 @@ def check_preset(row: TableRow, presets: Content, entry_points: EntryPoints) -> 
             f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
             f"{row.entry_point} are {', '.join(fitting) or 'none'}"
         )
+
+
+def check_bounds(sections: Content, problems: list[str]) -> list[str]:
+    """Numbers and texts out of bounds, but for those with a problem of another kind."""
+    content = {name: value for name, value in sections.items() if name != "presets"}
+    lines = [
+        *bounds.check_bounds(content),
+        *bounds.check_bounds(sections["presets"], f"{PRESETS_PATH}: "),
+    ]
+    places = [line.partition(": expected")[0] + ":" for line in lines]
+    return [
+        line
+        for line, place in zip(lines, places, strict=True)
+        if not any(problem.startswith(place) for problem in problems)
+    ]
+
+
+def check_unused_presets(presets: Content, entry_points: EntryPoints) -> Iterator[str]:
+    """What is wrong with presets that no row uses."""
+    for name, preset in sorted(presets.items(), key=str):
+        if isinstance(name, str):
+            yield from check_unused_preset(name, preset, entry_points)
+        else:
+            yield f"{PRESETS_PATH}: {name!r:.100}: expected text as a preset's name"
 
 
 def check_unused_preset(name: str, preset: Any, entry_points: EntryPoints) -> list[str]:

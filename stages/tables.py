@@ -19,7 +19,7 @@ from stages.rows import BASE, DATA, STAGES, TABLES
 Tables = dict[str, dict[str, dict[str, str]]]
 """Table -> name -> the words of the row, each in the order in which it is written."""
 POLICIES, POOLS, PAIRS, STEPS, REWARDS = TABLES
-ABOVE = ("seeds", "baseline")
+ABOVE = ("seeds", "baseline", "tables")
 """Keys of params.yaml that `plan` itself reads."""
 PREPARED = ("prompts", "demonstrations")
 RAW, OWN = "raw", "own"
@@ -127,7 +127,7 @@ def read_tables(paths: Collection[Path]) -> tuple[Tables, list[str]]:
             problems.append(str(error))
             continue
         if path != PARAMS_PATH:
-            for key in content.keys() - {*TABLES}:
+            for key in content.keys() - {*TABLES, "tables"}:
                 remedy = suggest(key, TABLES, otherwise="; remove it")
                 problems.append(f"{path}: {key}: unknown key{remedy}")
         for table in TABLES:

@@ -157,7 +157,7 @@ def test_every_circle_of_rows_is_listed(problems):
 def test_a_row_of_a_recipe_that_says_something_else_is_refused(problems):
     other = Path("other.yaml")
     other.write_text(
-        "baseline: dpo\n"
+        "tables: {other: other.yaml}\nbaseline: dpo\n"
         "policies: {sft: {train: sft, preset: cold_start, from: base, on: demonstrations}}\n"
     )
     assert problems(lambda content: None, other) == [
@@ -169,16 +169,18 @@ def test_a_row_of_a_recipe_that_says_something_else_is_refused(problems):
 @pytest.mark.parametrize(
     ("entry", "named"),
     [
-        ("mine.yaml", "vars: expected files in stages/recipes, where a change is noticed"),
-        ("{policies: {}}", "vars: expected files in stages/recipes"),
-        ("stages/recipes/gone.yaml", "vars: there is no file 'stages/recipes/gone.yaml'"),
+        ("mine.yaml", "dvc.yaml: vars: expected files in stages/recipes, where a change"),
+        ("{policies: {}}", "dvc.yaml: vars: expected files in stages/recipes"),
+        ("stages/recipes/gone.yaml", "dvc.yaml: vars: there is no file 'stages/recipes/gone.y"),
+        ("stages/recipes/mine.yaml", "stages/recipes/mine.yaml: tables: expected `tables: {mine:"),
     ],
 )
 def test_rows_where_no_change_is_noticed_are_refused(files, entry, named):
-    Path("mine.yaml").write_text("policies: {}\n")
+    for path in ("mine.yaml", "stages/recipes/mine.yaml"):
+        Path(path).write_text("policies: {}\n")
     Path("dvc.yaml").write_text(f"vars: [{entry}]\n")
     (found,) = plan.list_tables()[1]
-    assert found.startswith(f"dvc.yaml: {named}")
+    assert found.startswith(named)
 
 
 def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
@@ -210,7 +212,7 @@ def test_plan_json_holds_the_rows_as_they_are_written(tmp_path):
 
     text = (tmp_path / "dvc.yaml").read_text()
     (tmp_path / "dvc.yaml").write_text(text.replace("vars: []", f"vars: [{recipe}]"))
-    result = run()
+    result = run("--default", "params.yaml", "--iterative-dpo", recipe)
     assert result.returncode == 0, result.stderr
     written = json.loads((tmp_path / "data/plan.json").read_text())
     content = read_yaml(ROOT / "params.yaml")
@@ -218,10 +220,10 @@ def test_plan_json_holds_the_rows_as_they_are_written(tmp_path):
     assert list(written["policies"]) == [*content["policies"], "dpo-2", "dpo-3"]
     assert written["rewards"] == content["rewards"]
     assert result.stdout == f"The plan is valid: {sum(map(len, written.values()))} rows.\n"
-    for wrong in (("--help",), ("--chekc", "params")):
+    for wrong in ((), ("--help",), ("--default",), ("--chekc", "params")):
         told = run(*wrong)
         assert told.returncode == 1
-        assert f"found {' '.join(wrong)}; expected:" in told.stderr
+        assert f"found {' '.join(wrong) or 'no table'}; expected:" in told.stderr
         assert "python -m stages.plan --check" in told.stderr
     # The check of the first stage has nothing left to do.
     passed = [path.name for path in (tmp_path / ".pipe/preflight").iterdir()]
@@ -342,20 +344,30 @@ def test_a_stage_reads_the_words_of_its_row():
 
 
 PREPARED = ("data/code/train_sft.json", "data/prompts/a", "data/policies/base/model/a",
-            "data/demonstrations/a")  # fmt: skip
+            "data/demonstrations/a", "data/raw/a")  # fmt: skip
+SHELL = "$(touch escaped)"
+
+
+def add_row(name: str, words: dict[str, str]):
+    return lambda content: content["policies"].update({name: content["policies"]["sft"] | words})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "words"),
-    [("$(touch escaped)", {}), ("a; touch escaped", {}), ("a\ntouch escaped", {}),
-     ("a", {"$(touch escaped)": "b"})],
-)  # fmt: skip
-def test_no_name_of_a_row_reaches_a_shell_even_where_the_stage_is_run_alone(tmp_path, name, words):
+    ("edit", "stage"),
+    [
+        (add_row(SHELL, {}), f"train@{SHELL}"),
+        (add_row("a; touch escaped", {}), "train@a; touch escaped"),
+        (add_row("a\ntouch escaped", {}), "train@a\ntouch escaped"),
+        (add_row("a", {SHELL: "b"}), "train@a"),
+        (lambda content: content["tables"].update({SHELL: "params.yaml"}), "plan"),
+    ],
+)
+def test_no_name_reaches_a_shell_even_where_the_stage_is_run_alone(tmp_path, edit, stage):
     shutil.copytree(ROOT / "stages", tmp_path / "stages")
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
     content = read_yaml(ROOT / "params.yaml")
-    content["policies"] |= {name: content["policies"]["sft"] | words}
+    edit(content)
     with (tmp_path / "params.yaml").open("w") as file:
         YAML(typ="safe").dump(content, file)
     for path in PREPARED:
@@ -366,7 +378,7 @@ def test_no_name_of_a_row_reaches_a_shell_even_where_the_stage_is_run_alone(tmp_
     dvc = [sys.executable, "-m", "dvc"]
     subprocess.run([*dvc, "init", "--no-scm", "-q"], cwd=tmp_path, check=True)
     result = subprocess.run(
-        [*dvc, "repro", "-s", f"train@{name}"], cwd=tmp_path, env=environment, check=False,
+        [*dvc, "repro", "-s", stage], cwd=tmp_path, env=environment, check=False,
         capture_output=True, text=True,
     )  # fmt: skip
     assert result.returncode != 0
