@@ -8,10 +8,11 @@ import json
 import logging
 import os
 import re
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from flows.lock import describe_conflict, show_file
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,9 @@ def mend(root: Path) -> None:
     A dvc.lock becomes that of the last commit; newer results are restored from DVC's run cache. The
     list of paths in use, which concerns running processes only, starts empty. A folder of the run
     cache without its entry, at which DVC fails, goes.
+
+    Raises:
+        ValueError: a dvc.lock has a merge conflict, of which only its user knows the right side.
     """
     rwlock = root / ".dvc/tmp/rwlock"
     torn = list(filter(is_torn, (rwlock, root / "dvc.lock", root / "studies/dvc.lock")))
@@ -58,13 +62,22 @@ def mend(root: Path) -> None:
             with suppress(OSError):  # it has its entry now
                 folder.rmdir()
         for path in filter(is_torn, torn):
-            path.unlink()
-            if path != rwlock:
-                show = ["git", "show", f"HEAD:./{path.name}"]
-                shown = subprocess.run(show, cwd=path.parent, capture_output=True, check=False)
-                if shown.returncode == 0:
-                    path.write_bytes(shown.stdout)
-                logger.warning("%s was cut off by a kill of DVC: it is HEAD's again", path)
+            if path == rwlock:
+                path.unlink()
+                continue
+            if conflict := describe_conflict(path.read_bytes()):
+                raise ValueError(f"{path}: {conflict}")
+            committed = None
+            with suppress(ValueError):  # git cannot be asked
+                committed = show_file(path.parent, "HEAD", path.name)
+            if committed is None:
+                path.unlink()
+                logger.warning("%s was cut off: it begins empty, restored from the cache", path)
+                continue
+            part = path.with_name(f".{path.name}.{os.getpid()}")  # the disk may still be full
+            part.write_bytes(committed)
+            part.replace(path)
+            logger.warning("%s was cut off: it is HEAD's again", path)
 
 
 def is_torn(path: Path) -> bool:

@@ -2,6 +2,8 @@
 
 import functools
 import json
+import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 RECORDS = "data/runs/"
 """Run records contain times: they differ where nothing else does."""
 PRESETS = "stages/presets.yaml"
+CONFLICT = re.compile(rb"^(?:<{7}|>{7}) (.+)$", re.MULTILINE)
+"""Lines that git writes around the two sides of a merge conflict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +57,7 @@ def open_run(root: Path, where: str | None) -> FinishedRun:
     """The run of a commit, of a dvc.lock, or, with None, of the folder `root`.
 
     Raises:
-        ValueError: there is no such commit or file, or it has no dvc.lock.
+        ValueError: there is no such commit or file, it has no dvc.lock, or that is none.
     """
     name = "this folder" if where is None else where
     path = root / "dvc.lock" if where is None else Path(where)
@@ -63,21 +68,62 @@ def open_run(root: Path, where: str | None) -> FinishedRun:
         content = path.read_bytes() if path.is_file() else None
     if content is None:
         raise ValueError(f"there is no dvc.lock in {name}: name a commit or a dvc.lock that exists")
-    return FinishedRun(name=name, stages=parse_lock(content), root=root, revision=revision)
+    return FinishedRun(name=name, stages=parse_lock(content, name), root=root, revision=revision)
 
 
 @functools.cache  # many stages read the same file
 def show_file(root: Path, revision: str, path: str) -> bytes | None:
-    """Content of a file at a commit; None if there is none."""
-    command = ["git", "show", f"{revision}:{path}"]
-    result = subprocess.run(command, cwd=root, capture_output=True, check=False)
+    """Content of a file at a commit, its path relative to `root`; None if there is none.
+
+    Raises:
+        ValueError: git cannot read the repository.
+    """
+    try:
+        result = subprocess.run(
+            ["git", "show", f"{revision}:./{path}"],  # with `./` also below the repository's root
+            cwd=root,
+            env=os.environ | {"LC_ALL": "C"},
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ValueError(f"commit {revision} cannot be read without git: install it") from None
+    error = result.stderr.decode(errors="replace")
+    if "dubious ownership" in error:
+        raise ValueError(f"commit {revision} cannot be read: {error.strip()}")
+    if "not a git repository" in error:
+        raise ValueError(
+            f"commit {revision} cannot be read, because {root} is not in a git repository: name "
+            f"two dvc.lock files to compare"
+        )
     return result.stdout if result.returncode == 0 else None
 
 
-def parse_lock(content: bytes) -> dict[str, LockedStage]:
-    """Every stage of a dvc.lock, by name."""
+def describe_conflict(content: bytes) -> str | None:
+    """What to do about a dvc.lock with the marks of a merge conflict; None: it has none."""
+    sides = [side.decode(errors="replace") for side in CONFLICT.findall(content)]
+    if not sides:
+        return None
+    return (
+        f"it has a merge conflict between {' and '.join(dict.fromkeys(sides))}: take one side, "
+        f"`git checkout --ours dvc.lock` or `git checkout --theirs dvc.lock`, then run "
+        f"`dvc repro`, which restores from the cache what it has of the other"
+    )
+
+
+def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
+    """Every stage of the dvc.lock of `place`, by name.
+
+    Raises:
+        ValueError: it has a merge conflict, or was cut off.
+    """
+    try:
+        locked = YAML(typ="safe").load(content) or {}
+    except (YAMLError, UnicodeDecodeError) as error:
+        problem = describe_conflict(content) or f"it cannot be read ({str(error).splitlines()[0]})"
+        raise ValueError(f"dvc.lock of {place}: {problem}") from None
     stages: dict[str, LockedStage] = {}
-    for name, entry in (YAML(typ="safe").load(content) or {}).get("stages", {}).items():
+    for name, entry in locked.get("stages", {}).items():
         deps, outs = (
             {item["path"]: item.get("md5", "") for item in entry.get(key, [])}
             for key in ("deps", "outs")
@@ -86,7 +132,7 @@ def parse_lock(content: bytes) -> dict[str, LockedStage]:
         for file, values in entry.get("params", {}).items():
             parameters |= flatten(values, "presets." if file == PRESETS else "")
         stages[name] = LockedStage(
-            command=entry["cmd"],
+            command=entry["cmd"].splitlines()[-1],  # after the check, which is the same for all
             parameters=parameters,
             deps=deps,
             outs={path: md5 for path, md5 in outs.items() if not path.startswith(RECORDS)},

@@ -150,11 +150,14 @@ def signal_if_alive(process: psutil.Process, number: int) -> None:
 
 
 def exit_when_terminated() -> None:
-    """Make SIGTERM raise SystemExit, so that child processes and temporary servers end too.
+    """Make SIGTERM and SIGHUP raise SystemExit, so that child processes and servers end too.
 
-    Python's default ends the process at once and leaves them running.
+    Python's default ends the process at once and leaves them running. SIGHUP, the end of the
+    terminal, stays ignored under nohup.
     """
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def child_environment() -> dict[str, str]:

@@ -10,13 +10,15 @@ is edited: DVC has this stage look whenever something in data/raw changes.
 
     python -m stages.plan --check
 
-only checks, the recipes that dvc.yaml names included, as `runtime.preflight` does at first.
+only checks, the recipes that dvc.yaml names included, as `runtime.preflight` does at first, so
+that no name reaches a shell unchecked.
 """
 
 import hashlib
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from stages.sources.problem_files import FileSource, list_local_files
 from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables, check_names, read_tables
 
 DVC_YAML = Path("dvc.yaml")
+RECIPES = Path("stages/recipes")
 PLAN = DATA / "plan.json"
 INPUTS = DATA / "inputs.json"
 """SHA-256 of every file that prepare_data reads; it depends on this file."""
@@ -105,19 +108,25 @@ def check_claims(params: dict[str, Any], tables: Tables) -> Iterator[str]:
 
 
 def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
-    """params.yaml and the recipes that dvc.yaml names, and those whose `tables` lacks them."""
+    """params.yaml and the recipes that dvc.yaml names; what is wrong with names and `tables`."""
     paths, problems = [PARAMS_PATH], []
-    recipes = read_yaml(path).get("vars") or [] if path.exists() else []
-    for recipe in [Path(name) for name in recipes if isinstance(name, str)]:
-        try:
-            tables = read_yaml(recipe).get("tables")
-        except ValueError as error:
-            problems.append(f"{path}: vars: {error}")
-            continue
-        if not isinstance(tables, dict) or str(recipe) not in tables.values():
-            expected = f"tables: {{{recipe.stem.replace('_', '-')}: {recipe}}}"
-            problems.append(f"{recipe}: tables: expected `{expected}`, found {tables!r}")
-        paths.append(recipe)
+    for name in (read_yaml(path).get("vars") or []) if path.exists() else []:
+        if not isinstance(name, str) or Path(name).parent != RECIPES:
+            problems.append(
+                f"{path}: vars: expected files in {RECIPES}, where a change is noticed, found "
+                f"{name!a:.103}: move the rows there"
+            )
+        elif not Path(name).is_file():
+            problems.append(f"{path}: vars: there is no file {name!a:.103}: correct its name")
+        else:
+            paths.append(Path(name))
+    for file in paths:
+        # DVC writes the keys of `tables` into the command of this stage.
+        key = "default" if file == PARAMS_PATH else file.stem.replace("_", "-")
+        with suppress(ValueError):  # `check_plan` says what is wrong with the file
+            if (content := read_yaml(file).get("tables")) != {key: str(file)}:
+                expected = f"`tables: {{{key}: {file}}}`"
+                problems.append(f"{file}: tables: expected {expected}, found {content!a:.103}")
     return paths, problems
 
 

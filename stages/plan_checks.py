@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic
 
-from stages import auto, source_checks
+from stages import auto, bounds, source_checks
 from stages.config import (
     PRESET,
     PRESETS_PATH,
@@ -84,6 +84,10 @@ def find_problems(
         places = {"": f"stages/{ENTRY_POINTS.get(name, name)}.py"}
         configs[name], messages = validate(entry_points[name], content, places)
         problems += messages
+    used = {row.words.get(PRESET) for row in rows}
+    unused = {name: preset for name, preset in presets.items() if name not in used}
+    problems += check_unused_presets(unused, entry_points)
+    problems += check_bounds(sections, problems)
     prepare = configs.get("prepare_data")
     source = source_checks.look_at_source(prepare.data.source) if prepare is not None else None
     for row in rows:
@@ -109,6 +113,52 @@ def check_preset(row: TableRow, presets: Content, entry_points: EntryPoints) -> 
             f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
             f"{row.entry_point} are {', '.join(fitting) or 'none'}"
         )
+
+
+def check_bounds(sections: Content, problems: list[str]) -> list[str]:
+    """Numbers and texts out of bounds, but for those with a problem of another kind."""
+    content = {name: value for name, value in sections.items() if name != "presets"}
+    lines = [
+        *bounds.check_bounds(content),
+        *bounds.check_bounds(sections["presets"], f"{PRESETS_PATH}: "),
+    ]
+    places = [line.partition(": expected")[0] + ":" for line in lines]
+    return [
+        line
+        for line, place in zip(lines, places, strict=True)
+        if not any(problem.startswith(place) for problem in problems)
+    ]
+
+
+def check_unused_presets(presets: Content, entry_points: EntryPoints) -> Iterator[str]:
+    """What is wrong with presets that no row uses."""
+    for name, preset in sorted(presets.items(), key=str):
+        if isinstance(name, str):
+            yield from check_unused_preset(name, preset, entry_points)
+        else:
+            yield f"{PRESETS_PATH}: {name!r:.100}: expected text as a preset's name"
+
+
+def check_unused_preset(name: str, preset: Any, entry_points: EntryPoints) -> list[str]:
+    """What is wrong with a preset that no row uses, as one of the kind whose keys are nearest."""
+    place = f"{PRESETS_PATH}: {name}"
+    attempts: list[tuple[int, list[str]]] = []
+    for config in entry_points.values():
+        if PRESET not in config.model_fields:
+            continue
+        try:
+            preset_adapter(config).validate_python(preset)
+        except pydantic.ValidationError as error:
+            errors = [{**item, "loc": (PRESET, *item["loc"])} for item in error.errors()]
+            num_keys = sum(
+                item["type"] in ("extra_forbidden", "missing") and len(item["loc"]) <= 3
+                for item in errors
+            )  # a union puts its member between the preset and the key
+            lines = list(error_messages(errors, {PRESET: preset}, {PRESET: place}))
+            attempts.append((num_keys, lines))
+        else:
+            return []
+    return min(attempts, key=lambda attempt: (attempt[0], len(attempt[1])))[1]
 
 
 def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:

@@ -1,5 +1,7 @@
 """Check of all tables and parameters before the first stage works.
 
+    python -m stages.runtime.preflight
+
 The check imports every entry point (seconds) and is no part of the runtime, so it is a subprocess,
 one for stages that start together. Its success is remembered for as long as no file changes.
 """
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from stages.runtime import process
 from stages.runtime.outputs import PIPE
 
 CODE = Path("stages")
@@ -53,3 +56,7 @@ def digest_files() -> str:
         if path.is_file():
             content.update(hashlib.sha256(path.read_bytes()).digest())
     return content.hexdigest()
+
+
+if __name__ == "__main__":
+    process.run(check)

@@ -1,12 +1,15 @@
 """A stage as a process: it ends at once when its work is done, and in time when it is asked to.
 
-It is asked by SIGTERM (a preempted agent, a batch queue's warning), by Ctrl-C, or by the end of its
-dvc. What a later start goes on from is written first, within `SECONDS`; then the kernel ends it.
-A call into C that hangs, such as a collective, keeps Python from hearing of it.
+It is asked by SIGTERM (a preempted agent, a batch queue's warning), by Ctrl-C, by SIGHUP (its
+terminal is gone), or by the end of its dvc. What a later start goes on from is written first,
+within `SECONDS`; then the kernel ends it. A call into C that hangs, such as a collective, keeps
+Python from hearing of it.
 """
 
 import atexit
 import ctypes
+import errno
+import io
 import multiprocessing
 import os
 import select
@@ -18,8 +21,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 PACKAGE = Path(__file__).parents[1]
 PR_SET_PDEATHSIG = 1
@@ -29,9 +36,38 @@ the heap keeps what was freed. Left alone, the pages of every large activation a
 asked for again, a tenth of the time of sampling. Weights of a real model are given back as ever."""
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 SECONDS = 10.0
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STATUS = 128 + signal.SIGTERM
 """The exit status of a process that was asked to end."""
+
+
+class _Output(io.FileIO):
+    """Standard output or error, for which a lost terminal or a closed pipe is no error."""
+
+    def write(self, data: "ReadableBuffer") -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EPIPE):
+                raise
+            return memoryview(data).nbytes
+
+
+def survive_lost_output() -> None:
+    """Go on where the terminal, or the program that reads the output, is gone.
+
+    It happens to a process that ignores SIGHUP, as under nohup or in a shell's background. What it
+    shows is in the journals, too.
+    """
+    for name in ("stdout", "stderr"):
+        if (before := getattr(sys, name)) is None:  # closed by who started it
+            continue
+        before.flush()
+        raw = _Output(before.fileno(), "wb", closefd=False)
+        after = io.TextIOWrapper(
+            io.BufferedWriter(raw), before.encoding, before.errors, line_buffering=True
+        )
+        setattr(sys, name, after)
 
 
 def escaped(text: str) -> str:
@@ -53,6 +89,7 @@ def run(main: Callable[..., None]) -> None:
     if mallopt is not None:
         for name, value in KEPT_BYTES.items():
             mallopt(name, value)
+    survive_lost_output()
     write = sys.stderr.write
     sys.stderr.write = lambda text: write(escaped(text))
     try:
@@ -137,7 +174,9 @@ def listening() -> Iterator[None]:
         yield
         return
     _stop_request.process = os.getpid()
-    before = {number: signal.signal(number, _stop) for number in SIGNALS}
+    # Under nohup the end of the terminal is no reason to end.
+    numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _stop) for number in numbers}
     try:
         yield
     finally:

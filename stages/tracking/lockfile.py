@@ -76,7 +76,7 @@ def _parse_entry(stage: str, content: dict[str, Any]) -> Entry:
         artifacts[part] = [Artifact(path=Path(item["path"]), digest=item["md5"]) for item in hashed]
     return Entry(
         stage=stage,
-        command=content["cmd"],
+        command=content["cmd"].splitlines()[-1],  # after the check, which is the same for all
         params=_resolve_params(content.get("params", {})),
         **artifacts,
         input_key=identity.lock_key(content),

@@ -47,7 +47,7 @@ def test_the_code_of_a_stage_is_its_entry_points_trace(
     graph: dict[str, StageNode], bodies: dict[str, dict[str, Any]]
 ) -> None:
     for name, body in bodies.items():
-        _, _, package, *words = body["cmd"].split()
+        _, _, package, *words = body["cmd"].splitlines()[-1].split()
         entry_point = words[0] if package == "stages" else package.removeprefix("stages.")
         traced = [dep for dep in body["deps"] if dep.startswith(CODE)]
         assert traced == ([] if name in ("plan", "trace_code") else [f"{CODE}{entry_point}.json"])
@@ -135,7 +135,7 @@ def test_stages_that_compute_on_a_gpu_say_so(
 ) -> None:
     # `gpu=True` in the entry point takes the slot; `meta` tells it to people and to queues
     for name, body in bodies.items():
-        _, _, package, *words = body["cmd"].split()
+        _, _, package, *words = body["cmd"].splitlines()[-1].split()
         start = words[0].split("${")[0] if package == "stages" else package.removeprefix("stages.")
         modules = {ENTRY_POINTS[word] for word in ENTRY_POINTS if word.startswith(start)} or {start}
         sources = [REPOSITORY / f"stages/{module}.py" for module in modules]

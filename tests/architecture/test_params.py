@@ -41,7 +41,7 @@ def bodies() -> dict[str, dict[str, Any]]:
 
 def runs(body: Mapping[str, Any], configs: Mapping[str, type[Params]]) -> dict[str, str]:
     """The entry points that a stage runs -> the kind that a row calls each by."""
-    _, _, package, *words = body["cmd"].split()
+    _, _, package, *words = body["cmd"].splitlines()[-1].split()
     entry_point = words[0] if package == "stages" else package.removeprefix("stages.")
     start, template, _ = entry_point.partition("${")
     if not template:

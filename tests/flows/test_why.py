@@ -1,12 +1,14 @@
 """Why two runs differ, on a small pipeline with rows, a trace and an evaluation."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from compared_pipeline import DVC_YAML, PARAMS, SOURCES, Pipeline
 from ruamel.yaml import YAML
 
+from flows import why
 from flows.why import changed_functions
 
 
@@ -124,6 +126,27 @@ def test_rows_that_came_and_went(pipeline: Pipeline) -> None:
 def test_what_cannot_be_compared_is_refused(pipeline: Pipeline) -> None:
     with pytest.raises(ValueError, match=r"there is no dvc\.lock in nowhere"):
         pipeline.said("nowhere")
+    lock = pipeline.path / "dvc.lock"
+    lock.write_text(f"<<<<<<< ours\n{lock.read_text()}=======\n>>>>>>> theirs\n")
+    with pytest.raises(ValueError, match=r"this folder: it has a merge conflict between ours and"):
+        pipeline.said("HEAD")
+
+
+def test_a_checkout_of_somebody_else_is_named_with_gits_own_remedy(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(ValueError, match=r"(?s)dubious ownership.*safe\.directory"):
+        pipeline.said("HEAD")
+
+
+def test_a_checkout_inside_a_larger_repository_has_its_commits(tmp_path: Path, ran: Path) -> None:
+    inner = tmp_path / "inner"
+    shutil.copytree(ran, inner, ignore=shutil.ignore_patterns(".git"))
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "outer"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=@", *words], cwd=tmp_path,
+                       check=True)  # fmt: skip
+    assert "HEAD and this folder: 0 of" in why.describe(inner)
 
 
 def test_functions_that_differ() -> None:

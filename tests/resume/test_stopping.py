@@ -114,7 +114,7 @@ def reach_the_pause(process: subprocess.Popen[str]) -> None:
     assert [process.stdout.readline() for _ in range(2)] == ["after 0\n", "here\n"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize(("where", "steps"), [("before", 2), ("within", 3)])
 def test_the_state_after_the_last_whole_step_is_kept(where, steps, number, tmp_path):
     process = start(tmp_path, where, "10")

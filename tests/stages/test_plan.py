@@ -1,6 +1,7 @@
 """What `plan` refuses and deletes, on this repository's own files."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -165,12 +166,21 @@ def test_a_row_of_a_recipe_that_says_something_else_is_refused(problems):
     ]
 
 
-def test_a_recipe_that_does_not_say_where_it_is_is_refused(files):
-    Path("mine.yaml").write_text("policies: {}\n")
-    Path("dvc.yaml").write_text("vars: [mine.yaml, gone.yaml]\n")
-    _, found = plan.list_tables()
-    assert found[0] == ("mine.yaml: tables: expected `tables: {mine: mine.yaml}`, found None")
-    assert found[1].startswith("dvc.yaml: vars: ")
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        ("mine.yaml", "dvc.yaml: vars: expected files in stages/recipes, where a change"),
+        ("{policies: {}}", "dvc.yaml: vars: expected files in stages/recipes"),
+        ("stages/recipes/gone.yaml", "dvc.yaml: vars: there is no file 'stages/recipes/gone.y"),
+        ("stages/recipes/mine.yaml", "stages/recipes/mine.yaml: tables: expected `tables: {mine:"),
+    ],
+)
+def test_rows_where_no_change_is_noticed_are_refused(files, entry, named):
+    for path in ("mine.yaml", "stages/recipes/mine.yaml"):
+        Path(path).write_text("policies: {}\n")
+    Path("dvc.yaml").write_text(f"vars: [{entry}]\n")
+    (found,) = plan.list_tables()[1]
+    assert found.startswith(named)
 
 
 def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
@@ -331,3 +341,46 @@ def test_a_stage_reads_the_words_of_its_row():
             assert found.preset == words.get("preset", words.get("split"))
             assert found.on == words.get("on", "")
     assert tables.MODELS.keys() == set(TABLES)
+
+
+PREPARED = ("data/code/train_sft.json", "data/prompts/a", "data/policies/base/model/a",
+            "data/demonstrations/a", "data/raw/a")  # fmt: skip
+SHELL = "$(touch escaped)"
+
+
+def add_row(name: str, words: dict[str, str]):
+    return lambda content: content["policies"].update({name: content["policies"]["sft"] | words})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("edit", "stage"),
+    [
+        (add_row(SHELL, {}), f"train@{SHELL}"),
+        (add_row("a; touch escaped", {}), "train@a; touch escaped"),
+        (add_row("a\ntouch escaped", {}), "train@a\ntouch escaped"),
+        (add_row("a", {SHELL: "b"}), "train@a"),
+        (lambda content: content["tables"].update({SHELL: "params.yaml"}), "plan"),
+    ],
+)
+def test_no_name_reaches_a_shell_even_where_the_stage_is_run_alone(tmp_path, edit, stage):
+    shutil.copytree(ROOT / "stages", tmp_path / "stages")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    content = read_yaml(ROOT / "params.yaml")
+    edit(content)
+    with (tmp_path / "params.yaml").open("w") as file:
+        YAML(typ="safe").dump(content, file)
+    for path in PREPARED:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment |= {"SHELL": "/bin/sh", "PYTHONPATH": str(tmp_path)}
+    dvc = [sys.executable, "-m", "dvc"]
+    subprocess.run([*dvc, "init", "--no-scm", "-q"], cwd=tmp_path, check=True)
+    result = subprocess.run(
+        [*dvc, "repro", "-s", stage], cwd=tmp_path, env=environment, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert result.returncode != 0
+    assert "The plan is not valid" in result.stderr, result.stderr
+    assert not (tmp_path / "escaped").exists()

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -78,6 +79,55 @@ def test_what_a_model_wrote_is_shown_by_a_terminal_and_never_obeyed(end) -> None
     assert r"\x1b[2J\x1b]0;title\x07\r\x9b2J\u202e" in result.stderr
     assert "an umlaut: \u00e4" in result.stderr
     assert result.stderr.count(r"\x1b[2J") >= (4 if "raise" in end else 3)
+
+
+LOST = """
+import logging, os, signal, sys
+from stages.runtime import process
+def main():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO)
+    print("begun", flush=True)
+    sys.stdin.read()
+    for _ in range(3):
+        print("to nobody"), logging.info("to nobody")
+        sys.stderr.buffer.write(b"to nobody"), sys.stderr.flush()
+    os.write(int(sys.argv[1]), b"worked")
+process.run(lambda _: main())
+"""
+
+
+@pytest.mark.parametrize("open_output", [pty.openpty, os.pipe], ids=["terminal", "pipe"])
+def test_output_that_nobody_can_read_any_more_is_no_error(open_output) -> None:
+    reader, output = open_output()
+    result, worked = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOST, str(worked)],
+        stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=[worked],
+    )  # fmt: skip
+    os.close(output), os.close(worked)
+    assert os.read(reader, 100).startswith(b"begun")
+    os.close(reader)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(60) == 0
+    assert os.read(result, 100) == b"worked"
+    os.close(result)
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["in a terminal", "under nohup"])
+def test_the_end_of_the_terminal_asks_it_to_end_unless_that_is_ignored(ignored) -> None:
+    program = (
+        "import os, signal, time\n"
+        "from stages.runtime import process\n"
+        + ("signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" if ignored else "")
+        + "with process.listening():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    time.sleep(0.1)\n"
+        "os._exit(7)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False)
+    assert done.returncode == (7 if ignored else 128 + signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
