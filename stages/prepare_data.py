@@ -57,6 +57,8 @@ def main() -> None:
             "extraction_rate": prepared.extraction_rate, **prepared.screened.describe(),
             **splitting.describe_splits(prompts, prepared.demonstrations),
         }  # fmt: skip
+        if prepared.warnings:
+            card["warnings"] = prepared.warnings
         written: dict[str, Sequence[Any]] = {
             f"prompts/{split}.jsonl": split_prompts for split, split_prompts in prompts.items()
         }
@@ -64,6 +66,8 @@ def main() -> None:
         written["prepared/quarantine.jsonl"] = prepared.screened.bad
         for report in prepared.screened.reports:
             sys.stdout.write(f"{problem_files.describe_report(report)}\n")
+        for warning in prepared.warnings:
+            sys.stdout.write(f"warning: {warning}\n")
         if facts is not None:
             facts = prompting.measure_data(prepared.encoded, facts)
             written["prompts/facts.json"] = [facts]

@@ -41,18 +41,20 @@ from stages.rewards.final_answer import (
 )
 from stages.rewards.number_parsing import MAX_CHARACTERS, parse_number
 
+Forms = Sequence[str] | None
+"""Forms of statements that are read (`answer_forms`); None: all that have a name."""
 _DRESSED = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit)\b")
 
 
-def is_correct(completion: str, gold: str) -> bool:
+def is_correct(completion: str, gold: str, forms: Forms = None) -> bool:
     """Whether the last final answer that `completion` states equals the gold answer."""
-    answer = extract_answer(completion)
+    answer = extract_answer(completion, forms)
     return answer is not None and answers_match(answer, gold)
 
 
 def solves_problem(prompt: Prompt, completion: str) -> bool:
     """As `is_correct`, of a completion of `prompt`; a ValueError where that has no gold answer."""
-    return is_correct(prompt.whole(completion), prompt.gold)
+    return is_correct(prompt.whole(completion), prompt.gold, prompt.answer_forms)
 
 
 def answers_match(answer: str, gold: str) -> bool:
@@ -241,12 +243,12 @@ def _is_notation(gold: str) -> bool:
     return all(word in UNITS or word in {"am", "pm"} or word.isupper() for word in words)
 
 
-def states_an_answer(completion: str, gold: str = "") -> bool:
+def states_an_answer(completion: str, gold: str = "", forms: Forms = None) -> bool:
     """Whether `completion` states a final answer, the last of which can be read.
 
     Where the gold answer is a word or a choice, a word or a choice is read.
     """
-    answer = extract_answer(completion)
+    answer = extract_answer(completion, forms)
     if answer is None:
         return False
     if gold and read_choice(gold) is not None:
@@ -254,9 +256,9 @@ def states_an_answer(completion: str, gold: str = "") -> bool:
     return read_answer(answer, gold) is not None
 
 
-def states_one_answer(completion: str) -> bool:
+def states_one_answer(completion: str, forms: Forms = None) -> bool:
     """Whether `completion` states exactly one final answer, which can be read."""
-    stated = list(islice(answer_statements(completion), 2))
+    stated = list(islice(answer_statements(completion, forms), 2))
     return len(stated) == 1 and read_answer(stated[0]) is not None
 
 
@@ -279,23 +281,23 @@ _WORKING = re.compile(r"[A-Za-z0-9]")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
-def has_format(completion: str) -> bool:
+def has_format(completion: str, forms: Forms = None) -> bool:
     """Whether `completion` is working, then exactly one readable final answer `#### n`."""
     working, _, last_line = strip_thinking(completion).rstrip().rpartition("\n")
     if not _ANSWER_LINE.fullmatch(last_line) or not _WORKING.search(working):
         return False
-    return "####" not in working and states_one_answer(completion)
+    return "####" not in working and states_one_answer(completion, forms)
 
 
-def is_strictly_correct(completion: str, gold: str) -> bool:
+def is_strictly_correct(completion: str, gold: str, forms: Forms = None) -> bool:
     """Whether the last line is `#### n` and the checker finds it right."""
     last_line = strip_thinking(completion).rstrip().rpartition("\n")[2]
-    return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold)
+    return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold, forms)
 
 
-def is_leniently_correct(completion: str, gold: str) -> bool:
+def is_leniently_correct(completion: str, gold: str, forms: Forms = None) -> bool:
     """Whether the checker finds it right, or the last number of the text, stated or not, is."""
-    if is_correct(completion, gold):
+    if is_correct(completion, gold, forms):
         return True
     numbers = _NUMBER.findall(strip_thinking(completion)[-MAX_INSPECTED:])
     return bool(numbers) and answers_match(numbers[-1].rstrip(","), gold)
@@ -320,6 +322,6 @@ def check_readable_share(num_read: int, unreadable: Sequence[str]) -> float | No
             f"the answer checker reads a final answer in {rate:.1%} of {total} solutions; at "
             f"least {MIN_RATE:.0%} are needed, or rewards would be silently zero. One that it "
             f"cannot read: {unreadable[0]}. End solutions with `#### 42`, `\\boxed{{42}}`, "
-            f"`<answer>42</answer>` or `The answer is 42.`"
+            f"`<answer>42</answer>` or `The answer is 42.`, in a form that data.answer_forms lists"
         )
     return rate
