@@ -24,14 +24,18 @@ from itertools import islice
 from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
 from stages.rewards.answer_value import (
+    FreeVariable,
     answer_words,
     canonical_value,
+    find_free_variable,
+    has_matched_brackets,
     name_of,
     read_choice,
     split_elements,
     strip_name,
     strip_unit,
     to_algebra,
+    unused_letter,
 )
 from stages.rewards.final_answer import (
     MAX_INSPECTED,
@@ -58,12 +62,15 @@ def solves_problem(prompt: Prompt, completion: str) -> bool:
 
 
 def answers_match(answer: str, gold: str) -> bool:
-    """Whether two final answers are the same value.
+    r"""Whether two final answers are the same value.
 
-    A gold answer `a or b` is matched by either. Numbers whose known units differ are different.
+    A gold answer `a or b` is matched by either. Numbers whose known units differ are different. Of
+    `2k\pi, k \in Z` the name of the variable does not count.
     """
     if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
         return int(gold) == int(answer)
+    if (free := find_free_variable(gold)) is not None:
+        return _match_for_each(answer, free)
     alternatives = _OR.split(gold)
     if len(alternatives) > 1:
         matches = (answers_match(answer, alternative) for alternative in alternatives)
@@ -73,9 +80,19 @@ def answers_match(answer: str, gold: str) -> bool:
         return read_choice(answer) == choice
     tidied = tidy_gold(gold)
     names = name_of(answer), name_of(tidied)
-    if None not in names and names[0] != names[1]:
+    may_match = None in names or names[0] == names[1]
+    return may_match and (
+        _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
+    )
+
+
+def _match_for_each(answer: str, gold: FreeVariable) -> bool:
+    """Whether an answer is the gold one for each number of the same domain."""
+    free = find_free_variable(answer)
+    if free is None or free.domain != gold.domain:
         return False
-    return _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
+    name = unused_letter(free, gold)
+    return answers_match(free.rename(name), gold.rename(name))
 
 
 def _are_same_alternatives(answers: Sequence[str], golds: Sequence[str]) -> bool:
@@ -238,6 +255,8 @@ def _is_notation(gold: str) -> bool:
     It has a mark of mathematics, or several quantities, and no words but units and points.
     """
     if len(gold) > MAX_CHARACTERS or _NOTATION.search(gold) is None:
+        return False
+    if not has_matched_brackets(gold):
         return False
     words = _LONG_WORD.findall(_COMMAND.sub(" ", gold))
     return all(word in UNITS or word in {"am", "pm"} or word.isupper() for word in words)

@@ -96,7 +96,7 @@ _LABELLED = re.compile(
     rf"(?i:(?<!\w)({'|'.join(LABELS)}))[*_]*[:：][*_]*[ \t]*(?:\[|<|\{{|\(|\$|\\|X\b|[\"'`”’])"
 )
 _OWN_LABEL = re.compile(
-    r"\b(?:line|lines|end|ends|ending|finish|conclude|format|form|write|start|begin|after|with)\b"
+    r"\b(?i:lines?|ends?|ending|finish|conclude|format|form|write|start|begin|after|with)\b"
     r"[^\n\"'`“]{0,40}[\"'`“]([A-Z][\w ]{1,30}?)[:：]"
 )
 """A label that an instruction quotes: `Write 'Result: <number>' on the last line`."""
@@ -107,12 +107,9 @@ def find_requested(prompt: str) -> dict[str, str]:
     requests = {
         form: match for form, pattern in _REQUESTS.items() if (match := pattern.search(prompt))
     }
-    if match := _LABELLED.search(prompt):
-        requests[LABEL] = match
-    known = {label.lower() for label in LABELS}
-    for match in _OWN_LABEL.finditer(prompt):
-        form = LABEL if match[1].lower() in known else f"{match[1]}:"
-        requests.setdefault(form, match)
+    labelled = [_LABELLED, _OWN_LABEL] if any(colon in prompt for colon in COLONS) else []
+    for match in (match for pattern in labelled for match in pattern.finditer(prompt)):
+        requests.setdefault(f"{match[1].capitalize()}:", match)
     return {
         form: prompt[max(0, match.start() - 50) : match.end() + 30].strip()
         for form, match in requests.items()
@@ -126,7 +123,7 @@ def describe_unlisted(prompts: Iterable[str], forms: Sequence[str]) -> list[str]
     for prompt in prompts:
         total += 1
         for form, words in find_requested(prompt).items():
-            if form not in forms and form.rstrip(":").lower() not in labels:
+            if form not in forms and form.removesuffix(":").lower() not in labels:
                 places.setdefault(form, words)
                 counts[form] = counts.get(form, 0) + 1
     return [
