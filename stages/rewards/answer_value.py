@@ -81,6 +81,7 @@ def answer_words(answer: str) -> str | None:
     return match[1] or match[2] or match[3].lower()
 
 
+_WORD_CHARACTER = re.compile(r"\w")
 _BRACKETS = re.compile(r"\\[{}]|[(\[{)\]},]")
 _CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
 
@@ -88,8 +89,10 @@ _CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
 def has_matched_brackets(text: str) -> bool:
     r"""Whether each bracket is closed by its like, or that of an interval by the other kind.
 
-    Those of `\{` and `\}` are not looked at: cases have only one.
+    Those of `\{` and `\}` are not looked at: cases have only one. Signs alone enclose nothing.
     """
+    if not _WORD_CHARACTER.search(text):
+        return True
     opened = [""]
     for bracket in _BRACKETS.findall(text):
         if bracket in ("(", "[", "{"):
