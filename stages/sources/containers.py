@@ -303,19 +303,78 @@ def _exact_float(text: str) -> float | str:
     return number if is_short or Decimal(repr(number)) == Decimal(text) else text
 
 
+class _BrokenArrayError(ValueError):
+    """Broken JSON in an array, after so many whole rows."""
+
+    def __init__(self, num_rows: int, error: ValueError) -> None:
+        super().__init__(str(error))
+        self.num_rows, self.error = num_rows, error
+
+
+_EXACT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_exact_float)
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _load_array(text: str) -> list[Any]:
+    """The elements of an array; in the place of one that is to be rejected the RejectedError."""
+    elements, position = list[Any](), _skip_space(text, 1)
+    try:
+        while not text.startswith("]", position):
+            try:
+                value, position = _EXACT.raw_decode(text, position)
+            except RejectedError as error:
+                value, position = error, json.JSONDecoder().raw_decode(text, position)[1]
+            elements.append(value)
+            position = _skip_space(text, position)
+            if text.startswith(",", position):
+                position = _skip_space(text, position + 1)
+            elif not text.startswith("]", position):
+                raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
+        if position + 1 < len(text):
+            raise json.JSONDecodeError("Extra data", text, position + 1)
+    except ValueError as error:
+        raise _BrokenArrayError(len(elements), error) from error
+    return elements
+
+
+def _skip_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()
+
+
+def _describe_broken(error: Exception, text: str, first_line: int) -> str:
+    """Where JSON is broken, and what to do."""
+    num_rows = getattr(error, "num_rows", None)
+    cause = getattr(error, "error", error)
+    place = "" if num_rows is None else f"row {num_rows + 1}, "
+    if not isinstance(cause, json.JSONDecodeError):
+        return f"expected rows in JSON, found {place}{cause}. Correct the file."
+    place += f"line {first_line + cause.lineno - 1}"
+    if cause.pos >= len(text) or cause.msg.startswith("Unterminated string"):
+        whole = "" if num_rows is None else f" after {num_rows} whole rows"
+        return (
+            f"expected a whole JSON array or object, found one that ends within {place}{whole}: it "
+            f"was cut short. Copy the file again."
+        )
+    return (
+        f"expected a JSON array of rows, one JSON object a line, or an object that holds a list of "
+        f"rows, found broken JSON in {place} ({cause.msg}, before "
+        f"{text[cause.pos : cause.pos + 30]!r}). Correct it there."
+    )
+
+
 def _read_document(path: Path, name: str, text: bytes) -> Rows:
     """Rows of a JSON array, or of an object that holds one list of rows; or the object alone.
 
-    A row with a byte that is no UTF-8 is bad alone. A ValueError where the JSON itself is broken.
+    A row with a byte that is no UTF-8, or with a key twice, is bad alone. Where the JSON itself is
+    broken, nobody knows where the next row begins: a ValueError with the row and the line.
     """
+    content: Any = text.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
+    first_line = text[: len(text) - len(text.lstrip())].count(b"\n") + 1
     try:
-        content = _load(text.decode("utf-8", "surrogateescape"))
+        content = _load_array(content) if content.startswith("[") else _load(content)
     except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path}: expected a JSON array of rows, one JSON object a line, or an object that "
-            f"holds a list of rows, found broken JSON ({error}). Copy the file again, or correct "
-            f"it there."
-        ) from error
+        raise ValueError(f"{path}: {_describe_broken(error, content, first_line)}") from error
     if isinstance(content, dict):
         lists = [content[name] for name in LISTS if isinstance(content.get(name), list)]
         if len(lists) > 1:
@@ -329,6 +388,9 @@ def _read_document(path: Path, name: str, text: bytes) -> Rows:
     if not content:
         raise ValueError(f"{path}: expected a JSON array of rows, found an empty one. Fill it.")
     for number, value in enumerate(content, start=1):
+        if isinstance(value, RejectedError):
+            yield bad_row(name, number, str(value), "")
+            continue
         shown = json.dumps(value, ensure_ascii=False)
         if re.search("[\udc80-\udcff]", shown):
             yield bad_row(name, number, "not UTF-8: a byte of the row is none", shown)
