@@ -214,12 +214,13 @@ def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
     everything = itertools.chain(head, lines)
     is_json = [text.startswith((b"{", b"[")) and _is_json(text) for text in texts]
     if len(texts) == 1 and is_json[0]:
-        return _read_document(path, name, texts[0])
-    are_objects = len(texts) == 2 and all(text.startswith(b"{") for text in texts)
+        return _read_document(path, name, texts[0], head[0][0])
+    is_open = not is_json[0] and texts[0].rstrip().endswith((b"[", b"{", b","))
+    are_objects = len(texts) == 2 and all(text.startswith(b"{") for text in texts) and not is_open
     if are_objects or is_json[0] or (any(is_json) and not texts[0].startswith(b"[")):
         return _read_lines(name, everything)
     if texts[0].startswith((b"{", b"[")):
-        return _read_document(path, name, b"".join(line for _, line in everything))
+        return _read_document(path, name, b"".join(line for _, line in everything), head[0][0])
     return _read_table(path, name, everything)
 
 
@@ -363,14 +364,13 @@ def _describe_broken(error: Exception, text: str, first_line: int) -> str:
     )
 
 
-def _read_document(path: Path, name: str, text: bytes) -> Rows:
+def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
     """Rows of a JSON array, or of an object that holds one list of rows; or the object alone.
 
     A row with a byte that is no UTF-8, or with a key twice, is bad alone. Where the JSON itself is
     broken, nobody knows where the next row begins: a ValueError with the row and the line.
     """
     content: Any = text.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
-    first_line = text[: len(text) - len(text.lstrip())].count(b"\n") + 1
     try:
         content = _load_array(content) if content.startswith("[") else _load(content)
     except (ValueError, RecursionError) as error:
