@@ -85,7 +85,7 @@ def find_problems(
         configs[name], messages = validate(entry_points[name], content, places)
         problems += messages
     prepare = configs.get("prepare_data")
-    source = source_checks.look_at_source(prepare.data.source) if prepare is not None else None
+    source = source_checks.look_at_source(prepare.data) if prepare is not None else None
     for row in rows:
         if (config := configs.get(str(row))) is not None:
             problems += check_row(row, config, content, configs, tables)

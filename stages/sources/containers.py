@@ -482,6 +482,35 @@ def is_hub_id(path: str | Sequence[str]) -> bool:
     return HUB_ID.fullmatch(path) is not None and not Path(path).exists()
 
 
+class HubSplit(NamedTuple):
+    """A split of a data set of the hub."""
+
+    path: str
+    """Its id."""
+    name: str | None
+    """Its configuration, where it has several."""
+    revision: str | None
+    """A commit."""
+    split: str | None
+    """Null: `train`, or the only one."""
+
+
+def open_rows(place: Path | HubSplit) -> Rows:
+    """The rows of the files at a path, or of a split of the hub."""
+    if isinstance(place, Path):
+        return read_files(list_files(str(place)), str(place))
+    splits = load_splits(place.path, place.name, place.revision)
+    split = place.split or ("train" if "train" in splits else next(iter(splits)))
+    return read_dataset(pick_split(splits, split, place.path), split)
+
+
+def pick_split(splits: Mapping[str, Any], split: str, path: str) -> Any:
+    """One of the splits of a data set; a ValueError lists those that it has."""
+    if split not in splits:
+        raise ValueError(f"'{path}' has no split '{split}'; it has {', '.join(splits)}")
+    return splits[split]
+
+
 def load_splits(path: str, name: str | None, revision: str | None) -> dict[str, Any]:
     """The splits of a saved data set or of one of the hub, by name.
 

@@ -40,7 +40,7 @@ from stages.records.problems import BadRow, Prompt, Turn
 from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, raw_rows, splitting
 from stages.sources.columns import MISSING, ColumnSample
-from stages.sources.containers import RawRow
+from stages.sources.containers import HubSplit, RawRow
 from stages.sources.problem_files import NUM_SAMPLE, describe_unread
 from stages.sources.quarantine import RejectedError, bad_row
 
@@ -189,12 +189,13 @@ def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str,
 
 
 def read_preferences(
-    path: Path, columns: PairColumns, ignore: Sequence[str] = (), limit: int | None = None
-) -> Iterator[RawPreference | RawLabelled | BadRow]:
-    """The pairs or labelled completions of the files at a path, and the rows that hold none.
+    place: Path | HubSplit, columns: PairColumns, ignore: Sequence[str] = (),
+    limit: int | None = None,
+) -> Iterator[RawPreference | RawLabelled | BadRow]:  # fmt: skip
+    """The pairs or labelled completions of files or of the hub, and the rows that hold none.
 
     Args:
-        path: File or folder.
+        place: File, folder, or split of the hub.
         columns: Those that are named; found by their usual names where none is.
         ignore: Columns, and keys of messages, that may be dropped.
         limit: Read the first rows alone.
@@ -203,8 +204,7 @@ def read_preferences(
         ValueError: files or columns that are not there, columns that make no preference, or one
             that carries meaning and is not read.
     """
-    every_row = containers.read_files(containers.list_files(str(path)), str(path))
-    rows = list(islice(every_row, limit))
+    rows = list(islice(containers.open_rows(place), limit))
     sample = containers.sample_fields(rows[:NUM_SAMPLE], ignore)
     if not columns.used() and sample:
         columns = recognise(sample)

@@ -54,6 +54,12 @@ def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limi
 class FileLimits(Params):
     """What is taken of a file of people's labels, and how much of it may be left out."""
 
+    name: str | None = None
+    """Of a data set of the hub (`on: hub/<owner>/<name>`) the configuration, if it has several."""
+    revision: str | None = None
+    """Its commit; without one, two runs may read two versions."""
+    split: str | None = None
+    """Its split; null: `train`, or the only one."""
     licence: str
     """Under which licence the data may be used; recorded with the parameters."""
     max_tokens: int = Field(gt=0)

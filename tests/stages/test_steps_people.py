@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import stage_inputs
+from cached_hub import cache_dataset
 
 from stages import label_people, rows
 from stages.models import policy
@@ -186,3 +187,9 @@ def test_real_rows(form, file, solutions, labelled, words):
         assert metrics["solutions"]["erroneous"] == 207
         assert metrics["solutions"]["without_error"] == 193
         assert metrics["cut_at_separator"] == {"solutions": 77, "steps": 272}
+
+
+def test_step_labels_of_the_hub_are_read(tmp_path, monkeypatch):
+    cache_dataset(tmp_path, "steps", {"gsm8k": [ROW]}, monkeypatch)
+    ((row,), bad, _) = run("hub/owner/steps")
+    assert (row.id, row.steps, bad) == ("r", ["2 + 2 = 4\n", "#### 4"], [])
