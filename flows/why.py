@@ -29,6 +29,8 @@ CODE = ("data/code/", "data/own/")
 """Folders in which trace_code writes the source files that each entry point reads."""
 NO_RESULT = ("plan", "trace_code", "track")
 EVALUATIONS = "data/evaluations/"
+RAW, INPUTS, RAW_FILES = "data/raw", "data/inputs.json", "data/raw.json"
+"""The folder of people's files, and the digests that plan writes of those of the source, of all."""
 CONFIDENCE = 0.95
 HEADLINES = {
     "data/rewards/": {
@@ -137,7 +139,29 @@ class RunComparison:
             if path.startswith(CODE):
                 yield from self.list_source_changes(path, md5)
             elif name != "trace_code" and not any(overlaps(path, out) for out in outputs):
-                yield f"{path}: other content"
+                yield from self.list_raw_changes(path) or [f"{path}: other content"]
+
+    def list_raw_changes(self, path: str) -> list[str]:
+        """Files of people at a path that are edited, new or gone; empty where that is not known.
+
+        Of all of data/raw those that prepare_data reads, if any of these differs.
+        """
+        for digests in (INPUTS, RAW_FILES) if path == RAW else (RAW_FILES,):
+            contents = [
+                self.cache.read(run.stages["plan"].outs.get(digests, ""))
+                if "plan" in run.stages
+                else None
+                for run in (self.before, self.after)
+            ]
+            old, new = (json.loads(content or "{}") for content in contents)
+            changes = [
+                f"{file}: {'new' if file not in old else 'gone' if file not in new else 'edited'}"
+                for file in sorted({*old, *new})
+                if overlaps(file, path) and old.get(file) != new.get(file)
+            ]
+            if None not in contents and changes:
+                return changes
+        return []
 
     def list_source_changes(self, path: str, md5: Sequence[str]) -> Iterator[str]:
         """Source files that differ between two traces, with the functions that differ."""

@@ -50,6 +50,8 @@ def main(*words: str) -> None:
         sys.exit(f"prepare_data would fail (nothing is downloaded here): {error}")
     for report in model.reports:
         console.print(problem_files.describe_report(report), markup=False)
+    for warning in model.warnings:
+        console.print(f"warning: {warning}", markup=False)
     content, _ = auto.resolve({**content, "presets": presets}, model.facts, strict=False)
     presets = content.pop("presets")
     console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))

@@ -3,6 +3,7 @@
     python -m stages label_people <pairs> --by people --preset .. --from base --on raw/<file>
     python -m stages steps_people <steps> --by people --preset .. --from base --on raw/<file>
 
+A data set of the hub is named as `--on hub/<owner>/<name>`, its version and split in the preset.
 Both read a file and the tokenizer of the policy `from`; they write rows in tokens to learn from and
 held out (the same for every seed, so in no seed's folder), and every row that is left out, with its
 line and the reason.
@@ -23,6 +24,7 @@ sources/step_files, prm800k, math_aps.
 """
 
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -35,10 +37,12 @@ from stages.models.row_policy import ModelConfig
 from stages.records import lines
 from stages.records.preferences import LABELLED, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Prompt
-from stages.rows import PROMPTS
+from stages.rows import DATA, PROMPTS
 from stages.runtime import process
 from stages.sources import preference_files, quarantine, step_files
+from stages.sources.containers import HubSplit
 from stages.sources.quarantine import FileLimits
+from stages.tables import HUB
 
 
 class PeoplePreset(FileLimits):
@@ -92,7 +96,8 @@ def main(*words: str) -> None:
 def read_pairs(run: Run) -> dict[str, Any]:
     """Write preference pairs, or labelled completions, out of files; returns their metrics."""
     table_row, preset = run.row, run.config.preset
-    parsed = list(preference_files.read_preferences(run.row.source, preset.columns, preset.ignore))
+    place = locate_rows(run.row.on, preset)
+    parsed = list(preference_files.read_preferences(place, preset.columns, preset.ignore))
     bad = [row for row in parsed if isinstance(row, BadRow)]
     labelled = [row for row in parsed if isinstance(row, RawLabelled)]
     # The tokenizer is the same for every seed.
@@ -126,10 +131,18 @@ def read_pairs(run: Run) -> dict[str, Any]:
     return metrics
 
 
+def locate_rows(on: str, preset: FileLimits) -> Path | HubSplit:
+    """Where the rows of `on` are: in files under data/raw, or in a data set of the hub."""
+    kind, _, name = on.partition("/")
+    if kind != HUB:
+        return DATA / on
+    return HubSplit(name, preset.name, preset.revision, preset.split)
+
+
 def read_steps(run: Run) -> dict[str, Any]:
     """Write step labels out of a file; returns their metrics."""
-    table_row, preset, path = run.row, run.config.preset, run.row.source
-    parsed = list(step_files.read_solutions(path, preset.format))
+    table_row, preset = run.row, run.config.preset
+    parsed = list(step_files.read_solutions(locate_rows(run.row.on, preset), preset.format))
     bad = [row for row in parsed if isinstance(row, BadRow)]
     raws = [raw for row in parsed if not isinstance(row, BadRow) for raw in row]
     num_rows = len(raws) + len(bad)

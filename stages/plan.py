@@ -4,9 +4,11 @@
 
 The arguments are the key `tables`: the files with rows. Typos fail before anything runs, all at
 once, each with what was expected, what was found, and a suggestion. Then the folders of rows that
-are gone are deleted, and two files are written: data/plan.json, the rows of every table, and
+are gone are deleted, and three files are written: data/plan.json, the rows of every table,
 data/inputs.json, the digests of the files that prepare_data reads, so that it runs again when one
-is edited: DVC has this stage look whenever something in data/raw changes.
+is edited: DVC has this stage look whenever something in data/raw changes; and data/raw.json, the
+digests of all files there, for `flows.why`. A row on a data set of the hub depends on a file that
+holds its id, data/hub/<owner>/<name>.
 
     python -m stages.plan --check
 
@@ -22,21 +24,38 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stages import plan_checks
+from pydantic import TypeAdapter
+
+from stages import plan_checks, source_checks
 from stages.auto import is_generated
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
 from stages.params import measured_facts, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import BASE, DATA, TABLES
 from stages.runtime import outputs, preflight, process
+from stages.sources.catalogue import SourceConfig
 from stages.sources.problem_files import FileSource, list_local_files
-from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables, check_names, read_tables
+from stages.tables import (
+    HUB,
+    PAIRS,
+    POLICIES,
+    POOLS,
+    RAW,
+    REWARDS,
+    STEPS,
+    Tables,
+    check_names,
+    list_rows,
+    read_tables,
+)
 
 DVC_YAML = Path("dvc.yaml")
 RECIPES = Path("stages/recipes")
 PLAN = DATA / "plan.json"
 INPUTS = DATA / "inputs.json"
 """SHA-256 of every file that prepare_data reads; it depends on this file."""
+RAW_FILES = DATA / "raw.json"
+"""SHA-256 of every file in data/raw."""
 FOLDERS = {table: table for table in TABLES} | {
     **dict.fromkeys(("samples", "evaluations"), POLICIES),
     **dict.fromkeys(("runs/train", "runs/sample", "runs/evaluate"), POLICIES), "runs/pool": POOLS,
@@ -63,7 +82,13 @@ def main(*words: str) -> None:
             print_table(params, read_yaml(PRESETS_PATH), facts)
         delete_stale(DATA, tables)
         outputs.write_json(INPUTS, digest_inputs(params))
+        raw = (DATA / RAW).rglob("*")
+        outputs.write_json(RAW_FILES, digest_files(path for path in raw if path.is_file()))
+        write_hub_ids(DATA / HUB, tables)
         outputs.write_json(PLAN, tables)
+    source = TypeAdapter(SourceConfig).validate_python(read_yaml()["data"]["source"])
+    for line in source_checks.describe_partly_read(source, list_rows(tables)):
+        sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
 
 
@@ -86,7 +111,11 @@ def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
     if is_generated(source):
         return {}
     sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]
-    files = [file for item in sources for file in list_local_files(item)]
+    return digest_files(file for item in sources for file in list_local_files(item))
+
+
+def digest_files(files: Iterable[Path]) -> dict[str, str]:
+    """The SHA-256 of files, by their paths."""
     digests = dict[str, str]()
     for path in sorted(set(files)):
         with path.open("rb") as file:
@@ -128,6 +157,17 @@ def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
                 expected = f"`tables: {{{key}: {file}}}`"
                 problems.append(f"{file}: tables: expected {expected}, found {content!a:.103}")
     return paths, problems
+
+
+def write_hub_ids(folder: Path, tables: Tables) -> None:
+    """A file with its id for each data set of the hub that a row reads, and no others."""
+    words = [row.words.get("on", "").partition("/") for row in list_rows(tables)]
+    names = {name for kind, _, name in words if kind == HUB}
+    if folder.exists():
+        shutil.rmtree(folder)
+    for name in sorted(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{name}\n", encoding="utf-8")
 
 
 def delete_stale(data: Path, tables: Tables) -> None:

@@ -21,7 +21,7 @@ from stages.config import (
 from stages.loops.rollout_rewards import check_reward
 from stages.params import measured_facts
 from stages.report import evaluation_config
-from stages.rewards import reward_file
+from stages.rewards import components, reward_file
 from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE, ENTRY_POINTS
 from stages.tables import ABOVE, REWARDS, TableRow, Tables, list_rows
@@ -89,7 +89,7 @@ def find_problems(
     problems += check_unused_presets(unused, entry_points)
     problems += check_bounds(sections, problems)
     prepare = configs.get("prepare_data")
-    source = source_checks.look_at_source(prepare.data.source) if prepare is not None else None
+    source = source_checks.look_at_source(prepare.data) if prepare is not None else None
     for row in rows:
         if (config := configs.get(str(row))) is not None:
             problems += check_row(row, config, content, configs, tables)
@@ -214,6 +214,7 @@ def check_row(
             )
     try:
         if row.entry_point == "reward_rule":
+            yield from check_forms(row, preset, configs)
             describe_reward(row.name, configs, tables)
         elif row.kind in ("grpo", "ppo"):
             reward = None
@@ -225,6 +226,19 @@ def check_row(
         yield from error_messages(error.errors(), {}, {"": str(row)})
     except ValueError as error:
         yield f"{row}: {error}"
+
+
+def check_forms(row: TableRow, composition: Any, configs: Configs) -> Iterator[str]:
+    """Components that reward a form of answers that the answer checker does not read."""
+    if (prepare := configs.get("prepare_data")) is None:
+        return
+    read = prepare.data.answer_forms
+    for kind in composition.kinds():
+        if (form := components.FORMS.get(kind, read[0])) not in read:
+            yield (
+                f"{row}: the component '{kind}' rewards answers in the form '{form}', which "
+                f"data.answer_forms does not list: add it there, or take another preset"
+            )
 
 
 def describe_reward(name: str, configs: Configs, tables: Tables) -> RewardFile | None:

@@ -57,6 +57,8 @@ def main() -> None:
             "extraction_rate": prepared.extraction_rate, **prepared.screened.describe(),
             **splitting.describe_splits(prompts, prepared.demonstrations),
         }  # fmt: skip
+        if prepared.warnings:
+            card["warnings"] = prepared.warnings
         written: dict[str, Sequence[Any]] = {
             f"prompts/{split}.jsonl": split_prompts for split, split_prompts in prompts.items()
         }
@@ -67,6 +69,8 @@ def main() -> None:
         if model_tokenizer.has_pinned_date(prepared.tokenizer):
             day = f"{model_tokenizer.DAY:%d %B %Y}"
             sys.stdout.write(f"The chat template asks for the date: it is always told {day}.\n")
+        for warning in prepared.warnings:
+            sys.stdout.write(f"warning: {warning}\n")
         if facts is not None:
             facts = prompting.measure_data(prepared.encoded, facts)
             written["prompts/facts.json"] = [facts]

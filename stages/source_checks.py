@@ -1,18 +1,21 @@
-"""Check of the files that people bring, by their first rows, before anything runs.
+"""Check of the files that people bring, before anything runs.
 
-What would stop prepare_data is reported with everything else that is wrong in the plan, and so are
-rows that learn from what no problem has: gold answers, or solutions.
+What would stop prepare_data or a labelling stage is reported with everything else that is wrong in
+the plan, and so are rows that learn from what no problem has: gold answers, or solutions. Files are
+read whole; of more than `MAX_WHOLE_BYTES` the first rows are, and `describe_partly_read` says so.
+Data sets of the hub are not looked at: a plan needs no network.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages.config import PRESET
 from stages.records.problems import INSTEAD, NO_SOLUTIONS, BadRow, Problem
 from stages.rows import DATA
-from stages.sources import containers, preference_files, problem_files, step_files
-from stages.sources.catalogue import SourceConfig
+from stages.sources import containers, preference_files, problem_files, quarantine, step_files
+from stages.sources.catalogue import PreparationConfig, SourceConfig
 from stages.sources.problem_files import NUM_SAMPLE, FileSource, SourceReport
 from stages.tables import TableRow
 
@@ -20,76 +23,123 @@ RAW = DATA / "raw"
 """Folder of the files that people bring; DVC notices what changes in it."""
 NEEDS_GOLD = ("label_verifier", "label_selection", "steps_completions", "reward_outcome")
 """Entry points that ask the answer checker."""
+READS_PEOPLE = ("label_people", "steps_people")
+MAX_WHOLE_BYTES = 32 * 2**20
+"""Of all files of a source or row together: about two seconds."""
 
 
 class SourceContent(NamedTuple):
-    """What the first rows of the sources have for learning."""
+    """What the rows of the sources have for learning."""
 
     has_gold: bool
     has_solutions: bool
     problems: list[str]
     """What is wrong with the files."""
+    looked_at: str = ""
+    """Which rows, where it is not all."""
 
 
-def look_at_source(source: SourceConfig) -> SourceContent:
-    """The first rows of the files of a source.
+def choose_limit(files: Sequence[Path]) -> int | None:
+    """How many rows of each split are read; None: all."""
+    return None if sum(file.stat().st_size for file in files) <= MAX_WHOLE_BYTES else NUM_SAMPLE
 
-    Data sets of the hub are not looked at: a plan needs no network.
-    """
+
+def look_at_source(section: PreparationConfig) -> SourceContent:
+    """What the files of the sources have, and what is wrong with them."""
     has_gold = has_solutions = False
-    problems = list[str]()
-    for item in source if isinstance(source, list) else [source]:
-        if not isinstance(item, FileSource) or containers.is_hub_id(item.path):
+    problems, looked_at = list[str](), ""
+    for item in list_file_sources(section.source):
+        if containers.is_hub_id(item.path):
             has_gold = has_solutions = True
             continue
-        first = item.model_copy(update={"limit": NUM_SAMPLE, "share": 1.0})
         try:
-            check_places(item)
-            for row in problem_files.read_problems(first, SourceReport(path=str(item.path))):
-                if isinstance(row, Problem):
-                    has_gold = has_gold or row.answer is not None
-                    has_solutions = has_solutions or row.solution is not None
+            files = check_places(item)
+            limit = choose_limit(files)
+            looked_at = looked_at or describe_limit(limit)
+            limits = [number for number in (limit, item.limit) if number is not None]
+            read = item.model_copy(update={"limit": min(limits, default=None), "share": 1.0})
+            rows = list(problem_files.read_problems(read, SourceReport(path=str(item.path))))
+            bad = [row for row in rows if isinstance(row, BadRow)]
+            if limit is None:
+                share = section.max_bad_share
+                quarantine.check_share(bad, len(rows), max_share=share, limit="data.max_bad_share")
         except ValueError as error:
             problems.append(f"data.source: {error}")
-    return SourceContent(has_gold, has_solutions, problems)
+            continue
+        solved = [row for row in rows if isinstance(row, Problem)]
+        has_gold = has_gold or any(row.answer is not None for row in solved)
+        has_solutions = has_solutions or any(row.solution is not None for row in solved)
+    if not list_file_sources(section.source):
+        has_gold = has_solutions = True
+    return SourceContent(has_gold, has_solutions, problems, looked_at)
 
 
-def check_places(source: FileSource) -> None:
-    """Raise a ValueError for a file that is not in data/raw."""
-    for file in problem_files.list_local_files(source):
+def list_file_sources(source: SourceConfig) -> list[FileSource]:
+    """The sources that are files or data sets of the hub; none of generated problems."""
+    sources = source if isinstance(source, list) else [source]
+    return [item for item in sources if isinstance(item, FileSource)]
+
+
+def describe_limit(limit: int | None) -> str:
+    """Words on rows that are not all."""
+    return "" if limit is None else f" (seen in the first {limit} rows of each split)"
+
+
+def check_places(source: FileSource) -> list[Path]:
+    """The files of a source; a ValueError for one that is not in data/raw."""
+    files = problem_files.list_local_files(source)
+    for file in files:
         if not file.is_relative_to(RAW):
             raise ValueError(
                 f"expected files in {RAW}, where a change is noticed, found {file}: move it there, "
                 f"or link it (ln -s {file.absolute()} {RAW}/)"
             )
+    return files
 
 
 def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
-    """A file of people's preferences or step labels of whose first rows none can be read."""
+    """A file of people's preferences or step labels that its stage would refuse."""
     path, preset = DATA / row.words["on"], config.preset
     is_raw = RAW in path.parents and ".." not in path.parts
     if not is_raw or not path.exists():
-        return  # the check of the row's words says so
+        return  # the check of the row's words says so; nothing is fetched from the hub
     try:
+        limit = choose_limit(containers.list_files(str(path)))
         if row.entry_point == "label_people":
             columns, ignore = preset.columns, preset.ignore
-            first = list(preference_files.read_preferences(path, columns, ignore, NUM_SAMPLE))
+            rows = list(preference_files.read_preferences(path, columns, ignore, limit))
         else:
-            first = list(
-                itertools.islice(step_files.read_solutions(path, preset.format), NUM_SAMPLE)
-            )
+            rows = list(itertools.islice(step_files.read_solutions(path, preset.format), limit))
+        bad = [item for item in rows if isinstance(item, BadRow)]
+        if limit is None:
+            preset.left_out(row.words[PRESET], bad, [], len(rows))
     except ValueError as error:
         yield f"{row}: {error}"
         return
-    bad = [item for item in first if isinstance(item, BadRow)]
-    if len(bad) == len(first):
+    if len(bad) == len(rows):
         where = f"{bad[0].file}, line {bad[0].line}"
         yield f"{row}: no row can be read; the first: {where}: {bad[0].reason}"
 
 
+def describe_partly_read(source: SourceConfig, rows: Iterable[TableRow]) -> Iterator[str]:
+    """A line for each source and row whose files are so large that the first rows are checked."""
+    places = [
+        ("data.source", problem_files.list_local_files(item)) for item in list_file_sources(source)
+    ]
+    places += [
+        (str(row), containers.list_files(str(DATA / row.words["on"])))
+        for row in rows
+        if row.entry_point in READS_PEOPLE and (DATA / row.words["on"]).is_relative_to(RAW)
+    ]
+    for place, files in places:
+        if (limit := choose_limit(files)) is not None:
+            size = sum(file.stat().st_size for file in files) / 2**20
+            yield f"{place}: {size:.0f} MiB, of which the first {limit} rows were checked"
+
+
 def check_row(row: TableRow, config: Any, source: SourceContent) -> Iterator[str]:
     """A row that learns from what the sources do not have; nothing of sources that are wrong."""
-    if row.entry_point in ("label_people", "steps_people"):
+    if row.entry_point in READS_PEOPLE:
         yield from check_people_file(row, config)
     if source.problems:
         return
@@ -97,6 +147,6 @@ def check_row(row: TableRow, config: Any, source: SourceContent) -> Iterator[str
     kinds = preset.kinds() if row.entry_point == "reward_rule" else ()
     needs_gold = row.entry_point in NEEDS_GOLD or getattr(preset, "positive_nll_coef", 0)
     if not source.has_gold and ("answer" in kinds or needs_gold):
-        yield f"{row}: it learns from right and wrong answers, and {INSTEAD}"
+        yield f"{row}: it learns from right and wrong answers, and {INSTEAD}{source.looked_at}"
     if not source.has_solutions and row.words.get("on") == "demonstrations":
-        yield f"{row}: it imitates demonstrations. {NO_SOLUTIONS}"
+        yield f"{row}: it imitates demonstrations. {NO_SOLUTIONS}{source.looked_at}"

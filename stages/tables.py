@@ -22,15 +22,16 @@ POLICIES, POOLS, PAIRS, STEPS, REWARDS = TABLES
 ABOVE = ("seeds", "baseline", "tables")
 """Keys of params.yaml that `plan` itself reads."""
 PREPARED = ("prompts", "demonstrations")
-RAW, OWN = "raw", "own"
+RAW, HUB, OWN = "raw", "hub", "own"
+HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 OWN_SOURCES = Path("stages/rewards/own")
 READS = {
     POLICIES: {
         "sft": ("demonstrations", PAIRS), "dpo": (PAIRS,), "ppo": (REWARDS,), "grpo": (REWARDS,),
     },
     PAIRS: dict.fromkeys(("verifier", "judge", "revision", "selection"), (POOLS,))
-    | {"people": (RAW,)},
-    STEPS: {"completions": (POOLS,), "people": (RAW,)},
+    | {"people": (RAW, HUB)},
+    STEPS: {"completions": (POOLS,), "people": (RAW, HUB)},
     REWARDS: {
         "rule": ("prompts", REWARDS, OWN), "preference": (PAIRS,), "outcome": (POOLS,),
         "process": (STEPS,),
@@ -185,19 +186,32 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
     on, kinds = row.words["on"], READS[row.table][row.kind]
     kind, _, name = on.partition("/")
     folders = list_sources(tables, kinds)
-    if kind == RAW and RAW in kinds:
-        missing = f"there is no file or folder {DATA / on}: put it there, or correct its name"
-        return None if (DATA / on).exists() and name and ".." not in on.split("/") else missing
+    if kind in (RAW, HUB) and kind in kinds:
+        return check_people_source(kind, name)
     if kind not in kinds and on in list_sources(tables, (*PREPARED, *TABLES)):
         return f"{row.entry_point} learns nothing from '{on}'; it reads {' or '.join(kinds)}"
     if on not in folders:
-        return f"no row makes {on!a:.103}{suggest(on, folders)}"
+        expected = (
+            f"expected a file in {DATA / RAW} (`{RAW}/<file>`) or a data set of the hub "
+            f"(`{HUB}/<owner>/<name>`), found {on!a:.103}"
+        )
+        return expected if HUB in kinds else f"no row makes {on!a:.103}{suggest(on, folders)}"
     by = tables[PAIRS][name]["by"] if kind == PAIRS else ""
     if by and row.kind == "sft" and by not in DEMONSTRATING:
         return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
     if by == "selection" and row.kind != "sft":
         return f"'{on}', by {by}, holds demonstrations and no pairs"
     return None
+
+
+def check_people_source(kind: str, name: str) -> str | None:
+    """What is wrong with a file of data/raw, or with the id of a data set of the hub."""
+    if kind == HUB:
+        expected = f"expected {HUB}/<owner>/<name>, the id of a data set, found {name!a:.103}"
+        return None if HUB_ID.fullmatch(name) else expected
+    path = DATA / kind / name
+    missing = f"there is no file or folder {path}: put it there, or correct its name"
+    return None if path.exists() and name and ".." not in name.split("/") else missing
 
 
 def list_sources(tables: Tables, kinds: Collection[str]) -> list[str]:

@@ -3,6 +3,8 @@
 Shared by prepare_data, which writes them, and the doctor, which checks them before anything runs.
 """
 
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -11,7 +13,7 @@ from stages.models import prompting
 from stages.models.prompting import EncodedProblems
 from stages.models.row_policy import ModelConfig
 from stages.records.problems import Demonstration
-from stages.rewards import answer_checker
+from stages.rewards import answer_checker, answer_forms
 from stages.sources import catalogue, splitting
 from stages.sources.catalogue import PreparationConfig, ScreenedSource
 
@@ -26,6 +28,8 @@ class PreparedProblems(NamedTuple):
     """Those of the problems, then those of the mixture's tasks."""
     extraction_rate: float | None
     """Share of the solutions that the answer checker reads; None: no problem has one."""
+    warnings: list[str]
+    """Forms of answers that prompts ask for and the answer checker does not read."""
 
 
 def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) -> PreparedProblems:
@@ -46,8 +50,11 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
         splits, tokenizer, template=section.prompt_template,
         max_prompt_tokens=section.max_prompt_tokens,
         max_completion_tokens=section.max_completion_tokens,
-        readable=answer_checker.states_an_answer,
+        readable=partial(answer_checker.states_an_answer, forms=section.checked_forms),
     )  # fmt: skip
+    if (forms := section.checked_forms) is not None:
+        for split, prompts in encoded.prompts.items():
+            encoded.prompts[split] = [replace(prompt, answer_forms=forms) for prompt in prompts]
     solved = sum(row.task == prompting.TASK for row in encoded.demonstrations)
     rate = answer_checker.check_readable_share(solved, encoded.unreadable)
     screened.reject(encoded.rejected)
@@ -57,4 +64,6 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
     prompts = [row for rows in encoded.prompts.values() for row in rows]
     model.check_ids((row.prompt_ids for row in (*prompts, *demonstrations)), tokenizer)
     model.check_ids((row.completion_ids for row in demonstrations), tokenizer)
-    return PreparedProblems(tokenizer, screened, encoded, demonstrations, rate)
+    asked = (row.prompt for rows in encoded.prompts.values() for row in rows if row.answer)
+    warnings = answer_forms.describe_unlisted(asked, section.answer_forms)
+    return PreparedProblems(tokenizer, screened, encoded, demonstrations, rate, warnings)

@@ -66,6 +66,8 @@ class Model:
     """Facts that `auto` follows from; None for the embedded model."""
     reports: Sequence[SourceReport] = ()
     """How each file source was read."""
+    warnings: Sequence[str] = ()
+    """As of prepare_data."""
 
 
 def find_machine(pretended_gib: float | None, num_seeds: int) -> Machine:
@@ -100,19 +102,18 @@ def load_model_facts(content: Mapping[str, Any]) -> Model:
     facts = size.model_facts(content["model"])
     settings: Any = load_config(plan_checks.load_entry_points()["prepare_data"], facts=facts)
     prepared = preparation.prepare_problems(settings.data, settings.model, settings.data_seed)
-    section, reports = settings.model, prepared.screened.reports
+    section = settings.model
+    shown: dict[str, Any] = {
+        "reports": prepared.screened.reports, "warnings": prepared.warnings,
+    }  # fmt: skip
     data = workload.describe(prepared.encoded.prompts, prepared.demonstrations)
     if section.path is None:
         config = row_policy.build_tiny(section.tiny, prepared.tokenizer, 0).config
-        return Model(
-            config=config, tokenizer=prepared.tokenizer, data=data, facts=None, reports=reports
-        )
+        return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=None, **shown)
     revision = section.revision or "main"
     config = AutoConfig.from_pretrained(section.path, revision=revision, local_files_only=True)
     facts = facts and prompting.measure_data(prepared.encoded, facts)
-    return Model(
-        config=config, tokenizer=prepared.tokenizer, data=data, facts=facts, reports=reports
-    )
+    return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=facts, **shown)
 
 
 def show_text(model: Model) -> dict[str, str]:

@@ -9,7 +9,7 @@ from stages.config import PRESET, pick_sections
 from stages.records.problems import Demonstration
 from stages.rewards.composition import Composition
 from stages.rows import STAGES
-from stages.tables import PAIRS, POLICIES, POOLS, RAW, REWARDS, STEPS, Tables
+from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
 
 Content = Mapping[str, Any]
 OF_POLICIES = ("sample", "evaluate")
@@ -108,7 +108,7 @@ def _written(on: str, plan: Plan) -> tuple[int, int]:
         return plan.data.longest
     words = plan.rows[table][name]
     preset = plan.presets[words[PRESET]]
-    if words["on"].startswith(f"{RAW}/"):
+    if words["by"] == "people":
         # Of people's rows the length of both together is known.
         prompt = min(plan.data.longest[0], preset["max_tokens"] - 1)
         return prompt, preset["max_tokens"] - prompt

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from stages.records.problems import OMITTED
+
 RowT = TypeVar("RowT")
 
 
@@ -27,8 +29,12 @@ def to_json_line(row: Any) -> str:
 
 
 def to_dict(row: Any) -> dict[str, Any]:
-    """Fields of a row by name."""
-    return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    """Fields of a row by name, without those that are None and then not written."""
+    return {
+        field.name: value
+        for field in dataclasses.fields(row)
+        if (value := getattr(row, field.name)) is not None or OMITTED not in field.metadata
+    }
 
 
 def read_lines(path: Path, row_type: type[RowT]) -> Iterator[RowT]:

@@ -1,7 +1,10 @@
 """Rows of problems, prompts, demonstrations, and rows left out."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+OMITTED = "omitted"
+"""Metadata of a field that is not written where it is None."""
 THOUGHTS = {
     "<think>": "</think>",  # DeepSeek-R1, Qwen3, GLM, Phi-4, Nemotron
     "<thinking>": "</thinking>",
@@ -76,6 +79,8 @@ class Prompt:
     """`prompt` tokenised, once, here: no later stage tokenises it again."""
     answer: str | None
     """The gold final answer; None: there is none that could be checked."""
+    answer_forms: Sequence[str] | None = field(default=None, metadata={OMITTED: True})
+    """The forms of `data.answer_forms` in which an answer is read; None: every form with a name."""
 
     @property
     def gold(self) -> str:

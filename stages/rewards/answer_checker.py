@@ -24,14 +24,18 @@ from itertools import islice
 from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
 from stages.rewards.answer_value import (
+    FreeVariable,
     answer_words,
     canonical_value,
+    find_free_variable,
+    has_matched_brackets,
     name_of,
     read_choice,
     split_elements,
     strip_name,
     strip_unit,
     to_algebra,
+    unused_letter,
 )
 from stages.rewards.final_answer import (
     MAX_INSPECTED,
@@ -41,27 +45,32 @@ from stages.rewards.final_answer import (
 )
 from stages.rewards.number_parsing import MAX_CHARACTERS, parse_number
 
+Forms = Sequence[str] | None
+"""Forms of statements that are read (`answer_forms`); None: all that have a name."""
 _DRESSED = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit)\b")
 
 
-def is_correct(completion: str, gold: str) -> bool:
+def is_correct(completion: str, gold: str, forms: Forms = None) -> bool:
     """Whether the last final answer that `completion` states equals the gold answer."""
-    answer = extract_answer(completion)
+    answer = extract_answer(completion, forms)
     return answer is not None and answers_match(answer, gold)
 
 
 def solves_problem(prompt: Prompt, completion: str) -> bool:
     """As `is_correct`, of a completion of `prompt`; a ValueError where that has no gold answer."""
-    return is_correct(prompt.whole(completion), prompt.gold)
+    return is_correct(prompt.whole(completion), prompt.gold, prompt.answer_forms)
 
 
 def answers_match(answer: str, gold: str) -> bool:
-    """Whether two final answers are the same value.
+    r"""Whether two final answers are the same value.
 
-    A gold answer `a or b` is matched by either. Numbers whose known units differ are different.
+    A gold answer `a or b` is matched by either. Numbers whose known units differ are different. Of
+    `2k\pi, k \in Z` the name of the variable does not count.
     """
     if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
         return int(gold) == int(answer)
+    if (free := find_free_variable(gold)) is not None:
+        return _match_for_each(answer, free)
     alternatives = _OR.split(gold)
     if len(alternatives) > 1:
         matches = (answers_match(answer, alternative) for alternative in alternatives)
@@ -71,9 +80,19 @@ def answers_match(answer: str, gold: str) -> bool:
         return read_choice(answer) == choice
     tidied = tidy_gold(gold)
     names = name_of(answer), name_of(tidied)
-    if None not in names and names[0] != names[1]:
+    may_match = None in names or names[0] == names[1]
+    return may_match and (
+        _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
+    )
+
+
+def _match_for_each(answer: str, gold: FreeVariable) -> bool:
+    """Whether an answer is the gold one for each number of the same domain."""
+    free = find_free_variable(answer)
+    if free is None or free.domain != gold.domain:
         return False
-    return _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
+    name = unused_letter(free, gold)
+    return answers_match(free.rename(name), gold.rename(name))
 
 
 def _are_same_alternatives(answers: Sequence[str], golds: Sequence[str]) -> bool:
@@ -237,16 +256,18 @@ def _is_notation(gold: str) -> bool:
     """
     if len(gold) > MAX_CHARACTERS or _NOTATION.search(gold) is None:
         return False
+    if not has_matched_brackets(gold):
+        return False
     words = _LONG_WORD.findall(_COMMAND.sub(" ", gold))
     return all(word in UNITS or word in {"am", "pm"} or word.isupper() for word in words)
 
 
-def states_an_answer(completion: str, gold: str = "") -> bool:
+def states_an_answer(completion: str, gold: str = "", forms: Forms = None) -> bool:
     """Whether `completion` states a final answer, the last of which can be read.
 
     Where the gold answer is a word or a choice, a word or a choice is read.
     """
-    answer = extract_answer(completion)
+    answer = extract_answer(completion, forms)
     if answer is None:
         return False
     if gold and read_choice(gold) is not None:
@@ -254,9 +275,9 @@ def states_an_answer(completion: str, gold: str = "") -> bool:
     return read_answer(answer, gold) is not None
 
 
-def states_one_answer(completion: str) -> bool:
+def states_one_answer(completion: str, forms: Forms = None) -> bool:
     """Whether `completion` states exactly one final answer, which can be read."""
-    stated = list(islice(answer_statements(completion), 2))
+    stated = list(islice(answer_statements(completion, forms), 2))
     return len(stated) == 1 and read_answer(stated[0]) is not None
 
 
@@ -279,23 +300,23 @@ _WORKING = re.compile(r"[A-Za-z0-9]")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
-def has_format(completion: str) -> bool:
+def has_format(completion: str, forms: Forms = None) -> bool:
     """Whether `completion` is working, then exactly one readable final answer `#### n`."""
     working, _, last_line = strip_thinking(completion).rstrip().rpartition("\n")
     if not _ANSWER_LINE.fullmatch(last_line) or not _WORKING.search(working):
         return False
-    return "####" not in working and states_one_answer(completion)
+    return "####" not in working and states_one_answer(completion, forms)
 
 
-def is_strictly_correct(completion: str, gold: str) -> bool:
+def is_strictly_correct(completion: str, gold: str, forms: Forms = None) -> bool:
     """Whether the last line is `#### n` and the checker finds it right."""
     last_line = strip_thinking(completion).rstrip().rpartition("\n")[2]
-    return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold)
+    return _ANSWER_LINE.fullmatch(last_line) is not None and is_correct(completion, gold, forms)
 
 
-def is_leniently_correct(completion: str, gold: str) -> bool:
+def is_leniently_correct(completion: str, gold: str, forms: Forms = None) -> bool:
     """Whether the checker finds it right, or the last number of the text, stated or not, is."""
-    if is_correct(completion, gold):
+    if is_correct(completion, gold, forms):
         return True
     numbers = _NUMBER.findall(strip_thinking(completion)[-MAX_INSPECTED:])
     return bool(numbers) and answers_match(numbers[-1].rstrip(","), gold)
@@ -320,6 +341,6 @@ def check_readable_share(num_read: int, unreadable: Sequence[str]) -> float | No
             f"the answer checker reads a final answer in {rate:.1%} of {total} solutions; at "
             f"least {MIN_RATE:.0%} are needed, or rewards would be silently zero. One that it "
             f"cannot read: {unreadable[0]}. End solutions with `#### 42`, `\\boxed{{42}}`, "
-            f"`<answer>42</answer>` or `The answer is 42.`"
+            f"`<answer>42</answer>` or `The answer is 42.`, in a form that data.answer_forms lists"
         )
     return rate

@@ -35,9 +35,10 @@ _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _AND = re.compile(r",?\s+and\s+")
 _NAME = r"[A-Za-z](?:\([A-Za-z](?:[,|] ?[A-Za-z])*\)|_\{?\w\}?)?"
 _NAMED = re.compile(rf"^(\({_NAME}(?:, ?{_NAME})+\)|{_NAME}) ?(?:=|\\in\b) ?(?=[^=]*$)")
-_WORDS = re.compile(r"\(?([A-Za-z])\)?|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
+_WORDS = re.compile(r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
 _NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
 _AMBIGUOUS = re.compile(r"\d+,\d+", re.ASCII)
+_TEXT = re.compile(r"\\(?:text|mbox|textrm|mathrm) *\{([^{}]{2,})\}")
 MAX_WORDS = 40
 """Characters of an answer in words."""
 
@@ -53,6 +54,11 @@ def canonical_value(answer: str) -> str | None:
     value = parse_number(answer)
     if value is not None:
         return str(value)
+    if not has_matched_brackets(answer):
+        return None
+    if (free := find_free_variable(answer)) is not None:
+        text = canonical_value(free.rename(unused_letter(free)))
+        return None if text is None else f"{text}, {free.domain}"
     group = split_elements(answer)
     if group is None:
         answer = strip_unit(answer)
@@ -72,7 +78,76 @@ def answer_words(answer: str) -> str | None:
     )
     if match is None or not _NO_WORDS.isdisjoint(re.split("[ -]", text.lower())):
         return None
-    return match[1] or match[2].lower()
+    return match[1] or match[2] or match[3].lower()
+
+
+_WORD_CHARACTER = re.compile(r"\w")
+_BRACKETS = re.compile(r"\\[{}]|[(\[{)\]},]")
+_CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
+
+
+def has_matched_brackets(text: str) -> bool:
+    r"""Whether each bracket is closed by its like, or that of an interval by the other kind.
+
+    Those of `\{` and `\}` are not looked at: cases have only one. Signs alone enclose nothing.
+    """
+    if not _WORD_CHARACTER.search(text):
+        return True
+    opened = [""]
+    for bracket in _BRACKETS.findall(text):
+        if bracket in ("(", "[", "{"):
+            opened.append(bracket)
+        elif bracket == ",":
+            opened[-1] = f"{opened[-1][:1]},"
+        elif bracket in _CLOSES and opened.pop() not in _CLOSES[bracket]:
+            return False
+    return len(opened) == 1
+
+
+_DOMAIN = r"(?:\\math(?:bb|bf|rm) ?\{?)?([ZNQRℤℕℚℝ])\}?((?:[\^_](?:\{[^{}]*\}|\\?\w+|[+*]))?|[+*])"
+_FREE = tuple(
+    re.compile(rf"(.+?)[,;]? *\(?{clause}\)?\.?")
+    for clause in (
+        rf"(?:(?:where|with|for|for all) )?([a-zA-Z]) ?(?:\\in\b|∈) ?{_DOMAIN}",
+        r"(?:(?:where|with|for) )?([a-zA-Z]) is an integer()()",
+        r"for (?:any |all |every )?integers? ([a-zA-Z])()()",
+    )
+)
+_LETTERS = str.maketrans("ℤℕℚℝ", "ZNQR")
+
+
+class FreeVariable(NamedTuple):
+    r"""An answer for every number of a domain: `2k\pi` for every `k \in \mathbb{Z}`."""
+
+    value: str
+    name: str
+    domain: str
+
+    def rename(self, name: str) -> str:
+        """The value with another name of the variable; those of commands stay."""
+        pattern = rf"(\\[A-Za-z]+)|{self.name}"
+        return re.sub(pattern, lambda match: match[1] or name, self.value)
+
+
+def find_free_variable(answer: str) -> FreeVariable | None:
+    """The free variable at the end of an answer; None: there is none."""
+    is_short = len(answer) <= MAX_CHARACTERS
+    if not is_short or not any(sign in answer for sign in ("\\in", "∈", "integer")):
+        return None
+    text = re.sub(r"\$|\\[,;:! ]|\\q?quad\b|~", " ", _TEXT.sub(r" \1 ", answer))
+    text = " ".join(text.split())
+    match = next((match for pattern in _FREE if (match := pattern.fullmatch(text))), None)
+    if match is None or not has_matched_brackets(text):
+        return None
+    value, name, letter, rest = match.groups()
+    domain = (letter or "Z").translate(_LETTERS) + re.sub(r"[{}\s]", "", rest or "")
+    return FreeVariable(value.strip(), name, domain)
+
+
+def unused_letter(*answers: FreeVariable) -> str:
+    """A letter that is in none of the values, for the variables of all."""
+    text = "".join(re.sub(r"\\[A-Za-z]+", "", free.rename("")) for free in answers)
+    return next(letter for letter in "kmnpqrstuvwabcfghjlxyz" if letter not in text)
 
 
 class Elements(NamedTuple):
@@ -127,13 +202,14 @@ def strip_name(answer: str) -> str:
 
 
 def name_of(answer: str) -> str | None:
-    """The name of a single named value, `x` of `x = 5`; None: it has none."""
-    match = _NAMED.match(strip_markup(answer)) if "=" in answer else None
+    r"""The name of a single named value, `x` of `x = 5` and `x \in [0, 1]`; None: it has none."""
+    is_named = "=" in answer or "\\in" in answer
+    match = _NAMED.match(strip_markup(answer)) if is_named else None
     return match[1].replace(" ", "") if match is not None else None
 
 
 _CHOICE = re.compile(
-    r"\(?([A-J])\)?|\(([A-J])\)[ :.].*|([A-J])[.):][ ].*|(?:option|choice) \(?([A-J])\)?",
+    r"([A-J])\)?|\(([A-J])\)(?:[ :.].*)?|([A-J])[.):][ ].*|(?:option|choice) \(?([A-J])\)?",
     re.IGNORECASE | re.DOTALL,
 )
 

@@ -93,6 +93,8 @@ Value = Annotated[
     Field(discriminator="kind"),
     BeforeValidator(spell_out_kind),
 ]
+FORMS = {"final_line": "hash", "boxed": "boxed", "tags": "tag"}
+"""Component -> the form of an answer that it rewards, of `answer_forms`."""
 FUNCTIONS: dict[str, Callable[[Completions, RewardModels, Any], CompletionRewards]] = {
     "answer": lambda completions, _, __: text_components.answer(completions),
     "final_line": lambda completions, _, __: text_components.final_line(completions),

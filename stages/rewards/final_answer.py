@@ -1,22 +1,17 @@
-r"""The final answers that a completion states.
-
-A final answer is stated in one of five ways:
-
-    #### 42        \boxed{42}        <answer>42</answer>        The answer is 42.
-
-    Answer: 42     on a line of its own, after one of the words in `LABELS`
+r"""The final answers that a completion states, in the forms of `answer_forms`.
 
 The last statement of a completion counts, whatever its form and whether or not its content can be
 read: a policy gains nothing by listing several answers. What stands in a thinking block states
-nothing. A statement that is empty, not closed or
-longer than `MAX_ANSWER` is none. A sentence whose answer is words alone is a statement only where
-there is no other: `\boxed{7}. I am sure that this answer is correct` states 7.
+nothing. A statement that is empty, not closed or longer than `MAX_ANSWER` is none, and neither is a
+line of prose below a label. A sentence whose answer is words alone is a statement only where there
+is no other: `\boxed{7}. I am sure that this answer is correct` states 7.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stages.records.problems import THOUGHTS
+from stages.rewards.answer_forms import FORMS, compile_openings
 
 MAX_INSPECTED = 20_000
 """Characters at the end of a completion that are looked at."""
@@ -25,21 +20,17 @@ MAX_ANSWER = 300
 MAX_STATEMENTS = 20
 """Openings looked at, from the end: keeps the work linear on text made to be slow."""
 
-LABELS = (
-    "Answer", "Final Answer", "The Answer", "The Final Answer", "答案", "最终答案", "Réponse",
-    "Réponse finale", "La réponse", "Antwort", "Die Antwort", "Endgültige Antwort", "Respuesta",
-    "Respuesta final", "La respuesta", "Ответ", "Окончательный ответ",
-)  # fmt: skip
-"""Words that state an answer when a colon follows: English, Chinese, French, German, Spanish,
-Russian, in any case."""
-_LABEL = rf"^[ \t>*_#-]*(?:{'|'.join(LABELS)})[ \t*_]*[:：][ \t*_]*"
-_FORMS = r"(?<!#)####(?!#)|\\boxed(?=[ {\d])|<answer>|[Aa]nswer is\b"
-_OPENING, _LABELLED = re.compile(_FORMS), re.compile(rf"{_FORMS}|(?im:{_LABEL})")
+_HEADED = re.compile(r"#{1,6} *[^\W\d]|\*\*|__")
+"""A heading, or bold text: a label may stand there without a colon."""
+_MARKS = ("####", "\\boxed", "\\fbox", "<answer>")
+"""What begins a statement and is no words."""
+_DRESSING = re.compile(r"[\s$*_:(\[\\]*")
 _CLOSING = "</answer>"
 # A line ends at a tag, too; `7 < 8` has none.
 _TAG = r"<[/|]?[A-Za-z_]+\|?>"
 _END = rf"\s*(?:\n|$|<<|{_TAG})"
 _LINE = re.compile(rf"[ \t:]*(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
+_NEXT_LINE = re.compile(rf"\s*(?:(?:\\\[|\$\$)\s*)?(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
 # Until the end of the sentence, or its reason; the point in `3.5` ends neither.
 _SENTENCE = re.compile(
     rf"[ \t:]*([^\n]{{1,{MAX_ANSWER}}}?)"
@@ -51,11 +42,17 @@ _THOUGHT_BEGIN, _THOUGHT_END = (
     for markers in (THOUGHTS, THOUGHTS.values())
 )
 _WORDS_ALONE = re.compile(r"[A-Za-z][A-Za-z ,'-]+")
+_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
+MAX_WORDS_BELOW = 3
+"""Of a line below a label: more words are prose."""
 
 
-def extract_answer(completion: str) -> str | None:
-    """The content of the last final-answer statement, None when there is none."""
-    return next(answer_statements(completion), None)
+def extract_answer(completion: str, forms: Sequence[str] | None = None) -> str | None:
+    """The content of the last final-answer statement, None when there is none.
+
+    `forms` are those that are read (`answer_forms`); None: all that have a name.
+    """
+    return next(answer_statements(completion, forms), None)
 
 
 def strip_thinking(completion: str) -> str:
@@ -68,17 +65,22 @@ def strip_thinking(completion: str) -> str:
     return "" if thoughts and rest == completion else answer
 
 
-def answer_statements(completion: str) -> Iterator[str]:
+def answer_statements(completion: str, forms: Sequence[str] | None = None) -> Iterator[str]:
     """The contents of the final-answer statements, the last one first."""
     text, sentences = strip_thinking(completion)[-MAX_INSPECTED:], list[str]()
-    pattern = _LABELLED if ":" in text or "：" in text else _OPENING
-    openings, has_values = list(pattern.finditer(text)), False
+    patterns = compile_openings(FORMS if forms is None else tuple(forms))
+    may_be_labelled = ":" in text or "：" in text or _HEADED.search(text) is not None
+    pattern = patterns.labelled if may_be_labelled else patterns.plain
+    openings, has_values, inner = list(pattern.finditer(text)), False, len(text)
     for opening in reversed(openings[-MAX_STATEMENTS:]):
+        is_form = opening[0] in _MARKS
+        if not is_form and _DRESSING.fullmatch(text, opening.end(), inner):
+            continue  # `The answer is $\\boxed{7}$` is one statement
         content = _content(text, opening)
         if content and opening[0].endswith("is") and _WORDS_ALONE.fullmatch(content):
             sentences.append(content)
         elif content:
-            has_values = True
+            has_values, inner = True, opening.start()
             yield content
     if not has_values:
         yield from sentences
@@ -86,12 +88,19 @@ def answer_statements(completion: str) -> Iterator[str]:
 
 def _content(text: str, opening: re.Match[str]) -> str | None:
     start = opening.end()
-    if opening[0] == "\\boxed":
+    if opening[0] in ("\\boxed", "\\fbox"):
         return _boxed(text, start)
     if opening[0] == "<answer>":
         end = text.find(_CLOSING, start, start + MAX_ANSWER + len(_CLOSING))
         return text[start:end].strip() if end >= 0 else None
-    match = (_SENTENCE if opening[0].endswith("is") else _LINE).match(text, start)
+    if opening[0].endswith("is"):
+        match = _SENTENCE.match(text, start)
+    else:
+        match = None if opening[0].endswith("\n") else _LINE.match(text, start)
+        if match is None and opening[0] not in _MARKS:
+            match = _NEXT_LINE.match(text, start)
+            is_prose = match is not None and len(_WORD.findall(match[1])) > MAX_WORDS_BELOW
+            match = None if is_prose else match
     if match is None:
         return None
     content = match[1].strip()

@@ -44,7 +44,8 @@ _NUMBER = re.compile(
     rf"(?P<sign>[-+\u2212]?) ?[$€£¥]? ?(?P<sign2>[-\u2212]?)(?:"
     rf"(?:(?P<mixed>{_WHOLE})[ +])?(?P<numerator>{_WHOLE}) ?/ ?(?P<denominator>{_WHOLE})"
     rf"|(?P<decimal>{_WHOLE}(?:\.\d+)?|\.\d+)"
-    r"(?:[eE](?P<exponent>[-+]?\d{1,2})| ?[*x×] ?10\^\{?(?P<power>-?\d{1,2})\}?)?"
+    r"(?:[eE](?P<exponent>[-+]?\d{1,2})"
+    r"| ?[*x×] ?10\^(?:\{(?P<braced>-?\d{1,2})\}|(?P<power>-?\d{1,2})))?"
     r")(?P<tail>[A-Za-z²³°%$€£¥¢\s.,;:!'/)-]*)",
     re.ASCII,
 )
@@ -131,7 +132,7 @@ def _repeating(text: str) -> Fraction | None:
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:
     if match["decimal"] is not None:
-        exponent = int(match["exponent"] or match["power"] or 0)
+        exponent = int(match["exponent"] or match["braced"] or match["power"] or 0)
         return Fraction(match["decimal"].replace(",", "")) * Fraction(10) ** exponent
     whole, top, bottom = (
         int((match[name] or "0").replace(",", "")) for name in ("mixed", "numerator", "denominator")

@@ -135,7 +135,8 @@ def score_pool(
     texts = [row.completion for row in pool]
     whole = {text: prompt.whole(text) for text in texts}
     has_format = {
-        text: float(answer_checker.has_format(completion)) for text, completion in whole.items()
+        text: float(answer_checker.has_format(completion, prompt.answer_forms))
+        for text, completion in whole.items()
     }
     formatted = np.array([has_format[text] for text in texts])
     lengths = np.array([len(row.completion_ids) for row in pool], dtype=np.float64)

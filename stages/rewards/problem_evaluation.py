@@ -27,12 +27,13 @@ class PoolScores(NamedTuple):
 class CheckedCompletion:
     """A completion, read in every way that is reported."""
 
-    def __init__(self, completion: str, gold: str) -> None:
-        self.answer = read_final_answer(completion, gold)
-        self.right = answer_checker.is_correct(completion, gold)
-        self.strictly_right = answer_checker.is_strictly_correct(completion, gold)
-        self.leniently_right = answer_checker.is_leniently_correct(completion, gold)
-        self.has_format = answer_checker.has_format(completion)
+    def __init__(self, prompt: Prompt, text: str) -> None:
+        completion, gold, forms = prompt.whole(text), prompt.gold, prompt.answer_forms
+        self.answer = read_final_answer(completion, gold, forms)
+        self.right = answer_checker.is_correct(completion, gold, forms)
+        self.strictly_right = answer_checker.is_strictly_correct(completion, gold, forms)
+        self.leniently_right = answer_checker.is_leniently_correct(completion, gold, forms)
+        self.has_format = answer_checker.has_format(completion, forms)
 
 
 def evaluate_problem(
@@ -50,9 +51,7 @@ def evaluate_problem(
     """
     # Equal completions are common, and reading one is what takes the time.
     texts = [row.completion for row in [*pool, greedy]]
-    readings = {
-        text: CheckedCompletion(prompt.whole(text), prompt.gold) for text in dict.fromkeys(texts)
-    }
+    readings = {text: CheckedCompletion(prompt, text) for text in dict.fromkeys(texts)}
     *samples, of_greedy = (readings[text] for text in texts)
     right, answers = [sample.right for sample in samples], [sample.answer for sample in samples]
     quality = np.array(right, dtype=np.float64)
@@ -130,9 +129,11 @@ def number_answers(
     return np.array(answer_numbers, dtype=np.int64), is_right
 
 
-def read_final_answer(completion: str, gold: str = "") -> str | None:
+def read_final_answer(
+    completion: str, gold: str = "", forms: answer_checker.Forms = None
+) -> str | None:
     """The final answer as a value, one text for all ways to write it; None: none can be read."""
-    answer = extract_answer(completion)
+    answer = extract_answer(completion, forms)
     return None if answer is None else answer_checker.read_answer(answer, gold)
 
 

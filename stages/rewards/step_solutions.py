@@ -46,7 +46,9 @@ Problems = Iterable[tuple[Prompt, Sequence[Completion]]]
 _SUM = re.compile(r"(-?\d{1,9})([-+*])(\d{1,9})=(-?\d{1,9})", re.ASCII)
 
 
-def true_step_labels(question: str, steps: Sequence[str]) -> list[bool] | None:
+def true_step_labels(
+    question: str, steps: Sequence[str], forms: answer_checker.Forms = None
+) -> list[bool] | None:
     """Whether each step is right; None where `question` is no generated one: no truth is known."""
     chain = word_problems.read_question(question)
     if chain is None:
@@ -61,8 +63,8 @@ def true_step_labels(question: str, steps: Sequence[str]) -> list[bool] | None:
                 break
             if stated:
                 correct = False
-            elif extract_answer(line) is not None:
-                correct = stated = answer_checker.is_correct(line, answer)
+            elif extract_answer(line, forms) is not None:
+                correct = stated = answer_checker.is_correct(line, answer, forms)
             else:
                 done = _carried_out(line, value, todo)
                 correct = done is not None
@@ -147,7 +149,7 @@ def split_solution(prompt: Prompt, row: Completion, decode: Decode, separator: s
             step_ids=step_ids,
             labels=[None] * len(steps),
             num_completions=[0] * len(steps),
-            true_labels=true_step_labels(prompt.question, steps),
+            true_labels=true_step_labels(prompt.question, steps, prompt.answer_forms),
             correct=answer_checker.solves_problem(prompt, row.completion),
             source="none",
         ),

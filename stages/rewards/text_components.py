@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from stages.algorithms.length_and_repetition import repeated_share, soft_overlong
-from stages.rewards.answer_checker import has_format, solves_problem, states_one_answer
+from stages.rewards.answer_checker import Forms, has_format, solves_problem, states_one_answer
 from stages.rewards.completion_rewards import CompletionRewards, Completions, score_each
 from stages.rewards.final_answer import strip_thinking
 
@@ -23,19 +23,22 @@ def answer(completions: Completions) -> CompletionRewards:
 
 def final_line(completions: Completions) -> CompletionRewards:
     """1 where a completion is in the format that the demonstrations teach, else 0."""
-    return score_each(completions, lambda prompt, text: has_format(prompt.whole(text)))
+    return score_each(
+        completions, lambda prompt, text: has_format(prompt.whole(text), prompt.answer_forms)
+    )
 
 
 def boxed(completions: Completions) -> CompletionRewards:
     r"""1 where exactly one answer is stated, readable, in `\boxed{}`, else 0."""
     return score_each(
-        completions, lambda prompt, text: is_boxed(strip_thinking(prompt.whole(text)))
+        completions,
+        lambda prompt, text: is_boxed(strip_thinking(prompt.whole(text)), prompt.answer_forms),
     )
 
 
-def is_boxed(text: str) -> bool:
+def is_boxed(text: str, forms: Forms = None) -> bool:
     r"""Whether `text` states one readable answer, in `\boxed{...}`; a list of several is none."""
-    return text.count("\\boxed") == 1 and "\\boxed{" in text and states_one_answer(text)
+    return text.count("\\boxed") == 1 and "\\boxed{" in text and states_one_answer(text, forms)
 
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from stages.config import Params
 from stages.records.problems import BadRow, Exchange, Problem
 from stages.rewards import answer_checker
+from stages.rewards.answer_forms import FORMS, check_form
 from stages.sources import (
     feedback_tasks,
     near_copies,
@@ -240,6 +241,10 @@ class PreparationConfig(Params):
     prompt_template: str = Field(pattern=r"\{question\}")
     """The prompt of a problem, `{question}` being the question; with a chat template, the user's
     message. The turns of a conversation are rendered as they are."""
+    answer_forms: list[Annotated[str, AfterValidator(check_form)]] = Field(
+        default=[*FORMS], min_length=1
+    )
+    """Forms of statements in which the answer checker reads a final answer."""
     mixture: MixtureConfig | None
     """Demonstrations of judging, criticising and revising besides; null: none."""
     shares: splitting.Shares
@@ -261,6 +266,11 @@ class PreparationConfig(Params):
                 f"null; a model that follows instructions needs none (style: full)."
             )
         return self
+
+    @property
+    def checked_forms(self) -> Sequence[str] | None:
+        """The forms, for prompts; None where they are all that have a name."""
+        return None if {*self.answer_forms} == {*FORMS} else self.answer_forms
 
     @property
     def max_message_tokens(self) -> int:

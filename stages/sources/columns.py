@@ -84,8 +84,15 @@ SYSTEMS = ("system", "system_prompt", "system_message")
 PAIRED = (
     ("chosen", "rejected"), ("response_1", "response_2"), ("response_0", "response_1"),
     ("human_ref_A", "human_ref_B"), ("response_a", "response_b"), ("answer_a", "answer_b"),
-    ("conversation_a", "conversation_b"), ("response1", "response2"),
+    ("conversation_a", "conversation_b"), ("response1", "response2"), ("answer_0", "answer_1"),
+    ("response_j", "response_k"), ("messages", "rejected_messages"),
+    ("messages", "rejected_response"), ("summaries.0.text", "summaries.1.text"),
 )  # fmt: skip
+BETTER_FIRST = (
+    ("chosen", "rejected"), ("response_j", "response_k"), ("messages", "rejected_messages"),
+    ("messages", "rejected_response"),
+)  # fmt: skip
+"""Pairs of columns of which the first holds the better answer."""
 MEANINGFUL = frozenset({
     "tools", "functions", "tool_calls", "function_call", "images", "image", "videos", "video",
     "audios", "audio", "weight", "weights", "train", "loss", "label", "labels", "score", "scores",
@@ -203,6 +210,21 @@ def find_unread(
     for name, value in fields.items():
         if name in MEANINGFUL and name not in names and name not in ignore and not is_empty(value):
             yield name
+
+
+def unwrap(value: Any) -> Any:
+    """The text in JSON text of a list with it alone; other values as they are.
+
+    RejectedError for several texts: who says which is not known.
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith(('["', "[null")):
+        return value
+    texts = parse_json(value)
+    if not isinstance(texts, list) or not all(isinstance(text, str | None) for text in texts):
+        return value
+    if len(texts) > 1 or texts == [None]:
+        raise RejectedError(f"several texts: expected one, or messages, found {value!r:.60}")
+    return texts[0]
 
 
 def is_empty(value: Any) -> bool:
@@ -387,9 +409,10 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
         columns = f"{{user: {prompt}, assistant: {better}}}"
         columns = columns if prompt else f"{{messages: {better}}}"
         imitate = f" To imitate the better answers: columns: {columns}, ignore: [{worse}]."
+        is_better = pair in BETTER_FIRST
         raise ValueError(
             f"the rows are preference pairs ('{better}', '{worse}'): name the file in a row of "
-            f"`pairs` with `by: people`.{imitate * (better == 'chosen')}"
+            f"`pairs` with `by: people`.{imitate * is_better}"
         )
     ranked = [name for name in (*REPLIES, "completions", "responses") if sample.is_list(name)]
     has_steps = sample.values("steps") or sample.values("label.steps") or sample.are_marked("label")

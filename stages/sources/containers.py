@@ -214,12 +214,13 @@ def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
     everything = itertools.chain(head, lines)
     is_json = [text.startswith((b"{", b"[")) and _is_json(text) for text in texts]
     if len(texts) == 1 and is_json[0]:
-        return _read_document(path, name, texts[0])
-    are_objects = len(texts) == 2 and all(text.startswith(b"{") for text in texts)
+        return _read_document(path, name, texts[0], head[0][0])
+    is_open = not is_json[0] and texts[0].rstrip().endswith((b"[", b"{", b","))
+    are_objects = len(texts) == 2 and all(text.startswith(b"{") for text in texts) and not is_open
     if are_objects or is_json[0] or (any(is_json) and not texts[0].startswith(b"[")):
         return _read_lines(name, everything)
     if texts[0].startswith((b"{", b"[")):
-        return _read_document(path, name, b"".join(line for _, line in everything))
+        return _read_document(path, name, b"".join(line for _, line in everything), head[0][0])
     return _read_table(path, name, everything)
 
 
@@ -303,19 +304,77 @@ def _exact_float(text: str) -> float | str:
     return number if is_short or Decimal(repr(number)) == Decimal(text) else text
 
 
-def _read_document(path: Path, name: str, text: bytes) -> Rows:
+class _BrokenArrayError(ValueError):
+    """Broken JSON in an array, after so many whole rows."""
+
+    def __init__(self, num_rows: int, error: ValueError) -> None:
+        super().__init__(str(error))
+        self.num_rows, self.error = num_rows, error
+
+
+_EXACT = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_exact_float)
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _load_array(text: str) -> list[Any]:
+    """The elements of an array; in the place of one that is to be rejected the RejectedError."""
+    elements, position = list[Any](), _skip_space(text, 1)
+    try:
+        while not text.startswith("]", position):
+            try:
+                value, position = _EXACT.raw_decode(text, position)
+            except RejectedError as error:
+                value, position = error, json.JSONDecoder().raw_decode(text, position)[1]
+            elements.append(value)
+            position = _skip_space(text, position)
+            if text.startswith(",", position):
+                position = _skip_space(text, position + 1)
+            elif not text.startswith("]", position):
+                raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
+        if position + 1 < len(text):
+            raise json.JSONDecodeError("Extra data", text, position + 1)
+    except ValueError as error:
+        raise _BrokenArrayError(len(elements), error) from error
+    return elements
+
+
+def _skip_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()
+
+
+def _describe_broken(error: Exception, text: str, first_line: int) -> str:
+    """Where JSON is broken, and what to do."""
+    num_rows = getattr(error, "num_rows", None)
+    cause = getattr(error, "error", error)
+    place = "" if num_rows is None else f"row {num_rows + 1}, "
+    if not isinstance(cause, json.JSONDecodeError):
+        return f"expected rows in JSON, found {place}{cause}. Correct the file."
+    place += f"line {first_line + cause.lineno - 1}"
+    if cause.pos >= len(text) or cause.msg.startswith("Unterminated string"):
+        whole = "" if num_rows is None else f" after {num_rows} whole rows"
+        return (
+            f"expected a whole JSON array or object, found one that ends within {place}{whole}: it "
+            f"was cut short. Copy the file again."
+        )
+    return (
+        f"expected a JSON array of rows, one JSON object a line, or an object that holds a list of "
+        f"rows, found broken JSON in {place} ({cause.msg}, before "
+        f"{text[cause.pos : cause.pos + 30]!r}). Correct it there."
+    )
+
+
+def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
     """Rows of a JSON array, or of an object that holds one list of rows; or the object alone.
 
-    A row with a byte that is no UTF-8 is bad alone. A ValueError where the JSON itself is broken.
+    A row with a byte that is no UTF-8, or with a key twice, is bad alone. Where the JSON itself is
+    broken, nobody knows where the next row begins: a ValueError with the row and the line.
     """
+    content: Any = text.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
     try:
-        content = _load(text.decode("utf-8", "surrogateescape"))
+        content = _load_array(content) if content.startswith("[") else _load(content)
     except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path}: expected a JSON array of rows, one JSON object a line, or an object that "
-            f"holds a list of rows, found broken JSON ({error}). Copy the file again, or correct "
-            f"it there."
-        ) from error
+        raise ValueError(f"{path}: {_describe_broken(error, content, first_line)}") from error
     if isinstance(content, dict):
         lists = [content[name] for name in LISTS if isinstance(content.get(name), list)]
         if len(lists) > 1:
@@ -329,6 +388,9 @@ def _read_document(path: Path, name: str, text: bytes) -> Rows:
     if not content:
         raise ValueError(f"{path}: expected a JSON array of rows, found an empty one. Fill it.")
     for number, value in enumerate(content, start=1):
+        if isinstance(value, RejectedError):
+            yield bad_row(name, number, str(value), "")
+            continue
         shown = json.dumps(value, ensure_ascii=False)
         if re.search("[\udc80-\udcff]", shown):
             yield bad_row(name, number, "not UTF-8: a byte of the row is none", shown)
@@ -418,6 +480,35 @@ def is_hub_id(path: str | Sequence[str]) -> bool:
     if not isinstance(path, str) or Path(path).suffix in (*SUFFIXES, *PACKED):
         return False  # a file that is not there is no data set of the hub
     return HUB_ID.fullmatch(path) is not None and not Path(path).exists()
+
+
+class HubSplit(NamedTuple):
+    """A split of a data set of the hub."""
+
+    path: str
+    """Its id."""
+    name: str | None
+    """Its configuration, where it has several."""
+    revision: str | None
+    """A commit."""
+    split: str | None
+    """Null: `train`, or the only one."""
+
+
+def open_rows(place: Path | HubSplit) -> Rows:
+    """The rows of the files at a path, or of a split of the hub."""
+    if isinstance(place, Path):
+        return read_files(list_files(str(place)), str(place))
+    splits = load_splits(place.path, place.name, place.revision)
+    split = place.split or ("train" if "train" in splits else next(iter(splits)))
+    return read_dataset(pick_split(splits, split, place.path), split)
+
+
+def pick_split(splits: Mapping[str, Any], split: str, path: str) -> Any:
+    """One of the splits of a data set; a ValueError lists those that it has."""
+    if split not in splits:
+        raise ValueError(f"'{path}' has no split '{split}'; it has {', '.join(splits)}")
+    return splits[split]
 
 
 def load_splits(path: str, name: str | None, revision: str | None) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def read_conversation(
         ignore: Keys of messages that may be dropped.
         may_end_empty: The last turn is an answer, of which the caller says more if it is empty.
     """
+    value = columns.unwrap(value)
     if isinstance(value, str):
         text = raw_rows.check_text(value, what)
         if not (text.lstrip().startswith("[") and columns.is_conversation(text)):

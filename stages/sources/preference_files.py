@@ -19,6 +19,7 @@ Of more than two answers every two that differ in rank are a pair (Ouyang et al.
 """
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -39,17 +40,37 @@ from stages.records.problems import BadRow, Prompt, Turn
 from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, raw_rows, splitting
 from stages.sources.columns import MISSING, ColumnSample
-from stages.sources.containers import RawRow
+from stages.sources.containers import HubSplit, RawRow
 from stages.sources.problem_files import NUM_SAMPLE, describe_unread
 from stages.sources.quarantine import RejectedError, bad_row
 
 PROMPTS = (
     "prompt", "question", "instruction", "history", "query", "problem", "input", "post", "user",
+    "context", "trajectory", "question.full_text", "info.post",
 )  # fmt: skip
 SCORES = (
     ("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"),
-    ("chosen_rating", "rejected_rating"),
+    ("chosen_rating", "rejected_rating"), ("chosen-rating", "rejected-rating"),
+    ("rating_chosen", "rating_rejected"),
 )  # fmt: skip
+COMPARED = (
+    ("score_A", "score_B"), ("score_a", "score_b"), ("score_0", "score_1"),
+    ("winner_model_a", "winner_model_b"),
+)  # fmt: skip
+"""Numbers of two answers, of which the better one has the higher."""
+STRENGTHS = ("preference_strength", "overall_preference")
+"""Numbers that are above 0 where the second answer is better."""
+WINNERS = ("winner", "preferred", "better_response_id", "preference", "choice")
+LISTS = (
+    "completions.response", "completions.text", "answers.answer", "answers.text", "responses",
+    "answers", "completions", "output", "responses.text",
+)  # fmt: skip
+LIST_SCORES = (
+    "overall_score", "score", "fine-grained_score", "rating", "rewards", "scores", "ratings",
+    "overall_scores", "pm_score",
+)  # fmt: skip
+RANKS = ("rank", "ranks")
+SINGLE = ("completion", "response", "output", "answer", *columns_of.MESSAGE_LISTS)
 DUPLICATES = ("messages", "response", "labels")
 """Columns beside `chosen` and `rejected`, or scores, that say again what these say."""
 TIES = ("tie", "tie (bothbad)", "both", "both_bad", "none")
@@ -76,7 +97,9 @@ class PairColumns(Params):
     answers: str | None = None
     """A list of answers."""
     scores: str | None = None
-    """A number for each of the answers; null: they are ranked, the best first."""
+    """A number for each of the answers; without, and without ranks, the best comes first."""
+    ranks: str | None = None
+    """A number for each of the answers, of the best one the lowest."""
     answer: str | None = None
     """A single answer."""
     score: str | None = None
@@ -125,24 +148,18 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
     if pair := sample.pair():
         return PairColumns(**common, **_find_comparison(sample, *pair))
     answers = next(
-        (name for name in ("completions.response", "completions.text", "responses", "answers",
-                           "completions", "output", "responses.text")
-         if sample.is_list(name) and not sample.has_objects(name)), None,
-    )  # fmt: skip
+        (name for name in LISTS if sample.is_list(name) and not sample.has_objects(name)), None
+    )
     if answers is not None:
         folder = answers.rpartition(".")[0]
-        names = ("overall_score", "score", "fine-grained_score", "rating", "rewards", "scores",
-                 "ratings", "overall_scores")  # fmt: skip
-        paths = [f"{folder}.{name}" if folder else name for name in names]
-        scores = sample.first(paths, list)
-        ranks = [name for name in ("ranks", "rank", f"{folder}.rank") if sample.values(name)]
-        if scores is None and ranks:
-            raise ValueError(
-                f"'{ranks[0]}' orders the answers and is not read: write the best first, or name "
-                f"scores under columns"
-            )
-        return PairColumns(**common, answers=answers, scores=scores)
-    answer = sample.first(("completion", "response", "output", "answer"), str, list)
+        scores, ranks = (
+            sample.first([f"{folder}.{name}" if folder else name for name in names], list)
+            for names in (LIST_SCORES, RANKS)
+        )
+        return PairColumns(
+            **common, answers=answers, scores=scores, ranks=None if scores else ranks
+        )
+    answer = sample.first(SINGLE, str, list)
     label = next((name for name in ("label", "kto_tag") if sample.values(name)), None)
     if answer is not None and label is not None and sample.is_good_or_bad(label):
         return PairColumns(**common, answer=answer, label=label)
@@ -159,26 +176,26 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
 
 def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str, str | None]:
     """Columns that say which of two answers is better."""
-    if (first, second) == ("chosen", "rejected"):
+    if (first, second) in columns_of.BETTER_FIRST:
         probability = sample.first(("probability",), int, float, bool)
         return {"chosen": first, "rejected": second, "probability": probability}
     pair: dict[str, str | None] = {"a": first, "b": second}
-    for names in (("score_A", "score_B"), ("score_a", "score_b"), ("score_0", "score_1")):
+    for names in COMPARED:
         if all(map(sample.values, names)):
             return pair | dict(zip(("score_a", "score_b"), names, strict=True))
-    pair["preference"] = sample.first(("preference_strength", "overall_preference"), int, float)
-    pair["winner"] = sample.first(("winner", "preferred", "better_response_id", "preference"),
-                                  str, int)  # fmt: skip
+    pair["preference"] = sample.first(STRENGTHS, int, float)
+    pair["winner"] = sample.first(WINNERS, str, int)
     return pair
 
 
 def read_preferences(
-    path: Path, columns: PairColumns, ignore: Sequence[str] = (), limit: int | None = None
-) -> Iterator[RawPreference | RawLabelled | BadRow]:
-    """The pairs or labelled completions of the files at a path, and the rows that hold none.
+    place: Path | HubSplit, columns: PairColumns, ignore: Sequence[str] = (),
+    limit: int | None = None,
+) -> Iterator[RawPreference | RawLabelled | BadRow]:  # fmt: skip
+    """The pairs or labelled completions of files or of the hub, and the rows that hold none.
 
     Args:
-        path: File or folder.
+        place: File, folder, or split of the hub.
         columns: Those that are named; found by their usual names where none is.
         ignore: Columns, and keys of messages, that may be dropped.
         limit: Read the first rows alone.
@@ -187,8 +204,7 @@ def read_preferences(
         ValueError: files or columns that are not there, columns that make no preference, or one
             that carries meaning and is not read.
     """
-    every_row = containers.read_files(containers.list_files(str(path)), str(path))
-    rows = list(islice(every_row, limit))
+    rows = list(islice(containers.open_rows(place), limit))
     sample = containers.sample_fields(rows[:NUM_SAMPLE], ignore)
     if not columns.used() and sample:
         columns = recognise(sample)
@@ -267,7 +283,7 @@ def _read_comparison(
         winner = str(columns_of.read(fields, columns.winner)).strip().lower()
         if winner in TIES:
             raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
-        start = 0 if str(columns.a).endswith("0") else 1  # response_0 is called 0
+        start = 0 if "0" in re.findall(r"\d+", str(columns.a)) else 1  # response_0 is called 0
         names = [("a", str(start), "model_a", "first"), ("b", str(start + 1), "model_b", "second")]
         spelled = [(*name, str(column).lower())
                    for name, column in zip(names, (columns.a, columns.b), strict=True)]  # fmt: skip
@@ -297,12 +313,16 @@ def _read_list(
     answers = [_make_answer(fields, columns, value, str(columns.answers), ignore)
                for value in values]  # fmt: skip
     scores: Any = [-float(rank) for rank in range(len(answers))]
-    if columns.scores is not None:
-        scores = columns_of.read(fields, columns.scores)
+    if (name := columns.scores or columns.ranks) is not None:
+        scores = columns_of.read(fields, name)
         are_numbers = isinstance(scores, list) and all(map(_is_number, scores))
         if not are_numbers or len(scores) != len(answers):
-            raise RejectedError(f"no scores: '{columns.scores}' should be a number for each answer")
-    return _compare([*zip(answers, map(float, scores), strict=True)], line, file)
+            raise RejectedError(f"no scores: '{name}' should be a number for each answer")
+        scores = scores if columns.scores else [-rank for rank in scores]
+    pairs = _compare([*zip(answers, map(float, scores), strict=True)], line, file)
+    if not pairs:
+        raise RejectedError("tie: no two answers differ in their score and in their text")
+    return pairs
 
 
 def _compare_rated(
@@ -403,6 +423,9 @@ def _read_two(
         turns = conversations.add_system([Turn("user", prompt.strip())], None)
         answers = [Answer(tuple(turns), prompt, "", text[length:]) for text in (chosen, rejected)]
         return answers[0], answers[1]
+    if columns.prompt is None and isinstance(values[0], list) and isinstance(values[1], str):
+        a = _read_answer(fields, columns, first, ignore)  # the text takes its last turn's place
+        return a, a._replace(text=raw_rows.check_text(values[1], second))
     a, b = (_read_answer(fields, columns, name, ignore) for name in (first, second))
     if a.turns != b.turns:
         raise RejectedError(
@@ -427,7 +450,7 @@ def _make_answer(
     """An answer, text or the last turn of a conversation, with the conversation before it."""
     prompt, before = None, list[Turn]()
     if columns.prompt is not None:
-        prompt = columns_of.read(fields, columns.prompt)
+        prompt = columns_of.unwrap(columns_of.read(fields, columns.prompt))
         if prompt in (MISSING, None, "", []):
             raise RejectedError(f"no prompt: there is nothing in column {columns.prompt!r}")
         before = conversations.read_conversation(prompt, columns.prompt, ignore)
@@ -443,7 +466,7 @@ def _make_answer(
             raise RejectedError("no answer: the last turn is not the assistant's")
         before, text = turns[:-1], turns[-1].content
     else:
-        text = raw_rows.check_text(value, name)
+        text = raw_rows.check_text(columns_of.unwrap(value), name)
         is_plain = isinstance(prompt, str) and not columns_of.is_conversation(prompt)
         if is_plain and len(before) == 1:
             return Answer(tuple(before), str(prompt), "", text)

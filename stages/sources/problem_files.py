@@ -143,13 +143,11 @@ def _open_dataset(source: FileSource, path: str) -> dict[str | None, containers.
     loaded = containers.load_splits(path, source.name, source.revision)
     train = source.train_split or ("train" if "train" in loaded else next(iter(loaded)))
     test = source.test_split or ("test" if "test" in loaded and train != "test" else None)
-    for name in (train, test):
-        if name is not None and name not in loaded:
-            raise ValueError(f"'{path}' has no split '{name}'; it has {', '.join(loaded)}")
-    if test is None:
-        return {None: containers.read_dataset(loaded[train], train)}
-    splits = {"train": train, "test": test}
-    return {split: containers.read_dataset(loaded[name], name) for split, name in splits.items()}
+    splits = {None: train} if test is None else {"train": train, "test": test}
+    return {
+        split: containers.read_dataset(containers.pick_split(loaded, name, path), name)
+        for split, name in splits.items()
+    }
 
 
 def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem | BadRow]:

@@ -10,6 +10,8 @@ from stages.records.problems import BadRow
 
 MAX_CONTENT = 500
 NUM_EXAMPLES = 3
+TIE = "tie"
+"""Kind of the reason of answers of which people prefer none."""
 
 
 class RejectedError(ValueError):
@@ -52,6 +54,12 @@ def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limi
 class FileLimits(Params):
     """What is taken of a file of people's labels, and how much of it may be left out."""
 
+    name: str | None = None
+    """Of a data set of the hub (`on: hub/<owner>/<name>`) the configuration, if it has several."""
+    revision: str | None = None
+    """Its commit; without one, two runs may read two versions."""
+    split: str | None = None
+    """Its split; null: `train`, or the only one."""
     licence: str
     """Under which licence the data may be used; recorded with the parameters."""
     max_tokens: int = Field(gt=0)
@@ -64,7 +72,11 @@ class FileLimits(Params):
     def left_out(
         self, preset: str, bad: list[BadRow], over_long: list[BadRow], num_rows: int
     ) -> list[BadRow]:
-        """All that is left out, in the order of its lines; too much of the file is refused."""
-        for limit, rows in {"max_bad_share": bad, "max_long_share": over_long}.items():
+        """All that is left out, in the order of its lines; too much of the file is refused.
+
+        Ties, of which nothing is learned, spoil nothing else.
+        """
+        wrong = [row for row in bad if not row.reason.startswith(f"{TIE}:")]
+        for limit, rows in {"max_bad_share": wrong, "max_long_share": over_long}.items():
             check_share(rows, num_rows, max_share=getattr(self, limit), limit=f"{preset}.{limit}")
         return sorted([*bad, *over_long], key=lambda row: row.line)

@@ -47,6 +47,7 @@ from stages.config import Params
 from stages.records.problems import BadRow
 from stages.records.steps import RawSteps, StepLabels, split_steps
 from stages.sources import containers, math_aps, prm800k, raw_rows, splitting
+from stages.sources.containers import HubSplit
 from stages.sources.quarantine import RejectedError, bad_row
 
 
@@ -160,10 +161,9 @@ Format = Annotated[
 ]
 
 
-def read_solutions(path: Path, form: Format) -> Iterator[list[RawSteps] | BadRow]:
-    """The solutions of each row of the files at a path, or the reason why it has none."""
-    rows = containers.read_files(containers.list_files(str(path)), str(path))
-    return raw_rows.parse_rows(rows, form.solutions)
+def read_solutions(place: Path | HubSplit, form: Format) -> Iterator[list[RawSteps] | BadRow]:
+    """The solutions of each row of files or of the hub, or the reason why it has none."""
+    return raw_rows.parse_rows(containers.open_rows(place), form.solutions)
 
 
 def cut_steps(raw: RawSteps, separator: str) -> RawSteps:

@@ -103,7 +103,10 @@ def evaluate_search(
     policy and of the process model, see `models/size`.
     """
     right = [answer_checker.solves_problem(prompt, row.completion) for row in solutions]
-    answers = [read_final_answer(prompt.whole(row.completion), prompt.gold) for row in solutions]
+    answers = [
+        read_final_answer(prompt.whole(row.completion), prompt.gold, prompt.answer_forms)
+        for row in solutions
+    ]
     answer_numbers, answer_is_right = number_answers(answers, right)
     scores, number = np.array([row.score for row in solutions]), len(solutions)
 

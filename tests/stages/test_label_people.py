@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import stage_inputs
+from cached_hub import cache_dataset
 
 from stages import label_people, rows
 from stages.models.model_tokenizer import train_tokenizer
@@ -181,3 +182,19 @@ def test_a_token_without_an_embedding_is_refused(key):
     stage_inputs.configure(preset, model=stage_inputs.add_token_without_embedding("xyzzy"))
     with pytest.raises(ValueError, match="'xyzzy'"):
         label("raw/mine.jsonl")
+
+
+def test_pairs_of_the_hub_are_read_as_those_of_a_file(tmp_path, monkeypatch):
+    cache_dataset(tmp_path, "mine", {"train": pairs(20), "test": pairs(30)[20:]}, monkeypatch)
+    label("hub/owner/mine")
+    of_hub = read()
+    assert sum(map(len, of_hub[:2])) == 20
+    assert [side[:2] for side in (run(*pairs(20)), of_hub)] == [of_hub[:2]] * 2
+    set_preset(split="test")
+    label("hub/owner/mine")
+    assert sum(map(len, read()[:2])) == 10
+    set_preset(split="validation")
+    with pytest.raises(ValueError, match="no split 'validation'; it has train, test"):
+        label("hub/owner/mine")
+    with pytest.raises(ValueError, match="cannot read the data set 'owner/other'"):
+        label("hub/owner/other")

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from stages import plan, plan_checks, rows, tables
+from stages import plan, plan_checks, rows, source_checks, tables
 from stages.config import read_yaml
 from stages.rows import TABLES
+from stages.sources.problem_files import FileSource
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "stages/recipes").glob("*.yaml"))
@@ -95,6 +96,10 @@ def test_a_policy_is_one_line(problems):
          "policies.rft.on: 'pairs/verifier', by verifier, holds no demonstrations"),
         (row("rewards", "rule", preset="rule_own", on="own/brevty"),
          "rewards.rule.on: no row makes 'own/brevty'; did you mean 'own/brevity'?"),
+        (lambda content: content["data"].update(answer_forms=["boxed"]),
+         "rewards.rule: the component 'final_line' rewards answers in the form 'hash'"),
+        (lambda content: content["data"].update(answer_forms=["hash", "bxed"]),
+         "data.answer_forms.1: expected one of hash, boxed"),
         (lambda content: content.update(baseline="stf"), "baseline: no row makes 'stf'; did you"),
         (lambda content: content.update(seeds=[]), "seeds: "),
         (lambda content: content.update(polcies={}), "polcies: unknown key"),
@@ -295,6 +300,62 @@ def test_who_imitates_is_refused_where_there_are_no_solutions_and_nobody_else(pr
     found = problems(without_solutions)
     assert [one.partition(":")[0] for one in found] == ["policies.sft"]
     assert "neither solutions nor replies" in found[0]
+
+
+def test_files_are_read_whole_and_of_large_ones_the_first_rows(problems, monkeypatch):
+    good = [{"question": f"{n}+2?", "answer": str(n + 2), "solution": None} for n in range(300)]
+    columns = {"question": "question", "answer": "answer", "solution": "solution"}
+
+    def of_file(content):
+        source = {"path": "data/raw/mine.jsonl", "columns": columns}
+        content["data"] |= {"source": source, "mixture": None}
+
+    write_raw(*good, {"question": "2+2?", "answer": "4", "solution": "#### 4"})
+    assert problems(of_file) == []
+    write_raw(*good, {"question": "2+2?", "answer": "4", "solution": "#### 4", "tools": [1]})
+    assert "row 301: tools carries meaning" in problems(of_file)[0]
+    write_raw(*good, *[{"question": "2+2?"}] * 5)
+    assert "5 of 305 rows cannot be used (5 missing column)" in problems(of_file)[0]
+    monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", 1000)
+    (found,) = problems(of_file)
+    assert found.startswith("policies.sft: it imitates demonstrations")
+    assert found.endswith("(seen in the first 200 rows of each split)")
+    source = FileSource(path="data/raw/mine.jsonl")
+    people = tables.TableRow(
+        table="pairs", name="mine", words={"by": "people", "on": "raw/mine.jsonl"}
+    )
+    assert list(source_checks.describe_partly_read(source, [people])) == [
+        f"{place}: 0 MiB, of which the first 200 rows were checked"
+        for place in ("data.source", "pairs.mine")
+    ]
+
+
+def test_people_s_pairs_are_read_whole(problems):
+    good = [{"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(300)]
+    edit = row("pairs", "mine", by="people", preset="people", from_="base", on="raw/mine.jsonl")
+    write_raw(*good)
+    assert problems(edit) == []
+    write_raw(*good, *[{"prompt": "?", "chosen": "a", "rejected": "a"}] * 4)
+    (found,) = problems(edit)
+    assert found.startswith("pairs.mine: 4 of 304 rows cannot be used (4 equal answers)")
+
+
+@pytest.mark.parametrize(
+    ("on", "message"),
+    [("hub/owner/mine", None), ("hub/mine", None), ("hub/", "expected hub/<owner>/<name>"),
+     ("hub/../mine", "expected hub/<owner>/<name>"), ("owner/mine", "`hub/<owner>/<name>`")],
+)  # fmt: skip
+def test_a_data_set_of_the_hub_is_a_row_s_source(problems, on, message):
+    found = problems(row("pairs", "mine", by="people", preset="people", from_="base", on=on))
+    assert found == [] if message is None else message in found[0]
+
+
+def test_a_row_on_the_hub_depends_on_a_file_with_its_id(tmp_path):
+    of_hub = {"mine": {"by": "people", "preset": "people", "from": "base", "on": "hub/owner/mine"}}
+    plan.write_hub_ids(tmp_path, {table: {} for table in TABLES} | {"pairs": of_hub})
+    assert (tmp_path / "owner/mine").read_text() == "owner/mine\n"
+    plan.write_hub_ids(tmp_path, {table: {} for table in TABLES})
+    assert not tmp_path.exists()
 
 
 @pytest.mark.parametrize(

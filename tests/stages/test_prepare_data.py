@@ -363,3 +363,30 @@ def test_a_token_without_an_embedding_is_refused_in_prompts_and_in_solutions(whe
     write([row | {where: "xyzzy " + row[where]} for row in rows()])
     with pytest.raises(ValueError, match=r"tokens below (\d+), .* found \1, 'xyzzy'"):
         prepare(model="model")
+
+
+def test_forms_of_answers_that_are_not_all_stand_in_every_prompt():
+    write(rows())
+    card = prepare(answer_forms=["hash", "Result:"])
+    assert "warnings" not in card
+    forms = [prompt.answer_forms for split in prompts().values() for prompt in split]
+    assert forms == [["hash", "Result:"]] * 40
+    assert b"answer_forms" in files()["prompts/train.jsonl"]
+    prepare(answer_forms=["label", "sentence", "tag", "boxed", "hash"])
+    assert b"answer_forms" not in files()["prompts/train.jsonl"]
+
+
+def test_solutions_in_a_form_that_is_not_listed_are_refused():
+    write(rows())
+    with pytest.raises(ValueError, match=r"reads a final answer in 0\.0% .*data\.answer_forms"):
+        prepare(answer_forms=["boxed"])
+
+
+def test_prompts_that_ask_for_a_form_that_is_not_listed_are_warned_of(capsys):
+    write(rows())
+    template = "{question} Put your final answer within \\boxed{}."
+    card = prepare(answer_forms=["hash", "tag"], prompt_template=template)
+    (warning,) = card["warnings"]
+    assert warning.startswith("40 of 40 prompts ask for an answer in the form 'boxed'")
+    assert f"warning: {warning}\n" in capsys.readouterr().out
+    assert "warnings" not in prepare(answer_forms=["hash", "boxed"], prompt_template=template)

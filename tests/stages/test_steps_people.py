@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import stage_inputs
+from cached_hub import cache_dataset
 
 from stages import label_people, rows
 from stages.models import model_tokenizer
@@ -193,3 +194,9 @@ def test_a_token_without_an_embedding_is_refused():
     stage_inputs.configure(PRESET, model=stage_inputs.add_token_without_embedding("xyzzy"))
     with pytest.raises(ValueError, match="'xyzzy'"):
         run()
+
+
+def test_step_labels_of_the_hub_are_read(tmp_path, monkeypatch):
+    cache_dataset(tmp_path, "steps", {"gsm8k": [ROW]}, monkeypatch)
+    ((row,), bad, _) = run("hub/owner/steps")
+    assert (row.id, row.steps, bad) == ("r", ["2 + 2 = 4\n", "#### 4"], [])

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.rewards.answer_checker import answers_match, is_correct, read_gold
+from stages.rewards.answer_checker import answers_match, is_correct, read_answer, read_gold
+from stages.rewards.answer_value import read_choice
 from stages.rewards.final_answer import extract_answer
 
 MATH500 = Path(__file__).parent / "math500_answers.jsonl"
@@ -25,6 +26,12 @@ EQUAL = [
     (r"3\text{ cm}^2", "3 cm²"), ("yes", "Yes."), ("true", r"\text{True}"), ("2:3", "2 : 3"),
     ("even", r"\text{even}"), ("Monday", "monday"), ("pi", r"\pi"), ("10^{8}", "1e8"),
     ("6 or 5", "5 or 6"), ("x+2 and x-3", "x-3, x+2"), ("60 km/h", "60 km per h"),
+    (r"2k\pi, k\in\mathbb{Z}", r"2n\pi, n \in Z"),
+    (r"2k\pi (k∈ℤ)", r"\pi \cdot 2m, m\in\mathbb{Z}"),
+    (r"\pm\frac{\pi}{3}+2k\pi, k\in\mathbb{Z}",
+     r"2\pi n-\frac{\pi}{3}, \frac{\pi}{3}+2n\pi, n \in \mathbb{Z}"),
+    (r"n\pi \text{ where } n \text{ is an integer}", r"k\pi, k \in \mathbb Z"),
+    (r"(k, 2k), k \in \mathbb{Z}", r"(t,2t), t\in\mathbb{Z}"), ("[0, 1)", r"\left[0,1\right)"),
 ]  # fmt: skip
 DIFFERENT = [
     (r"0.\overline{3}", "0"), (r"0.\overline{6}", r"0.\overline{3}"), ("6!", "6"),
@@ -38,6 +45,12 @@ DIFFERENT = [
     (r"\angle A=60^\circ", r"\angle B=60^\circ"), ("10:30 AM", "10:30 PM"),
     ("2 hours 30 minutes", "2 hours"), ("5 or 6", "5 or 7"), ("x_1", "x_2"),
     (r"\binom{5}{2}", "5"), (r"52_8", "52"), ("true", "false"),
+    (r"2k\pi, k\in Z", r"3k\pi, k\in Z"), (r"2k\pi, k\in Z", r"2n\pi, n\in N"),
+    (r"2k\pi, k\in Z", r"2n\pi"), (r"2k\pi, k\in Z", r"2k\pi, n\in Z"), (r"2k\pi", r"2n\pi"),
+    (r"2k\pi+n, k\in Z", r"2n\pi+n, n\in Z"), (r"n\pi+a, n\in Z", r"a\pi+n, a\in Z"),
+    (r"x \in [0,1]", r"y \in [0,1]"), (r"\frac{1}{2", "1/2"), ("(5", "5"),
+    (r"\sqrt{2", r"\sqrt{2}"), ("x+1)", "x+1"), ("((x+1)", "x+1"), ("[1,2", "[1,2]"),
+    (r"4 \times 10^{-5", r"4 \times 10^{-5}"), ("[x-1)^2", "(x-1)^2"), ("(A", "A"),
 ]  # fmt: skip
 
 
@@ -110,6 +123,19 @@ def test_an_exclamation_mark_ends_a_sentence_and_is_a_factorial_elsewhere() -> N
     assert not is_correct("#### 6!", "6")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    ["(1, 2", "5)", "{5", r"\frac{1}{2", r"\sqrt{2", "((x+1)", "[x-1)^2", r"10^{-5 \cdot 2"],
+)
+def test_with_a_bracket_that_is_not_closed_nothing_can_be_read(answer: str) -> None:
+    assert read_answer(answer) is None
+
+
+def test_answers_for_every_integer_are_one_in_a_vote() -> None:
+    answers = (r"2k\pi, k\in\mathbb{Z}", r"2n\pi, n \in Z", r"2m\pi (m∈ℤ)")
+    assert len({read_answer(answer) for answer in answers}) == 1
+
+
 def test_digits_of_other_scripts_are_numbers_in_a_gold_answer_alone() -> None:
     assert answers_match("42", "\u0664\u0662")
     assert not answers_match("\u0664\u0662", "42")
@@ -127,39 +153,51 @@ def test_an_answer_is_stated_on_a_line_of_its_own(line: str) -> None:
     assert extract_answer(f"He says the {line}") is None
 
 
-CHANGEABLE = re.compile(
-    r"\d|(?<![\\A-Za-z])[a-z](?![A-Za-z])|(?<=[\w)}]) ?[-+] ?(?=[\w\\(])|(?<=\^)\d|^[(\[]|[)\]]$"
-)
-"""Digits, variables, operators between terms, exponents, and brackets at an end."""
+CHANGES = {
+    "digit": re.compile(r"\d"),
+    "variable": re.compile(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])"),
+    "operator": re.compile(
+        r"(?<=[\w)}]) ?[-+/<>] ?(?=[\w\\(])|\\(?:le|ge|cup|cap|sin|cos|pm|cdot|times)(?![A-Za-z])"
+    ),
+    "exponent": re.compile(r"\^"),
+    "end": re.compile(r"^[(\[]|[)\]]$"),
+    "bracket": re.compile(r"(?<!\\)[()\[\]{}]"),
+}
+"""Kind of a change -> the places in a gold answer that it changes."""
+SWAPS = {
+    "(": "[", "[": "(", ")": "]", "]": ")", "+": "-", "-": "+", "/": "+", "<": ">", ">": "<",
+    r"\le": r"\ge ", r"\ge": r"\le ", r"\cup": r"\cap ", r"\cap": r"\cup ", r"\sin": r"\cos ",
+    r"\cos": r"\sin ", r"\pm": "+", r"\cdot": "+", r"\times": "+",
+}  # fmt: skip
 
 
-def mutate(gold: str, rng: random.Random) -> str:
-    """Another answer: a digit, an operator, a variable, an exponent or a bracket is changed."""
-    places = list(CHANGEABLE.finditer(gold))
+def mutate(gold: str, kind: str, rng: random.Random) -> str:
+    """Another answer: at one place a digit, a variable, an operator, ... is changed or left out."""
+    places = list(CHANGES[kind].finditer(gold))
     if not places:
         return gold
     place = rng.choice(places)
-    text = place[0]
-    if text.isdigit():
+    text, new = place[0], ""
+    if kind == "digit":
         new = str((int(text) + rng.randint(1, 8)) % 9 + 1)
         new = new if new != text else str(int(text) % 9 + 1)
-    elif text.isalpha():
-        new = "w" if text != "w" else "v"
-    elif text.strip() in "+-":
-        new = text.replace("+", "#").replace("-", "+").replace("#", "-")
-    else:
-        new = {"(": "[", "[": "(", ")": "]", "]": ")"}[text]
+    elif kind == "variable":
+        new = "w" if text.lower() != "w" else "v"
+        new = new.upper() if text.isupper() else new
+    elif kind in ("operator", "end"):
+        new = SWAPS[text.strip()]
     return gold[: place.start()] + new + gold[place.end() :]
 
 
 def is_excepted(gold: str, other: str) -> bool:
     r"""Whether they are equal for a reason.
 
-    At infinity an interval has no end that a bracket could include; of `(E) 12` the letter is the
-    answer; twice infinity is infinity; of `k \in Z` the name is not compared.
+    At infinity an interval has no end that a bracket could include; `C)` and `(E) 13` are the
+    choices C and E.
     """
     is_interval = "infty" in gold and gold[1:-1] == other[1:-1]
-    return is_interval or "\\in\\" in gold or (gold.startswith("(E)") and other.startswith("(E)"))
+    choice = read_choice(gold)
+    return is_interval or (choice is not None and choice == read_choice(other))
 
 
 def test_no_mutated_gold_of_math500_equals_it() -> None:
@@ -175,15 +213,14 @@ def test_no_mutated_gold_in_other_notations_equals_it() -> None:
 
 
 def find_equal_mutations(golds: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of a gold and a mutation of it that the checker calls equal, either being gold."""
+    """Pairs of a gold and a mutation of it that the checker calls equal.
+
+    Of golds that differ in digits alone the first is mutated, in each kind once.
+    """
     rng, equal = random.Random(0), list[tuple[str, str]]()
-    for gold in golds:
-        for _ in range(3):
-            other = mutate(gold, rng)
-            if (
-                other != gold
-                and not is_excepted(gold, other)
-                and (answers_match(other, gold) or answers_match(gold, other))
-            ):
+    shapes = {re.sub(r"\d+", "1", gold): gold for gold in reversed(golds)}
+    for gold in shapes.values():
+        for other in {mutate(gold, kind, rng) for kind in CHANGES} - {gold}:
+            if not is_excepted(gold, other) and answers_match(other, gold):
                 equal.append((gold, other))
     return equal

@@ -28,6 +28,14 @@ from stages.rewards.final_answer import answer_statements, extract_answer, strip
         ("#### 7<|im_end|>", "7"),
         ("The answer is 7, because 3 + 4 = 7.", "7"),
         ("The answer is Tuesday.", "Tuesday"),
+        ("The correct option is B", "B"),
+        ("So the best choice is **(C)**.", "**(C)**"),
+        (r"so $\fbox{7}$.", "7"),
+        ("### Answer\n7", "7"),
+        ("#### Final Answer\n\n7\n\nI hope this helps.", "7"),
+        ("**Answer:**\n$$7$$", "7$$"),
+        ("**Final Answer**\n\\boxed{7}", "7"),
+        ("Answer:\n7", "7"),
     ],
 )
 def test_each_form_of_a_final_answer_is_found(completion: str, answer: str) -> None:
@@ -83,6 +91,33 @@ def test_a_sentence_about_the_answer_does_not_hide_it(prose: str) -> None:
 def test_a_second_answer_in_a_sentence_does() -> None:
     assert extract_answer(r"\boxed{7}. No, the answer is 8") == "8"
     assert extract_answer(r"\boxed{7}. The answer is not 7") == "not 7"
+
+
+@pytest.mark.parametrize(
+    "completion",
+    ["Answer:\nFirst we add all of the numbers.", "### Answer key\n7", "Answer\n7", "### Answer\n"],
+)
+def test_prose_below_a_label_and_a_word_that_is_no_heading_state_nothing(completion: str) -> None:
+    assert extract_answer(completion) is None
+    assert extract_answer(f"#### 6\n{completion}") == "6"
+
+
+def test_a_form_within_a_sentence_or_below_a_label_is_one_statement() -> None:
+    for completion in (r"The answer is $\boxed{7}$.", "Answer:\n#### 7", r"**Answer:** \boxed{7}"):
+        assert list(answer_statements(completion)) == ["7"]
+    assert list(answer_statements(r"The answer is 6, or \boxed{7}.")) == ["7", r"6, or \boxed{7}"]
+
+
+def test_only_the_listed_forms_are_read() -> None:
+    by_form = {
+        "hash": "#### 1", "boxed": r"\boxed{2}", "tag": "<answer>3</answer>",
+        "sentence": "The answer is 4.", "label": "Answer: 5", "Result:": "Result: 6",
+    }  # fmt: skip
+    text = "\n".join(by_form.values())
+    for number, form in enumerate(by_form, start=1):
+        assert list(answer_statements(text, [form])) == [str(number)]
+    assert list(answer_statements(text, ["Result:", "hash"])) == ["6", "1"]
+    assert list(answer_statements(text)) == ["5", "4", "3", "2", "1"]
 
 
 def test_a_tag_is_no_content() -> None:

@@ -137,10 +137,10 @@ def test_lines_with_a_bad_first_one_are_lines(tmp_path, first):
 
 def test_a_bad_byte_or_element_of_an_array_spoils_only_its_row(tmp_path):
     path = tmp_path / "rows.json"
-    path.write_bytes(b'[{"a": 1}, {"a": "\xff"}, 3, {"a": 2}]')
+    path.write_bytes(b'[{"a": 1}, {"a": "\xff"}, 3, {"a": 2, "a": 3}, {"a": 2},\n]')
     assert read(path) == [{"a": 1}, {"a": 2}]
     assert [reason.partition(":")[0] for reason in bad(path).values()] == [
-        "not UTF-8", "not an object",
+        "not UTF-8", "not an object", "duplicate key",
     ]  # fmt: skip
 
 
@@ -155,11 +155,19 @@ BROKEN = {
     "nothing": (b"", "an empty file"),
     "white space": (b"\n \n", "an empty file"),
     "an empty array": (b"[]", "an empty one"),
-    "a cut array": (b'[{"a": 1}, {"a"', "broken JSON"),
+    "a cut array": (b'[{"a": 1},\n {"a"', "row 2, line 2 after 1 whole rows: it was cut short"),
+    "a cut array, between rows": (b'[{"a": 1},', "row 2, line 1 after 1 whole rows: it was cut"),
+    "a cut text in an array": (b'\n[{"a": "x', "row 1, line 2 after 0 whole rows: it was cut"),
+    "a cut object": (b'{"data": [\n{"a": 1},\n{"a"', "ends within line 3: it was cut short"),
+    "an array without a comma": (
+        b'[\n{"a": 1},\n{"a" 2},\n{"a": 3}]',
+        "broken JSON in row 2, line 3 .*before '2}",
+    ),
+    "two arrays": (b'[{"a": 1}][{"a": 2}]', "row 2, line 1 .Extra data"),
     "cut gzip": (gzip.compress(LINES * 99)[:-9], "a broken one"),
     "cut xz": (lzma.compress(LINES * 99)[:-9], "a broken one"),
     "cut bzip2": (bz2.compress(LINES * 99)[:-9], "a broken one"),
-    "cut zstandard": (zstd(LINES * 99)[:-9], "a broken one|an empty file|broken JSON"),
+    "cut zstandard": (zstd(LINES * 99)[:-9], "a broken one|an empty file|cut short"),
     "cut parquet": (b"PAR1" + b"x" * 50, "a broken one"),
     "UTF-16": ("a".encode("utf-16"), "UTF-16"),
     "a table that names a column twice": (b"a,a\n1,2\n", "each column once"),

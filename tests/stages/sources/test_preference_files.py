@@ -1,5 +1,6 @@
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from stages.records.preferences import Preference, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Turn
 from stages.sources import conversations, preference_files
 from stages.sources.preference_files import PairColumns, read_pair, split_pairs
-from stages.sources.quarantine import RejectedError
+from stages.sources.quarantine import FileLimits, RejectedError
 from stages.sources.splitting import opening
 
 
@@ -286,11 +287,10 @@ def test_answers_that_count_from_0_are_chosen_by_their_numbers(read):
     assert compared(read(row | {"better_response_id": 0})) == [("bad", "good")]
 
 
-def test_scores_by_other_names_order_the_answers_and_ranks_are_refused(read):
+def test_scores_by_other_names_and_ranks_order_the_answers(read):
     row = {"prompt": "?", "responses": ["bad", "good"]}
     assert compared(read(row | {"rewards": [0.1, 0.9]})) == [("good", "bad")]
-    with pytest.raises(ValueError, match="'ranks' orders the answers"):
-        read(row | {"ranks": [2, 1]})
+    assert compared(read(row | {"ranks": [2, 1]})) == [("good", "bad")]
 
 
 @pytest.mark.parametrize("label", [1, "True", True])
@@ -305,3 +305,157 @@ def test_scores_as_text_contradict_too(read):
     (bad,) = read(row | {"chosen_score": "1.0", "rejected_score": "3.0"}, prompt="prompt",
                   chosen="chosen", rejected="rejected")  # fmt: skip
     assert isinstance(bad, BadRow)
+
+
+def said(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+ASKED, GOOD, BAD, WORSE = "What is 3 + 4?", "It is 7.", "It is 8.", "It is 9."
+TURN = said("user", ASKED)
+CHATS = {
+    text: [TURN, said("assistant", text)] for text in (GOOD, BAD)
+}  # fmt: skip
+USUAL: dict[str, dict[str, Any]] = {
+    "Chatbot Arena": {
+        "question_id": "a", "model_a": "x", "model_b": "y", "winner": "model_b", "judge": "j",
+        "conversation_a": CHATS[BAD], "conversation_b": CHATS[GOOD], "turn": 1, "language": "en",
+    },
+    "Arena, parts of type text": {
+        "model_a": "x", "model_b": "y", "winner": "model_a",
+        "conversation_a": [said("user", ASKED),
+                           {"role": "assistant", "content": [{"type": "text", "text": GOOD}]}],
+        "conversation_b": CHATS[BAD],
+    },
+    "Arena of Kaggle": {
+        "id": 1, "model_a": "x", "model_b": "y", "prompt": json.dumps([ASKED]),
+        "response_a": json.dumps([GOOD]), "response_b": json.dumps([BAD]), "winner_model_a": 1,
+        "winner_model_b": 0, "winner_tie": 0,
+    },
+    "HelpSteer3": {
+        "domain": "general", "language": "english", "context": [TURN], "response1": BAD,
+        "response2": GOOD, "overall_preference": 2,
+        "individual_preference": [{"score": 2, "reasoning": "r", "feedback1": "f"}],
+    },
+    "PKU-SafeRLHF": {
+        "prompt": ASKED, "response_0": BAD, "response_1": GOOD, "is_response_0_safe": True,
+        "is_response_1_safe": True, "better_response_id": 1, "safer_response_id": 0,
+    },
+    "Skywork": {
+        "chosen": CHATS[GOOD], "rejected": CHATS[BAD], "source": "s", "chosen_score": 2.5,
+        "rejected_score": 1.5,
+    },
+    "Argilla": {
+        "prompt": ASKED, "chosen": CHATS[GOOD], "rejected": CHATS[BAD], "chosen-rating": 5.0,
+        "rejected-rating": 3.0, "chosen-model": "m",
+    },
+    "WebGPT": {
+        "question": {"dataset": "d", "id": "1", "full_text": ASKED}, "answer_0": GOOD,
+        "answer_1": BAD, "score_0": 0.5, "score_1": -0.5,
+    },
+    "summaries of OpenAI": {
+        "info": {"id": "t", "post": ASKED}, "choice": 1,
+        "summaries": [{"text": BAD, "policy": "p"}, {"text": GOOD, "policy": "p"}],
+    },
+    "StackExchange paired": {
+        "qid": 1, "question": ASKED, "response_j": GOOD, "response_k": BAD, "date": "2020",
+    },
+    "ms-swift": {"messages": CHATS[GOOD], "rejected_response": BAD},
+    "ms-swift, two conversations": {"messages": CHATS[GOOD], "rejected_messages": CHATS[BAD]},
+    "UltraInteract": {
+        "trajectory": [{"from": "user", "value": ASKED}], "chosen": GOOD, "rejected": BAD,
+    },
+}  # fmt: skip
+
+
+def read_rows(path: Path, rows: list[dict[str, Any]]) -> list[Any]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return list(preference_files.read_preferences(path, PairColumns()))
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_a_pair_under_usual_names_is_found(name: str, tmp_path: Path) -> None:
+    (pair,) = read_rows(tmp_path / "pairs.jsonl", [USUAL[name]])
+    assert isinstance(pair, RawPreference), pair
+    assert pair.turns == (Turn("user", ASKED),)
+    assert (pair.chosen, pair.rejected, pair.probability) == (GOOD, BAD, 1.0)
+
+
+RANKED: dict[str, dict[str, Any]] = {
+    "Nectar": {
+        "prompt": f"\n\nHuman: {ASKED}\n\nAssistant: ", "turns": 1, "num_responses": 3,
+        "answers": [{"answer": BAD, "model": "m", "rank": 2.0},
+                    {"answer": WORSE, "model": "m", "rank": 3.0},
+                    {"answer": GOOD, "model": "m", "rank": 1.0}],
+    },
+    "UltraFeedback": {
+        "instruction": ASKED, "models": ["m"] * 3,
+        "completions": [{"response": BAD, "overall_score": 5.0, "annotations": {}},
+                        {"response": WORSE, "overall_score": 3.0, "annotations": {}},
+                        {"response": GOOD, "overall_score": 8.5, "annotations": {}}],
+    },
+    "StackExchange": {
+        "qid": 1, "question": ASKED,
+        "answers": [{"answer_id": 1, "pm_score": 2, "text": BAD},
+                    {"answer_id": 2, "pm_score": 1, "text": WORSE},
+                    {"answer_id": 3, "pm_score": 4, "text": GOOD}],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RANKED)
+def test_of_ranked_or_scored_answers_every_two_are_a_pair(name: str, tmp_path: Path) -> None:
+    pairs = read_rows(tmp_path / "lists.jsonl", [RANKED[name]])
+    assert all(pair.turns == (Turn("user", ASKED),) for pair in pairs)
+    assert {(pair.chosen, pair.rejected) for pair in pairs} == {
+        (GOOD, BAD), (GOOD, WORSE), (BAD, WORSE),
+    }  # fmt: skip
+
+
+LABELLED: dict[str, dict[str, Any]] = {
+    "ms-swift": {"messages": CHATS[GOOD], "label": True},
+    "LLaMA-Factory": {
+        "conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": GOOD}],
+        "kto_tag": True,
+    },
+    "TRL": {"prompt": [TURN], "completion": [said("assistant", GOOD)], "label": True},
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_a_labelled_conversation_is_its_last_turn_with_the_label(name: str, tmp_path: Path) -> None:
+    bad = {key: False if value is True else value for key, value in LABELLED[name].items()}
+    rows = read_rows(tmp_path / "kto.jsonl", [LABELLED[name], bad])
+    assert all(isinstance(row, RawLabelled) for row in rows), rows
+    assert [(row.completion, row.desirable) for row in rows] == [(GOOD, True), (GOOD, False)]
+    assert all(row.turns == (Turn("user", ASKED),) for row in rows)
+
+
+TIES: dict[str, dict[str, Any]] = {
+    "Chatbot Arena": {"winner": "tie (bothbad)"},
+    "Arena of Kaggle": {"winner_model_a": 0, "winner_tie": 1},
+    "HelpSteer3": {"overall_preference": 0},
+    "WebGPT": {"score_1": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_ties_are_listed_and_are_no_bad_rows(name: str, tmp_path: Path) -> None:
+    rows = read_rows(tmp_path / "ties.jsonl", [USUAL[name], USUAL[name] | TIES[name]])
+    tie = rows[1]
+    assert isinstance(tie, BadRow)
+    assert tie.reason.startswith("tie: ")
+    limits = FileLimits(licence="", max_tokens=1, max_bad_share=0.0, max_long_share=0.0)
+    assert limits.left_out("people", [tie], [], 2) == [tie]
+    other = BadRow(file="f", line=1, reason="no winner: ", content="")
+    with pytest.raises(ValueError, match=r"1 of 2 rows cannot be used .*people\.max_bad_share"):
+        limits.left_out("people", [tie, other], [], 2)
+
+
+def test_a_list_without_a_difference_is_a_tie_and_several_turns_in_a_list_are_refused(
+    tmp_path: Path,
+) -> None:
+    same = {"prompt": ASKED, "answers": [{"answer": GOOD, "rank": 1}, {"answer": BAD, "rank": 1}]}
+    row = USUAL["Arena of Kaggle"] | {"prompt": json.dumps([ASKED, "And?"])}
+    reasons = [read_rows(tmp_path / "f.jsonl", [one])[0].reason for one in (same, row)]
+    assert [reason.partition(":")[0] for reason in reasons] == ["tie", "several texts"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import datasets
 import pytest
+from cached_hub import cache_dataset
 
 from stages.records.problems import BadRow, Problem, Turn
 from stages.sources import problem_files
@@ -371,3 +372,16 @@ def test_what_the_refusal_of_labels_advises_works(read):
     problems, bad, _ = read(*rows, ignore=["label"])
     assert [problem.solution for problem in problems] == [f"It is {n}." for n in range(4)]
     assert bad == []
+
+
+def test_a_data_set_of_the_hub_is_read_by_its_splits(tmp_path, monkeypatch):
+    rows = [{"question": f"{n}?", "answer": str(n)} for n in range(3)]
+    cache_dataset(tmp_path, "sums", {"train": rows[:2], "test": rows[2:]}, monkeypatch)
+    report = SourceReport(path="")
+    problems = list(problem_files.read_problems(FileSource(path="owner/sums"), report))
+    assert [problem.split for problem in problems] == ["train", "train", "test"]
+    assert [problem.answer for problem in problems] == ["0", "1", "2"]
+    only = FileSource(path="owner/sums", train_split="test")
+    assert len(list(problem_files.read_problems(only, SourceReport(path="")))) == 1
+    with pytest.raises(ValueError, match="no split 'dev'; it has train, test"):
+        list(problem_files.read_problems(FileSource(path="owner/sums", test_split="dev"), report))

@@ -1,0 +1,134 @@
+r"""Forms in which final answers are stated: those of `data.answer_forms`, and what prompts ask for.
+
+| form | a statement |
+|---|---|
+| `hash` | `#### 42` |
+| `boxed` | `\boxed{42}`, `\fbox{42}` |
+| `tag` | `<answer>42</answer>` |
+| `sentence` | `The answer is 42.`, `The correct option is B` |
+| `label` | `Answer: 42` on a line of its own, after one of the words in `LABELS` |
+| a text that ends with a colon, `Result:` | as `label`, with this text |
+
+Of a label the answer may stand on the next line, also where the label is a heading without a colon:
+`### Answer`, `**Final Answer**`.
+
+A prompt that asks for another form than the answer checker reads makes each answer a wrong one, so
+`describe_unlisted` looks for that.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from stages.config import suggest
+
+LABELS = (
+    "Answer", "Final Answer", "The Answer", "The Final Answer", "答案", "最终答案", "Réponse",
+    "Réponse finale", "La réponse", "Antwort", "Die Antwort", "Endgültige Antwort", "Respuesta",
+    "Respuesta final", "La respuesta", "Ответ", "Окончательный ответ",
+)  # fmt: skip
+"""Words that state an answer when a colon follows: English, Chinese, French, German, Spanish,
+Russian, in any case."""
+OPENINGS = {
+    "hash": r"(?<!#)####(?!#)",
+    "boxed": r"\\(?:boxed|fbox)(?=[ {\d])",
+    "tag": r"<answer>",
+    "sentence": r"[Aa]nswer is\b|(?:[Cc]orrect|[Rr]ight|[Bb]est) (?:option|choice) is\b",
+}
+"""Form -> what begins a statement of it."""
+LABEL = "label"
+FORMS = (*OPENINGS, LABEL)
+COLONS = (":", "：")
+MAX_LABEL = 40
+"""Characters of a label of one's own."""
+
+
+def check_form(form: str) -> str:
+    """The form; a ValueError for what is neither a name in `FORMS` nor a label with its colon."""
+    is_label = form.endswith(COLONS) and len(form.strip()) > 1 and "\n" not in form
+    if form in FORMS or (is_label and len(form) <= MAX_LABEL):
+        return form
+    word = re.sub(r"\W", "", form).lower()
+    raise ValueError(
+        f"expected one of {', '.join(FORMS)}, or a label of your own that ends with a colon "
+        f"(`'Result:'`), found {form!a:.60}{suggest(word, FORMS, otherwise='')}"
+    )
+
+
+class Openings(NamedTuple):
+    """What begins a statement."""
+
+    plain: re.Pattern[str]
+    """Where the text has neither a colon nor a heading."""
+    labelled: re.Pattern[str]
+
+
+@cache
+def compile_openings(forms: tuple[str, ...]) -> Openings:
+    """The patterns of these forms."""
+    plain = "|".join(OPENINGS[form] for form in forms if form in OPENINGS) or "(?!)"
+    labels = list_labels(forms)
+    if not labels:
+        return Openings(re.compile(plain), re.compile(plain))
+    words = "|".join(map(re.escape, labels))
+    label = rf"^[ \t>*_#-]*(?:{words})[ \t*_]*[:：][ \t*_]*"
+    heading = rf"^[ \t>]*(?:#{{1,6}}[ \t]*|[*_]{{2}})[*_]*(?:{words})[ \t*_]*\n"
+    return Openings(re.compile(plain), re.compile(rf"(?im:{heading})|{plain}|(?im:{label})"))
+
+
+def list_labels(forms: Iterable[str]) -> list[str]:
+    """The labels that are read, without colons."""
+    own = [form[:-1].strip() for form in forms if form.endswith(COLONS)]
+    return [*(LABELS if LABEL in forms else ()), *own]
+
+
+# --- What prompts ask for
+
+_REQUESTS = {
+    "hash": re.compile(r"(?<!#)####(?!#)"),
+    "boxed": re.compile(r"\\(?:boxed|fbox)\b"),
+    "tag": re.compile(r"</?answer>"),
+    # As words to write, not as a part of a question: `If the answer is odd, ...`
+    "sentence": re.compile(r"[\"'`“‘*]\s*(?:So |Therefore,? )?[Tt]he (?:\w+ )?answer is\b"),
+}
+_LABELLED = re.compile(
+    rf"(?i:(?<!\w)({'|'.join(LABELS)}))[*_]*[:：][*_]*[ \t]*(?:\[|<|\{{|\(|\$|\\|X\b|[\"'`”’])"
+)
+_OWN_LABEL = re.compile(
+    r"\b(?i:lines?|ends?|ending|finish|conclude|format|form|write|start|begin|after|with)\b"
+    r"[^\n\"'`“]{0,40}[\"'`“]([A-Z][\w ]{1,30}?)[:：]"
+)
+"""A label that an instruction quotes: `Write 'Result: <number>' on the last line`."""
+
+
+def find_requested(prompt: str) -> dict[str, str]:
+    """Form that a prompt asks for -> the words that do."""
+    requests = {
+        form: match for form, pattern in _REQUESTS.items() if (match := pattern.search(prompt))
+    }
+    labelled = [_LABELLED, _OWN_LABEL] if any(colon in prompt for colon in COLONS) else []
+    for match in (match for pattern in labelled for match in pattern.finditer(prompt)):
+        requests.setdefault(f"{match[1].capitalize()}:", match)
+    return {
+        form: prompt[max(0, match.start() - 50) : match.end() + 30].strip()
+        for form, match in requests.items()
+    }
+
+
+def describe_unlisted(prompts: Iterable[str], forms: Sequence[str]) -> list[str]:
+    """A warning for each form that prompts ask for and `forms` does not list."""
+    labels = {label.lower() for label in list_labels(forms)}
+    places, counts, total = dict[str, str](), dict[str, int](), 0
+    for prompt in prompts:
+        total += 1
+        for form, words in find_requested(prompt).items():
+            if form not in forms and form.removesuffix(":").lower() not in labels:
+                places.setdefault(form, words)
+                counts[form] = counts.get(form, 0) + 1
+    return [
+        f"{count} of {total} prompts ask for an answer in the form '{form}' ({places[form]!r}), "
+        f"which the answer checker does not read: add it to data.answer_forms, or ask for one of "
+        f"{', '.join(forms)} (data.prompt_template)"
+        for form, count in counts.items()
+    ]
