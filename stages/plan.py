@@ -36,8 +36,9 @@ INPUTS = DATA / "inputs.json"
 """SHA-256 of every file that prepare_data reads; it depends on this file."""
 FOLDERS = {table: table for table in TABLES} | {
     **dict.fromkeys(("samples", "evaluations"), POLICIES),
-    **dict.fromkeys(("runs/train", "runs/sample", "runs/evaluate"), POLICIES), "runs/pool": POOLS,
-    "runs/label": PAIRS, "runs/label_steps": STEPS, "runs/reward": REWARDS,
+    **dict.fromkeys(("journals/train", "journals/sample", "journals/evaluate"), POLICIES),
+    "journals/pool": POOLS, "journals/label": PAIRS, "journals/label_steps": STEPS,
+    "journals/reward": REWARDS,
 }  # fmt: skip
 """Folder under data/ -> the table of which it holds a folder a row."""
 
