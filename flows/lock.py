@@ -13,8 +13,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-RECORDS = "data/runs/"
-"""Run records contain times: they differ where nothing else does."""
+from flows.dvc_internals import digest_inputs
+
+JOURNALS = "data/journals/"
+"""They contain the digest of a stage's inputs: they differ where no result does."""
+RECORDS, RECORD = "data/runs", "run.json"
+"""Run records, a folder for each execution; what is known of it, written last."""
 PRESETS = "stages/presets.yaml"
 CONFLICT = re.compile(rb"^(?:<{7}|>{7}) (.+)$", re.MULTILINE)
 """Lines that git writes around the two sides of a merge conflict."""
@@ -30,9 +34,9 @@ class LockedStage:
     deps: Mapping[str, str]
     """Path -> MD5."""
     outs: Mapping[str, str]
-    """Path -> MD5, without run records."""
-    records: Mapping[str, str]
-    """Path -> MD5 of run records."""
+    """Path -> MD5, without journals."""
+    inputs: str
+    """Digest of everything that it read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,10 +139,23 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
             command=entry["cmd"].splitlines()[-1],  # after the check, which is the same for all
             parameters=parameters,
             deps=deps,
-            outs={path: md5 for path, md5 in outs.items() if not path.startswith(RECORDS)},
-            records={path: md5 for path, md5 in outs.items() if path.startswith(RECORDS)},
+            outs={path: md5 for path, md5 in outs.items() if not path.startswith(JOURNALS)},
+            inputs=digest_inputs({"outs": [], **entry}),
         )
     return stages
+
+
+def list_records(root: Path, stage: str, inputs: str) -> list[dict[str, Any]]:
+    """The run.json of each execution of a stage with these inputs in this folder, oldest first."""
+    folders = find_records(root, stage, inputs)
+    records = [json.loads((folder / RECORD).read_text(encoding="utf-8")) for folder in folders]
+    return sorted(records, key=lambda record: record["ended"])
+
+
+def find_records(root: Path, stage: str, inputs: str) -> list[Path]:
+    """The run records of the executions of a stage with these inputs."""
+    paths = (root / RECORDS / stage.replace("@", "/")).glob(f"{inputs[:16]}-*/{RECORD}")
+    return [path.parent for path in paths]
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -3,6 +3,9 @@
     python -m flows.remote fetch STAGE          into DVC's cache of this clone, if the remote has it
     python -m flows.remote push STAGE ...       from that cache; what is there already is not sent
 
+The run records of a stage, which are no outputs, travel beside its result, in the folder `records`
+of the remote: times, host, versions. A result without one is complete.
+
 A result is an entry of DVC's run cache, which maps the digest of a stage's inputs to its outputs,
 and the objects that it names. `dvc push --run-cache` sends entries first. Here an entry is sent
 when all its objects have been, and used when its digest and theirs are right, so that a push that
@@ -19,6 +22,7 @@ from typing import Any
 
 from flows import dvc_internals
 from flows.dvc_internals import Entry, digest_entry, digest_inputs
+from flows.lock import RECORD, RECORDS, find_records
 
 KEY = "key "
 """Printed by `fetch` before the digest of a stage's inputs."""
@@ -103,6 +107,7 @@ class ResultExchange:
         self.check_remote()
         for entry in (*preferred, *self.list_remote_entries(key)):
             if self.download_result(stage, entry):
+                self.fetch_records(name, key)
                 return self.choose(stage, key, entry, preferred)
         return RemoteStatus.ABSENT
 
@@ -176,6 +181,36 @@ class ResultExchange:
             path = dvc_internals.save_entry(self.repo, key, locked)
             fs = self.entries.fs
             fs.put_file(str(path), fs.join(self.entries.path, "runs", key[:2], key, path.name))
+        self.push_records(name, key)
+
+    def push_records(self, name: str, key: str) -> None:
+        """Send the run records of these inputs that the remote lacks; each run.json last."""
+        fs, folder = self.entries.fs, self.locate_records(name)
+        sent = {"/".join(fs.parts(path)[-2:]) for path in fs.find(folder)}
+        for record in find_records(Path(self.repo.root_dir), name, key):
+            for path in sorted(record.iterdir(), key=lambda path: (path.name == RECORD, path)):
+                place = f"{record.name}/{path.name}"
+                if place not in sent:
+                    fs.put_file(str(path), fs.join(folder, place))
+
+    def fetch_records(self, name: str, key: str) -> None:
+        """Get the whole run records of these inputs that this clone lacks."""
+        fs, folder = self.entries.fs, self.locate_records(name)
+        here = Path(self.repo.root_dir) / RECORDS / name.replace("@", "/")
+        files = sorted("/".join(fs.parts(path)[-2:]) for path in fs.find(folder))
+        for record in [path.removesuffix(f"/{RECORD}") for path in files if path.endswith(RECORD)]:
+            if not record.startswith(key[:16]) or (here / record).exists():
+                continue
+            part = here / f".{record}.{os.getpid()}"
+            part.mkdir(parents=True)
+            for path in files:
+                if path.startswith(f"{record}/"):
+                    fs.get_file(fs.join(folder, path), str(part / Path(path).name))
+            part.rename(here / record)
+
+    def locate_records(self, name: str) -> str:
+        """The folder of the remote with a stage's run records."""
+        return self.entries.fs.join(self.entries.path, "records", *name.split("@"))
 
 
 def collect_objects(stage: Any) -> set[Any]:

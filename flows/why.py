@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.lock import Cache, FinishedRun, open_cache, open_run
+from flows.lock import Cache, FinishedRun, list_records, open_cache, open_run
 from stages.algorithms.statistics import crossed_means
 
 CODE = ("data/code/", "data/own/")
@@ -223,18 +223,10 @@ class RunComparison:
 
     def describe_processors(self, name: str) -> str:
         """Processors of a stage's two runs, by their run records."""
-        processors = [
-            sorted(
-                {
-                    json.loads(content).get("cpu", {}).get("model", "?")
-                    for md5 in run.stages[name].records.values()
-                    for folder, content in self.cache.read_files(md5, "run.json").items()
-                    if folder == "."
-                }
-            )
-            for run in (self.before, self.after)
-        ]
-        old, new = (", ".join(models) or "an unknown processor" for models in processors)
+        inputs = self.after.stages[name].inputs
+        records = list_records(self.after.root, name, inputs)
+        models = [record.get("cpu", {}).get("model", "?") for record in records]
+        old, new = ["an unknown processor"] * max(0, 2 - len(models)) + models[-2:]
         return f"nothing that {name} reads: it ran on {old}, then on {new}"
 
     def compare_accuracies(self) -> Iterator[str]:

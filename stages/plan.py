@@ -58,8 +58,9 @@ RAW_FILES = DATA / "raw.json"
 """SHA-256 of every file in data/raw."""
 FOLDERS = {table: table for table in TABLES} | {
     **dict.fromkeys(("samples", "evaluations"), POLICIES),
-    **dict.fromkeys(("runs/train", "runs/sample", "runs/evaluate"), POLICIES), "runs/pool": POOLS,
-    "runs/label": PAIRS, "runs/label_steps": STEPS, "runs/reward": REWARDS,
+    **dict.fromkeys(("journals/train", "journals/sample", "journals/evaluate"), POLICIES),
+    "journals/pool": POOLS, "journals/label": PAIRS, "journals/label_steps": STEPS,
+    "journals/reward": REWARDS,
 }  # fmt: skip
 """Folder under data/ -> the table of which it holds a folder a row."""
 

@@ -1,10 +1,11 @@
 """Show in MLflow what dvc.lock holds, and tell how it went.
 
-Reads dvc.lock, `data/runs/` and `data/report/`; writes `data/tracked/manifest.json`, the result
-hash of each stage that has a run record (deterministic: it does not depend on MLflow). Brings
-MLflow up to date (`tracking/view`), as the last stage of `dvc repro` or by hand; a second call adds
-nothing. When the store cannot be reached, the call says so and succeeds: the next one adds what is
-missing. Prints at its end how long each stage took, the verdict, and where the report is.
+Reads dvc.lock, `data/journals/`, `data/runs/` and `data/report/`; writes
+`data/tracked/manifest.json`, the result hash of each stage that leaves journals (deterministic: it
+does not depend on MLflow). Brings MLflow up to date (`tracking/view`), as the last stage of
+`dvc repro` or by hand; a second call adds nothing. When the store cannot be reached, the call says
+so and succeeds: the next one adds what is missing. Prints at its end how long each stage took, the
+verdict, and where the report is.
 
 `python -m stages.track --live`, started beside `dvc repro`, shows the metrics of running stages in
 MLflow, at most ten seconds old, until it is interrupted. Nothing depends on it.
@@ -74,10 +75,10 @@ def main(live: str = "") -> None:
 def write_manifest(entries: list[lockfile.Entry]) -> None:
     """Write manifest.json, unless it is right already.
 
-    Of the stages with a run record: those records are what this stage depends on, so it runs again
-    when one of them ran. `plan` and `trace_code` have none; what they say is in the others' inputs.
+    Of the stages with journals: this stage depends on those, so it runs again when one of them had
+    other inputs. `plan` and `trace_code` have none; what they say is in the others' inputs.
     """
-    results = {entry.stage: entry.result_hash for entry in entries if entry.run_folder}
+    results = {entry.stage: entry.result_hash for entry in entries if entry.journals}
     text = json.dumps(results, indent=1, sort_keys=True) + "\n"
     if not MANIFEST.exists() or MANIFEST.read_text(encoding="utf-8") != text:
         with outputs.replace(MANIFEST.parent) as temporary:
@@ -88,7 +89,8 @@ def write_manifest(entries: list[lockfile.Entry]) -> None:
 def describe_runs(records: Mapping[str, Mapping[str, Any]], report: Path) -> str:
     """Seconds by stage, its rows side by side; then the verdict, and where the report is."""
     groups: dict[str, dict[str, float]] = {}
-    for name, record in records.items():
+    executed = {name: it for name, it in records.items() if it["seconds"] is not None}
+    for name, record in executed.items():
         stage, _, row = name.partition("@")
         groups.setdefault(stage, {})[row] = record["seconds"]
     lines = ["seconds of each stage's last run, now or earlier, all seeds:"]
@@ -96,7 +98,9 @@ def describe_runs(records: Mapping[str, Mapping[str, Any]], report: Path) -> str
         parts = [f"{row} {seconds:.0f}".strip() for row, seconds in rows.items()]
         total = f"{sum(rows.values()):.0f}" if len(rows) > 1 else ""
         lines.append(f"  {stage:<12} {total:>5}  {', '.join(parts)}".rstrip())
-    lines.append(f"  {'all':<12} {sum(record['seconds'] for record in records.values()):>5.0f}")
+    lines.append(f"  {'all':<12} {sum(record['seconds'] for record in executed.values()):>5.0f}")
+    if others := len(records) - len(executed):
+        lines.append(f"  {others} stages were computed elsewhere: their times are there")
     verdict = report / "verdict.txt"
     if verdict.is_file():
         lines += ["", verdict.read_text(encoding="utf-8").strip()]

@@ -1,5 +1,6 @@
 """A small pipeline with rows, a trace and an evaluation, of whose runs two are compared."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from flows import why
+from flows.lock import parse_lock
 
 DVC_YAML = """\
 stages:
@@ -31,7 +33,7 @@ stages:
     do:
       cmd: python stages/evaluate.py ${item}
       deps: [data/code/evaluate.json, "data/policies/${item}"]
-      outs: ["data/evaluations/${item}", "data/runs/evaluate/${item}"]
+      outs: ["data/evaluations/${item}", "data/journals/evaluate/${item}"]
   compare:
     cmd: cat data/evaluations/*/0/per_problem.jsonl > data/report
     deps: [data/evaluations]
@@ -74,9 +76,9 @@ for seed in range(3):
     folder.mkdir(parents=True)
     rows = [{"id": str(i), "mean_accuracy": accuracy + i / 10} for i in range(3)]
     (folder / "per_problem.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
-folder = pathlib.Path("data/runs/evaluate", sys.argv[1])
+folder = pathlib.Path("data/journals/evaluate", sys.argv[1])
 folder.mkdir(parents=True)
-(folder / "run.json").write_text(json.dumps({"cpu": {"model": os.environ.get("CPU", "old one")}}))
+(folder / "journal.jsonl").touch()
 """,
 }
 PARAMS = {"left": {"rate": 0.5}, "right": {"rate": 0.25}}
@@ -114,6 +116,15 @@ class Pipeline:
 
     def repro(self) -> None:
         self.dvc("repro", "-q")
+
+    def record(self, stage: str, cpu: str) -> None:
+        """The run record of a stage that ran last on this processor."""
+        inputs = parse_lock((self.path / "dvc.lock").read_bytes())[stage].inputs
+        number = len(list((self.path / "data/runs").rglob("run.json")))
+        folder = self.path / "data/runs" / stage.replace("@", "/") / f"{inputs[:16]}-{number}"
+        folder.mkdir(parents=True)
+        content = {"cpu": {"model": cpu}, "ended": f"{2000 + number}"}
+        (folder / "run.json").write_text(json.dumps(content))
 
     def said(self, *runs: str) -> list[str]:
         return why.describe(self.path, *runs).splitlines()

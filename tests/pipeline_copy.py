@@ -67,8 +67,9 @@ class PipelineCopy:
         return set(re.findall(r"(?m)^Running stage '(.*)':$", said))
 
     def records(self) -> dict[str, str]:
-        """Execution id by stage, of the run records in the work tree."""
+        """Id of the last execution by stage."""
         found = [json.loads(path.read_text()) for path in self.path.glob("data/runs/**/run.json")]
+        found.sort(key=lambda record: record["ended"])
         return {record["stage"]: record["execution_id"] for record in found}
 
     def run(self, *arguments: str) -> str:

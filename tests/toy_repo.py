@@ -1,11 +1,13 @@
 """A tiny DVC repository whose stages use the real runtime."""
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
@@ -112,29 +114,29 @@ stages:
       outs:
         - data/policies/${key}/model
         - data/policies/${key}/training
-        - data/runs/train/${key}
+        - data/journals/train/${key}
   sample:
     foreach: [dpo]
     do:
       cmd: python work.py sample@${item}
       deps: [work.py, "data/policies/${item}/model"]
       params: [seed, seeds]
-      outs: ["data/samples/${item}", "data/runs/sample/${item}"]
+      outs: ["data/samples/${item}", "data/journals/sample/${item}"]
   evaluate:
     foreach: [sft, dpo]
     do:
       cmd: python work.py evaluate@${item}
       deps: [work.py, "data/policies/${item}/model"]
       params: [goal, seeds]
-      outs: ["data/evaluations/${item}", "data/runs/evaluate/${item}"]
+      outs: ["data/evaluations/${item}", "data/journals/evaluate/${item}"]
   compare:
     cmd: python work.py compare
     deps: [work.py, data/samples, data/evaluations]
     params: [goal]
-    outs: [data/report, data/runs/compare]
+    outs: [data/report, data/journals/compare]
   track:
     cmd: python -m stages.track
-    deps: [data/runs, data/report]
+    deps: [data/journals, data/report]
     outs: [data/tracked]
 """
 
@@ -164,6 +166,15 @@ class ToyRepo:
 
     def repro(self, *arguments: str, code: int = 0, **extra: str) -> str:
         return self.run("dvc", "repro", *arguments, code=code, **extra)
+
+    def find_record(self, stage: str) -> Path:
+        """The run record of the last execution of a stage."""
+        folder = self.path / "data/runs" / stage.replace("@", "/")
+        return max(folder.glob("*/run.json"), key=lambda path: path.stat().st_mtime).parent
+
+    def record(self, stage: str) -> dict[str, Any]:
+        """Its run.json."""
+        return json.loads((self.find_record(stage) / "run.json").read_text())
 
     def set_params(self, *, rate: str = "1e-5", seed: int = 0, goal: float = 0.5) -> None:
         text = f"rate: {rate}\nseed: {seed}\nseeds: [0, 1]\ngoal: {goal}\n"

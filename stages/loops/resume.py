@@ -28,6 +28,7 @@ from stages.loops.work import Step
 from stages.models import sharding
 from stages.records import lines
 from stages.runtime import checkpoints, outputs, process
+from stages.runtime.journal import TIMES
 
 if TYPE_CHECKING:
     from stages.loops.run import Run, Save
@@ -36,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 LOOP, STATES, REFERENCE = "loop", "states", "known"
 HISTORY, ROLLOUTS, POLICIES = "history.jsonl", "rollouts.jsonl", "checkpoints"
-TIMES = "time/"
-"""Prefix of metrics that a second run would not repeat: they stand in the journal alone."""
 
 
 def load_state(run: "Run", name: str) -> State:

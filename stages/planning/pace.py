@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from stages.algorithms.flops import Matrices, Passes
 from stages.rows import DATA
 from stages.runtime import gpu_slot, outputs
 from stages.runtime.outputs import PIPE
-from stages.runtime.runs import RUNS
+from stages.runtime.runs import JOURNALS, KEY_FILE, find_records
 from stages.stage import OUTPUTS
 
 REMEMBERED = PIPE / "doctor.json"
@@ -52,10 +53,10 @@ def measure_product_rate(dtype: str, device: torch.device) -> float:
 def read_rates(parameters: int) -> dict[str, tuple[float, float]]:
     """Stage -> operations per second (or 0) and seconds of its last run here, at a similar size."""
     device, rates = describe_device(), {}
-    for path in sorted(RUNS.glob("*/*/run.json")):
+    for path in sorted(JOURNALS.glob(f"*/*/{KEY_FILE}")):
         stage, row = path.parts[-3:-1]
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if device != (record["device"], record["cpu"]["model"]):
+        record = read_last_record(path)
+        if record is None or device != (record["device"], record["cpu"]["model"]):
             continue
         folder = DATA / OUTPUTS.get(stage, ("none",))[-1].format(row)
         done = 0.0
@@ -69,6 +70,15 @@ def read_rates(parameters: int) -> dict[str, tuple[float, float]]:
             rates[f"{stage}@{row}"] = (done / record["seconds"], record["seconds"])
     # Those that write no operations say nothing of the model's size: the others do.
     return rates if any(operations for operations, _ in rates.values()) else {}
+
+
+def read_last_record(key: Path) -> dict[str, Any] | None:
+    """The run.json of the execution that wrote the outputs beside a key.json, if it was here."""
+    if not key.is_file():
+        return None
+    content = json.loads(key.read_text(encoding="utf-8"))
+    records = find_records(content["stage"], content["input_key"])
+    return json.loads((records[-1] / "run.json").read_text(encoding="utf-8")) if records else None
 
 
 def describe_device() -> tuple[str, str]:
@@ -118,8 +128,11 @@ def estimate_error(path: Path = REMEMBERED) -> tuple[float, int] | None:
     remembered = json.loads(path.read_text(encoding="utf-8"))
     off = total = count = 0.0
     for name, expected in remembered["seconds"].items():
-        record = RUNS / name.replace("@", "/") / "run.json"
-        if record.is_file() and record.stat().st_mtime > remembered["at"]:
-            seconds = json.loads(record.read_text(encoding="utf-8"))["seconds"]
+        record = read_last_record(JOURNALS / name.replace("@", "/") / KEY_FILE)
+        if (
+            record is not None
+            and datetime.fromisoformat(record["ended"]).timestamp() > remembered["at"]
+        ):
+            seconds = record["seconds"]
             off, total, count = off + abs(expected - seconds), total + seconds, count + 1
     return (off / total, int(count)) if total else None

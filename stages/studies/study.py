@@ -4,7 +4,7 @@ A study answers one question about a finished run and runs when asked for. It wo
 
     data/studies/<study>/rows/<seed>/   what was measured, a row a line
     data/studies/<study>/metrics.json   the numbers, report.md in words, plots/
-    data/studies/<study>/run/           its run record
+    data/studies/<study>/journal/       its metrics by step
 """
 
 import json

@@ -142,17 +142,23 @@ def log_files(store: Store, run_id: str, entry: Entry) -> None:
 
 
 def find_small_files(entry: Entry) -> Iterator[tuple[Path, str | None]]:
-    """(file, folder in the run) of reports, plots, metrics and the run record, none of a model."""
+    """(file, folder in the run) of reports, plots, metrics and the run record, none of a model.
+
+    Where the run record is on another machine, the journals are in its place.
+    """
+    journals = entry.journals
+    if (record := entry.record or journals) is not None:
+        yield from ((path, "run") for path in sorted(record.iterdir()))
     for out in entry.outs:
+        if out.path == journals:
+            continue
         paths = sorted(out.path.rglob("*")) if out.path.is_dir() else [out.path]
-        record = out.path == entry.run_folder
         for path in paths:
             if not path.is_file() or is_inside_model(path, out.path):
                 continue
-            if record or (path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES):
+            if path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES:
                 within = path.relative_to(out.path).parent if out.path.is_dir() else Path()
-                folder = ("run" / within if record else within).as_posix()
-                yield path, None if folder == "." else folder
+                yield path, None if within == Path() else within.as_posix()
 
 
 def read_tables(entry: Entry) -> Iterator[tuple[str, dict[str, list[Any]]]]:

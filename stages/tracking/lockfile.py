@@ -1,10 +1,11 @@
-"""What dvc.lock says was made, and the run records that belong to it."""
+"""What dvc.lock says was made, and the run records of the executions that made it."""
 
 import hashlib
 import json
 import logging
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from stages.runtime import identity, runs
 logger = logging.getLogger(__name__)
 
 SIZES = ["size", "nfiles"]
+UNKNOWN = ("seconds", "peak_memory_bytes", "git_commit", "git_dirty", "host", "device")
+"""Fields of run.json that are None where the run record is on another machine."""
 PREFIXES = {str(PRESETS_PATH): "presets"}
 """File -> prefix of its keys in the rules of `auto`."""
 
@@ -46,14 +49,19 @@ class Entry:
     outs: list[Artifact]
     input_key: str
     lock_hash: str
-    """Changes with every execution: the run record is one of the outputs."""
+    """Of everything that dvc.lock says of the stage."""
     result_hash: str
-    """Without run records: equal results have equal hashes."""
+    """Without the journals."""
 
     @property
-    def run_folder(self) -> Path | None:
-        """The run record; None for a stage without one."""
-        return next((out.path for out in self.outs if runs.RUNS in out.path.parents), None)
+    def journals(self) -> Path | None:
+        """The output with the stage's journals; None for a stage that leaves none."""
+        return next((out.path for out in self.outs if runs.JOURNALS in out.path.parents), None)
+
+    @property
+    def record(self) -> Path | None:
+        """The run record of the last execution; None where it was executed elsewhere."""
+        return next(reversed(runs.find_records(self.stage, self.input_key)), None)
 
 
 def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
@@ -71,7 +79,7 @@ def _parse_entry(stage: str, content: dict[str, Any]) -> Entry:
     results, artifacts = dict(content), {}
     for part in ("deps", "outs"):
         items = content.get(part, [])
-        results[part] = [item for item in items if runs.RUNS not in Path(item["path"]).parents]
+        results[part] = [item for item in items if runs.JOURNALS not in Path(item["path"]).parents]
         hashed = [item for item in items if "md5" in item]
         artifacts[part] = [Artifact(path=Path(item["path"]), digest=item["md5"]) for item in hashed]
     return Entry(
@@ -101,22 +109,29 @@ def _resolve_params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def read_record(entry: Entry) -> dict[str, Any] | None:
-    """The run.json of an entry; None, with a warning, when it is not there or another's."""
-    folder = entry.run_folder
+    """The run.json of an entry; of a result that was computed elsewhere what is certain.
+
+    None, with a warning, when its outputs are not there or another's.
+    """
+    folder = entry.journals
     if folder is None:
         return None
-    path = folder / "run.json"
+    path = folder / runs.KEY_FILE
     if not path.exists():
         logger.warning("%s: no %s; `dvc checkout` restores it", entry.stage, path)
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
-    if content["input_key"] == entry.input_key:
-        return content
-    message = (
-        "%s: %s is of other inputs than dvc.lock's; not tracked: `dvc repro`, or `dvc checkout`"
-    )
-    logger.warning(message, entry.stage, path)
-    return None
+    if content["input_key"] != entry.input_key:
+        message = (
+            "%s: %s is of other inputs than dvc.lock's; not tracked: `dvc repro`, or `dvc checkout`"
+        )
+        logger.warning(message, entry.stage, path)
+        return None
+    if entry.record is not None:
+        return json.loads((entry.record / "run.json").read_text(encoding="utf-8"))
+    restored = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat()
+    return {"execution_id": entry.input_key, "input_key": entry.input_key, "attempt": 1,
+            "started": restored, "ended": restored} | dict.fromkeys(UNKNOWN)  # fmt: skip
 
 
 def hash_entries(entries: list[Entry]) -> str:

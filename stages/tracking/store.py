@@ -77,6 +77,15 @@ class Store:
         is_deleted = run.info.lifecycle_stage != "active"
         return run.info.run_id, not is_deleted and COMPLETE not in run.data.tags
 
+    def find_complete(self, tag: str, value: str) -> str | None:
+        """The id of a run with this tag that lacks nothing; None where there is none."""
+        runs = self.client.search_runs(
+            [self.experiment_id],
+            filter_string=f"tags.`{tag}` = '{value}' AND tags.`{COMPLETE}` = 'true'",
+            max_results=1,
+        )
+        return runs[0].info.run_id if runs else None
+
     def log(self, run_id: str, kind: str, items: list[Any]) -> None:
         """Log `metrics`, `params` or `tags`, in batches as large as MLflow takes."""
         size = 1000 if kind == "metrics" else 100
@@ -145,10 +154,11 @@ def connect(root: Path) -> Iterator[Store]:
             signal.setitimer(signal.ITIMER_REAL, SECONDS_BETWEEN_PINGS)
 
     signal.signal(signal.SIGALRM, look)
-    identity.PIPE.mkdir(exist_ok=True)
+    pipe = root / identity.PIPE
+    pipe.mkdir(exist_ok=True)
     try:
         look()  # before others wait for the lock
-        with (identity.PIPE / "track.lock").open("w") as lock:
+        with (pipe / "track.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             client = mlflow.MlflowClient(uri)
             if (experiment := client.get_experiment_by_name(name)) is not None:

@@ -1,4 +1,4 @@
-"""MLflow as a view of the run records that dvc.lock names.
+"""MLflow as a view of the results that dvc.lock names, and of the run records of their executions.
 
 One run for one execution of a stage, found again by its execution id: its parameters, curves and
 headline numbers, small files and the first rows of completions; weights where it is asked for. One
@@ -20,6 +20,7 @@ from typing import Any
 from mlflow.entities import Metric, RunTag
 
 from stages.runtime import identity, journal
+from stages.runtime.checkout import locate_checkout
 from stages.tracking import artifacts, headlines, lockfile, store
 from stages.tracking.lockfile import Entry
 from stages.tracking.store import Store, escape_key, to_milliseconds
@@ -28,19 +29,18 @@ REPORT = Path("data/report")
 SECONDS = 3.0
 """Between two looks at the journals of running stages."""
 SECONDS_OF_A_STEP = 60.0
-TIMES = "time/"
-"""Metrics that a resumed attempt measures anew; all others it repeats (`loops/resume`)."""
 EXECUTION = "posttrain.execution_id"
+ELSEWHERE = "Computed on another machine, which has the run record: times, host and versions."
 logger = logging.getLogger(__name__)
 Runs = dict[str, tuple[str, dict[str, Any]]]
-"""(MLflow run id, run.json) of every stage that has a run record."""
+"""(MLflow run id, run.json) of every stage that has journals."""
 
 
 def sync_entries(entries: list[Entry]) -> int:
     """Add what MLflow lacks; how many runs were added."""
     runs: Runs = {}
     added = 0
-    with store.connect(Path.cwd()) as target:
+    with store.connect(locate_checkout()) as target:
         for entry in entries:
             if (record := lockfile.read_record(entry)) is not None:
                 run_id, is_new = sync_stage(target, entry, record)
@@ -85,6 +85,10 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
 def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> tuple[str, bool]:
     """The run's id and whether it was added now; it is marked complete last."""
     tags = _run_tags(entry, record)
+    if entry.record is None and (
+        run_id := store.find_complete("posttrain.result_hash", entry.result_hash)
+    ):
+        return run_id, False  # whoever computed it has logged it into this store
     run_id, is_new = store.run(
         EXECUTION,
         record["execution_id"],
@@ -117,6 +121,7 @@ def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
         "mlflow.source.git.commit": record["git_commit"],
         "mlflow.source.name": entry.command,
         "mlflow.source.type": "JOB",
+        "mlflow.note.content": ELSEWHERE if record["seconds"] is None else None,
     }
     return {name: str(value) for name, value in tags.items() if value is not None}
 
@@ -129,15 +134,17 @@ def _grouping_tags(stage: str) -> dict[str, str]:
 
 def _stage_metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:
     ended = to_milliseconds(record["ended"])
-    final = headlines.average_headlines(entry) | {"run/seconds": record["seconds"]}
-    if record["peak_memory_bytes"] is not None:
-        final["run/peak_memory_bytes"] = record["peak_memory_bytes"]
+    final = headlines.average_headlines(entry)
+    for name in ("seconds", "peak_memory_bytes"):
+        if record[name] is not None:
+            final[f"run/{name}"] = record[name]
     metrics = [Metric(escape_key(name), value, ended, 0) for name, value in final.items()]
-    assert entry.run_folder is not None
-    for path in sorted(entry.run_folder.glob("journal*.jsonl")):
+    folder = entry.record or entry.journals
+    assert folder is not None
+    for path in sorted(folder.glob("journal*.jsonl")):
         # journal-seed-0.jsonl: its curves are `seed-0/loss/nll`
         metrics += _read_points(
-            path.stem.removeprefix("journal").removeprefix("-"), journal.read_rows(path)
+            path.stem.removeprefix("journal").removeprefix("-"), journal.read_rows(path), ended
         )
     return metrics
 
@@ -151,11 +158,14 @@ def _drop_logged(
             yield metric
 
 
-def _read_points(seed: str, rows: Iterable[journal.JournalRow]) -> Iterator[Metric]:
+def _read_points(seed: str, rows: Iterable[journal.JournalRow], ended: int = 0) -> Iterator[Metric]:
+    """The points of a journal's rows; `ended`, in milliseconds, where they have no times."""
     above = f"{seed}/" if seed else ""
     for row in rows:
         for name, value in row.metrics.items():
-            yield Metric(escape_key(f"{above}{name}"), value, int(row.time * 1000), row.index)
+            yield Metric(
+                escape_key(f"{above}{name}"), value, int(row.time * 1000) or ended, row.index
+            )
 
 
 def follow_running() -> None:
@@ -169,7 +179,7 @@ def follow_running() -> None:
         time.sleep(SECONDS)
         try:
             if folders := find_running():
-                with store.connect(Path.cwd()) as target:
+                with store.connect(locate_checkout()) as target:
                     for folder in folders:
                         send_points(target, folder, last)
             warning = ""
@@ -216,7 +226,9 @@ def send_points(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> 
         if lacks:
             last_steps = last.setdefault(run_id, dict(sorted(store.steps(run_id))))
             points = [
-                p for p in points if TIMES not in p.key and p.step > last_steps.get(p.key, -1)
+                p
+                for p in points
+                if journal.TIMES not in p.key and p.step > last_steps.get(p.key, -1)
             ]
             store.log(run_id, "metrics", points)
             last_steps |= {point.key: point.step for point in points}

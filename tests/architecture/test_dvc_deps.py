@@ -94,14 +94,14 @@ def test_a_row_writes_into_the_folder_of_its_name(graph: dict[str, StageNode]) -
             assert row in PurePosixPath(out).parts, node.name
 
 
-def test_every_stage_leaves_a_run_record_that_only_tracking_reads(
+def test_every_stage_leaves_journals_that_only_tracking_reads(
     graph: dict[str, StageNode],
 ) -> None:
     for name, node in graph.items():
-        record = f"data/runs/{name.replace('@', '/')}"
+        record = f"data/journals/{name.replace('@', '/')}"
         assert (record in node.outs) == (name not in NO_RECORD), name
-    # A record holds times and ids: whatever reads one can never be restored for what reads it.
-    readers = {n.name for n in graph.values() if any(d.startswith("data/runs") for d in n.deps)}
+    # They hold the digest of a stage's inputs: what reads them runs again when code is edited.
+    readers = {n.name for n in graph.values() if any(d.startswith("data/journals") for d in n.deps)}
     assert readers == {"track"}
     assert downstream(graph, {"track"}) == set()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from flows.lock import list_records, parse_lock
 from flows.remote import KEY, RemoteStatus, ResultExchange
 
 DVC = [sys.executable, "-m", "dvc"]
@@ -97,6 +98,35 @@ def test_a_fetched_result_is_restored_without_running(
     assert (remote / "runs" / key[:2] / key).is_dir()
     assert "is cached" in repro(other, "prepare")
     assert (other / "dvc.lock").read_text() == (toy_repository / "dvc.lock").read_text()
+
+
+def test_run_records_travel_beside_the_result(
+    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
+) -> None:
+    other = other_clone(toy_repository, "other")
+    repro(toy_repository, "prepare")
+    inputs = parse_lock((toy_repository / "dvc.lock").read_bytes())["prepare"].inputs
+    names = [
+        f"data/runs/prepare/{key[:16]}-{number}" for number, key in enumerate((inputs, "x" * 16))
+    ]
+    for name in names:
+        (toy_repository / name).mkdir(parents=True)
+        (toy_repository / name / "run.json").write_text(f'{{"ended": "{name}"}}')
+        (toy_repository / name / "journal.jsonl").write_text("{}")
+    visit(toy_repository).push("prepare")
+    assert visit(other).fetch("prepare") is RemoteStatus.DONE
+    assert [record["ended"] for record in list_records(other, "prepare", inputs)] == names[:1]
+    assert (other / names[0] / "journal.jsonl").read_text() == "{}"
+    assert not (other / names[1]).exists()  # of other inputs
+    # An incomplete one is no record, and the next push completes it.
+    (remote / "records/prepare" / Path(names[0]).name / "run.json").unlink()
+    third = other_clone(toy_repository, "third")
+    assert visit(third).fetch("prepare") is RemoteStatus.DONE
+    assert list_records(third, "prepare", inputs) == []
+    visit(toy_repository).push("prepare")
+    fourth = other_clone(toy_repository, "fourth")
+    visit(fourth).fetch("prepare")
+    assert len(list_records(fourth, "prepare", inputs)) == 1
 
 
 def test_whatever_is_missing_or_damaged_in_the_remote_nothing_is_restored(

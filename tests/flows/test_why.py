@@ -97,8 +97,10 @@ def test_other_bits_of_the_same_inputs_name_the_processors(pipeline: Pipeline) -
     source = pipeline.path / "stages/evaluate.py"
     source.write_text(source.read_text().replace("i / 10", "i / 10 + len(os.environ['CPU']) / 100"))
     pipeline.dvc("repro", "-q", CPU="first")
+    pipeline.record("evaluate@left", "first")
     shutil.copy(pipeline.path / "dvc.lock", pipeline.path / "old.lock")
     pipeline.dvc("repro", "-q", "-f", "-s", "evaluate@left", CPU="another")
+    pipeline.record("evaluate@left", "another")
     pipeline.dvc("repro", "-q", "-s", "compare")
     said = pipeline.said(str(pipeline.path / "old.lock"))
     assert said[2:4] == [

@@ -82,6 +82,7 @@ def test_the_files_of_two_machines_name_their_processors(tmp_path: Path) -> None
     for name, cpu in (("mine", "an older one"), ("theirs", "new")):
         pipeline.dvc("repro", "-q", "-f", "-s", "trace_code")
         pipeline.dvc("repro", "-q", "-f", "-s", "evaluate@left", CPU=cpu)
+        pipeline.record("evaluate@left", cpu)
         pipeline.dvc("repro", "-q", "-s", "compare")
         shutil.copy(tmp_path / "dvc.lock", tmp_path / f"{name}.lock")
     status, said, _ = command(tmp_path, "mine.lock", "theirs.lock")

@@ -46,7 +46,7 @@ def test_a_killed_and_resumed_stage_is_shown_and_ends_as_if_it_had_never_been(tm
     assert live[1].returncode == 0
     assert "Traceback" not in "".join(told)
     assert "MLflow: 7 runs added" in said
-    record = json.loads((repo.path / "data/runs/train/sft/run.json").read_text())
+    record = repo.record("train@sft")
     assert record["attempt"] == 2
     fresh = f"sqlite:///{tmp_path}/fresh.db"
     repo.run("python", "-m", "stages.track", MLFLOW_TRACKING_URI=fresh)

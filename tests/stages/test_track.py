@@ -94,7 +94,7 @@ def test_it_ends_with_the_seconds_the_verdict_and_where_the_report_is(tracked):
 def test_a_run_holds_every_seeds_history_parameters_and_headline_numbers(tracked):
     run = tracked.run("train dpo")
     assert run.data.params == {"rate": "1e-05", "seed": "0", "seeds": "[0, 1]"}
-    folder = tracked.repo.path / "data/runs/train/dpo"
+    folder = tracked.repo.find_record("train@dpo")
     for seed in (0, 1):
         path = folder / f"journal-seed-{seed}.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -105,14 +105,14 @@ def test_a_run_holds_every_seeds_history_parameters_and_headline_numbers(tracked
     headline = {name for name in run.data.metrics if "/" not in name}
     assert headline == {"final_loss", "trained_tokens"}
     assert run.data.metrics["final_loss"] == 0.75  # the mean of 0.5 and 1.0
-    record = json.loads((folder / "run.json").read_text())
+    record = tracked.repo.record("train@dpo")
     assert run.data.metrics["run/seconds"] == record["seconds"]
     assert abs(run.info.start_time / 1000 - time.time()) < 600
 
 
 def test_a_run_says_where_it_came_from(tracked):
     run = tracked.run("train dpo")
-    record = json.loads((tracked.repo.path / "data/runs/train/dpo/run.json").read_text())
+    record = tracked.repo.record("train@dpo")
     tags = run.data.tags
     assert tags["posttrain.execution_id"] == record["execution_id"]
     assert tags["posttrain.input_key"] == record["input_key"]
@@ -209,6 +209,25 @@ def test_a_run_that_an_outage_left_half_way_is_completed_without_duplicates(trac
     assert "1 runs added" in tracked.repo.run("python", "-m", "stages.track")
     assert tracked.state() == before
     assert len(tracked.client.get_metric_history(run_id, "seed-0/loss/total")) == 6
+
+
+def test_a_result_that_was_computed_elsewhere_is_found_or_added_without_times(tracked, tmp_path):
+    shutil.rmtree(tracked.repo.path / "data/runs")
+    assert "0 runs added" in tracked.repo.run("python", "-m", "stages.track")
+    uri = f"sqlite:///{tmp_path}/another.db"
+    told = tracked.repo.run("python", "-m", "stages.track", MLFLOW_TRACKING_URI=uri)
+    assert "7 runs added" in told
+    assert "6 stages were computed elsewhere" in told
+    run = View(tracked.repo, uri).run("train dpo")
+    assert "run/seconds" not in run.data.metrics
+    assert run.data.metrics["final_loss"] == 0.75
+    assert len(run.data.tags["mlflow.note.content"]) > 20
+    assert run.data.metrics["seed-0/loss/total"] == pytest.approx(
+        tracked.run("train dpo").data.metrics["seed-0/loss/total"]
+    )
+    assert "0 runs added" in tracked.repo.run(
+        "python", "-m", "stages.track", MLFLOW_TRACKING_URI=uri
+    )
 
 
 def test_an_unreachable_server_costs_seconds_and_tells_no_password(tracked):

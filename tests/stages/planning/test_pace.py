@@ -1,6 +1,7 @@
 """Rates and errors worked by hand."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,10 +16,15 @@ def records(tmp_path, monkeypatch):
     monkeypatch.setattr(pace, "describe_device", lambda: ("cpu", "this one"))
 
     def record(stage, row, seconds, processor="this one"):
-        folder = tmp_path / "data/runs" / stage / row
+        folder = tmp_path / "data/runs" / stage / row / "0123456789abcdef-0"
         folder.mkdir(parents=True)
-        told = {"device": "cpu", "cpu": {"model": processor}, "seconds": seconds}
+        ended = datetime.now(UTC).isoformat()
+        told = {"device": "cpu", "cpu": {"model": processor}, "seconds": seconds, "ended": ended}
         (folder / "run.json").write_text(json.dumps(told))
+        journals = tmp_path / "data/journals" / stage / row
+        journals.mkdir(parents=True)
+        key = {"stage": f"{stage}@{row}", "input_key": "0123456789abcdef0123"}
+        (journals / "key.json").write_text(json.dumps(key))
         for seed in range(2):
             own = tmp_path / "data/policies" / row / "training" / str(seed)
             own.mkdir(parents=True)

@@ -1,9 +1,9 @@
 """The frame of a stage: what it records, and that it cannot change what a stage writes."""
 
-import json
 import os
 import pty
 import random
+import shutil
 import subprocess
 from datetime import datetime
 from pathlib import Path
@@ -46,7 +46,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_run_json_has_every_field_and_utc_times(toy_repo):
     toy_repo.repro("train@sft")
-    record = json.loads((toy_repo.path / "data/runs/train/sft/run.json").read_text())
+    record = toy_repo.record("train@sft")
     assert set(record) == FIELDS
     assert datetime.fromisoformat(record["started"]).utcoffset().total_seconds() == 0
     assert datetime.fromisoformat(record["ended"]) >= datetime.fromisoformat(record["started"])
@@ -66,8 +66,8 @@ def test_parameters_edited_meanwhile_give_no_result_and_those_of_others_do(toy_r
             seeds.for_each(lambda run: None, make_run, [0], run)
         toy_repo.set_params()
         seeds.for_each(lambda run: None, make_run, [0], run)
-    record = Path("data/runs/train/sft/run.json")
-    record.unlink()
+    (record,) = Path("data/runs/train/sft").iterdir()
+    shutil.rmtree(record)
     with pytest.raises(ValueError, match=message), runs.start("train@sft"):
         toy_repo.set_params(rate="0.5")
     assert not record.exists()
@@ -81,7 +81,7 @@ def test_dirty_is_said_of_changed_code_but_not_of_the_lock_that_the_pipeline_wri
     with (toy_repo.path / "work.py").open("a") as file:
         file.write("# edited\n")
     toy_repo.repro("train@dpo")
-    record = json.loads((toy_repo.path / "data/runs/train/dpo/run.json").read_text())
+    record = toy_repo.record("train@dpo")
     assert record["git_dirty"] is True
 
 
@@ -145,9 +145,11 @@ def test_starting_draws_no_random_number(tmp_path, monkeypatch):
         run.log(0, {"loss": 1})
         assert random.getstate() == before
     assert random.getstate() == before
-    assert sorted(path.name for path in Path("data/runs/toy").iterdir()) == [
+    (record,) = Path("data/runs/toy").iterdir()
+    assert sorted(path.name for path in record.iterdir()) == ["journal.jsonl", "run.json"]
+    assert sorted(path.name for path in Path("data/journals/toy").iterdir()) == [
         "journal.jsonl",
-        "run.json",
+        "key.json",
     ]
     assert list(Path(".pipe").glob("toy-*")) == []
 

@@ -56,7 +56,7 @@ def test_the_run_record_has_a_journal_a_seed(tmp_path, monkeypatch):
     with runs.start("train@toy") as run:
         seeds.for_each(work, make_run, [0, 1], run)
     for seed in (0, 1):
-        path = Path(f"data/runs/train/toy/journal-seed-{seed}.jsonl")
+        path = Path(f"data/journals/train/toy/journal-seed-{seed}.jsonl")
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         assert [row["metrics"]["loss"] for row in rows] == [10.0 * seed + i for i in range(3)]
 

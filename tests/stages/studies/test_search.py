@@ -109,7 +109,7 @@ def test_rows_and_metrics_fit_together(engine, tmp_path):
     assert set(metrics["curves"]) == {"majority", "best-of-n, process", "weighted vote, process"}
     assert "`dvts`, weighted vote, at its cost" in written["report.md"].decode()
     assert written["plots/equal_compute.png"].startswith(b"\x89PNG")
-    assert json.loads((STUDY / "run/run.json").read_text())["stage"].endswith("dvc.yaml:search")
+    assert json.loads((STUDY / "journal/key.json").read_text())["stage"].endswith("dvc.yaml:search")
     assert run(engine) == written
 
 

@@ -72,7 +72,8 @@ def test_rounding(run):
     found = metrics(run, "rounding")
     assert found["roundings"] == ["pinned", "native-2"]
     assert len(found["policies"]["sft"]["test"]["accuracy"]) == 2
-    record = json.loads((run.data / "studies/rounding/run/run.json").read_text())
+    (path,) = run.data.glob("runs/studies/rounding/*/run.json")
+    record = json.loads(path.read_text())
     assert record["stage"] == "studies/dvc.yaml:rounding"
 
 

@@ -20,9 +20,10 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_record_of_a_study_is_in_its_own_folder():
-    assert runs.record_of(f"{DVC_YAML}:checkpoints@dpo") == Path("data/studies/checkpoints/dpo/run")
-    assert runs.record_of("train@dpo") == Path("data/runs/train/dpo")
+def test_the_journals_of_a_study_are_in_its_own_folder():
+    folder = Path("data/studies/checkpoints/dpo/journal")
+    assert runs.journals_of(f"{DVC_YAML}:checkpoints@dpo") == folder
+    assert runs.journals_of("train@dpo") == Path("data/journals/train/dpo")
 
 
 def test_rows_and_plots_take_their_place_together_or_not_at_all():
@@ -33,9 +34,9 @@ def test_rows_and_plots_take_their_place_together_or_not_at_all():
     assert found == {3: (3, "3"), 5: (5, "5")}
     folder = studies.STUDIES / "counted"
     assert sorted(path.name for path in folder.iterdir()) == [
-        "metrics.json", "plots", "report.md", "rows", "run",
+        "journal", "metrics.json", "plots", "report.md", "rows",
     ]  # fmt: skip
-    record = json.loads((folder / "run/run.json").read_text())
+    record = json.loads((folder / "journal/key.json").read_text())
     assert record["stage"] == f"{DVC_YAML}:counted"
 
     def interrupted() -> None:

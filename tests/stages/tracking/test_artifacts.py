@@ -31,12 +31,12 @@ def write(folder: Path, *names: str) -> None:
 
 def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    reward, record = Path("data/rewards/ensemble"), Path("data/runs/reward/ensemble")
+    reward, record = Path("data/rewards/ensemble"), Path("data/journals/reward/ensemble")
     members = [f"{seed}/model/{member}" for seed in (0, 1) for member in (0, 1)]
     for model in members:
         write(reward / model, "config.json", "tokenizer.json", "model.safetensors")
     write(reward, "reward.json", "0/metrics.json", "1/metrics.json")
-    write(record, "run.json", "journal-seed-0.jsonl")
+    write(record, "key.json", "journal-seed-0.jsonl")
     found = {
         path.as_posix(): folder
         for path, folder in artifacts.find_small_files(entry(reward, record))
@@ -45,8 +45,8 @@ def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypa
         "data/rewards/ensemble/reward.json": None,
         "data/rewards/ensemble/0/metrics.json": "0",
         "data/rewards/ensemble/1/metrics.json": "1",
-        "data/runs/reward/ensemble/run.json": "run",
-        "data/runs/reward/ensemble/journal-seed-0.jsonl": "run",
+        "data/journals/reward/ensemble/key.json": "run",
+        "data/journals/reward/ensemble/journal-seed-0.jsonl": "run",
     }
     # Reward models are no policies to deploy.
     assert list(artifacts.find_policies(entry(reward, record))) == []

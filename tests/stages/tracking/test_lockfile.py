@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,20 +26,35 @@ def test_only_stages_that_were_made_and_still_exist_are_read(entered):
     assert lockfile.read_entries() == []
 
 
-def test_a_second_execution_changes_the_lock_hash_but_not_the_result_hash(entered):
-    before = {entry.stage: entry for entry in lockfile.read_entries()}["train@sft"]
+def test_a_second_execution_leaves_dvc_lock_as_it_is_and_a_second_record(entered):
+    lock = Path("dvc.lock").read_bytes()
+    (entry,) = [entry for entry in lockfile.read_entries() if entry.stage == "train@sft"]
+    first = entry.record
     entered.repro("--force", "--single-item", "train@sft")
-    after = {entry.stage: entry for entry in lockfile.read_entries()}["train@sft"]
-    assert after.input_key == before.input_key
-    assert after.result_hash == before.result_hash
-    assert after.lock_hash != before.lock_hash
-    assert lockfile.hash_entries([before]) != lockfile.hash_entries([after])
+    assert Path("dvc.lock").read_bytes() == lock
+    assert entry.record != first
+    assert sorted(entry.record.parent.iterdir()) == sorted([first, entry.record])
+    lines = Path("data/journals/train/sft/journal-seed-0.jsonl").read_text().splitlines()
+    timed = (entry.record / "journal-seed-0.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["metrics"].keys() == {"loss/total"} for line in lines)
+    assert [json.loads(line)["metrics"] for line in timed] == [
+        json.loads(line)["metrics"] | {"time/step": 0.5} for line in lines
+    ]
 
 
-def test_a_record_of_other_inputs_or_none_is_left_out_with_a_warning(entered, caplog):
+def test_without_its_record_a_result_was_computed_elsewhere(entered):
+    entry = lockfile.read_entries()[1]
+    assert lockfile.read_record(entry)["seconds"] >= 0
+    shutil.rmtree("data/runs")
+    record = lockfile.read_record(entry)
+    assert (record["seconds"], record["host"]) == (None, None)
+    assert record["input_key"] == entry.input_key
+
+
+def test_journals_of_other_inputs_or_none_are_left_out_with_a_warning(entered, caplog):
     entry = lockfile.read_entries()[1]
     assert lockfile.read_record(entry)["stage"] == "train@sft"
-    path = Path("data/runs/train/sft/run.json")
+    path = Path("data/journals/train/sft/key.json")
     content = json.loads(path.read_text())
     path.unlink()
     with caplog.at_level(logging.WARNING):
