@@ -14,12 +14,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 import psutil
+
+from stages.runtime import terminal
 
 PACKAGE = Path(__file__).parents[1]
 PR_SET_PDEATHSIG = 1
@@ -34,12 +36,6 @@ STATUS = 128 + signal.SIGTERM
 """The exit status of a process that was asked to end."""
 
 
-def escaped(text: str) -> str:
-    """`text` with control characters, which a terminal would obey, as Python writes them."""
-    shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
-    return text if text.isprintable() else "".join(shown)
-
-
 def run(main: Callable[..., None]) -> None:
     """Call `main` with the words of the command line, and end the process as soon as it returns.
 
@@ -47,14 +43,14 @@ def run(main: Callable[..., None]) -> None:
     made are not taken apart, which takes a second. An error takes the usual way out, but a
     ValueError that this package raises is a sentence for the user: it is shown without the
     traceback, which is in the run's failed.json. Every message may quote what a model wrote: it is
-    `escaped`.
+    escaped (`terminal.protect`).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
         for name, value in KEPT_BYTES.items():
             mallopt(name, value)
-    write = sys.stderr.write
-    sys.stderr.write = lambda text: write(escaped(text))
+    terminal.protect(sys.stdout, escapes=False)
+    terminal.protect(sys.stderr, escapes=True)
     try:
         main(*sys.argv[1:])
     except ValueError as error:
@@ -98,6 +94,16 @@ def die_with_dvc(stage: str) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=wait, name="watch-dvc", daemon=True).start()
+
+
+def is_dvc_quiet() -> bool:
+    """Whether the dvc that runs this stage was told to be (`dvc repro -q`)."""
+    if "DVC_STAGE" not in os.environ:
+        return False
+    with suppress(psutil.Error):
+        words = [word for parent in psutil.Process().parents()[:2] for word in parent.cmdline()]
+        return "dvc" in " ".join(words) and bool({"-q", "--quiet"} & set(words))
+    return False
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:
