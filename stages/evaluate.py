@@ -70,7 +70,8 @@ def evaluate(run: Run) -> dict[str, Any]:
             settings.decimals,
         )  # fmt: skip
         parts = run.keep_parts(name, score)
-        tracked = run.track(parts, total=len(grouped.chunks), label=f"scored by {name}:")
+        sizes = [sum(group.length() for group in chunk) for chunk in grouped.chunks]
+        tracked = run.track(parts, label=f"{name} scores", unit="tokens", sizes=sizes)
         columns[name] = list(chain.from_iterable(tracked))
     scores = pool_scorer.score_rows(grouped, columns)
     process_models = [name for name, reward in rewards.items() if reward.model == "process"]
@@ -78,8 +79,10 @@ def evaluate(run: Run) -> dict[str, Any]:
     seed = derive_seed(run.seed, "evaluate")
     orders = votes.nested_subsets(num_samples, num_draws=settings.num_draws, seed=seed)
     scored = pools.align_scores(problems, scores)
-    of_problem = run.track(list(zip(problems, greedy_of, scored, strict=True)), label="problem")
-    results, unchecked = [], []
+    of_problem = run.track(
+        list(zip(problems, greedy_of, scored, strict=True)), label="test", unit="problems"
+    )
+    results, unchecked, num_right = [], [], 0.0
     for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
         by_scorer = pool_scores.score_pool(prompt, pool, of_pool, choices)
         if prompt.answer is None:
@@ -91,6 +94,8 @@ def evaluate(run: Run) -> dict[str, Any]:
                 prompt, pool, greedy, by_scorer, ks=settings.ks, orders=orders
             )
         )
+        num_right += results[-1].mean_accuracy
+        run.progress.watch({"right": num_right / len(results)})
     metrics = (
         estimates.average_scores(unchecked) if unchecked else estimates.average_results(results)
     )

@@ -19,6 +19,7 @@ answer (`train.jsonl`, `heldout.jsonl`). Source: stages/loops/revision.py.
 
 from collections import Counter
 from functools import partial
+from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field
@@ -95,15 +96,22 @@ def label_by_judge(run: Run) -> dict[str, Any]:
         parts = judging.split_chunks(requests)
         judge = partial(judging.judge_chunks, judge_model, parts, prompts, preset.rule, side)
         of_side = []
-        for part in run.track(run.keep_parts(side, judge), total=len(parts), label=side):
+        sizes = [2 * len(part) for part in parts]  # both orders
+        verdict_parts = run.keep_parts(side, judge)
+        for part in run.track(verdict_parts, label=side, unit="messages", sizes=sizes):
             of_side += [Verdict(**verdict) for verdict in part["verdicts"]]
             cost.update(part["tokens"])
+            read = [verdict.option_mass for verdict in of_side if verdict.option_mass is not None]
+            run.progress.watch({"option mass": fmean(read)} if read else {})
         run.write(f"{side}.jsonl", judging.make_preferences(requests, of_side, preset.rule))
         metrics[side] = judge_quality.summarise_verdicts(
             of_side, *judging.correctness_and_lengths(requests), seed
         )
         judge_quality.warn_of_low_mass(metrics[side], side)
         headline = judge_quality.select_headline(metrics[side])
+        run.progress.watch(
+            {name: headline[name] for name in ("pairs", "agreement") if name in headline}
+        )
         run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
         verdicts += of_side
     flips, spent = injections.measure_flips(
@@ -140,7 +148,8 @@ def revise_answers(run: Run) -> dict[str, Any]:
             revision.rounds, sampler, decode, encode, config=preset, seed=seed, split=side
         )
         steps = run.parts(side, partial(revision.revise, rounds_of, answers), Revision)
-        finished = list(run.track(steps, total=revision.num_parts(answers), label=side))
+        sizes = revision.count_replies(answers, preset.num_rounds)
+        finished = list(run.track(steps, label=side, unit="completions", sizes=sizes))
         history += [step.metrics for step in finished]
         of_side = [row for step in finished for row in step.rows]
         triples += of_side

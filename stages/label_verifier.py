@@ -78,10 +78,11 @@ def label_pairs(run: Run) -> dict[str, Any]:
                 seed=derive_seed(run.seed, "label_verifier", prompt.id),
             )
             for prompt, pool in run.track(
-                pools.read_pools(run.row.source, run.seed, side), label=side
+                pools.read_pools(run.row.source, run.seed, side), label=side, unit="problems"
             )
         ]
         metrics[side] = verifier_labels.summarise_pairs(labelled)
+        run.progress.watch({"pairs": metrics[side]["pairs"]})
         if side == "train" and not metrics[side]["pairs"]:
             raise ValueError(
                 f"{run.row.source}: expected problems with both a right and a wrong completion, "
@@ -104,7 +105,7 @@ def select_demonstrations(run: Run) -> dict[str, Any]:
             max_kept=run.config.preset.max_per_problem,
             seed=derive_seed(run.seed, "label_selection", prompt.id),
         )
-        for prompt, pool in run.track(problems)
+        for prompt, pool in run.track(problems, unit="problems")
     ]
     metrics = verifier_labels.summarise_demonstrations(
         selected, sum(len(pool) for _, pool in problems)
@@ -116,6 +117,7 @@ def select_demonstrations(run: Run) -> dict[str, Any]:
             f"max_new_tokens), or from a policy that sometimes solves them."
         )
     run.log(0, metrics)
+    run.progress.watch({"kept": metrics["kept"]})
     run.write("demonstrations.jsonl", (row for problem in selected for row in problem))
     return metrics
 

@@ -63,6 +63,7 @@ FOLDERS = {table: table for table in TABLES} | {
     "journals/reward": REWARDS,
 }  # fmt: skip
 """Folder under data/ -> the table of which it holds a folder a row."""
+NO_ROWS = ".no-rows"
 
 
 def main(*words: str) -> None:
@@ -172,7 +173,10 @@ def write_hub_ids(folder: Path, tables: Tables) -> None:
 
 
 def delete_stale(data: Path, tables: Tables) -> None:
-    """Make the folder of every table, and delete what is in it that no row makes."""
+    """Make the folder of every table, and delete what is in it that no row makes.
+
+    The folder of a table without rows holds one file: DVC warns of empty ones, at every command.
+    """
     for folder, table in FOLDERS.items():
         names = {*tables[table], *([BASE] if folder == POLICIES else [])}
         (data / folder).mkdir(parents=True, exist_ok=True)
@@ -180,6 +184,8 @@ def delete_stale(data: Path, tables: Tables) -> None:
             name = path.name.removeprefix(".").removesuffix(".partial").removesuffix(".old")
             if path.name not in names and name not in names:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        if not names:
+            (data / folder / NO_ROWS).touch()
 
 
 if __name__ == "__main__":

@@ -205,7 +205,7 @@ def train_outcome(run: Run) -> dict[str, Any]:
     judged = {
         side: [
             verifier_labels.check_pool(*problem)
-            for problem in run.track(problems, label=f"check {side}")
+            for problem in run.track(problems, label=f"check {side}", unit="problems")
         ]
         for side, problems in pool.items()
     }

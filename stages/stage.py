@@ -21,7 +21,7 @@ from stages.params import load_config
 from stages.rows import DATA
 from stages.runtime import outputs, ranks, runs, seeds
 from stages.runtime.journal import Journal
-from stages.runtime.seeds import Show
+from stages.runtime.progress import Progress
 
 OUTPUTS = {
     "train": ("policies/{}/model", "policies/{}/training"),
@@ -75,13 +75,15 @@ def run(
         for folder in folders:
             folder.mkdir()
 
-        def seed_run(*, seed: int, rank: int, folder: Path, log: Journal, show: Show) -> Run:
+        def seed_run(
+            *, seed: int, rank: int, folder: Path, log: Journal, progress: Progress
+        ) -> Run:
             of_seed = [(folder / path.name if rank else path) / str(seed) for path in folders]
             for path in of_seed:
                 path.mkdir(parents=True, exist_ok=True)
             return Run(
                 row=row, config=values, seed=seed, rank=rank, outputs=of_seed, folder=folder,
-                log=log, show=show,
+                log=log, progress=progress,
             )  # fmt: skip
 
         whole = Run(

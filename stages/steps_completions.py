@@ -104,7 +104,9 @@ def count(
         arguments = (sampler, decode, parts, config.preset, limit, run.seed)
         return step_labels.count(*arguments, start=first)
 
-    for step in run.track(run.parts("prefixes", work, PrefixCount), total=len(parts)):
+    sizes = [config.preset.num_completions * len(part) for part in parts]
+    steps = run.parts("prefixes", work, PrefixCount)
+    for step in run.track(steps, unit="completions", sizes=sizes):
         yield from step.rows
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from stages.loops.run import Run
 from stages.rows import Row
 from stages.runtime.journal import Journal
-from stages.runtime.seeds import Show
+from stages.runtime.progress import Progress
 
 
 def make_run(
@@ -14,11 +14,11 @@ def make_run(
     rank: int = 0,
     folder: Path,
     log: Journal,
-    show: Show = lambda *_: None,
+    progress: Progress | None = None,
     outputs: tuple[Path, ...] = (),
 ) -> Run:
     """A run with scratch in `folder`; what it writes goes there too, unless `outputs` say where."""
     return Run(
         row=Row(name="toy"), config=None, seed=seed, rank=rank, outputs=outputs or (folder,),
-        folder=folder, log=log, show=show,
+        folder=folder, log=log, progress=progress or Progress(),
     )  # fmt: skip

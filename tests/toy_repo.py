@@ -55,9 +55,9 @@ def train(run):
     write(training / str(run.seed), {"metrics.json": json.dumps(metrics)})
 
 
-def make_run(*, seed, rank, folder, log, show):
+def make_run(*, seed, rank, folder, log, progress):
     return Run(row=Row(name=name), config=None, seed=seed, rank=rank, outputs=[folder],
-               folder=folder, log=log, show=show)
+               folder=folder, log=log, progress=progress)
 
 
 def write(folder, files):

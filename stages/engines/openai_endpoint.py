@@ -16,6 +16,7 @@ from typing import Any
 
 import openai
 
+from stages import meter
 from stages.engines import endpoint_reply
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, Reply
 from stages.rewards.feedback import prompts
@@ -59,6 +60,7 @@ class EndpointJudge:
         return [by_message[message] for message in messages]
 
     def _request(self, message: str) -> Judgement | None:
+        meter.COUNTS["messages"] += 1
         try:
             return self._choose(defuse(message))
         except openai.APIError as error:

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages import meter
 from stages.algorithms.packing import token_budget_batches
 from stages.engines import growing_cache
 from stages.engines.growing_cache import GrowingCache
@@ -82,6 +83,7 @@ class TransformersSampler:
             rows = logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
             for i, logprobs in zip(numbers, rows, strict=True):
                 results[i] = logprobs
+            meter.COUNTS["messages"] += len(numbers)
         return results
 
     def close(self) -> None:
@@ -132,6 +134,7 @@ class TransformersSampler:
                     break
                 if stopped.float().mean() > COMPACT_SHARE:
                     keep = (~stopped).nonzero().squeeze(1)
+                    meter.COUNTS["completions"] += len(active) - len(keep)
                     cache.select(keep)
                     token, attention, position = token[keep], attention[keep], position[keep]
                     active, stopped = active[keep], stopped[keep]
@@ -142,6 +145,7 @@ class TransformersSampler:
                 past_key_values=cache,
             ).logits[:, -1]
             position = position + 1
+        meter.COUNTS["completions"] += len(active)
         samples = _cut_samples(tokens, logprobs, row_limits, ends, self.eos_ids)
         return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
 

@@ -1,5 +1,9 @@
 """Pools of completions: N samples of each problem, or the greedy one, by one policy."""
 
+import logging
+import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +23,10 @@ from stages.records.problems import Prompt
 from stages.sampler import Sampler
 from stages.seeding import derive_seed
 
+logger = logging.getLogger(__name__)
+
+SHOWN = "POSTTRAIN_SHOW_COMPLETIONS"
+"""Environment variable: completions of each part of a pool that are shown as they come."""
 # Problems handed to the engine at once: they fill its batches, and progress is seen.
 CHUNK = 128
 
@@ -68,9 +76,8 @@ def write(
     metrics: dict[str, Any] = {}
     done: list[dict[str, int | float]] = []
     for name, pool in pools.items():
-        draw_from, total = partial(sample, sampler, decode, pool, run.seed, name), len(pool.prompts)
-        steps = run.parts(name, draw_from, Completion)
-        finished = list(run.track(steps, total=-(-total // CHUNK), label=name))
+        draw_from = partial(sample, sampler, decode, pool, run.seed, name)
+        finished = list(track_pool(run, name, pool, run.parts(name, draw_from, Completion)))
         completions = [row for step in finished for row in step.rows]
         run.write(f"{name}.jsonl", completions)
         cut = sum(row.finish_reason == "length" for row in completions)
@@ -133,6 +140,47 @@ def draw(
         for prompt, seed, samples in zip(prompts, seeds, samples_by_prompt, strict=True)
         for number, sample in enumerate(samples)
     ]
+
+
+def track_pool(run: Run, name: str, pool: Pool, steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield the steps unchanged and show progress, and as many completions as `SHOWN` says.
+
+    Whether an answer is right the answer checker says, in `evaluate`: were it asked here, its code
+    would be code of sampling, and an edit of it would sample again. Shown is how many end in the
+    gold answer as it is written.
+    """
+    prompts = {prompt.id: prompt for prompt in pool.prompts}
+    has_gold = any(prompt.answer is not None for prompt in pool.prompts)
+    watched = [*(["right ending"] if has_gold else []), "length", "truncated"]
+    num_samples = 1 if pool.greedy else pool.config.num_samples
+    starts = range(0, len(pool.prompts), CHUNK)
+    sizes = [num_samples * len(pool.prompts[start : start + CHUNK]) for start in starts]
+    sums: Counter[str] = Counter()
+    for step in run.track(steps, label=name, unit="completions", sizes=sizes):
+        golds = [(row.completion, prompts[row.id].answer) for row in step.rows]
+        sums["completions"] += len(step.rows)
+        sums["length"] += num_tokens(step.rows)
+        sums["truncated"] += sum(row.finish_reason == "length" for row in step.rows)
+        sums["right ending"] += sum(ends_in(text, gold) for text, gold in golds if gold)
+        run.progress.watch({number: sums[number] / sums["completions"] for number in watched})
+        show_completions(f"seed {run.seed}, {name}", prompts, step.rows)
+        yield step
+
+
+def ends_in(text: str, answer: str) -> bool:
+    """Whether a text ends in an answer, punctuation and brackets aside."""
+    return re.search(rf"(?<![\w.,-]){re.escape(answer)}\W*$", text) is not None
+
+
+def show_completions(
+    where: str, prompts: Mapping[str, Prompt], completions: Sequence[Completion]
+) -> None:
+    """Write as many completions as `SHOWN` says to the log, of the first problems among these."""
+    number = int(os.environ.get(SHOWN) or 0)
+    for row in [row for row in completions if row.index == 0][:number]:
+        prompt = prompts[row.id]
+        gold = "" if prompt.answer is None else f" (gold answer {prompt.answer})"
+        logger.info("%s, %s: %s%s\n%s", where, row.id, prompt.question, gold, row.completion)
 
 
 def num_tokens(completions: Sequence[Completion]) -> int:

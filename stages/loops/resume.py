@@ -85,7 +85,7 @@ def record_steps(
     may_stop = lambda: sharding.get_world_size() == 1 and not state.mixed  # noqa: E731
     try:
         with process.between(may_stop):
-            for step in run.track(steps, total=total, done=state.step, label=name):
+            for step in run.track(steps, total=total, done=state.step, label=name, unit="steps"):
                 record.add(step)
                 if save is not None and state.step in policies:
                     record.save_policy(save)

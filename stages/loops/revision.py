@@ -56,6 +56,12 @@ def num_parts(answers: Sequence[DraftAnswer]) -> int:
     return -(-len(answers) // CHUNK)
 
 
+def count_replies(answers: Sequence[DraftAnswer], num_rounds: int) -> list[int]:
+    """Critiques and revisions of each step of `revise`, if no request is too long."""
+    starts = range(0, len(answers), CHUNK)
+    return [2 * num_rounds * len(answers[start : start + CHUNK]) for start in starts]
+
+
 def revise(
     rounds_of: Callable[[Sequence[DraftAnswer]], Iterator[Step]],
     answers: Sequence[DraftAnswer],

@@ -7,18 +7,17 @@ a training loop (`loops/resume`), or the finished parts of work that learns noth
 Importing this file imports no torch, which takes a second: stages without a model do without.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stages import rows
+from stages import meter, rows
 from stages.records import lines
 from stages.rows import Row
-from stages.runtime import outputs, seeds
+from stages.runtime import outputs
 from stages.runtime.journal import Journal
-from stages.runtime.seeds import Show
+from stages.runtime.progress import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +28,14 @@ if TYPE_CHECKING:
 Save = Callable[[Path], None]
 """Writes the policy with its present weights, for others to read (`policy.save_model`)."""
 ItemT = TypeVar("ItemT")
+WATCHED = {
+    "loss/nll": "loss", "loss/preference": "loss", "loss/bradley_terry": "loss",
+    "loss/outcome": "loss", "loss/step_labels": "loss", "reward/mean": "reward",
+    "kl/sequence": "KL", "length/mean": "length", "optim/grad_norm": "gradient",
+    "margin/accuracy": "right", "pairs/accuracy": "right", "outcomes/accuracy": "right",
+    "steps/accuracy": "right", "reward/accuracy": "right", "completions/right": "right",
+}  # fmt: skip
+"""Metric of a step -> its name in a line of progress, in this order."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -47,8 +54,8 @@ class Run:
     """Scratch of this seed and rank alone that survives a kill; never an output."""
     log: Journal
     """Writes the metrics of a step into the journal; of ranks after 0, into scratch."""
-    show: Show = lambda *_: None
-    _shown: float = 0.0
+    progress: Progress = field(default_factory=Progress)
+    """How far this run is."""
     _loop: str = ""
     _state: Any = None
 
@@ -72,24 +79,37 @@ class Run:
         lines.write_lines(self.output / name, rows)
 
     def track(
-        self, items: Iterable[ItemT], *, total: int | None = None, label: str = "", done: int = 0
+        self,
+        items: Iterable[ItemT],
+        *,
+        total: int | None = None,
+        label: str = "",
+        done: int = 0,
+        unit: str = "",
+        sizes: Sequence[int] | None = None,
     ) -> Iterator[ItemT]:
         """Yield `items` unchanged and show progress; the metrics of a `Step` are logged.
 
-        `done`: how many of the total came before.
+        `total`: number of items; where each counts as several of `unit`, `sizes` has how many. With
+        a unit of `meter`, progress moves while an item is worked on. `done`: how many of the total
+        came before.
         """
-        if total is None and hasattr(items, "__len__"):
+        if sizes is not None:
+            total = sum(sizes)
+        elif total is None and hasattr(items, "__len__"):
             total = len(items)  # pyright: ignore[reportArgumentType]
-        self.show(done, total, label)
-        for count, item in enumerate(items, start=done + 1):
+        self.progress.begin(
+            label, unit=unit, total=total, done=done, read_counts=lambda: meter.COUNTS
+        )
+        for number, item in enumerate(items):
+            done += 1 if sizes is None else sizes[number]
             metrics = getattr(item, "metrics", None)
+            watched: dict[str, float] = {}
             if isinstance(metrics, dict) and hasattr(item, "index"):
                 self.log(item.index, metrics)  # pyright: ignore[reportAttributeAccessIssue]
+                watched = {WATCHED[name]: metrics[name] for name in WATCHED if name in metrics}
+            self.progress.advance(done, watched)
             yield item
-            is_time = time.monotonic() - self._shown >= seeds.SECONDS_BETWEEN_SIGNS
-            if is_time or count == total:
-                self._shown = time.monotonic()
-                self.show(count, total, label)
 
     def parts(
         self, name: str, work: Callable[[int], "Iterator[Step]"], row_type: type[Any]
@@ -112,7 +132,12 @@ class Run:
 
     def keep_parts(self, name: str, work: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
         """Parts of JSON content that `work(n)` yields from part n on: `outputs.keep_parts`."""
-        return outputs.keep_parts(self.folder / "parts" / name, work)
+
+        def work_from(first: int) -> Iterator[Any]:
+            self.progress.restart()
+            return work(first)
+
+        return outputs.keep_parts(self.folder / "parts" / name, work_from)
 
     def once(self, compute: "Callable[[], Sequence[Tensor]]") -> "list[Tensor]":
         """The tensors that `compute` returned in the first attempt, such as a reference's logprobs.
@@ -121,6 +146,7 @@ class Run:
         """
         from stages.loops import resume
 
+        self.progress.begin("reference", unit="tokens", read_counts=lambda: meter.COUNTS)
         return resume.compute_once(self, compute)
 
     def resume(self, name: str = "") -> "State":

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.utils.rnn import pad_sequence
 
+from stages import meter
 from stages.algorithms.packing import first_fit_decreasing, token_budget_batches
 from stages.models import sharding
 from stages.models.attention import make_shared_mask
@@ -134,7 +135,9 @@ class BatchModel(Protocol):
 
 def model_batches(model: BatchModel, groups: Sequence[Group]) -> Iterator[Batch]:
     """`micro_batches` with the limits, the padding and the device of `model`."""
-    return micro_batches(groups, model.compute, model.pad_id, model.device)
+    for batch in micro_batches(groups, model.compute, model.pad_id, model.device):
+        yield batch
+        meter.COUNTS["tokens"] += batch.num_tokens
 
 
 def micro_batches(

@@ -143,7 +143,7 @@ def read_reward(folder: Path) -> RewardFile:
 
 def read_model_rewards(rewards: Path) -> dict[str, RewardFile]:
     """By name, the rewards that are models, and so can choose among samples."""
-    rewards_by_name = {folder.name: read_reward(folder) for folder in sorted(rewards.glob("*"))}
+    rewards_by_name = {folder.name: read_reward(folder) for folder in sorted(rewards.glob("[!.]*"))}
     return {name: reward for name, reward in rewards_by_name.items() if reward.kind != "rule"}
 
 

@@ -8,8 +8,6 @@ Python from hearing of it.
 
 import atexit
 import ctypes
-import errno
-import io
 import multiprocessing
 import os
 import select
@@ -17,16 +15,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import psutil
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+from stages.runtime import terminal
 
 PACKAGE = Path(__file__).parents[1]
 PR_SET_PDEATHSIG = 1
@@ -41,41 +37,6 @@ STATUS = 128 + signal.SIGTERM
 """The exit status of a process that was asked to end."""
 
 
-class _Output(io.FileIO):
-    """Standard output or error, for which a lost terminal or a closed pipe is no error."""
-
-    def write(self, data: "ReadableBuffer") -> int | None:
-        try:
-            return super().write(data)
-        except OSError as error:
-            if error.errno not in (errno.EIO, errno.EPIPE):
-                raise
-            return memoryview(data).nbytes
-
-
-def survive_lost_output() -> None:
-    """Go on where the terminal, or the program that reads the output, is gone.
-
-    It happens to a process that ignores SIGHUP, as under nohup or in a shell's background. What it
-    shows is in the journals, too.
-    """
-    for name in ("stdout", "stderr"):
-        if (before := getattr(sys, name)) is None:  # closed by who started it
-            continue
-        before.flush()
-        raw = _Output(before.fileno(), "wb", closefd=False)
-        after = io.TextIOWrapper(
-            io.BufferedWriter(raw), before.encoding, before.errors, line_buffering=True
-        )
-        setattr(sys, name, after)
-
-
-def escaped(text: str) -> str:
-    """`text` with control characters, which a terminal would obey, as Python writes them."""
-    shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
-    return text if text.isprintable() else "".join(shown)
-
-
 def run(main: Callable[..., None]) -> None:
     """Call `main` with the words of the command line, and end the process as soon as it returns.
 
@@ -83,15 +44,14 @@ def run(main: Callable[..., None]) -> None:
     made are not taken apart, which takes a second. An error takes the usual way out, but a
     ValueError that this package raises is a sentence for the user: it is shown without the
     traceback, which is in the run's failed.json. Every message may quote what a model wrote: it is
-    `escaped`.
+    escaped (`terminal.protect`).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
         for name, value in KEPT_BYTES.items():
             mallopt(name, value)
-    survive_lost_output()
-    write = sys.stderr.write
-    sys.stderr.write = lambda text: write(escaped(text))
+    terminal.protect(sys.stdout, escapes=False)
+    terminal.protect(sys.stderr, escapes=True)
     try:
         main(*sys.argv[1:])
     except ValueError as error:
@@ -135,6 +95,16 @@ def die_with_dvc(stage: str) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=wait, name="watch-dvc", daemon=True).start()
+
+
+def is_dvc_quiet() -> bool:
+    """Whether the dvc that runs this stage was told to be (`dvc repro -q`)."""
+    if "DVC_STAGE" not in os.environ:
+        return False
+    with suppress(psutil.Error):
+        words = [word for parent in psutil.Process().parents()[:2] for word in parent.cmdline()]
+        return "dvc" in " ".join(words) and bool({"-q", "--quiet"} & set(words))
+    return False
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:

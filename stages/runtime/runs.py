@@ -25,8 +25,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import stages
-from stages.runtime import identity, journal, outputs, preflight, process, ranks
+from stages.runtime import identity, journal, outputs, preflight, process, progress, ranks
 from stages.runtime.checkout import locate_checkout
+from stages.runtime.progress import Display
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class StageRun:
     """`.pipe/<stage>-<key>/`: survives a kill, removed when the outputs are safe; no output."""
     log: journal.Journal
     """Writes into the journal of the stage."""
+    display: Display
+    """Shows how far the seed runs are."""
     check_unchanged: Callable[[], None] = lambda: None
     """See `identity.check_unchanged`."""
 
@@ -73,16 +76,23 @@ def start(stage: str) -> Iterator[StageRun]:
     it (`studies/dvc.yaml:search`). A process that torchrun started beside the first leaves no
     record.
     """
+    is_quiet = process.is_dvc_quiet()
+    display = progress.make_display(stage, is_shown=not ranks.launched(), is_quiet=is_quiet)
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+        level=logging.WARNING if is_quiet else logging.INFO,
+        format="%(asctime)s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
     )
+    # DVC is asked who this stage is: its own bars and lines would come a second time.
+    logging.getLogger("dvc.progress").setLevel(logging.CRITICAL)
+    logging.getLogger("dvc").handlers.clear()
     _finish_imports()
     if ranks.launched():
         process.ignore()  # the first rank says when all end
         with TemporaryDirectory() as scratch:
             folder = Path(scratch)
             with journal.writing(folder / "journal.jsonl") as log:
-                yield StageRun(name=stage, folder=folder, log=log)
+                yield StageRun(name=stage, folder=folder, log=log, display=display)
         return
     process.die_with_dvc(stage)
     preflight.check()
@@ -99,7 +109,10 @@ def start(stage: str) -> Iterator[StageRun]:
         record["memory_at_start_bytes"] = memory_bytes("VmRSS")
         try:
             with journal.writing(folder / "journal.jsonl") as log:
-                yield StageRun(name=stage, folder=folder, log=log, check_unchanged=check_unchanged)
+                yield StageRun(
+                    name=stage, folder=folder, log=log, display=display,
+                    check_unchanged=check_unchanged,
+                )  # fmt: skip
             check_unchanged()
             journals = {"journal.jsonl": folder / "journal.jsonl"}
             for path in sorted(folder.glob("seed-*/journal.jsonl")):
@@ -120,6 +133,7 @@ def start(stage: str) -> Iterator[StageRun]:
             _dump(failure, record | _end(clock) | reason)
             raise
         identity.leave(execution, folder)
+    display.end()
 
 
 def _finish_imports() -> None:

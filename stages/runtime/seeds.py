@@ -12,10 +12,9 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
@@ -26,17 +25,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stages.runtime import gpu_slot, journal, ranks
 from stages.runtime import process as stage_process
 from stages.runtime.process import die_with_parent
+from stages.runtime.progress import Display, Progress, Show, Sign
 
 if TYPE_CHECKING:
     from stages.runtime.runs import StageRun
 
 logger = logging.getLogger(__name__)
-
-SECONDS_BETWEEN_SIGNS = 1.0
-SECONDS_BETWEEN_LINES = 15.0
-
-Show = Callable[[int, int | None, str], None]
-"""Show progress: the number of items done, their total if it is known, the part of the work."""
 
 _Pipes = dict[connection.Connection, tuple[int, BaseProcess]]
 ResultT = TypeVar("ResultT")
@@ -49,7 +43,7 @@ MakeRun = Callable[..., Any]
     rank     which of the processes that train one model this is; those after 0 write no output
     folder   scratch of this seed and rank alone that survives a kill; never an output
     log      the seed's journal; of a rank after 0, scratch
-    show     shows progress (`Show`)
+    progress how far the seed is (`Progress`): the work changes it, and a thread shows it
 """
 
 
@@ -71,15 +65,14 @@ def for_each(
     only. No seed may change what another sees.
     """
     stage_run.check_unchanged()  # the parameters have been read by now
-    display = _Display(stage_run.name, numbers)
     task = _Task(work, make_run, stage_run.folder, gpu, num_processes)
     if len(numbers) > 1 and ranks.launched() is None:
-        return _fork(task, numbers, display)
+        return _fork(task, numbers, stage_run.display)
     results = {}
     num_gpus = 1 if ranks.launched() is not None else num_processes
     with gpu_slot.take(num_gpus if gpu else 0):
         for seed in numbers:
-            with task.begin(seed, partial(display.update, seed)) as run:
+            with task.begin(seed, partial(stage_run.display.update, seed)) as run:
                 results[seed] = work(run)
     return results
 
@@ -115,12 +108,15 @@ class _Task:
         """The run of a rank, with its scratch folder and journal; ranks after 0 show nothing."""
         folder = folder / f"rank-{rank}" if rank else folder
         folder.mkdir(exist_ok=True)
-        shown: Show = show if show and not rank else lambda *_: None
-        with journal.writing(folder / "journal.jsonl") as log:
-            yield self.make_run(seed=seed, rank=rank, folder=folder, log=log, show=shown)
+        progress = Progress()
+        with ExitStack() as stack:
+            log = stack.enter_context(journal.writing(folder / "journal.jsonl"))
+            if show is not None and not rank:
+                stack.enter_context(progress.shown(show))
+            yield self.make_run(seed=seed, rank=rank, folder=folder, log=log, progress=progress)
 
 
-def _fork(task: _Task, numbers: Sequence[int], display: "_Display") -> dict[int, Any]:
+def _fork(task: _Task, numbers: Sequence[int], display: Display) -> dict[int, Any]:
     """The result of each seed, from a process of its own."""
     context = multiprocessing.get_context("fork")
     pipes: _Pipes = {}
@@ -143,15 +139,14 @@ def _fork(task: _Task, numbers: Sequence[int], display: "_Display") -> dict[int,
             process.join(stage_process.SECONDS if pipes else None)
             process.kill()
             process.join()
-        display.end()
     return {seed: results[seed] for seed in numbers}
 
 
-def _receive(pipes: _Pipes, display: "_Display") -> dict[int, Any]:
+def _receive(pipes: _Pipes, display: Display) -> dict[int, Any]:
     """The result of each process, by seed; a pipe leaves `pipes` when its result has come."""
     results: dict[int, Any] = {}
     while pipes:
-        for pipe in connection.wait(list(pipes), timeout=SECONDS_BETWEEN_SIGNS):
+        for pipe in connection.wait(list(pipes)):
             assert isinstance(pipe, connection.Connection)
             seed, process = pipes[pipe]
             try:
@@ -163,7 +158,7 @@ def _receive(pipes: _Pipes, display: "_Display") -> dict[int, Any]:
                     f"{seed} ended without a word, exited with {process.exitcode}"
                 ) from None
             if kind == "progress":
-                display.update(seed, *content)
+                display.update(seed, content)
             elif kind == "result":
                 results[seed] = content
                 del pipes[pipe]
@@ -171,7 +166,6 @@ def _receive(pipes: _Pipes, display: "_Display") -> dict[int, Any]:
                 error, trace = content
                 error.add_note(f"in the work of seed {seed}:\n{trace}")
                 raise error
-        display.show()
     return results
 
 
@@ -179,7 +173,11 @@ def _child(task: _Task, seed: int, pipe: connection.Connection) -> None:
     """The process of a seed: ends with its parent, sends its progress, then its result."""
     try:
         die_with_parent(signal.SIGTERM)
-        show: Show = lambda *progress: pipe.send(("progress", progress))  # noqa: E731
+
+        def show(sign: Sign) -> None:
+            with suppress(OSError):  # the parent has ended, and this process is about to
+                pipe.send(("progress", sign))
+
         with (
             gpu_slot.take(task.num_processes if task.gpu else 0),
             task.begin(seed, show) as run,
@@ -197,51 +195,3 @@ def _child(task: _Task, seed: int, pipe: connection.Connection) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-class _Display:
-    """One line a stage: how far each seed is, and how long is left."""
-
-    def __init__(self, stage: str, seeds: Sequence[int]) -> None:
-        self._stage = stage
-        self._at: dict[int, tuple[int, int | None, str]] = dict.fromkeys(seeds, (0, None, ""))
-        self._begun = time.monotonic()
-        self._shown = self._begun - SECONDS_BETWEEN_LINES
-        self._terminal = sys.stderr.isatty()
-
-    def update(self, seed: int, count: int, total: int | None, label: str) -> None:
-        alone, before = len(self._at) == 1, self._at[seed]
-        self._at[seed] = (count, total, label)
-        if alone and label != before[2]:
-            self._begun = time.monotonic()
-        if alone:
-            self.show()
-
-    def show(self) -> None:
-        """Draw the line again on a terminal; elsewhere write one now and then."""
-        now = time.monotonic()
-        if now - self._shown < (SECONDS_BETWEEN_SIGNS if self._terminal else SECONDS_BETWEEN_LINES):
-            return
-        self._shown = now
-        if self._terminal:
-            self.end(self._line(now))
-        else:
-            logger.info("%s", self._line(now))
-
-    def end(self, line: str = "") -> None:
-        """Clear the terminal's line, or put another in its place."""
-        if self._terminal:
-            sys.stderr.buffer.write(f"\r\x1b[2K{line}".encode())  # `write` would escape it
-            sys.stderr.flush()
-
-    def _line(self, now: float) -> str:
-        parts, shares = [], []
-        for seed, (count, total, label) in self._at.items():
-            of_total = f"/{total}" if total is not None else ""
-            parts.append(f"seed {seed}: {f'{label} ' if label else ''}{count}{of_total}")
-            shares.append(count / total if total else 0.0)
-        remaining = ""
-        if (slowest := min(shares)) > 0.0:
-            seconds = (now - self._begun) * (1.0 - slowest) / slowest
-            remaining = f"; about {seconds:.0f} s left" if slowest < 1.0 else ""
-        return f"{self._stage}  {', '.join(parts)}{remaining}"

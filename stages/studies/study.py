@@ -29,8 +29,8 @@ from stages.records.metrics import with_interval
 from stages.rows import DATA, Row
 from stages.runtime import outputs, runs, seeds
 from stages.runtime.journal import Journal
+from stages.runtime.progress import Progress
 from stages.runtime.runs import StageRun
-from stages.runtime.seeds import Show
 
 STUDIES = DATA / "studies"
 DVC_YAML = Path("studies/dvc.yaml")
@@ -100,12 +100,14 @@ class Study:
         See `seeds.for_each`; `gpu` is false where other processes compute.
         """
 
-        def seed_run(*, seed: int, rank: int, folder: Path, log: Journal, show: Show) -> Run:
+        def seed_run(
+            *, seed: int, rank: int, folder: Path, log: Journal, progress: Progress
+        ) -> Run:
             output = self.rows / str(seed)
             output.mkdir()
             return Run(
                 row=Row(name=self.run.name), config=None, seed=seed, rank=rank, outputs=[output],
-                folder=folder, log=log, show=show,
+                folder=folder, log=log, progress=progress,
             )  # fmt: skip
 
         return seeds.for_each(

@@ -1,0 +1,218 @@
+"""How far a stage run is: what each seed run tells, and the lines that show it.
+
+On a terminal a line a seed, drawn again each second; elsewhere the same lines now and then:
+
+      seed 0  12/32 steps  40 s left  reward 0.71  KL 0.012  length 24
+
+At the end one line remains: stage, seconds, and the last numbers, averaged over the seeds.
+"""
+
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, Literal
+
+from stages.runtime import terminal
+
+SECONDS_BETWEEN_SIGNS = 1.0
+SECONDS_BETWEEN_LINES = (15.0, 300.0)
+"""In a log: at first, and at most. Between them a tenth of the time since the stage began."""
+MODE, RECORDS, RECORD = "POSTTRAIN_PROGRESS", "records", "\x1e"
+"""With POSTTRAIN_PROGRESS=records every sign is a line of JSON after a record separator: of
+`flows.local`, which shows several stages on one terminal."""
+SECONDS_OF_A_LONG_ITEM = 3.0
+SHARES = frozenset({"right", "right ending", "truncated", "agreement"})
+"""Numbers that are shown in percent."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sign:
+    """How far a seed run is."""
+
+    label: str = ""
+    """The part of the work."""
+    done: int = 0
+    total: int | None = None
+    unit: str = ""
+    within: Mapping[str, int] = field(default_factory=dict)
+    """What has been done of the next item, in other units."""
+    seconds_left: float | None = None
+    """Of this part, by the rate of this process."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """What a person watches."""
+
+    def describe(self) -> str:
+        """`heldout 12/32 steps  40 s left  reward 0.71`."""
+        if self == Sign():
+            return "starts"
+        count = f"{self.done:,}" + ("" if self.total is None else f"/{self.total:,}")
+        items = f"{self.label} {count} {self.unit}".strip()
+        parts = [", ".join([items, *(f"{n:,} {unit}" for unit, n in self.within.items())])]
+        if self.seconds_left is not None and self.done != self.total:
+            parts.append(f"{describe_seconds(self.seconds_left)} left")
+        return "  ".join([*parts, *map(describe_number, self.numbers.items())])
+
+
+Show = Callable[[Sign], None]
+
+
+def describe_seconds(seconds: float) -> str:
+    """`40 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def describe_number(item: tuple[str, float]) -> str:
+    """`reward 0.71`, `right 64 %`."""
+    name, value = item
+    return f"{name} {100 * value:.1f} %" if name in SHARES else f"{name} {value:.3g}"
+
+
+class Progress:
+    """Progress of a seed run: its work changes it, and a thread shows it each second."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(
+        self,
+        label: str = "",
+        *,
+        unit: str = "",
+        total: int | None = None,
+        done: int = 0,
+        read_counts: Callable[[], Mapping[str, int]] = dict[str, int],
+    ) -> None:
+        """A part of the work begins, of which so much was done before.
+
+        `read_counts`: of what moves while an item is worked on, such as tokens; if `unit` is among
+        them, they are the same items.
+        """
+        self._label, self._unit, self._total, self._done = label, unit, total, done
+        self._read_counts, self._counts = read_counts, dict(read_counts())
+        self._recent: dict[str, deque[float]] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """What is done by now took no time: it was done by an earlier process."""
+        self._start, self._begun = self._done, time.monotonic()
+        self._advanced = self._begun
+
+    def advance(self, done: int, numbers: Mapping[str, float] | None = None) -> None:
+        """So much is done now; `numbers` of this item are averaged with those just before."""
+        self._done, self._counts = done, dict(self._read_counts())
+        self._advanced = time.monotonic()
+        for name, value in (numbers or {}).items():
+            size = min(10, 1 + done // 10)
+            values = self._recent.get(name, ())
+            self._recent[name] = deque([*values, value], maxlen=size)
+
+    def watch(self, numbers: Mapping[str, float]) -> None:
+        """Show numbers of all that is done."""
+        for name, value in numbers.items():
+            self._recent[name] = deque([value], maxlen=1)
+
+    def sign(self) -> Sign:
+        """How far the work is."""
+        counts = self._read_counts()
+        within = {unit: n - self._counts.get(unit, 0) for unit, n in counts.items()}
+        done = self._done + within.pop(self._unit, 0)
+        if self._total is not None:
+            done = min(done, self._total)
+        now, seconds_left = time.monotonic(), None
+        seconds, is_long = now - self._begun, now - self._advanced > SECONDS_OF_A_LONG_ITEM
+        if self._total is not None and done > self._start:
+            seconds_left = (self._total - done) * seconds / (done - self._start)
+        numbers = {name: fmean(values) for name, values in list(self._recent.items())}
+        return Sign(
+            label=self._label, done=done, total=self._total, unit=self._unit,
+            within={unit: n for unit, n in within.items() if n > 0 and is_long},
+            seconds_left=seconds_left, numbers=numbers,
+        )  # fmt: skip
+
+    @contextmanager
+    def shown(self, show: Show) -> Iterator[None]:
+        """Meanwhile a thread shows a sign each second; the last one comes at the end."""
+        ended = threading.Event()
+
+        def show_signs() -> None:
+            while not ended.wait(SECONDS_BETWEEN_SIGNS):
+                show(self.sign())
+
+        thread = threading.Thread(target=show_signs, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        show(self.sign())
+
+
+class Display:
+    """The lines of a stage run."""
+
+    def __init__(self, stage: str, mode: Literal["terminal", "records", "lines", "quiet"]) -> None:
+        self._stage, self._mode = stage, mode
+        self._signs: dict[int, Sign] = {}
+        self._begun = self._shown = time.monotonic()
+
+    def update(self, seed: int, sign: Sign) -> None:
+        """Take the sign of a seed, and show how far all are, if it is time."""
+        self._signs[seed] = sign
+        now = time.monotonic()
+        first, last = SECONDS_BETWEEN_LINES
+        pause = min(last, max(first, (now - self._begun) / 10))
+        if self._mode in ("terminal", "records"):
+            pause = SECONDS_BETWEEN_SIGNS / 2
+        if now - self._shown < pause:
+            return
+        self._shown = now
+        signs = sorted(self._signs.items())
+        lines = [f"seed {number}  {sign.describe()}" for number, sign in signs]
+        if self._mode == "terminal":
+            terminal.draw([f"  {line}" for line in lines])
+        elif self._mode == "records":
+            self._write_record({"lines": lines})
+        elif self._mode == "lines":
+            clock = time.strftime("%H:%M:%S")
+            terminal.write("\n".join(f"{clock} {self._stage}  {line}" for line in lines))
+
+    def end(self) -> None:
+        """Say that the stage is done, in how many seconds, and with which numbers."""
+        seconds = describe_seconds(time.monotonic() - self._begun)
+        numbers = "  ".join(map(describe_number, self._average_numbers().items()))
+        if self._mode == "records":
+            self._write_record({"numbers": numbers})
+        elif self._mode != "quiet":
+            name = terminal.green(self._stage)
+            terminal.write(f"{name}  done in {seconds}  {numbers}".rstrip())
+
+    def _average_numbers(self) -> dict[str, float]:
+        """The mean over seeds of each number of the last part."""
+        signs = self._signs.values()
+        names = dict.fromkeys(name for sign in signs for name in sign.numbers)
+        return {
+            name: fmean(sign.numbers[name] for sign in signs if name in sign.numbers)
+            for name in names
+        }
+
+    def _write_record(self, content: Mapping[str, Any]) -> None:
+        terminal.write(f"{RECORD}{json.dumps({'stage': self._stage, **content})}")
+
+
+def make_display(stage: str, *, is_shown: bool, is_quiet: bool) -> Display:
+    """The display of a stage run that suits where its lines go."""
+    if not is_shown or is_quiet:
+        return Display(stage, "quiet")
+    if os.environ.get(MODE) == RECORDS:
+        return Display(stage, "records")
+    return Display(stage, "terminal" if terminal.is_terminal() else "lines")

@@ -1,0 +1,125 @@
+"""Text on a terminal or in a log: escaped, cut to the width, and never an error where it is gone.
+
+Lines that are drawn again and again end with the cursor where they begin (`draw`). Whatever else is
+written, by this process or one that it forked, erases them first and takes their place.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TextIO
+
+ERASE = "\x1b[J"
+"""Erases what is below the cursor, and right of it."""
+UP = "\x1b[A"
+GONE = frozenset({errno.EPIPE, errno.EIO})
+"""Errors of a pipe whose reader has ended, and of a terminal that was closed."""
+SECONDS_BETWEEN_BARS = 15.0
+
+
+def escaped(text: str) -> str:
+    """`text` with control characters, which a terminal would obey, as Python writes them."""
+    shown = (char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
+    return text if text.isprintable() else "".join(shown)
+
+
+def is_terminal() -> bool:
+    """Whether the standard error is a terminal on which lines can be drawn again."""
+    with suppress(OSError):
+        return os.isatty(2) and os.environ.get("TERM") not in ("dumb", "unknown")
+    return False
+
+
+def green(text: str) -> str:
+    """The text in green, where the standard error is a terminal and NO_COLOR is not set."""
+    return f"\x1b[32m{text}\x1b[0m" if is_terminal() and not os.environ.get("NO_COLOR") else text
+
+
+def draw(lines: Sequence[str]) -> None:
+    """Draw lines in the place of those before; no line wraps, and none is below the screen."""
+    with suppress(OSError):  # a terminal that is gone, or reads no more
+        columns, rows = os.get_terminal_size(2)
+        columns, rows = columns or 80, rows or 24
+        if len(lines) >= rows > 1:
+            hidden = len(lines) - rows + 2
+            lines = [*lines[: rows - 2], f"and {hidden} more"]
+        cut = [escaped(line).replace("\n", " ")[: columns - 1] for line in lines]
+        text = "\r\n".join(f"{line}\x1b[K" for line in cut)
+        home = UP * max(0, len(cut) - 1) + "\r"
+        os.write(2, f"\r{text}{ERASE}{home}".encode(errors="replace"))
+
+
+def write(text: str) -> None:
+    """Write whole lines to the standard error, of any thread."""
+    with suppress(OSError):
+        erase = f"\r{ERASE}" if is_terminal() else ""
+        os.write(2, f"{erase}{text}\n".encode(errors="replace"))
+
+
+def protect(stream: TextIO, *, escapes: bool) -> None:
+    """Have a stream write nowhere once its terminal or pipe is gone, in place of an error.
+
+    With `escapes` every text is escaped, and the progress bars of libraries are drawn as our lines
+    are.
+    """
+    write_text, flush_text = stream.write, stream.flush
+
+    def attempt(work: Callable[..., object], *arguments: str) -> None:
+        try:
+            work(*arguments)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+
+    erase = ERASE if stream.isatty() and is_terminal() else ""
+    bar = _Bar(is_drawn=bool(erase), write=lambda line: attempt(write_text, line))
+
+    def write(text: str) -> int:
+        if not escapes:
+            attempt(write_text, text)
+        elif not bar.takes(text):
+            attempt(write_text, f"{erase}{escaped(text)}")
+        return len(text)
+
+    stream.write = write
+    stream.flush = lambda: attempt(flush_text)
+
+
+@dataclass
+class _Bar:
+    """The progress bar of a library: tqdm begins each with a carriage return.
+
+    On a terminal it is drawn as our own lines are, in a log it is a line now and then. One of a few
+    seconds leaves nothing behind.
+    """
+
+    is_drawn: bool
+    write: Callable[[str], None]
+    text: str = ""
+    begun: float = 0.0
+    shown: float = 0.0
+    process: int = field(default_factory=os.getpid)
+
+    def takes(self, text: str) -> bool:
+        """Whether the text is of a bar, which is then shown."""
+        if text.startswith("\r"):
+            now = time.monotonic()
+            if not self.text:
+                self.begun = self.shown = now
+            self.text = text.strip("\r ")
+            if self.is_drawn and os.getpid() == self.process:  # else its parent draws lines
+                draw([self.text])
+            elif not self.is_drawn and now - self.shown >= SECONDS_BETWEEN_BARS:
+                self.shown = now
+                self.write(f"{escaped(self.text)}\n")
+            return True
+        if text == "\n" and self.text:
+            lasted = time.monotonic() - self.begun
+            if lasted >= SECONDS_BETWEEN_BARS:
+                self.write(f"{escaped(self.text)}\n")
+            self.text = ""
+            return True
+        return bool(text) and not text.replace(UP, "")  # between the lines of nested bars
