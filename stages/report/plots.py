@@ -26,13 +26,23 @@ GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC7
 ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
+_LINES = (BLACK, GREY, *_ORDER[1:-1])
 _STYLE: Any = {
     "font.size": 10, "axes.titlesize": 9.5, "axes.titleweight": "bold",
     "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True, "legend.frameon": False,
+    "axes.facecolor": "none", "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True,
+    "legend.frameon": False,
     "savefig.dpi": 140, "figure.constrained_layout.use": True,
     "svg.hashsalt": "posttrain",  # or ids in the file would be random
 }  # fmt: skip
+DARK = {
+    "#ffffff": "#16181c", "#e6e6e6": "#33383f", "#000000": "#e6e8eb", GREY: "#b4b8be",
+    BLUE: "#5cb3ee", RED: "#ff8f4d", GREEN: "#35c795", PINK: "#e5a3c6", ORANGE: "#f0b43c",
+    SKY: "#8fd0f5",
+}  # fmt: skip
+"""Colour of a plot -> the one in its place where the reader prefers a dark page."""
+MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
+"""Of the lines in one panel, so that they are told apart without colour, too."""
 _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 COLUMNS = 3
 SHOWN = {
@@ -51,7 +61,8 @@ Curves = dict[str, Float[np.ndarray, "seed step"]]
 def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
     """A figure of so many inches in this style, whatever the user's matplotlibrc says.
 
-    At the end it is saved, as SVG or PNG, without a date or the library's version.
+    At the end it is saved, as SVG or PNG, without a date or the library's version. An SVG follows
+    the reader's preference for light or dark.
     """
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -59,6 +70,20 @@ def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
         new_figure = Figure(figsize=(width, height))
         yield new_figure
         new_figure.savefig(path, metadata=_NO_METADATA[path.suffix])
+    if path.suffix == ".svg":
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("</style>", f"{_dark_style()}</style>", 1), encoding="utf-8")
+
+
+def _dark_style() -> str:
+    """CSS that overrides matplotlib's colours; what is black has no fill of its own in its SVG."""
+    rules = "".join(
+        f'[style*="{kind}: {light.lower()}"]{{{kind}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for kind in ("fill", "stroke")
+    )
+    ink = DARK["#000000"]
+    return f"@media (prefers-color-scheme: dark){{svg{{fill:{ink}}}{rules}}}"
 
 
 def assign_colours(policies: Iterable[str]) -> dict[str, str]:
@@ -77,8 +102,9 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
     )
     _write_csv(folder / "accuracy.csv", header, rows)
     over = "seeds and problems" if len(seeds) > 1 else "problems (one seed)"
-    height = 0.95 + 0.42 * len(policies)
-    with save_figure(folder / "accuracy.svg", width=7.2, height=height) as plot:
+    height = 1.1 + 0.42 * len(policies)
+    # No wider: on a phone it is shown whole, and its words are still large enough.
+    with save_figure(folder / "accuracy.svg", width=5.2, height=height) as plot:
         axes = plot.subplots()
         for place, (name, colour) in enumerate(assign_colours(policies).items()):
             estimate = policies[name]
@@ -98,7 +124,7 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
         axes.grid(visible=False, axis="y")
         axes.set_xlabel(
             f"accuracy of a sampled answer on {metrics['num_problems']:,} test problems, %;\n"
-            f"line: {100 * metrics['confidence']:g} % interval over {over}, dots: seeds"
+            f"line: {100 * metrics['confidence']:g} % interval over {over},\ndots: seeds"
         )
 
 
@@ -127,13 +153,15 @@ def draw_accuracy_by_n(folder: Path, results: Results) -> None:
 
 def _draw_panel(panel: Axes, results: Results, policy: str) -> None:
     rewards = [reward for reward in results.methods(policy, BEST_OF) if reward not in UNTESTED]
-    styles = {PASS: (GREY, ":"), MAJORITY: (BLACK, "-")}
-    styles |= {f"{BEST_OF}/{r}": (_ORDER[1 + at % 7], "-") for at, r in enumerate(rewards)}
+    methods = [PASS, MAJORITY, *(f"{BEST_OF}/{reward}" for reward in rewards)]
     labels = {PASS: "any right (pass@n)", MAJORITY: "majority"}
-    for method, (colour, line) in styles.items():
+    for at, method in enumerate(methods):
         values = [100 * results.tables[policy][f"{method}/{n}"].mean() for n in results.ns]
-        label = labels.get(method) or verdict.name_choice(method, "n")
-        panel.plot(results.ns, values, line, color=colour, marker=".", label=label)
+        panel.plot(
+            results.ns, values, color=_LINES[at % len(_LINES)], marker=MARKERS[at % len(MARKERS)],
+            linestyle=DASHES[at % len(DASHES)], markersize=4.5,
+            label=labels.get(method) or verdict.name_choice(method, "n"),
+        )  # fmt: skip
     panel.set_xscale("log", base=2)
     panel.set_xticks(results.ns, [str(n) for n in results.ns])
     panel.set(title=policy, xlabel="samples", ylabel="accuracy, %")
