@@ -26,7 +26,6 @@ GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC7
 ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
-_LINES = (BLACK, GREY, *_ORDER[1:-1])
 _STYLE: Any = {
     "font.size": 10, "axes.titlesize": 9.5, "axes.titleweight": "bold",
     "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
@@ -35,14 +34,15 @@ _STYLE: Any = {
     "savefig.dpi": 140, "figure.constrained_layout.use": True,
     "svg.hashsalt": "posttrain",  # or ids in the file would be random
 }  # fmt: skip
+_LINES = (BLACK, GREY, *_ORDER[1:-1])
+MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
+"""Of the lines in one panel, so that they are told apart without colour, too."""
 DARK = {
     "#ffffff": "#16181c", "#e6e6e6": "#33383f", "#000000": "#e6e8eb", GREY: "#b4b8be",
     BLUE: "#5cb3ee", RED: "#ff8f4d", GREEN: "#35c795", PINK: "#e5a3c6", ORANGE: "#f0b43c",
     SKY: "#8fd0f5",
 }  # fmt: skip
 """Colour of a plot -> the one in its place where the reader prefers a dark page."""
-MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
-"""Of the lines in one panel, so that they are told apart without colour, too."""
 _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 COLUMNS = 3
 SHOWN = {
@@ -192,7 +192,7 @@ def read_curves(training: Path, seeds: Sequence[int]) -> Curves:
 
 
 def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) -> None:
-    """A plot a policy with a panel a metric: a thin line a seed, and their mean."""
+    """A plot a policy, a panel a metric: a thin line a seed, marked at its end, and the mean."""
     rows = (
         [policy, seed, metric, step, f"{value:.6g}"]
         for policy, metrics in curves.items()
@@ -203,19 +203,27 @@ def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) 
     _write_csv(folder / "training.csv", ["policy", "seed", "metric", "step", "value"], rows)
     for policy, colour in assign_colours(results.tables).items():
         if policy in curves:
-            _draw_curves(folder / f"training-{policy}.svg", curves[policy], colour)
+            path = folder / f"training-{policy}.svg"
+            _draw_curves(path, curves[policy], results.seeds, colour)
 
 
-def _draw_curves(path: Path, curves: Curves, colour: str) -> None:
+def _draw_curves(path: Path, curves: Curves, seeds: Sequence[int], colour: str) -> None:
     num_rows = -(-len(curves) // COLUMNS)
-    with save_figure(path, width=8.4, height=0.2 + 1.9 * num_rows) as plot:
+    with save_figure(path, width=8.4, height=0.5 + 1.9 * num_rows) as plot:
         panels = plot.subplots(num_rows, COLUMNS, squeeze=False).ravel()
         for panel, (name, values) in zip(panels, curves.items(), strict=False):
-            panel.plot(values.T, color=colour, linewidth=0.7, alpha=0.4)
-            panel.plot(values.mean(axis=0), color=colour, linewidth=1.6)
+            for at, (seed, of_seed) in enumerate(zip(seeds, values, strict=True)):
+                panel.plot(of_seed, color=colour, linewidth=0.7, alpha=0.45, markevery=[-1],
+                           marker=MARKERS[at % len(MARKERS)], markersize=4,
+                           label=f"seed {seed}")  # fmt: skip
+            panel.plot(values.mean(axis=0), color=colour, linewidth=1.6, label="mean")
             panel.set_title(SHOWN[name])
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         for panel in panels[len(curves) :]:
             panel.set_visible(False)
         for panel in panels[max(0, len(curves) - COLUMNS) : len(curves)]:
             panel.set_xlabel("step")
+        handles, labels = panels[0].get_legend_handles_labels()
+        plot.legend(
+            handles, labels, loc="outside lower center", ncols=min(6, len(labels)), fontsize=9
+        )

@@ -130,7 +130,9 @@ def _build_training(curves: Sequence[str]) -> Section:
         Section(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
         for name in curves
     ]
-    return Section("Training", ["A thin line a seed, a thick one their mean.", *plots])
+    return Section(
+        "Training", ["A thin line a seed, with a mark at its end; a thick one their mean.", *plots]
+    )
 
 
 def _build_policies(metrics: Metrics) -> list[Block]:
@@ -146,7 +148,7 @@ def _build_policies(metrics: Metrics) -> list[Block]:
     if tables.readings_differ(metrics):
         blocks.append(
             "Strict: the last line is `#### n` with the right n. Lenient: the last number of the "
-            "text counts too. Gain by format: the part of the strict gain that comes from answers "
+            "text counts too. Gain by format: the share of the strict gain that comes from answers "
             "that were right under the lenient reading already."
         )
     blocks.append(

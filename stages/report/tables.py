@@ -141,10 +141,12 @@ def tabulate_selection(metrics: Metrics, policy: str) -> Rows:
         "one sample": estimates[MEAN], f"majority of {n}": estimates[f"{MAJORITY}/{n}"],
         f"any of {n} is right (pass@{n})": estimates[f"{PASS}/{n}"],
     }  # fmt: skip
-    rows = [{"": label, "accuracy, %": format_interval(level)} for label, level in levels.items()]
+    rows = [
+        {"choice": label, "accuracy, %": format_interval(level)} for label, level in levels.items()
+    ]
     for way in sorted(choices["accuracy"], key=lambda way: way not in tested):
         row = {
-            "": verdict.name_choice(way, n),
+            "choice": verdict.name_choice(way, n),
             "accuracy, %": format_interval(choices["accuracy"][way]),
         }
         if way in tested:
@@ -180,7 +182,7 @@ def tabulate_quality(metrics: Metrics, table: str) -> Rows:
         if any(label in row for row in quality.values())
     }
     return [
-        {"": name}
+        {"row": name}
         | {
             label: written(row[label]["value"]) if label in row else NOTHING
             for label, written in measured.items()
