@@ -72,7 +72,7 @@ class Graded:
 
     def show(self, problem: int, seed: int, policies: Sequence[int], reason: str) -> Transcript:
         """What these policies wrote on a problem with a seed, all by their places."""
-        answers = [
+        answers: list[tuple[str, str, bool | None]] = [
             (
                 self.names[policy],
                 shorten(self.completions[self.names[policy]][seed][problem].completion),
