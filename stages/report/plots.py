@@ -5,6 +5,7 @@ Their bytes depend on the numbers alone.
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,11 +28,13 @@ ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
 _STYLE: Any = {
-    "font.size": 10, "axes.titlesize": 9.5, "axes.titleweight": "bold",
-    "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
+    "font.size": 10, "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
+    "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.spines.top": False, "axes.spines.right": False,
     "axes.facecolor": "none", "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True,
     "legend.frameon": False,
     "savefig.dpi": 140, "figure.constrained_layout.use": True,
+    "svg.fonttype": "none",  # words as text: smaller, and read aloud
     "svg.hashsalt": "posttrain",  # or ids in the file would be random
 }  # fmt: skip
 _LINES = (BLACK, GREY, *_ORDER[1:-1])
@@ -71,8 +74,13 @@ def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
         yield new_figure
         new_figure.savefig(path, metadata=_NO_METADATA[path.suffix])
     if path.suffix == ".svg":
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace("</style>", f"{_dark_style()}</style>", 1), encoding="utf-8")
+        path.write_text(_finish_svg(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _finish_svg(text: str) -> str:
+    """The SVG with colours for a dark page, and lines to a hundredth of a point, half as large."""
+    rounded = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
+    return rounded.replace("</style>", f"{_dark_style()}</style>", 1)
 
 
 def _dark_style() -> str:
@@ -114,7 +122,7 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
             of_seeds = [100 * seed for seed in estimate["seeds"].values()]
             axes.plot(of_seeds, [place] * len(of_seeds), "o", markersize=6.5, color=colour,
                       markeredgecolor="white", markeredgewidth=0.9, zorder=3)  # fmt: skip
-            axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 10), color=colour,
+            axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 10),
                           textcoords="offset points", ha="center", fontsize=9,
                           bbox={"color": "white", "pad": 0.5})  # fmt: skip
         before = 100 * policies[metrics["baseline"]]["value"]
@@ -143,8 +151,10 @@ def draw_accuracy_by_n(folder: Path, results: Results) -> None:
     path = folder / "accuracy_by_n.svg"
     with save_figure(path, width=8.4, height=0.9 + 2.3 * num_rows) as plot:
         panels = plot.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
-        for panel, policy in zip(panels, results.tables, strict=False):
+        for place, (panel, policy) in enumerate(zip(panels, results.tables, strict=False)):
             _draw_panel(panel, results, policy)
+            panel.set_ylabel("accuracy, %" if place % num_columns == 0 else "")
+            panel.set_xlabel("samples" if place + num_columns >= len(results.tables) else "")
         for panel in panels[len(results.tables) :]:
             panel.set_visible(False)
         handles, labels = panels[0].get_legend_handles_labels()
@@ -164,8 +174,7 @@ def _draw_panel(panel: Axes, results: Results, policy: str) -> None:
         )  # fmt: skip
     panel.set_xscale("log", base=2)
     panel.set_xticks(results.ns, [str(n) for n in results.ns])
-    panel.set(title=policy, xlabel="samples", ylabel="accuracy, %")
-    panel.label_outer()
+    panel.set_title(policy)
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -23,8 +23,8 @@ MAX_CHARACTERS = 4000
 large to send."""
 RULE = (
     "Greedy completions; problems are drawn at random, or chosen by a fixed rule, none twice. Of "
-    "two policies: the problems that the first has right and the second wrong with most seeds, and "
-    "the reverse. Of one policy: the problems where its share of right seeds is furthest above, "
+    "two policies: the problems that one has right and the other wrong with most seeds, and the "
+    "reverse. Of one policy: the problems where its share of right seeds is furthest above, "
     "and below, that of all other policies together. Shown is the first seed with the largest such "
     "difference; ties are broken by a draw."
 )
@@ -168,9 +168,10 @@ def _choose_groups(graded: Graded, order: Sequence[int]) -> Iterator[tuple[str, 
             itertools.combinations(policies, 2),
             key=lambda pair: int((right[pair[0]] != right[pair[1]]).sum()),
         )
+        better, worse = sorted((first, second), key=lambda at: -right[at].sum())
         yield (
-            f"Where {names[first]} and {names[second]} differ most",
-            _compare_policy(graded, second, [first], unused),
+            f"Where {names[better]} and {names[worse]} differ most",
+            _compare_policy(graded, better, [worse], unused),
         )
     if len(names) > 2:
         for policy in policies:

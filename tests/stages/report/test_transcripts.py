@@ -54,7 +54,7 @@ def test_two_policies_differ_most_where_one_is_right_with_most_seeds(monkeypatch
     second = ["01", "01", "01", "00", "10", "11", "00", "10"]
     chosen = choose(monkeypatch, greedy(first, second, names="bx"), seeds=(3, 4))
     (title, shown), _ = chosen.groups.items()
-    assert title == "Where b and x differ most"
+    assert title == "Where x and b differ most"
     assert (set(places(shown[:3])), places(shown[3:4])) == ({0, 1, 2}, [4])
     # of the two that b alone has right with one seed, the one that is drawn, with that seed
     last = shown[4]
@@ -66,7 +66,7 @@ def test_two_policies_differ_most_where_one_is_right_with_most_seeds(monkeypatch
 def test_a_policy_is_set_apart_from_all_others(monkeypatch):
     chosen = choose(monkeypatch, greedy())
     titles = [f"What sets {name} apart" for name in "bxyz"]
-    pair = "Where b and x differ most"  # problems 1 to 4; the first of the pairs with so many
+    pair = "Where x and b differ most"  # problems 1 to 4; the first of the pairs with so many
     assert list(chosen.groups) == [pair, *titles, "Drawn at random"]
     assert set(places(chosen.groups[pair])) == {1, 2, 3, 4}
     # of the rest b is right where 1 of 3 others is, by 2 / 3, and where 2 are, by 1 / 3
