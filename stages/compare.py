@@ -2,15 +2,17 @@
 
     python -m stages.compare
 
-Reads the evaluations of all policies and what every other row measured; writes `data/report/`:
-`report.html` (one page that opens from disk), `report.md`, `metrics.json`, `verdict.txt` (three
-sentences) and `plots/`. Differences are paired by seed and by problem, with t intervals over both
-(stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
-comparisons; without several seeds there is no verdict. Where no problem has a gold answer, mean
-rewards are compared (stages/report/reward_comparison.py). No output holds a time.
+Reads the evaluations of all policies, their transcripts and trainings, and what every other row
+measured; writes `data/report/`: `report.html` (one page that opens from disk), `report.md`,
+`metrics.json`, `verdict.txt` (three sentences) and `plots/`. Differences are paired by seed and by
+problem, with t intervals over both (stages/algorithms/statistics/crossed_means.py), and Holm's
+adjustment within each family of comparisons; without several seeds there is no verdict. Where no
+problem has a gold answer, mean rewards are compared (stages/report/reward_comparison.py). No output
+holds a time.
 """
 
 import json
+from typing import Any
 
 from stages.config import Params
 from stages.params import load_config
@@ -29,13 +31,14 @@ class Config(Params):
 
     seeds: list[int]
     baseline: str
+    model: dict[str, Any]
     evaluation: EvaluationConfig
 
 
 def main() -> None:
     """Write the report."""
     # With scipy, pandas and matplotlib, of which `plan`, which imports `Config`, has no use.
-    from stages.report import comparison, page, plots, reward_comparison
+    from stages.report import comparison, experiment, page, plots, reward_comparison
 
     with runs.start("compare") as run:
         config = load_config(Config)
@@ -76,12 +79,15 @@ def main() -> None:
                 plots.draw_accuracy_by_n(folder / "plots", results)
             plots.draw_training(folder / "plots", curves, results)
             outputs.write_json(folder / "metrics.json", metrics)
-            problems = transcripts.read_transcripts(
-                DATA / "samples", list(results.tables), config.seeds[0]
+            setting = experiment.read_experiment(
+                DATA, plan, config.baseline, config.seeds, config.model
             )
-            parts = build_sections(metrics, problems, list(curves))
+            chosen = transcripts.read_transcripts(
+                DATA / "samples", list(results.tables), config.seeds
+            )
+            parts = build_sections(metrics, setting, chosen, list(curves))
             picture = page.PICTURE if has_answers else None
-            page.write_report(folder, metrics["verdict"], parts, picture)
+            page.write_report(folder, metrics["verdict"], setting.facts, parts, picture)
         for name, values in metrics["policies"].items():
             headline = {"mean_accuracy"} if has_answers else {k for k in values if "reward/" in k}
             run.log(0, {f"{name}/{key}": values[key]["value"] for key in sorted(headline)})

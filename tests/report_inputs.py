@@ -54,8 +54,13 @@ def write(seeds: list[int] = SEEDS, policies: dict[str, float] = POLICIES) -> No
         "decimals": 5,
         "max_cut_share": 1.0,
     }
-    content = {"seeds": seeds, "baseline": "sft", "evaluation": section}
+    model = {"path": None, "revision": None}
+    content = {"seeds": seeds, "baseline": "sft", "model": model, "evaluation": section}
     Path("params.yaml").write_text(json.dumps(content), encoding="utf-8")
+    Path("constraints.txt").write_text("numpy==2.3.5\ntorch==2.13.0 ; x\n", encoding="utf-8")
+    counts = {"train": 1200, "preference": 100, "dev": 30, "test": NUM_PROBLEMS}
+    card = {"source": "word_problems", "quarantined": {"too long": 3}}
+    write_json("prepared/data_card.json", card | {"counts": counts | {"demonstrations": 1300}})
     rows = {n: PLAN["policies"].get(n, PLAN["policies"]["dpo"]) for n in policies}
     write_json("plan.json", PLAN | {"policies": rows})
     prompts = [
@@ -112,9 +117,15 @@ def write_policy(
     trained = {"sft": ["loss/nll"], "dpo": ["loss/preference", "margin/accuracy", "kl/k1"]}
     names = trained.get(policy, ["reward/mean", "reward/accuracy", "kl/k1", "length/mean"])
     rows = [
-        {"index": at, "metrics": {n: at * 0.1 + stream.random() for n in names} | {"optim/x": 1.0}}
+        {
+            "index": at,
+            "metrics": {n: at * 0.1 + stream.random() for n in names}
+            | {"optim/learning_rate": 1e-4},
+        }
         for at in range(12)
     ]
+    config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2}
+    write_json(f"policies/{policy}/model/{seed}/config.json", config)
     path = Path(f"data/policies/{policy}/training/{seed}/history.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

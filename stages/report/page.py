@@ -1,22 +1,22 @@
 """Rendering of the report: one HTML page, which opens from disk, and Markdown.
 
-The Jinja2 templates are page.html.j2 and page.md.j2 beside this file. The page fetches nothing and
-runs nothing: plots are embedded, and text of models is escaped, control characters and marks that
-change the direction of text included.
+The Jinja2 templates are page.html.j2 and page.md.j2 beside this file. The page fetches nothing:
+plots are embedded. It runs one script, which sorts tables, and by its content security policy no
+other. Text of models is escaped, control characters and marks that change the direction of text
+included.
 """
 
 import base64
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from stages.report.sections import Image, Section
-from stages.report.tables import MADE_FOR, Rows
+from stages.report.sections import CaptionedTable, Image, Section, drop_empty
 
 PICTURE = Image(
     "accuracy.svg", "Mean accuracy of each policy with its interval, and a dot for each seed"
@@ -28,40 +28,64 @@ HIDDEN = re.compile(
 
 
 def write_report(
-    folder: Path, verdict: Sequence[str], parts: Sequence[Section], picture: Image | None = PICTURE
+    folder: Path,
+    verdict: Sequence[str],
+    facts: Mapping[str, str],
+    parts: Sequence[Section],
+    picture: Image | None = PICTURE,
 ) -> None:
     """Write `report.html`, `report.md` and `verdict.txt`, beside the plots in `plots/`.
 
-    The Markdown, for a terminal and for MLflow, has no transcripts. `picture` is the plot at the
-    top, if any.
+    Sections without content are left out. The Markdown, for a terminal and for MLflow, has no
+    transcripts. `facts` say what was compared; `picture` is the plot at the top, if any.
     """
 
     def inline(file: str) -> str:
-        svg = base64.b64encode((folder / "plots" / file).read_bytes()).decode("ascii")
-        return f"data:image/svg+xml;base64,{svg}"
+        text = (folder / "plots" / file).read_text(encoding="utf-8")
+        # Without its ground, the first patch, the page's shows, with the shade where it is cut.
+        svg = text.replace('style="fill: #ffffff"', 'style="fill: none"', 1)
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode('ascii')}"
 
-    content = {"picture": picture, "verdict": verdict, "sections": parts}
-    filters = {"table": render_html_table, "inline": inline}
-    page = _render("page.html.j2", filters, content, escape=True)
+    content = {"picture": picture, "verdict": verdict, "facts": facts}
+    page = _render(
+        "page.html.j2",
+        {"inline": inline, "code": mark_code, "anchor": make_anchor, "sha256": digest_script},
+        content | {"sections": drop_empty(parts)},
+        escape=True,
+    )
     (folder / "report.html").write_text(page, encoding="utf-8")
-    text = _render("page.md.j2", {"table": render_markdown_table}, content)
+    text = _render(
+        "page.md.j2",
+        {"table": render_markdown_table},
+        content | {"sections": drop_empty(parts, transcripts=False)},
+    )
     text = re.sub(r"\n{3,}", "\n\n", text)
     (folder / "report.md").write_text(text.strip() + "\n", encoding="utf-8")
     (folder / "verdict.txt").write_text("\n".join(verdict) + "\n", encoding="utf-8")
 
 
-def render_html_table(table: Rows) -> Markup:
-    """An HTML table of escaped cells; page.html.j2 has its style."""
-    frame = pd.DataFrame(table).fillna("")
-    words = "words" if MADE_FOR in frame.columns else None
-    return Markup(frame.to_html(index=False, border=0, classes=words))
-
-
-def render_markdown_table(table: Rows) -> str:
+def render_markdown_table(table: CaptionedTable) -> str:
     """A Markdown table: the first column aligned left, the others right."""
-    frame = pd.DataFrame(table).fillna("")
-    rows = [list(frame.columns), ["---"] + ["---:"] * (len(frame.columns) - 1), *frame.values]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
+    columns = table.columns
+    cells = [[row.get(column, "") for column in columns] for row in table.rows]
+    rows = [columns, ["---"] + ["---:"] * (len(columns) - 1), *cells]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def mark_code(text: str) -> Markup:
+    """Escaped text, with what stands in backticks as code."""
+    escaped = str(escape(escape_invisible(text)))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped))
+
+
+def digest_script(script: str) -> str:
+    """The name of a script in a content security policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode('ascii')}"
+
+
+def make_anchor(title: str) -> str:
+    """The id of a section: `choosing-among-samples`."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def escape_invisible(value: Any) -> Any:

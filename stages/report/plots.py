@@ -5,6 +5,7 @@ Their bytes depend on the numbers alone.
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,12 +28,24 @@ ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 
 _ORDER = (GREY, BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
 _STYLE: Any = {
-    "font.size": 10, "axes.titlesize": 9.5, "axes.titleweight": "bold",
-    "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True, "legend.frameon": False,
+    "font.size": 10, "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
+    "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.spines.top": False, "axes.spines.right": False,
+    "axes.facecolor": "none", "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True,
+    "legend.frameon": False,
     "savefig.dpi": 140, "figure.constrained_layout.use": True,
+    "svg.fonttype": "none",  # words as text: smaller, and read aloud
     "svg.hashsalt": "posttrain",  # or ids in the file would be random
 }  # fmt: skip
+_LINES = (BLACK, GREY, *_ORDER[1:-1])
+MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
+"""Of the lines in one panel, so that they are told apart without colour, too."""
+DARK = {
+    "#ffffff": "#16181c", "#e6e6e6": "#33383f", "#000000": "#e6e8eb", GREY: "#b4b8be",
+    BLUE: "#5cb3ee", RED: "#ff8f4d", GREEN: "#35c795", PINK: "#e5a3c6", ORANGE: "#f0b43c",
+    SKY: "#8fd0f5",
+}  # fmt: skip
+"""Colour of a plot -> the one in its place where the reader prefers a dark page."""
 _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 COLUMNS = 3
 SHOWN = {
@@ -51,7 +64,8 @@ Curves = dict[str, Float[np.ndarray, "seed step"]]
 def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
     """A figure of so many inches in this style, whatever the user's matplotlibrc says.
 
-    At the end it is saved, as SVG or PNG, without a date or the library's version.
+    At the end it is saved, as SVG or PNG, without a date or the library's version. An SVG follows
+    the reader's preference for light or dark.
     """
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -59,6 +73,25 @@ def save_figure(path: Path, *, width: float, height: float) -> Iterator[Figure]:
         new_figure = Figure(figsize=(width, height))
         yield new_figure
         new_figure.savefig(path, metadata=_NO_METADATA[path.suffix])
+    if path.suffix == ".svg":
+        path.write_text(_finish_svg(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _finish_svg(text: str) -> str:
+    """The SVG with colours for a dark page, and lines to a hundredth of a point, half as large."""
+    rounded = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
+    return rounded.replace("</style>", f"{_dark_style()}</style>", 1)
+
+
+def _dark_style() -> str:
+    """CSS that overrides matplotlib's colours; what is black has no fill of its own in its SVG."""
+    rules = "".join(
+        f'[style*="{kind}: {light.lower()}"]{{{kind}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for kind in ("fill", "stroke")
+    )
+    ink = DARK["#000000"]
+    return f"@media (prefers-color-scheme: dark){{svg{{fill:{ink}}}{rules}}}"
 
 
 def assign_colours(policies: Iterable[str]) -> dict[str, str]:
@@ -77,8 +110,9 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
     )
     _write_csv(folder / "accuracy.csv", header, rows)
     over = "seeds and problems" if len(seeds) > 1 else "problems (one seed)"
-    height = 0.95 + 0.42 * len(policies)
-    with save_figure(folder / "accuracy.svg", width=7.2, height=height) as plot:
+    height = 1.1 + 0.42 * len(policies)
+    # No wider: on a phone it is shown whole, and its words are still large enough.
+    with save_figure(folder / "accuracy.svg", width=5.2, height=height) as plot:
         axes = plot.subplots()
         for place, (name, colour) in enumerate(assign_colours(policies).items()):
             estimate = policies[name]
@@ -88,7 +122,7 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
             of_seeds = [100 * seed for seed in estimate["seeds"].values()]
             axes.plot(of_seeds, [place] * len(of_seeds), "o", markersize=6.5, color=colour,
                       markeredgecolor="white", markeredgewidth=0.9, zorder=3)  # fmt: skip
-            axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 10), color=colour,
+            axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 10),
                           textcoords="offset points", ha="center", fontsize=9,
                           bbox={"color": "white", "pad": 0.5})  # fmt: skip
         before = 100 * policies[metrics["baseline"]]["value"]
@@ -98,7 +132,7 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
         axes.grid(visible=False, axis="y")
         axes.set_xlabel(
             f"accuracy of a sampled answer on {metrics['num_problems']:,} test problems, %;\n"
-            f"line: {100 * metrics['confidence']:g} % interval over {over}, dots: seeds"
+            f"line: {100 * metrics['confidence']:g} % interval over {over},\ndots: seeds"
         )
 
 
@@ -117,8 +151,10 @@ def draw_accuracy_by_n(folder: Path, results: Results) -> None:
     path = folder / "accuracy_by_n.svg"
     with save_figure(path, width=8.4, height=0.9 + 2.3 * num_rows) as plot:
         panels = plot.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
-        for panel, policy in zip(panels, results.tables, strict=False):
+        for place, (panel, policy) in enumerate(zip(panels, results.tables, strict=False)):
             _draw_panel(panel, results, policy)
+            panel.set_ylabel("accuracy, %" if place % num_columns == 0 else "")
+            panel.set_xlabel("samples" if place + num_columns >= len(results.tables) else "")
         for panel in panels[len(results.tables) :]:
             panel.set_visible(False)
         handles, labels = panels[0].get_legend_handles_labels()
@@ -127,17 +163,18 @@ def draw_accuracy_by_n(folder: Path, results: Results) -> None:
 
 def _draw_panel(panel: Axes, results: Results, policy: str) -> None:
     rewards = [reward for reward in results.methods(policy, BEST_OF) if reward not in UNTESTED]
-    styles = {PASS: (GREY, ":"), MAJORITY: (BLACK, "-")}
-    styles |= {f"{BEST_OF}/{r}": (_ORDER[1 + at % 7], "-") for at, r in enumerate(rewards)}
+    methods = [PASS, MAJORITY, *(f"{BEST_OF}/{reward}" for reward in rewards)]
     labels = {PASS: "any right (pass@n)", MAJORITY: "majority"}
-    for method, (colour, line) in styles.items():
+    for at, method in enumerate(methods):
         values = [100 * results.tables[policy][f"{method}/{n}"].mean() for n in results.ns]
-        label = labels.get(method) or verdict.name_choice(method, "n")
-        panel.plot(results.ns, values, line, color=colour, marker=".", label=label)
+        panel.plot(
+            results.ns, values, color=_LINES[at % len(_LINES)], marker=MARKERS[at % len(MARKERS)],
+            linestyle=DASHES[at % len(DASHES)], markersize=4.5,
+            label=labels.get(method) or verdict.name_choice(method, "n"),
+        )  # fmt: skip
     panel.set_xscale("log", base=2)
     panel.set_xticks(results.ns, [str(n) for n in results.ns])
-    panel.set(title=policy, xlabel="samples", ylabel="accuracy, %")
-    panel.label_outer()
+    panel.set_title(policy)
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -164,7 +201,7 @@ def read_curves(training: Path, seeds: Sequence[int]) -> Curves:
 
 
 def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) -> None:
-    """A plot a policy with a panel a metric: a thin line a seed, and their mean."""
+    """A plot a policy, a panel a metric: a thin line a seed, marked at its end, and the mean."""
     rows = (
         [policy, seed, metric, step, f"{value:.6g}"]
         for policy, metrics in curves.items()
@@ -175,19 +212,27 @@ def draw_training(folder: Path, curves: Mapping[str, Curves], results: Results) 
     _write_csv(folder / "training.csv", ["policy", "seed", "metric", "step", "value"], rows)
     for policy, colour in assign_colours(results.tables).items():
         if policy in curves:
-            _draw_curves(folder / f"training-{policy}.svg", curves[policy], colour)
+            path = folder / f"training-{policy}.svg"
+            _draw_curves(path, curves[policy], results.seeds, colour)
 
 
-def _draw_curves(path: Path, curves: Curves, colour: str) -> None:
+def _draw_curves(path: Path, curves: Curves, seeds: Sequence[int], colour: str) -> None:
     num_rows = -(-len(curves) // COLUMNS)
-    with save_figure(path, width=8.4, height=0.2 + 1.9 * num_rows) as plot:
+    with save_figure(path, width=8.4, height=0.5 + 1.9 * num_rows) as plot:
         panels = plot.subplots(num_rows, COLUMNS, squeeze=False).ravel()
         for panel, (name, values) in zip(panels, curves.items(), strict=False):
-            panel.plot(values.T, color=colour, linewidth=0.7, alpha=0.4)
-            panel.plot(values.mean(axis=0), color=colour, linewidth=1.6)
+            for at, (seed, of_seed) in enumerate(zip(seeds, values, strict=True)):
+                panel.plot(of_seed, color=colour, linewidth=0.7, alpha=0.45, markevery=[-1],
+                           marker=MARKERS[at % len(MARKERS)], markersize=4,
+                           label=f"seed {seed}")  # fmt: skip
+            panel.plot(values.mean(axis=0), color=colour, linewidth=1.6, label="mean")
             panel.set_title(SHOWN[name])
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         for panel in panels[len(curves) :]:
             panel.set_visible(False)
         for panel in panels[max(0, len(curves) - COLUMNS) : len(curves)]:
             panel.set_xlabel("step")
+        handles, labels = panels[0].get_legend_handles_labels()
+        plot.legend(
+            handles, labels, loc="outside lower center", ncols=min(6, len(labels)), fontsize=9
+        )

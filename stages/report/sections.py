@@ -1,12 +1,16 @@
-"""Sections of the report, in order: text, tables and plots, the less important ones folded."""
+"""Sections of the report, in order: text, tables and plots, the less important ones folded.
+
+A word in backticks is shown as code.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stages.report import tables, verdict
 from stages.report.estimates import GREEDY, MAJORITY
+from stages.report.experiment import Experiment
 from stages.report.tables import Rows
-from stages.report.transcripts import RULE, Transcript
+from stages.report.transcripts import Transcript, Transcripts
 from stages.report.verdict import Metrics
 
 
@@ -21,6 +25,24 @@ class Image:
 
 
 @dataclass(frozen=True)
+class CaptionedTable:
+    """A table with its caption, which says what the rows and numbers are."""
+
+    caption: str
+    rows: Rows
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of all rows, in the order in which they first appear."""
+        return list(dict.fromkeys(column for row in self.rows for column in row))
+
+    @property
+    def words(self) -> set[str]:
+        """The columns of words; the others are of numbers."""
+        return {name for row in self.rows for name, cell in row.items() if cell[:1].isalpha()}
+
+
+@dataclass(frozen=True)
 class Section:
     """Text, tables and plots under a heading; a section inside of another one is folded."""
 
@@ -28,43 +50,79 @@ class Section:
     blocks: "list[Block]"
 
 
-Block = str | Rows | Image | Section | Transcript
+Block = str | CaptionedTable | Image | Section | Transcript
+
+
+def drop_empty(blocks: Sequence[Block], *, transcripts: bool = True) -> list[Block]:
+    """Without tables that have no rows, and sections that have nothing but text.
+
+    Args:
+        blocks: The blocks of a page or of a section.
+        transcripts: Whether these are content; without, they are dropped, too.
+    """
+    rest: list[Block] = []
+    for block in blocks:
+        if isinstance(block, Section):
+            inner = drop_empty(block.blocks, transcripts=transcripts)
+            if any(not isinstance(item, str) for item in inner):
+                rest.append(Section(block.title, inner))
+        elif isinstance(block, CaptionedTable):
+            rest += [block] if block.rows else []
+        elif transcripts or not isinstance(block, Transcript):
+            rest.append(block)
+    return rest
 
 
 def build_sections(
-    metrics: Metrics, transcripts: Sequence[Transcript], curves: Sequence[str]
+    metrics: Metrics, experiment: Experiment, transcripts: Transcripts, curves: Sequence[str]
 ) -> list[Section]:
     """The report on data/report/metrics.json; `curves`: policies with a plot of their training."""
     return [
         Section("Policies", _build_policies(metrics)),
+        _build_methods(experiment), _build_training(curves),
+        Section("Transcripts", _build_transcripts(transcripts, metrics)),
         Section("Choosing among samples", _build_selection(metrics)),
         Section("Labels and rewards", _build_quality(metrics)),
-        Section("Costs", _build_costs(metrics)),
-        _build_training(curves), Section("Details", _build_details(metrics, transcripts)),
+        Section("Costs", _build_costs(metrics)), Section("Details", _build_details(metrics)),
     ]  # fmt: skip
 
 
 def build_reward_sections(
-    metrics: Metrics, transcripts: Sequence[Transcript], curves: Sequence[str]
+    metrics: Metrics, experiment: Experiment, transcripts: Transcripts, curves: Sequence[str]
 ) -> list[Section]:
     """The report where no answer can be checked (`reward_comparison.compare_by_rewards`)."""
     confidence = f"In brackets {100 * metrics['confidence']:g} % intervals over seeds and prompts"
     policies: list[Block] = []
     for measure in metrics["gains"]:
         reward = measure.partition("/")[2]
-        policies += [f"By the reward {reward}:", tables.tabulate_rewards(metrics, reward)]
+        rows = tables.tabulate_rewards(metrics, reward)
+        policies.append(CaptionedTable(f"Mean score by the reward {reward}", rows))
     policies += [
         f"{confidence}; with one seed, over prompts. Differences are paired by both, p-values "
         f"adjusted by Holm's method for each reward. Wins: how often a sample is scored above one "
         f"of {metrics['baseline']}'s, ties half. A policy trained on a reward model learns what "
         f"that overrates, too.",
-        tables.tabulate_lengths(metrics),
+        CaptionedTable("Length of the samples", tables.tabulate_lengths(metrics)),
     ]
     return [
-        Section("Policies", policies), Section("Labels and rewards", _build_quality(metrics)),
-        Section("Costs", _build_costs(metrics)), _build_training(curves),
-        Section("Details", [Section("Prompts, as each policy answers them", [*transcripts])]),
+        Section("Policies", policies), _build_methods(experiment), _build_training(curves),
+        Section("Transcripts", _build_transcripts(transcripts, metrics)),
+        Section("Labels and rewards", _build_quality(metrics)),
+        Section("Costs", _build_costs(metrics)),
     ]  # fmt: skip
+
+
+def _build_methods(experiment: Experiment) -> Section:
+    return Section(
+        "Methods",
+        [
+            CaptionedTable("How each policy was trained, one seed", experiment.methods),
+            "Preset: the method with its numbers, in `stages/presets.yaml`. From: the initial "
+            "policy. On: the data or reward that it learned from, below `data/`. A step is one "
+            "optimizer step, of PPO and GRPO one batch of rollouts. The learning rate is the "
+            "highest of its schedule. Tokens are means over seeds.",
+        ],
+    )
 
 
 def _build_training(curves: Sequence[str]) -> Section:
@@ -72,33 +130,43 @@ def _build_training(curves: Sequence[str]) -> Section:
         Section(name, [Image(f"training-{name}.svg", f"Training of {name}, by step")])
         for name in curves
     ]
-    return Section("Training", ["A thin line a seed, a thick one their mean.", *plots])
+    return Section(
+        "Training", ["A thin line a seed, with a mark at its end; a thick one their mean.", *plots]
+    )
 
 
 def _build_policies(metrics: Metrics) -> list[Block]:
-    n = metrics["n"]
-    blocks: list[Block] = [tables.tabulate_accuracy(metrics), _explain_intervals(metrics)]
-    if metrics["pairs"]:
-        blocks += [
-            "Every two of the other policies, mean accuracy:",
-            tables.tabulate_pairs(metrics),
-        ]
-    if metrics["gains"][GREEDY]:
-        labels = {
-            GREEDY: "Greedy accuracy",
-            f"{MAJORITY}/{n}": f"Majority of {n}",
-            "mean_strict": "Mean accuracy, strict: the last line is #### n with the right n",
-            "mean_lenient": "Mean accuracy, lenient: the last number of the text counts too",
-        }
-        other_measures = Section(f"Other measures against {metrics['baseline']}", [])
-        for measure, label in labels.items():
-            other_measures.blocks.extend([f"{label}:", tables.tabulate_gains(metrics, measure)])
-        other_measures.blocks.append(
-            "A gain under the strict reading that is not there under the lenient one is a gain in "
-            "format."
+    n, baseline = metrics["n"], metrics["baseline"]
+    blocks: list[Block] = [
+        CaptionedTable(
+            f"Accuracy on {metrics['num_problems']:,} test problems, a sampled answer unless it "
+            f"says otherwise",
+            tables.tabulate_accuracy(metrics),
+        ),
+        _explain_intervals(metrics),
+    ]
+    if tables.readings_differ(metrics):
+        blocks.append(
+            "Strict: the last line is `#### n` with the right n. Lenient: the last number of the "
+            "text counts too. Gain by format: the share of the strict gain that comes from answers "
+            "that were right under the lenient reading already."
         )
-        blocks.append(other_measures)
-    return blocks
+    blocks.append(
+        CaptionedTable(
+            "Every two of the other policies, mean accuracy", tables.tabulate_pairs(metrics)
+        )
+    )
+    labels = {
+        GREEDY: "Greedy accuracy",
+        f"{MAJORITY}/{n}": f"Majority of {n}",
+        "mean_strict": "Mean accuracy, strict: the last line is `#### n` with the right n",
+        "mean_lenient": "Mean accuracy, lenient: the last number of the text counts too",
+    }
+    measures = [
+        CaptionedTable(label, tables.tabulate_gains(metrics, measure))
+        for measure, label in labels.items()
+    ]
+    return [*blocks, Section(f"Other measures against {baseline}", [*measures])]
 
 
 def _explain_intervals(metrics: Metrics) -> str:
@@ -125,18 +193,35 @@ def _explain_intervals(metrics: Metrics) -> str:
     )
 
 
+def _build_transcripts(transcripts: Transcripts, metrics: Metrics) -> list[Block]:
+    num_pairs = f"{len(metrics['seeds']):,} × {metrics['num_problems']:,}"
+    return [
+        transcripts.rule,
+        CaptionedTable(
+            f"Greedy completions that one policy has right and another wrong, of {num_pairs} seeds "
+            f"and problems",
+            transcripts.disagreements,
+        ),
+        *(Section(title, [*chosen]) for title, chosen in transcripts.groups.items()),
+    ]
+
+
 def _build_selection(metrics: Metrics) -> list[Block]:
     baseline, *trained = metrics["policies"]
+    caption = f"Ways to choose among {metrics['n']} samples of"
     return [
         f"What {metrics['n']} samples of {baseline} are worth: the expectation over random subsets "
         f"of the {metrics['num_samples']} samples of each problem.",
-        tables.tabulate_selection(metrics, baseline),
+        CaptionedTable(f"{caption} {baseline}", tables.tabulate_selection(metrics, baseline)),
         *list_significant_choices(metrics),
         Image("accuracy_by_n.svg", "Accuracy by the number of samples, for each policy"),
         Section(
             f"How well each reward orders the samples of {baseline}",
             [
-                tables.tabulate_scoring(metrics, baseline),
+                CaptionedTable(
+                    f"Rewards as a way to order samples of {baseline}",
+                    tables.tabulate_scoring(metrics, baseline),
+                ),
                 "AUC: how often a right sample is scored above a wrong one of the same problem, "
                 "ties half, over the problems that have both; in the format: among samples in the "
                 "format of the demonstrations. Over format: against choosing any sample in that "
@@ -144,7 +229,10 @@ def _build_selection(metrics: Metrics) -> list[Block]:
             ],
         ),
         *(
-            Section(f"The samples of {name}", [tables.tabulate_selection(metrics, name)])
+            Section(
+                f"The samples of {name}",
+                [CaptionedTable(f"{caption} {name}", tables.tabulate_selection(metrics, name))],
+            )
             for name in trained
         ),
     ]
@@ -167,15 +255,15 @@ def list_significant_choices(metrics: Metrics) -> list[str]:
 
 
 def _build_quality(metrics: Metrics) -> list[Block]:
-    titles = {
-        "pairs": "Pairs of completions:", "steps": "Labelled steps:",
-        "rewards": "Rewards that are models, on held-out labels of their own source:",
+    captions = {
+        "pairs": "Pairs of completions", "steps": "Labelled steps",
+        "rewards": "Rewards that are models, on held-out labels of their own source",
     }  # fmt: skip
-    tables_by_title = {
-        title: tables.tabulate_quality(metrics, table) for table, title in titles.items()
-    }
     return [
-        *(block for title, rows in tables_by_title.items() if rows for block in (title, rows)),
+        *(
+            CaptionedTable(caption, tables.tabulate_quality(metrics, table))
+            for table, caption in captions.items()
+        ),
         "Means over seeds. The answer checker is the truth where it can be asked. Negative "
         "log-likelihood in nats: a coin has 0.693. Accuracy of a process model: the mean of that "
         "on right and on wrong steps. At equal length: on pairs of almost the same length.",
@@ -186,30 +274,36 @@ def _build_costs(metrics: Metrics) -> list[Block]:
     return [
         f"Of one seed, the mean over seeds. What {metrics['baseline']} needed is not counted "
         f"for the others; what several need counts in full for each.",
-        tables.tabulate_policy_costs(metrics),
+        CaptionedTable(
+            "What each policy cost, with all that was made for it",
+            tables.tabulate_policy_costs(metrics),
+        ),
         Section(
             "Every row",
             [
-                tables.tabulate_row_costs(metrics),
+                CaptionedTable("What each row cost", tables.tabulate_row_costs(metrics)),
                 "Operations are computed, not measured: 2 for each number of a model's "
                 "matrices and position read or sampled, 6 where it was trained; attention's "
-                "own products are left out (stages/algorithms/flops.py).",
+                "own products are left out (`stages/algorithms/flops.py`).",
             ],
         ),
     ]
 
 
-def _build_details(metrics: Metrics, transcripts: Sequence[Transcript]) -> list[Block]:
+def _build_details(metrics: Metrics) -> list[Block]:
     baseline = metrics["baseline"]
     fifths = (
         f"Fifths of the problems by the accuracy of half of {baseline}'s samples; shown is the "
         f"accuracy of the other half, so that luck in the first does not count as a gain."
     )
+    formats = "Format and length of the samples"
     return [
-        Section("Format and length of the samples", [tables.tabulate_completions(metrics)]),
-        Section("Accuracy by difficulty", [tables.tabulate_difficulty(metrics), fifths]),
+        Section(formats, [CaptionedTable(formats, tables.tabulate_completions(metrics))]),
         Section(
-            "The same problems, as each policy answers them",
-            [RULE.format(baseline=baseline), *transcripts],
+            "Accuracy by difficulty",
+            [
+                CaptionedTable("Accuracy by difficulty", tables.tabulate_difficulty(metrics)),
+                fifths,
+            ],
         ),
     ]

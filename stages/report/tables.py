@@ -10,8 +10,6 @@ from stages.report.verdict import Metrics
 Rows = list[dict[str, str]]
 """A cell that a row does not have is empty."""
 NOTHING = "–"
-MADE_FOR = "made for it"
-"""A column of words, which is wrapped."""
 WRITTEN: dict[Kind, Callable[[float], str]] = {
     "count": "{:,.0f}".format, "percent": lambda share: f"{100 * share:.1f} %",
     "number": "{:.3f}".format,
@@ -34,11 +32,42 @@ def tabulate_accuracy(metrics: Metrics) -> Rows:
             ),
             f"majority of {n}, %": format_share(estimates[f"{MAJORITY}/{n}"]),
             "cut, %": format_share(estimates["truncation_rate"]),
+            **(format_readings(metrics, name) if readings_differ(metrics) else {}),
             f"over {metrics['baseline']}, points": format_difference(gains.get(name)),
             **format_seed_columns(gains.get(name, estimates[MEAN]), "p (Holm)"),
         }
         for name, estimates in metrics["policies"].items()
     ]
+
+
+def readings_differ(metrics: Metrics) -> bool:
+    """Whether accuracy read strictly and leniently differs by more than a point for any policy."""
+    return any(
+        abs(estimates["mean_lenient"]["value"] - estimates["mean_strict"]["value"]) > 0.01
+        for estimates in metrics["policies"].values()
+    )
+
+
+def format_readings(metrics: Metrics, policy: str) -> dict[str, str]:
+    """Columns of accuracy by both readings, and the share of the strict gain that is format.
+
+        gain_strict = gain_lenient + (strict - lenient of the policy) - (that of the baseline)
+
+    What is right by the strict reading is right by the lenient one, so the rest of the strict gain
+    beyond the lenient one was right before but for its format. A strict gain of a point or
+    less is not shared out.
+    """
+    estimates = metrics["policies"][policy]
+    columns = {
+        "strict, %": format_share(estimates["mean_strict"]),
+        "lenient, %": format_share(estimates["mean_lenient"]),
+    }
+    strict, lenient = (
+        metrics["gains"][measure].get(policy, {"value": 0.0})["value"]
+        for measure in ("mean_strict", "mean_lenient")
+    )
+    share = f"{100 * (strict - lenient) / strict:.0f}" if strict > 0.01 else NOTHING
+    return {**columns, "gain by format, %": share}
 
 
 def tabulate_rewards(metrics: Metrics, reward: str) -> Rows:
@@ -112,10 +141,12 @@ def tabulate_selection(metrics: Metrics, policy: str) -> Rows:
         "one sample": estimates[MEAN], f"majority of {n}": estimates[f"{MAJORITY}/{n}"],
         f"any of {n} is right (pass@{n})": estimates[f"{PASS}/{n}"],
     }  # fmt: skip
-    rows = [{"": label, "accuracy, %": format_interval(level)} for label, level in levels.items()]
+    rows = [
+        {"choice": label, "accuracy, %": format_interval(level)} for label, level in levels.items()
+    ]
     for way in sorted(choices["accuracy"], key=lambda way: way not in tested):
         row = {
-            "": verdict.name_choice(way, n),
+            "choice": verdict.name_choice(way, n),
             "accuracy, %": format_interval(choices["accuracy"][way]),
         }
         if way in tested:
@@ -151,7 +182,7 @@ def tabulate_quality(metrics: Metrics, table: str) -> Rows:
         if any(label in row for row in quality.values())
     }
     return [
-        {"": name}
+        {"row": name}
         | {
             label: written(row[label]["value"]) if label in row else NOTHING
             for label, written in measured.items()
@@ -190,7 +221,7 @@ def tabulate_policy_costs(metrics: Metrics) -> Rows:
     """A row a policy: what was made for it, and what that cost a seed."""
     policy_costs = metrics["costs"]["policies"]
     return [
-        {"policy": name, MADE_FOR: ", ".join(policy_costs[name]["rows"])}
+        {"policy": name, "made for it": ", ".join(policy_costs[name]["rows"])}
         | format_cost(policy_costs[name])
         for name in metrics["policies"]
     ]

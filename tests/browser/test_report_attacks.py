@@ -9,7 +9,7 @@ from stages.records.problems import Prompt
 from stages.report import page, plots
 from stages.report.estimates import MEAN
 from stages.report.page import escape_invisible
-from stages.report.sections import Section
+from stages.report.sections import CaptionedTable, Section
 from stages.report.transcripts import Transcript
 
 pytestmark = pytest.mark.browser
@@ -51,8 +51,9 @@ def report(tmp_path_factory):
     policies = {name: {MEAN: ONE} for name in ("sft", NAME)}
     metrics = {"policies": policies, "seeds": [0], "baseline": "sft"}
     plots.draw_accuracy(folder / "plots", metrics | {"num_problems": 4, "confidence": 0.95})
-    parts = [Section("Policies", [[{"policy": NAME, "%": "1"}], Section(NAME, [*told])])]
-    page.write_report(folder, ["One."], parts)
+    table = CaptionedTable(NAME, [{"policy": NAME, "%": "1"}])
+    parts = [Section("Policies", [table, Section(NAME, [*told])])]
+    page.write_report(folder, ["One."], {"Model": NAME}, parts)
     return folder
 
 
@@ -69,7 +70,8 @@ def opened(driver, report):
 def test_nothing_ran_and_nothing_was_fetched(opened, report):
     assert opened.title == "Post-training, compared"
     found = opened.execute_script(
-        "return ['script', 'iframe', 'svg', 'style + style', 'a', 'meta[http-equiv=refresh]', "
+        "return ['script + script, main script', 'iframe', 'svg', 'style + style', 'main a', "
+        "'meta[http-equiv=refresh]', "
         "'[onerror], [onload], [onfocus]', 'img:not([src^=data])', 'h3']"
         ".map(one => document.querySelectorAll(one).length)"
     )
@@ -83,8 +85,9 @@ def test_each_is_read_as_the_text_that_it_is(opened):
         "return [...document.querySelectorAll('.answer pre')].map(pre => pre.textContent)"
     )
     questions = opened.execute_script(
-        "return [...document.querySelectorAll('details > p')]"
-        ".map(p => p.textContent.split(/\\s+/).join(' '))"
+        "return [...document.querySelectorAll('article')]"
+        ".map(article => [...article.querySelectorAll(':scope > p')]"
+        ".map(p => p.textContent).join(' ').split(/\\s+/).join(' '))"
     )
     told = [escape_invisible(one) for one in ATTACKS]
     assert cards == told
@@ -92,7 +95,7 @@ def test_each_is_read_as_the_text_that_it_is(opened):
     for one, question in zip(told, questions, strict=True):
         assert question.count(" ".join(one.split())) == 4
     names = opened.execute_script(
-        "return [...document.querySelectorAll('td:first-child')].map(td => td.textContent)"
+        "return [...document.querySelectorAll('tbody th')].map(th => th.textContent)"
     )
     assert NAME in names
 

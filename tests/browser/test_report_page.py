@@ -6,14 +6,17 @@ import chromium
 import numpy as np
 import pytest
 import report_inputs
+from selenium.webdriver.common.keys import Keys
 
 from stages import compare
+from stages.report import page
+from stages.report.sections import CaptionedTable, Section
 
 pytestmark = pytest.mark.browser
 
 WIDTHS = (1400, 900, 390)
-SECTIONS = ["Policies", "Choosing among samples", "Labels and rewards", "Costs", "Training",
-            "Details"]  # fmt: skip
+SECTIONS = ["Policies", "Methods", "Training", "Transcripts", "Choosing among samples",
+            "Labels and rewards", "Costs", "Details"]  # fmt: skip
 UNFOLD = "for (const one of document.querySelectorAll('details')) one.open = true"
 IMAGE_VARIANCE = """
 return Promise.all([...document.images].map(async image => {
@@ -32,6 +35,43 @@ return Promise.all([...document.images].map(async image => {
   return [image.alt, canvas.width, canvas.height, squares / count - (sum / count) ** 2];
 }));
 """
+CONTRASTS = """
+const parse = colour => colour.match(/[0-9.]+/g).map(Number);
+const luminance = ([r, g, b]) => [r, g, b].map(value => value / 255)
+  .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, value, at) => sum + value * [0.2126, 0.7152, 0.0722][at], 0);
+const ground = node => {
+  const [r, g, b, alpha = 1] = parse(getComputedStyle(node).backgroundColor);
+  if (alpha === 1) return [r, g, b];
+  return node.parentElement ? ground(node.parentElement) : [255, 255, 255];
+};
+return [...document.querySelectorAll('body, body *')]
+  .filter(node => [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim()))
+  .filter(node => node.offsetParent)
+  .map(node => {
+    const levels = [parse(getComputedStyle(node).color), ground(node)].map(luminance);
+    return [(Math.max(...levels) + 0.05) / (Math.min(...levels) + 0.05),
+            node.tagName + ': ' + node.textContent.slice(0, 40)];
+  });
+"""
+"""Of every element with text of its own: contrast with its ground, as WCAG 2 computes it."""
+HINTLESS = """
+return [...document.querySelectorAll('body *')].filter(node => {
+  const style = getComputedStyle(node);
+  const cut = node.scrollWidth > node.clientWidth + 1 && style.overflowX !== 'visible';
+  const shades = style.backgroundImage.split('linear-gradient').length - 1;
+  return cut && !(style.overflowX === 'auto' && shades === 4 && node.tabIndex === 0);
+}).map(node => node.outerHTML.slice(0, 80));
+"""
+"""What is cut, and has no shade at its edge or cannot be scrolled by keyboard."""
+EMPTY = """
+return [...document.querySelectorAll('h2, summary')].filter(node => {
+  let next = node.nextElementSibling;
+  while (next && next.matches('.note')) next = next.nextElementSibling;
+  return !next || next.matches('h2');
+}).map(node => node.textContent);
+"""
+"""Headings with nothing but text below them."""
 OVERLAPS = """
 const texts = [...document.querySelectorAll('h1, h2, p, summary, table, .plot, .answer')]
   .filter(one => one.offsetParent)
@@ -58,6 +98,11 @@ def address(tmp_path_factory):
     return (path / compare.OUTPUT / "report.html").as_uri()
 
 
+def read_texts(driver, selector):
+    script = "return [...document.querySelectorAll(arguments[0])].map(node => node.textContent)"
+    return driver.execute_script(script, selector)
+
+
 @pytest.fixture(params=[(width, scheme) for width in WIDTHS for scheme in ("light", "dark")],
                 ids=lambda one: f"{one[0]}-{one[1]}")  # fmt: skip
 def opened(request, driver, address):
@@ -75,10 +120,7 @@ def test_it_opens_without_an_error_or_a_request(opened, address):
     assert chromium.complaints(driver) == []
     assert chromium.requests(driver) == [address]
     assert driver.title == "Post-training, compared"
-    found = driver.execute_script(
-        "return [...document.querySelectorAll('h2')].map(h => h.textContent)"
-    )
-    assert found == SECTIONS
+    assert read_texts(driver, "h2") == read_texts(driver, "nav a") == SECTIONS
 
 
 def test_nothing_is_wider_than_the_page(opened):
@@ -86,6 +128,18 @@ def test_nothing_is_wider_than_the_page(opened):
     size = "return [innerWidth, document.documentElement.scrollWidth]"
     assert driver.execute_script(size) == [width] * 2
     assert driver.execute_script(OVERLAPS) == []
+
+
+def test_what_is_cut_has_a_shade_and_scrolls_by_keyboard(opened):
+    driver, _, _ = opened
+    assert driver.execute_script(HINTLESS) == []
+
+
+def test_every_text_has_the_contrast_of_wcag_aa(opened):
+    driver, _, _ = opened
+    contrasts = driver.execute_script(CONTRASTS)
+    assert len(contrasts) > 300
+    assert [text for contrast, text in contrasts if contrast < 4.5] == []
 
 
 def test_every_image_shows_something(opened):
@@ -122,23 +176,123 @@ def test_tables_fit_the_page_and_scroll_in_their_own_box_on_a_phone(opened):
         assert all(needed == inside for inside, needed in boxes)
 
 
-def test_it_begins_with_the_picture_and_three_sentences_the_rest_is_folded(driver, address):
+def test_it_begins_with_three_sentences_the_picture_and_what_was_compared(driver, address):
     chromium.set_width(driver, 900)
     driver.get(address)
     top = driver.execute_script(
-        "return ['img', '.verdict:nth-of-type(3)', 'table']"
+        "return ['.verdict:nth-of-type(3)', 'img', 'dl', 'nav', 'table']"
         ".map(one => document.querySelector(one).getBoundingClientRect().top)"
     )
     assert top == sorted(top)
-    assert top[1] < 900
+    assert top[2] < 900
     assert driver.execute_script("return document.querySelectorAll('.verdict').length") == 3
     assert driver.execute_script("return document.querySelectorAll('details[open]').length") == 0
+
+
+def test_contents_lead_to_every_section_and_none_is_empty(driver, address):
+    chromium.set_width(driver, 900)
+    for place, title in enumerate(SECTIONS):
+        driver.get(address)
+        driver.find_elements("css selector", "nav a")[place].click()
+        assert (
+            driver.execute_script("return document.querySelector(':target').textContent") == title
+        )
+    assert driver.execute_script(EMPTY) == []
+
+
+def test_every_table_has_a_caption_and_scopes(driver, address):
+    chromium.set_width(driver, 900)
+    driver.get(address)
+    faults = driver.execute_script(
+        "return [...document.querySelectorAll('table')].filter(table => !table.caption.textContent"
+        " || [...table.tHead.rows[0].cells].some(c => c.scope !== 'col' || !c.textContent)"
+        " || [...table.tBodies[0].rows].some(row => row.cells[0].scope !== 'row')).length"
+    )
+    assert faults == 0
+    assert "`" not in driver.execute_script("return document.querySelector('main').textContent")
+
+
+def test_a_table_is_sorted_by_mouse_and_by_keyboard(driver, address):
+    chromium.set_width(driver, 900)
+    driver.get(address)
+    first = "#policies + .table"
+
+    def read_column(number):
+        return read_texts(driver, f"{first} tbody tr > :nth-child({number})")
+
+    def sort_states():
+        script = "return [...document.querySelectorAll(arguments[0])].map(th => th.ariaSort)"
+        return driver.execute_script(script, f"{first} thead th")
+
+    names = read_column(1)
+    accuracy = [float(text.split()[0]) for text in read_column(2)]
+    buttons = driver.find_elements("css selector", f"{first} th button")
+    buttons[1].click()
+    assert [float(text.split()[0]) for text in read_column(2)] == sorted(accuracy, reverse=True)
+    assert sort_states()[:3] == [None, "descending", None]
+    buttons[1].click()
+    assert [float(text.split()[0]) for text in read_column(2)] == sorted(accuracy)
+    assert sort_states()[1] == "ascending"
+    buttons[1].click()
+    assert read_column(1) == names
+    assert sort_states() == [None] * len(buttons)
+    buttons[1].send_keys(Keys.SHIFT, Keys.TAB)  # to the first column's
+    driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert read_column(1) == sorted(names)
+    driver.switch_to.active_element.send_keys(Keys.SPACE)
+    assert read_column(1) == sorted(names, reverse=True)
+    assert sort_states()[:2] == ["descending", None]
+
+
+def test_numbers_are_sorted_as_numbers_and_nothing_last(driver, address, tmp_path):
+    cells = ["9", "<0.001", "1,234", "–", "-3.5 [-4, -3]", "+28.0", "", "12.5 %", "0.001"]
+    rows = [{"row": str(place), "number": cell} for place, cell in enumerate(cells)]
+    (tmp_path / "plots").mkdir()
+    page.write_report(tmp_path, [], {}, [Section("One", [CaptionedTable("c", rows)])], None)
+    driver.get((tmp_path / "report.html").as_uri())
+    button = driver.find_elements("css selector", "th button")[1]
+    rising = ["-3.5 [-4, -3]", "<0.001", "0.001", "9", "12.5 %", "+28.0", "1,234"]
+    for expected in (rising[::-1], rising):
+        button.click()
+        assert read_texts(driver, "td") == [*expected, "–", ""]
+
+
+def test_print_shows_what_is_folded_on_white(driver, address):
+    chromium.set_width(driver, 900, scheme="dark")
+    driver.get(address)
+    driver.execute_cdp_cmd("Page.printToPDF", {})
+    assert (
+        driver.execute_script("return document.querySelectorAll('details:not([open])').length") == 0
+    )
+    dark_print = {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark_print)
+    style = "const style = getComputedStyle(document.body); return [style.color, style.background]"
+    ink, paper = driver.execute_script(style)
+    assert ink == "rgb(0, 0, 0)"
+    assert paper.startswith("rgb(255, 255, 255)")
+    assert [text for contrast, text in driver.execute_script(CONTRASTS) if contrast < 4.5] == []
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_pictures_are_dark_on_a_dark_page(driver, address, tmp_path):
+    brightness = {}
+    for scheme in ("light", "dark"):
+        chromium.set_width(driver, 900, scheme=scheme)
+        driver.get(address)
+        driver.execute_script(UNFOLD)
+        for place, image in enumerate(driver.find_elements("tag name", "img")):
+            pixels = chromium.pixels(image.screenshot_as_png).mean(axis=2)
+            brightness[scheme, place] = (np.median(pixels), pixels.min(), pixels.max())
+    for (scheme, place), (ground, darkest, brightest) in brightness.items():
+        assert (ground > 240 and darkest < 100) if scheme == "light" else (
+            ground < 40 and brightest > 150
+        ), (scheme, place)  # fmt: skip
 
 
 def test_what_a_model_wrote_ran_nothing_and_fetched_nothing(opened):
     driver, _, _ = opened
     assert driver.title != "run"
-    assert driver.execute_script("return document.scripts.length") == 0
+    assert driver.execute_script("return document.scripts.length") == 1
     cards = driver.execute_script(
         "return [...document.querySelectorAll('.answer pre')].map(pre => pre.textContent)"
     )

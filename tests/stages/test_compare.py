@@ -1,5 +1,7 @@
+import base64
 import contextlib
 import csv
+import hashlib
 import json
 import re
 import shutil
@@ -13,10 +15,10 @@ import report_inputs
 
 from stages import compare
 from stages.records import lines
-from stages.records.pools import ScoredPrompt
+from stages.records.pools import ProblemResult, ScoredPrompt
 from stages.records.problems import Prompt
 from stages.report import estimates, page
-from stages.report.sections import Image, Section
+from stages.report.sections import CaptionedTable, Image, Section
 from stages.rows import DATA, PROMPTS
 
 ROOT = Path(__file__).parents[2]
@@ -46,16 +48,59 @@ def text(name):
     return (compare.OUTPUT / name).read_text(encoding="utf-8")
 
 
-def test_the_report_begins_with_the_picture_and_the_verdict():
+def test_the_report_begins_with_the_verdict_the_picture_and_what_was_compared():
     said = text("verdict.txt").splitlines()
     assert said == metrics()["verdict"]
     assert len(said) == 3
     assert re.match(r"Over 3 seeds and 40 test problems, sft has a mean accuracy of \d", said[0])
     page = text("report.html")
     body = page[page.index("<body>") :]
-    places = [body.index(one) for one in ("<h1>", "<img src=", said[0].partition("(")[0], "<table")]
+    parts = ("<h1>", said[0].partition("(")[0], "<img src=", "<dl>", "<nav", "<table")
+    places = [body.index(one) for one in parts]
     assert places == sorted(places)
     assert text("report.md").index(said[0]) < text("report.md").index("| policy |")
+    for fact in ("Llama of 10 parameters in 2 layers", "1,200 train, 100 preference, 30 dev and 40",
+                 "torch 2.13.0 and numpy 2.3.5"):  # fmt: skip
+        assert fact in text("report.md")
+        assert fact in body
+    method = "| dpo | DPO | dpo | sft | pairs/verifier | 12 | 0.0001 | 1,000 | 0 |"
+    assert method in text("report.md")
+
+
+def test_what_is_not_there_has_no_section():
+    assert "Labels and rewards" in text("report.md")
+    plan = json.loads(Path("data/plan.json").read_text(encoding="utf-8"))
+    report_inputs.write_json("plan.json", plan | {"pairs": {}, "steps": {}, "rewards": {}})
+    for name in report_inputs.POLICIES:
+        shutil.rmtree(f"data/policies/{name}/training")
+        for seed in report_inputs.SEEDS:
+            report_inputs.write_json(f"policies/{name}/training/{seed}/metrics.json", {
+                "work": {"policy": report_inputs.MODEL}})  # fmt: skip
+            history = Path(f"data/policies/{name}/training/{seed}/history.jsonl")
+            history.write_text('{"index": 0, "metrics": {}}\n', encoding="utf-8")
+    compare.main()
+    for name in ("report.md", "report.html"):
+        assert "Labels and rewards" not in text(name)
+        assert re.search(r"Training<|# Training", text(name)) is None
+        assert "Policies" in text(name)
+
+
+def test_backticks_are_code_on_the_page():
+    page_text = re.sub(r"<script>.*</script>", "", text("report.html"), flags=re.DOTALL)
+    assert "`" not in page_text
+    assert "<code>stages/presets.yaml</code>" in page_text
+
+
+def test_lenient_accuracy_stands_beside_strict_where_they_differ():
+    assert "strict, %" not in text("report.md").partition("### ")[0]
+    for seed in report_inputs.SEEDS:
+        path = DATA / f"evaluations/sft/{seed}/per_problem.jsonl"
+        rows = list(lines.read_lines(path, ProblemResult))
+        lines.write_lines(path, [replace(row, mean_lenient=1.0) for row in rows])
+    compare.main()
+    table = text("report.md").partition("## Policies")[2]
+    assert "| strict, % | lenient, % | gain by format, % |" in table
+    assert re.search(r"\| sft .*\| 100\.0 \| – \|", table)
 
 
 def test_the_baseline_is_first_whatever_the_order_of_rows():
@@ -125,7 +170,12 @@ def test_a_second_run_writes_the_same_bytes_without_a_time_or_a_path():
 
 def test_the_page_needs_no_other_file_and_escapes_what_models_wrote():
     html = text("report.html")
-    assert "<script" not in html
+    script = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    assert len(script) == html.count("<script") == 1
+    sha256 = base64.b64encode(hashlib.sha256(script[0].encode()).digest()).decode()
+    digest = f"sha256-{sha256}"
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src '{digest}'"
+    assert f"{policy}; base-uri 'none'" in html
     assert "&lt;script&gt;" in html
     assert set(re.findall(r'src="([^,]*),', html)) == {"data:image/svg+xml;base64"}
     assert "http" not in re.sub(r"http-equiv|http://127.0.0.1:9/x.png", "", html)
@@ -139,8 +189,9 @@ def test_every_image_of_the_markdown_is_there():
 
 def test_all_that_is_said_is_escaped():
     inner = Section("<i>", ["<u>", Image("accuracy.svg", "<b>")])
-    page.write_report(compare.OUTPUT, ["<v>"], [Section("<s>", [inner])])
-    for one in ("<b>", "<i>", "<u>", "<v>", "<s>"):
+    table = CaptionedTable("<c>", [{"<k>": "<d>"}])
+    page.write_report(compare.OUTPUT, ["<v>"], {"<l>": "<f>"}, [Section("<h>", [inner, table])])
+    for one in ("<b>", "<i>", "<u>", "<v>", "<h>", "<c>", "<k>", "<d>", "<l>", "<f>"):
         assert one.replace("<", "&lt;").replace(">", "&gt;") in text("report.html")
         assert one not in text("report.html")
 

@@ -1,0 +1,158 @@
+"""What was compared: model, data, methods with their sizes, versions, and how to find the commit.
+
+All follows from what `compare` depends on. The commit does not, and cannot be in the report: a
+commit holds dvc.lock, which holds the digest of the report. What the report names instead is the
+digest of the evaluations, as dvc.lock has it; git finds the commits of that digest, with their
+dates. Machine, Python and installed versions are in the run records, data/runs.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from stages.records.metrics import read_metrics
+from stages.report.stage_metrics import Plan
+from stages.report.tables import NOTHING, Rows
+from stages.report.verdict import join_words
+
+CONSTRAINTS = Path("constraints.txt")
+"""Pinned versions; a dependency of every stage by way of `trace_code`."""
+PACKAGES = ("torch", "transformers", "vllm", "tokenizers", "numpy", "scipy")
+"""Those whose version can change a number; vLLM where it is pinned."""
+SPLITS = ("train", "preference", "dev", "test")
+LEARNING_RATE = "optim/learning_rate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What the head of the report says, and the table of methods."""
+
+    facts: dict[str, str]
+    """Label -> text."""
+    methods: Rows
+    """A row a policy, the baseline first."""
+
+
+def read_experiment(
+    data: Path, plan: Plan, baseline: str, seeds: Sequence[int], model: Mapping[str, Any]
+) -> Experiment:
+    """Facts of a finished run below `data`; `model`: the section of params.yaml."""
+    policies = dict.fromkeys([baseline, *plan["policies"]])
+    card = json.loads((data / "prepared/data_card.json").read_text(encoding="utf-8"))
+    training = data / "policies" / baseline / "training"
+    return Experiment(
+        facts={
+            "Model": describe_model(
+                model,
+                config=_read_json(data / f"policies/{baseline}/model/{seeds[0]}/config.json"),
+                size=read_metrics(training, seeds)[seeds[0]]["work"]["policy"],
+            ),
+            "Data": describe_data(card),
+            "Seeds": join_words(map(str, seeds)),
+            "Versions": describe_versions(CONSTRAINTS.read_text(encoding="utf-8")),
+            "Commit": describe_commit(digest_folder(data / "evaluations")),
+        },
+        methods=[
+            {"policy": name, **tabulate_method(data, plan["policies"][name], name, seeds)}
+            for name in policies
+        ],
+    )
+
+
+def describe_model(
+    model: Mapping[str, Any], *, config: Mapping[str, Any], size: Mapping[str, int]
+) -> str:
+    """Name, architecture, parameters and layers; of LoRA what it adds and trains."""
+    name = shorten_path(model["path"]) if model["path"] else "trained from scratch"
+    revision = f", revision {model['revision']}" if model.get("revision") else ""
+    architecture = (config.get("architectures") or ["model"])[0].removesuffix("ForCausalLM")
+    layers = config.get("num_hidden_layers") or config.get("n_layer")
+    trained, parameters = size["trained_parameters"], size["parameters"]
+    is_lora = trained < parameters
+    text = f"{architecture} of {parameters - is_lora * trained:,} parameters"
+    text += f" in {layers} layers" if layers else ""
+    lora = f"; LoRA trains {trained:,} more" if is_lora else ""
+    return f"{text}, {name}{revision}{lora}"
+
+
+def describe_data(card: Mapping[str, Any]) -> str:
+    """The source and the size of each split, from the data card."""
+    source = ", ".join(map(shorten_path, card["source"].split(", ")))
+    counts = card["counts"]
+    sizes = join_words(f"{counts[split]:,} {split}" for split in SPLITS if split in counts)
+    quarantined = sum(card["quarantined"].values())
+    quarantine = f", {quarantined:,} rows quarantined" if quarantined else ""
+    return f"{source}: {sizes} prompts, {counts['demonstrations']:,} demonstrations{quarantine}"
+
+
+def shorten_path(path: str) -> str:
+    """A relative path or a hub id; of an absolute path the name alone, not the user's folders."""
+    return Path(path).name if Path(path).is_absolute() else path
+
+
+def describe_versions(constraints: str) -> str:
+    """Pinned versions of the packages that can change a number."""
+    pins = dict(line.split("==", 1) for line in constraints.splitlines() if "==" in line)
+    pinned = [f"{name} {pins[name].split()[0]}" for name in PACKAGES if name in pins]
+    return f"{join_words(pinned)}, as pinned in `constraints.txt`"
+
+
+def describe_commit(digest: str) -> str:
+    """How to find the commit whose dvc.lock first had these very evaluations, and its date."""
+    command = f"git log --reverse -S {digest} --format='%h %cs' -- dvc.lock"
+    return f"first line of `{command}`: the commit, with its date, that first had these evaluations"
+
+
+def digest_folder(folder: Path) -> str:
+    """DVC's digest of a folder, as dvc.lock has it: of its files' digests, sorted by path."""
+    files = {
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
+    }
+    entries = [{"md5": _digest_file(files[name]), "relpath": name} for name in sorted(files)]
+    return f"{_md5(json.dumps(entries, sort_keys=True).encode()).hexdigest()}.dir"
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _md5).hexdigest()
+
+
+def _md5(content: bytes = b"") -> Any:
+    return hashlib.md5(content, usedforsecurity=False)
+
+
+def tabulate_method(
+    data: Path, row: Mapping[str, str], name: str, seeds: Sequence[int]
+) -> dict[str, str]:
+    """Cells of one policy: its row in params.yaml, and what its training came to."""
+    training = data / "policies" / name / "training"
+    steps, rates = zip(*(read_history(training / str(seed)) for seed in seeds), strict=True)
+    metrics = read_metrics(training, seeds).values()
+    tokens = {
+        label: fmean(of_seed.get(key, 0) for of_seed in metrics)
+        for label, key in (
+            ("tokens trained on", "trained_tokens"), ("tokens generated", "generated_tokens"),
+        )
+    }  # fmt: skip
+    few, many = min(steps), max(steps)
+    return {
+        "method": row["train"].upper(), "preset": row["preset"], "from": row["from"],
+        "on": row["on"], "steps": f"{few:,}" if few == many else f"{few:,} to {many:,}",
+        "learning rate": f"{max(rates):.3g}" if max(rates) else NOTHING,
+        **{label: f"{count:,.0f}" for label, count in tokens.items()},
+    }  # fmt: skip
+
+
+def read_history(training: Path) -> tuple[int, float]:
+    """The number of steps of a training, and the highest learning rate; 0 where none is logged."""
+    lines = (training / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    rates = (json.loads(line)["metrics"].get(LEARNING_RATE, 0.0) for line in lines)
+    return len(lines), max(rates, default=0.0)
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,75 @@
+"""What the head of the report says of a run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dvc.utils.serialize import load_yaml
+
+from stages.report import experiment
+
+SIZE = {"parameters": 1_234_000, "trained_parameters": 1_234_000}
+CONFIG = {"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 28}
+
+
+def test_the_digest_of_the_evaluations_is_dvcs(tmp_path):
+    for name, content in {
+        "sft/0/a.jsonl": "1\n",
+        "sft/10/a.jsonl": "2\n",
+        "b": "",
+        "ü": "3",
+    }.items():
+        path = tmp_path / "evaluations" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    for words in (["init", "-q", "--no-scm"], ["add", "-q", "evaluations"]):
+        subprocess.run([sys.executable, "-m", "dvc", *words], cwd=tmp_path, check=True)
+    (out,) = load_yaml(tmp_path / "evaluations.dvc")["outs"]
+    assert experiment.digest_folder(tmp_path / "evaluations") == out["md5"]
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "text"),
+    [
+        ({"path": None}, SIZE, "Qwen3 of 1,234,000 parameters in 28 layers, trained from scratch"),
+        ({"path": "Qwen/Qwen3-0.6B", "revision": "c1899de"}, SIZE,
+         "Qwen3 of 1,234,000 parameters in 28 layers, Qwen/Qwen3-0.6B, revision c1899de"),
+        ({"path": "/home/ann/models/mine"}, SIZE | {"trained_parameters": 34_000},
+         "Qwen3 of 1,200,000 parameters in 28 layers, mine; LoRA trains 34,000 more"),
+    ],
+)  # fmt: skip
+def test_a_model_is_named_with_its_size_and_no_folder_of_the_user(model, size, text):
+    assert experiment.describe_model(model, config=CONFIG, size=size) == text
+
+
+def test_data_with_the_size_of_each_split():
+    card = {"source": "data/raw/a.jsonl, /home/ann/b.jsonl", "quarantined": {"too long": 2},
+            "counts": {"train": 1000, "preference": 0, "dev": 3, "test": 4,
+                       "demonstrations": 1000}}  # fmt: skip
+    assert experiment.describe_data(card) == (
+        "data/raw/a.jsonl, b.jsonl: 1,000 train, 0 preference, 3 dev and 4 test prompts, "
+        "1,000 demonstrations, 2 rows quarantined"
+    )
+
+
+def test_versions_are_the_pinned_ones():
+    pins = "# torch==1\nnumpy==2.3.5 ; python_version > '3'\ntorch==2.13.0\ntorchvision==9\n"
+    text = experiment.describe_versions(pins)
+    assert text == "torch 2.13.0 and numpy 2.3.5, as pinned in `constraints.txt`"
+
+
+def test_steps_of_unequal_number_and_the_highest_rate(tmp_path):
+    for seed, rates in enumerate([[0.1, 0.3, 0.2], [0.1]]):
+        path = tmp_path / f"policies/dpo/training/{seed}/history.jsonl"
+        path.parent.mkdir(parents=True)
+        rows = [f'{{"metrics": {{"optim/learning_rate": {rate}}}}}\n' for rate in rates]
+        path.write_text("".join(rows), encoding="utf-8")
+        tokens = f'{{"trained_tokens": {1000 * (seed + 1)}}}'
+        path.with_name("metrics.json").write_text(tokens, encoding="utf-8")
+    row = {"train": "dpo", "preset": "ipo_sum", "from": "sft", "on": "pairs/judge"}
+    assert experiment.tabulate_method(Path(tmp_path), row, "dpo", [0, 1]) == {
+        "method": "DPO", "preset": "ipo_sum", "from": "sft", "on": "pairs/judge",
+        "steps": "1 to 3", "learning rate": "0.3", "tokens trained on": "1,500",
+        "tokens generated": "0",
+    }  # fmt: skip
