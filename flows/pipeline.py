@@ -7,19 +7,33 @@
 
 The graph is that of dvc.yaml, the cache is DVC's, and each stage runs as
 `dvc --wait-for-lock repro -s <stage>`, so the result is that of `dvc repro`. Prefect adds the
-schedule, the agents and the page that shows the run. Without PREFECT_API_URL the flow starts a
-server for the time of its run.
+schedule, the agents and the page that shows the run: its name says commit and stages, and its
+artifacts are the table of stages, the verdict, the accuracies with their picture, and the report's
+address. Without PREFECT_API_URL the flow starts a server for the time of its run.
 """
 
+import base64
+import csv
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
-from prefect import flow, task
-from prefect.artifacts import create_table_artifact
+from prefect import Flow, flow, get_client, task
+from prefect.artifacts import (
+    create_image_artifact,
+    create_link_artifact,
+    create_markdown_artifact,
+    create_table_artifact,
+)
+from prefect.blocks.abstract import NotificationBlock
+from prefect.blocks.core import Block
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.logging import get_run_logger
+from prefect.runtime import deployment
+from prefect.runtime import flow_run as current_run
 from prefect.states import Completed, Failed
 
 from flows.agents import Agents
@@ -27,19 +41,55 @@ from flows.execute import Result, StageOutcome, run_stage
 from flows.local import make_parser, print_report, run_plan, summary, table_rows
 from flows.plan import StageNode, make_plan
 from flows.process import Runner, exit_when_terminated
-from flows.share import push_current, run_shared
+from flows.share import describe_commit, push_current, run_shared
 
 MAX_WAITING = 64
 """Stages that agents compute at one time, at most; each has a thread here that waits."""
+REPORT = Path("data/report")
 
 
-@flow(name="pipeline", validate_parameters=True, persist_result=False)
+def name_run() -> str:
+    """Name of a flow run: its deployment, if it has one, what it brings up to date, the commit."""
+    stages = ", ".join(current_run.parameters.get("stages") or ["all stages"])
+    name = deployment.name
+    schedule = f"{name}: " if name else ""
+    return f"{schedule}{stages} at {describe_commit(Path.cwd())}"
+
+
+async def send_alert(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:  # noqa: ARG001
+    """Send the message of a failed flow run to the notification block that `alert` names.
+
+    Raises:
+        ValueError: `alert` names a block that sends no notifications.
+    """
+    name = flow_run.parameters.get("alert")
+    if name is None:
+        return
+    block = await Block.aload(name)
+    if not isinstance(block, NotificationBlock):
+        raise ValueError(
+            f"alert: {name}: expected a block that sends notifications, found a "
+            f"{type(block).__name__}: `prefect block type ls` lists them"
+        )
+    message = state.message or "no message"
+    await block.notify(message, subject=f"{flow_run.name}: {state.name}")
+
+
+@flow(
+    name="pipeline",
+    flow_run_name=name_run,
+    on_failure=[send_alert],
+    on_crashed=[send_alert],
+    validate_parameters=True,
+    persist_result=False,
+)
 def pipeline(
     stages: list[str] | None = None,
     max_parallel: int = 2,
     timeout_hours: float | None = None,
     remote: bool = False,  # noqa: FBT001, FBT002 - a flow's parameters have names
     pools: bool = False,  # noqa: FBT001, FBT002
+    alert: str | None = None,  # noqa: ARG001 - send_alert reads it
 ) -> State:
     """Bring the stages, and the stages that they need, up to date.
 
@@ -50,7 +100,9 @@ def pipeline(
         timeout_hours: for one attempt of one stage; none means no limit.
         remote: share results by the default DVC remote: `flows.share`.
         pools: have agents of the stages' work pools compute what the remote does not have.
+        alert: notification block that is told of a failure, for example `slack-webhook/team`.
     """
+    add_tags()
     seconds = None if timeout_hours is None else timeout_hours * 3600
     runner = Runner(root=Path.cwd(), log=get_run_logger().info, timeout_seconds=seconds)
     plan = make_plan(runner.root, stages)
@@ -87,14 +139,57 @@ def pipeline(
     results = run_plan(plan, run_task, runner, MAX_WAITING if pools else max_parallel)
     table = table_rows(plan, results)
     create_table_artifact(key="pipeline", table=table, description=summary(results))
+    publish_report(runner.root)
     print_report(plan, results)
     good = all(result.outcome.good for result in results.values())
     return Completed(message=summary(results)) if good else Failed(message=summary(results))
 
 
+def add_tags() -> None:
+    """Tag the flow run with its deployment, or `by hand`, and the commit, beside its other tags."""
+    run, by = current_run, deployment.name or "by hand"
+    tags = sorted({*run.tags, by, describe_commit(Path.cwd())})
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(UUID(str(run.id)), tags=tags)
+
+
+def publish_report(root: Path) -> None:
+    """Make the artifacts of what the report folder has: it has nothing before `compare` ran."""
+    report = root / REPORT
+    verdict, accuracy, picture, page = (
+        report / name
+        for name in ("verdict.txt", "plots/accuracy.csv", "plots/accuracy.svg", "report.html")
+    )
+    if verdict.is_file():
+        create_markdown_artifact(verdict.read_text(encoding="utf-8"), key="verdict")
+    if accuracy.is_file():
+        with accuracy.open(encoding="utf-8", newline="") as rows:
+            table = [round_numbers(row) for row in csv.DictReader(rows)]
+        create_table_artifact(table, key="accuracy", description="Accuracy on test problems")
+    if picture.is_file():  # in the address itself: a server shows no file of its clients
+        data = base64.b64encode(picture.read_bytes()).decode()
+        create_image_artifact(
+            f"data:image/svg+xml;base64,{data}", key="accuracy-plot", description=str(picture)
+        )
+    if page.is_file():
+        create_link_artifact(page.as_uri(), key="report", description=str(page))
+
+
+def round_numbers(row: dict[str, str]) -> dict[str, str | float]:
+    """A row of a CSV file with its numbers as numbers, of four decimals."""
+    values: dict[str, str | float] = {}
+    for key, value in row.items():
+        try:
+            values[key] = round(float(value), 4)
+        except ValueError:
+            values[key] = value
+    return values
+
+
 def main() -> int:
     """Run the command line; returns its exit status."""
     parser = make_parser("flows.pipeline", __doc__)
+    parser.add_argument("--alert", metavar="BLOCK", help="notification block told of a failure")
     parser.add_argument("--pools", action="store_true", help="agents of the work pools compute")
     options = parser.parse_args()
     exit_when_terminated()
@@ -104,6 +199,7 @@ def main() -> int:
         timeout_hours=options.timeout_hours,
         remote=options.remote,
         pools=options.pools,
+        alert=options.alert,
         return_state=True,
     )
     return 0 if state.is_completed() else 1

@@ -175,7 +175,7 @@ def _dump(path: Path, record: dict[str, Any]) -> None:
 
 def surroundings() -> dict[str, Any]:
     """The fields of run.json that do not change while a stage runs."""
-    commit, dirty = _git_state()
+    commit, dirty = git_state()
     processor, packages = stages.processor(), {}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -196,7 +196,7 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def _git_state() -> tuple[str | None, bool | None]:
+def git_state() -> tuple[str | None, bool | None]:
     """The commit, and whether the tree differs from it.
 
     dvc.lock is left out: the pipeline itself writes it while it runs. (None, None) outside a

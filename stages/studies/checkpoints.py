@@ -27,15 +27,15 @@ from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.policy import Policy
 from stages.records import lines, pools
-from stages.report import plots
+from stages.report import markdown, plots
 from stages.report.evaluation_config import Intervals
+from stages.report.markdown import format_number, format_percent
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.seeding import derive_seed
-from stages.studies import checkpoint_measures, markdown
+from stages.studies import checkpoint_measures
 from stages.studies import study as studies
 from stages.studies.checkpoint_measures import CheckpointResult, Scorers
-from stages.studies.markdown import format_number, format_percent
 
 Seeds = Mapping[int, Mapping[str, Any]]
 """Summaries by seed, of `checkpoint_measures.summarise_checkpoints`."""

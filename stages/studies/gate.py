@@ -23,10 +23,10 @@ from stages.algorithms.statistics.crossed_means import holm_adjusted
 from stages.config import Params
 from stages.records import lines, pools
 from stages.records.metrics import round_metric
+from stages.report import markdown, model_card
 from stages.rewards import answer_checker
 from stages.rows import DATA
 from stages.runtime import outputs, process
-from stages.studies import markdown, model_card
 from stages.studies import study as studies
 from stages.studies.probe_catalogue import PROBES, ProbeConfig, ProbeValue
 
@@ -75,10 +75,8 @@ def main() -> None:
         with outputs.replace(study.folder / "cards") as cards:
             cards.mkdir()
             for name in names:
-                card = model_card.render_card(
-                    name, config.seeds, config.model,
-                    probes=summaries[name], gate=gates.get(name), verdict=verdicts[name],
-                )  # fmt: skip
+                section = render_probes(summaries[name], gates.get(name), verdicts[name])
+                card = model_card.render_card(name, config.seeds, config.model, section)
                 (cards / f"{name}.md").write_text(card, encoding="utf-8")
         report = render_report(summaries, gates, verdicts, baseline)
         study.write({"summaries": summaries, "gates": gates, "verdicts": verdicts}, report)
@@ -209,6 +207,45 @@ def render_report(
     if missing := "\n".join(_not_run(summaries, policies)):
         parts += ["Not run:", missing]
     return "\n\n".join(parts) + "\n"
+
+
+def render_probes(probes: Metrics, gate: Metrics | None, verdict: str) -> str:
+    """The section of a model card: accuracy on dev, probes, and the gate (None: the baseline)."""
+    dev = probes["dev_accuracy"]
+    table = markdown.render_table(
+        ["probe", "value", "against the baseline"], _probe_rows(probes, gate)
+    )
+    missing = [
+        f"- Without a result: {', '.join(names)}: {why}."
+        for why, names in _unmeasured(probes, gate).items()
+    ]
+    return "\n\n".join([
+        f"On {dev['problems']} dev problems, by which the best policy is chosen: "
+        f"{markdown.format_percent(dev)} of single samples are right.",
+        "## Probes and release gate", verdict, table, *(["\n".join(missing)] if missing else []),
+    ])  # fmt: skip
+
+
+def _probe_rows(probes: Metrics, gate: Metrics | None) -> Iterator[list[str]]:
+    for probe, result in probes["probes"].items():
+        show = markdown.format_percent if PROBES[probe].is_rate else markdown.format_number
+        against = ""
+        if gate is not None and probe in gate["probes"]:
+            verdict = gate["probes"][probe]
+            against = "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(**verdict)
+            against = f"**{against}, worse**" if verdict["worse"] else against
+        yield [PROBES[probe].what, show(result), against]
+
+
+def _unmeasured(probes: Metrics, gate: Metrics | None) -> dict[str, list[str]]:
+    """Why -> the probes that have no result, or no comparison, for that."""
+    reasons = dict(probes["not_run"])
+    for probe, why in (gate["not_compared"] if gate is not None else {}).items():
+        reasons.setdefault(probe, f"not compared: {why}")
+    return {
+        why: [probe for probe in reasons if reasons[probe] == why]
+        for why in dict.fromkeys(reasons.values())
+    }
 
 
 def _cell(probe: str, summary: Metrics, gate: Metrics | None) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 
 from stages.config import Params
 from stages.params import load_preset
+from stages.report import markdown
 from stages.rows import DATA
 from stages.runtime import process
-from stages.studies import copies, markdown
+from stages.studies import copies
 from stages.studies import study as studies
 
 

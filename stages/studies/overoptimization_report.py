@@ -8,9 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from stages.algorithms.selection import best_of_n
-from stages.report import plots
-from stages.studies import markdown
-from stages.studies.markdown import format_number, format_percent, format_points
+from stages.report import markdown, plots
+from stages.report.markdown import format_number, format_percent, format_points
 from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY
 
 SCORERS = {"reward_model": "one reward model", "ensemble": "the ensemble"}

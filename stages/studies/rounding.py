@@ -21,10 +21,11 @@ from stages import ROUNDING
 from stages.config import Params
 from stages.records import pools
 from stages.records.metrics import round_metric
+from stages.report import markdown
 from stages.rewards import problem_evaluation
 from stages.rows import DATA
 from stages.runtime import process
-from stages.studies import copies, markdown
+from stages.studies import copies
 from stages.studies import study as studies
 from stages.studies.copies import RepoCopy
 

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter, ScalarFormatter
 
-from stages.report import plots
-from stages.studies import markdown
+from stages.report import markdown, plots
 from stages.studies.equal_compute import Unit
 
 WAYS = {"best": "best-scored", "weighted": "weighted vote", "majority": "majority"}

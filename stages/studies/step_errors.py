@@ -28,13 +28,13 @@ from stages.models import process_head
 from stages.models.device import ComputeConfig, setup
 from stages.records import lines, pools
 from stages.records.steps import StepLabels
-from stages.report import plots
+from stages.report import markdown, plots
 from stages.report.evaluation_config import Intervals
 from stages.rewards import reward_file, step_solutions
 from stages.rows import DATA, seed_folder
 from stages.runtime import outputs, process
 from stages.seeding import derive_seed
-from stages.studies import markdown, step_error_metrics
+from stages.studies import step_error_metrics
 from stages.studies import study as studies
 from stages.studies.step_error_metrics import KnownSteps, StepPrediction, select_marked
 

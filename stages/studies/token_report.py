@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stages.studies import markdown
-from stages.studies.markdown import format_percent
+from stages.report import markdown
+from stages.report.markdown import format_percent
 from stages.studies.token_verdict import MEASURES
 
 Metrics = Mapping[str, Any]

@@ -1,6 +1,5 @@
 """Settings of flows/clusters.md against the workers that would read them."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from prefect.utilities.templating import apply_values
 from ruamel.yaml import YAML
 
 FLOWS = Path(__file__).resolve().parents[2] / "flows"
@@ -44,20 +44,22 @@ def test_slurm_worker_accepts_the_job_variables() -> None:
     assert (values.cpu, values.memory, values.time_limit) == (8, 64, 12)
 
 
-async def make_job(variables: dict[str, Any]) -> dict[str, Any]:
+def make_job(variables: dict[str, Any]) -> dict[str, Any]:
     worker = pytest.importorskip("prefect_kubernetes.worker", reason="needs the extra `clusters`")
     template = json.loads((FLOWS / "kubernetes.json").read_text(encoding="utf-8"))
     properties = template["variables"]["properties"]
     assert set(variables) <= set(properties)
-    command = {"command": "prefect flow-run execute", "name": "train"}
-    configuration = await worker.KubernetesWorkerJobConfiguration.from_template_and_values(
-        template, {**variables, **command}
+    values = {
+        name: field["default"] for name, field in properties.items() if "default" in field
+    } | variables
+    configuration = worker.KubernetesWorkerJobConfiguration(
+        **apply_values(template["job_configuration"], values)
     )
     return configuration.job_manifest
 
 
 def test_kubernetes_worker_makes_a_pod_with_gpus_and_the_clone() -> None:
-    job = asyncio.run(make_job(job_variables("Kubernetes")))
+    job = make_job(job_variables("Kubernetes"))
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["image"] == "registry.example/posttrain:1"

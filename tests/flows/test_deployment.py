@@ -1,12 +1,17 @@
 """The schedule of flows/README.md, word for word, with a real server and a real worker."""
 
+import base64
 import json
 import shlex
 import subprocess
 import sys
+import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clones import http_status, wait_until
@@ -16,12 +21,21 @@ from flows.process import kill_tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 README_COMMANDS = [
-    "prefect server start --host 127.0.0.1 --port 4200",
+    "prefect --no-prompt server start --host 127.0.0.1 --port 4200",
     "prefect work-pool create gpu --type process",
     "prefect --no-prompt deploy --name nightly",
     "prefect worker start --pool gpu --limit 1",
     "prefect deployment run pipeline/nightly --watch",
 ]
+
+
+SAVE_BLOCK = """
+import sys
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+CustomWebhookNotificationBlock(
+    name="team", url=sys.argv[1], json_data={"subject": "{{subject}}", "body": "{{body}}"}
+).save("team")
+"""
 
 
 @contextmanager
@@ -36,20 +50,51 @@ def background(command: list[str], root: Path, env: dict[str, str], log: Path) -
             process.wait()
 
 
+def ask(url: str, environment: dict[str, str]) -> list[dict[str, Any]]:
+    """All that the API of a server with a password lists at an address."""
+    password = base64.b64encode(environment["PREFECT_API_AUTH_STRING"].encode()).decode()
+    headers = {"Authorization": f"Basic {password}", "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, b"{}", headers)) as answer:
+        return json.load(answer)
+
+
+@contextmanager
+def webhook() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Address of a server that accepts JSON, and the list of what it received."""
+    received: list[dict[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", received
+    finally:
+        server.shutdown()
+
+
 @pytest.mark.slow
 def test_server_pool_deployment_worker_and_trigger(
     checkout_with_flows: Path,
     server_environment: dict[str, str],
     free_port: int,
     started: Callable[[], list[str]],
+    set_params: Callable[..., None],
     tmp_path: Path,
 ) -> None:
     root = checkout_with_flows
+    (root / "data/report/plots").mkdir(parents=True)
+    (root / "data/report/verdict.txt").write_text("grpo is better")
+    (root / "data/report/plots/accuracy.csv").write_text("policy,mean_accuracy\nsft,0.64193\n")
     url = server_environment["PREFECT_API_URL"]
     commands = [shlex.split(line.replace("4200", str(free_port))) for line in README_COMMANDS]
     server, create_pool, deploy, worker, trigger = commands
 
-    def run(command: list[str]) -> str:
+    def run(command: list[str], status: int = 0) -> str:
         result = subprocess.run(
             command,
             cwd=root,
@@ -61,7 +106,7 @@ def test_server_pool_deployment_worker_and_trigger(
             timeout=400,
         )
         logs = [path.read_text()[-3000:] for path in tmp_path.glob("*.log")]
-        assert result.returncode == 0, "\n".join([result.stdout, *logs])
+        assert result.returncode == status, "\n".join([result.stdout, *logs])
         return result.stdout
 
     with background(server, root, server_environment, tmp_path / "server.log"):
@@ -77,8 +122,29 @@ def test_server_pool_deployment_worker_and_trigger(
         assert [next(iter(step.values()))["directory"] for step in steps] == [str(root.resolve())]
         with background(worker, root, server_environment, tmp_path / "worker.log"):
             output = run(trigger)
+            set_params(right={"mode": "value_error"})
+            with webhook() as (address, received):
+                run([sys.executable, "-c", SAVE_BLOCK, address])
+                alert = ["--param", "alert=custom-webhook/team"]
+                run([*trigger, *alert], status=1)
         assert "Flow run finished successfully in 'Completed'" in output
-        assert sorted(started()) == ["left", "prepare", "right", "track"]
+        runs = {
+            run["state_name"]: run for run in ask(f"{url}/flow_runs/filter", server_environment)
+        }
+        assert runs["Completed"]["name"] == "nightly: all stages at no commit"
+        assert runs["Completed"]["tags"] == ["nightly", "no commit"]
+        (message,) = received
+        assert message["subject"] == "nightly: all stages at no commit: Failed"
+        assert "1 failed" in message["body"]
+        artifacts = ask(f"{url}/artifacts/filter", server_environment)
+        of_run = {
+            artifact["key"]: artifact["data"]
+            for artifact in artifacts
+            if artifact["flow_run_id"] == runs["Completed"]["id"]
+        }
+        assert of_run["verdict"] == "grpo is better"
+        assert json.loads(of_run["accuracy"]) == [{"policy": "sft", "mean_accuracy": 0.6419}]
+        assert sorted(started()) == ["left", "prepare", "right", "right", "track"]
         assert "4 executed" in (tmp_path / "worker.log").read_text()
         schedules = run(["prefect", "deployment", "schedule", "ls", "pipeline/nightly"])
         assert "0 2 * * *" in schedules

@@ -8,16 +8,16 @@ as far as something is known. Equal inputs, equal card: no clock, no machine.
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jinja2
 from ruamel.yaml import YAML
 
 from stages.params import load_preset
+from stages.report import markdown
 from stages.report.stage_metrics import COSTS, list_ancestors
 from stages.rows import DATA
-from stages.studies import markdown, study
-from stages.studies.probe_catalogue import PROBES
 
 Metrics = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ TEMPLATE = """\
 
 {% if model.path is not none -%}
 A causal language model that began as `{{ model.path }}`
-{%- if model.revision %} at `{{ model.revision }}`{% endif %}
+{%- if model.revision is defined and model.revision %} at `{{ model.revision }}`{% endif %}
 {%- else -%}
 A Llama of {{ model.tiny.num_layers }} layers of {{ model.tiny.hidden_size }}, \
 with a vocabulary of at most {{ model.tiny.vocab_size }} that began with random weights
@@ -73,19 +73,8 @@ Preset `{{ word }}`: `{{ inline(presets[word]) }}`
 
 {{ results }}
 
-On {{ probes.dev_accuracy.problems }} dev problems, by which the best policy is chosen: \
-{{ accuracy }} of single samples are right.
+{{ section }}
 
-## Probes and release gate
-
-{{ verdict }}
-
-{{ table }}
-
-{% for why in unmeasured %}
-- Without a result: {{ unmeasured[why] | join(", ") }}: {{ why }}.
-{% endfor %}
-{{ "\n" if unmeasured }}\
 ## Cost
 
 This training, of each seed: {{ cost[0] }} tokens generated, \
@@ -94,29 +83,27 @@ are in `data/report/report.md`.
 
 ## Limits
 
-- Measured on problems of `{{ data.source }}` alone, unless the probes above name another source; \
+- Measured on problems of `{{ data.source }}` alone, unless this card names another source; \
 of other tasks, languages and lengths nothing is known.
 - Right means the final answer: wrong steps that end in the right number count as right.
-- The probes name known ways of gaming a reward; a policy may have found another.
+{% if row.train in ("ppo", "grpo") %}
+- Trained on a reward, which a policy can learn to satisfy without solving the problem.
+{% endif %}
 {% if model.path is none %}
 - A small model made to try methods on; of no use beyond its task.
 {% endif %}
 """
 
 
-def render_card(
-    name: str, seeds: Sequence[int], model: Metrics, *, probes: Metrics, gate: Metrics | None,
-    verdict: str,
-) -> str:  # fmt: skip
+def render_card(name: str, seeds: Sequence[int], model: Metrics, section: str) -> str:
     """The card of the policy `name`, of all its seeds.
 
-    `model` is the section of params.yaml; `probes` are of `gate.summarise_probes`, with the
-    accuracy on dev, `gate` of `gate.compare_with_baseline` (None for the baseline).
+    `model` is the section of params.yaml; `section` is the Markdown that follows the results.
     """
-    plan = study.read_json(DATA / "plan.json")
-    row, data = plan["policies"][name], study.read_json(DATA / "prepared/data_card.json")
+    plan = _read_json(DATA / "plan.json")
+    row, data = plan["policies"][name], _read_json(DATA / "prepared/data_card.json")
     evaluation, training = (
-        {seed: study.read_json(DATA / folder / f"{seed}/metrics.json") for seed in seeds}
+        {seed: _read_json(DATA / folder / f"{seed}/metrics.json") for seed in seeds}
         for folder in (f"evaluations/{name}", f"policies/{name}/training")
     )
     parents = [f"`{parent}`" for parent in list_ancestors(plan, f"policies/{name}")][:-1]
@@ -126,7 +113,7 @@ def render_card(
         TEMPLATE, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
     return template.render(
-        name=name, model=model, data=data, row=row, probes=probes, verdict=verdict,
+        name=name, model=model, data=data, row=row, section=section,
         evaluation=evaluation, inline=_inline, method=METHODS[row["train"]],
         header=_header(name, model, data, evaluation),
         parents=", ".join(parents) or "nothing but the base model",
@@ -134,11 +121,6 @@ def render_card(
         results=markdown.render_table(
             ["", "mean", *(f"seed {seed}" for seed in seeds)], _results(evaluation)
         ),
-        accuracy=markdown.format_percent(probes["dev_accuracy"]),
-        table=markdown.render_table(
-            ["probe", "value", "against the baseline"], _probes(probes, gate)
-        ),
-        unmeasured=_unmeasured(probes, gate),
         cost=[", ".join(f"{metrics[key]:,}" for metrics in training.values()) for key in COSTS[:2]],
     )  # fmt: skip
 
@@ -191,23 +173,5 @@ def _mean(key: str, seeds: Mapping[int, Metrics]) -> float:
     return round(sum(metrics[key] for metrics in seeds.values()) / len(seeds), 6)
 
 
-def _probes(probes: Metrics, gate: Metrics | None) -> Iterator[list[str]]:
-    for probe, result in probes["probes"].items():
-        show = markdown.format_percent if PROBES[probe].is_rate else markdown.format_number
-        against = ""
-        if gate is not None and probe in gate["probes"]:
-            verdict = gate["probes"][probe]
-            against = "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(**verdict)
-            against = f"**{against}, worse**" if verdict["worse"] else against
-        yield [PROBES[probe].what, show(result), against]
-
-
-def _unmeasured(probes: Metrics, gate: Metrics | None) -> dict[str, list[str]]:
-    """Why -> the probes that have no result, or no comparison, for that."""
-    reasons = dict(probes["not_run"])
-    for probe, why in (gate["not_compared"] if gate is not None else {}).items():
-        reasons.setdefault(probe, f"not compared: {why}")
-    return {
-        why: [probe for probe in reasons if reasons[probe] == why]
-        for why in dict.fromkeys(reasons.values())
-    }
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
