@@ -114,19 +114,7 @@ def start(stage: str) -> Iterator[StageRun]:
                     check_unchanged=check_unchanged,
                 )  # fmt: skip
             check_unchanged()
-            journals = {"journal.jsonl": folder / "journal.jsonl"}
-            for path in sorted(folder.glob("seed-*/journal.jsonl")):
-                journals[f"journal-{path.parent.name}.jsonl"] = path
-            with outputs.replace(_place_record(execution)) as temporary:
-                temporary.mkdir()
-                _dump(temporary / "run.json", record | _end(clock))
-                for name, path in journals.items():
-                    shutil.copyfile(path, temporary / name)
-            with outputs.replace(journals_of(stage)) as temporary:
-                temporary.mkdir()
-                _dump(temporary / KEY_FILE, {"input_key": execution.input_key, "stage": stage})
-                for name, path in journals.items():
-                    journal.copy_without_times(path, temporary / name)
+            _leave_record(execution, folder, record | _end(clock))
         except BaseException as error:
             trace = "".join(traceback.format_exception(error))
             reason = {"error": f"{type(error).__name__}: {error}", "traceback": trace}
@@ -134,6 +122,23 @@ def start(stage: str) -> Iterator[StageRun]:
             raise
         identity.leave(execution, folder)
     display.end()
+
+
+def _leave_record(execution: identity.Execution, folder: Path, record: dict[str, Any]) -> None:
+    """Write the run record, and the journals without times, from the folder of the run."""
+    journals = {"journal.jsonl": folder / "journal.jsonl"}
+    for path in sorted(folder.glob("seed-*/journal.jsonl")):
+        journals[f"journal-{path.parent.name}.jsonl"] = path
+    with outputs.replace(_place_record(execution)) as temporary:
+        temporary.mkdir()
+        _dump(temporary / "run.json", record)
+        for name, path in journals.items():
+            shutil.copyfile(path, temporary / name)
+    with outputs.replace(journals_of(execution.stage)) as temporary:
+        temporary.mkdir()
+        _dump(temporary / KEY_FILE, {"input_key": execution.input_key, "stage": execution.stage})
+        for name, path in journals.items():
+            journal.copy_without_times(path, temporary / name)
 
 
 def _finish_imports() -> None:
