@@ -17,9 +17,13 @@ stages:
     cmd: python trace.py
     deps: [trace.py, stages]
     outs: [data/code]
+  plan:
+    cmd: python plan.py
+    deps: [plan.py, data/raw]
+    outs: [data/inputs.json, data/raw.json]
   prepare_data:
     cmd: python stages/prepare.py
-    deps: [data/code/prepare.json, raw.txt]
+    deps: [data/code/prepare.json, data/inputs.json, raw.txt]
     outs: [data/prompts]
   train:
     foreach: [left, right]
@@ -48,11 +52,23 @@ for file in sorted(pathlib.Path("stages").glob("*.py")):
     (folder / (file.stem + ".json")).unlink(missing_ok=True)
     (folder / (file.stem + ".json")).write_text(json.dumps(read))
 """
+PLAN = """\
+import hashlib, json, pathlib
+digests = {
+    path.as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in sorted(pathlib.Path("data/raw").rglob("*.txt"))
+}
+inputs = {path: digest for path, digest in digests.items() if "/source/" in path}
+pathlib.Path("data/inputs.json").write_text(json.dumps(inputs))
+pathlib.Path("data/raw.json").write_text(json.dumps(digests))
+"""
 SOURCES = {
     "prepare": """\
 import pathlib
 pathlib.Path("data").mkdir(exist_ok=True)
-pathlib.Path("data/prompts").write_text(pathlib.Path("raw.txt").read_text().strip())
+total = int(pathlib.Path("raw.txt").read_text())
+total += sum(int(path.read_text()) for path in pathlib.Path("data/raw/source").glob("*.txt"))
+pathlib.Path("data/prompts").write_text(str(total))
 """,
     "train": """\
 import pathlib, sys
@@ -94,7 +110,11 @@ class Pipeline:
             (path / f"stages/{name}.py").write_text(source)
         (path / "trace.py").write_text(TRACE)
         (path / "dvc.yaml").write_text(DVC_YAML)
+        (path / "plan.py").write_text(PLAN)
         (path / "raw.txt").write_text("1\n")
+        (path / "data/raw/source").mkdir(parents=True)
+        for name in ("source/one", "source/two", "other"):
+            (path / f"data/raw/{name}.txt").write_text("0\n")
         self.parameters(PARAMS)
         self.call("git", "init", "-q")
         self.dvc("init", "-q")

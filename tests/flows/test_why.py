@@ -58,6 +58,28 @@ def test_an_input_that_no_stage_makes(pipeline: Pipeline) -> None:
     assert said[4:6] == ["", "Mean accuracy on the test problems, %, and the difference:"]
 
 
+def test_files_of_people_are_named_and_of_the_source_only_those_that_are_read(
+    pipeline: Pipeline,
+) -> None:
+    raw = pipeline.path / "data/raw"
+    (raw / "other.txt").write_text("3\n")
+    pipeline.repro()
+    assert pipeline.said() == ["HEAD and this folder: 0 of 6 stages have other results"]
+    (raw / "source/one.txt").write_text("1\n")
+    (raw / "source/two.txt").unlink()
+    (raw / "source/three.txt").write_text("2\n")
+    pipeline.repro()
+    said = pipeline.said()
+    assert said[2:5] == [
+        "data/raw/source/one.txt: edited",
+        "data/raw/source/three.txt: new",
+        "data/raw/source/two.txt: gone",
+    ]
+    assert said[5].startswith("  other results: prepare_data train@left")
+    shutil.rmtree(pipeline.path / ".dvc/cache")
+    assert "data/raw: other content" in pipeline.said()
+
+
 def test_a_source_file_is_named_with_its_functions_and_one_without_effect_apart(
     pipeline: Pipeline,
 ) -> None:
