@@ -67,6 +67,8 @@ MAX_BARE_WORDS = 3
 """Solutions of so few words are gold answers without a working."""
 MIN_STATED = 0.9
 """Share of solutions that state an answer, above which they are the gold answers, too."""
+TEXT_LISTS = ("conversations", "conversation", "dialogue", "dialog", "data")
+"""Columns of lists of texts, the user's and the assistant's in turn (LIMA, UltraChat)."""
 MESSAGE_LISTS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
 QUESTIONS = (
     "{Body} {Question}", "{body} {question}", "question.stem", "question.problem", "question",
@@ -268,6 +270,14 @@ class ColumnSample:
         has_reply = self.first(("completion", "response", "output"), str, list) is not None
         return bool(values) and are_flags and (is_bool or has_reply)
 
+    def are_texts(self, name: str) -> bool:
+        """Whether the column holds lists of at least two texts."""
+        values = self.values(name)
+        return bool(values) and all(
+            isinstance(value, list) and len(value) > 1 and all(isinstance(x, str) for x in value)
+            for value in values
+        )
+
     def has_objects(self, name: str) -> bool:
         """Whether the column holds lists of objects, whose keys are columns of their own."""
         return any(isinstance(item, dict) for value in self.values(name) for item in value)
@@ -310,6 +320,13 @@ class Reading(NamedTuple):
     columns: Columns
     duplicate: str | None = None
     """A column of conversations that begin with the question: as Numina has them beside it."""
+    reply: str | None = None
+    """A column that says again what a turn of the conversation says, as Magpie has it."""
+
+    def expressions(self) -> list[str]:
+        """Everything that is read."""
+        repeated = [name for name in (self.duplicate, self.reply) if name is not None]
+        return [*self.columns.used().values(), *repeated]
 
 
 def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
@@ -324,7 +341,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
     candidates = [*MESSAGE_LISTS, "prompt", "question", "input"]
     messages = next(
         (name for name in candidates if any(map(is_conversation, sample.values(name)))), None
-    )
+    ) or next((name for name in TEXT_LISTS if sample.are_texts(name)), None)
     question = sample.first([name for name in QUESTIONS if name != messages], str)
     if question == "instruction" and sample.values("input"):
         question = "{instruction}\n{input}"
@@ -341,7 +358,10 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
                 f"which differ: name one of them under columns. Columns: {sample.available()}"
             )
         if solution is None:  # the conversation holds the reply
-            return Reading(Columns(messages=messages, answer=gold, **sample.common()), question)
+            reply = sample.first([name for name in REPLIES if name not in used], str)
+            is_same = reply is not None and asks_the_same(rows, messages, reply)
+            columns = Columns(messages=messages, answer=gold, **sample.common())
+            return Reading(columns, question, reply if is_same else None)
         return Reading(_of_problem(sample, question, gold, solution), messages)
     if messages is not None:
         reply = sample.first([name for name in REPLIES if name not in used], str, list)
@@ -383,7 +403,7 @@ def _of_problem(
 
 
 _ANSWER_NAMES = re.compile(
-    r"answer|result|truth|spec|option|choice|^op[a-e]$|^cop$|correct|^text$", re.IGNORECASE
+    r"answer|result|truth|target|spec|option|choice|^op[a-e]$|^cop$|correct|^text$", re.IGNORECASE
 )
 
 
@@ -437,9 +457,10 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
             f"answers are checked by running code ({', '.join(code)}), which nothing here does: "
             f"take problems with an answer that can be compared."
         )
-    if sample.values("prompt.replies") or sample.values("replies"):
+    if any(map(sample.values, ("prompt.replies", "replies", "parent_id", "message_tree_id"))):
         raise ValueError(
-            "the rows are trees of messages ('replies'): write each path from the root to a leaf "
+            "the rows are messages of trees ('replies', 'parent_id'): write each path from the "
+            "root to a leaf "
             "as a row of `messages`."
         )
     if sample.values("text") and not sample.first((*QUESTIONS, *MESSAGE_LISTS), str, list):
@@ -448,6 +469,10 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
             "that answers nothing. Where it is a reply, name both: columns: {user: .., assistant: "
             f"text}}. Columns: {sample.available()}"
         )
+
+
+_SPEAKER_KEYS = {"role", "from", "output"}
+"""Keys of a message; of Capybara's exchanges, `input` and `output`."""
 
 
 def is_conversation(value: Any) -> bool:
@@ -460,7 +485,7 @@ def is_conversation(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(item, dict) and ("role" in item or "from" in item) for item in value)
+        and all(isinstance(item, dict) and _SPEAKER_KEYS & item.keys() for item in value)
     )
 
 

@@ -7,12 +7,16 @@ r"""Conversations: lists of messages, or transcripts, and the turns that they ho
     "Human: Hi\nAssistant: Hello!"                                    newlines between their turns
     "Hi"                                                                          a user's message
 
+    ["Hi", "Hello!"]                                              texts, the user's first (LIMA)
+    [{"input": "Hi", "output": "Hello!"}]                                  exchanges (Capybara)
+
 Contents may be lists of parts of type text. `developer` is the system; an empty system message is
 none. A turn with `weight: 0` (`train: false`, `loss: false`) is context: not imitated. A key that
 says more than role and content, such as `tool_calls`, `reasoning_content` or an image, makes the
 row a bad one, unless it is ignored.
 """
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -41,7 +45,11 @@ REFUSED_KEYS = frozenset({
 })  # fmt: skip
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 _PRINTED = re.compile(r"\s*\[\s*\{\s*'(?:role|from|content|value)'")
-_OTHER_TEMPLATE = re.compile(r"\s*(?:<\|im_start\|>|\[INST\]|User:.*\n+Assistant:)", re.DOTALL)
+_OTHER_TEMPLATE = re.compile(
+    r"\s*(?:<\|im_start\|>|<\|user\|>|<start_of_turn>|<\|start_header_id\|>|(?:<s>)?\s*\[INST\]"
+    r"|\[\|Human\|\]|### Human:|(?i:User):.*(?i:Assistant):)",
+    re.DOTALL,
+)
 _LINE_TURN = re.compile(rf"(?:^|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
 
@@ -66,12 +74,24 @@ def read_conversation(
         value = [value]
     if not isinstance(value, list) or not value:
         raise RejectedError(f"no conversation: '{what}' should be a filled list, is {value!r:.60}")
+    value = _spell_out(value)
     turns = [turn for entry in value if (turn := read_message(entry, ignore)) is not None]
     if not all(turn.content for turn in turns[: -1 if may_end_empty else None]):
         raise RejectedError("empty turn: one of the turns says nothing")
     if not turns:
         raise RejectedError(f"no conversation: '{what}' holds an empty system message alone")
     return turns
+
+
+def _spell_out(entries: list[Any]) -> list[Any]:
+    """Messages; of texts the user's and the assistant's in turn, of exchanges both sides."""
+    if len(entries) > 1 and all(isinstance(entry, str) for entry in entries):
+        roles = itertools.cycle(("user", "assistant"))
+        return [{"role": role, "content": text} for role, text in zip(roles, entries, strict=False)]
+    if all(isinstance(entry, dict) and entry.keys() == {"input", "output"} for entry in entries):
+        sides = (("user", "input"), ("assistant", "output"))
+        return [{"role": role, "content": entry[key]} for entry in entries for role, key in sides]
+    return entries
 
 
 def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:

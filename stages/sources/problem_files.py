@@ -164,8 +164,7 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
         sample = containers.sample_fields(head, source.ignore)
         reading = find_columns(source.columns, sample)
         report.columns, report.form = reading.columns.used(), name_form(reading.columns)
-        expressions = [*reading.columns.used().values()]
-        expressions += [] if reading.duplicate is None else [reading.duplicate]
+        expressions = reading.expressions()
         parse = partial(parse_problem, reading=reading, split=split, ignore=source.ignore)
         num_rows = 0
         for row in itertools.chain(head, rows):

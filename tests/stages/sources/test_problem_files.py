@@ -385,3 +385,66 @@ def test_a_data_set_of_the_hub_is_read_by_its_splits(tmp_path, monkeypatch):
     assert len(list(problem_files.read_problems(only, SourceReport(path="")))) == 1
     with pytest.raises(ValueError, match="no split 'dev'; it has train, test"):
         list(problem_files.read_problems(FileSource(path="owner/sums", test_split="dev"), report))
+
+
+ASKED, SEVEN = "What is 3 + 4?", "It is 7."
+IN_WORDS: dict[str, dict[str, Any]] = {
+    "LIMA": {"conversations": [ASKED, SEVEN], "source": "stackexchange"},
+    "UltraChat": {"id": "1", "data": [ASKED, SEVEN]},
+    "Capybara": {"source": "s", "conversation": [{"input": ASKED, "output": SEVEN}]},
+    "Magpie": {
+        "uuid": "1", "instruction": ASKED, "response": SEVEN, "instruct_reward": 1.5,
+        "conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": SEVEN}],
+    },
+    "WildChat": {
+        "conversation_hash": "h", "turn": 1, "toxic": False, "redacted": False,
+        "conversation": [{"role": "user", "content": ASKED, "language": "English"},
+                         {"role": "assistant", "content": SEVEN, "toxic": False}],
+    },
+}  # fmt: skip
+
+
+def write_row(folder: Path, fields: dict[str, Any]) -> FileSource:
+    path = folder / "rows.jsonl"
+    path.write_text(f"{json.dumps(fields)}\n" * 2, encoding="utf-8")
+    return FileSource(path=str(path))
+
+
+@pytest.mark.parametrize("name", IN_WORDS)
+def test_a_conversation_of_a_known_data_set_is_its_turns(tmp_path, name):
+    source = write_row(tmp_path, IN_WORDS[name])
+    for problem in problem_files.read_problems(source, SourceReport(path="")):
+        assert isinstance(problem, Problem), problem
+        assert (problem.turns, problem.solution) == ((Turn("user", ASKED),), SEVEN)
+
+
+def test_a_reply_that_the_conversation_does_not_hold_is_not_dropped(tmp_path):
+    source = write_row(tmp_path, IN_WORDS["Magpie"] | {"response": "It is 8."})
+    with pytest.raises(ValueError, match="response carries meaning"):
+        list(problem_files.read_problems(source, SourceReport(path="")))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"message_id": "b", "parent_id": "a", "text": SEVEN, "role": "assistant"}, "of trees"),
+        ({"question": ASKED, "mc1_targets": {"choices": ["7"], "labels": [1]}}, "mc1_targets"),
+    ],
+)
+def test_rows_that_are_no_question_with_an_answer_are_refused(tmp_path, fields, reason):
+    source = write_row(tmp_path, fields)
+    with pytest.raises(ValueError, match=reason):
+        list(problem_files.read_problems(source, SourceReport(path="")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"[|Human|]{ASKED}\n[|AI|]{SEVEN}", f"### Human: {ASKED}### Assistant: {SEVEN}",
+     f"<s>[INST] {ASKED} [/INST] {SEVEN}", f"<start_of_turn>user\n{ASKED}<end_of_turn>",
+     f"USER: {ASKED} ASSISTANT: {SEVEN}"],
+)  # fmt: skip
+def test_a_rendered_conversation_is_no_question(tmp_path, text):
+    source = write_row(tmp_path, {"input": text})
+    for row in problem_files.read_problems(source, SourceReport(path="")):
+        assert isinstance(row, BadRow)
+        assert row.reason.startswith("a rendered conversation: ")
