@@ -1,4 +1,4 @@
-"""A zip of the repository, as `git archive` and the hosts of repositories make it, works with DVC."""
+"""A zip of the repository, as `git archive` and hosts of repositories make it, works with DVC."""
 
 import shutil
 import subprocess

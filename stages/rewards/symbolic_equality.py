@@ -30,9 +30,6 @@ from functools import lru_cache, partial
 from types import FrameType
 from typing import Any
 
-if __name__ != "__main__":  # the worker needs nothing of the project
-    from stages.rewards import expression_size
-
 MAX_CALLS = 1_500_000
 """Calls of Python functions in a check; two gold answers of MATH-500 take at most 1,200,000."""
 CPU_SECONDS = 20
@@ -102,6 +99,8 @@ _verifier = _Verifier()
 @lru_cache(maxsize=65536)
 def are_equal(answer: str, gold: str) -> bool:
     """Whether math-verify takes both expressions for the same; from any thread."""
+    from stages.rewards import expression_size  # not above: the worker has nothing of the project
+
     with _verifier.lock:
         counts["checks"] += 1
         if not (expression_size.is_small(answer) and expression_size.is_small(gold)):

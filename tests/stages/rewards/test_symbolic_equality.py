@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.rewards import symbolic_equality
+from stages.rewards import expression_size, symbolic_equality
 
 HANGS = r"\int_0^1 e^{x^2} \sin x dx"
 
@@ -37,7 +37,7 @@ def test_a_loop_without_calls_is_ended_by_its_cpu_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(symbolic_equality, "CPU_SECONDS", 1)
-    monkeypatch.setattr(symbolic_equality.expression_size, "is_small", lambda text: True)
+    monkeypatch.setattr(expression_size, "is_small", lambda text: True)
     assert not symbolic_equality.are_equal("9^{9^{9^9}}", r"\sqrt{2}")
     assert "out of CPU time" in caplog.text
 
@@ -95,7 +95,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="no limit on memory e
 @linux
 def test_more_memory_than_the_limit_is_an_error_in_the_worker_and_nothing_else() -> None:
     program = (
-        "from stages.rewards import symbolic_equality as worker\n"
+        "from stages.rewards import expression_size, symbolic_equality as worker\n"
         "worker.limit_memory()\n"
         "small = bytearray(worker.MEMORY_BYTES // 4)\n"
         "try:\n    large = bytearray(worker.MEMORY_BYTES)\n"
