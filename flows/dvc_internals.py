@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flows.lock import describe_conflict, show_file
+from flows.git import describe_conflict, show_file
 
 logger = logging.getLogger(__name__)
 

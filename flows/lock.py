@@ -1,10 +1,6 @@
 """Finished runs of the pipeline: dvc.lock, DVC's local cache, and the source files of a commit."""
 
-import functools
 import json
-import os
-import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +10,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from flows.dvc_internals import digest_inputs
+from flows.git import describe_conflict, show_file
 
 JOURNALS = "data/journals/"
 """They contain the digest of a stage's inputs: they differ where no result does."""
 RECORDS, RECORD = "data/runs", "run.json"
 """Run records, a folder for each execution; what is known of it, written last."""
 PRESETS = "stages/presets.yaml"
-CONFLICT = re.compile(rb"^(?:<{7}|>{7}) (.+)$", re.MULTILINE)
-"""Lines that git writes around the two sides of a merge conflict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,46 +68,6 @@ def open_run(root: Path, where: str | None) -> FinishedRun:
     if content is None:
         raise ValueError(f"there is no dvc.lock in {name}: name a commit or a dvc.lock that exists")
     return FinishedRun(name=name, stages=parse_lock(content, name), root=root, revision=revision)
-
-
-@functools.cache  # many stages read the same file
-def show_file(root: Path, revision: str, path: str) -> bytes | None:
-    """Content of a file at a commit, its path relative to `root`; None if there is none.
-
-    Raises:
-        ValueError: git cannot read the repository.
-    """
-    try:
-        result = subprocess.run(
-            ["git", "show", f"{revision}:./{path}"],  # with `./` also below the repository's root
-            cwd=root,
-            env=os.environ | {"LC_ALL": "C"},
-            capture_output=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise ValueError(f"commit {revision} cannot be read without git: install it") from None
-    error = result.stderr.decode(errors="replace")
-    if "dubious ownership" in error:
-        raise ValueError(f"commit {revision} cannot be read: {error.strip()}")
-    if "not a git repository" in error:
-        raise ValueError(
-            f"commit {revision} cannot be read, because {root} is not in a git repository: name "
-            f"two dvc.lock files to compare"
-        )
-    return result.stdout if result.returncode == 0 else None
-
-
-def describe_conflict(content: bytes) -> str | None:
-    """What to do about a dvc.lock with the marks of a merge conflict; None: it has none."""
-    sides = [side.decode(errors="replace") for side in CONFLICT.findall(content)]
-    if not sides:
-        return None
-    return (
-        f"it has a merge conflict between {' and '.join(dict.fromkeys(sides))}: take one side, "
-        f"`git checkout --ours dvc.lock` or `git checkout --theirs dvc.lock`, then run "
-        f"`dvc repro`, which restores from the cache what it has of the other"
-    )
 
 
 def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:

@@ -7,6 +7,7 @@ takes the latter back.
 
 import gc
 import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -64,6 +65,11 @@ if ROUNDING == "pinned":
 else:
     for _name in [name for name in INSTRUCTIONS if os.environ.get(name) == INSTRUCTIONS[name]]:
         del os.environ[_name]  # left by a pinned parent
+
+try:
+    pwd.getpwuid(os.getuid())
+except KeyError:  # in a container; DVC, torch and MLflow ask for the name of the user
+    os.environ.setdefault("USER", str(os.getuid()))
 
 COLLECTOR = gc.get_threshold()
 """The garbage collector's thresholds as the interpreter has them."""

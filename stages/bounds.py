@@ -77,7 +77,7 @@ def is_finite(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def show_number(value: float) -> str:
+def show_number(value: int | float) -> str:
     """The number; a whole number that is too long to read as its length."""
     if isinstance(value, int) and value.bit_length() > 100:
         return f"a number of about {round(value.bit_length() * 0.30103)} digits"

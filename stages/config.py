@@ -44,7 +44,7 @@ def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
         problem = "nothing" if content is None else f"a {type(content).__name__}"
     except OSError as error:
         problem = f"no file that can be read ({error.strerror})"
-    except (YAMLError, UnicodeDecodeError) as error:
+    except (YAMLError, ValueError, RecursionError) as error:  # 10,000 digits, or as many brackets
         mark, text = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         place += "" if mark is None else f", line {mark.line + 1}"
         problem = re.sub(r"^(but )?found | with value.*", "", text or str(error).splitlines()[0])

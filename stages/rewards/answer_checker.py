@@ -3,7 +3,7 @@ r"""Is the final answer that a completion states the gold answer, and is it in t
 The cheap rule reads both answers as exact numbers (`number_parsing`) and compares them. Lists
 (`1, 2`) and sets have no order, tuples and intervals have, and each element is an answer. Words
 (`\text{even}`) are compared as words. Only where there is mathematics that is no number
-(`\sqrt{2}`, `x^2 + 1`) is math-verify asked, in a process of its own with a hard time limit
+(`\sqrt{2}`, `x^2 + 1`) is math-verify asked, in a process of its own with hard limits
 (`symbolic_equality`). Nothing that a model wrote is evaluated here. Against a gold number,
 unevaluated arithmetic (`48 + 24`) is wrong: the working is not the answer. Roots and powers
 (`\sqrt{16}`, `10^3`) go to math-verify. Nothing is rounded: 3.14 equals pi in no problem, since

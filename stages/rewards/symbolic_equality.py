@@ -1,15 +1,18 @@
-"""Equality of mathematical expressions by math-verify, in a process with a hard time limit.
+"""Equality of mathematical expressions by math-verify, in processes with hard limits.
 
-math-verify times itself with signals, which fails off the main thread, and can hang without them.
-So it runs in one persistent worker process: waited for with a wall-clock limit, killed when it is
-late, started again when next needed. A check that is late or fails counts as unequal, is logged,
-and is counted in `counts`: it is never silent.
+A verdict is a function of the two expressions, not of the clock. What would make numbers or sums
+too large is refused by its text (`expression_size`). All else may take `MAX_CALLS` calls of Python
+functions, a second or two; then it counts as unequal. Limits on CPU time and memory are only for
+what neither foresees. A check that meets a limit is logged and counted in `counts`: it is never
+silent.
 
 The worker is this file run as a program, so it imports nothing of the project: one JSON request a
-line in, one answer a line out. Its memory is limited. If its parent dies, the kernel's alarm ends
-it when it is busy, and the end of its input when it is idle.
+line in, one answer a line out. It forks a process for each check, so that no check finds what
+another has left in sympy's caches. If its parent dies, the kernel's alarm ends it when it is busy,
+and the end of its input when it is idle.
 """
 
+import gc
 import json
 import logging
 import os
@@ -21,11 +24,18 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
+from types import FrameType
+from typing import Any
 
-TIMEOUT_SECONDS = 5.0
+MAX_CALLS = 1_500_000
+"""Calls of Python functions in a check; two gold answers of MATH-500 take at most 1,200,000."""
+CPU_SECONDS = 20
+"""Of a check, for a loop in C that counts as one call."""
+WAIT_SECONDS = 300.0
+"""Until a check has had its CPU time on a busy machine."""
 START_SECONDS = 120.0
 MEMORY_BYTES = 2 * 1024**3
 DIGITS = 70
@@ -34,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 counts: Counter[str] = Counter()
-"""`checks` of this process since it started; of these `timeouts` and `errors`."""
+"""`checks` of this process since it started; of these `refused` by their text, and `errors`."""
 
 
 class _Verifier:
@@ -45,26 +55,21 @@ class _Verifier:
         self.worker: subprocess.Popen[bytes] | None = None
 
     def ask(self, answer: str, gold: str) -> bool:
-        worker, kind = self.running_worker(), "errors"
+        worker = self.running_worker()
         assert worker.stdin is not None
-        request = {"answer": answer, "gold": gold, "seconds": TIMEOUT_SECONDS + 5}
+        request = {"answer": answer, "gold": gold, "calls": MAX_CALLS, "seconds": CPU_SECONDS}
         try:
             worker.stdin.write(json.dumps(request).encode() + b"\n")
             worker.stdin.flush()
-            reply = _reply(worker, TIMEOUT_SECONDS)
+            reply = _reply(worker, WAIT_SECONDS)
         except (BrokenPipeError, EOFError):
             reply = {"error": "the worker process died (out of memory?)"}
             _stop(worker)
         except TimeoutError as error:
-            kind, reply = "timeouts", {"error": str(error)}
+            reply = {"error": str(error)}
             _stop(worker)
         if "error" in reply:
-            counts[kind] += 1
-            logger.warning(
-                "math-verify failed, counted as unequal (%d %s in %d checks so far): %.80r "
-                "against %.80r: %s", counts[kind], kind, counts["checks"], answer, gold,
-                reply["error"],
-            )  # fmt: skip
+            _count_failure("errors", answer, gold, str(reply["error"]))
         return bool(reply.get("equal"))
 
     def running_worker(self) -> subprocess.Popen[bytes]:
@@ -72,7 +77,11 @@ class _Verifier:
             return self.worker
         # With -P nothing of the folder that the file lies in may shadow a library.
         command = [sys.executable, "-P", __file__]
-        self.worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # The order of sets, and with it the number of calls, depends on the seed of hashes.
+        environment = os.environ | {"PYTHONHASHSEED": "0"}
+        self.worker = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
         try:
             _reply(self.worker, START_SECONDS)
         except (EOFError, TimeoutError) as error:
@@ -90,9 +99,22 @@ _verifier = _Verifier()
 @lru_cache(maxsize=65536)
 def are_equal(answer: str, gold: str) -> bool:
     """Whether math-verify takes both expressions for the same; from any thread."""
+    from stages.rewards import expression_size  # not above: the worker has nothing of the project
+
     with _verifier.lock:
         counts["checks"] += 1
+        if not (expression_size.is_small(answer) and expression_size.is_small(gold)):
+            _count_failure("refused", answer, gold, "its numbers or sums would be too large")
+            return False
         return _verifier.ask(answer, gold)
+
+
+def _count_failure(kind: str, answer: str, gold: str, reason: str) -> None:
+    counts[kind] += 1
+    logger.warning(
+        "math-verify was not asked or failed, counted as unequal (%d %s in %d checks so far): "
+        "%.80r against %.80r: %s", counts[kind], kind, counts["checks"], answer, gold, reason,
+    )  # fmt: skip
 
 
 def _reply(worker: subprocess.Popen[bytes], seconds: float) -> dict[str, object]:
@@ -115,30 +137,79 @@ def _stop(worker: subprocess.Popen[bytes]) -> None:
             stream.close()  # pyright: ignore[reportOptionalMemberAccess]
 
 
+FIRST = (
+    (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}"),
+    (r"x^2+1", r"\sqrt[3]{5}-2\pi i"),
+    (r"\sin(x)+\frac{x^9-1}{x-1}", r"e^{2x}+\log(x)"),
+    (r"y=-\frac{1}{2}x+4", r"y=3x"),
+    (r"(-1,2)\cup(5,\infty)", r"[0,\frac{\pi^2}{8}]"),
+    (r"a_{n}=3^{n}-1", r"a_{n}=\frac{n(n+1)}{2}"),
+    (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\binom{5}{2}"),
+    (r"x \geq 3", r"x \leq 2"),
+)
+"""Checked before any fork: the parser and sympy keep of these what most others need."""
+
+
+class TooManyCallsError(BaseException):
+    """Passes the handlers of `Exception` in sympy."""
+
+
 def work() -> None:
     """Answer requests until the input ends."""
     limit_memory()
-    from math_verify import parse, verify  # slow, so before the first time limit
+    from math_verify import parse, verify  # slow, so before the first limit
 
     parse_answer = partial(parse, parsing_timeout=0, raise_on_error=True)
     same = partial(verify, numeric_precision=DIGITS, timeout_seconds=None, raise_on_error=True)
     # It warns at every check that its own timeouts are off.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+    def check(request: dict[str, Any]) -> bool:
+        gold, answer = (
+            parse_answer(f"${decimals_as_fractions(request[side])}$") for side in ("gold", "answer")
+        )
+        return bool(same(gold, answer))
+
+    for gold, answer in FIRST:
+        check({"gold": gold, "answer": answer})
+    gc.freeze()  # or each fork would copy what the collector touches
     _say({"ready": True})
     for line in sys.stdin:
-        request = json.loads(line)
         # The default action of SIGALRM needs no Python code to run: it works in a C loop, too.
-        signal.setitimer(signal.ITIMER_REAL, request["seconds"])
-        try:
-            gold, answer = (
-                parse_answer(f"${decimals_as_fractions(request[side])}$")
-                for side in ("gold", "answer")
-            )
-            reply = {"equal": bool(same(gold, answer))}
-        except Exception as error:  # noqa: BLE001  (goes to the parent, which logs and counts it)
-            reply = {"error": f"{type(error).__name__}: {error}"[:300]}
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        _say(reply)
+        signal.alarm(int(WAIT_SECONDS))
+        if (process := os.fork()) == 0:
+            _reply_to(check, json.loads(line))
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        signal.alarm(0)
+        if status:
+            _say({"error": f"it ended with {status}, out of CPU time or memory"})
+
+
+def _reply_to(check: Callable[[dict[str, Any]], bool], request: dict[str, Any]) -> None:
+    """Do a check in this process, which ends with it."""
+    seconds, calls = request["seconds"], 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001
+        nonlocal calls
+        calls += 1
+        if calls > request["calls"]:
+            sys.settrace(None)
+            raise TooManyCallsError(f"not done after {request['calls']} calls")
+
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    status = 1
+    try:
+        sys.settrace(count)
+        is_equal = check(request)
+        sys.settrace(None)
+        _say({"equal": is_equal, "calls": calls})
+        status = 0
+    except (Exception, TooManyCallsError) as error:  # noqa: BLE001  (goes to the parent)
+        sys.settrace(None)
+        _say({"error": f"{type(error).__name__}: {error}"[:300]})
+        status = 0
+    finally:
+        os._exit(status)
 
 
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d*)\.(\d+)", re.ASCII)

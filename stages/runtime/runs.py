@@ -208,14 +208,18 @@ def git_state() -> tuple[str | None, bool | None]:
     repository or before the first commit.
     """
     # Optional locks would collide with stages that run side by side.
-    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
+    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 
     def git(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["git", *arguments], capture_output=True, text=True, check=False, env=environment
         )
 
-    if shutil.which("git") is None or (head := git("rev-parse", "--verify", "HEAD")).returncode:
+    if shutil.which("git") is None:
+        return None, None
+    if (head := git("rev-parse", "--verify", "HEAD")).returncode:
+        if "dubious ownership" in head.stderr:
+            logger.warning("the run record has no commit: %s", head.stderr.strip())
         return None, None
     status = git("status", "--porcelain", "--", ".", ":!dvc.lock")
     return head.stdout.strip(), bool(status.stdout.strip())

@@ -88,12 +88,13 @@ def test_without_git_a_cut_lock_begins_empty(tmp_path: Path) -> None:
     assert not (tmp_path / "dvc.lock").exists()
 
 
-def test_a_user_without_an_account_has_a_name_for_dvc() -> None:
+@pytest.mark.parametrize("package", ["flows", "stages"])
+def test_a_user_without_an_account_has_a_name_for_dvc(package: str) -> None:
     program = (
         "import pwd\n"
         "def getpwuid(number): raise KeyError(number)\n"
         "pwd.getpwuid = getpwuid\n"
-        "import flows, getpass\n"
+        f"import {package}, getpass\n"
         "print(getpass.getuser())\n"
     )
     names = {"USER", "LOGNAME", "LNAME", "USERNAME"}
