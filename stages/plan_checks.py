@@ -15,6 +15,7 @@ from stages.config import (
     Params,
     error_messages,
     match_keys,
+    override_section,
     pick_sections,
     suggest,
 )
@@ -63,20 +64,27 @@ def find_problems(
     problems = list(match_keys([str(name) for name in params], declared, ""))
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
     facts = measured_facts(params) or auto.UNMEASURED
-    sections = {name: params[name] for name in fields & params.keys()} | {"presets": presets}
+
+    def resolve(params: Content) -> dict[str, Any]:
+        sections = {name: params[name] for name in fields & params.keys()} | {"presets": raw}
+        return {**params, **auto.resolve(sections, facts, params, strict=False)[0]}
+
+    raw = presets
     try:
-        content = {**params, **auto.resolve(sections, facts, params, strict=False)[0]}
+        content = resolve(params)
     except ValueError as error:
         return [*problems, str(error)]
     presets, configs = content.pop("presets"), Configs()
     rows = list(list_rows(tables))
     for row in rows:
         name, config = row.words.get(PRESET, ""), entry_points[row.entry_point]
-        if name and (messages := list(check_preset(row, presets, entry_points))):
+        if messages := list(check_keys(row, params, presets, entry_points)):
             problems += messages
             continue
         places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
-        value, messages = validate(config, {**content, PRESET: presets.get(name)}, places)
+        places |= {row.kind: str(row)} if row.sizes else {}
+        of_row = resolve(override_section(params, row.kind, row.sizes))
+        value, messages = validate(config, {**of_row, PRESET: of_row["presets"].get(name)}, places)
         problems += messages
         if value is not None:
             configs[str(row)] = value
@@ -98,6 +106,26 @@ def find_problems(
     problems += [] if source is None else source.problems
     problems += evaluation_config.check_ks(content)
     return list(dict.fromkeys(problems))
+
+
+def check_keys(
+    row: TableRow, params: Content, presets: Content, entry_points: EntryPoints
+) -> Iterator[str]:
+    """A preset that is not there, or another kind's; keys that the row's section has not."""
+    yield from check_sizes(str(row), row.sizes, params.get(row.kind))
+    if row.words.get(PRESET):
+        yield from check_preset(row, presets, entry_points)
+
+
+def check_sizes(place: str, sizes: Content, section: Any) -> Iterator[str]:
+    """Keys of a row that are neither words of rows nor keys of its section."""
+    keys = section if isinstance(section, Mapping) else {}
+    for key, value in sizes.items():
+        if key not in keys:
+            remedy = suggest(key, [str(name) for name in keys])
+            yield f"{place}.{ascii(key)[1:-1]:.100}: unknown key{remedy}"
+        elif isinstance(value, Mapping):
+            yield from check_sizes(f"{place}.{key}", value, keys[key])
 
 
 def check_preset(row: TableRow, presets: Content, entry_points: EntryPoints) -> Iterator[str]:
