@@ -230,7 +230,8 @@ def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
     kept = ["policies/base/model", "policies/sft/model", "samples/sft", "runs/train/sft",
             "runs/prepare_data", "raw", "studies/search"]  # fmt: skip
     gone = ["policies/dapo/model", "samples/dapo", "evaluations/dapo", "journals/train/dapo",
-            "journals/sample/dapo", "pools/dapo", "pools/.dapo.partial", "journals/reward/old"]  # fmt: skip
+            "journals/sample/dapo", "pools/dapo", "pools/.dapo.partial",
+            "journals/reward/old"]  # fmt: skip
     for folder in (*kept, *gone):
         (tmp_path / folder).mkdir(parents=True)
     plan.delete_stale(tmp_path, {table: {} for table in TABLES} | {"policies": {"sft": {}}})
