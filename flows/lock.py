@@ -13,7 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from flows.dvc_internals import digest_inputs
+from flows.entries import digest_inputs
 
 JOURNALS = "data/journals/"
 """They contain the digest of a stage's inputs: they differ where no result does."""

@@ -2,8 +2,9 @@
 
 import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 import pydantic
@@ -64,14 +65,14 @@ def find_problems(
     problems = list(match_keys([str(name) for name in params], declared, ""))
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
     facts = measured_facts(params) or auto.UNMEASURED
+    sections = {name: params[name] for name in fields & params.keys()} | {"presets": presets}
 
-    def resolve(params: Content) -> dict[str, Any]:
-        sections = {name: params[name] for name in fields & params.keys()} | {"presets": raw}
-        return {**params, **auto.resolve(sections, facts, params, strict=False)[0]}
+    def resolve(kind: str = "", sizes: Content = MappingProxyType({})) -> dict[str, Any]:
+        own, whole = (override_section(content, kind, sizes) for content in (sections, params))
+        return {**whole, **auto.resolve(own, facts, whole, strict=False)[0]}
 
-    raw = presets
     try:
-        content = resolve(params)
+        content = resolve()
     except ValueError as error:
         return [*problems, str(error)]
     presets, configs = content.pop("presets"), Configs()
@@ -83,7 +84,7 @@ def find_problems(
             continue
         places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
         places |= {row.kind: str(row)} if row.sizes else {}
-        of_row = resolve(override_section(params, row.kind, row.sizes))
+        of_row = resolve(row.kind, row.sizes)
         value, messages = validate(config, {**of_row, PRESET: of_row["presets"].get(name)}, places)
         problems += messages
         if value is not None:
@@ -95,7 +96,7 @@ def find_problems(
     used = {row.words.get(PRESET) for row in rows}
     unused = {name: preset for name, preset in presets.items() if name not in used}
     problems += check_unused_presets(unused, entry_points)
-    problems += check_bounds(sections, problems)
+    problems += [*check_bounds(sections, problems), *check_bounds_of_rows(rows)]
     prepare = configs.get("prepare_data")
     source = source_checks.look_at_source(prepare.data) if prepare is not None else None
     for row in rows:
@@ -156,6 +157,12 @@ def check_bounds(sections: Content, problems: list[str]) -> list[str]:
         for line, place in zip(lines, places, strict=True)
         if not any(problem.startswith(place) for problem in problems)
     ]
+
+
+def check_bounds_of_rows(rows: Collection[TableRow]) -> Iterator[str]:
+    """Sizes of rows that are out of bounds."""
+    for row in rows:
+        yield from bounds.check_bounds({row.kind: row.sizes}, f"{row}: ")
 
 
 def check_unused_presets(presets: Content, entry_points: EntryPoints) -> Iterator[str]:

@@ -131,6 +131,8 @@ def test_a_row_has_sizes_of_its_own(problems, modules):
         "policies.dapo.num_stepz: unknown key; did you mean 'num_steps'?",
         "policies.dapo.optim.learning_rat: unknown key; did you mean 'learning_rate'?",
     ]
+    (found,) = problems(row("policies", "dapo", num_steps=10**400))
+    assert found.startswith("policies.dapo: grpo.num_steps: expected")
     found = problems(row("policies", "dapo", group_size=1))  # as one of the section
     assert found == [
         "policies.dapo: group_size is 1; advantage group_zscore compares completions: at least 2"
