@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from flows.entries import Entry, digest_entry, digest_inputs
 from flows.git import describe_conflict, show_file
 
 logger = logging.getLogger(__name__)
@@ -97,23 +98,6 @@ def is_torn(path: Path) -> bool:
     except (YAMLFileCorruptedError, Invalid, ValueError):
         return True
     return False
-
-
-Entry = dict[str, Any]
-"""Entry of the run cache: `cmd`, `deps`, `params`, `outs`, as in dvc.lock. Its file, here and in a
-remote, is runs/<first two digits>/<digest of the inputs>/<digest of the entry>."""
-
-
-def digest_entry(entry: Entry) -> str:
-    """DVC's name of an entry: SHA-256 of its content, sizes aside."""
-    from dvc.utils import dict_sha256
-
-    return dict_sha256(entry, exclude=["size", "nfiles"])
-
-
-def digest_inputs(entry: Entry) -> str:
-    """DVC's name of an entry's inputs: command, dependencies, parameters, paths of outputs."""
-    return digest_entry(entry | {"outs": [out["path"] for out in entry["outs"]]})
 
 
 def load_stage(repo: Any, name: str, *, refresh: bool) -> tuple[Any, str | None, Entry | None]:

@@ -3,6 +3,8 @@
     python -m flows.local -j 3                 everything
     python -m flows.local -j 2 train@grpo      one stage and what it needs
     python -m flows.local --remote             restore what other clones computed, share the rest
+    python -m flows.local -n                   only list what would run, and why; unlike `dvc repro
+                                               --dry` also where an input is still to be made
 
 The result is that of `dvc repro`. Stages lock the GPUs they use by themselves, so `-j` may exceed
 the number of GPUs.
@@ -56,7 +58,9 @@ def make_parser(program: str, description: str | None) -> argparse.ArgumentParse
 
 def main() -> int:
     """Run the command line; returns its exit status."""
-    options = make_parser("flows.local", __doc__).parse_args()
+    parser = make_parser("flows.local", __doc__)
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only list what would run")
+    options = parser.parse_args()
     exit_when_terminated()
     hours = options.timeout_hours
     runner = Runner(root=Path.cwd(), timeout_seconds=None if hours is None else hours * 3600)
@@ -72,6 +76,9 @@ def main() -> int:
 
     try:
         plan = make_plan(runner.root, options.stages)
+        if options.dry_run:
+            print_plan(plan)
+            return 0
         if options.remote:
             push_current(plan, runner)
         results = run_plan(plan, run_node, runner, options.max_parallel)
@@ -80,6 +87,15 @@ def main() -> int:
         return 2
     print_report(plan, results)
     return 0 if all(result.outcome.good for result in results.values()) else 1
+
+
+def print_plan(plan: dict[str, StageNode]) -> None:
+    """Print the stages that are not up to date, and why."""
+    for node in plan.values():
+        if node.changes:
+            print(f"{node.name}: {'; '.join(node.changes)}")
+    if not any(node.changes for node in plan.values()):
+        print("Every stage is up to date.")
 
 
 def run_plan(

@@ -9,7 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from flows.dvc_internals import digest_inputs
+from flows.entries import digest_inputs
 from flows.git import describe_conflict, show_file
 
 JOURNALS = "data/journals/"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import dvc_internals
-from flows.dvc_internals import Entry, digest_entry, digest_inputs
+from flows.entries import Entry, digest_entry, digest_inputs
 from flows.lock import RECORD, RECORDS, find_records
 
 KEY = "key "

@@ -4,11 +4,11 @@
 
 Reads the evaluations of all policies, their transcripts and trainings, and what every other row
 measured; writes `data/report/`: `report.html` (one page that opens from disk), `report.md`,
-`metrics.json`, `verdict.txt` (three sentences) and `plots/`. Differences are paired by seed and by
-problem, with t intervals over both (stages/algorithms/statistics/crossed_means.py), and Holm's
-adjustment within each family of comparisons; without several seeds there is no verdict. Where no
-problem has a gold answer, mean rewards are compared (stages/report/reward_comparison.py). No output
-holds a time.
+`metrics.json`, `verdict.txt` (three sentences) and `plots/`; and `data/headlines/`, the numbers
+that DVC lists. Differences are paired by seed and by problem, with t intervals over both
+(stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
+comparisons; without several seeds there is no verdict. Where no problem has a gold answer, mean
+rewards are compared (stages/report/reward_comparison.py). No output holds a time.
 """
 
 import json
@@ -18,7 +18,7 @@ from stages.config import Params
 from stages.params import load_config
 from stages.records import lines
 from stages.records.problems import Prompt
-from stages.report import estimates, sections, stage_metrics, transcripts
+from stages.report import estimates, headlines, sections, stage_metrics, transcripts
 from stages.report.evaluation_config import EvaluationConfig
 from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process, runs
@@ -88,6 +88,9 @@ def main() -> None:
             parts = build_sections(metrics, setting, chosen, list(curves))
             picture = page.PICTURE if has_answers else None
             page.write_report(folder, metrics["verdict"], setting.facts, parts, picture)
+        with outputs.replace(DATA / "headlines") as folder:
+            folder.mkdir()
+            headlines.write_headlines(folder, metrics)
         for name, values in metrics["policies"].items():
             headline = {"mean_accuracy"} if has_answers else {k for k in values if "reward/" in k}
             run.log(0, {f"{name}/{key}": values[key]["value"] for key in sorted(headline)})

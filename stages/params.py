@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pydantic
@@ -18,6 +19,7 @@ from stages.config import (
     Params,
     error_messages,
     find_entry,
+    override_section,
     pick_sections,
     read_yaml,
 )
@@ -29,14 +31,21 @@ ConfigT = TypeVar("ConfigT", bound=Params)
 
 
 def load_config(
-    config: type[ConfigT], preset: str | None = None, facts: Facts | None = None
+    config: type[ConfigT],
+    preset: str | None = None,
+    facts: Facts | None = None,
+    sizes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> ConfigT:
     """The keys of params.yaml that are its fields, and the named preset as its field `preset`.
+
+    `sizes`: section -> keys whose value is a row's and not the section's.
 
     A ValueError lists every missing, unknown or mistyped key. `facts`, for `auto`: those that
     prepare_data wrote where it is None.
     """
     params = read_yaml()
+    for section, values in sizes.items():
+        params = override_section(params, section, values)
     facts = facts or read_facts(params)
     content, _ = auto.resolve(pick_sections(config, params), facts, params)
     if preset is not None:

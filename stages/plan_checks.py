@@ -2,8 +2,9 @@
 
 import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 import pydantic
@@ -15,6 +16,7 @@ from stages.config import (
     Params,
     error_messages,
     match_keys,
+    override_section,
     pick_sections,
     suggest,
 )
@@ -64,19 +66,26 @@ def find_problems(
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
     facts = measured_facts(params) or auto.UNMEASURED
     sections = {name: params[name] for name in fields & params.keys()} | {"presets": presets}
+
+    def resolve(kind: str = "", sizes: Content = MappingProxyType({})) -> dict[str, Any]:
+        own, whole = (override_section(content, kind, sizes) for content in (sections, params))
+        return {**whole, **auto.resolve(own, facts, whole, strict=False)[0]}
+
     try:
-        content = {**params, **auto.resolve(sections, facts, params, strict=False)[0]}
+        content = resolve()
     except ValueError as error:
         return [*problems, str(error)]
     presets, configs = content.pop("presets"), Configs()
     rows = list(list_rows(tables))
     for row in rows:
         name, config = row.words.get(PRESET, ""), entry_points[row.entry_point]
-        if name and (messages := list(check_preset(row, presets, entry_points))):
+        if messages := list(check_keys(row, params, presets, entry_points)):
             problems += messages
             continue
         places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
-        value, messages = validate(config, {**content, PRESET: presets.get(name)}, places)
+        places |= {row.kind: str(row)} if row.sizes else {}
+        of_row = resolve(row.kind, row.sizes)
+        value, messages = validate(config, {**of_row, PRESET: of_row["presets"].get(name)}, places)
         problems += messages
         if value is not None:
             configs[str(row)] = value
@@ -87,7 +96,7 @@ def find_problems(
     used = {row.words.get(PRESET) for row in rows}
     unused = {name: preset for name, preset in presets.items() if name not in used}
     problems += check_unused_presets(unused, entry_points)
-    problems += check_bounds(sections, problems)
+    problems += [*check_bounds(sections, problems), *check_bounds_of_rows(rows)]
     prepare = configs.get("prepare_data")
     source = source_checks.look_at_source(prepare.data) if prepare is not None else None
     for row in rows:
@@ -98,6 +107,26 @@ def find_problems(
     problems += [] if source is None else source.problems
     problems += evaluation_config.check_ks(content)
     return list(dict.fromkeys(problems))
+
+
+def check_keys(
+    row: TableRow, params: Content, presets: Content, entry_points: EntryPoints
+) -> Iterator[str]:
+    """A preset that is not there, or another kind's; keys that the row's section has not."""
+    yield from check_sizes(str(row), row.sizes, params.get(row.kind))
+    if row.words.get(PRESET):
+        yield from check_preset(row, presets, entry_points)
+
+
+def check_sizes(place: str, sizes: Content, section: Any) -> Iterator[str]:
+    """Keys of a row that are neither words of rows nor keys of its section."""
+    keys = section if isinstance(section, Mapping) else {}
+    for key, value in sizes.items():
+        if key not in keys:
+            remedy = suggest(key, [str(name) for name in keys])
+            yield f"{place}.{ascii(key)[1:-1]:.100}: unknown key{remedy}"
+        elif isinstance(value, Mapping):
+            yield from check_sizes(f"{place}.{key}", value, keys[key])
 
 
 def check_preset(row: TableRow, presets: Content, entry_points: EntryPoints) -> Iterator[str]:
@@ -128,6 +157,12 @@ def check_bounds(sections: Content, problems: list[str]) -> list[str]:
         for line, place in zip(lines, places, strict=True)
         if not any(problem.startswith(place) for problem in problems)
     ]
+
+
+def check_bounds_of_rows(rows: Collection[TableRow]) -> Iterator[str]:
+    """Sizes of rows that are out of bounds."""
+    for row in rows:
+        yield from bounds.check_bounds({row.kind: row.sizes}, f"{row}: ")
 
 
 def check_unused_presets(presets: Content, entry_points: EntryPoints) -> Iterator[str]:

@@ -14,9 +14,13 @@ point, the row's name, then its keys and values. Every path follows from them:
 """
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
 
 DATA = Path("data")
 PROMPTS = DATA / "prompts"
@@ -28,6 +32,7 @@ STAGES = {
 }  # fmt: skip
 """Table -> the stage of dvc.yaml that makes its rows."""
 TABLES = tuple(STAGES)
+OPTION = re.compile(r"--[a-z][a-z_.]*")
 ENTRY_POINTS = {
     "train_sft": "train_sft",
     "train_dpo": "train_dpo",
@@ -64,6 +69,8 @@ class Row:
     """Key `from` of the table: the initial policy, or the one that samples, labels or judges."""
     on: str = ""
     """A folder under data/ to learn from or to label; empty for a pool."""
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    """Of a policy: keys of its section of params.yaml with values of its own."""
 
     @property
     def source(self) -> Path:
@@ -74,8 +81,9 @@ class Row:
 def parse_row(words: Sequence[str]) -> Row:
     """The row of a command line: `<name> --by .. --preset .. --from .. --on ..`.
 
-    The table `policies` has `--train` in place of `--by`, and pools `--split` in place of
-    `--preset`; `sample` and `evaluate` have a policy's name alone.
+    The table `policies` has `--train` in place of `--by`, and may have keys of the section that it
+    names (`--num_steps 8 --optim.learning_rate 1e-4`); pools have `--split` in place of `--preset`;
+    `sample` and `evaluate` have a policy's name alone.
     """
     parser = argparse.ArgumentParser(prog="python -m stages <entry point>", allow_abbrev=False)
     parser.add_argument("name")
@@ -83,7 +91,17 @@ def parse_row(words: Sequence[str]) -> Row:
     parser.add_argument("--preset", "--split", dest="preset", default="")
     parser.add_argument("--from", dest="policy", default=BASE)
     parser.add_argument("--on", default="")
-    return Row(**vars(parser.parse_args(words)))
+    values, others = parser.parse_known_args(words)
+    if len(others) % 2 or not all(OPTION.fullmatch(word) for word in others[::2]):
+        parser.error(f"expected keys with values after the row's words, found {' '.join(others)}")
+    sizes: dict[str, Any] = {}
+    for option, value in zip(others[::2], others[1::2], strict=True):
+        *path, name = option.removeprefix("--").split(".")
+        place = sizes
+        for key in path:
+            place = place.setdefault(key, {})
+        place[name] = YAML(typ="safe").load(value)
+    return Row(**vars(values), sizes=sizes)
 
 
 def locate_policy(policy: str, seed: int) -> Path:

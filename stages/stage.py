@@ -66,7 +66,8 @@ def run(
         config = config[entry_point]
     with ExitStack() as stack:
         stage_run = stack.enter_context(runs.start(f"{stage}@{row.name}"))
-        values: Any = load_config(config, row.preset if PRESET in config.model_fields else None)
+        preset = row.preset if PRESET in config.model_fields else None
+        values: Any = load_config(config, preset, sizes={row.by: row.sizes} if row.sizes else {})
         paths = [DATA / path.format(row.name) for path in OUTPUTS[stage]]
         if ranks.launched():  # torchrun's processes after the first write into scratch
             folders = [stage_run.folder / path.name for path in paths]

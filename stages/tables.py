@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from stages.config import PARAMS_PATH, Params, error_messages, read_yaml, suggest
+from stages.config import AUTO, PARAMS_PATH, Params, error_messages, read_yaml, suggest
 from stages.rows import BASE, DATA, STAGES, TABLES
 
-Tables = dict[str, dict[str, dict[str, str]]]
+Tables = dict[str, dict[str, dict[str, Any]]]
 """Table -> name -> the words of the row, each in the order in which it is written."""
 POLICIES, POOLS, PAIRS, STEPS, REWARDS = TABLES
 ABOVE = ("seeds", "baseline", "tables")
@@ -101,7 +101,7 @@ class TableRow:
 
     table: str
     name: str
-    words: dict[str, str]
+    words: dict[str, Any]
 
     def __str__(self) -> str:
         return f"{self.table}.{self.name}"
@@ -110,6 +110,11 @@ class TableRow:
     def kind(self) -> str:
         """The method or the labeller; of a pool the empty string."""
         return self.words.get("train", self.words.get("by", ""))
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Of a policy: keys of the section of its kind, with values of its own."""
+        return split_words(self.table, self.words)[1]
 
     @property
     def entry_point(self) -> str:
@@ -158,11 +163,32 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
         keys = ", ".join(field.alias or key for key, field in fields)
         yield f"{place}: expected {{{keys}}}, found {words!r:.100}"
         return
+    own, sizes = split_words(table, words)
+    lacks = any((field.alias or key) not in own for key, field in fields)
+    if table != POLICIES or lacks:  # a key that is missing may be misspelt
+        own, sizes = words, {}
+    yield from check_sizes(place, sizes)
     try:
-        MODELS[table].model_validate(words)
+        MODELS[table].model_validate(own)
     except pydantic.ValidationError as error:
         errors = [{**item, "loc": (place, *item["loc"])} for item in error.errors()]
         yield from error_messages(errors, {place: words})
+
+
+def split_words(table: str, words: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The words that every row of the table has, and the other keys."""
+    names = {field.alias or key for key, field in MODELS[table].model_fields.items()}
+    own = {key: value for key, value in words.items() if key in names}
+    return own, {key: value for key, value in words.items() if key not in names}
+
+
+def check_sizes(place: str, sizes: dict[str, Any]) -> Iterator[str]:
+    """Values that a row's command cannot hold; whether the section has the keys comes later."""
+    for key, value in sizes.items():
+        if isinstance(key, str) and isinstance(value, dict) and value:
+            yield from check_sizes(f"{place}.{key}", value)
+        elif isinstance(value, bool) or not isinstance(value, int | float | str) or value == AUTO:
+            yield f"{place}.{key}: expected a number or a word, found {value!r:.100}"
 
 
 def check_names(tables: Tables) -> Iterator[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages import plan_checks, tables
-from stages.config import PRESET, pick_sections
+from stages.config import PRESET, override_section, pick_sections
 from stages.records.problems import Demonstration
 from stages.rewards.composition import Composition
 from stages.rows import STAGES
@@ -48,7 +48,7 @@ class Stage:
     name: str
     """As DVC has it: `train@sft`."""
     entry_point: str
-    words: Mapping[str, str]
+    words: Mapping[str, Any]
     config: Any
     """The entry point's `Config`."""
 
@@ -64,7 +64,9 @@ def stages(plan: Plan) -> Iterator[Stage]:
         places += [(f"{kind}@{name}", kind, {}) for name in plan.rows[POLICIES]]
     for name, entry_point, words in places:
         config, preset = entry_points[entry_point], plan.presets.get(words.get(PRESET, ""))
-        picked = pick_sections(config, {**plan.content, PRESET: preset})
+        _, sizes = tables.split_words(POLICIES, dict(words)) if "train" in words else ({}, {})
+        content = override_section(plan.content, words["train"], sizes) if sizes else plan.content
+        picked = pick_sections(config, {**content, PRESET: preset})
         validated = config.model_validate(picked)
         yield Stage(name=name, entry_point=entry_point, words=words, config=validated)
 
@@ -149,7 +151,7 @@ def samples(stage: Stage, plan: Plan) -> int:
 
 def split_of(stage: Stage, plan: Plan) -> str:
     """Whose problems the pool answers that the stage's input was made of."""
-    words: Mapping[str, str] = stage.words
+    words: Mapping[str, Any] = stage.words
     while (table := words.get("on", "").partition("/"))[0] in (PAIRS, STEPS):
         words = plan.rows[table[0]][table[2]]
     return plan.rows[POOLS].get(table[2], {}).get("split", "preference")

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from dvc.utils.flatten import flatten
 from ruamel.yaml import YAML
 
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
@@ -36,11 +37,11 @@ class Command(NamedTuple):
     """DVC's name of it."""
 
 
-def make_row_command(table: str, name: str, row: Mapping[str, str]) -> Command:
+def make_row_command(table: str, name: str, row: Mapping[str, Any]) -> Command:
     """Command that makes a row of a table."""
     stage, kind = STAGES[table], row.get("train") or row.get("by")
     entry_point = f"{stage.removeprefix('label_')}_{kind}" if kind else stage
-    words = [word for key, value in row.items() for word in (f"--{key}", value)]
+    words = [word for key, value in flatten(row).items() for word in (f"--{key}", str(value))]
     output = f"policies/{name}/model" if table == "policies" else f"{table}/{name}"
     return Command(entry_point, (name, *words), output, f"{stage}@{name}")
 

@@ -160,6 +160,7 @@ def connect(root: Path) -> Iterator[Store]:
         look()  # before others wait for the lock
         with (pipe / "track.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            mlflow.set_tracking_uri(uri)  # what MLflow asks of a store without a client
             client = mlflow.MlflowClient(uri)
             if (experiment := client.get_experiment_by_name(name)) is not None:
                 yield Store(client, experiment.experiment_id)

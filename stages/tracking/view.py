@@ -9,6 +9,7 @@ send the new points of its journal to the run that `sync_entries` completes when
 
 import json
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -57,7 +58,7 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     run_id, is_new = store.run(
         "posttrain.manifest",
         lock,
-        name=f"manifest {lock[:8]}",
+        name=f"manifest {os.environ.get('DVC_EXP_NAME', lock[:8])}",
         started=min(record["started"] for _, record in runs.values()),
         tags={"stage": "manifest"},
     )

@@ -50,6 +50,16 @@ def test_parallel_and_serial_runs_write_the_same_lock(
     assert len(started()) == 8
 
 
+def test_a_dry_run_lists_what_would_run_before_its_inputs_are_made(
+    checkout_with_flows: Path, started: Callable[[], list[str]]
+) -> None:
+    result = local(checkout_with_flows, "-n")
+    assert result.returncode == 0, result.stderr
+    names = [line.partition(":")[0] for line in result.stdout.splitlines()]
+    assert sorted(names) == ["prepare", "side@left", "side@right", "track"]
+    assert started() == []
+
+
 def locked(root: Path, content: bytes | None = None) -> dict[str, object]:
     """The entries of a dvc.lock; their order in the file is the order in which stages ended."""
     from ruamel.yaml import YAML

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import report_inputs
+from ruamel.yaml import YAML
 
 from stages import compare
 from stages.records import lines
@@ -46,6 +47,45 @@ def metrics():
 
 def text(name):
     return (compare.OUTPUT / name).read_text(encoding="utf-8")
+
+
+def test_dvc_shows_a_narrow_table_of_headline_numbers_and_its_plots():
+    paths = Path("data/headlines").iterdir()
+    headlines = {path.stem: json.loads(path.read_text()) for path in paths}
+    policies = metrics()["policies"]
+    assert list(headlines["accuracy"]) == list(policies)
+    assert len(headlines) <= 20
+    for name, estimates_of_policy in policies.items():
+        accuracy = 100 * estimates_of_policy["mean_accuracy"]["value"]
+        assert headlines["accuracy"][name] == pytest.approx(accuracy, abs=0.005)
+    gains = metrics()["gains"]["mean_accuracy"].items()
+    assert headlines["gain"] == {name: round(100 * gain["value"], 2) for name, gain in gains}
+    content = YAML(typ="safe").load(ROOT / "dvc.yaml")
+    with Path("dvc.yaml").open("w") as file:
+        YAML().dump({key: content[key] for key in ("metrics", "plots")}, file)
+
+    def dvc(*words):
+        command = [sys.executable, "-m", "dvc", *words]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert "ERROR" not in done.stderr
+        return done.stdout
+
+    dvc("init", "-q", "--no-scm")
+    shutil.copytree(ROOT / ".dvc/plots", ".dvc/plots")
+    table = dvc("metrics", "show").splitlines()
+    assert max(map(len, table)) <= 120
+    assert len(table) == 1 + len(headlines)
+    dvc("plots", "show")
+    page = Path("dvc_plots/index.html").read_text()
+    for title in ("Test accuracy", "Learning curves"):
+        assert title in page
+    # The templates read columns that no option of DVC names.
+    for template, file, columns in (
+        ("accuracy", "accuracy", ["low", "high"]), ("curves", "training", ["metric", "seed"]),
+    ):  # fmt: skip
+        header = Path(f"data/report/plots/{file}.csv").read_text().splitlines()[0]
+        written = (ROOT / f".dvc/plots/{template}.json").read_text()
+        assert all(column in header and column in written for column in columns)
 
 
 def test_the_report_begins_with_the_verdict_the_picture_and_what_was_compared():

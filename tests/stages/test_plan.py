@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from stages import plan, plan_checks, rows, source_checks, tables
 from stages.config import read_yaml
+from stages.params import load_config
 from stages.rows import TABLES
 from stages.sources.problem_files import FileSource
 
@@ -113,6 +114,45 @@ def test_what_does_not_fit_is_refused_by_its_place(problems, edit, named):
     assert message.startswith(named)
 
 
+def test_a_row_has_sizes_of_its_own(problems, modules):
+    sizes = {"num_steps": 8, "optim": {"learning_rate": 1e-4}}
+    assert problems(row("policies", "dapo", **sizes)) == []
+    wrong = {
+        "num_stepz": 8,
+        "optim": {"learning_rat": 1},
+        "group_size": "x",
+        "prompts_per_step": [4],
+    }
+    assert problems(row("policies", "dapo", **wrong)) == [
+        "policies.dapo.prompts_per_step: expected a number or a word, found [4]"
+    ]
+    del wrong["prompts_per_step"]
+    assert problems(row("policies", "dapo", **wrong)) == [
+        "policies.dapo.num_stepz: unknown key; did you mean 'num_steps'?",
+        "policies.dapo.optim.learning_rat: unknown key; did you mean 'learning_rate'?",
+    ]
+    (found,) = problems(row("policies", "dapo", num_steps=10**400))
+    assert found.startswith("policies.dapo: grpo.num_steps: expected")
+    found = problems(row("policies", "dapo", group_size=1))  # as one of the section
+    assert found == [
+        "policies.dapo: group_size is 1; advantage group_zscore compares completions: at least 2"
+    ]
+
+
+def test_a_stage_reads_the_sizes_of_its_row_and_what_follows_from_them(files, modules):
+    words = ["dapo", "--train", "grpo", "--preset", "dapo", "--from", "sft", "--on", "rewards/rule"]
+    dapo = rows.parse_row([*words, "--max_new_tokens", "20", "--optim.learning_rate", "5e-05"])
+    assert dapo.sizes == {"max_new_tokens": 20, "optim": {"learning_rate": 5e-5}}
+    config = load_config(modules["train_grpo"], "dapo", sizes={"grpo": dapo.sizes})
+    usual = load_config(modules["train_grpo"], "dapo")
+    assert config.grpo.optim.learning_rate == 5e-5
+    assert config.grpo.max_new_tokens == 20
+    assert usual.grpo.model_copy(
+        update={"max_new_tokens": 20, "optim": config.grpo.optim}
+    ) == config.grpo  # fmt: skip
+    assert config.grpo.optim.max_grad_norm == usual.grpo.optim.max_grad_norm
+
+
 def test_all_errors_are_listed_at_once_and_a_mistyped_key_is_one_error(problems):
     def edit(content):
         row("policies", "dapo", from_="sfft", preset="dapoo")(content)
@@ -191,8 +231,9 @@ def test_rows_where_no_change_is_noticed_are_refused(files, entry, named):
 def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
     kept = ["policies/base/model", "policies/sft/model", "samples/sft", "runs/train/sft",
             "runs/prepare_data", "raw", "studies/search"]  # fmt: skip
-    gone = ["policies/dapo/model", "samples/dapo", "evaluations/dapo", "runs/train/dapo",
-            "runs/sample/dapo", "pools/dapo", "pools/.dapo.partial", "runs/reward/old"]  # fmt: skip
+    gone = ["policies/dapo/model", "samples/dapo", "evaluations/dapo", "journals/train/dapo",
+            "journals/sample/dapo", "pools/dapo", "pools/.dapo.partial",
+            "journals/reward/old"]  # fmt: skip
     for folder in (*kept, *gone):
         (tmp_path / folder).mkdir(parents=True)
     plan.delete_stale(tmp_path, {table: {} for table in TABLES} | {"policies": {"sft": {}}})

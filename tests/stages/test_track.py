@@ -259,6 +259,30 @@ def test_a_changed_parameter_adds_what_was_executed_and_its_reversal_adds_nothin
     assert {run.info.run_id for run in tracked.runs()} == before | {r.info.run_id for r in added}
 
 
+def test_an_experiment_in_a_temporary_copy_is_a_group_in_the_store_of_the_checkout(tracked):
+    before = {run.info.run_id for run in tracked.runs()}
+    tracked.repo.run("git", "add", "dvc.lock")
+    tracked.repo.run(
+        "git",
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@t",
+        "commit",
+        "-qm",
+        "lock",
+        "--",
+        "dvc.lock",
+    )
+    told = tracked.repo.run("dvc", "exp", "run", "--temp", "--name", "hot", "-S", "goal=0.375")
+    assert "WARNING" not in told
+    assert "MLflow was not brought up to date" not in told
+    added = {run.info.run_name for run in tracked.runs() if run.info.run_id not in before}
+    assert added == {"manifest hot", "evaluate sft", "evaluate dpo", "compare"}
+    tracked.repo.run("dvc", "exp", "apply", "hot")
+    assert "0 runs added" in tracked.repo.run("python", "-m", "stages.track")
+
+
 @pytest.mark.slow
 def test_four_calls_on_a_fresh_store_add_each_run_once_and_weights_where_asked(tracked, tmp_path):
     uri = f"sqlite:///{tmp_path}/fresh.db"

@@ -154,6 +154,18 @@ def test_starting_draws_no_random_number(tmp_path, monkeypatch):
     assert list(Path(".pipe").glob("toy-*")) == []
 
 
+def test_a_temporary_copy_leaves_its_record_in_the_checkout(tmp_path, monkeypatch):
+    copy = tmp_path / ".dvc/tmp/exps/a"
+    copy.mkdir(parents=True)
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))  # as `dvc exp run --temp` sets it
+    with runs.start("toy"):
+        pass
+    assert len(list((tmp_path / "data/runs/toy").iterdir())) == 1
+    assert (copy / "data/journals/toy/key.json").exists()
+    assert not (copy / "data/runs").exists()
+
+
 def test_an_interrupted_stage_keeps_its_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt), runs.start("toy") as run:

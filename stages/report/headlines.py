@@ -1,0 +1,50 @@
+"""What `dvc metrics show` and `dvc exp show` list: a file a number, with a key a policy.
+
+DVC makes each file a row and each key a column. The report's metrics.json has thousands of keys.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stages.runtime import outputs
+
+GAIN = "gain"
+SHARES = {
+    "accuracy": ("mean_accuracy", "value"),
+    "accuracy_low": ("mean_accuracy", "low"),
+    "accuracy_high": ("mean_accuracy", "high"),
+    "gain": (GAIN, "value"),
+    "gain_low": (GAIN, "low"),
+    "gain_high": (GAIN, "high"),
+    "greedy_accuracy": ("greedy_accuracy", "value"),
+    "strict_accuracy": ("mean_strict", "value"),
+    "dev_accuracy": ("dev_accuracy", "value"),
+    "truncated": ("truncation_rate", "value"),
+}
+"""Name of the file -> estimate in the report's metrics, and which of its numbers, in percent."""
+COUNTS = ("trained_tokens", "generated_tokens")
+
+
+def write_headlines(folder: Path, metrics: Mapping[str, Any]) -> None:
+    """Write the headline numbers of the report's metrics into a folder."""
+    gains = metrics["gains"].get("mean_accuracy", {})
+    numbers: dict[str, dict[str, int | float]] = {}
+    for policy, estimates in metrics["policies"].items():
+        of_policy = {**estimates, GAIN: gains.get(policy, {})}
+        costs = metrics["costs"]["policies"].get(policy, {})
+        found = {
+            name: round(100 * of_policy[key][field], 2)
+            for name, (key, field) in SHARES.items()
+            if field in of_policy.get(key, {})
+        }
+        found |= {key: round(costs[key]) for key in COUNTS if key in costs}
+        found |= {
+            key.replace("/", "_"): round(estimate["value"], 4)
+            for key, estimate in estimates.items()
+            if key == "mean_tokens" or "reward/" in key
+        }
+        for name, number in found.items():
+            numbers.setdefault(name, {})[policy] = number
+    for name, of_policies in numbers.items():
+        outputs.write_json(folder / f"{name}.json", of_policies)
