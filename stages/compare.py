@@ -83,9 +83,7 @@ def main() -> None:
             setting = experiment.read_experiment(
                 DATA, plan, config.baseline, config.seeds, model=config.model, engine=config.engine
             )
-            chosen = transcripts.read_transcripts(
-                DATA / "samples", list(results.tables), config.seeds
-            )
+            chosen = transcripts.read_transcripts(DATA / "samples", results)
             parts = build_sections(metrics, setting, chosen, list(curves))
             picture = page.PICTURE if has_answers else None
             page.write_report(folder, metrics["verdict"], setting.facts, parts, picture)

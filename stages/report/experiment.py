@@ -145,10 +145,10 @@ def tabulate_method(
             ("tokens trained on", "trained_tokens"), ("tokens generated", "generated_tokens"),
         )
     }  # fmt: skip
-    few, many = min(steps), max(steps)
+    low, high = min(steps), max(steps)
     return {
         "method": row["train"].upper(), "preset": row["preset"], "from": row["from"],
-        "on": row["on"], "steps": f"{few:,}" if few == many else f"{few:,} to {many:,}",
+        "on": row["on"], "steps": f"{low:,}" if low == high else f"{low:,} to {high:,}",
         "learning rate": f"{max(rates):.3g}" if max(rates) else NOTHING,
         **{label: f"{count:,.0f}" for label, count in tokens.items()},
     }  # fmt: skip
