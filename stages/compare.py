@@ -32,6 +32,7 @@ class Config(Params):
     seeds: list[int]
     baseline: str
     model: dict[str, Any]
+    engine: str
     evaluation: EvaluationConfig
 
 
@@ -80,11 +81,9 @@ def main() -> None:
             plots.draw_training(folder / "plots", curves, results)
             outputs.write_json(folder / "metrics.json", metrics)
             setting = experiment.read_experiment(
-                DATA, plan, config.baseline, config.seeds, config.model
+                DATA, plan, config.baseline, config.seeds, model=config.model, engine=config.engine
             )
-            chosen = transcripts.read_transcripts(
-                DATA / "samples", list(results.tables), config.seeds
-            )
+            chosen = transcripts.read_transcripts(DATA / "samples", results)
             parts = build_sections(metrics, setting, chosen, list(curves))
             picture = page.PICTURE if has_answers else None
             page.write_report(folder, metrics["verdict"], setting.facts, parts, picture)

@@ -55,7 +55,8 @@ def write(seeds: list[int] = SEEDS, policies: dict[str, float] = POLICIES) -> No
         "max_cut_share": 1.0,
     }
     model = {"path": None, "revision": None}
-    content = {"seeds": seeds, "baseline": "sft", "model": model, "evaluation": section}
+    content = {"seeds": seeds, "baseline": "sft", "model": model, "engine": "transformers",
+               "evaluation": section}  # fmt: skip
     Path("params.yaml").write_text(json.dumps(content), encoding="utf-8")
     Path("constraints.txt").write_text("numpy==2.3.5\ntorch==2.13.0 ; x\n", encoding="utf-8")
     counts = {"train": 1200, "preference": 100, "dev": 30, "test": NUM_PROBLEMS}

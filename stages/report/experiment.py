@@ -21,8 +21,8 @@ from stages.report.verdict import join_words
 
 CONSTRAINTS = Path("constraints.txt")
 """Pinned versions; a dependency of every stage by way of `trace_code`."""
-PACKAGES = ("torch", "transformers", "vllm", "tokenizers", "numpy", "scipy")
-"""Those whose version can change a number; vLLM where it is pinned."""
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scipy")
+"""Those whose version can change a number, besides vLLM where it samples."""
 SPLITS = ("train", "preference", "dev", "test")
 LEARNING_RATE = "optim/learning_rate"
 
@@ -38,12 +38,19 @@ class Experiment:
 
 
 def read_experiment(
-    data: Path, plan: Plan, baseline: str, seeds: Sequence[int], model: Mapping[str, Any]
+    data: Path,
+    plan: Plan,
+    baseline: str,
+    seeds: Sequence[int],
+    *,
+    model: Mapping[str, Any],
+    engine: str,
 ) -> Experiment:
-    """Facts of a finished run below `data`; `model`: the section of params.yaml."""
+    """Facts of a finished run below `data`; `model` and `engine`: keys of params.yaml."""
     policies = dict.fromkeys([baseline, *plan["policies"]])
     card = json.loads((data / "prepared/data_card.json").read_text(encoding="utf-8"))
     training = data / "policies" / baseline / "training"
+    packages = [*PACKAGES, "vllm"] if engine == "vllm" else PACKAGES
     return Experiment(
         facts={
             "Model": describe_model(
@@ -53,7 +60,7 @@ def read_experiment(
             ),
             "Data": describe_data(card),
             "Seeds": join_words(map(str, seeds)),
-            "Versions": describe_versions(CONSTRAINTS.read_text(encoding="utf-8")),
+            "Versions": describe_versions(CONSTRAINTS.read_text(encoding="utf-8"), packages),
             "Commit": describe_commit(digest_folder(data / "evaluations")),
         },
         methods=[
@@ -94,10 +101,10 @@ def shorten_path(path: str) -> str:
     return Path(path).name if Path(path).is_absolute() else path
 
 
-def describe_versions(constraints: str) -> str:
-    """Pinned versions of the packages that can change a number."""
+def describe_versions(constraints: str, packages: Sequence[str]) -> str:
+    """Pinned versions of these packages."""
     pins = dict(line.split("==", 1) for line in constraints.splitlines() if "==" in line)
-    pinned = [f"{name} {pins[name].split()[0]}" for name in PACKAGES if name in pins]
+    pinned = [f"{name} {pins[name].split()[0]}" for name in packages if name in pins]
     return f"{join_words(pinned)}, as pinned in `constraints.txt`"
 
 
@@ -138,10 +145,10 @@ def tabulate_method(
             ("tokens trained on", "trained_tokens"), ("tokens generated", "generated_tokens"),
         )
     }  # fmt: skip
-    few, many = min(steps), max(steps)
+    low, high = min(steps), max(steps)
     return {
         "method": row["train"].upper(), "preset": row["preset"], "from": row["from"],
-        "on": row["on"], "steps": f"{few:,}" if few == many else f"{few:,} to {many:,}",
+        "on": row["on"], "steps": f"{low:,}" if low == high else f"{low:,} to {high:,}",
         "learning rate": f"{max(rates):.3g}" if max(rates) else NOTHING,
         **{label: f"{count:,.0f}" for label, count in tokens.items()},
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from stages.records.metrics import round_metric
 from stages.report import verdict
 from stages.report.estimates import BEST_OF, GREEDY, IN_LOOP, MAJORITY, MEAN, PASS, WEIGHTED
 from stages.report.stage_metrics import MEASURES, Kind
@@ -43,7 +44,7 @@ def tabulate_accuracy(metrics: Metrics) -> Rows:
 def readings_differ(metrics: Metrics) -> bool:
     """Whether accuracy read strictly and leniently differs by more than a point for any policy."""
     return any(
-        abs(estimates["mean_lenient"]["value"] - estimates["mean_strict"]["value"]) > 0.01
+        round_metric(estimates["mean_lenient"]["value"] - estimates["mean_strict"]["value"]) > 0.01
         for estimates in metrics["policies"].values()
     )
 

@@ -1,7 +1,7 @@
 """Transcripts of the policies on the same problems, which fixed rules choose."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
+from stages.report.estimates import GREEDY, Results
 from stages.report.tables import Rows
-from stages.rewards import answer_checker
 from stages.rows import PROMPTS
 from stages.seeding import derive_seed
 
@@ -28,6 +28,7 @@ RULE = (
     "and below, that of all other policies together. Shown is the first seed with the largest such "
     "difference; ties are broken by a draw."
 )
+TITLE = "Drawn at random"
 RULE_WITHOUT_ANSWERS = "Greedy completions of the first seed, on problems drawn at random."
 Completions = Mapping[str, Sequence[Sequence[Completion]]]
 """Policy -> of each seed its greedy completions, one a problem; the baseline is the first."""
@@ -58,92 +59,79 @@ class Transcripts:
 
 @dataclass(frozen=True, kw_only=True)
 class Graded:
-    """Greedy completions of all policies, with their verdicts."""
+    """Greedy completions of all policies, with their verdicts where there are gold answers."""
 
     prompts: Sequence[Prompt]
     seeds: Sequence[int]
     completions: Completions
-    right: Verdicts
-
-    @property
-    def names(self) -> list[str]:
-        """The policies, the baseline first."""
-        return list(self.completions)
+    right: Verdicts | None
 
     def show(self, problem: int, seed: int, policies: Sequence[int], reason: str) -> Transcript:
         """What these policies wrote on a problem with a seed, all by their places."""
-        answers: list[tuple[str, str, bool | None]] = [
+        names = list(self.completions)
+        answers = [
             (
-                self.names[policy],
-                shorten(self.completions[self.names[policy]][seed][problem].completion),
-                bool(self.right[policy, seed, problem]),
+                names[policy],
+                shorten(self.completions[names[policy]][seed][problem].completion),
+                None if self.right is None else bool(self.right[policy, seed, problem]),
             )
             for policy in policies
         ]
         return Transcript(self.prompts[problem], f"{reason}seed {self.seeds[seed]}", answers)
 
 
-def read_transcripts(samples: Path, policies: Sequence[str], seeds: Sequence[int]) -> Transcripts:
-    """Problems that are shown in full, with greedy completions; the baseline comes first."""
+def read_transcripts(samples: Path, results: Results) -> Transcripts:
+    """Problems that are shown in full, with the greedy completions of all policies and seeds."""
     prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))
-    greedy = {
+    completions = {
         name: [
             list(lines.read_lines(samples / f"{name}/{seed}/test_greedy.jsonl", Completion))
-            for seed in seeds
+            for seed in results.seeds
         ]
-        for name in policies
+        for name in results.tables
     }
-    return choose_transcripts(prompts, greedy, seeds)
+    right = None
+    if prompts[0].answer is not None:
+        right = np.stack([table[GREEDY] > 0.5 for table in results.tables.values()])
+    return choose_transcripts(prompts, completions, results.seeds, right)
 
 
 def choose_transcripts(
-    prompts: Sequence[Prompt], greedy: Completions, seeds: Sequence[int]
+    prompts: Sequence[Prompt],
+    completions: Completions,
+    seeds: Sequence[int],
+    right: Verdicts | None,
 ) -> Transcripts:
     """Transcripts by `RULE`: where two policies differ most, of each policy, and at random.
 
-    Without gold answers all are drawn at random.
+    Without gold answers there is no verdict, `right` is None and all are drawn at random.
     """
-    numbers = {prompt.id: derive_seed(seeds[0], "transcripts", prompt.id) for prompt in prompts}
-    order = sorted(range(len(prompts)), key=lambda at: numbers[prompts[at].id])
-    if prompts[0].answer is None:
-        chosen = [
-            Transcript(
-                prompts[at],
-                f"seed {seeds[0]}",
-                [(name, of_seeds[0][at].completion, None) for name, of_seeds in greedy.items()],
+    for row in itertools.chain.from_iterable(completions.values()):
+        if [completion.id for completion in row] != [prompt.id for prompt in prompts]:
+            raise ValueError(
+                f"expected a greedy completion of each of the {len(prompts)} test problems, in "
+                f"their order, found {len(row)} that differ. They come from different runs: rerun "
+                f"`dvc repro`."
             )
-            for at in order[: 2 * DRAWN]
-        ]
-        title = "Drawn at random"
-        return Transcripts(rule=RULE_WITHOUT_ANSWERS, disagreements=[], groups={title: chosen})
-    right = np.array(
-        [
-            [judge_completions(prompts, completions) for completions in of_seeds]
-            for of_seeds in greedy.values()
-        ]
+    graded = Graded(prompts=prompts, seeds=seeds, completions=completions, right=right)
+    order = sorted(
+        range(len(prompts)), key=lambda at: derive_seed(seeds[0], "transcripts", prompts[at].id)
     )
-    graded = Graded(prompts=prompts, seeds=seeds, completions=greedy, right=right)
-    return Transcripts(
-        rule=RULE,
-        disagreements=count_disagreements(graded),
-        groups=dict(_choose_groups(graded, order)),
-    )
+    policies = list(range(len(completions)))
+    if right is None:
+        random = [graded.show(at, 0, policies, "") for at in order[: 2 * DRAWN]]
+        return Transcripts(rule=RULE_WITHOUT_ANSWERS, disagreements=[], groups={TITLE: random})
+    # Before any verdict is looked at.
+    random = [graded.show(at, 0, policies, "") for at in order[:DRAWN]]
+    groups = dict(_choose_groups(graded, right, order[DRAWN:])) | {TITLE: random}
+    disagreements = count_disagreements(list(completions), right)
+    return Transcripts(rule=RULE, disagreements=disagreements, groups=groups)
 
 
-def judge_completions(prompts: Sequence[Prompt], completions: Iterable[Completion]) -> list[bool]:
-    """Whether each problem's completion is right."""
-    return [
-        answer_checker.solves_problem(prompt, row.completion)
-        for prompt, row in zip(prompts, completions, strict=True)
-    ]
-
-
-def count_disagreements(graded: Graded) -> Rows:
+def count_disagreements(names: Sequence[str], right: Verdicts) -> Rows:
     """Of every two policies the (seed, problem) that both, one or neither has right."""
     rows: Rows = []
-    for (first, a), (second, b) in itertools.combinations(
-        zip(graded.names, graded.right, strict=True), 2
-    ):
+    for (first, a), (second, b) in itertools.combinations(zip(names, right, strict=True), 2):
         counts = {
             "only the first right": a & ~b, "only the second right": ~a & b, "both right": a & b,
             "both wrong": ~a & ~b,
@@ -155,47 +143,42 @@ def count_disagreements(graded: Graded) -> Rows:
     return rows
 
 
-def _choose_groups(graded: Graded, order: Sequence[int]) -> Iterator[tuple[str, list[Transcript]]]:
-    """Title and transcripts: of the two policies that differ most, of each policy, at random.
-
-    Those at random are drawn first, so that no verdict has a say in them.
-    """
-    names, right = graded.names, graded.right
-    policies, drawn = list(range(len(names))), list(order[:DRAWN])
-    unused = list(order[DRAWN:])
+def _choose_groups(
+    graded: Graded, right: Verdicts, order: Sequence[int]
+) -> Iterator[tuple[str, list[Transcript]]]:
+    """Title and transcripts: of the two policies that differ most, then of each policy."""
+    names, unused = list(graded.completions), list(order)
+    policies = range(len(names))
     if len(names) > 1:
         first, second = max(
             itertools.combinations(policies, 2),
             key=lambda pair: int((right[pair[0]] != right[pair[1]]).sum()),
         )
         better, worse = sorted((first, second), key=lambda at: -right[at].sum())
-        yield (
-            f"Where {names[better]} and {names[worse]} differ most",
-            _compare_policy(graded, better, [worse], unused),
-        )
+        title = f"Where {names[better]} and {names[worse]} differ most"
+        yield title, _compare_policy(graded, right, better, [worse], unused)
     if len(names) > 2:
         for policy in policies:
-            others = [other for other in policies if other != policy]
+            rivals = [rival for rival in policies if rival != policy]
             title = f"What sets {names[policy]} apart"
-            yield title, _compare_policy(graded, policy, others, unused)
-    yield "Drawn at random", [graded.show(problem, 0, policies, "") for problem in drawn]
+            yield title, _compare_policy(graded, right, policy, rivals, unused)
 
 
 def _compare_policy(
-    graded: Graded, policy: int, others: Sequence[int], unused: list[int]
+    graded: Graded, right: Verdicts, policy: int, rivals: Sequence[int], unused: list[int]
 ) -> list[Transcript]:
-    """The problems among `unused`, which lose them, that tell a policy from others."""
-    gaps = graded.right[policy] - graded.right[others].mean(axis=0)
-    rival = graded.names[others[0]] if len(others) == 1 else "the others"
+    """The problems among `unused`, which loses them, that tell a policy from its rivals."""
+    names = list(graded.completions)
+    against = names[rivals[0]] if len(rivals) == 1 else "the others"
     transcripts: list[Transcript] = []
-    for problem, seed in choose_places(gaps, unused):
+    for problem, seed in choose_places(right[policy] - right[rivals].mean(axis=0), unused):
         unused.remove(problem)
-        own, theirs = graded.right[policy, :, problem], graded.right[others][:, :, problem]
+        seeds, cases = right[policy, :, problem], right[rivals][:, :, problem]
         reason = (
-            f"{graded.names[policy]} right with {own.sum()} of {own.size} seeds, {rival} with "
-            f"{theirs.sum()} of {theirs.size}; here "
+            f"{names[policy]} right with {seeds.sum()} of {seeds.size} seeds, {against} with "
+            f"{cases.sum()} of {cases.size}; here "
         )
-        transcripts.append(graded.show(problem, seed, sorted([policy, *others]), reason))
+        transcripts.append(graded.show(problem, seed, sorted([policy, *rivals]), reason))
     return transcripts
 
 

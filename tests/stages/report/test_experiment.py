@@ -55,7 +55,7 @@ def test_data_with_the_size_of_each_split():
 
 def test_versions_are_the_pinned_ones():
     pins = "# torch==1\nnumpy==2.3.5 ; python_version > '3'\ntorch==2.13.0\ntorchvision==9\n"
-    text = experiment.describe_versions(pins)
+    text = experiment.describe_versions(pins, ["torch", "numpy", "vllm"])
     assert text == "torch 2.13.0 and numpy 2.3.5, as pinned in `constraints.txt`"
 
 

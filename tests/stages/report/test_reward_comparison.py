@@ -4,6 +4,8 @@ import pytest
 from stages.records import lines
 from stages.records.pools import ScoredPrompt
 from stages.report import reward_comparison, sections, tables
+from stages.report.experiment import Experiment
+from stages.report.transcripts import Transcripts
 
 SEEDS, NUM_PROMPTS = [0, 1, 2], 30
 
@@ -88,9 +90,15 @@ def test_the_tables_hold_scores_as_they_are_and_wins_in_per_cent(tmp_path):
         name: {"rows": [], "generated_tokens": 0, "trained_tokens": 0, "flops": 0}
         for name in ("sft", "dpo")
     }
-    first, *_ = sections.build_reward_sections(metrics, [], [])
+    experiment = Experiment(facts={}, methods=[])
+    transcripts = Transcripts(rule="", disagreements=[], groups={})
+    first, *rest = sections.drop_empty(
+        sections.build_reward_sections(metrics, experiment, transcripts, [])
+    )
     assert first.title == "Policies"
-    assert tables.tabulate_rewards(metrics, "people") in first.blocks
+    assert tables.tabulate_rewards(metrics, "people") == first.blocks[0].rows
+    # without methods, curves, transcripts, labels and rewards
+    assert [section.title for section in rest] == ["Costs"]
 
 
 def test_other_prompts_are_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Which problems are shown in full."""
 
+import numpy as np
 import pytest
 
 from stages.records.pools import Completion
@@ -14,25 +15,27 @@ PROMPTS = [
 ]
 
 
-def greedy(*seeds, names="bxyz"):
-    """The completions of each seed's rows of verdicts; of one seed those of RIGHT."""
+def complete(names, num_seeds):
+    """A completion of each problem by each policy and seed, which tells whose it is."""
     return {
         name: [
             [
-                Completion(id=f"p{at}", index=0, completion_ids=[1],
-                           completion=f"#### {7 if row[column] == '1' else 8}",
+                Completion(id=prompt.id, index=0, completion=f"{name} {seed}", completion_ids=[1],
                            logprob_sum=0.0, finish_reason="stop", seed=0)
-                for at, row in enumerate(rows)
+                for prompt in PROMPTS
             ]
-            for rows in seeds or [RIGHT]
+            for seed in range(num_seeds)
         ]
-        for column, name in enumerate(names)
+        for name in names
     }  # fmt: skip
 
 
-def choose(monkeypatch, answers, *, drawn=0, seeds=(0,)):
+def choose(monkeypatch, *verdicts, names="bxyz", drawn=0, seeds=(0,)):
+    """The transcripts by each seed's rows of verdicts; of one seed those of RIGHT."""
     monkeypatch.setattr(transcripts, "DRAWN", drawn)
-    return transcripts.choose_transcripts(PROMPTS, answers, seeds)
+    rows = [[[bit == "1" for bit in row] for row in of_seed] for of_seed in verdicts or [RIGHT]]
+    right = np.array(rows).transpose(2, 0, 1)[: len(names)]
+    return transcripts.choose_transcripts(PROMPTS, complete(names, len(rows)), seeds, right)
 
 
 def places(chosen):
@@ -42,7 +45,7 @@ def places(chosen):
 def test_disagreements_are_counted_over_seeds_and_problems(monkeypatch):
     second = ["01", "01", "00", "00", "00", "11", "11", "11"]
     first = ["00", "01", "01", "01", "10", "11", "11", "11"]
-    chosen = choose(monkeypatch, greedy(first, second, names="bx"), seeds=(0, 1))
+    chosen = choose(monkeypatch, first, second, names="bx", seeds=(0, 1))
     assert chosen.disagreements == [
         {"policies": "b, x", "only the first right": "1", "only the second right": "5",
          "both right": "6", "both wrong": "4"}
@@ -52,7 +55,7 @@ def test_disagreements_are_counted_over_seeds_and_problems(monkeypatch):
 def test_two_policies_differ_most_where_one_is_right_with_most_seeds(monkeypatch):
     first = ["01", "01", "01", "01", "10", "11", "10", "00"]
     second = ["01", "01", "01", "00", "10", "11", "00", "10"]
-    chosen = choose(monkeypatch, greedy(first, second, names="bx"), seeds=(3, 4))
+    chosen = choose(monkeypatch, first, second, names="bx", seeds=(3, 4))
     (title, shown), _ = chosen.groups.items()
     assert title == "Where x and b differ most"
     assert (set(places(shown[:3])), places(shown[3:4])) == ({0, 1, 2}, [4])
@@ -60,11 +63,11 @@ def test_two_policies_differ_most_where_one_is_right_with_most_seeds(monkeypatch
     last = shown[4]
     seed = {6: 3, 7: 4}[int(last.prompt.id[1:])]
     assert last.reason == f"x right with 0 of 2 seeds, b with 1 of 2; here seed {seed}"
-    assert [right for _, _, right in last.answers] == [True, False]
+    assert last.answers == [("b", f"b {seed - 3}", True), ("x", f"x {seed - 3}", False)]
 
 
 def test_a_policy_is_set_apart_from_all_others(monkeypatch):
-    chosen = choose(monkeypatch, greedy())
+    chosen = choose(monkeypatch)
     titles = [f"What sets {name} apart" for name in "bxyz"]
     pair = "Where x and b differ most"  # problems 1 to 4; the first of the pairs with so many
     assert list(chosen.groups) == [pair, *titles, "Drawn at random"]
@@ -78,7 +81,7 @@ def test_a_policy_is_set_apart_from_all_others(monkeypatch):
 
 def test_no_problem_is_shown_twice(monkeypatch):
     for seed in range(20):
-        chosen = choose(monkeypatch, greedy(), drawn=4, seeds=(seed,))
+        chosen = choose(monkeypatch, drawn=4, seeds=(seed,))
         shown = [at for group in chosen.groups.values() for at in places(group)]
         assert len(set(shown)) == len(shown)
         assert len(chosen.groups["Drawn at random"]) == 4
@@ -86,18 +89,18 @@ def test_no_problem_is_shown_twice(monkeypatch):
 
 
 def test_the_draw_is_of_the_seed_and_of_no_verdict(monkeypatch):
-    def draw(seed, answers):
-        chosen = choose(monkeypatch, answers, drawn=2, seeds=(seed,))
+    def draw(seed, *verdicts):
+        chosen = choose(monkeypatch, *verdicts, drawn=2, seeds=(seed,))
         return tuple(places(chosen.groups["Drawn at random"]))
 
-    draws = [draw(seed, greedy()) for seed in range(40)]
+    draws = [draw(seed) for seed in range(40)]
     assert len(set(draws)) > 15
     turned = ["".join("10"[int(bit)] for bit in row) for row in RIGHT]
-    assert draw(0, greedy(turned)) == draws[0]
+    assert draw(0, turned) == draws[0]
 
 
 def test_one_policy_alone_is_shown_at_random(monkeypatch):
-    chosen = choose(monkeypatch, greedy(names="b"), drawn=2)
+    chosen = choose(monkeypatch, names="b", drawn=2)
     assert list(chosen.groups) == ["Drawn at random"]
     assert chosen.disagreements == []
 
@@ -108,6 +111,17 @@ def test_a_long_completion_keeps_its_ends_and_says_what_is_missing():
     assert transcripts.shorten("c" * 4000) == "c" * 4000
 
 
-def test_another_number_of_completions_is_an_error():
-    with pytest.raises(ValueError, match="zip"):
-        transcripts.choose_transcripts(PROMPTS, greedy(RIGHT[:3]), (0,))
+def test_without_gold_answers_nothing_is_called_right():
+    completions = complete("bx", 1)
+    chosen = transcripts.choose_transcripts(PROMPTS, completions, (0,), None)
+    assert list(chosen.groups) == ["Drawn at random"]
+    assert chosen.disagreements == []
+    for transcript in chosen.groups["Drawn at random"]:
+        assert transcript.answers == [("b", "b 0", None), ("x", "x 0", None)]
+
+
+def test_completions_of_other_problems_are_refused():
+    completions = complete("bx", 1)
+    completions["x"][0].pop()
+    with pytest.raises(ValueError, match="8 test problems, in their order, found 7"):
+        transcripts.choose_transcripts(PROMPTS, completions, (0,), None)
