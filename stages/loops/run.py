@@ -107,7 +107,9 @@ class Run:
             watched: dict[str, float] = {}
             if isinstance(metrics, dict) and hasattr(item, "index"):
                 self.log(item.index, metrics)  # pyright: ignore[reportAttributeAccessIssue]
-                watched = {WATCHED[name]: metrics[name] for name in WATCHED if name in metrics}
+                watched = {
+                    WATCHED[name]: float(metrics[name]) for name in WATCHED if name in metrics
+                }
             self.progress.advance(done, watched)
             yield item
 

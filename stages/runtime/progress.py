@@ -115,10 +115,10 @@ class Progress:
             values = self._recent.get(name, ())
             self._recent[name] = deque([*values, value], maxlen=size)
 
-    def watch(self, numbers: Mapping[str, float]) -> None:
+    def watch(self, numbers: Mapping[str, int | float]) -> None:
         """Show numbers of all that is done."""
         for name, value in numbers.items():
-            self._recent[name] = deque([value], maxlen=1)
+            self._recent[name] = deque([float(value)], maxlen=1)
 
     def sign(self) -> Sign:
         """How far the work is."""
@@ -190,6 +190,9 @@ class Display:
         """Say that the stage is done, in how many seconds, and with which numbers."""
         seconds = describe_seconds(time.monotonic() - self._begun)
         numbers = "  ".join(map(describe_number, self._average_numbers().items()))
+        labels = {sign.label for sign in self._signs.values()}
+        if numbers and len(labels) == 1 and (label := labels.pop()):
+            numbers = f"{label}: {numbers}"
         if self._mode == "records":
             self._write_record({"numbers": numbers})
         elif self._mode != "quiet":
