@@ -44,13 +44,14 @@ def run(main: Callable[..., None]) -> None:
     made are not taken apart, which takes a second. An error takes the usual way out, but a
     ValueError that this package raises is a sentence for the user: it is shown without the
     traceback, which is in the run's failed.json. Every message may quote what a model wrote: it is
-    escaped (`terminal.escape_stream`).
+    escaped (`terminal.protect`).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
         for name, value in KEPT_BYTES.items():
             mallopt(name, value)
-    terminal.escape_stream(sys.stderr)
+    terminal.protect(sys.stdout, escapes=False)
+    terminal.protect(sys.stderr, escapes=True)
     try:
         main(*sys.argv[1:])
     except ValueError as error:
@@ -59,8 +60,9 @@ def run(main: Callable[..., None]) -> None:
         sys.exit("\n".join([f"Error: {error}", *getattr(error, "__notes__", [])]))
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by who started it
+            stream.flush()
     os._exit(0)
 
 

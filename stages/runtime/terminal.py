@@ -1,9 +1,10 @@
-"""Text on a terminal or in a log: escaped, and lines that are drawn again cut to the width.
+"""Text on a terminal or in a log: escaped, cut to the width, and never an error where it is gone.
 
 Lines that are drawn again and again end with the cursor where they begin (`draw`). Whatever else is
 written, by this process or one that it forked, erases them first and takes their place.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from typing import TextIO
 ERASE = "\x1b[J"
 """Erases what is below the cursor, and right of it."""
 UP = "\x1b[A"
+GONE = frozenset({errno.EPIPE, errno.EIO})
+"""Errors of a pipe whose reader has ended, and of a terminal that was closed."""
 SECONDS_BETWEEN_BARS = 15.0
 
 
@@ -56,21 +59,35 @@ def write(text: str) -> None:
         os.write(2, f"{erase}{text}\n".encode(errors="replace"))
 
 
-def escape_stream(stream: TextIO) -> None:
-    """Have all text that is written to a stream escaped, and bars of libraries drawn as our lines.
+def protect(stream: TextIO | None, *, escapes: bool) -> None:
+    """Have a stream write nowhere once its terminal or pipe is gone, in place of an error.
 
-    What is written erases lines that are drawn.
+    With `escapes` every text is escaped, and the progress bars of libraries are drawn as our lines
+    are. None: who started this process has closed it.
     """
-    write_text = stream.write
+    if stream is None:
+        return
+    write_text, flush_text = stream.write, stream.flush
+
+    def attempt(work: Callable[..., object], *arguments: str) -> None:
+        try:
+            work(*arguments)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+
     erase = ERASE if stream.isatty() and is_terminal() else ""
-    bar = _Bar(is_drawn=bool(erase), write=write_text)
+    bar = _Bar(is_drawn=bool(erase), write=lambda line: attempt(write_text, line))
 
     def write(text: str) -> int:
-        if not bar.takes(text):
-            write_text(f"{erase}{escaped(text)}")
+        if not escapes:
+            attempt(write_text, text)
+        elif not bar.takes(text):
+            attempt(write_text, f"{erase}{escaped(text)}")
         return len(text)
 
     stream.write = write
+    stream.flush = lambda: attempt(flush_text)
 
 
 @dataclass
@@ -82,7 +99,7 @@ class _Bar:
     """
 
     is_drawn: bool
-    write: Callable[[str], object]
+    write: Callable[[str], None]
     text: str = ""
     begun: float = 0.0
     shown: float = 0.0

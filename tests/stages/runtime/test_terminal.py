@@ -97,10 +97,9 @@ def test_colour_is_left_out_where_it_is_not_wanted(monkeypatch):
 
 def test_a_terminal_that_is_gone_ends_no_stage(tmp_path):
     ours, theirs = pty.openpty()
-    program = PROGRAM.replace('logging.getLogger("of").warning', "str")
     process = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | ENVIRONMENT,
-        stdout=subprocess.DEVNULL, stderr=theirs,
+        COMMAND, cwd=tmp_path, env=os.environ | ENVIRONMENT,
+        stdout=theirs, stderr=theirs,
     )  # fmt: skip
     os.close(theirs)
     os.read(ours, 1)
