@@ -59,6 +59,9 @@ class Run:
     _loop: str = ""
     _state: Any = None
 
+    def __post_init__(self) -> None:
+        self.progress.begin(read_counts=lambda: meter.COUNTS)
+
     @property
     def source(self) -> Path:
         """The input that the row names in `on`: this seed's part where there is one for each."""

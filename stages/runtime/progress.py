@@ -49,8 +49,8 @@ class Sign:
 
     def describe(self) -> str:
         """`heldout 12/32 steps  40 s left  reward 0.71`."""
-        if self == Sign():
-            return "starts"
+        if not (self.label or self.unit or self.total):
+            return ", ".join(f"{n:,} {unit}" for unit, n in self.within.items()) or "starts"
         count = f"{self.done:,}" + ("" if self.total is None else f"/{self.total:,}")
         items = f"{self.label} {count} {self.unit}".strip()
         parts = [", ".join([items, *(f"{n:,} {unit}" for unit, n in self.within.items())])]
@@ -162,11 +162,14 @@ class Display:
 
     def __init__(self, stage: str, mode: Literal["terminal", "records", "lines", "quiet"]) -> None:
         self._stage, self._mode = stage, mode
-        self._signs: dict[int, Sign] = {}
+        self._signs: dict[int | None, Sign] = {}
         self._begun = self._shown = time.monotonic()
 
-    def update(self, seed: int, sign: Sign) -> None:
-        """Take the sign of a seed, and show how far all are, if it is time."""
+    def update(self, seed: int | None, sign: Sign) -> None:
+        """Take the sign of a seed, and show how far all are, if it is time.
+
+        `seed`: None if the work is the same for all seeds.
+        """
         self._signs[seed] = sign
         now = time.monotonic()
         first, last = SECONDS_BETWEEN_LINES
@@ -176,8 +179,10 @@ class Display:
         if now - self._shown < pause:
             return
         self._shown = now
-        signs = sorted(self._signs.items())
-        lines = [f"seed {number}  {sign.describe()}" for number, sign in signs]
+        lines = [
+            ("" if number is None else f"seed {number}  ") + latest.describe()
+            for number, latest in sorted(self._signs.items(), key=lambda item: item[0] or 0)
+        ]
         if self._mode == "terminal":
             terminal.draw([f"  {line}" for line in lines])
         elif self._mode == "records":

@@ -111,3 +111,10 @@ def test_times_are_short():
     seconds = (0.4, 89.0, 90.0, 5300.0, 5400.0, 90000.0)
     words = [progress.describe_seconds(value) for value in seconds]
     assert words == ["0 s", "89 s", "2 min", "88 min", "1 h 30 min", "25 h 0 min"]
+
+
+def test_before_any_part_has_begun_what_is_counted_moves(run, clock):
+    assert run.progress.sign().describe() == "starts"
+    meter.COUNTS.update(rows=1200)
+    clock.now += 7
+    assert run.progress.sign().describe() == "1,200 rows"
