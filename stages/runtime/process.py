@@ -103,8 +103,10 @@ def is_dvc_quiet() -> bool:
     if "DVC_STAGE" not in os.environ:
         return False
     with suppress(psutil.Error):
-        words = [word for parent in psutil.Process().parents()[:2] for word in parent.cmdline()]
-        return "dvc" in " ".join(words) and bool({"-q", "--quiet"} & set(words))
+        for parent in psutil.Process().parents()[:2]:  # a shell may stand between
+            words = parent.cmdline()
+            if "dvc" in [Path(word).name for word in words]:
+                return bool({"-q", "--quiet"} & set(words))
     return False
 
 
