@@ -14,9 +14,13 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]")
 
 
 def run_on_terminal(
-    command: Sequence[str], folder: Path, columns: int, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    folder: Path,
+    columns: int,
+    environment: Mapping[str, str] | None = None,
+    status: int = 0,
 ) -> str:
-    """All that the command writes on a terminal of so many columns; it has to succeed."""
+    """All that the command writes on a terminal of so many columns; it has to end with `status`."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {**os.environ, "TERM": "xterm-256color", **(environment or {})}
@@ -29,7 +33,7 @@ def run_on_terminal(
     except OSError:  # Linux says that the other end is closed
         pass
     os.close(ours)
-    assert process.wait() == 0, written.decode()
+    assert process.wait() == status, written.decode()
     return written.decode()
 
 

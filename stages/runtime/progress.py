@@ -191,6 +191,11 @@ class Display:
             clock = time.strftime("%H:%M:%S")
             terminal.write("\n".join(f"{clock} {self._stage}  {line}" for line in lines))
 
+    def erase(self) -> None:
+        """Leave no line of a stage that failed, or was asked to end."""
+        if self._mode == "terminal":
+            terminal.draw([])
+
     def end(self) -> None:
         """Say that the stage is done, in how many seconds, and with which numbers."""
         seconds = describe_seconds(time.monotonic() - self._begun)

@@ -107,3 +107,12 @@ def test_a_terminal_that_is_gone_ends_no_stage(tmp_path):
     os.close(ours)
     assert process.wait(timeout=60) == 0
     assert (tmp_path / "ended").exists()
+
+
+def test_a_stage_that_fails_leaves_no_line_that_it_drew(tmp_path):
+    fails = PROGRAM.replace("time.sleep(0.45)", "time.sleep(0.6); 1 / (3 - step.index)")
+    command = [sys.executable, "-c", fails]
+    written = run_on_terminal(command, tmp_path, 80, ENVIRONMENT, status=1)
+    drawn = written.rindex("  seed ")
+    assert "\r\x1b[J\r" in written[drawn:]
+    assert "ZeroDivisionError" in written[written.rindex("\r\x1b[J\r") :]
