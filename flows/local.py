@@ -16,8 +16,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -25,21 +27,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from flows.display import STYLES, Display
 from flows.execute import Result, StageOutcome, run_stage
 from flows.plan import StageNode, make_plan
 from flows.process import Runner, exit_when_terminated
 from flows.share import push_current, run_shared
 
 logger = logging.getLogger(__name__)
+REPORT = Path("data/report")
 WAKE_SECONDS = 1.0
 """How long an interrupt can go unnoticed."""
-STYLES = {
-    StageOutcome.EXECUTED: "green",
-    StageOutcome.RESTORED: "cyan",
-    StageOutcome.SKIPPED: "dim",
-    StageOutcome.FAILED: "bold red",
-    StageOutcome.BLOCKED: "yellow",
-}
 
 
 def make_parser(program: str, description: str | None) -> argparse.ArgumentParser:
@@ -60,19 +57,25 @@ def main() -> int:
     """Run the command line; returns its exit status."""
     parser = make_parser("flows.local", __doc__)
     parser.add_argument("-n", "--dry-run", action="store_true", help="only list what would run")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only what failed")
     options = parser.parse_args()
     exit_when_terminated()
     hours = options.timeout_hours
     runner = Runner(root=Path.cwd(), timeout_seconds=None if hours is None else hours * 3600)
     run = run_shared if options.remote else run_stage
 
-    def run_node(node: StageNode) -> Result:
-        def log(line: str) -> None:
-            print(f"{node.name} | {line}", flush=True)
+    console = Console()
+    display = Display(console, is_quiet=options.quiet)
 
+    def run_node(node: StageNode) -> Result:
         if not node.changes:
             return Result(name=node.name, outcome=StageOutcome.SKIPPED)
-        return run(node.name, replace(runner, log=log))
+        log, show = partial(display.log, node.name), partial(display.show, node.name)
+        display.begin(node.name)
+        of_stage = replace(runner, log=log, show=show if display.is_live else None)
+        result = run(node.name, of_stage)
+        display.end(result)
+        return result
 
     try:
         plan = make_plan(runner.root, options.stages)
@@ -81,12 +84,20 @@ def main() -> int:
             return 0
         if options.remote:
             push_current(plan, runner)
-        results = run_plan(plan, run_node, runner, options.max_parallel)
+        with display:
+            results = run_plan(plan, run_node, runner, options.max_parallel)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    print_report(plan, results)
-    return 0 if all(result.outcome.good for result in results.values()) else 1
+    is_good = all(result.outcome.good for result in results.values())
+    with suppress(BrokenPipeError):  # nobody reads it any more
+        if is_good and display.is_live:
+            console.print(summary(results))
+        elif not (is_good and options.quiet):
+            print_report(plan, results)
+        if is_good and not options.quiet:
+            print_verdict(runner.root, results)
+    return 0 if is_good else 1
 
 
 def print_plan(plan: dict[str, StageNode]) -> None:
@@ -192,6 +203,16 @@ def print_report(plan: dict[str, StageNode], results: dict[str, Result]) -> None
     console = Console()
     console.print(table)
     console.print(summary(results))
+
+
+def print_verdict(root: Path, results: dict[str, Result]) -> None:
+    """Print the verdict and where the report is, unless the stage `track` has just done so."""
+    report = root / REPORT
+    verdict = report / "verdict.txt"
+    track = results.get("track")
+    if track is None or track.outcome is StageOutcome.EXECUTED or not verdict.is_file():
+        return
+    print(f"\n{verdict.read_text(encoding='utf-8').strip()}\n\nThe report: {REPORT}/report.html")
 
 
 if __name__ == "__main__":

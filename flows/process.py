@@ -1,5 +1,6 @@
 """Child processes: logged line by line, limited in time, and ended with all their descendants."""
 
+import json
 import os
 import queue
 import signal
@@ -11,12 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 12.0
 """Before SIGKILL: a stage writes its checkpoint within 10, then DVC releases its locks."""
+RECORDS, RECORD = {"POSTTRAIN_PROGRESS": "records"}, "\x1e"
+"""With this environment a stage writes how far it is as JSON, after a record separator."""
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
 """With this option a command waits for the repository's lock; without it it fails after 3 s."""
 
@@ -37,6 +41,8 @@ class Runner:
     """Once set, every running command is ended, and no pause is waited for."""
     timeout_seconds: float | None = None
     """Limit for one attempt of one stage; None: no limit."""
+    show: Callable[[dict[str, Any]], None] | None = None
+    """Takes how far a stage is, about once a second, in place of lines of its output."""
     pause_seconds: float = 2.0
     """Pause before a stage is tried again; doubled each time for a stage that was killed."""
 
@@ -55,11 +61,20 @@ class Runner:
             TimeoutError: after `timeout_seconds`; the process tree has ended.
             StoppedError: soon after `cancel` is set; the process tree has ended.
         """
+
+        def take(line: str) -> None:
+            text, separator, record = line.partition(RECORD)
+            if separator and self.show is not None:
+                with suppress(json.JSONDecodeError):  # a full pipe mixed two
+                    self.show(json.loads(record))
+            if text or not separator:
+                on_line(text)
+
         started = time.monotonic()
         child = subprocess.Popen(
             command,
             cwd=self.root,
-            env=child_environment(),
+            env=child_environment() | ({} if self.show is None else RECORDS),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -72,7 +87,7 @@ class Runner:
         try:
             # Polling, because nothing can interrupt a thread that blocks in wait().
             while child.poll() is None:
-                forward(lines, on_line, POLL_SECONDS)
+                forward(lines, take, POLL_SECONDS)
                 if self.cancel.is_set():
                     raise StoppedError(f"cancelled after {time.monotonic() - started:.0f} s")
                 if timeout_seconds is not None and time.monotonic() - started > timeout_seconds:
@@ -83,7 +98,7 @@ class Runner:
             raise
         # A background process that outlives the child may hold the pipe open: do not wait for it.
         reader.join(timeout=2.0)
-        forward(lines, on_line, 0.0)
+        forward(lines, take, 0.0)
         return child.returncode
 
     def pause(self, seconds: float) -> None:

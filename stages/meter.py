@@ -2,6 +2,8 @@
 
 No output may depend on it. What counts adds to `COUNTS`; `loops/run` reads it, by its unit:
 
+    rows          read from files of data
+    texts         tokenized
     completions   sampled to their end
     messages      answered by a judge
     tokens        read in micro-batches, of completions that are scored or learned from

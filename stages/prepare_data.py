@@ -10,19 +10,21 @@ bad, or whose solutions the answer checker cannot read, is refused.
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages import rows
+from stages import meter, rows
 from stages.config import PRESETS_PATH, Params, read_yaml
 from stages.models import model_tokenizer, preparation, prompting, size
 from stages.models.row_policy import ModelConfig
 from stages.params import load_config, print_table
 from stages.records import lines
 from stages.runtime import outputs, process, runs
+from stages.runtime.progress import Progress
 from stages.sources import catalogue, problem_files, splitting
 from stages.sources.catalogue import PreparationConfig
 
@@ -50,7 +52,10 @@ def main() -> None:
         size.check_model_files(model["path"])
         facts = size.model_facts(model)
         config = load_config(Config, facts=facts)
-        prepared = preparation.prepare_problems(config.data, config.model, config.data_seed)
+        progress = Progress()
+        progress.begin(read_counts=lambda: meter.COUNTS)
+        with progress.shown(partial(run.display.update, None)):
+            prepared = preparation.prepare_problems(config.data, config.model, config.data_seed)
         prompts, source = prepared.encoded.prompts, config.data.source
         card = {
             "source": catalogue.name_of(source), "licence": catalogue.licence_of(source),

@@ -11,6 +11,7 @@ every seed is done; a run that fails leaves the outputs of before.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def run(
         if prepare is not None:
             prepare(whole)
         if not per_seed:
-            results = {whole.output: work(whole)}
+            with whole.progress.shown(partial(stage_run.display.update, None)):
+                results = {whole.output: work(whole)}
         else:
             num_processes = getattr(values, "num_processes", 1)
             of_seeds = seeds.for_each(

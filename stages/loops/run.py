@@ -59,6 +59,9 @@ class Run:
     _loop: str = ""
     _state: Any = None
 
+    def __post_init__(self) -> None:
+        self.progress.begin(read_counts=lambda: meter.COUNTS)
+
     @property
     def source(self) -> Path:
         """The input that the row names in `on`: this seed's part where there is one for each."""
@@ -107,7 +110,9 @@ class Run:
             watched: dict[str, float] = {}
             if isinstance(metrics, dict) and hasattr(item, "index"):
                 self.log(item.index, metrics)  # pyright: ignore[reportAttributeAccessIssue]
-                watched = {WATCHED[name]: metrics[name] for name in WATCHED if name in metrics}
+                watched = {
+                    WATCHED[name]: float(metrics[name]) for name in WATCHED if name in metrics
+                }
             self.progress.advance(done, watched)
             yield item
 

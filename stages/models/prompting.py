@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from stages import meter
 from stages.auto import Facts
 from stages.models.model_tokenizer import end_id, is_of_thought, make_decode
 from stages.records.problems import (
@@ -270,6 +271,7 @@ def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[l
     for start in range(0, len(texts), TOKENIZED_AT_ONCE):
         part = list(texts[start : start + TOKENIZED_AT_ONCE])
         encoded = tokenizer(part, add_special_tokens=False, return_attention_mask=False)
+        meter.COUNTS["texts"] += len(part)
         rows += [[shared.setdefault(token, token) for token in ids] for ids in encoded["input_ids"]]
     return rows
 

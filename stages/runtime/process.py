@@ -60,8 +60,9 @@ def run(main: Callable[..., None]) -> None:
         sys.exit("\n".join([f"Error: {error}", *getattr(error, "__notes__", [])]))
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by who started it
+            stream.flush()
     os._exit(0)
 
 
@@ -102,8 +103,10 @@ def is_dvc_quiet() -> bool:
     if "DVC_STAGE" not in os.environ:
         return False
     with suppress(psutil.Error):
-        words = [word for parent in psutil.Process().parents()[:2] for word in parent.cmdline()]
-        return "dvc" in " ".join(words) and bool({"-q", "--quiet"} & set(words))
+        for parent in psutil.Process().parents()[:2]:  # a shell may stand between
+            words = parent.cmdline()
+            if "dvc" in [Path(word).name for word in words]:
+                return bool({"-q", "--quiet"} & set(words))
     return False
 
 

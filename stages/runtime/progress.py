@@ -49,8 +49,8 @@ class Sign:
 
     def describe(self) -> str:
         """`heldout 12/32 steps  40 s left  reward 0.71`."""
-        if self == Sign():
-            return "starts"
+        if not (self.label or self.unit or self.total):
+            return ", ".join(f"{n:,} {unit}" for unit, n in self.within.items()) or "starts"
         count = f"{self.done:,}" + ("" if self.total is None else f"/{self.total:,}")
         items = f"{self.label} {count} {self.unit}".strip()
         parts = [", ".join([items, *(f"{n:,} {unit}" for unit, n in self.within.items())])]
@@ -115,10 +115,10 @@ class Progress:
             values = self._recent.get(name, ())
             self._recent[name] = deque([*values, value], maxlen=size)
 
-    def watch(self, numbers: Mapping[str, float]) -> None:
+    def watch(self, numbers: Mapping[str, int | float]) -> None:
         """Show numbers of all that is done."""
         for name, value in numbers.items():
-            self._recent[name] = deque([value], maxlen=1)
+            self._recent[name] = deque([float(value)], maxlen=1)
 
     def sign(self) -> Sign:
         """How far the work is."""
@@ -162,11 +162,14 @@ class Display:
 
     def __init__(self, stage: str, mode: Literal["terminal", "records", "lines", "quiet"]) -> None:
         self._stage, self._mode = stage, mode
-        self._signs: dict[int, Sign] = {}
+        self._signs: dict[int | None, Sign] = {}
         self._begun = self._shown = time.monotonic()
 
-    def update(self, seed: int, sign: Sign) -> None:
-        """Take the sign of a seed, and show how far all are, if it is time."""
+    def update(self, seed: int | None, sign: Sign) -> None:
+        """Take the sign of a seed, and show how far all are, if it is time.
+
+        `seed`: None if the work is the same for all seeds.
+        """
         self._signs[seed] = sign
         now = time.monotonic()
         first, last = SECONDS_BETWEEN_LINES
@@ -176,8 +179,10 @@ class Display:
         if now - self._shown < pause:
             return
         self._shown = now
-        signs = sorted(self._signs.items())
-        lines = [f"seed {number}  {sign.describe()}" for number, sign in signs]
+        lines = [
+            ("" if number is None else f"seed {number}  ") + latest.describe()
+            for number, latest in sorted(self._signs.items(), key=lambda item: item[0] or 0)
+        ]
         if self._mode == "terminal":
             terminal.draw([f"  {line}" for line in lines])
         elif self._mode == "records":
@@ -186,10 +191,18 @@ class Display:
             clock = time.strftime("%H:%M:%S")
             terminal.write("\n".join(f"{clock} {self._stage}  {line}" for line in lines))
 
+    def erase(self) -> None:
+        """Leave no line of a stage that failed, or was asked to end."""
+        if self._mode == "terminal":
+            terminal.draw([])
+
     def end(self) -> None:
         """Say that the stage is done, in how many seconds, and with which numbers."""
         seconds = describe_seconds(time.monotonic() - self._begun)
         numbers = "  ".join(map(describe_number, self._average_numbers().items()))
+        labels = {sign.label for sign in self._signs.values()}
+        if numbers and len(labels) == 1 and (label := labels.pop()):
+            numbers = f"{label}: {numbers}"
         if self._mode == "records":
             self._write_record({"numbers": numbers})
         elif self._mode != "quiet":

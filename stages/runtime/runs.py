@@ -116,6 +116,7 @@ def start(stage: str) -> Iterator[StageRun]:
             check_unchanged()
             _leave_record(execution, folder, record | _end(clock))
         except BaseException as error:
+            display.erase()
             trace = "".join(traceback.format_exception(error))
             reason = {"error": f"{type(error).__name__}: {error}", "traceback": trace}
             _dump(failure, record | _end(clock) | reason)

@@ -59,12 +59,14 @@ def write(text: str) -> None:
         os.write(2, f"{erase}{text}\n".encode(errors="replace"))
 
 
-def protect(stream: TextIO, *, escapes: bool) -> None:
+def protect(stream: TextIO | None, *, escapes: bool) -> None:
     """Have a stream write nowhere once its terminal or pipe is gone, in place of an error.
 
     With `escapes` every text is escaped, and the progress bars of libraries are drawn as our lines
-    are.
+    are. None: who started this process has closed it.
     """
+    if stream is None:
+        return
     write_text, flush_text = stream.write, stream.flush
 
     def attempt(work: Callable[..., object], *arguments: str) -> None:

@@ -36,6 +36,7 @@ from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stages import meter
 from stages.records.problems import BadRow
 from stages.sources.quarantine import RejectedError, bad_row
 
@@ -170,6 +171,7 @@ def read_file(path: Path, name: str | None = None) -> Rows:
         with _unpack(path) as file:
             for row in _read_container(path, file, name):
                 num_rows += 1
+                meter.COUNTS["rows"] += 1
                 yield row
     except broken as error:
         raise ValueError(

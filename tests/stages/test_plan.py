@@ -241,6 +241,10 @@ def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
     assert [folder for folder in gone if (tmp_path / folder).exists()] == []
     made = {path.name for path in tmp_path.iterdir()}
     assert made == {*TABLES, "samples", "evaluations", "runs", "raw", "studies"}
+    # DVC warns of an empty folder that a stage depends on
+    assert [path.name for path in (tmp_path / "steps").iterdir()] == [plan.NO_ROWS]
+    plan.delete_stale(tmp_path, {table: {"new": {}} for table in TABLES})
+    assert [*(tmp_path / "steps").iterdir()] == []
 
 
 @pytest.mark.slow

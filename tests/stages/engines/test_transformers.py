@@ -19,6 +19,7 @@ from tiny_checkpoints import (
 )
 from transformers import AutoTokenizer, GenerationConfig
 
+from stages import meter
 from stages.engines import transformers as engine
 from stages.engines.transformers import TransformersSampler, fixed_point_cumulative, sample_tokens
 from stages.models import model_tokenizer, policy
@@ -327,3 +328,16 @@ def test_an_empty_prompt_and_one_without_positions_are_refused():
         reader(model).next_logprobs([[]], [1])
     with pytest.raises(ValueError, match=r"128 positions.*max_prompt_tokens"):
         reader(model).next_logprobs([[3] * 129], [1])
+
+
+@pytest.mark.parametrize("check_every", [1, 5])
+def test_every_completion_is_counted_once_and_early_ones_before_the_call_ends(check_every):
+    meter.COUNTS.clear()
+    counted = []
+    model = load("llama").double()
+    model.register_forward_hook(lambda *_: counted.append(meter.COUNTS["completions"]))
+    sample(model, range(NUM_PROMPTS), max_batch=13, check_every=check_every)
+    assert meter.COUNTS["completions"] == NUM_PROMPTS * 4
+    assert len(set(counted)) > 2, "it moves within a call"
+    sampler(model).next_logprobs(PROMPTS, [1, 2])
+    assert meter.COUNTS["messages"] == NUM_PROMPTS

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from seed_runs import make_run
 from tiny_checkpoints import load
@@ -5,6 +7,7 @@ from tiny_rollouts import decode, make_prompts, make_sampler
 
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Pool
+from stages.loops.work import Step
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.runtime import journal
@@ -76,3 +79,31 @@ def test_pools_are_written_with_their_numbers_in_any_parts(run, tmp_path, monkey
     assert metrics["generated_tokens"] == number + metrics["test_greedy"]["tokens"]
     assert metrics["work"]["policy"]["sampled"]["outputs"] == metrics["generated_tokens"]
     assert candidates.longest(pools.values()) == 5 + 5, "a prompt of 5 tokens and 5 more"
+
+
+def test_what_is_watched_and_shown_while_sampling_is_counted_by_hand(run, monkeypatch, caplog):
+    prompts = [replace(prompt, answer="7") for prompt in make_prompts(2)]
+    pool = Pool(prompts=prompts, config=CONFIG, stream="test")
+    texts = ["so 7", "17", "#### 7.", "7 or 8", "1 + 6 = 7", "-7"]  # right: 0, 2 and 4
+    completions = [
+        Completion(
+            id=f"p{i // 3}", index=i % 3, completion=text, completion_ids=[1] * (i + 1), seed=0,
+            logprob_sum=0.0, finish_reason="length" if i == 1 else "stop",
+        )
+        for i, text in enumerate(texts)
+    ]  # fmt: skip
+    steps = [Step(index=0, metrics={}, rows=completions)]
+    monkeypatch.setenv(candidates.SHOWN, "1")
+    with caplog.at_level("INFO"):
+        assert list(candidates.track_pool(run, "test", pool, steps)) == steps
+    sign = run.progress.sign()
+    assert (sign.label, sign.done, sign.total, sign.unit) == ("test", 6, 6, "completions")
+    assert sign.numbers == {"right ending": 3 / 6, "length": 21 / 6, "truncated": 1 / 6}
+    assert caplog.messages == ["seed 0, test, p0:  (gold answer 7)\nso 7"]
+
+
+def test_an_answer_of_another_number_or_word_is_no_ending():
+    for text, answer in [("so \\boxed{7}.", "7"), ("1,234", "1,234"), ("(B)", "B")]:
+        assert candidates.ends_in(text, answer)
+    for text, answer in [("1,234", "234"), ("0.7", "7"), ("7 apples", "7"), ("AB", "B")]:
+        assert not candidates.ends_in(text, answer)

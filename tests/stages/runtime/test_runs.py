@@ -112,7 +112,7 @@ def test_the_runtime_cannot_change_an_output(toy_repo):
     while chunk := read_terminal(ours):
         told += chunk
     assert process.wait() == 0
-    assert "train@sft  seed 0: " in told.decode()
+    assert b"done in" in told
     assert contents(toy_repo.path / "data") == written
 
 

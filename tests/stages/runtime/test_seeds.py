@@ -133,23 +133,3 @@ finally:
     assert ended.stdout == "this is the parent\n"
     assert ended.returncode == 1
     assert told in ended.stderr
-
-
-def test_on_a_terminal_one_line_is_drawn_again_and_again():
-    program = """
-import sys
-from stages.runtime import process, seeds
-def main():
-    display = seeds._Display("train@x", [0])
-    display.update(0, 1, 4, "member \\x1b[2J")
-    display.end()
-process.run(main)
-"""
-    ours, theirs = os.openpty()
-    command = [sys.executable, "-c", program]
-    subprocess.run(command, stderr=theirs, check=True)
-    os.close(theirs)
-    said = os.read(ours, 4096).decode()
-    os.close(ours)
-    assert said.startswith("\r\x1b[2Ktrain@x  seed 0: ")
-    assert said.endswith("\r\x1b[2K")

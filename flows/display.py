@@ -1,0 +1,110 @@
+"""What a person sees of a run of several stages: on a terminal calm lines, elsewhere a log.
+
+On a terminal a line remains of each stage that is done, with its seconds and numbers; below are the
+stages at work, drawn again and again, with a line a seed. Elsewhere every line of every stage is
+written after the stage's name.
+"""
+
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from flows.dvc_internals import CHATTER, LOCK_LINES
+from flows.execute import Result, StageOutcome
+
+STYLES = {
+    StageOutcome.EXECUTED: "green",
+    StageOutcome.RESTORED: "cyan",
+    StageOutcome.SKIPPED: "dim",
+    StageOutcome.FAILED: "bold red",
+    StageOutcome.BLOCKED: "yellow",
+}
+REDRAWS_PER_SECOND = 2
+
+
+class Display:
+    """Lines of a run; several threads may use it. A terminal or pipe that is gone is no error."""
+
+    def __init__(self, console: Console, *, is_quiet: bool) -> None:
+        self._console, self._is_quiet = console, is_quiet
+        self.is_live = console.is_terminal and not console.is_dumb_terminal and not is_quiet
+        self._begun: dict[str, float] = {}
+        self._seeds: dict[str, list[str]] = {}
+        self._numbers: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._live = Live(
+            console=console, get_renderable=self._draw, transient=True,
+            refresh_per_second=REDRAWS_PER_SECOND,
+        )  # fmt: skip
+
+    def __enter__(self) -> "Display":
+        """Draw from now on."""
+        if self.is_live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Erase the stages at work."""
+        if self.is_live:
+            with suppress(OSError):
+                self._live.stop()
+
+    def begin(self, stage: str) -> None:
+        """A stage is at work."""
+        with self._lock:
+            self._begun[stage] = time.monotonic()
+
+    def log(self, stage: str, line: str) -> None:
+        """Write a line of a stage's output; on a terminal without DVC's own."""
+        is_noise = LOCK_LINES.match(line) or (self.is_live and CHATTER.match(line))
+        if not is_noise and not self._is_quiet:
+            self._write(Text(f"{stage} | {line}"))
+
+    def show(self, stage: str, record: dict[str, Any]) -> None:
+        """Take how far a stage is: `lines`, one for each seed, or at its end its `numbers`."""
+        with self._lock:
+            self._seeds[stage] = list(map(str, record.get("lines", ())))
+            self._numbers[stage] = str(record.get("numbers", ""))
+
+    def end(self, result: Result) -> None:
+        """A stage is not at work any more; on a terminal a line says how it ended."""
+        with self._lock:
+            self._begun.pop(result.name, None)
+            self._seeds.pop(result.name, None)
+            numbers = self._numbers.pop(result.name, "")
+        if self.is_live and result.outcome is not StageOutcome.SKIPPED:
+            parts = [result.name, f"{result.seconds:.0f} s", numbers, result.reason]
+            words = Text(f"{result.outcome.value:<8}", style=STYLES[result.outcome])
+            self._write(words.append("  ".join(["", *filter(None, parts)]), style="default"))
+
+    def _write(self, line: Text) -> None:
+        with suppress(OSError):
+            if self.is_live:
+                self._console.print(line, soft_wrap=True)
+            else:
+                sys.stdout.write(f"{line.plain}\n")
+                sys.stdout.flush()
+
+    def _draw(self) -> Group:
+        """The stages at work, no line longer than the terminal is wide."""
+        with self._lock:
+            lines: list[Text] = []
+            for stage, begun in self._begun.items():
+                seconds = time.monotonic() - begun
+                lines.append(Text(f"{stage}  {seconds:.0f} s", style="bold"))
+                lines += [Text(f"  {line}") for line in self._seeds.get(stage, ())]
+        for line in lines:
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(*lines)
