@@ -459,7 +459,7 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
         )
     if any(map(sample.values, ("prompt.replies", "replies", "parent_id", "message_tree_id"))):
         raise ValueError(
-            "the rows are messages of trees ('replies', 'parent_id'): write each path from the "
+            "the rows are trees of messages ('replies', 'parent_id'): write each path from the "
             "root to a leaf "
             "as a row of `messages`."
         )

@@ -427,7 +427,10 @@ def test_a_reply_that_the_conversation_does_not_hold_is_not_dropped(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"message_id": "b", "parent_id": "a", "text": SEVEN, "role": "assistant"}, "of trees"),
+        (
+            {"message_id": "b", "parent_id": "a", "text": SEVEN, "role": "assistant"},
+            "trees of messages",
+        ),
         ({"question": ASKED, "mc1_targets": {"choices": ["7"], "labels": [1]}}, "mc1_targets"),
     ],
 )
