@@ -1,10 +1,11 @@
 """Equality of mathematical expressions by math-verify, in processes with hard limits.
 
-A verdict is a function of the two expressions, not of the clock. What would make numbers or sums
-too large is refused by its text (`expression_size`). All else may take `MAX_CALLS` calls of Python
-functions, a second or two; then it counts as unequal. Limits on CPU time and memory are only for
-what neither foresees. A check that meets a limit is logged and counted in `counts`: it is never
-silent.
+A verdict follows from the two expressions, not from the clock or from other checks. What would make
+numbers or sums too large is refused by its text (`expression_size`). All else may take `MAX_CALLS`
+calls of Python functions, a second or two; then it counts as unequal. (The number differs by a
+thousandth between workers, in which objects have other addresses.) Limits on CPU time and memory
+are only for what neither foresees. A check that meets a limit is logged and counted in `counts`: it
+is never silent.
 
 The worker is this file run as a program, so it imports nothing of the project: one JSON request a
 line in, one answer a line out. It forks a process for each check, so that no check finds what
