@@ -13,7 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from flows.dvc_internals import digest_inputs
+from flows import dvc_internals
 
 JOURNALS = "data/journals/"
 """They contain the digest of a stage's inputs: they differ where no result does."""
@@ -140,7 +140,7 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
             parameters=parameters,
             deps=deps,
             outs={path: md5 for path, md5 in outs.items() if not path.startswith(JOURNALS)},
-            inputs=digest_inputs({"outs": [], **entry}),
+            inputs=dvc_internals.digest_inputs({"outs": [], **entry}),
         )
     return stages
 
