@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flows.lock import describe_conflict, show_file
+from flows import lock
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +68,11 @@ def mend(root: Path) -> None:
             if path == rwlock:
                 path.unlink()
                 continue
-            if conflict := describe_conflict(path.read_bytes()):
+            if conflict := lock.describe_conflict(path.read_bytes()):
                 raise ValueError(f"{path}: {conflict}")
             committed = None
             with suppress(ValueError):  # git cannot be asked
-                committed = show_file(path.parent, "HEAD", path.name)
+                committed = lock.show_file(path.parent, "HEAD", path.name)
             if committed is None:
                 path.unlink()
                 logger.warning("%s was cut off: it begins empty, restored from the cache", path)
