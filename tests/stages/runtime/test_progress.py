@@ -113,7 +113,7 @@ def test_times_are_short():
     assert words == ["0 s", "89 s", "2 min", "88 min", "1 h 30 min", "25 h 0 min"]
 
 
-def test_before_any_part_has_begun_what_is_counted_moves(run, clock):
+def test_before_any_part_has_begun_what_is_counted_moves(clock, run):
     assert run.progress.sign().describe() == "starts"
     meter.COUNTS.update(rows=1200)
     clock.now += 7
