@@ -61,11 +61,11 @@ def main(live: str = "") -> None:
     entries = lockfile.read_entries()
     write_manifest(entries)
     try:
-        added = view.sync_entries(entries)
+        added, pages = view.sync_entries(entries)
     except store.OUTAGES as error:
         logger.warning(store.describe_outage(error, "stages.track"))
     else:
-        logger.info("MLflow: %d runs added, of now and earlier; `mlflow server` shows them", added)
+        logger.info("MLflow: %d runs added, of now and earlier: %s", added, pages)
     records = {entry.stage: lockfile.read_record(entry) for entry in entries}
     logger.info(
         "%s", describe_runs({name: record for name, record in records.items() if record}, REPORT)

@@ -140,13 +140,18 @@ def contents(uri: str, experiment: str = "posttrain") -> dict[str, Any]:
     names = {run.info.run_id: run.info.run_name for run in runs}
     names |= {model.model_id: model.name for model in models}
     assert len(set(names.values())) == len(names), f"a duplicate: {sorted(names.values())}"
+
+    def rename(text: str) -> str:
+        text = text.replace(f"experiments/{known.experiment_id}/", "experiments/_/")
+        return re.sub(r"[0-9a-f]{32}", lambda match: names.get(match[0], match[0]), text)
+
     found: dict[str, Any] = {}
     for run in (client.get_run(run.info.run_id) for run in runs):
         info, inputs, outputs = run.info, run.inputs, run.outputs
         found[info.run_name] = {
             "info": (info.status, info.start_time, info.end_time, info.lifecycle_stage),
             "params": run.data.params,
-            "tags": {name: names.get(value, value) for name, value in run.data.tags.items()},
+            "tags": {name: rename(value) for name, value in run.data.tags.items()},
             "points": {
                 name: sorted(
                     (point.step, point.value, point.timestamp)

@@ -28,6 +28,7 @@ import stages
 from stages.runtime import identity, journal, outputs, preflight, process, progress, ranks
 from stages.runtime.checkout import locate_checkout
 from stages.runtime.progress import Display
+from stages.runtime.usage import USAGE
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +69,10 @@ class StageRun:
 def start(stage: str) -> Iterator[StageRun]:
     """Claim and record a stage run.
 
-    On success the run record (`find_records`) holds run.json and the journals of the stage and of
-    each seed (`seeds.for_each`), and the folder `journals_of` the journals without times. On
-    failure `.pipe/` keeps its folder, with failed.json, for the next start with the same inputs.
+    On success the run record (`find_records`) holds run.json, the journals of the stage and of each
+    seed (`seeds.for_each`), and what each seed run used (`usage`); the folder `journals_of` holds
+    the journals without times. On failure `.pipe/` keeps its folder, with failed.json, for the next
+    start with the same inputs.
 
     `stage` is DVC's name (`sample@sft`), of a stage that is not in ./dvc.yaml with its file before
     it (`studies/dvc.yaml:search`). A process that torchrun started beside the first leaves no
@@ -135,6 +137,8 @@ def _leave_record(execution: identity.Execution, folder: Path, record: dict[str,
         _dump(temporary / "run.json", record)
         for name, path in journals.items():
             shutil.copyfile(path, temporary / name)
+        for path in sorted(folder.glob(f"seed-*/{USAGE}")):
+            shutil.copyfile(path, temporary / f"{path.stem}-{path.parent.name}.jsonl")
     with outputs.replace(journals_of(execution.stage)) as temporary:
         temporary.mkdir()
         _dump(temporary / KEY_FILE, {"input_key": execution.input_key, "stage": execution.stage})

@@ -22,10 +22,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stages.runtime import gpu_slot, journal, ranks
+from stages.runtime import gpu_slot, journal, ranks, usage
 from stages.runtime import process as stage_process
 from stages.runtime.process import die_with_parent
 from stages.runtime.progress import Display, Progress, Show, Sign
+from stages.runtime.usage import USAGE
 
 if TYPE_CHECKING:
     from stages.runtime.runs import StageRun
@@ -111,6 +112,7 @@ class _Task:
         progress = Progress()
         with ExitStack() as stack:
             log = stack.enter_context(journal.writing(folder / "journal.jsonl"))
+            stack.enter_context(usage.sampling(folder / USAGE))
             if show is not None and not rank:
                 stack.enter_context(progress.shown(show))
             yield self.make_run(seed=seed, rank=rank, folder=folder, log=log, progress=progress)

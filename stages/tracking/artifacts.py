@@ -1,30 +1,35 @@
 """What MLflow gets of a stage's files: data sets, small files, completions, pointers to models.
 
 An external LoggedModel holds a seed's path and DVC's digest of the folder of all seeds; the weights
-stay where they are. `dvc checkout` at the run's commit brings them back. The registry's alias names
-the best policy.
+stay where they are. `dvc checkout` at the run's commit brings them back.
 """
 
-import itertools
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, LoggedModelStatus
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    InputTag,
+    LoggedModel,
+    LoggedModelOutput,
+    LoggedModelStatus,
+)
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_MODEL_IS_EXTERNAL
 
-from stages.tracking.headlines import Chosen
+from stages.rows import DATA, PROMPTS
+from stages.tracking import completions
+from stages.tracking.completions import Table
 from stages.tracking.lockfile import Entry
 from stages.tracking.store import Store
 
-REGISTERED = "posttrain-policy"
-ALIAS = "best"
 SUFFIXES = {".md", ".png", ".svg", ".csv", ".json", ".html", ".txt"}
 MAX_BYTES = 4_000_000
-TABLES = {"rollouts.jsonl", "test.jsonl", "test_greedy.jsonl", "train.jsonl", "verdicts.jsonl"}
-MAX_ROWS = 50
+NO_DATA = {"code", "own", "runs", "inputs.json", "plan.json"}
+"""What stands in data/ and is source code, or a record of it."""
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -47,13 +52,21 @@ def is_inside_model(path: Path, top: Path) -> bool:
 
 
 def log_inputs(store: Store, run_id: str, entry: Entry) -> None:
-    """What the stage read of `data/`, as data sets with DVC's digests."""
+    """The data and policies that the stage read, as data sets with DVC's digests.
+
+    MLflow's pages show the first of them: what the row names in `on` comes before the prompts, and
+    policies last.
+    """
     inputs = []
-    for path, digest in ((dep.path.as_posix(), dep.digest) for dep in entry.deps):
-        if path.startswith("data/"):
-            source = json.dumps({"path": path, "md5": digest})
-            dataset = Dataset(path, digest[:36], "dvc", source)
-            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", "input")]))
+    deps = [dep for dep in entry.deps if DATA in dep.path.parents]
+    for dep in sorted(deps, key=lambda dep: (dep.path.name == "model", dep.path == PROMPTS)):
+        if dep.path.parts[1] in NO_DATA:
+            continue
+        name = dep.path.relative_to(DATA).as_posix()
+        source = json.dumps({"path": dep.path.as_posix(), "md5": dep.digest})
+        context = "policy" if dep.path.name == "model" else "data"
+        dataset = Dataset(name, dep.digest[:36], "dvc", source)
+        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
     if inputs:
         store.client.log_inputs(run_id, inputs)
 
@@ -67,8 +80,8 @@ def log_models(store: Store, run_id: str, entry: Entry) -> None:
     policies = list(find_policies(entry))
     linked = store.client.get_run(run_id).outputs if policies else None
     for path, digest in policies:
-        name = _name_model(entry.stage, path.name)
-        model = _find_model(store, run_id, name) or store.client.create_logged_model(
+        name = name_model(entry.stage, path.name)
+        model = find_model(store, run_id, name) or store.client.create_logged_model(
             store.experiment_id,
             name=name,
             source_run_id=run_id,
@@ -89,56 +102,38 @@ def log_models(store: Store, run_id: str, entry: Entry) -> None:
             store.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
 
 
-def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
-    """Register the policy that `run_id` of its stage wrote, and let the alias `best` name it."""
-    model = _find_model(store, run_id, _name_model(chosen.stage, chosen.seed))
-    if model is None:
-        return
-    client = store.client
-    if not client.search_registered_models(filter_string=f"name = '{REGISTERED}'"):
-        client.create_registered_model(REGISTERED)
-    versions = client.search_model_versions(f"name = '{REGISTERED}'")
-    source = f"models:/{model.model_id}"  # a search leaves the model's id out
-    version = next((item for item in versions if item.source == source), None)
-    if version is None:
-        version = client.create_model_version(
-            REGISTERED,
-            source=source,
-            run_id=run_id,
-            model_id=model.model_id,
-            await_creation_for=0,
-            tags={name: value for name, value in model.tags.items() if name.startswith("dvc.")},
-        )
-    for key, value in chosen.tags.items():
-        client.set_model_version_tag(REGISTERED, str(version.version), key, value)
-    client.set_registered_model_alias(REGISTERED, ALIAS, str(version.version))
-
-
-def _find_model(store: Store, run_id: str, name: str) -> Any:
+def find_model(store: Store, run_id: str, name: str) -> LoggedModel | None:
+    """The model of this name that a run has, if any."""
     models = store.client.search_logged_models(
         [store.experiment_id], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'"
     )
     return models[0] if models else None
 
 
-def _name_model(stage: str, seed: str) -> str:
-    return f"{stage.partition('@')[2]}-seed-{seed}"
+def name_model(stage: str, seed: str) -> str:
+    """Name of the model of a seed; of a row's name the letters, digits, `_` and `-`."""
+    return re.sub(r"[^\w-]", "_", f"{stage.partition('@')[2]}-seed-{seed}")
 
 
 def log_files(store: Store, run_id: str, entry: Entry) -> None:
     """Small files, tables of completions, and the weights where they are asked for."""
     for path, folder in find_small_files(entry):
         store.client.log_artifact(run_id, str(path), folder)
+    log_tables(store, run_id, completions.read_tables(entry))
+    if os.environ.get("POSTTRAIN_TRACK_WEIGHTS") == "1":
+        for path, _ in find_policies(entry):
+            store.client.log_artifacts(run_id, str(path), f"model/{path.name}")
+
+
+def log_tables(store: Store, run_id: str, tables: Iterable[tuple[str, Table]]) -> None:
+    """Tables by name, which MLflow's pages show as such."""
     shown = []
-    for name, table in read_tables(entry):
+    for name, table in tables:
         # Not by `log_table`, which appends to a table that exists.
         shown.append({"path": f"completions/{name}.json", "type": "table"})
         store.client.log_text(run_id, json.dumps(table), shown[-1]["path"])
     if shown:
         store.client.set_tag(run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps(shown))
-    if os.environ.get("POSTTRAIN_TRACK_WEIGHTS") == "1":
-        for path, _ in find_policies(entry):
-            store.client.log_artifacts(run_id, str(path), f"model/{path.name}")
 
 
 def find_small_files(entry: Entry) -> Iterator[tuple[Path, str | None]]:
@@ -159,18 +154,3 @@ def find_small_files(entry: Entry) -> Iterator[tuple[Path, str | None]]:
             if path.suffix in SUFFIXES and path.stat().st_size <= MAX_BYTES:
                 within = path.relative_to(out.path).parent if out.path.is_dir() else Path()
                 yield path, None if within == Path() else within.as_posix()
-
-
-def read_tables(entry: Entry) -> Iterator[tuple[str, dict[str, list[Any]]]]:
-    """(name, table) of the first rows of the first seed's completions, token ids left out."""
-    for out in entry.outs:
-        seeds = sorted(path for path in out.path.glob("*") if path.name.isdigit())
-        for path in sorted(seeds[0].glob("*.jsonl")) if seeds else []:
-            if path.name not in TABLES:
-                continue
-            with path.open(encoding="utf-8") as file:
-                rows = [json.loads(line) for line in itertools.islice(file, MAX_ROWS)]
-            if rows:
-                names = [name for name, value in rows[0].items() if not isinstance(value, list)]
-                data = [[row.get(name) for name in names] for row in rows]
-                yield path.stem, {"columns": names, "data": data}

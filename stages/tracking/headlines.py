@@ -35,7 +35,8 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
     "pool": {"generated_tokens": ["generated_tokens"]},
 }
 """Stage -> name in MLflow -> where it stands in the metrics.json of a seed, or in the last step of
-its history: the first that is there. A run shows the mean over seeds."""
+its history: the first that is there. A run shows the mean over seeds; of a policy's training also
+those of its evaluation."""
 DEV = "dev_accuracy"
 
 
@@ -45,6 +46,11 @@ class Chosen(NamedTuple):
     stage: str
     seed: str
     tags: dict[str, str]
+
+    @property
+    def policy(self) -> str:
+        """The row's name."""
+        return self.stage.partition("@")[2]
 
 
 def average_headlines(entry: Entry) -> dict[str, float]:

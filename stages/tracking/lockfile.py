@@ -42,6 +42,8 @@ class Entry:
     """A stage of dvc.lock."""
 
     stage: str
+    description: str
+    """Its `desc` in dvc.yaml."""
     command: str
     params: dict[str, Any]
     """Dotted names."""
@@ -70,12 +72,13 @@ def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
         return []
     with closing(Repo(".")) as repo:
         # Studies are of a dvc.yaml of their own, and called by its path.
-        current = {stage.addressing for stage in repo.index.stages} - {"track"}
+        current = {stage.addressing: stage.desc or "" for stage in repo.index.stages}
     stages = load_yaml(str(path)).get("stages", {})
-    return [_parse_entry(name, stages[name]) for name in sorted(current & stages.keys())]
+    names = sorted((current.keys() & stages.keys()) - {"track"})
+    return [_parse_entry(name, current[name], stages[name]) for name in names]
 
 
-def _parse_entry(stage: str, content: dict[str, Any]) -> Entry:
+def _parse_entry(stage: str, description: str, content: dict[str, Any]) -> Entry:
     results, artifacts = dict(content), {}
     for part in ("deps", "outs"):
         items = content.get(part, [])
@@ -84,6 +87,7 @@ def _parse_entry(stage: str, content: dict[str, Any]) -> Entry:
         artifacts[part] = [Artifact(path=Path(item["path"]), digest=item["md5"]) for item in hashed]
     return Entry(
         stage=stage,
+        description=description,
         command=content["cmd"].splitlines()[-1],  # after the check, which is the same for all
         params=_resolve_params(content.get("params", {})),
         **artifacts,

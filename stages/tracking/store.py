@@ -11,22 +11,28 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import alembic.util
 import mlflow
 import requests
 import sqlalchemy.exc
-from mlflow.entities import Param, ViewType
+from mlflow.entities import Experiment, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from stages.runtime import identity
+
+
+class DeletedExperimentError(Exception):
+    """An experiment in MLflow's trash, which takes no runs and whose name is not free."""
+
 
 OUTAGES = (
     MlflowException,
@@ -35,9 +41,13 @@ OUTAGES = (
     alembic.util.CommandError,
     OSError,
     ImportError,
+    DeletedExperimentError,
 )
 """What an absent, slow, broken or too new store raises (TimeoutError is an OSError), or one without
 a driver for its database."""
+REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS", "INVALID_STATE"}
+"""Error codes of a store that works, and does not take what it was sent."""
+URI = "MLFLOW_TRACKING_URI"
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
 PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
@@ -45,6 +55,21 @@ PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
 SECONDS_BETWEEN_PINGS = 0.2
 MAX_SECONDS = 300.0
 """After so long the rest is left to the next call: nor must one that is slow."""
+
+
+class TrackedRun(NamedTuple):
+    """A run of the store."""
+
+    run_id: str
+    is_new: bool
+    """Whether it lacks anything: just created, or left half-way by an outage."""
+    is_deleted: bool
+    """By a user: it is not created again, and takes nothing any more."""
+    tags: dict[str, str]
+
+    def may_be_below(self, *run_ids: str) -> bool:
+        """Whether it is below none but these runs, and can be put there."""
+        return not self.is_deleted and self.tags.get(MLFLOW_PARENT_RUN_ID, "") in ("", *run_ids)
 
 
 @dataclass(frozen=True)
@@ -56,11 +81,11 @@ class Store:
 
     def run(
         self, tag: str, value: str, *, name: str, started: str, tags: dict[str, str]
-    ) -> tuple[str, bool]:
-        """The id of the run with this tag, made where there is none, and whether it lacks anything.
+    ) -> TrackedRun:
+        """The run with this tag, created where there is none.
 
         One that is not complete (the store went away half-way) is filled again, which MLflow takes
-        without duplicates. One that a user deleted is not made again.
+        without duplicates. One that a user deleted is not created again.
         """
         runs = self.client.search_runs(
             [self.experiment_id],
@@ -68,23 +93,26 @@ class Store:
             run_view_type=ViewType.ALL,
             max_results=1,
         )
-        run = next(iter(runs), None) or self.client.create_run(
+        run: Run = next(iter(runs), None) or self.client.create_run(
             self.experiment_id,
             start_time=to_milliseconds(started),
             tags=tags | {tag: value},
             run_name=name,
         )
         is_deleted = run.info.lifecycle_stage != "active"
-        return run.info.run_id, not is_deleted and COMPLETE not in run.data.tags
+        is_new = not is_deleted and COMPLETE not in run.data.tags
+        return TrackedRun(run.info.run_id, is_new, is_deleted, run.data.tags)
 
-    def find_complete(self, tag: str, value: str) -> str | None:
-        """The id of a run with this tag that lacks nothing; None where there is none."""
+    def find_complete(self, tag: str, value: str) -> TrackedRun | None:
+        """A run with this tag that lacks nothing; None where there is none."""
         runs = self.client.search_runs(
             [self.experiment_id],
             filter_string=f"tags.`{tag}` = '{value}' AND tags.`{COMPLETE}` = 'true'",
             max_results=1,
         )
-        return runs[0].info.run_id if runs else None
+        if not runs:
+            return None
+        return TrackedRun(runs[0].info.run_id, False, False, runs[0].data.tags)
 
     def log(self, run_id: str, kind: str, items: list[Any]) -> None:
         """Log `metrics`, `params` or `tags`, in batches as large as MLflow takes."""
@@ -92,6 +120,16 @@ class Store:
         for start in range(0, len(items), size):
             batch: dict[str, Any] = {kind: items[start : start + size]}
             self.client.log_batch(run_id, **batch)
+
+    def log_numbers(self, run_id: str, numbers: Mapping[str, float], time: int) -> None:
+        """Metrics without steps, of a time in milliseconds."""
+        items = [Metric(escape_key(name), value, time, 0) for name, value in numbers.items()]
+        self.log(run_id, "metrics", items)
+
+    def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Tags, long values cut."""
+        items = [RunTag(name, value[:MAX_VALUE]) for name, value in tags.items()]
+        self.log(run_id, "tags", items)
 
     def log_params(self, run_id: str, params: dict[str, Any]) -> None:
         """Parameters, long values cut."""
@@ -120,6 +158,20 @@ def escape_key(text: str) -> str:
     return re.sub(r"[^\w\-. /]", "_", text.replace("@", "_at_"))
 
 
+def find_page(path: str) -> str:
+    """Address of a page of MLflow's, and how to start its server where there is none yet."""
+    uri = os.environ.get(URI, "")
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        host = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{host}{parts.path.rstrip('/')}/{path}"
+    backend = f'"${URI}"' if uri else "sqlite:///mlflow.db"
+    return (
+        f"http://127.0.0.1:5000/{path}\n(after `mlflow server --backend-store-uri {backend} "
+        f"--host 127.0.0.1 --port 5000`)"
+    )
+
+
 def check_server(uri: str) -> None:
     """One of `OUTAGES` where the store has a server, and it does not answer in time."""
     try:
@@ -133,6 +185,11 @@ def check_server(uri: str) -> None:
         socket.create_connection((parts.hostname or "", port), timeout=PATIENCE).close()
 
 
+def find_uri(root: Path) -> str:
+    """Address of the store: MLFLOW_TRACKING_URI, or the repository's own database."""
+    return os.environ.get(URI) or f"sqlite:///{root.resolve()}/mlflow.db"
+
+
 @contextmanager
 def connect(root: Path) -> Iterator[Store]:
     """The experiment, created when it is new, for this process alone: several would break sqlite.
@@ -141,7 +198,7 @@ def connect(root: Path) -> Iterator[Store]:
     another experiment than `posttrain`. Whatever waits for the store gets one of `OUTAGES` as soon
     as it answers no more: a request may take its time, and one that hangs takes a second.
     """
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve()}/mlflow.db"
+    uri = find_uri(root)
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "posttrain"
     deadline = time.monotonic() + MAX_SECONDS
 
@@ -160,26 +217,71 @@ def connect(root: Path) -> Iterator[Store]:
         look()  # before others wait for the lock
         with (pipe / "track.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            mlflow.set_tracking_uri(uri)  # what MLflow asks of a store without a client
-            client = mlflow.MlflowClient(uri)
-            if (experiment := client.get_experiment_by_name(name)) is not None:
-                yield Store(client, experiment.experiment_id)
-                return
-            # A server has its own artifact folder; a database's depends on the working folder.
-            is_server = uri.startswith(("http:", "https:", "databricks"))
-            folder = None if is_server else (root.resolve() / "mlruns").as_uri()
-            yield Store(client, client.create_experiment(name, artifact_location=folder))
+            with _as_default(uri):
+                client = mlflow.MlflowClient(uri)
+                experiment = client.get_experiment_by_name(name)
+                if experiment is None:
+                    # A server has its own artifact folder; a database's depends on the working
+                    # folder.
+                    is_server = uri.startswith(("http:", "https:", "databricks"))
+                    folder = None if is_server else (root.resolve() / "mlruns").as_uri()
+                    experiment_id = client.create_experiment(name, artifact_location=folder)
+                else:
+                    experiment_id = _check_active(experiment)
+                yield Store(client, experiment_id)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+@contextmanager
+def _as_default(uri: str) -> Iterator[None]:
+    """The store of clients without an address, which MLflow's registry of models uses.
+
+    Theirs would else be the working folder's, percent-encoded, whatever store is meant.
+    """
+    before = os.environ.get(URI)
+    os.environ[URI] = uri
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[URI]
+        else:
+            os.environ[URI] = before
+
+
+def _check_active(experiment: Experiment) -> str:
+    """The experiment's id, if it takes runs."""
+    if experiment.lifecycle_stage != "active":
+        raise DeletedExperimentError(
+            f"expected an experiment '{experiment.name}' that takes runs, found a deleted one: "
+            f"restore it with `mlflow experiments restore --experiment-id "
+            f"{experiment.experiment_id}`, or name another in MLFLOW_EXPERIMENT_NAME"
+        )
+    return experiment.experiment_id
 
 
 def describe_outage(error: Exception, module: str) -> str:
     """What to tell of an outage: why, and the module that makes up for it when it is over."""
     reason = hide_secrets(f"{type(error).__name__}: {error}")
+    if isinstance(error, DeletedExperimentError):
+        return f"MLflow was not brought up to date: {error}. Then run `python -m {module}`."
     return (
         f"MLflow was not brought up to date ({reason}). Nothing is lost: "
-        f"run `python -m {module}` when it can be reached."
+        f"{_find_remedy(error)}run `python -m {module}` when it can be reached."
     )
+
+
+def _find_remedy(error: Exception) -> str:
+    """What a user can do about it, where waiting does not help."""
+    text, code = str(error), getattr(error, "error_code", "")
+    if isinstance(error, ImportError):
+        return "install the driver of its database; "
+    if isinstance(error, alembic.util.CommandError) or "out-of-date database schema" in text:
+        return f"its database is of another version of MLflow: `mlflow db upgrade ${URI}`; "
+    if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or its token; "
+    return ""
 
 
 def hide_secrets(text: str) -> str:

@@ -1,30 +1,40 @@
 """MLflow as a view of the results that dvc.lock names, and of the run records of their executions.
 
 One run for one execution of a stage, found again by its execution id: its parameters, curves and
-headline numbers, small files and the first rows of completions; weights where it is asked for. One
-more for dvc.lock as a whole, the manifest, which is what users compare: every parameter, the
-headline numbers, and for each stage the run that made it. While a stage runs, `follow_running` may
-send the new points of its journal to the run that `sync_entries` completes when it has ended.
+headline numbers, small files and some completions; weights where it is asked for. One more for
+dvc.lock as a whole, the manifest, which is what users compare: every parameter, the headline
+numbers, and for each stage the run that made it. The runs of stages that were new in a manifest
+are its children. While a stage runs, `follow_running` may send the new points of its journal to the
+run that `sync_entries` completes when it has ended.
 """
 
 import json
 import logging
 import os
+import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from mlflow.entities import Metric, RunTag
+from mlflow.entities import Metric
+from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 
+from stages.config import read_yaml
+from stages.rows import parse_row
 from stages.runtime import identity, journal
 from stages.runtime.checkout import locate_checkout
-from stages.tracking import artifacts, headlines, lockfile, store
+from stages.runtime.journal import JournalRow
+from stages.tracking import artifacts, headlines, lockfile, registry, saved_views, store
+from stages.tracking.completions import ROLLOUTS, read_rollouts, to_table
+from stages.tracking.descriptions import describe_manifest, describe_stage, name_run
 from stages.tracking.lockfile import Entry
-from stages.tracking.store import Store, escape_key, to_milliseconds
+from stages.tracking.store import Store, TrackedRun, escape_key, to_milliseconds
 
 REPORT = Path("data/report")
 SECONDS = 3.0
@@ -32,73 +42,138 @@ SECONDS = 3.0
 SECONDS_OF_A_STEP = 60.0
 EXECUTION = "posttrain.execution_id"
 ELSEWHERE = "Computed on another machine, which has the run record: times, host and versions."
+PIPELINE_RUN = "pipeline_run"
+"""Tag that a manifest shares with the runs of stages that were new in it."""
+SYSTEM = "system/"
+"""Prefix of metrics that MLflow's pages show on a page of their own."""
+JOURNAL_OF_SEED = "journal-seed-"
 logger = logging.getLogger(__name__)
-Runs = dict[str, tuple[str, dict[str, Any]]]
-"""(MLflow run id, run.json) of every stage that has journals."""
+Runs = dict[str, tuple[TrackedRun, dict[str, Any]]]
+"""The run in MLflow, and run.json, of every stage that has journals."""
 
 
-def sync_entries(entries: list[Entry]) -> int:
-    """Add what MLflow lacks; how many runs were added."""
+def sync_entries(entries: list[Entry]) -> tuple[int, str]:
+    """Add what MLflow lacks; how many runs were added, and where to look at them.
+
+    A run that the store does not take costs a warning, and only that run.
+    """
     runs: Runs = {}
     added = 0
     with store.connect(locate_checkout()) as target:
         for entry in entries:
             if (record := lockfile.read_record(entry)) is not None:
-                run_id, is_new = sync_stage(target, entry, record)
-                runs[entry.stage] = (run_id, record)
-                added += is_new
+                with _warn_of_refusal(entry.stage):
+                    run = sync_stage(target, entry, record)
+                    runs[entry.stage] = (run, record)
+                    added += run.is_new
         if runs:
-            added += sync_manifest(target, entries, runs)
-    return added
+            policies = [name.removeprefix("train@") for name in runs if name.startswith("train@")]
+            seeds = {name for entry in entries for name in list_seeds(entry)}
+            with _warn_of_refusal("the manifest"):
+                saved_views.set_up_experiment(target, policies, sorted(seeds, key=int))
+                added += sync_manifest(target, entries, runs)
+    path = saved_views.find_path(target.experiment_id, saved_views.POLICIES)
+    return added, store.find_page(path)
+
+
+@contextmanager
+def _warn_of_refusal(name: str) -> Iterator[None]:
+    """One run that a store does not take must not keep the others out of it."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code not in store.REFUSALS:
+            raise
+        logger.warning("MLflow does not take %s: %s", name, store.hide_secrets(str(error)))
+
+
+def list_seeds(entry: Entry) -> list[str]:
+    """The seeds that have a journal."""
+    folder = entry.record or entry.journals
+    paths = folder.glob(f"{JOURNAL_OF_SEED}*.jsonl") if folder else ()
+    return [path.stem.removeprefix(JOURNAL_OF_SEED) for path in paths]
 
 
 def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
-    """Log the manifest of these entries, all of dvc.lock; whether it was added now."""
+    """Log the manifest of these entries, all of dvc.lock; whether it was added now.
+
+    Below it come the runs that no earlier manifest has: those of this execution of the pipeline.
+    """
     lock = lockfile.hash_entries(entries)
-    run_id, is_new = store.run(
+    starts = [record["started"] for run, record in runs.values() if run.may_be_below()]
+    name = os.environ.get("DVC_EXP_NAME") or lock[:8]
+    manifest = store.run(
         "posttrain.manifest",
         lock,
-        name=f"manifest {os.environ.get('DVC_EXP_NAME', lock[:8])}",
-        started=min(record["started"] for _, record in runs.values()),
+        name=f"manifest {name}",
+        started=min(starts) if starts else max(record["started"] for _, record in runs.values()),
         tags={"stage": "manifest"},
     )
-    if not is_new:
+    run_id, ids = manifest.run_id, {stage: run.run_id for stage, (run, _) in runs.items()}
+    # Where the manifest is complete, a stage was executed again, with the same results.
+    others = (run_id,) if manifest.is_new else ()
+    new = {stage: record for stage, (run, record) in runs.items() if run.may_be_below(*others)}
+    for entry in () if manifest.is_deleted else entries:
+        if entry.stage in new:
+            note = describe_stage(entry, entries, ids, store.experiment_id)
+            note += "" if new[entry.stage]["seconds"] is not None else f"\n\n{ELSEWHERE}"
+            above = {MLFLOW_PARENT_RUN_ID: run_id, PIPELINE_RUN: lock[:8], MLFLOW_RUN_NOTE: note}
+            store.set_tags(ids[entry.stage], above)
+    if not manifest.is_new:
         return False
     ended = max(to_milliseconds(record["ended"]) for _, record in runs.values())
-    store.log_params(run_id, {k: value for entry in entries for k, value in entry.params.items()})
-    # A tag's name may not hold `@`.
-    tags = {f"posttrain.run.{name.replace('@', '/')}": run_id for name, (run_id, _) in runs.items()}
+    params = [entry.params for entry in entries if entry.stage in runs]
+    store.log_params(run_id, {name: value for each in params for name, value in each.items()})
+    store.client.log_dict(run_id, ids, "runs.json")
+    tags = {PIPELINE_RUN: lock[:8]}
+    numbers = {"run/seconds": sum(record["seconds"] or 0.0 for record in new.values())}
+    chosen = headlines.choose_best(entries, runs)
     if "compare" in runs:
-        numbers = headlines.read_report_numbers(REPORT / "metrics.json")
-        metrics = [Metric(escape_key(name), value, ended, 0) for name, value in numbers.items()]
-        store.log(run_id, "metrics", metrics)
+        of_report = headlines.read_report_numbers(REPORT / "metrics.json")
+        best = chosen and of_report.get(f"accuracy/{chosen.policy}")
+        numbers |= of_report | ({} if best is None else {"accuracy": best})
         if (commit := runs["compare"][1]["git_commit"]) is not None:
-            tags["mlflow.source.git.commit"] = commit
-        if (verdict := REPORT / "verdict.txt").is_file():
-            tags["mlflow.note.content"] = verdict.read_text(encoding="utf-8")
-    store.log(run_id, "tags", [RunTag(name, value) for name, value in tags.items()])
-    if (chosen := headlines.choose_best(entries, runs)) is not None:
-        artifacts.mark_best(store, runs[chosen.stage][0], chosen)
+            tags[MLFLOW_GIT_COMMIT] = commit
+        path = REPORT / "verdict.txt"
+        verdict = path.read_text(encoding="utf-8") if path.is_file() else ""
+        tags[MLFLOW_RUN_NOTE] = describe_manifest(verdict, of_report, ids, store.experiment_id)
+    store.log_numbers(run_id, numbers, ended)
+    store.set_tags(run_id, tags)
+    for entry in entries:
+        _log_evaluation(store, entry, runs)
+    if chosen is not None:
+        registry.mark_best(store, ids[chosen.stage], chosen)
     store.complete(run_id, ended)
     return True
 
 
-def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> tuple[str, bool]:
-    """The run's id and whether it was added now; it is marked complete last."""
+def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
+    """Log the numbers of a policy's evaluation with its training, by whose runs it is compared."""
+    kind, _, policy = entry.stage.partition("@")
+    if kind == "evaluate" and entry.stage in runs and f"train@{policy}" in runs:
+        run, _ = runs[f"train@{policy}"]
+        if not run.is_deleted:
+            ended = to_milliseconds(runs[entry.stage][1]["ended"])
+            store.log_numbers(run.run_id, headlines.average_headlines(entry), ended)
+
+
+def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun:
+    """The run of a stage, filled where it lacks anything; it is marked complete last."""
     tags = _run_tags(entry, record)
     if entry.record is None and (
-        run_id := store.find_complete("posttrain.result_hash", entry.result_hash)
+        run := store.find_complete("posttrain.result_hash", entry.result_hash)
     ):
-        return run_id, False  # whoever computed it has logged it into this store
-    run_id, is_new = store.run(
+        return run  # whoever computed it has logged it into this store
+    run = store.run(
         EXECUTION,
         record["execution_id"],
-        name=entry.stage.replace("@", " "),
+        name=name_run(entry.stage),
         started=record["started"],
         tags=tags,
     )
-    if is_new:
-        store.log(run_id, "tags", [RunTag(name, value) for name, value in tags.items()])
+    if run.is_new:
+        run_id = run.run_id
+        store.set_tags(run_id, tags)
         store.log_params(run_id, entry.params)
         # `follow_running` may have sent steps that were then done again
         num_logged = Counter(store.steps(run_id) if record["attempt"] > 1 else ())
@@ -107,23 +182,27 @@ def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> tuple[str,
         artifacts.log_files(store, run_id, entry)
         artifacts.log_models(store, run_id, entry)
         store.complete(run_id, to_milliseconds(record["ended"]))
-    return run_id, is_new
+    return run
 
 
 def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
-    tags = _grouping_tags(entry.stage) | {
-        "posttrain.input_key": entry.input_key,
-        "posttrain.lock_hash": entry.lock_hash,
-        "posttrain.result_hash": entry.result_hash,
-        **{
-            f"posttrain.{name}": record[name] for name in ("attempt", "git_dirty", "host", "device")
-        },
-        "posttrain.cpu": (record.get("cpu") or {}).get("model"),
-        "mlflow.source.git.commit": record["git_commit"],
-        "mlflow.source.name": entry.command,
-        "mlflow.source.type": "JOB",
-        "mlflow.note.content": ELSEWHERE if record["seconds"] is None else None,
-    }
+    tags = (
+        _grouping_tags(entry.stage)
+        | _row_tags(entry.command)
+        | {
+            "posttrain.input_key": entry.input_key,
+            "posttrain.lock_hash": entry.lock_hash,
+            "posttrain.result_hash": entry.result_hash,
+            **{
+                f"posttrain.{name}": record[name]
+                for name in ("attempt", "git_dirty", "host", "device")
+            },
+            "posttrain.cpu": (record.get("cpu") or {}).get("model"),
+            MLFLOW_GIT_COMMIT: record["git_commit"],
+            "mlflow.source.name": entry.command,
+            "mlflow.source.type": "JOB",
+        }
+    )
     return {name: str(value) for name, value in tags.items() if value is not None}
 
 
@@ -131,6 +210,16 @@ def _grouping_tags(stage: str) -> dict[str, str]:
     """What the list of runs is grouped by."""
     kind, _, row = stage.partition("@")
     return {"stage": kind, "posttrain.stage": stage} | ({"row": row} if row else {})
+
+
+def _row_tags(command: str) -> dict[str, str]:
+    """The words of a row: `python -m stages train_grpo grpo --train grpo --preset ...`."""
+    words = shlex.split(command)
+    if words[1:3] != ["-m", "stages"] or len(words) <= 5:
+        return {}
+    row = parse_row(words[4:])
+    tags = {"method": row.by, "preset": row.preset, "from": row.policy, "on": row.on}
+    return {name: value for name, value in tags.items() if value}
 
 
 def _stage_metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:
@@ -142,12 +231,38 @@ def _stage_metrics(entry: Entry, record: dict[str, Any]) -> list[Metric]:
     metrics = [Metric(escape_key(name), value, ended, 0) for name, value in final.items()]
     folder = entry.record or entry.journals
     assert folder is not None
-    for path in sorted(folder.glob("journal*.jsonl")):
-        # journal-seed-0.jsonl: its curves are `seed-0/loss/nll`
-        metrics += _read_points(
-            path.stem.removeprefix("journal").removeprefix("-"), journal.read_rows(path), ended
-        )
-    return metrics
+    metrics += _to_metrics("", journal.read_rows(folder / "journal.jsonl"), ended)
+    for path in sorted(folder.glob("usage-*.jsonl")):
+        seed = path.stem.removeprefix("usage-")
+        metrics += _to_metrics(f"{SYSTEM}{seed}/", journal.read_rows(path))
+    paths = sorted(folder.glob(f"{JOURNAL_OF_SEED}*.jsonl"))
+    of_seeds = {path.stem.removeprefix("journal-"): path for path in paths}
+    return metrics + _seed_metrics(of_seeds, len(paths), ended)
+
+
+def _seed_metrics(paths: Mapping[str, Path], num_seeds: int, ended: int = 0) -> list[Metric]:
+    """The curves of the seeds' journals, `seed-0/loss/nll`, and their mean, `loss/nll`."""
+    of_seeds = [_to_metrics("", journal.read_rows(path), ended) for path in paths.values()]
+    metrics = [
+        Metric(f"{seed}/{point.key}", point.value, point.timestamp, point.step)
+        for seed, points in zip(paths, of_seeds, strict=True)
+        for point in points
+    ]
+    return metrics + (average_seeds(of_seeds) if len(paths) == num_seeds else [])
+
+
+def average_seeds(points_by_seed: Sequence[Sequence[Metric]]) -> list[Metric]:
+    """Mean over seeds of each metric at each step that all of them have."""
+    points: dict[tuple[str, int], list[list[Metric]]] = {}
+    for number, of_seed in enumerate(points_by_seed):
+        for point in of_seed:
+            places = points.setdefault((point.key, point.step), [[] for _ in points_by_seed])
+            places[number].append(point)
+    return [
+        Metric(key, fmean(point.value for point in same), max(p.timestamp for p in same), step)
+        for (key, step), places in points.items()
+        for same in zip(*places, strict=False)  # a step may be logged by several loops
+    ]
 
 
 def _drop_logged(
@@ -159,14 +274,13 @@ def _drop_logged(
             yield metric
 
 
-def _read_points(seed: str, rows: Iterable[journal.JournalRow], ended: int = 0) -> Iterator[Metric]:
+def _to_metrics(prefix: str, rows: Iterable[JournalRow], ended: int = 0) -> list[Metric]:
     """The points of a journal's rows; `ended`, in milliseconds, where they have no times."""
-    above = f"{seed}/" if seed else ""
-    for row in rows:
-        for name, value in row.metrics.items():
-            yield Metric(
-                escape_key(f"{above}{name}"), value, int(row.time * 1000) or ended, row.index
-            )
+    return [
+        Metric(escape_key(f"{prefix}{name}"), value, int(row.time * 1000) or ended, row.index)
+        for row in rows
+        for name, value in row.metrics.items()
+    ]
 
 
 def follow_running() -> None:
@@ -204,27 +318,28 @@ def find_running() -> list[Path]:
 def send_points(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> None:
     """Send what the journals of an unfinished execution say and MLflow lacks, but its times.
 
-    `last` is the last step of each metric that a run has. A resumed attempt cuts its journals back
-    to its checkpoint, and does some steps again.
+    Also completions, where it samples some. `last` is the last step of each metric, and of the
+    completions, that a run has. A resumed attempt cuts its journals back to its checkpoint, and
+    does some steps again.
     """
-    points: list[Metric] = []
+    num_seeds = len(read_yaml()["seeds"])
     with suppress(FileNotFoundError):  # it has ended; `sync_entries` sends the rest
         execution = json.loads((folder / "exec.json").read_text(encoding="utf-8"))
-        for path in [folder / "journal.jsonl", *sorted(folder.glob("seed-*/journal.jsonl"))]:
-            points += _read_points(
-                path.parent.name if path.parent != folder else "", journal.read_rows(path)
-            )
+        points = _to_metrics("", journal.read_rows(folder / "journal.jsonl"))
+        paths = sorted(folder.glob("seed-*/journal.jsonl"))
+        points += _seed_metrics({path.parent.name: path for path in paths}, num_seeds)
         stage, started = execution["stage"], (folder / "exec.json").stat().st_mtime
         if ":" in stage:  # of a dvc.yaml other than the pipeline's
             return
-        run_id, lacks = store.run(
+        run = store.run(
             EXECUTION,
             execution["execution_id"],
-            name=stage.replace("@", " "),
+            name=name_run(stage),
             started=datetime.fromtimestamp(started, UTC).isoformat(),
             tags=_grouping_tags(stage),
         )
-        if lacks:
+        if run.is_new:
+            run_id = run.run_id
             last_steps = last.setdefault(run_id, dict(sorted(store.steps(run_id))))
             points = [
                 p
@@ -233,5 +348,15 @@ def send_points(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> 
             ]
             store.log(run_id, "metrics", points)
             last_steps |= {point.key: point.step for point in points}
+            send_completions(store, run_id, folder, last_steps)
             is_failed = (folder / "failed.json").exists()
             store.client.update_run(run_id, "FAILED" if is_failed else "RUNNING")
+
+
+def send_completions(store: Store, run_id: str, folder: Path, last_steps: dict[str, int]) -> None:
+    """Send the completions of the first seed when there is a new step of them."""
+    for path in sorted(folder.glob(f"seed-*/loop/**/{ROLLOUTS}"))[:1]:
+        rows = read_rollouts(path)
+        if rows and rows[-1]["step"] != last_steps.get(ROLLOUTS):
+            artifacts.log_tables(store, run_id, [(path.stem, to_table(rows))])
+            last_steps[ROLLOUTS] = rows[-1]["step"]

@@ -17,6 +17,8 @@ import pytest
 from selenium.webdriver.support.wait import WebDriverWait
 from toy_repo import make_toy_repo
 
+from stages.tracking import saved_views
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SECONDS = 120
@@ -36,6 +38,7 @@ ATTACK = (
     "![x](http://127.0.0.1:9/x.png) \x1b[2J\x07 #### 7"
 )
 """What a model may write, and what may stand in a note."""
+TEXT = "return document.body.innerText"
 PRESENT = """
 return [...document.querySelectorAll('img, script, a, iframe')].map(one => one.outerHTML)
   .filter(text => text.includes('attacked') || text.includes('127.0.0.1:9'));
@@ -47,7 +50,7 @@ def store(tmp_path_factory):
     """A repository with two manifests, of runs that differ in a parameter; its texts attack."""
     repo = make_toy_repo(tmp_path_factory.mktemp("tracked") / "toy")
     work = repo.path / "work.py"
-    text = work.read_text().replace('"4 #### 4"', repr(ATTACK))
+    text = work.read_text().replace('"4 #### 4"', repr(ATTACK)).replace("loss/total", "reward/mean")
     work.write_text(text.replace('"First.\\nSecond.\\nThird.\\n"', repr(f"First. {ATTACK}")))
     repo.repro()
     repo.set_params(goal=0.125)
@@ -111,10 +114,20 @@ def opened(driver, address, *texts):
     chromium.complaints(driver)
     chromium.requests(driver)
     driver.get(address)
-    script = "return document.body.innerText"
+    wait_until_shown(driver, *texts)
+
+
+def follow(driver, link):
+    """Open the page of a link here; a click opens another tab."""
+    address = link.get_attribute("href")
+    driver.get("about:blank")
+    driver.get(address)
+
+
+def wait_until_shown(driver, *texts):
     WebDriverWait(driver, SECONDS).until(
-        lambda _: all(text in driver.execute_script(script) for text in texts),
-        message=f"{texts} on {address}",
+        lambda _: all(text in driver.execute_script(TEXT) for text in texts),
+        message=f"{texts} on {driver.current_url}",
     )
 
 
@@ -145,12 +158,47 @@ def settled(driver, server, path):
     assert [url for url in web if not url.startswith(f"{server}/")] == []
 
 
-def test_the_list_of_runs(driver, server, held, tmp_path):
+def test_stage_runs_lie_below_the_manifests_that_they_were_new_in(driver, server, held, tmp_path):
     experiment, runs = held
-    opened(driver, f"{server}/#/experiments/{experiment}/runs", "train sft", "compare")
-    shown = driver.execute_script("return document.body.innerText")
-    assert all(name in shown for name in runs)
+    manifests = [name for name in runs if name.startswith("manifest")]
+    opened(driver, f"{server}/#/experiments/{experiment}/runs", *manifests)
+    chromium.set_width(driver, 1600)  # a narrow page has no such button
+    assert "train sft" not in driver.execute_script(TEXT)
+    wait_until_shown(driver, "Expand rows")
+    driver.find_element("xpath", "//button[contains(., 'Expand rows')]").click()
+    wait_until_shown(driver, *runs)
     settled(driver, server, tmp_path / "list.png")
+
+
+def test_the_link_that_track_prints_opens_the_table_of_policies(driver, server, held, tmp_path):
+    experiment, _ = held
+    path = saved_views.find_path(experiment, saved_views.POLICIES)
+    opened(driver, f"{server}/{path}", "train sft", "train dpo", "accuracy", "run/seconds", "0.25")
+    assert "compare" not in driver.execute_script(TEXT).split("\n")
+    settled(driver, server, tmp_path / "policies.png")
+    follow(driver, driver.find_element("link text", "Manifests"))
+    wait_until_shown(driver, "accuracy/dpo", "accuracy/sft", "manifest")
+    settled(driver, server, tmp_path / "manifests.png")
+
+
+def test_the_view_of_curves_draws_the_mean_and_each_seed(driver, server, held, tmp_path):
+    experiment, _ = held
+    path = saved_views.find_path(experiment, saved_views.CURVES)
+    names = ["reward/mean", "seed-0/reward/mean", "seed-1/reward/mean"]
+    opened(driver, f"{server}/{path}", *(f"train dpo ({name})" for name in names))
+    WebDriverWait(driver, SECONDS).until(lambda _: charts(driver) and charts(driver)[0] > 0.001)
+    settled(driver, server, tmp_path / "curves-of-policies.png")
+
+
+def test_a_manifest_tells_the_verdict_and_links_to_its_runs(driver, server, held, tmp_path):
+    experiment, runs = held
+    manifest = next(run_id for name, run_id in runs.items() if name.startswith("manifest"))
+    address = f"{server}/#/experiments/{experiment}/runs/{manifest}"
+    opened(driver, address, "First.", "points over the baseline", "Report")
+    settled(driver, server, tmp_path / "manifest.png")
+    follow(driver, driver.find_elements("link text", "training")[-1])
+    wait_until_shown(driver, "train dpo", "Parent run", "Inputs")
+    assert driver.execute_script("return window.attacked") is None
 
 
 def test_a_run_with_its_numbers(driver, server, held, tmp_path):
@@ -163,7 +211,7 @@ def test_a_run_with_its_numbers(driver, server, held, tmp_path):
 def test_the_curves_of_a_run(driver, server, held, tmp_path):
     experiment, runs = held
     address = f"{server}/#/experiments/{experiment}/runs/{runs['train dpo']}/model-metrics"
-    opened(driver, address, "train dpo", "seed-0", "total")
+    opened(driver, address, "train dpo", "seed-0", "mean")
     WebDriverWait(driver, SECONDS).until(lambda _: charts(driver) and min(charts(driver)) > 0.001)
     settled(driver, server, tmp_path / "curves.png")
 

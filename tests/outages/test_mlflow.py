@@ -56,7 +56,7 @@ def sync(repo, monkeypatch):
         utils._artifact_repos_cache.clear()  # as in a process of its own
         begin = time.monotonic()
         try:
-            return view.sync_entries(entries), time.monotonic() - begin
+            return view.sync_entries(entries)[0], time.monotonic() - begin
         except store.OUTAGES as error:
             return error, time.monotonic() - begin
 

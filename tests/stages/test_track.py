@@ -9,9 +9,10 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow.entities import ViewType
+from toy_repo import make_toy_repo
 
 from stages import track
-from stages.tracking import lockfile
+from stages.tracking import lockfile, registry, saved_views, view
 
 STAGES = {
     "train@sft",
@@ -64,9 +65,11 @@ class View:
 
 
 @pytest.fixture(scope="module")
-def tracked(shared_toy_repo):
-    view = View(shared_toy_repo)
-    view.said = shared_toy_repo.repro()
+def tracked(tmp_path_factory):
+    """A repository whose path has all that an address would write in another way."""
+    repo = make_toy_repo(tmp_path_factory.mktemp("tracked") / "tüy 100% #1")
+    view = View(repo)
+    view.said = repo.repro()
     return view
 
 
@@ -80,6 +83,35 @@ def test_every_executed_stage_is_one_run_and_the_lock_one_more(tracked):
         "train", "train", "compare",
     ]  # fmt: skip
     assert tracked.run("train dpo").data.tags["row"] == "dpo"
+
+
+def test_a_path_with_other_characters_leaves_no_folder_beside_it(tracked):
+    assert [path.name for path in tracked.repo.path.parent.iterdir()] == [tracked.repo.path.name]
+    assert (tracked.repo.path / "mlruns").is_dir()
+
+
+def test_the_runs_of_an_execution_lie_below_its_manifest_and_share_a_tag(tracked):
+    (manifest,) = tracked.manifests()
+    stages = [run for run in tracked.runs() if run.info.run_id != manifest.info.run_id]
+    assert {run.data.tags["mlflow.parentRunId"] for run in stages} == {manifest.info.run_id}
+    (shared,) = {run.data.tags["pipeline_run"] for run in tracked.runs()}
+    assert manifest.info.run_name == f"manifest {shared}"
+    assert manifest.info.start_time == min(run.info.start_time for run in stages)
+
+
+def test_the_views_hold_the_columns_that_the_policies_have(tracked):
+    tags = tracked.client.get_experiment(tracked.experiment).tags
+    for name, title in saved_views.NAMES.items():
+        view = json.loads(tags[f"mlflow.sharedViewState.{name}"])
+        assert view["name"] == title
+        assert f"viewStateShareKey={name}" in tags["mlflow.note.content"]
+    state = json.loads(json.loads(tags["mlflow.sharedViewState.manifests"])["state"])
+    assert {"metrics.`accuracy/dpo`", "metrics.`accuracy/sft`"} < set(state["selectedColumns"])
+    state = json.loads(json.loads(tags["mlflow.sharedViewState.curves"])["state"])
+    assert state["compareRunCharts"][0]["selectedMetricKeys"] == [
+        "reward/mean", "seed-0/reward/mean", "seed-1/reward/mean",
+    ]  # fmt: skip
+    assert f"/#/experiments/{tracked.experiment}/runs?" in tracked.said
 
 
 def test_it_ends_with_the_seconds_the_verdict_and_where_the_report_is(tracked):
@@ -103,7 +135,16 @@ def test_a_run_holds_every_seeds_history_parameters_and_headline_numbers(tracked
             (row["index"], row["metrics"]["loss/total"]) for row in rows
         ]
     headline = {name for name in run.data.metrics if "/" not in name}
-    assert headline == {"final_loss", "trained_tokens"}
+    mean = tracked.client.get_metric_history(run.info.run_id, "loss/total")
+    of_seeds = [
+        tracked.client.get_metric_history(run.info.run_id, f"seed-{seed}/loss/total")
+        for seed in (0, 1)
+    ]
+    assert [(point.step, point.value) for point in mean] == [
+        (a.step, (a.value + b.value) / 2) for a, b in zip(*of_seeds, strict=True)
+    ]
+    # its own, and those of its evaluation
+    assert headline == {"final_loss", "trained_tokens", "accuracy", "dev_accuracy"}
     assert run.data.metrics["final_loss"] == 0.75  # the mean of 0.5 and 1.0
     record = tracked.repo.record("train@dpo")
     assert run.data.metrics["run/seconds"] == record["seconds"]
@@ -123,7 +164,7 @@ def test_a_run_says_where_it_came_from(tracked):
     assert tags["posttrain.result_hash"] == manifest["train@dpo"]
     assert set(manifest) == STAGES
     (dataset,) = [given.dataset for given in run.inputs.dataset_inputs]
-    assert dataset.name == "data/policies/sft/model"
+    assert dataset.name == "policies/sft/model"
     assert dataset.digest.endswith(".dir")
     assert dataset.digest in (tracked.repo.path / "dvc.lock").read_text()
 
@@ -159,14 +200,26 @@ def test_the_policy_of_each_seed_is_an_external_model_with_dvc_path_and_digest(t
     assert model.tags["dvc.md5"] in (tracked.repo.path / "dvc.lock").read_text()
 
 
-def test_the_manifest_holds_all_parameters_headline_numbers_and_the_runs(tracked):
+def test_the_manifest_holds_all_parameters_headline_numbers_and_the_runs(tracked, tmp_path):
     run = tracked.manifests()[0]
+    children = [one for one in tracked.runs() if one.info.run_id != run.info.run_id]
     assert run.data.params == {"rate": "1e-05", "seed": "0", "seeds": "[0, 1]", "goal": "0.5"}
-    assert run.data.metrics == {"accuracy/sft": 0.25, "accuracy/dpo": 0.5, "gain/dpo": 0.25}
-    for stage in STAGES:
-        made = run.data.tags[f"posttrain.run.{stage.replace('@', '/')}"]
-        assert made == tracked.run(stage.replace("@", " ")).info.run_id
-    assert run.data.tags["mlflow.note.content"].startswith("First.")
+    seconds = run.data.metrics.pop("run/seconds")
+    assert seconds == pytest.approx(sum(one.data.metrics["run/seconds"] for one in children))
+    accuracy = {"accuracy/sft": 0.25, "accuracy/dpo": 0.5, "gain/dpo": 0.25}
+    assert run.data.metrics == accuracy | {"accuracy": 0.5}  # of the best on dev problems
+    path = tracked.client.download_artifacts(run.info.run_id, "runs.json", str(tmp_path))
+    ids = {name: tracked.run(name.replace("@", " ")).info.run_id for name in STAGES}
+    assert json.loads(Path(path).read_text()) == ids
+    note = run.data.tags["mlflow.note.content"]
+    assert note.startswith("First.")
+    assert "| dpo | 50.0 | +25.0 |" in note
+    assert f"/runs/{ids['train@dpo']}/model-metrics?" in note
+    assert f"/runs/{ids['compare']}/artifacts/report.html?" in note
+    note = tracked.run("train dpo").data.tags["mlflow.note.content"]
+    assert (
+        f"[policies/sft/model](#/experiments/{tracked.experiment}/runs/{ids['train@sft']}" in note
+    )
 
 
 def test_the_alias_best_names_the_policy_that_is_best_on_dev_problems_and_says_so(tracked):
@@ -175,6 +228,35 @@ def test_the_alias_best_names_the_policy_that_is_best_on_dev_problems_and_says_s
     assert best.tags["dvc.path"] == "data/policies/dpo/model/1"
     assert best.tags["posttrain.seed"] == "1"
     assert best.tags["posttrain.dev_accuracy"] == "0.5625"  # the mean of 0.5 and 0.625
+
+
+def test_the_best_policy_is_resolved_to_the_folder_of_its_weights(tracked, monkeypatch):
+    monkeypatch.chdir(tracked.repo.path)
+    path = registry.find_best()
+    assert path == Path("data/policies/dpo/model/1")
+    best = tracked.client.get_model_version_by_alias("posttrain-policy", "best")
+    digest = best.tags["dvc.md5"]
+    try:
+        tracked.client.set_model_version_tag("posttrain-policy", best.version, "dvc.md5", "0.dir")
+        with pytest.raises(ValueError, match=f"found {digest} in dvc.lock.*git checkout"):
+            registry.find_best()
+    finally:
+        tracked.client.set_model_version_tag("posttrain-policy", best.version, "dvc.md5", digest)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tracked.repo.path}/mlflow.db")
+    monkeypatch.setattr(registry, "REGISTERED", "none")
+    with pytest.raises(ValueError, match="found none"):
+        registry.find_best()
+
+
+def test_a_run_that_mlflow_does_not_take_costs_no_other(tracked, monkeypatch, caplog):
+    monkeypatch.chdir(tracked.repo.path)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "refused")
+    entries = lockfile.read_entries()
+    refused = replace(entries[0], params={"too_long" * 40: 1})
+    assert view.sync_entries([refused, *entries[1:]])[0] == 6  # 5 and the manifest
+    (warning,) = [row.message for row in caplog.records if "does not take" in row.message]
+    assert entries[0].stage in warning
+    assert view.sync_entries(entries)[0] == 1
 
 
 def test_a_second_call_adds_nothing(tracked):
@@ -252,6 +334,10 @@ def test_a_changed_parameter_adds_what_was_executed_and_its_reversal_adds_nothin
     assert sorted(run.info.run_name.split()[0] for run in added) == [
         "compare", "evaluate", "evaluate", "manifest",
     ]  # fmt: skip
+    new = next(run for run in added if run.info.run_name.startswith("manifest"))
+    below = [run for run in added if run != new]
+    assert {run.data.tags["mlflow.parentRunId"] for run in below} == {new.info.run_id}
+    assert new.info.start_time == min(run.info.start_time for run in below)
     best = tracked.client.get_model_version_by_alias("posttrain-policy", "best")
     assert best.tags["dvc.path"] == "data/policies/sft/model/1"
     tracked.repo.set_params()

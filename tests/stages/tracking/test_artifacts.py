@@ -13,6 +13,7 @@ from stages.tracking.store import Store
 def entry(*outs: Path) -> Entry:
     return Entry(
         stage="a",
+        description="",
         command="a",
         params={},
         deps=[],

@@ -17,6 +17,7 @@ def entry(tmp_path):
             (folder / str(seed) / "metrics.json").write_text(json.dumps(metrics))
         return Entry(
             stage=stage,
+            description="",
             command="",
             params={},
             deps=[],

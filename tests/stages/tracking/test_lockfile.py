@@ -67,5 +67,5 @@ def test_journals_of_other_inputs_or_none_are_left_out_with_a_warning(entered, c
 
 def test_nested_parameters_become_dotted_names():
     parameters = {"params.yaml": {"a.b": {"c": [1, 2]}, "e": None}, "presets.yaml": {"d": {"f": 3}}}
-    entry = lockfile._parse_entry("train@sft", {"cmd": "x", "params": parameters})
+    entry = lockfile._parse_entry("train@sft", "", {"cmd": "x", "params": parameters})
     assert entry.params == {"a.b.c": [1, 2], "e": None, "d.f": 3}

@@ -2,22 +2,52 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from stages.runtime import journal
-from stages.tracking import store, view
+from stages.tables import NAME
+from stages.tracking import registry, store, view
+from stages.tracking.headlines import Chosen
+from stages.tracking.lockfile import Artifact, Entry
 
 FOLDER = Path(".pipe/train@dpo-0123456789abcdef")
 KEY = "seed-0/loss/total"
 
 
-def write(indices, *, scale=1.0, attempt=1, torn="", stage="train@dpo"):
+RECORD = {
+    "attempt": 1, "git_dirty": False, "host": "h", "device": "cpu", "git_commit": None,
+    "started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T00:00:01+00:00", "seconds": 1.0,
+    "peak_memory_bytes": None,
+}  # fmt: skip
+
+
+def make_entry(stage, *, deps=(), outs=()):
+    """A stage whose journal is empty."""
+    journals = Path("data/journals") / stage.replace("@", "/")
+    journals.mkdir(parents=True, exist_ok=True)
+    (journals / "journal.jsonl").touch()
+    return Entry(
+        stage=stage,
+        description="",
+        command="",
+        params={},
+        deps=[Artifact(path=path, digest="0") for path in deps],
+        outs=[Artifact(path=path, digest="0") for path in (journals, *outs)],
+        input_key="key",
+        lock_hash="",
+        result_hash=stage,
+    )
+
+
+def write(indices, *, scale=1.0, attempt=1, torn="", stage="train@dpo", seed=0):
     """A journal as it is when these steps were done; times differ at every call."""
     execution = {"execution_id": "e" * 32, "stage": stage, "input_key": "k", "attempt": attempt}
-    (FOLDER / "seed-0").mkdir(parents=True, exist_ok=True)
+    (FOLDER / f"seed-{seed}").mkdir(parents=True, exist_ok=True)
     (FOLDER / "exec.json").write_text(json.dumps(execution))
     rows = [
         journal.JournalRow(
@@ -28,7 +58,7 @@ def write(indices, *, scale=1.0, attempt=1, torn="", stage="train@dpo"):
         for index in indices
     ]
     text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
-    (FOLDER / "seed-0/journal.jsonl").write_text(text + torn)
+    (FOLDER / f"seed-{seed}/journal.jsonl").write_text(text + torn)
     (FOLDER / "journal.jsonl").write_text("")
 
 
@@ -36,6 +66,7 @@ def write(indices, *, scale=1.0, attempt=1, torn="", stage="train@dpo"):
 def place(tmp_path_factory):
     """A folder with a store, whose making takes seconds."""
     folder = tmp_path_factory.mktemp("live")
+    (folder / "params.yaml").write_text("seeds: [0]\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         with store.connect(folder):
@@ -98,6 +129,90 @@ def test_another_process_goes_on_where_the_first_ended(shown):
 def test_times_are_left_to_the_end(shown):
     write(range(3))
     assert shown({}, "seed-0/time/step")[1] == []
+
+
+def test_the_mean_over_seeds_follows_when_every_seed_has_the_step(shown, monkeypatch):
+    last = {}
+    monkeypatch.setattr(view, "read_yaml", lambda: {"seeds": [0, 1]})
+    write(range(3))
+    assert shown(last, "loss/total")[1] == []
+    write(range(2), scale=3.0, seed=1)
+    assert shown(last, "loss/total")[1] == [(0, 2.0), (1, 1.0)]
+
+
+def test_completions_of_the_first_seed_follow_with_the_steps(shown, place, tmp_path):
+    last = {}
+    write(range(1))
+    path = FOLDER / "seed-0/loop/rollouts.jsonl"
+    path.parent.mkdir(parents=True)
+    for step in range(3):
+        with path.open("a") as file:
+            file.write(json.dumps({"completion": f"of {step}", "id": "a", "step": step}) + "\n")
+        run, _ = shown(last)
+        (listed,) = json.loads(run.data.tags["mlflow.loggedArtifacts"])
+        with store.connect(place) as target:
+            table = target.client.download_artifacts(run.info.run_id, listed["path"], str(tmp_path))
+        rows = json.loads(Path(table).read_text())["data"]
+        assert [row[1] for row in rows] == [f"of {number}" for number in range(step + 1)]
+
+
+@pytest.mark.parametrize("row", ["dpo-beta0.5", "a..b", "0.", "A_b-1.0-", "x" * 100])
+def test_every_row_name_that_the_plan_allows_is_tracked(place, monkeypatch, row):
+    monkeypatch.chdir(place)
+    assert NAME.fullmatch(row)
+    model = Path("data/policies") / row / "model"
+    (model / "0").mkdir(parents=True)
+    (model / "0/config.json").write_text("{}")
+    entry = make_entry(f"train@{row}", outs=[model])
+    chosen = Chosen(stage=entry.stage, seed="0", tags={})
+    with store.connect(place) as target:
+        run = view.sync_stage(target, entry, RECORD | {"execution_id": row})
+        registry.mark_best(target, run.run_id, chosen)
+        version = target.client.get_model_version_by_alias("posttrain-policy", "best")
+        assert version.tags["dvc.path"] == f"data/policies/{row}/model/0"
+        target.log_numbers(run.run_id, {f"accuracy/{row}": 1.0}, 0)
+
+
+def test_the_data_sets_of_a_run_are_data_and_policies_and_no_sources(place, monkeypatch):
+    monkeypatch.chdir(place)
+    deps = ["data/code/train_grpo.json", "data/inputs.json", "data/policies/sft/model",
+            "data/prompts", "data/rewards/rule", "params.yaml"]  # fmt: skip
+    entry = make_entry("train@inputs", deps=map(Path, deps))
+    with store.connect(place) as target:
+        run = view.sync_stage(target, entry, RECORD | {"execution_id": "inputs"})
+        inputs = target.client.get_run(run.run_id).to_dictionary()["inputs"]["dataset_inputs"]
+    names = [one["dataset"]["name"] for one in inputs]
+    assert sorted(names) == ["policies/sft/model", "prompts", "rewards/rule"]
+
+
+def test_what_a_seed_used_is_a_system_metric(place, monkeypatch):
+    monkeypatch.chdir(place)
+    folder = Path("data/runs/train/used/key-0")
+    folder.mkdir(parents=True)
+    (folder / "journal.jsonl").touch()
+    (folder / "run.json").touch()
+    row = journal.JournalRow(index=0, time=1.0, metrics={"cpu_cores": 0.75})
+    (folder / "usage-seed-0.jsonl").write_text(json.dumps(asdict(row)) + "\n")
+    entry = make_entry("train@used")
+    with store.connect(place) as target:
+        run = view.sync_stage(target, entry, RECORD | {"execution_id": "used"})
+        metrics = target.client.get_run(run.run_id).data.metrics
+    assert metrics["system/seed-0/cpu_cores"] == 0.75
+
+
+def test_a_deleted_experiment_is_restored_as_the_message_says(place, monkeypatch):
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "deleted")
+    with store.connect(place) as target:
+        target.client.delete_experiment(target.experiment_id)
+    with pytest.raises(store.OUTAGES) as caught, store.connect(place):
+        pass
+    told = store.describe_outage(caught.value, "stages.track")
+    restore = f"mlflow experiments restore --experiment-id {target.experiment_id}"
+    assert restore in told
+    subprocess.run([sys.executable, "-m", *restore.split()], check=True, timeout=60)
+    with store.connect(place) as again:
+        assert again.experiment_id == target.experiment_id
 
 
 def test_a_failure_shows_until_the_next_attempt(shown):

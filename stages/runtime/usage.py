@@ -1,0 +1,69 @@
+"""What a seed run uses of its machine: processor cores, memory, GPU memory, every ten seconds."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from stages.runtime import journal
+
+SECONDS = 10.0
+USAGE = "usage.jsonl"
+MEGABYTE = 10**6
+
+
+@contextmanager
+def sampling(path: Path) -> Iterator[None]:
+    """Meanwhile a thread writes samples of this process and its children, in rows of a journal.
+
+    A full disk costs the samples, not the run. A shorter run has none, and no file.
+    """
+    ended = threading.Event()
+
+    def sample() -> None:
+        cpu_seconds, clock, index = measure_cpu_seconds(), time.monotonic(), 0
+        with suppress(OSError), journal.writing(path) as log:
+            while not ended.wait(SECONDS):
+                before, begin = cpu_seconds, clock
+                cpu_seconds, clock = measure_cpu_seconds(), time.monotonic()
+                cores = max(0.0, cpu_seconds - before) / (clock - begin)
+                log(index, {"cpu_cores": cores} | measure_memory())
+                index += 1
+        if not index:
+            path.unlink(missing_ok=True)
+
+    thread = threading.Thread(target=sample, name="usage", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def measure_cpu_seconds() -> float:
+    """Processor time of this process and its children so far, of those that have ended too."""
+    times = psutil.Process().cpu_times()
+    total = times.user + times.system + times.children_user + times.children_system
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            of_child = child.cpu_times()
+            total += of_child.user + of_child.system
+    return total
+
+
+def measure_memory() -> dict[str, float]:
+    """Resident memory of this process and its children, and GPU memory that torch holds for it."""
+    resident = psutil.Process().memory_info().rss
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            resident += child.memory_info().rss
+    memory = {"memory_megabytes": resident / MEGABYTE}
+    torch = sys.modules.get("torch")  # asked about a GPU that is in use, not imported
+    if torch is not None and torch.cuda.is_initialized():
+        memory["gpu_memory_megabytes"] = torch.cuda.memory_reserved() / MEGABYTE
+    return memory

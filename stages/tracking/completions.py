@@ -1,0 +1,102 @@
+"""Tables of completions for people: of a few rows, with their prompts, without token ids.
+
+Of the rollouts of PPO and GRPO the first, the middle and the last step; of other files the first
+rows.
+"""
+
+import bisect
+import itertools
+import json
+import math
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import IO, Any, TypedDict
+
+from stages.rows import PROMPTS
+from stages.tracking.lockfile import Entry
+
+FILES = {"test.jsonl", "test_greedy.jsonl", "train.jsonl", "verdicts.jsonl"}
+ROLLOUTS = "rollouts.jsonl"
+MAX_ROWS = 50
+FIRST = ("step", "question", "prompt", "completion", "reward", "correct", "answer")
+"""Columns that a reader looks at, in this order; the others follow."""
+
+
+class Table(TypedDict):
+    """A table as MLflow's pages show it."""
+
+    columns: list[str]
+    data: list[list[Any]]
+
+
+def read_tables(entry: Entry) -> Iterator[tuple[str, Table]]:
+    """(name, table) of each file of completions of the stage's first seed."""
+    for out in entry.outs:
+        seeds = sorted(path for path in out.path.glob("*") if path.name.isdigit())
+        for path in sorted(seeds[0].glob("*.jsonl")) if seeds else []:
+            if path.name == ROLLOUTS:
+                rows = read_rollouts(path)
+            elif path.name in FILES:
+                with path.open(encoding="utf-8") as file:
+                    rows = [json.loads(line) for line in itertools.islice(file, MAX_ROWS)]
+            else:
+                continue
+            if rows:
+                yield path.stem, to_table(rows)
+
+
+def to_table(rows: list[dict[str, Any]]) -> Table:
+    """Rows with the question and the gold answer of their problem where they name one."""
+    prompts = read_prompts({row["id"] for row in rows if "id" in row and "prompt" not in row})
+    joined = [prompts.get(row.get("id", ""), {}) | row for row in rows]
+    names = {
+        name: None for row in joined for name, value in row.items() if not isinstance(value, list)
+    }
+    columns = [name for name in FIRST if name in names]
+    columns += [name for name in names if name not in FIRST]
+    return Table(columns=columns, data=[[row.get(name) for name in columns] for row in joined])
+
+
+def read_prompts(ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Question and gold answer of some problems, by id; of those that no split has nothing."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(PROMPTS.glob("*.jsonl")):
+        if len(found) == len(ids):
+            break
+        with path.open(encoding="utf-8") as file:
+            for row in map(json.loads, file):
+                if row["id"] in ids:
+                    found[row["id"]] = {name: row[name] for name in ("question", "answer")}
+    return found
+
+
+def read_rollouts(path: Path) -> list[dict[str, Any]]:
+    """The first rows of the first, the middle and the last step of a file that may be growing.
+
+    Steps ascend in it, so they are searched for by bisection: it may hold gigabytes.
+    """
+    with path.open("rb") as file:
+        offsets = range(path.stat().st_size)
+
+        def step_after(offset: int) -> float:
+            return next((float(row["step"]) for row in _read_from(file, offset)), math.inf)
+
+        end = bisect.bisect_left(offsets, math.inf, key=step_after)
+        if not end:
+            return []
+        first, last = step_after(0), step_after(end - 1)
+        steps = sorted({first, (first + last) // 2, last})
+        rows: list[dict[str, Any]] = []
+        for step in steps:
+            begin = bisect.bisect_left(offsets, step, key=step_after)
+            of_step = list(itertools.islice(_read_from(file, begin), MAX_ROWS // len(steps)))
+            rows += [row for row in of_step if row["step"] == of_step[0]["step"]]
+    return rows
+
+
+def _read_from(file: IO[bytes], offset: int) -> Iterator[dict[str, Any]]:
+    """The rows that begin at `offset` or after it, without a line that is not whole yet."""
+    file.seek(max(0, offset - 1))
+    if offset:
+        file.readline()
+    yield from (json.loads(line) for line in file if line.endswith(b"\n"))

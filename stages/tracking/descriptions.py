@@ -1,0 +1,90 @@
+"""Descriptions of runs, in Markdown: what a run is, and links to what belongs to it.
+
+Links are addresses within MLflow's pages, so they hold wherever its server is.
+"""
+
+import html
+import re
+from collections.abc import Collection, Mapping
+
+from stages.rows import DATA
+from stages.tracking.lockfile import Entry
+
+CURVES = "model-metrics"
+
+
+def name_run(stage: str) -> str:
+    """Name in MLflow of a stage's run."""
+    return stage.replace("@", " ")
+
+
+def link(text: str, experiment_id: str, run_id: str, page: str = "") -> str:
+    """A link to a run, or to one of its pages."""
+    path = f"#/experiments/{experiment_id}/runs/{run_id}{page and f'/{page}'}"
+    return f"[{text}]({path}?workflowType=machine_learning)"
+
+
+def escape(text: str) -> str:
+    """`text` as Markdown that shows it: no image is loaded, and no link leads anywhere."""
+    return re.sub(r"([\\`*_{}\[\]()#!|])", r"\\\1", html.escape(text, quote=False))
+
+
+def describe_stage(
+    entry: Entry, entries: Collection[Entry], runs: Mapping[str, str], experiment_id: str
+) -> str:
+    """What a stage does, the runs that its inputs come from, its curves and completions.
+
+    `runs`: MLflow's id of the run of each stage that has one.
+    """
+    sources = {out.path: one.stage for one in entries for out in one.outs}
+    inputs = []
+    for dep in entry.deps:
+        stage = next(
+            (sources[path] for path in (dep.path, *dep.path.parents) if path in sources), ""
+        )
+        if stage in runs:
+            name = dep.path.relative_to(DATA).as_posix()
+            inputs.append(link(name, experiment_id, runs[stage]))
+    own = runs[entry.stage]
+    pages = [
+        link("curves", experiment_id, own, CURVES),
+        link("files", experiment_id, own, "artifacts"),
+    ]
+    lines = [entry.description, f"Inputs: {', '.join(inputs)}" if inputs else "", " · ".join(pages)]
+    return "\n\n".join(line for line in lines if line)
+
+
+def describe_manifest(
+    verdict: str, numbers: Mapping[str, float], runs: Mapping[str, str], experiment_id: str
+) -> str:
+    """The verdict, a table of policies with links to their runs, and the report.
+
+    `numbers`: `accuracy/<policy>` and `gain/<policy>`.
+    """
+    lines = [escape(verdict.strip())]
+    if "compare" in runs:
+        report = link("Report", experiment_id, runs["compare"], "artifacts/report.html")
+        lines += ["", report]
+    policies = [name.partition("/")[2] for name in numbers if name.startswith("accuracy/")]
+    if policies:
+        lines += [
+            "",
+            "| policy | accuracy, % | points over the baseline | runs |",
+            "|---|---|---|---|",
+        ]
+    for policy in policies:
+        pages = [
+            link(text, experiment_id, runs[stage], page)
+            for text, stage, page in (
+                ("training", f"train@{policy}", ""),
+                ("curves", f"train@{policy}", CURVES),
+                ("completions", f"sample@{policy}", "artifacts/completions/test_greedy.json"),
+                ("evaluation", f"evaluate@{policy}", ""),
+            )
+            if stage in runs
+        ]
+        gain = numbers.get(f"gain/{policy}")
+        shown = "" if gain is None else f"{100 * gain:+.1f}"
+        accuracy = 100 * numbers[f"accuracy/{policy}"]
+        lines.append(f"| {policy} | {accuracy:.1f} | {shown} | {', '.join(pages)} |")
+    return "\n".join(lines)
