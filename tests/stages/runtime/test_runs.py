@@ -155,7 +155,7 @@ def test_starting_draws_no_random_number(tmp_path, monkeypatch):
 
 
 def test_a_temporary_copy_leaves_its_record_in_the_checkout(tmp_path, monkeypatch):
-    copy = tmp_path / ".dvc/tmp/exps/a"
+    copy = tmp_path / "copy"
     copy.mkdir(parents=True)
     monkeypatch.chdir(copy)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))  # as `dvc exp run --temp` sets it
