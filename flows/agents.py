@@ -7,6 +7,7 @@ agent. No clocks are compared, and while the server does not answer no agent cou
 """
 
 import os
+import re
 import socket
 import threading
 import time
@@ -39,6 +40,7 @@ MAX_CRASHES = 20
 """After so many agents that died while they ran a stage, the stage itself is the likely cause."""
 LOST_SECONDS = float(os.environ.get("POSTTRAIN_LOST_SECONDS", "90"))
 """Without a new label for so long an agent counts as dead."""
+STAGE_TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 NO_ANSWER = (httpx.TransportError, PrefectHTTPStatusError)
 
 
@@ -55,7 +57,7 @@ def stage(name: str, inputs: str, commit: str, timeout_hours: float | None = Non
         timeout_hours: for one attempt.
     """
     seconds = None if timeout_hours is None else timeout_hours * 3600
-    runner = Runner(root=Path.cwd(), log=get_run_logger().info, timeout_seconds=seconds)
+    runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
     with heartbeat(UUID(str(flow_run.id)), runner.cancel):
         try:
             restore_upstream(name, runner)
@@ -66,6 +68,12 @@ def stage(name: str, inputs: str, commit: str, timeout_hours: float | None = Non
     if not result.outcome.good:
         return Failed(message=f"on {where}, for a pipeline at {commit}: {result.reason}")
     return Completed(name=result.outcome.value.capitalize(), message=f"on {where}")
+
+
+def make_log() -> Callable[[str], None]:
+    """The log of a flow or task run, for lines of stages: their time, which it adds, is cut off."""
+    logger = get_run_logger()
+    return lambda line: logger.info(STAGE_TIME.sub("", line))
 
 
 @contextmanager

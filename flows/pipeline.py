@@ -31,12 +31,11 @@ from prefect.blocks.abstract import NotificationBlock
 from prefect.blocks.core import Block
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.logging import get_run_logger
 from prefect.runtime import deployment
 from prefect.runtime import flow_run as current_run
 from prefect.states import Completed, Failed
 
-from flows.agents import Agents
+from flows.agents import Agents, make_log
 from flows.execute import Result, StageOutcome, run_stage
 from flows.local import make_parser, print_report, run_plan, summary, table_rows
 from flows.plan import StageNode, make_plan
@@ -104,7 +103,7 @@ def pipeline(
     """
     add_tags()
     seconds = None if timeout_hours is None else timeout_hours * 3600
-    runner = Runner(root=Path.cwd(), log=get_run_logger().info, timeout_seconds=seconds)
+    runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
     plan = make_plan(runner.root, stages)
     agents = Agents(max_parallel) if pools else None
     if remote or pools:
@@ -123,7 +122,7 @@ def pipeline(
     def stage(name: str) -> State:
         result = Result(name=name, outcome=StageOutcome.SKIPPED)
         if plan[name].changes:
-            result = run_node(plan[name], replace(runner, log=get_run_logger().info))
+            result = run_node(plan[name], replace(runner, log=make_log()))
         finished[name] = result
         if result.outcome.good:
             return Completed(name=result.outcome.value.capitalize(), message=result.reason)

@@ -41,7 +41,7 @@ from ruamel.yaml import YAML
 out, *inputs = map(pathlib.Path, sys.argv[1:])
 section = YAML(typ="safe").load(pathlib.Path("params.yaml")).get(out.name, {})
 mode = section.get("mode", "work")
-print("working on", out)
+print(section.get("time", "") + f"working on {out}")
 with open("started.log", "a") as log:
     log.write(f"{out.name} {os.getpid()}\\n")
 time.sleep(section.get("sleep", 0.0))

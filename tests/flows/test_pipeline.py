@@ -29,7 +29,7 @@ def test_one_task_a_stage_with_its_outcome_as_its_state(
     set_params: Callable[..., None],
     started: Callable[[], list[str]],
 ) -> None:
-    set_params(right={"mode": "value_error"})
+    set_params(right={"mode": "value_error", "time": "12:34:56 "})
     subprocess.run(
         [sys.executable, "-m", "flows.local", "side@left"], cwd=checkout_with_flows, check=True
     )
@@ -38,6 +38,7 @@ def test_one_task_a_stage_with_its_outcome_as_its_state(
     flow = start_flow(checkout_with_flows, prefect_environment, "-j", "2")
     output, _ = flow.communicate(timeout=400)
     assert flow.returncode == 1, output
+    assert "Task run 'side@right' - working on" in output  # without the stage's own time
     assert "Task run 'prepare' - Finished in state Skipped(type=COMPLETED)" in output
     assert "Task run 'side@left' - Finished in state Restored(type=COMPLETED)" in output
     assert "Task run 'side@right' - Finished in state Failed" in output
