@@ -8,6 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from stages.models import chat_template, prompting
+from stages.models.model_tokenizer import end_id
 from stages.records import transcripts
 from stages.records.problems import Problem, ToolCall, Turn
 
@@ -59,11 +60,11 @@ WITHOUT_TOOLS = (
 )
 
 
-def load(template: str) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer with the special tokens of the template's family."""
+def load(template: str, end: str | None = None) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer with the special tokens of the template's family, or another end."""
     ends = {HERMES: "<|im_end|>", LLAMA: "<|eot|>", MISTRAL: "</s>"}
     names = ["<|im_start|>", "<|im_end|>", "<|start|>", "<|head|>", "<|eot|>", "<s>", "</s>",
-             "[TOOL_CALLS]"]  # fmt: skip
+             "[TOOL_CALLS]", "<|endoftext|>", "[/THINK]"]  # fmt: skip
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -72,7 +73,7 @@ def load(template: str) -> PreTrainedTokenizerFast:
         vocab_size=300, special_tokens=names, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(["How many books?"], trainer)
-    end = ends.get(template, "<|im_end|>")
+    end = end or ends.get(template, "<|im_end|>")
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end)
     fast.chat_template = template
     return fast
@@ -103,7 +104,7 @@ def read_by_eye(tokenizer: PreTrainedTokenizerFast, problem: Problem) -> list[tu
     )  # fmt: skip
     assert [row.reason for row in rows] == [None] * len(rows)
     shown = [row.demonstration for row in rows if row.demonstration is not None]
-    assert all(row.completion_ids[-1] == tokenizer.eos_token_id for row in shown)
+    assert all(row.completion_ids[-1] == end_id(tokenizer) for row in shown)
     return [
         (str(tokenizer.decode(row.prompt_ids)), str(tokenizer.decode(row.completion_ids)))
         for row in shown
@@ -212,8 +213,27 @@ def test_a_special_token_in_a_tool_or_a_call_is_refused():
         assert "special token" in find_reason(load(HERMES), problem)
 
 
-def test_a_reply_follows_the_thinking_that_the_prompt_has_begun():
-    template = HERMES.replace("assistant\n' }}", "assistant\n<think>\n' }}")
+@pytest.mark.parametrize(("begin", "end"), [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
+def test_a_reply_follows_the_thinking_that_the_prompt_has_begun(begin, end):
+    template = HERMES.replace("assistant\n' }}", f"assistant\n{begin}\n' }}}}")
     ((prompt, completion),) = read_by_eye(load(template), talk(ASKED))
-    assert prompt.endswith("<|im_start|>assistant\n<think>\n")
-    assert completion == "\n</think>\n\nFive.<|im_end|>"
+    assert prompt.endswith(f"<|im_start|>assistant\n{begin}\n")
+    assert completion == f"\n{end}\n\nFive.<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    "after", ["", "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"]
+)
+def test_a_call_ends_with_the_end_of_a_turn_where_that_of_a_sequence_is_another(after):
+    """As Qwen's base models have it, and Phi, which writes both ends."""
+    last, first = read_by_eye(load(HERMES + after, "<|endoftext|>"), talk(ASKED, CALLED, RESULT))
+    assert first[1].endswith("</tool_call><|im_end|>")
+    assert last[1] == "Five.<|im_end|>"
+
+
+def test_the_end_of_a_thought_may_be_spelled_by_a_solution_and_not_within_reasoning():
+    tokenizer = load(HERMES)
+    ((_, completion),) = read_by_eye(tokenizer, talk(ASKED, solution="So.[/THINK]Five."))
+    assert completion == "So.[/THINK]Five.<|im_end|>"
+    reply = Turn("assistant", "Five.", reasoning="So.[/THINK]It is.")
+    assert "special token" in find_reason(tokenizer, replace(talk(ASKED), reply=reply))

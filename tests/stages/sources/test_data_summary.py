@@ -1,3 +1,5 @@
+import pytest
+
 from stages.records.problems import Demonstration, Prompt
 from stages.sources import data_summary
 from stages.sources.data_summary import DataSummary
@@ -55,3 +57,16 @@ def test_demonstrations_are_counted_by_task_and_the_first_is_the_example():
     assert summary.longest_prompt == 3
     assert summary.example is not None
     assert summary.example.prompt_ids == [1]
+
+
+@pytest.mark.parametrize(("prompt_ids", "completion_ids"), [([1, 7], [2]), ([1], [7, 2])])
+def test_the_largest_token_is_that_of_prompts_and_completions(prompt_ids, completion_ids):
+    summary = DataSummary()
+    summary.add_prompt("train", prompt("a?", 3))
+    summary.add_demonstration(
+        Demonstration(
+            id="a", task="judge", prompt="", prompt_ids=prompt_ids, completion="",
+            completion_ids=completion_ids,
+        )
+    )  # fmt: skip
+    assert summary.largest_id == 7
