@@ -8,25 +8,26 @@ bad, or whose solutions the answer checker cannot read, is refused.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
-from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import meter, rows
+from stages.auto import Facts
 from stages.config import PRESETS_PATH, Params, read_yaml
 from stages.models import model_tokenizer, preparation, prompting, size
+from stages.models.preparation import DEMONSTRATIONS, PreparedProblems
 from stages.models.row_policy import ModelConfig
 from stages.params import load_config, print_table
 from stages.records import lines
 from stages.runtime import outputs, process, runs
 from stages.runtime.progress import Progress
 from stages.sources import catalogue, problem_files, splitting
-from stages.sources.catalogue import PreparationConfig
+from stages.sources.catalogue import PreparationConfig, SourceConfig
 
 PREPARED = rows.DATA / "prepared"
 
@@ -56,48 +57,58 @@ def main() -> None:
         progress.begin(read_counts=lambda: meter.COUNTS)
         with progress.shown(partial(run.display.update, None)):
             prepared = preparation.prepare_problems(config.data, config.model, config.data_seed)
-        prompts, source = prepared.encoded.prompts, config.data.source
-        card = {
-            "source": catalogue.name_of(source), "licence": catalogue.licence_of(source),
-            "extraction_rate": prepared.extraction_rate, **prepared.screened.describe(),
-            **splitting.describe_splits(prompts, prepared.demonstrations),
-        }  # fmt: skip
-        if prepared.warnings:
-            card["warnings"] = prepared.warnings
-        written: dict[str, Sequence[Any]] = {
-            f"prompts/{split}.jsonl": split_prompts for split, split_prompts in prompts.items()
-        }
-        written["demonstrations/demonstrations.jsonl"] = prepared.demonstrations
-        written["prepared/quarantine.jsonl"] = prepared.screened.bad
-        for report in prepared.screened.reports:
-            sys.stdout.write(f"{problem_files.describe_report(report)}\n")
-        if model_tokenizer.has_pinned_date(prepared.tokenizer):
-            day = f"{model_tokenizer.DAY:%d %B %Y}"
-            sys.stdout.write(f"The chat template asks for the date: it is always told {day}.\n")
+            for report in prepared.screened.reports:
+                sys.stdout.write(f"{problem_files.describe_report(report)}\n")
+            if model_tokenizer.has_pinned_date(prepared.tokenizer):
+                day = f"{model_tokenizer.DAY:%d %B %Y}"
+                sys.stdout.write(f"The chat template asks for the date: it is always told {day}.\n")
+            card = write(prepared, config.data.source, facts)
         for warning in prepared.warnings:
             sys.stdout.write(f"warning: {warning}\n")
-        if facts is not None:
-            facts = prompting.measure_data(prepared.encoded, facts)
-            written["prompts/facts.json"] = [facts]
-            print_table(read_yaml(), read_yaml(PRESETS_PATH), facts)
-        write(prepared.tokenizer, written, card)
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
 
 
-def write(
-    tokenizer: PreTrainedTokenizerBase, written: Mapping[str, Sequence[Any]], card: dict[str, Any]
-) -> None:
-    """Write every output; the data card, with the digests of the others, comes last."""
+def write(prepared: PreparedProblems, source: SourceConfig, facts: Facts | None) -> dict[str, Any]:
+    """Write every output, row by row; the data card, with the digests of the others, comes last."""
     base = rows.locate_policy(rows.BASE, 0)
+    paths = {split: f"prompts/{split}.jsonl" for split in splitting.SPLITS}
+    paths[DEMONSTRATIONS] = f"{DEMONSTRATIONS}/demonstrations.jsonl"
+    written = [*paths.values(), "prepared/quarantine.jsonl"]
     with ExitStack() as stack:  # all take their places, or on a full disk none does
-        for folder in {name.partition("/")[0] for name in written}:
-            temporary = stack.enter_context(outputs.replace(rows.DATA / folder))
-            temporary.mkdir()
-            for path in [Path(name) for name in written if name.startswith(f"{folder}/")]:
-                lines.write_lines(temporary / path.name, written[path.as_posix()])
-        tokenizer.save_pretrained(stack.enter_context(outputs.replace(base)))
+        folders = dict[str, Path]()
+        for name in ("prompts", DEMONSTRATIONS, "prepared"):
+            folders[name] = stack.enter_context(outputs.replace(rows.DATA / name))
+            folders[name].mkdir()
+        with ExitStack() as closing:
+            files = {
+                name: closing.enter_context(lines.open_for_lines(_in_folders(folders, path)))
+                for name, path in paths.items()
+            }
+            for name, row in prepared.rows:
+                files[name].write(lines.to_json_line(row))
+        lines.write_lines(folders["prepared"] / "quarantine.jsonl", prepared.screened.bad)
+        if facts is not None:
+            facts = prompting.measure_data(prepared.summary, facts)
+            written.append("prompts/facts.json")
+            lines.write_lines(folders["prompts"] / "facts.json", [facts])
+            print_table(read_yaml(), read_yaml(PRESETS_PATH), facts)
+        prepared.tokenizer.save_pretrained(stack.enter_context(outputs.replace(base)))
+    card = {
+        "source": catalogue.name_of(source), "licence": catalogue.licence_of(source),
+        "extraction_rate": prepared.extraction_rate, **prepared.screened.describe(),
+        **prepared.summary.describe(),
+    }  # fmt: skip
+    if prepared.warnings:
+        card["warnings"] = prepared.warnings
     card["sha256"] = splitting.file_digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])
     outputs.write_json(PREPARED / "data_card.json", card)
+    return card
+
+
+def _in_folders(folders: Mapping[str, Path], path: str) -> Path:
+    """The path with the temporary folder in place of the one that it begins with."""
+    folder, _, name = path.partition("/")
+    return folders[folder] / name
 
 
 if __name__ == "__main__":

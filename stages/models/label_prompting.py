@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models import model_tokenizer, prompting
+from stages.models import chat_template, model_tokenizer, prompting
 from stages.records.preferences import Preference, RawLabelled, RawPreference, UnpairedExample
 from stages.records.steps import RawSteps, StepLabels
 
@@ -104,8 +104,8 @@ def _render_prompt(
     """Prompt and lead of an answer; without a chat template, `plain_lead` stands before each."""
     if tokenizer.chat_template is None:
         return prompting.get_bos_text(tokenizer) + raw.plain_prompt, raw.plain_lead
-    prompt = prompting.render_chat(raw.turns, tokenizer)
-    return prompt, prompting.close_thinking(prompt)
+    prompt = chat_template.render_chat(raw.turns, tokenizer)
+    return prompt, chat_template.close_thinking(prompt)
 
 
 def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Preference:

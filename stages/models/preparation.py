@@ -1,41 +1,53 @@
 """Preparation of a source: prompts and demonstrations in a model's tokens.
 
 Shared by prepare_data, which writes them, and the doctor, which checks them before anything runs.
+Rows are made as they are asked for, so that those of a large source need not fit in memory.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import prompting
-from stages.models.prompting import EncodedProblems
 from stages.models.row_policy import ModelConfig
-from stages.records.problems import Demonstration
-from stages.rewards import answer_checker, answer_forms
+from stages.records.problems import Demonstration, Exchange, Problem, Prompt
+from stages.rewards import answer_checker
+from stages.rewards.answer_forms import UnlistedForms
 from stages.sources import catalogue, splitting
 from stages.sources.catalogue import PreparationConfig, ScreenedSource
+from stages.sources.data_summary import DataSummary
 
 
-class PreparedProblems(NamedTuple):
-    """Prompts and demonstrations of a source, with its rejected rows and its tokenizer."""
+@dataclass(kw_only=True, slots=True)
+class PreparedProblems:
+    """A source in a model's tokens.
+
+    Once all `rows` are read, the rejected ones are among those of `screened`, and the summary, the
+    rate and the warnings are whole.
+    """
 
     tokenizer: PreTrainedTokenizerBase
     screened: ScreenedSource
-    encoded: EncodedProblems
-    demonstrations: list[Demonstration]
-    """Those of the problems, then those of the mixture's tasks."""
-    extraction_rate: float | None
+    rows: Iterator[tuple[str, Prompt | Demonstration]] = field(init=False)
+    """Each with the name of its split, or `demonstrations`. The last one is followed by a
+    ValueError if too many rows are bad, too few solutions can be read, or a token has no
+    embedding."""
+    summary: DataSummary = field(default_factory=DataSummary)
+    extraction_rate: float | None = None
     """Share of the solutions that the answer checker reads; None: no problem has one."""
-    warnings: list[str]
+    warnings: list[str] = field(default_factory=list)
     """Forms of answers that prompts ask for and the answer checker does not read."""
 
 
-def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) -> PreparedProblems:
-    """Screen, split and tokenize a source.
+DEMONSTRATIONS = "demonstrations"
 
-    A ValueError for too many bad rows, an empty split or solutions that cannot be read.
+
+def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) -> PreparedProblems:
+    """Screen and split a source, and make its tokenizer.
+
+    A ValueError for too many bad rows, or an empty split.
     """
     source = section.source
     screened = catalogue.read_source(source, seed)
@@ -45,25 +57,42 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
         splits = catalogue.exclude_near_copies(splits, screened)
     exchanges = catalogue.make_exchanges(source, section.mixture, splits["train"], seed)
     texts = prompting.tokenizer_texts(splits["train"], section.prompt_template, exchanges)
-    tokenizer = model.tokenizer(texts)
+    prepared = PreparedProblems(tokenizer=model.tokenizer(texts), screened=screened)
+    prepared.rows = _encode_rows(prepared, section, model, splits, exchanges)
+    return prepared
+
+
+def _encode_rows(
+    prepared: PreparedProblems, section: PreparationConfig, model: ModelConfig,
+    splits: Mapping[str, Sequence[Problem]], exchanges: Sequence[Exchange],
+) -> Iterator[tuple[str, Prompt | Demonstration]]:  # fmt: skip
+    """Prompts and demonstrations of the problems, then demonstrations of the mixture's tasks."""
     encoded = prompting.encode_problems(
-        splits, tokenizer, template=section.prompt_template,
+        splits, prepared.tokenizer, template=section.prompt_template,
         max_prompt_tokens=section.max_prompt_tokens,
         max_completion_tokens=section.max_completion_tokens,
         readable=partial(answer_checker.states_an_answer, forms=section.checked_forms),
     )  # fmt: skip
-    if (forms := section.checked_forms) is not None:
-        for split, prompts in encoded.prompts.items():
-            encoded.prompts[split] = [replace(prompt, answer_forms=forms) for prompt in prompts]
-    solved = sum(row.task == prompting.TASK for row in encoded.demonstrations)
-    rate = answer_checker.check_readable_share(solved, encoded.unreadable)
-    screened.reject(encoded.rejected)
+    summary, screened, unreadable = prepared.summary, prepared.screened, list[str]()
+    forms, unlisted = section.checked_forms, UnlistedForms(section.answer_forms)
+    for row in encoded:
+        if row.reason is not None:
+            screened.reject([(row.problem, row.reason)])
+            unreadable += [row.reason] if row.reason.startswith(prompting.UNREADABLE) else []
+        if row.prompt is not None and row.split is not None:
+            summary.add_prompt(row.split, row.prompt)
+            if row.prompt.answer:
+                unlisted.add(row.prompt.prompt)
+            yield row.split, replace(row.prompt, answer_forms=forms)
+        if row.demonstration is not None:
+            summary.add_demonstration(row.demonstration)
+            yield DEMONSTRATIONS, row.demonstration
+    solved = len(summary.completion_tokens.get(prompting.TASK, ()))
+    prepared.extraction_rate = answer_checker.check_readable_share(solved, unreadable)
+    prepared.warnings += unlisted.describe()
     screened.check_share(section.max_bad_share)
-    mixed_in = prompting.encode_exchanges(exchanges, tokenizer, section.max_message_tokens)
-    demonstrations = [*encoded.demonstrations, *mixed_in]
-    prompts = [row for rows in encoded.prompts.values() for row in rows]
-    model.check_ids((row.prompt_ids for row in (*prompts, *demonstrations)), tokenizer)
-    model.check_ids((row.completion_ids for row in demonstrations), tokenizer)
-    asked = (row.prompt for rows in encoded.prompts.values() for row in rows if row.answer)
-    warnings = answer_forms.describe_unlisted(asked, section.answer_forms)
-    return PreparedProblems(tokenizer, screened, encoded, demonstrations, rate, warnings)
+    limit = section.max_message_tokens
+    for row in prompting.encode_exchanges(exchanges, prepared.tokenizer, limit):
+        summary.add_demonstration(row)
+        yield DEMONSTRATIONS, row
+    model.check_ids([[summary.largest_id]], prepared.tokenizer)

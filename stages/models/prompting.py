@@ -5,61 +5,55 @@ the model samples, so demonstrations have the tokens that sampling would have.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import meter
 from stages.auto import Facts
+from stages.models import chat_template
+from stages.models.chat_template import close_thinking, render_chat
 from stages.models.model_tokenizer import end_id, is_of_thought, make_decode
-from stages.records.problems import (
-    THOUGHTS,
-    Demonstration,
-    Exchange,
-    Problem,
-    Prompt,
-    Turn,
-    find_begun_thought,
-)
+from stages.records.problems import Demonstration, Exchange, Problem, Prompt, Turn
 from stages.records.transcripts import earlier_turns, render_transcript
 from stages.rewards.feedback.prompts import defuse
+from stages.sources.data_summary import DataSummary
 
 TASK, CHAT = "solve", "chat"
 PLACEHOLDER = "{question}"
 UNREADABLE = "unreadable solution"
 TOKENIZED_AT_ONCE = 1000
 """Texts."""
+MAX_TOKENIZER_PROBLEMS = 20_000
+"""Problems whose texts train the tokenizer of the tiny model."""
 
 
-@dataclass(kw_only=True, slots=True)
-class EncodedProblems:
-    """Tokenised problems; each list in the order of the problems."""
+class EncodedProblem(NamedTuple):
+    """A tokenised problem, or the reason why it cannot be used."""
 
-    prompts: dict[str, list[Prompt]] = field(default_factory=dict)
-    """By split."""
-    demonstrations: list[Demonstration] = field(default_factory=list)
-    """Solutions of the train split, and the assistant's earlier turns there."""
-    rejected: list[tuple[Problem, str]] = field(default_factory=list)
-    """Problems that cannot be used, each with the reason."""
-
-    @property
-    def unreadable(self) -> list[str]:
-        """Reasons of the problems whose solution states no readable answer."""
-        return [reason for _, reason in self.rejected if reason.startswith(UNREADABLE)]
+    problem: Problem
+    split: str | None
+    """None: an earlier turn of a conversation, which is a demonstration and no prompt."""
+    prompt: Prompt | None = None
+    demonstration: Demonstration | None = None
+    """Of the solution, in the train split, or of an assistant's earlier turn there."""
+    reason: str | None = None
 
 
 def tokenizer_texts(
     problems: Sequence[Problem], template: str, exchanges: Sequence[Exchange] = ()
-) -> list[str]:
-    """Training texts of a tokenizer: prompts followed by their solutions, then other tasks."""
-    solutions = [
-        template.replace(PLACEHOLDER, problem.question) + (problem.solution or "")
-        for problem in problems
-    ]
-    return [*solutions, *(exchange.message + exchange.reply for exchange in exchanges)]
+) -> Iterator[str]:
+    """Training texts of a tokenizer: prompts followed by their solutions, then other tasks.
+
+    Those of the first problems alone: of so many the most frequent pairs of letters are known.
+    """
+    for problem in problems[:MAX_TOKENIZER_PROBLEMS]:
+        yield template.replace(PLACEHOLDER, problem.question) + (problem.solution or "")
+    for exchange in exchanges:
+        yield exchange.message + exchange.reply
 
 
 def render_prompts(
@@ -77,13 +71,6 @@ def render_prompts(
         start = get_bos_text(tokenizer)
         return [start + message for message in messages]
     return [render_chat([Turn("user", message.strip())], tokenizer) for message in messages]
-
-
-def render_chat(turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase) -> str:
-    """Text of a conversation that the assistant is to continue, by the chat template."""
-    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    return str(text)
 
 
 def render_conversation(
@@ -124,59 +111,87 @@ def encode_problems(
     max_prompt_tokens: int,
     max_completion_tokens: int,
     readable: Callable[[str, str], bool],
-) -> EncodedProblems:
+) -> Iterator[EncodedProblem]:
     """Prompts of every split, and the solutions of the train split as demonstrations.
 
-    Of a conversation the assistant's earlier turns are demonstrations, too (`earlier_turns`). A
-    problem is rejected if it is longer than allowed, spells a special token, if the chat template
-    refuses its turns, or if its solution, once encoded and decoded, is not `readable` to the answer
-    checker, though the problem has a gold answer.
+    Of a conversation the assistant's earlier turns are demonstrations, too (`earlier_turns`); they
+    come last. A problem is rejected if it is longer than allowed, spells a special token, if the
+    chat template refuses its turns or loses some of what they say, or if its solution, once encoded
+    and decoded, is not `readable` to the answer checker, though the problem has a gold answer.
     """
-    encoded = EncodedProblems(prompts={split: [] for split in splits})
     specials, in_answers = special_token_texts(tokenizer), answer_special_texts(tokenizer)
     decode, end = make_decode(tokenizer), end_id(tokenizer)
-    parts = [*splits.items(), (None, list(earlier_turns(splits.get("train", ()))))]
-    for split, problems in parts:
-        prompts, leads, refused = _render_problems(problems, tokenizer, template)
-        has_demonstrations = split in ("train", None)
-        solutions = [
-            close_thinking(prompt) + lead + problem.solution
-            if has_demonstrations and problem.solution
-            else ""
-            for problem, prompt, lead in zip(problems, prompts, leads, strict=True)
-        ]
-        token_ids = tokenize(prompts, tokenizer), tokenize(solutions, tokenizer)
-        rows = zip(problems, prompts, solutions, *token_ids, strict=True)
-        for problem, prompt, solution, prompt_ids, solution_ids in rows:
-            completion_ids = [*solution_ids, end] if solution else []
-            text = decode(solution_ids)
-            reason = refused.get(problem.id)
-            reason = reason or find_special_token(specials, problem.question)
-            reason = reason or find_special_token(in_answers, solution)
-            if reason:
-                pass
-            elif solution and problem.answer is not None and not readable(text, problem.answer):
-                reason = f"{UNREADABLE}: no final answer at the end of {text[-60:]!r}"
-            else:
-                reason = _find_over_long("prompt", prompt_ids, max_prompt_tokens)
-                reason = reason or _find_over_long(
-                    "solution", completion_ids, max_completion_tokens
-                )
-            if reason:
-                encoded.rejected.append((problem, reason))
-                continue
-            task = TASK if problem.turns is None else CHAT
-            row: dict[str, Any] = {"id": problem.id, "task": task}
-            row |= {"prompt": prompt, "prompt_ids": prompt_ids}
-            # An earlier turn of a conversation is a demonstration, and no prompt.
-            encoded.prompts.get(split or "", []).append(
-                Prompt(**row, question=problem.question, answer=problem.answer)
+    parts = [*splits.items(), (None, earlier_turns(splits.get("train", ())))]
+    for split, problem, text in _render_parts(parts, tokenizer, template):
+        completion_ids = [*text.solution_ids, end] if text.solution else []
+        reason = text.refused or find_special_token(specials, *_context_texts(problem))
+        reason = reason or find_special_token(in_answers, _written_solution(problem, text))
+        if not reason and text.solution and problem.answer is not None:
+            shown = decode(text.solution_ids)
+            if not readable(shown, problem.answer):
+                reason = f"{UNREADABLE}: no final answer at the end of {shown[-60:]!r}"
+        reason = reason or _find_over_long("prompt", text.prompt_ids, max_prompt_tokens)
+        reason = reason or _find_over_long("solution", completion_ids, max_completion_tokens)
+        if reason:
+            yield EncodedProblem(problem, split, reason=reason)
+            continue
+        task = TASK if problem.turns is None else CHAT
+        row: dict[str, Any] = {"id": problem.id, "task": task}
+        row |= {"prompt": text.prompt, "prompt_ids": text.prompt_ids}
+        prompt = demonstration = None
+        if split is not None:
+            prompt = Prompt(**row, question=problem.question, answer=problem.answer)
+        if text.solution:
+            demonstration = Demonstration(
+                **row, completion=text.solution, completion_ids=completion_ids
             )
-            if solution:
-                encoded.demonstrations.append(
-                    Demonstration(**row, completion=solution, completion_ids=completion_ids)
-                )
-    return encoded
+        yield EncodedProblem(problem, split, prompt, demonstration)
+
+
+@dataclass(kw_only=True, slots=True)
+class RenderedProblem:
+    """Prompt and solution of a problem, as texts and as tokens."""
+
+    prompt: str = ""
+    solution: str = ""
+    """Empty where it is not to be imitated."""
+    refused: str | None = None
+    """Reason of the chat template."""
+    prompt_ids: list[int] = field(default_factory=list)
+    solution_ids: list[int] = field(default_factory=list)
+
+
+def _render_parts(
+    parts: Iterable[tuple[str | None, Iterable[Problem]]], tokenizer: PreTrainedTokenizerBase,
+    template: str,
+) -> Iterator[tuple[str | None, Problem, RenderedProblem]]:  # fmt: skip
+    """The problems of all parts, rendered and tokenised, some at a time."""
+    for split, problems in parts:
+        rest = iter(problems)
+        while some := list(itertools.islice(rest, TOKENIZED_AT_ONCE)):
+            has_demonstrations = split in ("train", None)
+            texts = _render_problems(some, tokenizer, template, solve=has_demonstrations)
+            prompt_ids = tokenize([text.prompt for text in texts], tokenizer)
+            solution_ids = tokenize([text.solution for text in texts], tokenizer)
+            for problem, text, *ids in zip(some, texts, prompt_ids, solution_ids, strict=True):
+                text.prompt_ids, text.solution_ids = ids
+                yield split, problem, text
+
+
+def _context_texts(problem: Problem) -> Iterator[str]:
+    """What people wrote of a problem but the solution: no special token may stand there.
+
+    Nor in reasoning, also of the reply: it would end where it spells the end of a thought.
+    """
+    yield problem.question
+    yield problem.tools or ""
+    for turn in (*(problem.turns or ()), *([] if problem.reply is None else [problem.reply])):
+        yield turn.reasoning
+
+
+def _written_solution(problem: Problem, text: RenderedProblem) -> str:
+    """The solution, without what a chat template adds to calls and reasoning."""
+    return text.solution if problem.is_text or not text.solution else problem.solution or ""
 
 
 def _find_over_long(name: str, token_ids: Sequence[int], limit: int) -> str | None:
@@ -184,50 +199,63 @@ def _find_over_long(name: str, token_ids: Sequence[int], limit: int) -> str | No
     return f"over-long {name}: {length} tokens, at most {limit}" if length > limit else None
 
 
-def close_thinking(prompt: str) -> str:
-    """End of the thinking block that a template has begun at the end of `prompt`; else empty.
+def _render_problems(
+    problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, template: str, *, solve: bool
+) -> list[RenderedProblem]:
+    """The texts of problems; `solve`: with their solutions."""
+    plain = [problem.question for problem in problems if problem.turns is None]
+    prompts = iter(render_prompts(plain, tokenizer, template))
+    texts = list[RenderedProblem]()
+    for problem in problems:
+        solution, lead = problem.solution if solve else None, ""
+        try:
+            if not problem.is_text:
+                texts.append(_render_turns(problem, tokenizer, solve=solve))
+                continue
+            if problem.turns is None:
+                prompt = next(prompts)
+            else:
+                prompt, lead = render_conversation(problem.turns, tokenizer)
+        except chat_template.FAILURES as error:
+            refused = f"chat template: it refuses these turns: {error}"
+            texts.append(RenderedProblem(refused=refused))
+            continue
+        whole = close_thinking(prompt) + lead + solution if solution else ""
+        texts.append(RenderedProblem(prompt=prompt, solution=whole))
+    return texts
 
-    A solution in the data is an answer without thinking: it follows an empty block.
-    """
-    begin = find_begun_thought(prompt)
-    return f"\n{THOUGHTS[begin]}\n\n" if begin else ""
+
+def _render_turns(
+    problem: Problem, tokenizer: PreTrainedTokenizerBase, *, solve: bool
+) -> RenderedProblem:
+    """The texts of a conversation that says more than text, by the chat template."""
+    turns, reply = problem.turns or (), problem.reply
+    if reply is None and problem.solution:
+        reply = Turn("assistant", problem.solution)
+    spoken = turns if reply is None else (*turns, reply)
+    if refused := chat_template.find_unrendered(spoken, tokenizer, problem.tools):
+        return RenderedProblem(refused=refused)
+    if reply is None or not solve:
+        return RenderedProblem(prompt=render_chat(turns, tokenizer, problem.tools))
+    prompt, solution = chat_template.render_reply(turns, reply, tokenizer, problem.tools)
+    return RenderedProblem(prompt=prompt, solution=solution)
 
 
-def measure_data(encoded: EncodedProblems, facts: Facts) -> Facts:
+def measure_data(summary: DataSummary, facts: Facts) -> Facts:
     """`facts` with the lengths and counts of the data."""
-    prompts = [row for rows in encoded.prompts.values() for row in rows]
-    lengths = [len(row.completion_ids) for row in encoded.demonstrations]
+    completions = summary.completion_tokens
+    lengths = [length for task in (TASK, CHAT) for length in completions.get(task, ())]
+    num_prompts = len(summary.prompt_tokens["train"])
     # The length of a few solutions says nothing about the others.
-    are_known = len(lengths) >= 0.01 * len(encoded.prompts["train"])
+    are_known = len(lengths) >= 0.01 * num_prompts
     return replace(
         facts,
-        prompt_tokens=max(len(row.prompt_ids) for row in prompts),
+        prompt_tokens=max(summary.all_prompt_tokens()),
         completion_tokens=max(lengths, default=0) if are_known else 0,
-        train_prompts=len(encoded.prompts["train"]),
+        train_prompts=num_prompts,
         demonstrations=len(lengths),
-        thinks=facts.thinks or bool(close_thinking(prompts[0].prompt)),
+        thinks=facts.thinks or bool(close_thinking(summary.first_prompt)),
     )
-
-
-def _render_problems(
-    problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, template: str
-) -> tuple[list[str], list[str], dict[str, str]]:
-    """Prompts, the lead of each reply, and for those refused the reason by the problem's id."""
-    plain = [problem.question for problem in problems if problem.turns is None]
-    rendered = iter(render_prompts(plain, tokenizer, template))
-    prompts, leads, refused = list[str](), list[str](), dict[str, str]()
-    for problem in problems:
-        prompt, lead = "", ""
-        if problem.turns is None:
-            prompt = next(rendered)
-        else:
-            try:
-                prompt, lead = render_conversation(problem.turns, tokenizer)
-            except TemplateError as error:
-                refused[problem.id] = f"chat template: it refuses these turns: {error}"
-        prompts.append(prompt)
-        leads.append(lead)
-    return prompts, leads, refused
 
 
 def encode_exchanges(
@@ -264,15 +292,14 @@ def encode_exchanges(
 def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
     """Token ids of rendered texts: no tokens are added, special tokens in them are read as such.
 
-    In parts, since the tokenizer keeps much more of a text than its ids; equal ids are one object.
+    In parts, since the tokenizer keeps much more of a text than its ids.
     """
-    shared: dict[int, int] = {}
     rows: list[list[int]] = []
     for start in range(0, len(texts), TOKENIZED_AT_ONCE):
         part = list(texts[start : start + TOKENIZED_AT_ONCE])
         encoded = tokenizer(part, add_special_tokens=False, return_attention_mask=False)
         meter.COUNTS["texts"] += len(part)
-        rows += [[shared.setdefault(token, token) for token in ids] for ids in encoded["input_ids"]]
+        rows += encoded["input_ids"]
     return rows
 
 

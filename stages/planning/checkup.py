@@ -1,5 +1,6 @@
 """Machine, software, model and texts of a plan, and the problems that they cause."""
 
+import collections
 import importlib.metadata
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,17 +103,18 @@ def load_model_facts(content: Mapping[str, Any]) -> Model:
     facts = size.model_facts(content["model"])
     settings: Any = load_config(plan_checks.load_entry_points()["prepare_data"], facts=facts)
     prepared = preparation.prepare_problems(settings.data, settings.model, settings.data_seed)
+    collections.deque(prepared.rows, maxlen=0)
     section = settings.model
     shown: dict[str, Any] = {
         "reports": prepared.screened.reports, "warnings": prepared.warnings,
     }  # fmt: skip
-    data = workload.describe(prepared.encoded.prompts, prepared.demonstrations)
+    data = workload.describe(prepared.summary)
     if section.path is None:
         config = row_policy.build_tiny(section.tiny, prepared.tokenizer, 0).config
         return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=None, **shown)
     revision = section.revision or "main"
     config = AutoConfig.from_pretrained(section.path, revision=revision, local_files_only=True)
-    facts = facts and prompting.measure_data(prepared.encoded, facts)
+    facts = facts and prompting.measure_data(prepared.summary, facts)
     return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=facts, **shown)
 
 

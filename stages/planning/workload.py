@@ -5,7 +5,7 @@ Counted from the rows of the tables, the sizes of params.yaml and the mean lengt
 the demonstrations, and that half of the problems have both right and wrong ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -13,7 +13,7 @@ from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
 from stages.planning import stage as stage_of
 from stages.planning.stage import Data, Plan, Stage
-from stages.records.problems import Demonstration, Prompt
+from stages.sources.data_summary import DataSummary
 
 CONTRASTS = 0.5
 """Share of problems with right and wrong completions."""
@@ -34,15 +34,14 @@ class Work:
     operations: int
 
 
-def describe(prompts: Mapping[str, Sequence[Prompt]], shown: Sequence[Demonstration]) -> Data:
+def describe(summary: DataSummary) -> Data:
     """Counts and lengths of prepared rows; without demonstrations a length is assumed."""
-    prompt_lengths = [len(row.prompt_ids) for rows in prompts.values() for row in rows]
-    written = [len(row.completion_ids) for row in shown] or [ASSUMED_TOKENS]
-    longest = max([*prompt_lengths, *(len(row.prompt_ids) for row in shown)]), max(written)
+    written = summary.all_completion_tokens()
     return Data(
-        prompts={split: len(rows) for split, rows in prompts.items()}, demonstrations=len(shown),
-        prompt=fmean(prompt_lengths), completion=fmean(written), longest=longest,
-        example=shown[0] if shown else None,
+        prompts={split: len(lengths) for split, lengths in summary.prompt_tokens.items()},
+        demonstrations=len(written), prompt=fmean(summary.all_prompt_tokens()),
+        completion=fmean(written or [ASSUMED_TOKENS]),
+        longest=(summary.longest_prompt, max(written or [ASSUMED_TOKENS])), example=summary.example,
     )  # fmt: skip
 
 

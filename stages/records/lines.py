@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from stages.records.problems import OMITTED
 
@@ -15,12 +15,17 @@ def write_lines(path: Path, rows: Iterable[Any]) -> int:
     """Write `rows` (dataclass instances) to `path`; returns how many there were."""
     num_rows = 0
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Half a surrogate pair becomes its escape in JSON, and is read as it was.
-    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+    with open_for_lines(path) as file:
         for row in rows:
             file.write(to_json_line(row))
             num_rows += 1
     return num_rows
+
+
+def open_for_lines(path: Path) -> TextIO:
+    """A new file for lines of JSON."""
+    # Half a surrogate pair becomes its escape in JSON, and is read as it was.
+    return path.open("w", encoding="utf-8", errors="backslashreplace")
 
 
 def to_json_line(row: Any) -> str:

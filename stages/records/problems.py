@@ -31,14 +31,35 @@ INSTEAD = (
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """Call of a tool by the assistant."""
+
+    name: str
+    arguments: str
+    """JSON text of an object."""
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One turn of a conversation."""
 
     role: str
-    """`system`, `user` or `assistant`."""
+    """`system`, `user`, `assistant`, or `tool`: the result of a call."""
     content: str
     is_imitated: bool = True
     """Whether SFT learns an assistant's turn; else it is context alone."""
+    calls: tuple[ToolCall, ...] = ()
+    """Tools that the assistant calls in this turn."""
+    reasoning: str = ""
+    """Thoughts of the assistant before the content."""
+    answers: ToolCall | None = None
+    """Of a result the call that it is of; None: it is not known."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether role and content say everything: otherwise only a chat template renders it."""
+        return self.role != "tool" and not self.calls and not self.reasoning
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +83,18 @@ class Problem:
     file: str = "generated"
     """The name of its file."""
     turns: tuple[Turn, ...] | None = None
-    """Of a conversation what came before the solution, the user's turn last; None: `question`."""
+    """Of a conversation what came before the solution, a user's turn or a tool's result last; None:
+    `question`."""
+    tools: str | None = None
+    """JSON text of the schemas of the tools that the assistant may call."""
+    reply: Turn | None = None
+    """The turn that `solution` is the text of, where it says more than that; else None."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the conversation is text: without tools, calls, results and reasoning."""
+        turns = self.turns or ()
+        return self.tools is None and self.reply is None and all(turn.is_text for turn in turns)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,7 @@
 """Transcripts: the turns of a conversation as text, and the demonstrations among them."""
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -8,6 +9,8 @@ from stages.records.problems import Problem, Turn
 
 SPEAKERS = {"user": "Human", "assistant": "Assistant"}
 """Role -> the name before its turns."""
+TOOL = "Tool"
+"""The name before results of tools, which no file of transcripts holds."""
 
 
 def render_transcript(turns: Sequence[Turn]) -> str:
@@ -17,10 +20,19 @@ def render_transcript(turns: Sequence[Turn]) -> str:
     "\n\nHuman: Hi\n\nAssistant:", to which " Hello!" is an answer.
     """
     spoken = [
-        turn.content if turn.role == "system" else f"\n\n{SPEAKERS[turn.role]}: {turn.content}"
+        turn.content
+        if turn.role == "system"
+        else f"\n\n{SPEAKERS.get(turn.role, TOOL)}: {show_turn(turn)}"
         for turn in turns
     ]
     return "".join([*spoken, f"\n\n{SPEAKERS['assistant']}:"])
+
+
+def show_turn(turn: Turn) -> str:
+    """The content of a turn, and each of its calls on a line of its own; without reasoning."""
+    calls = [f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}'
+             for call in turn.calls]  # fmt: skip
+    return "\n".join([turn.content, *calls] if turn.content else calls)
 
 
 def render_question(turns: Sequence[Turn]) -> str:
@@ -35,8 +47,10 @@ def earlier_turns(problems: Iterable[Problem]) -> Iterator[Problem]:
     for problem in problems:
         turns = problem.turns or ()
         for at, (before, turn) in enumerate(itertools.pairwise(turns), start=1):
-            if (before.role, turn.role) == ("user", "assistant") and turn.is_imitated:
+            asks = before.role in ("user", "tool")
+            if asks and turn.role == "assistant" and turn.is_imitated:
                 yield replace(
                     problem, id=f"{problem.id}-turn-{at}", question=render_question(turns[:at]),
-                    solution=turn.content, turns=turns[:at],
+                    solution=show_turn(turn), turns=turns[:at],
+                    reply=None if turn.is_text else turn,
                 )  # fmt: skip

@@ -13,11 +13,12 @@ Of a label the answer may stand on the next line, also where the label is a head
 `### Answer`, `**Final Answer**`.
 
 A prompt that asks for another form than the answer checker reads makes each answer a wrong one, so
-`describe_unlisted` looks for that.
+`UnlistedForms` looks for that.
 """
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -116,19 +117,33 @@ def find_requested(prompt: str) -> dict[str, str]:
     }
 
 
-def describe_unlisted(prompts: Iterable[str], forms: Sequence[str]) -> list[str]:
-    """A warning for each form that prompts ask for and `forms` does not list."""
-    labels = {label.lower() for label in list_labels(forms)}
-    places, counts, total = dict[str, str](), dict[str, int](), 0
-    for prompt in prompts:
-        total += 1
+@dataclass(slots=True)
+class UnlistedForms:
+    """Forms that prompts ask for and `forms` does not list, counted prompt by prompt."""
+
+    forms: Sequence[str]
+    num_prompts: int = 0
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    places: dict[str, str] = field(default_factory=dict[str, str])
+    """Form -> the words that first ask for it."""
+
+    def add(self, prompt: str) -> None:
+        """Count the forms that a prompt asks for."""
+        self.num_prompts += 1
         for form, words in find_requested(prompt).items():
-            if form not in forms and form.removesuffix(":").lower() not in labels:
-                places.setdefault(form, words)
-                counts[form] = counts.get(form, 0) + 1
-    return [
-        f"{count} of {total} prompts ask for an answer in the form '{form}' ({places[form]!r}), "
-        f"which the answer checker does not read: add it to data.answer_forms, or ask for one of "
-        f"{', '.join(forms)} (data.prompt_template)"
-        for form, count in counts.items()
-    ]
+            if form not in self.forms and not self._has_label(form):
+                self.places.setdefault(form, words)
+                self.counts[form] = self.counts.get(form, 0) + 1
+
+    def _has_label(self, form: str) -> bool:
+        labels = {label.lower() for label in list_labels(self.forms)}
+        return form.removesuffix(":").lower() in labels
+
+    def describe(self) -> list[str]:
+        """A warning for each form."""
+        return [
+            f"{count} of {self.num_prompts} prompts ask for an answer in the form '{form}' "
+            f"({self.places[form]!r}), which the answer checker does not read: add it to "
+            f"data.answer_forms, or ask for one of {', '.join(self.forms)} (data.prompt_template)"
+            for form, count in self.counts.items()
+        ]

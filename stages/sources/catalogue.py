@@ -102,7 +102,7 @@ def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
         reports.append(SourceReport(path=path))
         prefix = f"{number}-" if len(sources) > 1 else ""
         rows += (
-            replace(row, id=prefix + row.id) if isinstance(row, Problem) else row
+            replace(row, id=prefix + row.id) if prefix and isinstance(row, Problem) else row
             for row in problem_files.read_problems(files, reports[-1])
         )
     screened = screen_rows(rows)
@@ -190,11 +190,11 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
                 f"answer does not parse: the checker reads no value in {row.answer!r:.60}; a reply "
                 f"to imitate is named as columns: {{user: .., assistant: ..}}"
             )
-        elif row.split != "test" and split_key(row) in tests:
+        elif tests and row.split != "test" and split_key(row) in tests:
             reason = "overlap: the question is also a test question"
         else:
             lines_of_ids[row.id] = row.line
-            screened.problems.append(replace(row, answer=answer))
+            screened.problems.append(row if answer is None else replace(row, answer=answer))
             continue
         screened.reject([(row, reason)])
     return screened

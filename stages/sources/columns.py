@@ -45,6 +45,10 @@ class Columns(Params):
     """The user's message, where nothing about it can be checked; as `question`."""
     assistant: str | None = None
     """The reply to imitate."""
+    tools: str | None = None
+    """Tools that the assistant may call: a list of their schemas, or JSON text of it."""
+    calls: str | None = None
+    """Calls of tools in the reply, where they are not in its message: a list, or JSON text."""
     id: str | None = None
     """An id, unique within the source; else it is the file's name and the row's number."""
     split: str | None = None
@@ -83,6 +87,8 @@ GOLDS = (
 SOLUTIONS = ("solution", "rationale", "cot", "Solution", "generated_solution", "solution.0")
 CHOICES = ("question.choices", "choices", "options")
 SYSTEMS = ("system", "system_prompt", "system_message")
+TOOLS = ("tools", "functions")
+CALLS = ("answers", "tool_calls", "function_calls")
 PAIRED = (
     ("chosen", "rejected"), ("response_1", "response_2"), ("response_0", "response_1"),
     ("human_ref_A", "human_ref_B"), ("response_a", "response_b"), ("answer_a", "answer_b"),
@@ -297,10 +303,11 @@ class ColumnSample:
         return names if len(names) <= 300 else f"{names[:300]} ..."
 
     def common(self) -> dict[str, str | None]:
-        """System message, id and split, which rows of every kind may have."""
+        """System message, tools, id and split, which rows of every kind may have."""
         has_split = SPLITS.keys() & {str(value).lower() for value in self.values("split")}
         return {
             "system": self.first(SYSTEMS, str),
+            "tools": self.first(TOOLS, list, str),
             "id": "id" if self.values("id") else None,
             "split": "split" if has_split else None,
         }
@@ -345,6 +352,9 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
     question = sample.first([name for name in QUESTIONS if name != messages], str)
     if question == "instruction" and sample.values("input"):
         question = "{instruction}\n{input}"
+    calls = sample.first(CALLS, list, str) if sample.first(TOOLS, list, str) else None
+    if question is not None and messages is None and calls is not None:
+        return Reading(Columns(user=question, calls=calls, **sample.common()))
     used = {messages, *names_in(question or "")}
     golds = [name for name in GOLDS if name not in used and not sample.is_flag(name)]
     gold = sample.first(golds, str, int, float, list)

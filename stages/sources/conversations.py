@@ -11,19 +11,20 @@ r"""Conversations: lists of messages, or transcripts, and the turns that they ho
     [{"input": "Hi", "output": "Hello!"}]                                  exchanges (Capybara)
 
 Contents may be lists of parts of type text. `developer` is the system; an empty system message is
-none. A turn with `weight: 0` (`train: false`, `loss: false`) is context: not imitated. A key that
-says more than role and content, such as `tool_calls`, `reasoning_content` or an image, makes the
-row a bad one, unless it is ignored.
+none. A turn with `weight: 0` (`train: false`, `loss: false`) is context: not imitated. Calls of
+tools and their results (`tool_calls`), and reasoning, are parts of turns. Another key that says
+more than role and content, such as an image, makes the row a bad one, unless it is ignored.
 """
 
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from stages.records.problems import Turn
+from stages.records.problems import ToolCall, Turn
 from stages.records.transcripts import SPEAKERS
-from stages.sources import columns, raw_rows
+from stages.sources import columns, raw_rows, tool_calls
 from stages.sources.quarantine import RejectedError
 
 ROLES_OF_SPEAKERS = {name: role for role, name in SPEAKERS.items()}
@@ -31,17 +32,21 @@ ROLES = {
     "system": "system", "developer": "system",
     "user": "user", "human": "user", "prompter": "user",
     "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant",
-    "model": "assistant",
+    "model": "assistant", "function_call": "assistant", "tool_call": "assistant",
+    "tool": "tool", "function": "tool", "observation": "tool", "tool_response": "tool",
 }  # fmt: skip
 """Name of a role, in lower case -> the role."""
-TOOL_ROLES = ("tool", "function", "function_call", "tool_call", "observation", "tool_response")
+CALL_ROLES = ("function_call", "tool_call")
+"""Roles of messages that are calls of tools, as JSON text: parts of the assistant's turn."""
+CALL_KEYS = ("tool_calls", "function_call")
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+MORE_KEYS = frozenset({*CALL_KEYS, *REASONING_KEYS})
 WEIGHTS = ("weight", "train", "training", "loss")
 """Keys of a message that say whether it is imitated."""
 REFUSED_KEYS = frozenset({
-    "tool_calls", "function_call", "tool_call_id", "reasoning_content", "reasoning", "thinking",
-    "images", "image", "audio", "audios", "videos", "video", "refusal", "loss_scale", "mask",
-    "train_detail", "training_detail", "attachments", "experimental_attachments", "context",
-    "files", "documents",
+    "tools", "functions", "images", "image", "audio", "audios", "videos", "video", "refusal",
+    "loss_scale", "mask", "train_detail", "training_detail", "attachments",
+    "experimental_attachments", "context", "files", "documents",
 })  # fmt: skip
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 _PRINTED = re.compile(r"\s*\[\s*\{\s*'(?:role|from|content|value)'")
@@ -75,12 +80,29 @@ def read_conversation(
     if not isinstance(value, list) or not value:
         raise RejectedError(f"no conversation: '{what}' should be a filled list, is {value!r:.60}")
     value = _spell_out(value)
-    turns = [turn for entry in value if (turn := read_message(entry, ignore)) is not None]
-    if not all(turn.content for turn in turns[: -1 if may_end_empty else None]):
+    turns = list[Turn]()
+    for entry in value:
+        turn = read_message(entry, ignore)
+        if turn is not None and turns and _role_in(entry) in CALL_ROLES and is_reply(turns[-1]):
+            is_imitated = turn.is_imitated and turns[-1].is_imitated
+            turn = replace(turns[-1], calls=turns.pop().calls + turn.calls, is_imitated=is_imitated)
+        if turn is not None:
+            turns.append(turn)
+    if any(is_silent(turn) for turn in turns[: -1 if may_end_empty else None]):
         raise RejectedError("empty turn: one of the turns says nothing")
     if not turns:
         raise RejectedError(f"no conversation: '{what}' holds an empty system message alone")
-    return turns
+    return tool_calls.link_results(turns) if any(turn.role == "tool" for turn in turns) else turns
+
+
+def is_reply(turn: Turn) -> bool:
+    """Whether it is the assistant's."""
+    return turn.role == "assistant"
+
+
+def is_silent(turn: Turn) -> bool:
+    """Whether it says nothing; the result of a tool may be empty."""
+    return not turn.content and not turn.calls and turn.role != "tool"
 
 
 def _spell_out(entries: list[Any]) -> list[Any]:
@@ -118,11 +140,8 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
 def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
     """The turn of a message of either shape, its text stripped; None: an empty system message."""
     entry = message if isinstance(message, dict) else {}
-    name = "from" if "from" in entry else "role"
     content = "value" if "value" in entry and "content" not in entry else "content"
-    spoken_by = str(entry.get(name)).lower()
-    if spoken_by in TOOL_ROLES:
-        raise RejectedError(f"tools: a turn has the role {spoken_by!r}, which nothing here reads")
+    spoken_by = _role_in(entry)
     if spoken_by not in ROLES:
         expected = f"a role of {', '.join(ROLES)} and a content"
         raise RejectedError(f"no message: expected {expected}, found {message!r:.60}")
@@ -132,11 +151,63 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
                 f"unread key: a message has '{key}', which is not read; where it may be dropped, "
                 f"name it under `ignore`"
             )
-    text = _read_content(entry, content)
     role = ROLES[spoken_by]
+    if spoken_by in CALL_ROLES:
+        calls = tool_calls.read_calls(entry.get(content), content)
+        return Turn(role, "", is_imitated=_read_weight(entry), calls=calls)
+    is_more = not MORE_KEYS.isdisjoint(entry)
+    calls = _read_calls(entry, ignore) if is_more else ()
+    reasoning = _read_reasoning(entry, ignore) if is_more else ""
+    if role != "assistant" and (calls or reasoning):
+        raise RejectedError(f"no message: a turn of the role {spoken_by!r} calls tools or reasons")
+    if role == "tool" or calls:
+        entry = entry | {content: _to_text(entry.get(content))}
+    text = _read_content(entry, content)
     if role == "system" and not text:
         return None
-    return Turn(role, text, is_imitated=_read_weight(entry))
+    return Turn(
+        role, text, is_imitated=_read_weight(entry), calls=calls, reasoning=reasoning,
+        answers=_read_answered(entry) if role == "tool" else None,
+    )  # fmt: skip
+
+
+def _role_in(entry: Any) -> str:
+    """The role of a message, as it is named there, in lower case."""
+    fields = entry if isinstance(entry, dict) else {}
+    return str(fields.get("from" if "from" in fields else "role")).lower()
+
+
+def _read_calls(entry: Mapping[str, Any], ignore: Collection[str]) -> tuple[ToolCall, ...]:
+    """The calls beside a message's content."""
+    values = {key: entry.get(key) for key in CALL_KEYS if key not in ignore}
+    filled = {key: value for key, value in values.items() if not columns.is_empty(value)}
+    return tuple(call for key in filled for call in tool_calls.read_calls(filled[key], key))
+
+
+def _read_answered(entry: Mapping[str, Any]) -> ToolCall | None:
+    """What the result of a tool says of its call: its id, and the tool's name."""
+    number, name = (entry.get(key) for key in ("tool_call_id", "name"))
+    if number is None and not isinstance(name, str):
+        return None
+    return ToolCall(str(name or ""), "{}", None if number is None else str(number))
+
+
+def _read_reasoning(entry: Mapping[str, Any], ignore: Collection[str]) -> str:
+    """The reasoning beside a message's content, stripped."""
+    for key in REASONING_KEYS:
+        if key not in ignore and not columns.is_empty(entry.get(key)):
+            return raw_rows.check_text(entry[key], key).strip()
+    return ""
+
+
+def _to_text(value: Any) -> Any:
+    """A content beside calls, or a result: none is an empty text, an object its JSON text."""
+    is_text = isinstance(value, list) and all(
+        isinstance(part, dict) and part.get("type") == "text" for part in value
+    )
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return ""
+    return value if isinstance(value, str) or is_text else tool_calls.to_json(value)
 
 
 def _read_content(entry: Mapping[str, Any], key: str) -> str:

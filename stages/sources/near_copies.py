@@ -31,15 +31,15 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
-def ngrams(text: str) -> set[tuple[str, ...]]:
-    """The different 8-grams of a text's words."""
+def ngrams(text: str) -> Iterator[tuple[str, ...]]:
+    """The 8-grams of a text's words."""
     words = split_words(text)
-    return {tuple(words[start : start + N]) for start in range(len(words) - N + 1)}
+    return zip(*(words[start:] for start in range(N)), strict=False)
 
 
 def find_near_copies(texts: Iterable[str], questions: Sequence[str]) -> Iterator[int | None]:
     """For each text the index of the question that it is nearest a copy of; None: of none."""
-    grams = [ngrams(question) for question in questions]
+    grams = [set(ngrams(question)) for question in questions]
     frequencies = Counter(gram for of_question in grams for gram in of_question)
     limit = max(MIN_COUNT - 1, MAX_FREQUENCY * len(questions))
     grams = [{gram for gram in of_question if frequencies[gram] <= limit} for of_question in grams]
@@ -49,8 +49,8 @@ def find_near_copies(texts: Iterable[str], questions: Sequence[str]) -> Iterator
             index[gram].append(number)
     for text in texts:
         counts = Counter[int]()
-        for gram in ngrams(text):
-            counts.update(index.get(gram, ()))
+        for gram in set(filter(index.__contains__, ngrams(text))):
+            counts.update(index[gram])
         shares = {number: count / len(grams[number]) for number, count in counts.items()}
         nearest = max(shares, key=lambda number: (shares[number], -number), default=None)
         yield nearest if nearest is not None and shares[nearest] > MAX_SHARE else None

@@ -462,16 +462,27 @@ def _make_answer(
         turns = conversations.read_conversation(value, name, ignore, may_end_empty=True)
         has_prompt = before and turns[: len(before)] == before
         turns = turns if has_prompt else [*before, *turns]
+        _check_text(turns)
         if turns[-1].role != "assistant":
             raise RejectedError("no answer: the last turn is not the assistant's")
         before, text = turns[:-1], turns[-1].content
     else:
         text = raw_rows.check_text(columns_of.unwrap(value), name)
+        _check_text(before)
         is_plain = isinstance(prompt, str) and not columns_of.is_conversation(prompt)
         if is_plain and len(before) == 1:
             return Answer(tuple(before), str(prompt), "", text)
         text = text.strip()
     return Answer(tuple(before), transcripts.render_transcript(before), " ", text)
+
+
+def _check_text(turns: Iterable[Turn]) -> None:
+    """Raise RejectedError for turns that are not text alone."""
+    if not all(turn.is_text for turn in turns):
+        raise RejectedError(
+            "tools: a turn calls tools, holds the result of one, or reasons, which only "
+            "demonstrations may: where it may be dropped, name its key under `ignore`"
+        )
 
 
 RawT = TypeVar("RawT", RawPreference, RawLabelled)

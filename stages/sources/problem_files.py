@@ -17,9 +17,9 @@ from pydantic import Field, model_validator
 
 from stages.config import Params
 from stages.records.problems import BadRow, Problem, Turn
-from stages.records.transcripts import render_question
+from stages.records.transcripts import render_question, show_turn
 from stages.sources import columns as columns_of
-from stages.sources import containers, conversations, raw_rows, splitting
+from stages.sources import containers, conversations, raw_rows, splitting, tool_calls
 from stages.sources.choices import read_choices
 from stages.sources.columns import MISSING, Columns, Reading
 from stages.sources.containers import RawRow
@@ -216,12 +216,13 @@ def name_form(columns: Columns) -> str:
     """What rows of these columns are."""
     if columns.answer is not None:
         return "problems"
-    replies = columns.messages, columns.assistant, columns.solution
+    replies = columns.messages, columns.assistant, columns.solution, columns.calls
     return "conversations" if any(replies) else "prompts"
 
 
 HINTS = {
-    "tools": "Tools and their calls are not read; without them the conversation is another one",
+    "tools": "Demonstrations are read with tools (columns: {tools: tools}), pairs without",
+    "functions": "Demonstrations are read with tools (columns: {tools: functions}), pairs without",
     "helpfulness": "Rated answers are compared in a row of `pairs` with `by: people`",
     "score": "Rated answers are compared in a row of `pairs` with `by: people`",
 }
@@ -240,8 +241,9 @@ def describe_unread(row: RawRow, names: Sequence[str]) -> str:
 
 def is_taken(problem: Problem, share: float) -> bool:
     """Whether a problem is within the share of the questions."""
-    question = splitting.split_key(problem)
-    return share == 1.0 or splitting.position(question, "source share") < share
+    if share == 1.0:
+        return True
+    return splitting.position(splitting.split_key(problem), "source share") < share
 
 
 def parse_problem(
@@ -259,10 +261,20 @@ def parse_problem(
     question = str(columns.question or columns.messages)
     if reading.duplicate and not columns_of.asks_the_same([fields], question, reading.duplicate):
         raise RejectedError(f"contradiction: '{reading.duplicate}' asks another question")
-    solution = read_solution(values, turns, columns, ignore)
-    turns = turns[:-1] if turns[-1].role == "assistant" else turns
-    if not turns or turns[-1].role != "user":
+    turns = add_reply(turns, values, columns, ignore)
+    solution = read_solution(values, columns)
+    reply = None
+    if conversations.is_reply(turns[-1]):
+        *turns, reply = turns
+    if not turns or turns[-1].role not in ("user", "tool"):
         raise RejectedError("no question: the turn before the answer is not the user's")
+    if all(turn.role != "user" for turn in turns):
+        raise RejectedError("no question: results of tools, and no turn of the user")
+    if solution is not None or reply is None or not reply.is_imitated:
+        reply = None
+    else:
+        solution = show_turn(reply)
+    tools = tool_calls.read_tools(values.get("tools"), str(columns.tools))
     answer = None
     if columns.answer is not None:
         answer = raw_rows.check_answer(values["answer"], columns.answer)
@@ -276,12 +288,13 @@ def parse_problem(
             raise RejectedError(
                 f"unknown split: '{columns.split}' should be train or test and is {split!r:.60}"
             )
-    is_plain = len(turns) == 1 and columns.question is not None
+    is_plain = len(turns) == 1 and columns.question is not None and tools is None
     name = _SUFFIXES.sub("", file).replace("/", "-")
     return Problem(
         id=raw_rows.check_id(values.get("id"), str(columns.id), f"{name}-{line:06d}"),
         question=render_question(turns), answer=answer, solution=solution, split=split, line=line,
-        file=file, turns=None if is_plain else tuple(turns),
+        file=file, turns=None if is_plain else tuple(turns), tools=tools,
+        reply=None if reply is None or reply.is_text else reply,
     )  # fmt: skip
 
 
@@ -313,18 +326,33 @@ def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str
     return conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
 
 
-def read_solution(
-    values: Mapping[str, Any], turns: Sequence[Turn], columns: Columns, ignore: Sequence[str]
-) -> str | None:
-    """What SFT imitates: the solution, the reply, or the last turn if it is the assistant's."""
+def add_reply(
+    turns: list[Turn], values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]
+) -> list[Turn]:
+    """The turns with those of the reply's column, if it holds messages, or calls of tools."""
+    if not columns_of.is_empty(values.get("calls")):
+        text = raw_rows.check_text(values.get("assistant") or "", str(columns.assistant)).strip()
+        calls = tool_calls.read_calls(values["calls"], str(columns.calls))
+        return [*turns, Turn("assistant", text, calls=calls)]
+    key = next((key for key in ("solution", "assistant") if values.get(key) not in (None, "")), "")
+    if not isinstance(values.get(key), list | dict):
+        return turns
+    name = str(getattr(columns, key))
+    more = conversations.read_conversation(values[key], name, ignore)
+    if more[: len(turns)] == turns:
+        return more
+    if more[0].role not in ("assistant", "tool"):
+        raise RejectedError(f"contradiction: '{name}' begins with another conversation")
+    return [*turns, *more]
+
+
+def read_solution(values: Mapping[str, Any], columns: Columns) -> str | None:
+    """The text that SFT imitates, where it is no turn of the conversation."""
     for key in ("solution", "assistant"):
         if values.get(key) in (None, ""):
             continue
-        value, name = values[key], str(getattr(columns, key))
-        if isinstance(value, list | dict):
-            reply = conversations.read_conversation(value, name, ignore)[-1]
-            return reply.content if reply.is_imitated else None
-        return _CALCULATOR.sub("", raw_rows.check_text(value, name)).strip() or None
-    last = turns[-1]
-    is_reply = last.role == "assistant" and len(turns) > 1 and last.is_imitated
-    return last.content if is_reply else None
+        if isinstance(values[key], list | dict) or not columns_of.is_empty(values.get("calls")):
+            return None
+        text = raw_rows.check_text(values[key], str(getattr(columns, key)))
+        return _CALCULATOR.sub("", text).strip() or None
+    return None

@@ -1,4 +1,4 @@
-"""Split problems by the hash of their question, and the data card: what is in each split.
+"""Split problems by the hash of their question.
 
 A problem's split is a function of its question (of a conversation: of its opening) alone: not of
 the seed, the order or the other problems. So the same question asked twice stays on one side,
@@ -7,17 +7,14 @@ adding rows moves no other row, and runs with different seeds are compared on th
 
 import hashlib
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
 from pydantic import Field
 
 from stages.config import Params
-from stages.records.problems import Demonstration, Problem, Prompt, Turn
+from stages.records.problems import Problem, Turn
 from stages.seeding import derive_seed
 
 SPLITS = ("train", "preference", "dev", "test")
@@ -112,40 +109,6 @@ def hold_out(
             f"that fit (max_tokens), or change heldout_share."
         )
     return sides
-
-
-def describe_splits(
-    prompts: Mapping[str, Sequence[Prompt]], demonstrations: Sequence[Demonstration]
-) -> dict[str, Any]:
-    """Counts, token lengths and overlaps of the splits."""
-    questions = {
-        split: {normalise_question(row.question) for row in rows} for split, rows in prompts.items()
-    }
-    return {
-        "counts": {split: len(rows) for split, rows in prompts.items()}
-        | {"demonstrations": len(demonstrations)},
-        "demonstrations_by_task": dict(Counter(row.task for row in demonstrations)),
-        "prompt_tokens": {
-            split: length_quantiles([len(row.prompt_ids) for row in rows])
-            for split, rows in prompts.items()
-        },
-        "completion_tokens": length_quantiles([len(row.completion_ids) for row in demonstrations]),
-        "repeated_questions": {
-            split: len(rows) - len(questions[split]) for split, rows in prompts.items()
-        },
-        "overlaps": {
-            f"{first}-{second}": len(questions[first] & questions[second])
-            for first, second in combinations(prompts, 2)
-        },
-    }
-
-
-def length_quantiles(values: Sequence[int]) -> dict[str, int]:
-    """Smallest, median, 95th percentile and largest, by nearest rank: the ceil(share n)-th."""
-    if not len(values):
-        return {}
-    quantiles = np.quantile(values, [0.0, 0.5, 0.95, 1.0], method="inverted_cdf").tolist()
-    return dict(zip(("min", "median", "p95", "max"), quantiles, strict=True))
 
 
 def file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:

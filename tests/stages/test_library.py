@@ -143,11 +143,13 @@ def test_a_length_of_a_preset_follows_from_the_longest_completion(max_new_tokens
 def test_prompts_have_the_ids_of_the_pipeline(model_path, kind):
     model, tokenizer = AutoModelForCausalLM.from_pretrained(model_path), make_tokenizer(kind)
     model.resize_token_embeddings(len(tokenizer))
-    (expected,) = prompting.encode_problems(
+    (row,) = prompting.encode_problems(
         {"test": [Problem(id="a", question="Why?", answer="1", solution=None, split=None, line=1)]},
         tokenizer, template="{question}", readable=states_an_answer,
         max_prompt_tokens=99, max_completion_tokens=99,
-    ).prompts["test"]  # fmt: skip
+    )  # fmt: skip
+    expected = row.prompt
+    assert expected is not None
     texts = [expected.prompt]
     if tokenizer.chat_template is not None:
         turns = [{"role": "user", "content": "Why?"}]

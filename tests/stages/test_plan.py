@@ -240,7 +240,7 @@ def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
     assert [folder for folder in kept if not (tmp_path / folder).is_dir()] == []
     assert [folder for folder in gone if (tmp_path / folder).exists()] == []
     made = {path.name for path in tmp_path.iterdir()}
-    assert made == {*TABLES, "samples", "evaluations", "runs", "raw", "studies"}
+    assert made == {*TABLES, "samples", "evaluations", "journals", "runs", "raw", "studies"}
     # DVC warns of an empty folder that a stage depends on
     assert [path.name for path in (tmp_path / "steps").iterdir()] == [plan.NO_ROWS]
     plan.delete_stale(tmp_path, {table: {"new": {}} for table in TABLES})
@@ -409,11 +409,11 @@ def test_a_row_on_the_hub_depends_on_a_file_with_its_id(tmp_path):
         ({"path": "data/raw/none.jsonl"}, "data.source: data/raw/none.jsonl: expected a file"),
         ({"path": "mine.jsonl"}, "data.source: expected files in data/raw"),
         ({"path": "data/raw/mine.jsonl", "columns": {"question": "q"}}, "not among the columns"),
-        ({"path": "data/raw/mine.jsonl"}, "tools carries meaning"),
+        ({"path": "data/raw/mine.jsonl"}, "images carries meaning"),
     ],
 )
 def test_files_that_cannot_be_read_are_refused_before_anything_runs(problems, source, message):
-    write_raw({"question": "2+2?", "answer": "4", "solution": "#### 4", "tools": [1]})
+    write_raw({"question": "2+2?", "answer": "4", "solution": "#### 4", "images": [1]})
     Path("mine.jsonl").write_text("{}")
 
     def of_files(content):

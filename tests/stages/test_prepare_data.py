@@ -95,7 +95,7 @@ def files() -> dict[str, bytes]:
     return {
         path.relative_to(DATA).as_posix(): path.read_bytes()
         for path in sorted(DATA.rglob("*"))
-        if path.is_file() and not {"runs", "journals"} & set(path.relative_to(DATA).parts)
+        if path.is_file() and {"runs", "journals"}.isdisjoint(path.relative_to(DATA).parts)
     }
 
 

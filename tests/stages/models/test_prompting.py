@@ -1,12 +1,15 @@
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from chat_tokenizers import make_tokenizer
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.auto import Facts
 from stages.models import model_tokenizer, prompting
-from stages.records.problems import THOUGHTS, Exchange, Problem, Turn
+from stages.records.problems import THOUGHTS, Demonstration, Exchange, Problem, Prompt, Turn
 from stages.rewards.answer_checker import solves_problem, states_an_answer
+from stages.sources.data_summary import DataSummary
 
 TEMPLATE = "Solve: {question}\n"
 WORDS = model_tokenizer.train_tokenizer(["Solve: What is 2 plus 2?\n2 + 2 = 4\n#### 4"] * 2, 800)
@@ -16,13 +19,38 @@ def problem(question: str = "What is 2 plus 2?", solution: str | None = "#### 4"
     return Problem(id="a", question=question, answer="4", solution=solution, split=None, line=1)
 
 
-def encode(row: Problem, *, split: str = "train", **limits: int) -> prompting.EncodedProblems:
-    return prompting.encode_problems(
-        {split: [row]},
-        WORDS,
-        template=TEMPLATE,
-        readable=lambda text, _gold: "####" in text,
-        **({"max_prompt_tokens": 50, "max_completion_tokens": 50} | limits),
+class Encoded:
+    """Encoded problems by kind."""
+
+    def __init__(self, rows: Iterable[prompting.EncodedProblem]) -> None:
+        self.summary = DataSummary()
+        self.prompts = dict[str, list[Prompt]]()
+        self.demonstrations = list[Demonstration]()
+        self.rejected = list[tuple[Problem, str]]()
+        for row in rows:
+            if row.reason is not None:
+                self.rejected.append((row.problem, row.reason))
+            if row.prompt is not None:
+                assert row.split is not None
+                self.prompts.setdefault(row.split, []).append(row.prompt)
+                self.summary.add_prompt(row.split, row.prompt)
+            if row.demonstration is not None:
+                self.demonstrations.append(row.demonstration)
+                self.summary.add_demonstration(row.demonstration)
+
+
+def encode(
+    *rows: Problem, split: str = "train", tokenizer: PreTrainedTokenizerBase = WORDS,
+    template: str = TEMPLATE, **limits: int,
+) -> Encoded:  # fmt: skip
+    return Encoded(
+        prompting.encode_problems(
+            {split: rows},
+            tokenizer,
+            template=template,
+            readable=states_an_answer,
+            **({"max_prompt_tokens": 50, "max_completion_tokens": 50} | limits),
+        )
     )
 
 
@@ -57,10 +85,9 @@ def test_text_that_spells_a_special_token_is_rejected(special):
 
 def test_an_unreadable_solution_is_told_apart():
     encoded = encode(problem(solution="So it is 4."))
-    assert encoded.unreadable == [
-        "unreadable solution: no final answer at the end of 'So it is 4.'"
-    ]
-    assert encoded.prompts == {"train": []}
+    (_, reason), *_ = encoded.rejected
+    assert reason == "unreadable solution: no final answer at the end of 'So it is 4.'"
+    assert (encoded.prompts, encoded.demonstrations) == ({}, [])
 
 
 def exchange(message: str = "Judge: 2 or 4?\nBetter:\n") -> Exchange:
@@ -85,7 +112,7 @@ def test_a_message_that_is_too_long_is_refused_by_name():
 
 
 def test_a_tokenizer_is_learned_from_other_tasks_too():
-    texts = prompting.tokenizer_texts([problem()], TEMPLATE, [exchange()])
+    texts = list(prompting.tokenizer_texts([problem()], TEMPLATE, [exchange()]))
     assert texts == ["Solve: What is 2 plus 2?\n#### 4", "Judge: 2 or 4?\nBetter:\n2"]
 
 
@@ -149,14 +176,7 @@ def test_with_a_chat_template_turns_are_rendered_by_it_and_what_it_refuses_is_re
     chat = model_tokenizer.train_tokenizer(["What is 2 plus 2? Why? It is."] * 2, 800)
     chat.chat_template = ROLES
     system = replace(TALK, id="s", turns=(Turn("system", "Be brief."), *TURNS))
-    encoded = prompting.encode_problems(
-        {"train": [TALK, system]},
-        chat,
-        template="{question}",
-        max_prompt_tokens=99,
-        max_completion_tokens=9,
-        readable=lambda _text, _gold: False,
-    )
+    encoded = encode(TALK, system, tokenizer=chat, max_prompt_tokens=99, max_completion_tokens=9)
     assert [row.prompt for row in encoded.demonstrations] == [
         "<user>What is 2 plus 2?<assistant>4<user>Why?<assistant>",
         "<user>What is 2 plus 2?<assistant>",
@@ -170,19 +190,14 @@ def test_with_a_chat_template_turns_are_rendered_by_it_and_what_it_refuses_is_re
 def test_a_demonstration_ends_the_thinking_that_the_template_has_begun():
     thinking = model_tokenizer.train_tokenizer(["2 + 2 = 4\n#### 4\n<think></think>"] * 2, 800)
     thinking.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}\n<think>\n"
-    encoded = prompting.encode_problems(
-        {"train": [problem()]},
-        thinking,
-        template=TEMPLATE,
-        readable=states_an_answer,
-        max_prompt_tokens=200,
-        max_completion_tokens=200,
+    encoded = encode(
+        problem(), tokenizer=thinking, max_prompt_tokens=200, max_completion_tokens=200
     )
     (prompt,), (shown,) = encoded.prompts["train"], encoded.demonstrations
     assert prompt.prompt.endswith("<think>")
     assert shown.completion == "\n</think>\n\n#### 4"
     facts = Facts(parameters=1, positions=64, has_chat_template=True)
-    assert prompting.measure_data(encoded, facts).thinks
+    assert prompting.measure_data(encoded.summary, facts).thinks
     assert solves_problem(prompt, shown.completion)
     (told,) = prompting.encode_exchanges(
         [Exchange(id="b", task="judge", message="1 or 2?", reply="1")], thinking, 200
@@ -194,11 +209,8 @@ def test_a_demonstration_ends_the_thinking_that_the_template_has_begun():
 @pytest.mark.parametrize("kind", ["gemma", "phi", "qwen_base"])
 def test_demonstrations_end_as_the_template_ends_a_turn(kind):
     tokenizer = make_tokenizer(kind)
-    ends = {"train": [problem("What is 2 plus 2?", "The answer is 4.")]}
-    (shown,) = prompting.encode_problems(
-        ends, tokenizer, template="{question}", readable=states_an_answer,
-        max_prompt_tokens=99, max_completion_tokens=99,
-    ).demonstrations  # fmt: skip
+    row = problem("What is 2 plus 2?", "The answer is 4.")
+    (shown,) = encode(row, tokenizer=tokenizer, template="{question}").demonstrations
     turns = [{"role": "user", "content": "What is 2 plus 2?"}]
     turns.append({"role": "assistant", "content": "The answer is 4."})
     whole = tokenizer.apply_chat_template(turns, tokenize=False)
@@ -210,11 +222,8 @@ def test_demonstrations_end_as_the_template_ends_a_turn(kind):
 def test_a_solution_may_have_a_thought_though_its_marks_are_special_tokens_and_a_question_not():
     r1 = make_tokenizer("r1")
 
-    def encode_with_r1(row: Problem) -> prompting.EncodedProblems:
-        return prompting.encode_problems(
-            {"train": [row]}, r1, template="{question}", readable=states_an_answer,
-            max_prompt_tokens=99, max_completion_tokens=99,
-        )  # fmt: skip
+    def encode_with_r1(row: Problem) -> Encoded:
+        return encode(row, tokenizer=r1, template="{question}")
 
     (shown,) = encode_with_r1(problem("Why?", "#### 4")).demonstrations
     assert shown.completion == "\n</think>\n\n#### 4"
@@ -223,7 +232,7 @@ def test_a_solution_may_have_a_thought_though_its_marks_are_special_tokens_and_a
     assert encode_with_r1(problem("Why </think>?", "#### 4")).demonstrations == []
     assert encode_with_r1(problem("Why?", "#### 4<end>")).demonstrations == []
     # an answer within a thought states nothing
-    (reason,) = encode_with_r1(problem("Why?", "<think>#### 4")).unreadable
+    ((_, reason),) = encode_with_r1(problem("Why?", "<think>#### 4")).rejected
     assert "no final answer" in reason
 
 

@@ -8,6 +8,7 @@ from stages.config import PRESETS_PATH, read_yaml
 from stages.planning import workload
 from stages.planning.stage import Data, Plan, Stage, scorers
 from stages.records.problems import Demonstration, Prompt
+from stages.sources.data_summary import DataSummary
 
 ROOT = Path(__file__).parents[3]
 CONTENT = read_yaml(ROOT / "params.yaml")
@@ -72,8 +73,11 @@ def test_which_models_a_reward_asks():
 
 def test_lengths_of_prepared_rows():
     prompt = Prompt(id="p", task="solve", question="", prompt="", prompt_ids=[1] * 10, answer="")
-    found = workload.describe({"train": [prompt], "dev": []}, [SHOWN])
-    assert found.prompts == {"train": 1, "dev": 0}
+    summary = DataSummary()
+    summary.add_prompt("train", prompt)
+    alone = workload.describe(summary)
+    summary.add_demonstration(SHOWN)
+    found = workload.describe(summary)
+    assert found.prompts == {"train": 1, "preference": 0, "dev": 0, "test": 0}
     assert (found.prompt, found.completion, found.longest) == (10.0, 20.0, (30, 20))
-    alone = workload.describe({"train": [prompt]}, [])
     assert (alone.demonstrations, alone.completion, alone.example) == (0, 256.0, None)

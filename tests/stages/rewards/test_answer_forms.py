@@ -1,6 +1,8 @@
+from collections.abc import Iterable, Sequence
+
 import pytest
 
-from stages.rewards.answer_forms import FORMS, check_form, describe_unlisted, find_requested
+from stages.rewards.answer_forms import FORMS, UnlistedForms, check_form, find_requested
 
 REQUESTS = {
     r"Please reason step by step, and put your final answer within \boxed{}.": {"boxed"},
@@ -22,6 +24,13 @@ REQUESTS = {
 @pytest.mark.parametrize("prompt", REQUESTS)
 def test_what_form_a_prompt_asks_for(prompt: str) -> None:
     assert set(find_requested(prompt)) == REQUESTS[prompt]
+
+
+def describe_unlisted(prompts: Iterable[str], forms: Sequence[str]) -> list[str]:
+    unlisted = UnlistedForms(forms)
+    for prompt in prompts:
+        unlisted.add(prompt)
+    return unlisted.describe()
 
 
 def test_prompts_that_ask_for_a_form_that_is_not_read_are_counted_with_the_words_that_do() -> None:

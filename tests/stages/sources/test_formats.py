@@ -4,6 +4,7 @@ The rows are made after the documents and data sets of TRL, axolotl, LLaMA-Facto
 open-instruct and others: six problems of adding the books on a shelf, written down in each form.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -223,11 +224,8 @@ REFUSED = {
     "math_shepherd.jsonl": "labelled reasoning steps.*`steps`",
     "oasst_tree.jsonl": "trees of messages",
     "old_lf_ranking.json": "several answers to each prompt.*`pairs`",
-    "openai_tools.jsonl": "tools.*not read.*ignore: .tools",
-    "openai_tools_column_only.jsonl": "tools.*not read.*ignore: .tools",
     "prm800k.jsonl": "labelled reasoning steps",
     "processbench.jsonl": "labelled reasoning steps",
-    "sharegpt_tools.jsonl": "tools.*not read",
     "shp.jsonl": "preference pairs",
     "trl_stepwise.jsonl": "labelled reasoning steps",
     "trl_text.jsonl": "plain text.*assistant: text",
@@ -241,22 +239,44 @@ def test_what_cannot_be_read_right_is_refused_with_what_to_write(name):
         read(name)
 
 
+TOOLS = ("openai_tools.jsonl", "openai_tools_column_only.jsonl", "sharegpt_tools.jsonl")
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_conversation_has_its_tools_calls_and_results(name):
+    for number, (problem, reply) in enumerate(zip(read(name), REPLIES, strict=True)):
+        assert problem.tools is not None
+        assert [tool["function"]["name"] for tool in json.loads(problem.tools)] == ["add"]
+        assert problem.turns is not None
+        assert (problem.turns[0], problem.solution) == (Turn("user", LONG[number]), reply)
+        if name == "openai_tools_column_only.jsonl":
+            assert len(problem.turns) == 1
+            continue
+        _, called, result = problem.turns
+        a, b = NUMBERS[number]
+        (call,) = called.calls
+        assert (called.content, call.name) == ("", "add")
+        assert json.loads(call.arguments) == {"a": a, "b": b}
+        assert (result.role, result.content, result.answers) == ("tool", SUMS[number], call)
+
+
 @pytest.mark.parametrize(
-    ("name", "key"),
+    ("name", "key", "reasoning"),
     [
-        ("reasoning_content.jsonl", "reasoning_content"), ("thinking_key.jsonl", "thinking"),
-        ("tool_calls_at_end.jsonl", "tool_calls"),
+        ("reasoning_content.jsonl", "reasoning_content", WORKINGS),
+        ("thinking_key.jsonl", "thinking", ["add them"] * 6),
+        ("tool_calls_at_end.jsonl", "tool_calls", [""] * 6),
     ],
-)  # fmt: skip
-def test_a_key_of_a_message_that_says_more_makes_the_row_bad_unless_it_is_ignored(name, key):
-    source = FileSource(path=str(FORMATS / name))
-    rows = list(problem_files.read_problems(source, SourceReport(path=name)))
-    assert all(isinstance(row, BadRow) and f"'{key}'" in row.reason for row in rows)
-    assert all(problem.solution for problem in read(name, ignore=[key]))
+)
+def test_reasoning_and_calls_are_parts_of_the_reply_unless_they_are_ignored(name, key, reasoning):
+    replies = [problem.reply for problem in read(name)]
+    assert [reply and reply.reasoning for reply in replies] == reasoning
+    assert [bool(reply and reply.calls) for reply in replies] == [key == "tool_calls"] * 6
+    assert all(problem.solution and problem.reply is None for problem in read(name, ignore=[key]))
 
 
 def test_the_table_names_every_file():
-    named = {*CHATS, *PROBLEMS, *MESSAGES, *CHOICES, *PAIRS, *STEPS, *REFUSED} | {
+    named = {*CHATS, *PROBLEMS, *MESSAGES, *CHOICES, *PAIRS, *STEPS, *REFUSED, *TOOLS} | {
         "trl_prompt_only_chat.jsonl", "big_integer_and_half.jsonl", "letter_in_question.jsonl",
         "yes_no.jsonl", "solution_without_statement.jsonl", "dpo_text_implicit.jsonl",
         "reasoning_content.jsonl", "thinking_key.jsonl", "tool_calls_at_end.jsonl",

@@ -178,7 +178,7 @@ def says(content: object) -> dict[str, object]:
         ),
         ("Yes", "No", "no common prompt"),
         ([], [], "no conversation"),
-        ([HI, {"role": "tool", "content": "x"}], [HI, says("No")], "tools"),
+        ([HI, {"role": "tool", "content": "x"}, says("Yes")], [HI, says("No")], "tools"),
         ([HI, "Yes"], [HI, says("No")], "no message"),
         ([HI, says(None)], [HI, says("No")], "empty content"),
         ([HI, says(4)], [HI, says("No")], "wrong type"),

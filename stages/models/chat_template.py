@@ -1,0 +1,196 @@
+"""Conversations by the chat template of a model: prompts, and replies with calls of tools.
+
+The reply to a prompt is what the template adds to it when the reply is rendered as a turn, up to
+the token that ends a turn: content, reasoning and calls as the model writes them. A template that
+renders the same with and without them, or the same without tools and results, loses what the data
+say; this is tried with small conversations, once for each kind of turn.
+"""
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jinja2 import TemplateError
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages.models.model_tokenizer import end_id, eos_id
+from stages.records.problems import THOUGHTS, ToolCall, Turn, find_begun_thought
+
+USER = Turn("user", "How many?")
+PARAMETERS = {"type": "object", "properties": {"x": {"type": "integer", "description": "one"}}}
+TOOLS = json.dumps([{"type": "function", "function": {
+    "name": "add", "description": "Adds one", "parameters": PARAMETERS}}])  # fmt: skip
+ID = "abcdefghi"
+"""Of nine characters, as Mistral's templates ask for."""
+CALL = ToolCall("add", '{"x": 3}', ID)
+OTHER_CALLS = (ToolCall("sum", '{"x": 3}', ID), ToolCall("add", '{"x": 4}', ID))
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+"""Names that templates have for reasoning, each tried."""
+FAILURES = (TemplateError, TypeError, ValueError)
+"""What a template raises that does not take a conversation: its own refusals, or Python's."""
+
+
+def render_chat(
+    turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None = None
+) -> str:
+    """Text of a conversation that the assistant is to continue; TemplateError: it is refused."""
+    return _render(turns, tokenizer, tools, is_prompt=True)
+
+
+def render_reply(
+    turns: Sequence[Turn], reply: Turn, tokenizer: PreTrainedTokenizerBase, tools: str | None
+) -> tuple[str, str]:
+    """Prompt and reply; the reply without the end of a turn and what follows it (`end_id`).
+
+    Raises:
+        TemplateError: the template refuses the turns, or renders the reply otherwise than after a
+            prompt.
+    """
+    prompt = render_chat(turns, tokenizer, tools)
+    whole = _render([*turns, reply], tokenizer, tools, is_prompt=False)
+    start, lead = prompt, ""
+    if not whole.startswith(prompt) and (end := close_thinking(prompt)):
+        start, lead = prompt.rstrip().removesuffix(find_begun_thought(prompt)), end
+    if not whole.startswith(start):
+        raise TemplateError("it renders a reply otherwise than after the prompt that asks for it")
+    completion = whole[len(start) :].rstrip()
+    # Phi's template writes the end of a turn, a newline, and the end of a sequence.
+    for token_id in dict.fromkeys((eos_id(tokenizer), end_id(tokenizer))):
+        token = str(tokenizer.convert_ids_to_tokens(token_id))
+        if completion.rstrip().endswith(token):
+            completion = completion.rstrip().removesuffix(token)
+    return prompt, lead + completion
+
+
+def close_thinking(prompt: str) -> str:
+    """End of the thinking block that a template has begun at the end of `prompt`; else empty.
+
+    A solution in the data is an answer without thinking: it follows an empty block.
+    """
+    begin = find_begun_thought(prompt)
+    return f"\n{THOUGHTS[begin]}\n\n" if begin else ""
+
+
+def find_unrendered(
+    turns: Iterable[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None
+) -> str | None:
+    """Reason to refuse a conversation of which the template loses something; else None."""
+    if tokenizer.chat_template is None:
+        return (
+            "chat template: the model has none, and nothing else renders tools, their calls and "
+            "results, or reasoning. Take a model with one that does, or name what may be dropped "
+            "under `ignore`"
+        )
+    kinds = ["tools"] if tools is not None else []
+    kinds += ["results" for turn in turns if turn.role == "tool"]
+    kinds += [_name_parts(turn) for turn in turns if turn.calls or turn.reasoning]
+    reasons = (find_loss(kind, tokenizer) for kind in dict.fromkeys(kinds))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _name_parts(turn: Turn) -> str:
+    parts = {"content": turn.content, "reasoning": turn.reasoning, "calls": turn.calls}
+    return "+".join(name for name, value in parts.items() if value)
+
+
+@functools.lru_cache(maxsize=64)
+def find_loss(kind: str, tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Why a kind of conversation is refused: a part that changes nothing; None: each does.
+
+    Args:
+        kind: `tools`, `results`, or the parts of an assistant's turn, joined by +.
+        tokenizer: It has a chat template.
+    """
+    for part, first, second in _make_variants(kind):
+        name = {"calls": "tool calls", "results": "tool results"}.get(part, part)
+        try:
+            texts = [_render(turns, tokenizer, tools, is_prompt=False)
+                     for turns, tools in (first, second)]  # fmt: skip
+        except FAILURES as error:
+            return f"chat template: it takes no {name}: {error}"
+        if texts[0] == texts[1]:
+            where = f" in a turn of {kind.replace('+', ' and ')}" if "+" in kind else ""
+            drop = "" if part in ("content", "results") else ", or drop them (`ignore`)"
+            return (
+                f"chat template: it renders the same with and without {name}{where}. Take a model "
+                f"whose template renders them{drop}"
+            )
+    return None
+
+
+Chat = tuple[list[Turn], str | None]
+
+
+def _make_variants(kind: str) -> Iterator[tuple[str, Chat, Chat]]:
+    """Pairs of conversations that differ in one part of this kind alone."""
+    called = Turn("assistant", "", calls=(CALL,))
+    if kind == "tools":
+        yield kind, ([USER], TOOLS), ([USER], None)
+    elif kind == "results":
+        talks = [[USER, called, Turn("tool", text, answers=CALL)] for text in ("4", "5")]
+        yield kind, (talks[0], TOOLS), (talks[1], TOOLS)
+    else:
+        parts = kind.split("+")
+        turn = Turn(
+            "assistant", "Wait." if "content" in parts else "",
+            calls=(CALL,) if "calls" in parts else (),
+            reasoning="So it is." if "reasoning" in parts else "",
+        )  # fmt: skip
+        others = {
+            "content": [replace(turn, content="Stop.")],
+            "reasoning": [replace(turn, reasoning="So it was.")],
+            "calls": [replace(turn, calls=(call,)) for call in OTHER_CALLS],
+        }
+        for part in parts:
+            for other in others[part]:
+                yield part, ([USER, turn], TOOLS), ([USER, other], TOOLS)
+
+
+def _render(
+    turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None, *,
+    is_prompt: bool,
+) -> str:  # fmt: skip
+    are_texts = takes_text_arguments(tokenizer) if any(turn.calls for turn in turns) else False
+    text = tokenizer.apply_chat_template(
+        [_to_message(turn, are_texts=are_texts) for turn in turns],
+        tools=None if tools is None else json.loads(tools),
+        add_generation_prompt=is_prompt,
+        tokenize=False,
+    )
+    return str(text)
+
+
+@functools.lru_cache(maxsize=8)
+def takes_text_arguments(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the template wants arguments of calls as JSON text, and not as an object.
+
+    So it does if it cannot render an object, or prints it as Python does.
+    """
+    message = _to_message(Turn("assistant", "", calls=(CALL,)), are_texts=False)
+    messages = [_to_message(USER, are_texts=False), message]
+    try:
+        text = tokenizer.apply_chat_template(messages, tools=json.loads(TOOLS), tokenize=False)
+    except FAILURES:
+        return True
+    return str(json.loads(CALL.arguments)) in str(text)
+
+
+def _to_message(turn: Turn, *, are_texts: bool) -> dict[str, Any]:
+    """A turn as chat templates read it."""
+    message: dict[str, Any] = {"role": turn.role, "content": turn.content}
+    if turn.reasoning:
+        message |= dict.fromkeys(REASONING_KEYS, turn.reasoning)
+    if turn.calls:
+        message["tool_calls"] = [_to_call(call, are_texts=are_texts) for call in turn.calls]
+    if turn.answers is not None:
+        message |= {"name": turn.answers.name} if turn.answers.name else {}
+        message |= {"tool_call_id": turn.answers.id} if turn.answers.id is not None else {}
+    return message
+
+
+def _to_call(call: ToolCall, *, are_texts: bool) -> dict[str, Any]:
+    arguments = call.arguments if are_texts else json.loads(call.arguments)
+    content = {"type": "function", "function": {"name": call.name, "arguments": arguments}}
+    return content if call.id is None else {"id": call.id, **content}

@@ -1,0 +1,94 @@
+r"""Tools, their calls and their results in conversations, in the forms in which people keep them.
+
+    [{"type": "function", "function": {"name": "add", "parameters": {..}}}]    tools (OpenAI, TRL)
+    [{"name": "add", "parameters": {..}}]                                   tools (ShareGPT, xLAM)
+    {"id": "c0", "function": {"name": "add", "arguments": "{\"a\": 3}"}}          a call (OpenAI)
+    {"name": "add", "arguments": {"a": 3}}                                 a call (ShareGPT, xLAM)
+
+Lists of them, and single calls, may be JSON text. What is malformed is a RejectedError.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from stages.records.problems import ToolCall, Turn
+from stages.sources import columns, raw_rows
+from stages.sources.quarantine import RejectedError
+
+
+def read_tools(value: Any, what: str) -> str | None:
+    """JSON text of a list of tools, each as OpenAI and chat templates have it; None: no tools."""
+    tools = _parse(value, f"tools: '{what}'")
+    if columns.is_empty(tools):
+        return None
+    if not isinstance(tools, list):
+        raise RejectedError(f"tools: '{what}' should be a list of schemas and is {value!r:.60}")
+    return to_json([_read_tool(tool) for tool in tools])
+
+
+def _read_tool(tool: Any) -> dict[str, Any]:
+    is_wrapped = isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+    schema = tool["function"] if is_wrapped else tool
+    if not isinstance(schema, dict) or not isinstance(schema.get("name"), str):
+        raise RejectedError(f"tools: expected a schema with a name, found {tool!r:.60}")
+    return tool if is_wrapped else {"type": "function", "function": schema}
+
+
+def read_calls(value: Any, what: str) -> tuple[ToolCall, ...]:
+    """A call, or a list of calls."""
+    calls = _parse(value, f"tool call: '{what}'")
+    return tuple(_read_call(call) for call in (calls if isinstance(calls, list) else [calls]))
+
+
+def _read_call(call: Any) -> ToolCall:
+    has_function = isinstance(call, dict) and isinstance(call.get("function"), dict)
+    content = call["function"] if has_function else call
+    name = content.get("name") if isinstance(content, dict) else None
+    if not isinstance(name, str) or not name.strip():
+        raise RejectedError(f"tool call: expected a name and arguments, found {call!r:.60}")
+    arguments = _parse(content.get("arguments"), "tool call: 'arguments'") or {}
+    if not isinstance(arguments, dict):
+        expected = f"the arguments of '{name}' should be an object"
+        raise RejectedError(f"tool call: {expected} and are {arguments!r:.60}")
+    number = call.get("id")
+    return ToolCall(name, to_json(arguments), None if number is None else str(number))
+
+
+def _parse(value: Any, what: str) -> Any:
+    """The value, or what it is as JSON text."""
+    if not isinstance(value, str) or not value.strip():
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise RejectedError(f"{what} should be JSON ({error}) and is {value!r:.60}") from None
+
+
+def to_json(value: Any) -> str:
+    """JSON text as chat templates write it; RejectedError for half a surrogate pair."""
+    return raw_rows.check_text(json.dumps(value, ensure_ascii=False), "tools")
+
+
+def link_results(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns, each result with the call that it is of.
+
+    By the id of the call, where results have one; else results have the order of the calls.
+    """
+    linked, pending = list[Turn](), list[ToolCall]()
+    for turn in turns:
+        if turn.role == "assistant":
+            pending = list(turn.calls)
+        if turn.role != "tool":
+            linked.append(turn)
+            continue
+        found = turn.answers
+        same_id = [call for call in pending if found and found.id and call.id == found.id]
+        call = next(iter(same_id or pending), None)
+        if call is not None:
+            pending.remove(call)
+            named = found or call
+            found = ToolCall(named.name or call.name, call.arguments, named.id or call.id)
+        linked.append(replace(turn, answers=found))
+    return linked
