@@ -139,7 +139,7 @@ class Pipeline:
 
     def record(self, stage: str, cpu: str) -> None:
         """The run record of a stage that ran last on this processor."""
-        inputs = parse_lock((self.path / "dvc.lock").read_bytes())[stage].inputs
+        inputs = parse_lock((self.path / "dvc.lock").read_bytes(), "dvc.lock")[stage].inputs
         number = len(list((self.path / "data/runs").rglob("run.json")))
         folder = self.path / "data/runs" / stage.replace("@", "/") / f"{inputs[:16]}-{number}"
         folder.mkdir(parents=True)

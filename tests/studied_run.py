@@ -108,7 +108,11 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def outputs(study: str) -> dict[str, bytes]:
-    """Everything that a study wrote, but its run record."""
+    """Everything that a study wrote, but its run record and the digest of its inputs."""
     folder = DATA / "studies" / study
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in found.items() if not name.startswith("run/")}
+    return {
+        name: path.read_bytes()
+        for name, path in found.items()
+        if not name.startswith("run/") and name != "journal/key.json"
+    }

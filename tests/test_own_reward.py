@@ -88,7 +88,7 @@ def test_in_the_pipeline(pipeline_copy: Callable[..., PipelineCopy]) -> None:
         return executed
 
     assert repro() == set(stages)
-    journal = (copy.path / "data/runs/train/mine/journal-seed-0.jsonl").read_text()
+    journal = (copy.path / "data/journals/train/mine/journal-seed-0.jsonl").read_text()
     assert "reward/own" in journal
     file = copy.path / OWN / "brevity.py"
     text = file.read_text()

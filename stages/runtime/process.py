@@ -44,14 +44,14 @@ def run(main: Callable[..., None]) -> None:
     made are not taken apart, which takes a second. An error takes the usual way out, but a
     ValueError that this package raises is a sentence for the user: it is shown without the
     traceback, which is in the run's failed.json. Every message may quote what a model wrote: it is
-    escaped (`terminal.protect`).
+    escaped (`terminal.escape_output`).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
         for name, value in KEPT_BYTES.items():
             mallopt(name, value)
-    terminal.protect(sys.stdout, escapes=False)
-    terminal.protect(sys.stderr, escapes=True)
+    terminal.survive_lost_output()
+    terminal.escape_output(sys.stderr)
     try:
         main(*sys.argv[1:])
     except ValueError as error:

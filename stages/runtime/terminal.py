@@ -5,12 +5,17 @@ written, by this process or one that it forked, erases them first and takes thei
 """
 
 import errno
+import io
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 ERASE = "\x1b[J"
 """Erases what is below the cursor, and right of it."""
@@ -59,35 +64,49 @@ def write(text: str) -> None:
         os.write(2, f"{erase}{text}\n".encode(errors="replace"))
 
 
-def protect(stream: TextIO | None, *, escapes: bool) -> None:
-    """Have a stream write nowhere once its terminal or pipe is gone, in place of an error.
+class _Output(io.FileIO):
+    """Standard output or error, which writes nowhere once its terminal or pipe is gone."""
 
-    With `escapes` every text is escaped, and the progress bars of libraries are drawn as our lines
-    are. None: who started this process has closed it.
-    """
-    if stream is None:
-        return
-    write_text, flush_text = stream.write, stream.flush
-
-    def attempt(work: Callable[..., object], *arguments: str) -> None:
+    def write(self, data: "ReadableBuffer") -> int | None:
         try:
-            work(*arguments)
+            return super().write(data)
         except OSError as error:
             if error.errno not in GONE:
                 raise
+            return memoryview(data).nbytes
 
+
+def survive_lost_output() -> None:
+    """Go on where the terminal, or the program that reads the output, is gone.
+
+    It happens to a process that ignores SIGHUP, as under nohup or in a shell's background. What it
+    shows is in the journals, too.
+    """
+    for name in ("stdout", "stderr"):
+        if (before := getattr(sys, name)) is None:  # closed by who started it
+            continue
+        before.flush()
+        raw = _Output(before.fileno(), "wb", closefd=False)
+        after = io.TextIOWrapper(
+            io.BufferedWriter(raw), before.encoding, before.errors, line_buffering=True
+        )
+        setattr(sys, name, after)
+
+
+def escape_output(stream: TextIO | None) -> None:
+    """Escape every text of a stream; progress bars of libraries are drawn as our lines are."""
+    if stream is None:
+        return
+    write_text = stream.write
     erase = ERASE if stream.isatty() and is_terminal() else ""
-    bar = _Bar(is_drawn=bool(erase), write=lambda line: attempt(write_text, line))
+    bar = _Bar(is_drawn=bool(erase), write=write_text)
 
     def write(text: str) -> int:
-        if not escapes:
-            attempt(write_text, text)
-        elif not bar.takes(text):
-            attempt(write_text, f"{erase}{escaped(text)}")
+        if not bar.takes(text):
+            write_text(f"{erase}{escaped(text)}")
         return len(text)
 
     stream.write = write
-    stream.flush = lambda: attempt(flush_text)
 
 
 @dataclass
@@ -99,7 +118,7 @@ class _Bar:
     """
 
     is_drawn: bool
-    write: Callable[[str], None]
+    write: Callable[[str], object]
     text: str = ""
     begun: float = 0.0
     shown: float = 0.0

@@ -76,7 +76,14 @@ class FileLimits(Params):
 
         Ties, of which nothing is learned, spoil nothing else.
         """
-        wrong = [row for row in bad if not row.reason.startswith(f"{TIE}:")]
+        ties = [row for row in bad if row.reason.startswith(f"{TIE}:")]
+        if ties and len(ties) == num_rows:
+            first = ties[0]
+            raise ValueError(
+                f"{first.file}, line {first.line}: {first.reason}; and so in all {num_rows} rows: "
+                "expected some in which one answer is preferred"
+            )
+        wrong = [row for row in bad if row not in ties]
         for limit, rows in {"max_bad_share": wrong, "max_long_share": over_long}.items():
             check_share(rows, num_rows, max_share=getattr(self, limit), limit=f"{preset}.{limit}")
         return sorted([*bad, *over_long], key=lambda row: row.line)

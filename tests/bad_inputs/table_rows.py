@@ -90,11 +90,11 @@ CASES = [
         "a recipe whose row says something else",
         both(
             whole(
-                "mine.yaml",
-                "tables: {mine: mine.yaml}\npolicies:\n"
+                "stages/recipes/mine.yaml",
+                "policies:\n"
                 "  sft: {train: sft, preset: cold_start, from: base, on: demonstrations}\n",
             ),
-            edit("dvc.yaml", lambda c: c.update(vars=["mine.yaml"])),
+            edit("dvc.yaml", lambda c: c.update(vars=["stages/recipes/mine.yaml"])),
         ),
     ),
     *(Case(f"the name {told}", row("policies", name)) for told, name in NAMES.items()),

@@ -105,7 +105,7 @@ def test_run_records_travel_beside_the_result(
 ) -> None:
     other = other_clone(toy_repository, "other")
     repro(toy_repository, "prepare")
-    inputs = parse_lock((toy_repository / "dvc.lock").read_bytes())["prepare"].inputs
+    inputs = parse_lock((toy_repository / "dvc.lock").read_bytes(), "dvc.lock")["prepare"].inputs
     names = [
         f"data/runs/prepare/{key[:16]}-{number}" for number, key in enumerate((inputs, "x" * 16))
     ]

@@ -86,7 +86,7 @@ def test_a_model_is_written_that_the_scorer_reads_and_its_quality_is_told():
     metrics = run()
     # Without r and w, which have one class; 8 epochs of 20 problems, 5 at a time.
     assert metrics["problems"] == 20
-    journal = (DATA / f"runs/reward/new/journal-seed-{SEED}.jsonl").read_text().splitlines()
+    journal = (DATA / f"journals/reward/new/journal-seed-{SEED}.jsonl").read_text().splitlines()
     assert len(journal) == 8 * 4
     assert metrics["generated_tokens"] == 0
     assert metrics["trained_tokens"] == 8 * 2 * metrics["completions"]

@@ -62,7 +62,7 @@ def train(**changes):
         evaluation=stage_inputs.EVALUATION,
     )
     reward_model.main("reward_preference", "new", *WORDS)
-    journal = DATA / f"runs/reward/new/journal-seed-{SEED}.jsonl"
+    journal = DATA / f"journals/reward/new/journal-seed-{SEED}.jsonl"
     steps = [json.loads(line)["metrics"] for line in journal.read_text().splitlines()]
     return steps, stage_inputs.metrics(OWN)
 

@@ -56,7 +56,12 @@ class DonePipeline:
         """Stage -> what it runs, templates resolved; without `PLANNING`."""
         with Repo(str(self.path)) as repo:
             found = {stage.name: stage.cmd for stage in repo.index.stages}
-        return {name: command for name, command in found.items() if name not in PLANNING}
+        # the check before it is the same for all
+        return {
+            name: command.splitlines()[-1]
+            for name, command in found.items()
+            if name not in PLANNING
+        }
 
     @contextmanager
     def changed(self, name: str, edit: Callable[[Path], object]) -> Iterator[None]:

@@ -75,9 +75,8 @@ def test_what_is_no_number_is_an_error():
 
 
 def test_a_long_completion_is_shown_cut_and_says_so():
-    assert describe_completion(Answers(["a" * (MAX_SHOWN + 5)]), 0).endswith(
-        "' and 5 characters more"
-    )
+    shown = describe_completion(Answers(["a" * (MAX_SHOWN + 5)]), 0)
+    assert "'" + "a" * MAX_SHOWN + "' and 5 characters more" in shown
 
 
 def test_each_completion_is_checked_against_its_own_prompts_answer():
