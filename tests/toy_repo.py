@@ -41,6 +41,7 @@ def steps(rate, drawn):
             if crash == "fail":
                 raise RuntimeError("as asked")
             time.sleep(300)
+        time.sleep(float(os.environ.get("TOY_SECONDS", "0")))
         yield Step(index, {"loss/total": rate * drawn.random(), "time/step": 0.5})
 
 

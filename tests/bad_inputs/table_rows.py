@@ -91,7 +91,7 @@ CASES = [
         both(
             whole(
                 "stages/recipes/mine.yaml",
-                "policies:\n"
+                "tables: {mine: stages/recipes/mine.yaml}\npolicies:\n"
                 "  sft: {train: sft, preset: cold_start, from: base, on: demonstrations}\n",
             ),
             edit("dvc.yaml", lambda c: c.update(vars=["stages/recipes/mine.yaml"])),

@@ -18,7 +18,9 @@ from flows.process import Runner
 def test_stages_on_a_terminal_have_a_line_a_seed_and_leave_one_line_each(tmp_path: Path) -> None:
     repo = make_toy_repo(tmp_path / "toy")
     command = [sys.executable, "-m", "flows.local", "-j", "2", "compare"]
-    written = run_on_terminal(command, repo.path, 60, repo.environment | {"COLUMNS": "60"})
+    written = run_on_terminal(
+        command, repo.path, 60, repo.environment | {"COLUMNS": "60", "TOY_SECONDS": "0.4"}
+    )
     texts = list_texts(written)
     assert any(re.match(r"  seed 0  \d/6", text) for text in texts), texts
     assert "executed" in texts
