@@ -29,7 +29,7 @@ STYLES = {
 REDRAWS_PER_SECOND = 2
 
 
-class Display:
+class StageLines:
     """Lines of a run; several threads may use it. A terminal or pipe that is gone is no error."""
 
     def __init__(self, console: Console, *, is_quiet: bool) -> None:
@@ -44,7 +44,7 @@ class Display:
             refresh_per_second=REDRAWS_PER_SECOND,
         )  # fmt: skip
 
-    def __enter__(self) -> "Display":
+    def __enter__(self) -> "StageLines":
         """Draw from now on."""
         if self.is_live:
             self._live.start()

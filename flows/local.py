@@ -27,7 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from flows.display import STYLES, Display
+from flows.display import STYLES, StageLines
 from flows.execute import Result, StageOutcome, run_stage
 from flows.plan import StageNode, make_plan
 from flows.process import Runner, exit_when_terminated
@@ -65,7 +65,7 @@ def main() -> int:
     run = run_shared if options.remote else run_stage
 
     console = Console()
-    display = Display(console, is_quiet=options.quiet)
+    display = StageLines(console, is_quiet=options.quiet)
 
     def run_node(node: StageNode) -> Result:
         if not node.changes:

@@ -10,7 +10,7 @@ from rich.console import Console
 from terminals import list_texts, run_on_terminal
 from toy_repo import make_toy_repo
 
-from flows.display import Display
+from flows.display import StageLines
 from flows.execute import Result, StageOutcome
 from flows.process import Runner
 
@@ -71,7 +71,7 @@ print("ended")
 def test_a_failure_is_told_with_its_reason_and_brackets_are_no_markup() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=40, color_system=None)
-    with Display(console, is_quiet=False) as display:
+    with StageLines(console, is_quiet=False) as display:
         display.begin("a")
         display.show("a", {"lines": [], "numbers": "loss [bold]0.5"})
         display.log("a", "[red]a line")
