@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,7 @@ def contents(uri: str, experiment: str = "posttrain") -> dict[str, Any]:
             },
             "inputs": sorted(one.dataset.name for one in inputs.dataset_inputs),
             "outputs": sorted(names[one.model_id] for one in outputs.model_outputs),
-            "artifacts": artifacts(client, info.run_id),
+            "artifacts": artifacts(client, info.run_id, rename),
         }
     for model in models:
         tags = {name: re.sub(r"\d", "", value) if "Versions" in name else value
@@ -180,12 +180,20 @@ def contents(uri: str, experiment: str = "posttrain") -> dict[str, Any]:
     return found
 
 
-def artifacts(client: mlflow.MlflowClient, run_id: str) -> dict[str, str]:
-    """The digest of each file of a run."""
+def artifacts(
+    client: mlflow.MlflowClient, run_id: str, rename: Callable[[str], str]
+) -> dict[str, str]:
+    """The digest of each file of a run; of JSON with names in place of ids."""
     with tempfile.TemporaryDirectory() as folder:
         top = Path(client.download_artifacts(run_id, "", folder))
         files = [path for path in sorted(top.rglob("*")) if path.is_file()]
-        return {
-            str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest()
+        contents = {
+            path: rename(path.read_text(encoding="utf-8")).encode()
+            if path.suffix == ".json"
+            else path.read_bytes()
             for path in files
+        }
+        return {
+            str(path.relative_to(top)): hashlib.sha256(content).hexdigest()
+            for path, content in contents.items()
         }

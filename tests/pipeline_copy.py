@@ -1,5 +1,6 @@
 """A copy of this repository in which the whole pipeline can run, small."""
 
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,8 @@ from typing import Any
 
 import mlflow
 from ruamel.yaml import YAML
+
+from stages.tracking import lockfile
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,10 +70,11 @@ class PipelineCopy:
         return set(re.findall(r"(?m)^Running stage '(.*)':$", said))
 
     def records(self) -> dict[str, str]:
-        """Id of the last execution by stage."""
-        found = [json.loads(path.read_text()) for path in self.path.glob("data/runs/**/run.json")]
-        found.sort(key=lambda record: record["ended"])
-        return {record["stage"]: record["execution_id"] for record in found}
+        """Id of the execution by stage, of the stages that dvc.lock names."""
+        with contextlib.chdir(self.path):
+            entries = lockfile.read_entries()
+            records = {entry.stage: lockfile.read_record(entry) for entry in entries}
+        return {stage: record["execution_id"] for stage, record in records.items() if record}
 
     def run(self, *arguments: str) -> str:
         """Run Python in the copy; what it printed."""
