@@ -129,8 +129,8 @@ def written():
 
 
 def journal():
-    path = DATA / f"runs/label_steps/new/journal-seed-{SEED}.jsonl"
-    return [{**json.loads(row), "time": 0} for row in path.read_text().splitlines()]
+    path = DATA / f"journals/label_steps/new/journal-seed-{SEED}.jsonl"
+    return [json.loads(row) for row in path.read_text().splitlines()]
 
 
 def test_rows_counts_and_metrics_fit_together(monkeypatch):

@@ -67,7 +67,8 @@ def test_every_policy_along_a_run_is_measured():
 def test_pools_are_scored_and_each_seed_has_its_verdict(monkeypatch):
     # Random models are never right: let each text be right or wrong by its length.
     monkeypatch.setattr(
-        "stages.rewards.answer_checker.is_correct", lambda text, answer: len(text) % 2 == 0
+        "stages.rewards.answer_checker.is_correct",
+        lambda text, _answer, _forms=None: len(text) % 2 == 0,
     )
     checkpoints.main("dpo")
     overoptimization.main()
