@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 from terminals import list_texts, run_on_terminal
 from toy_repo import make_toy_repo
@@ -15,6 +16,7 @@ from flows.execute import Result, StageOutcome
 from flows.process import Runner
 
 
+@pytest.mark.slow
 def test_stages_on_a_terminal_have_a_line_a_seed_and_leave_one_line_each(tmp_path: Path) -> None:
     repo = make_toy_repo(tmp_path / "toy")
     command = [sys.executable, "-m", "flows.local", "-j", "2", "compare"]

@@ -345,6 +345,7 @@ def test_a_changed_parameter_adds_what_was_executed_and_its_reversal_adds_nothin
     assert {run.info.run_id for run in tracked.runs()} == before | {r.info.run_id for r in added}
 
 
+@pytest.mark.slow
 def test_an_experiment_in_a_temporary_copy_is_a_group_in_the_store_of_the_checkout(tmp_path):
     tracked = View(make_toy_repo(tmp_path / "plain"))  # DVC cannot push experiments of odd paths
     tracked.repo.repro()

@@ -92,6 +92,8 @@ def comment(path: Path) -> None:
 
 
 def check_parameter(pipeline: DonePipeline, readers: dict[str, Reader], name: str) -> None:
+    if name == "model.path":
+        return  # `auto` follows from it through the facts of data/prompts, a dependency of all
     key, content = PARAMETERS[name], read_yaml(pipeline.path / "params.yaml")
 
     def edit(path: Path) -> None:

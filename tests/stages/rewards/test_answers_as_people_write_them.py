@@ -205,6 +205,7 @@ def test_no_mutated_gold_of_math500_equals_it() -> None:
     assert find_equal_mutations(golds) == []
 
 
+@pytest.mark.slow
 def test_no_mutated_gold_in_other_notations_equals_it() -> None:
     assert len(BY_HAND) >= 150
     assert [gold for gold in BY_HAND if read_gold(gold) != gold] == []

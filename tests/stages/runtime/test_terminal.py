@@ -28,7 +28,7 @@ def work(run):
             logging.getLogger("of").warning("a \\x1b[2Jmodel")
             for text in ("\\rShards: 0%", "\\rShards: 100%", "\\n"):
                 sys.stderr.write(text)
-        time.sleep(0.45)
+        time.sleep(0.8)
 
 def main():
     with runs.start("train@a-row-with-a-name") as run:
@@ -42,7 +42,7 @@ COMMAND = [sys.executable, "-c", PROGRAM]
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("columns", [40, pytest.param(120, marks=pytest.mark.slow)])
 def test_a_line_a_seed_is_drawn_again_within_the_width_and_one_line_remains(tmp_path, columns):
     written = run_on_terminal(COMMAND, tmp_path, columns, ENVIRONMENT)
     texts = list_texts(written)
@@ -110,7 +110,7 @@ def test_a_terminal_that_is_gone_ends_no_stage(tmp_path):
 
 
 def test_a_stage_that_fails_leaves_no_line_that_it_drew(tmp_path):
-    fails = PROGRAM.replace("time.sleep(0.45)", "time.sleep(0.6); 1 / (3 - step.index)")
+    fails = PROGRAM.replace("time.sleep(0.8)", "time.sleep(0.6); 1 / (3 - step.index)")
     command = [sys.executable, "-c", fails]
     written = run_on_terminal(command, tmp_path, 80, ENVIRONMENT, status=1)
     drawn = written.rindex("  seed ")
