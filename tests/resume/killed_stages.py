@@ -172,7 +172,7 @@ class KilledStages:
 
     def journals(self, stage: str) -> dict[str, list[Any]]:
         """Rows of the seeds' journals without times, sorted."""
-        folder = self.path / "data/runs" / stage.replace("@", "/")
+        folder = self.path / "data/journals" / stage.replace("@", "/")
         return {
             path.name: sorted(
                 json.dumps([row["index"], {k: v for k, v in row["metrics"].items()
