@@ -44,15 +44,15 @@ from flows.share import describe_commit, push_current, run_shared
 
 MAX_WAITING = 64
 """Stages that agents compute at one time, at most; each has a thread here that waits."""
-REPORT = Path("data/report")
+REPORT, LAST = Path("data/report"), "track"
+"""The report, and the stage after which all that it shows is up to date."""
 
 
 def name_run() -> str:
     """Name of a flow run: its deployment, if it has one, what it brings up to date, the commit."""
     stages = ", ".join(current_run.parameters.get("stages") or ["all stages"])
-    name = deployment.name
-    schedule = f"{name}: " if name else ""
-    return f"{schedule}{stages} at {describe_commit(Path.cwd())}"
+    prefix = f"{deployment.name}: " if deployment.name else ""
+    return f"{prefix}{stages} at {describe_commit(Path.cwd())}"
 
 
 async def send_alert(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:  # noqa: ARG001
@@ -138,7 +138,8 @@ def pipeline(
     results = run_plan(plan, run_task, runner, MAX_WAITING if pools else max_parallel)
     table = table_rows(plan, results)
     create_table_artifact(key="pipeline", table=table, description=summary(results))
-    publish_report(runner.root)
+    if LAST in results and results[LAST].outcome.good:  # else the report is an earlier run's
+        publish_report(runner.root)
     print_report(plan, results)
     good = all(result.outcome.good for result in results.values())
     return Completed(message=summary(results)) if good else Failed(message=summary(results))
@@ -146,14 +147,13 @@ def pipeline(
 
 def add_tags() -> None:
     """Tag the flow run with its deployment, or `by hand`, and the commit, beside its other tags."""
-    run, by = current_run, deployment.name or "by hand"
-    tags = sorted({*run.tags, by, describe_commit(Path.cwd())})
+    tags = {*current_run.tags, deployment.name or "by hand", describe_commit(Path.cwd())}
     with get_client(sync_client=True) as client:
-        client.update_flow_run(UUID(str(run.id)), tags=tags)
+        client.update_flow_run(UUID(str(current_run.id)), tags=sorted(tags))
 
 
 def publish_report(root: Path) -> None:
-    """Make the artifacts of what the report folder has: it has nothing before `compare` ran."""
+    """Make the artifacts of what the report folder has."""
     report = root / REPORT
     verdict, accuracy, picture, page = (
         report / name

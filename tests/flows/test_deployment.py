@@ -142,6 +142,9 @@ def test_server_pool_deployment_worker_and_trigger(
             for artifact in artifacts
             if artifact["flow_run_id"] == runs["Completed"]["id"]
         }
+        failed = runs["Failed"]["id"]
+        keys = {artifact["key"] for artifact in artifacts if artifact["flow_run_id"] == failed}
+        assert keys == {"pipeline"}, "the report is that of the run before"
         assert of_run["verdict"] == "grpo is better"
         assert json.loads(of_run["accuracy"]) == [{"policy": "sft", "mean_accuracy": 0.6419}]
         assert sorted(started()) == ["left", "prepare", "right", "right", "track"]
