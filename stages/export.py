@@ -4,9 +4,9 @@
 
 Without a seed it is the first of the section `seeds`. The card (README.md, as model hubs read it)
 has data, method, accuracies with their intervals, the difference from the baseline and the commit.
-A tokenizer without a chat template gets one that renders a message as `data.prompt_template` did in
-training, so that chat and servers prompt the policy as it was trained. The folder must not exist.
-Nothing depends on it, and what DVC keeps is not changed.
+A tokenizer without a chat template gets one that renders messages as in training, so that chat and
+servers prompt the policy as it was trained. The folder must not exist. Nothing depends on it, and
+what DVC keeps is not changed.
 """
 
 import json
@@ -15,17 +15,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from stages import tables
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
 from stages.config import read_yaml
 from stages.models import model_tokenizer
-from stages.models.prompting import PLACEHOLDER, get_bos_text
-from stages.report import markdown, model_card
-from stages.rows import DATA
+from stages.models.prompting import PLACEHOLDER, TASK, get_bos_text
+from stages.records import lines
+from stages.records.problems import Prompt
+from stages.records.transcripts import SPEAKERS, TOOL
+from stages.report import experiment, markdown, model_card
+from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs, process, runs
 
 logger = logging.getLogger(__name__)
 
-METRICS = DATA / "report/metrics.json"
+PLAN, METRICS = DATA / "plan.json", DATA / "report/metrics.json"
 ACCURACIES = {
     "mean_accuracy": "one sample at temperature 1", "greedy_accuracy": "greedy decoding",
 }  # fmt: skip
@@ -38,8 +42,10 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
         ValueError: the policy or the seed is none of the run, or the folder exists.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    params = read_yaml()
-    names, seeds = list(params[tables.POLICIES]), [str(value) for value in params["seeds"]]
+    for path in (PLAN, METRICS):
+        check_exists(path)
+    params, plan = read_yaml(), json.loads(PLAN.read_text(encoding="utf-8"))
+    names, seeds = list(plan["policies"]), [str(value) for value in params["seeds"]]
     seed = seed or seeds[0]
     if policy not in names or not folder or seed not in seeds:
         raise ValueError(
@@ -49,72 +55,87 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
     target, source = Path(folder), DATA / f"policies/{policy}/model/{seed}"
     if target.exists():
         raise ValueError(f"{target} exists: name a folder that does not")
-    for path in (source, METRICS):
-        if not path.exists():
-            raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
-    prompt = params["data"]["prompt_template"]
-    section = f"{compare(policy)}\n\n## Prompt\n\n{describe_prompt(prompt)}"
+    check_exists(source)
+    template = params["data"]["prompt_template"]
+    section = render_comparison(policy, template)
     card = model_card.render_card(policy, params["seeds"], params["model"], section)
     with outputs.replace(target) as scratch:
         shutil.copytree(source, scratch)
         (scratch / "README.md").write_text(card, encoding="utf-8")
-        add_chat_template(scratch, prompt)
+        tokenizer = model_tokenizer.load_tokenizer(scratch)
+        if tokenizer.chat_template is None:
+            tasks = {prompt.task for prompt in lines.read_lines(PROMPTS / "test.jsonl", Prompt)}
+            text = make_chat_template(tokenizer, template, tasks)
+            (scratch / "chat_template.jinja").write_text(text, encoding="utf-8")
     logger.info("%s: policy %s, seed %s, with its card, README.md", target, policy, seed)
 
 
-def describe_prompt(template: str) -> str:
-    """The card's section on the text around a question."""
-    return f"A question was put to the policy as `{json.dumps(template)}` (a JSON string)."
+def check_exists(path: Path) -> None:
+    """Raise a ValueError with the remedy where an output of the run is missing."""
+    if not path.exists():
+        raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
 
 
-def add_chat_template(folder: Path, prompt_template: str) -> None:
-    """Give a tokenizer that has no chat template that of its training prompts.
+def make_chat_template(
+    tokenizer: PreTrainedTokenizerBase, prompt_template: str, tasks: set[str]
+) -> str:
+    """The prompts of training as a chat template, in Jinja.
 
-    It renders the last message alone: without a chat template, a policy is trained on single turns.
+    A problem is the last message in `prompt_template`, a conversation the transcript of
+    `render_transcript`; of data with both tasks, a message alone is a problem.
     """
-    tokenizer = model_tokenizer.load_tokenizer(folder)
-    if tokenizer.chat_template is not None:
-        return
     before, after = prompt_template.split(PLACEHOLDER)
-    parts = (get_bos_text(tokenizer) + before, after)
-    quoted = [json.dumps(part, ensure_ascii=False) for part in parts]
-    (folder / "chat_template.jinja").write_text(
-        f"{{{{- {quoted[0]} + messages[-1].content + {quoted[1]} }}}}", encoding="utf-8"
+    start = get_bos_text(tokenizer)
+    problem = f"{{{{- {_quote(start + before)} + messages[-1].content + {_quote(after)} }}}}"
+    speaker = f"{_quote(SPEAKERS)}.get(message.role, {_quote(TOOL)})"
+    conversation = (
+        f"{{{{- {_quote(start)} }}}}{{%- for message in messages %}}"
+        "{%- if message.role == 'system' %}{{- message.content }}{%- else %}"
+        f"{{{{- '\\n\\n' + {speaker} + ': ' + message.content }}}}"
+        "{%- endif %}{%- endfor %}{{- '\\n\\n"
+        f"{SPEAKERS['assistant']}:' }}}}"
     )
+    if TASK not in tasks:
+        return conversation
+    if tasks == {TASK}:
+        return problem
+    return f"{{%- if messages | length == 1 %}}{problem}{{%- else %}}{conversation}{{%- endif %}}"
 
 
-def compare(policy: str) -> str:
-    """The card's section on the run: accuracies with intervals, the verdict, and the commit."""
+def _quote(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def render_comparison(policy: str, prompt_template: str) -> str:
+    """The card's sections on the run: accuracies with intervals, verdict, commit, and prompt.
+
+    Without gold answers there are no accuracies.
+    """
     metrics = json.loads(METRICS.read_text(encoding="utf-8"))
     baseline, level = metrics["baseline"], 100 * metrics["confidence"]
-    table = [
-        [
-            f"{label}, %", markdown.format_percent(metrics["policies"][policy][key]),
-            format_gain(metrics["gains"].get(key, {}).get(policy)),
-        ]
-        for key, label in ACCURACIES.items()
-    ]  # fmt: skip
-    return "\n\n".join([
-        "## Comparison",
+    estimates, table = metrics["policies"][policy], []
+    for key, label in ACCURACIES.items():
+        if key in estimates:
+            gain = metrics["gains"].get(key, {}).get(policy)
+            points = "" if gain is None else markdown.format_points(gain)
+            table.append([label, markdown.format_percent(estimates[key]), points])
+    commit, has_edits = runs.git_state()
+    at = f" at commit {commit}{' with edits' if has_edits else ''}" if commit is not None else ""
+    digest = experiment.digest_folder(DATA / "evaluations")
+    accuracies = [
         f"Intervals of {level:g} % over seeds and problems; points over the policy `{baseline}` are"
         " paired by seed and problem.",
         markdown.render_table(["accuracy", "all seeds", f"points over {baseline}"], table),
+    ]
+    return "\n\n".join([
+        "## Comparison",
+        *(accuracies if table else []),
         " ".join(metrics["verdict"]),
-        f"Commit: {describe_commit()}. `dvc repro` there gives these numbers again.",
+        f"Exported{at}. Where these results are from: {experiment.describe_commit(digest)}; "
+        "`dvc repro` there gives them again.",
+        "## Prompt",
+        f"A problem was put to the policy as `{json.dumps(prompt_template)}` (a JSON string).",
     ])  # fmt: skip
-
-
-def format_gain(gain: dict[str, Any] | None) -> str:
-    """Points with their interval; nothing for the baseline."""
-    return "" if gain is None else markdown.format_points(gain)
-
-
-def describe_commit() -> str:
-    """Hash of HEAD, and whether files differ from it."""
-    commit, has_edits = runs.git_state()
-    if commit is None:
-        return "unknown (no git repository)"
-    return f"{commit} with edits" if has_edits else commit
 
 
 if __name__ == "__main__":

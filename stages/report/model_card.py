@@ -16,11 +16,13 @@ from ruamel.yaml import YAML
 
 from stages.params import load_preset
 from stages.report import markdown
+from stages.report.experiment import shorten_path
 from stages.report.stage_metrics import COSTS, list_ancestors
 from stages.rows import DATA
 
 Metrics = Mapping[str, Any]
 
+ACCURACY = "mean_accuracy"
 METHODS = {
     "sft": "supervised fine-tuning",
     "dpo": "direct preference optimisation on pairs, or a variant of it (see the preset)",
@@ -36,7 +38,7 @@ TEMPLATE = """\
 # {{ name }}
 
 {% if model.path is not none -%}
-A causal language model that began as `{{ model.path }}`
+A causal language model that began as `{{ base }}`
 {%- if model.revision is defined and model.revision %} at `{{ model.revision }}`{% endif %}
 {%- else -%}
 A Llama of {{ model.tiny.num_layers }} layers of {{ model.tiny.hidden_size }}, \
@@ -47,7 +49,7 @@ comes with them.
 
 ## Data
 
-Source: `{{ data.source }}`. Licence of the source: {{ data.licence }}. Problems by split: \
+Source: `{{ source }}`. Licence of the source: {{ data.licence }}. Problems by split: \
 {% for split in data.counts %}{{ split }} {{ "{:,}".format(data.counts[split]) }}\
 {{ ", " if not loop.last }}{% endfor %}; \
 {% for pair in data.overlaps if data.overlaps[pair] -%}
@@ -83,9 +85,11 @@ are in `data/report/report.md`.
 
 ## Limits
 
-- Measured on problems of `{{ data.source }}` alone, unless this card names another source; \
+- Measured on problems of `{{ source }}` alone, unless this card names another source; \
 of other tasks, languages and lengths nothing is known.
+{% if has_golds %}
 - Right means the final answer: wrong steps that end in the right number count as right.
+{% endif %}
 {% if row.train in ("ppo", "grpo") %}
 - Trained on a reward, which a policy can learn to satisfy without solving the problem.
 {% endif %}
@@ -113,7 +117,9 @@ def render_card(name: str, seeds: Sequence[int], model: Metrics, section: str) -
         TEMPLATE, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
     return template.render(
-        name=name, model=model, data=data, row=row, section=section,
+        name=name, model=model, data=data, row=row, section=section, source=_list_sources(data),
+        base=model["path"] and shorten_path(model["path"]),
+        has_golds=all(ACCURACY in metrics for metrics in evaluation.values()),
         evaluation=evaluation, inline=_inline, method=METHODS[row["train"]],
         header=_header(name, model, data, evaluation),
         parents=", ".join(parents) or "nothing but the base model",
@@ -126,28 +132,35 @@ def render_card(name: str, seeds: Sequence[int], model: Metrics, section: str) -
 
 
 def _header(name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, Metrics]) -> str:
-    licence, source = str(data["licence"]).split(" ")[0].lower(), data["source"]
+    licence, source = str(data["licence"]).split(" ")[0].lower(), _list_sources(data)
     content: dict[str, Any] = {"license": licence if licence in LICENCES else "other"}
     if licence not in LICENCES:
         content["license_name"] = data["licence"]
-    if model["path"] is not None:
+    if model["path"] is not None and not Path(model["path"]).is_dir():  # else no hub has it
         content["base_model"] = model["path"]
     accuracies = [
         {"type": "accuracy", "name": f"{label}, mean of the seeds", "value": _mean(key, evaluation)}
-        for key, label in (("greedy_accuracy", "greedy decoding"), ("mean_accuracy", "one sample"))
+        for key, label in (("greedy_accuracy", "greedy decoding"), (ACCURACY, "one sample"))
+        if all(key in metrics for metrics in evaluation.values())
     ]
     dataset = {"name": f"{source}, test split", "type": source, "split": "test"}
     task = {"type": "text-generation"}
     results = [{"task": task, "dataset": dataset, "metrics": accuracies}]
     content |= {
         "language": ["en"], "library_name": "transformers", "pipeline_tag": "text-generation",
-        "tags": ["posttrain"], "model-index": [{"name": name, "results": results}],
+        "tags": ["posttrain"],
     }  # fmt: skip
+    if accuracies:
+        content["model-index"] = [{"name": name, "results": results}]
     yaml, stream = YAML(typ="safe", pure=True), io.StringIO()
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # pyright: ignore[reportAttributeAccessIssue]
     yaml.dump(content, stream)
     return stream.getvalue()
+
+
+def _list_sources(data: Metrics) -> str:
+    return ", ".join(map(shorten_path, data["source"].split(", ")))
 
 
 def _inline(value: Any) -> str:

@@ -1,5 +1,6 @@
 """A policy's folder for other tools: its prompt, its card, and that nothing of the run changes."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,12 @@ from ruamel.yaml import YAML
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stages import export
-from stages.models.prompting import render_prompts
+from stages.config import read_yaml
+from stages.models.prompting import render_conversation, render_prompts
 from stages.models.row_policy import TinyConfig, build_tiny
+from stages.records import lines
+from stages.records.problems import Prompt, Turn
+from stages.report import experiment
 from stages.rows import DATA
 
 TEMPLATE = 'Say "1":\n{question}\n'
@@ -29,12 +34,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "stages").mkdir()
     studied_run.write_yaml(Path("stages/presets.yaml"), {"sft": {}, "mine": {}, "rule": {}})
-    params = {"policies": PLAN["policies"], "seeds": [0, 1], "model": {"path": "mine/base"}}
+    # the row of grpo is a recipe's
+    rows = {"sft": PLAN["policies"]["sft"]}
+    params = {"policies": rows, "seeds": [0, 1], "model": {"path": "mine/base"}}
     studied_run.write_yaml(Path("params.yaml"), params | {"data": {"prompt_template": TEMPLATE}})
     studied_run.write_json(DATA / "plan.json", PLAN)
     card = {"source": "mine", "licence": "MIT", "counts": {"test": 20}, "overlaps": {}}
     studied_run.write_json(DATA / "prepared/data_card.json", card)
     studied_run.write_json(DATA / "prompts/facts.json", {})
+    write_prompts("solve")
     estimate = {"value": 0.75, "low": 0.5, "high": 1.0}
     metrics = {
         "baseline": "sft", "confidence": 0.95, "verdict": ["grpo is better."],
@@ -52,6 +60,40 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = DATA / f"policies/grpo/model/{seed}"
         build_tiny(TinyConfig(**studied_run.TINY), tokenizer, seed).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+
+
+def write_prompts(*tasks: str) -> None:
+    rows = [
+        Prompt(id=task, task=task, question="1?", prompt="1?", answer=None, prompt_ids=[5])
+        for task in tasks
+    ]
+    lines.write_lines(DATA / "prompts/test.jsonl", rows)
+
+
+def render(*turns: Turn) -> str:
+    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+    tokenizer = AutoTokenizer.from_pretrained("out")
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+
+
+TALK = (
+    Turn("system", 'Be "brief".'), Turn("user", "Hi\nyou"), Turn("assistant", "Hello"),
+    Turn("user", "{{ 1 }}?"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("tasks", [["chat"], ["solve", "chat"]])
+def test_a_conversation_has_the_text_of_a_training_prompt(tasks: list[str]) -> None:
+    write_prompts(*tasks)
+    export.main("grpo", "out")
+    trained = AutoTokenizer.from_pretrained(DATA / "policies/grpo/model/0")
+    for turns in (TALK, TALK[1:]):
+        assert render(*turns) == render_conversation(turns, trained)[0]
+    alone = TALK[1]
+    expected = render_conversation([alone], trained)[0]
+    if "solve" in tasks:
+        (expected,) = render_prompts([alone.content], trained, TEMPLATE)
+    assert render(alone) == expected
 
 
 def test_a_message_has_the_ids_of_a_training_prompt() -> None:
@@ -90,7 +132,35 @@ def test_the_card_has_accuracies_with_intervals_the_gain_and_the_data() -> None:
     assert "75.0 % [50.0, 100.0] | **+25.0 [+12.5, +37.5]**" in body
     assert "grpo is better." in body
     assert "`policies/sft`, `rewards/rule`" in body
-    assert "unknown (no git repository)" in body
+    digest = experiment.digest_folder(DATA / "evaluations")
+    assert f"git log --reverse -S {digest}" in body
+
+
+def test_without_gold_answers_the_card_has_no_accuracy() -> None:
+    metrics = json.loads(export.METRICS.read_text())
+    for estimates in metrics["policies"].values():
+        del estimates["mean_accuracy"], estimates["greedy_accuracy"]
+    studied_run.write_json(export.METRICS, metrics)
+    for seed in (0, 1):
+        path = DATA / f"evaluations/grpo/{seed}/metrics.json"
+        studied_run.write_json(path, {"num_problems": 20, "mean_tokens": 7.5})
+    export.main("grpo", "out")
+    card = Path("out/README.md").read_text(encoding="utf-8")
+    assert "model-index" not in card
+    assert "accuracy" not in card
+    assert "| mean tokens | 7.500 | 7.500 | 7.500 |" in card
+
+
+def test_a_folder_of_the_user_is_no_model_of_a_hub(tmp_path: Path) -> None:
+    path = tmp_path / "ann/base"
+    path.mkdir(parents=True)
+    params = read_yaml() | {"model": {"path": str(path)}}
+    studied_run.write_yaml(Path("params.yaml"), params)
+    export.main("grpo", "out")
+    card = Path("out/README.md").read_text(encoding="utf-8")
+    assert "began as `base`" in card
+    assert "base_model" not in card
+    assert "ann" not in card
 
 
 @pytest.mark.parametrize(
