@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 RUNNING = "Running stage '{}':"
 RESTORED = "Stage '{}' is cached - skipping run"
 LOCK_LINES = re.compile(r"(Updating|Generating) lock file ")
-CHATTER = re.compile(r"Running stage '|> |Stage '.*' is cached - skipping run")
+CHATTER = re.compile(r"Running stage '|> python |Stage '.*' is cached - skipping run")
 """What DVC says around a stage that a display of the stages shows in its own way."""
 BUSY = re.compile(r"is busy, it is being blocked by|Unable to acquire lock")
 TORN = re.compile(

@@ -212,7 +212,9 @@ def print_verdict(root: Path, results: dict[str, Result]) -> None:
     track = results.get("track")
     if track is None or track.outcome is StageOutcome.EXECUTED or not verdict.is_file():
         return
-    print(f"\n{verdict.read_text(encoding='utf-8').strip()}\n\nThe report: {REPORT}/report.html")
+    print(f"\n{verdict.read_text(encoding='utf-8').strip()}")
+    if (report / "report.html").is_file():
+        print(f"\nThe report: {REPORT}/report.html")
 
 
 if __name__ == "__main__":

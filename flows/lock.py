@@ -12,8 +12,9 @@ from ruamel.yaml.error import YAMLError
 from flows.entries import digest_inputs
 from flows.git import describe_conflict, show_file
 
-JOURNALS = "data/journals/"
-"""They contain the digest of a stage's inputs: they differ where no result does."""
+NO_RESULTS = ("data/journals/", "data/runs/")
+"""Journals, which hold the digest of a stage's inputs, and run records, which were outputs in older
+locks and hold times: they differ where no result does."""
 RECORDS, RECORD = "data/runs", "run.json"
 """Run records, a folder for each execution; what is known of it, written last."""
 PRESETS = "stages/presets.yaml"
@@ -29,7 +30,7 @@ class LockedStage:
     deps: Mapping[str, str]
     """Path -> MD5."""
     outs: Mapping[str, str]
-    """Path -> MD5, without journals."""
+    """Path -> MD5, without `NO_RESULTS`."""
     inputs: str
     """Digest of everything that it read."""
 
@@ -94,7 +95,7 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
             command=entry["cmd"].splitlines()[-1],  # after the check, which is the same for all
             parameters=parameters,
             deps=deps,
-            outs={path: md5 for path, md5 in outs.items() if not path.startswith(JOURNALS)},
+            outs={path: md5 for path, md5 in outs.items() if not path.startswith(NO_RESULTS)},
             inputs=digest_inputs({"outs": [], **entry}),
         )
     return stages

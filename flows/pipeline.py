@@ -175,14 +175,8 @@ def publish_report(root: Path) -> None:
 
 
 def round_numbers(row: dict[str, str]) -> dict[str, str | float]:
-    """A row of a CSV file with its numbers as numbers, of four decimals."""
-    values: dict[str, str | float] = {}
-    for key, value in row.items():
-        try:
-            values[key] = round(float(value), 4)
-        except ValueError:
-            values[key] = value
-    return values
+    """A row of accuracies with numbers as numbers, of four decimals; a policy's name may be `0`."""
+    return {key: value if key == "policy" else round(float(value), 4) for key, value in row.items()}
 
 
 def main() -> int:

@@ -69,7 +69,7 @@ NO_ROWS = ".no-rows"
 def main(*words: str) -> None:
     """Check; then write plan.json and delete outputs of deleted rows, but for `--check`."""
     process.die_with_dvc("plan")
-    digest, (paths, problems) = preflight.digest_files(), list_tables()
+    digest, (paths, problems) = preflight.digest_plan_files(), list_tables()
     if words != ("--check",):
         paths = [Path(word) for word in words[1::2]]
         if not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths):
@@ -88,9 +88,9 @@ def main(*words: str) -> None:
         outputs.write_json(RAW_FILES, digest_files(path for path in raw if path.is_file()))
         write_hub_ids(DATA / HUB, tables)
         outputs.write_json(PLAN, tables)
-    source = TypeAdapter(SourceConfig).validate_python(read_yaml()["data"]["source"])
-    for line in source_checks.describe_partly_read(source, list_rows(tables)):
-        sys.stdout.write(f"{line}\n")
+        source = TypeAdapter(SourceConfig).validate_python(params["data"]["source"])
+        for line in source_checks.describe_partly_read(source, list_rows(tables)):
+            sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
 
 
@@ -162,11 +162,17 @@ def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
 
 
 def write_hub_ids(folder: Path, tables: Tables) -> None:
-    """A file with its id for each data set of the hub that a row reads, and no others."""
+    """A file with its id for each data set of the hub that a row reads, and no others.
+
+    Without such a row the folder holds one file, as that of a table without rows does.
+    """
     words = [row.words.get("on", "").partition("/") for row in list_rows(tables)]
     names = {name for kind, _, name in words if kind == HUB}
     if folder.exists():
         shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    if not names:
+        (folder / NO_ROWS).touch()
     for name in sorted(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{name}\n", encoding="utf-8")

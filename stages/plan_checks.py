@@ -113,12 +113,12 @@ def check_keys(
     row: TableRow, params: Content, presets: Content, entry_points: EntryPoints
 ) -> Iterator[str]:
     """A preset that is not there, or another kind's; keys that the row's section has not."""
-    yield from check_sizes(str(row), row.sizes, params.get(row.kind))
+    yield from check_size_keys(str(row), row.sizes, params.get(row.kind))
     if row.words.get(PRESET):
         yield from check_preset(row, presets, entry_points)
 
 
-def check_sizes(place: str, sizes: Content, section: Any) -> Iterator[str]:
+def check_size_keys(place: str, sizes: Content, section: Any) -> Iterator[str]:
     """Keys of a row that are neither words of rows nor keys of its section."""
     keys = section if isinstance(section, Mapping) else {}
     for key, value in sizes.items():
@@ -126,7 +126,7 @@ def check_sizes(place: str, sizes: Content, section: Any) -> Iterator[str]:
             remedy = suggest(key, [str(name) for name in keys])
             yield f"{place}.{ascii(key)[1:-1]:.100}: unknown key{remedy}"
         elif isinstance(value, Mapping):
-            yield from check_sizes(f"{place}.{key}", value, keys[key])
+            yield from check_size_keys(f"{place}.{key}", value, keys[key])
 
 
 def check_preset(row: TableRow, presets: Content, entry_points: EntryPoints) -> Iterator[str]:

@@ -6,6 +6,7 @@ A `Sampler` has token ids in and token ids out, and knows nothing of text, tasks
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import add
 from typing import Literal, Protocol, runtime_checkable
@@ -23,6 +24,9 @@ class Sample:
     finish_reason: Literal["stop", "length", "step"]
     """`stop`: ended with the end-of-sequence token; `length`: truncated at the limit; `step`:
     broken off after a token of `break_after`, to be continued."""
+    insertions: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Of an episode of several turns the environment's tokens: after how many sampled tokens they
+    stand, and their ids. They are read as context, and count in no loss or log-prob."""
 
     @property
     def ending(self) -> Literal["stop", "length"]:
@@ -91,6 +95,18 @@ class Sampler(Protocol):
         `max_new_tokens` is one limit for all prompts, or one for each. A completion is broken off
         after a token of `break_after`, which it includes; its tokens until there are those that it
         has without. An end-of-sequence token always ends it.
+        """
+        ...
+
+
+@runtime_checkable
+class SessionSampler(Sampler, Protocol):
+    """Sampler that can keep what it has read between calls."""
+
+    def session(self) -> AbstractContextManager[None]:
+        """Context in which a prompt that continues an earlier one and its sample costs new tokens.
+
+        The weights must not change within it.
         """
         ...
 

@@ -48,9 +48,11 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
     """What the files of the sources have, and what is wrong with them."""
     has_gold = has_solutions = False
     problems, looked_at = list[str](), ""
+    bad, num_rows, are_whole = list[BadRow](), 0, True
     for item in list_file_sources(section.source):
         if containers.is_hub_id(item.path):
             has_gold = has_solutions = True
+            are_whole = False
             continue
         try:
             files = check_places(item)
@@ -59,16 +61,20 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
             limits = [number for number in (limit, item.limit) if number is not None]
             read = item.model_copy(update={"limit": min(limits, default=None), "share": 1.0})
             rows = list(problem_files.read_problems(read, SourceReport(path=str(item.path))))
-            bad = [row for row in rows if isinstance(row, BadRow)]
-            if limit is None:
-                share = section.max_bad_share
-                quarantine.check_share(bad, len(rows), max_share=share, limit="data.max_bad_share")
         except ValueError as error:
             problems.append(f"data.source: {error}")
             continue
+        bad += [row for row in rows if isinstance(row, BadRow)]
+        num_rows, are_whole = num_rows + len(rows), are_whole and limit is None
         solved = [row for row in rows if isinstance(row, Problem)]
         has_gold = has_gold or any(row.answer is not None for row in solved)
         has_solutions = has_solutions or any(row.solution is not None for row in solved)
+    if are_whole and not problems:
+        try:
+            share = section.max_bad_share
+            quarantine.check_share(bad, num_rows, max_share=share, limit="data.max_bad_share")
+        except ValueError as error:
+            problems.append(f"data.source: {error}")
     if not list_file_sources(section.source):
         has_gold = has_solutions = True
     return SourceContent(has_gold, has_solutions, problems, looked_at)

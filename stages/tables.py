@@ -167,7 +167,7 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
     lacks = any((field.alias or key) not in own for key, field in fields)
     if table != POLICIES or lacks:  # a key that is missing may be misspelt
         own, sizes = words, {}
-    yield from check_sizes(place, sizes)
+    yield from check_size_values(place, sizes)
     try:
         MODELS[table].model_validate(own)
     except pydantic.ValidationError as error:
@@ -182,11 +182,13 @@ def split_words(table: str, words: dict[str, Any]) -> tuple[dict[str, Any], dict
     return own, {key: value for key, value in words.items() if key not in names}
 
 
-def check_sizes(place: str, sizes: dict[str, Any]) -> Iterator[str]:
+def check_size_values(place: str, sizes: dict[str, Any]) -> Iterator[str]:
     """Values that a row's command cannot hold; whether the section has the keys comes later."""
     for key, value in sizes.items():
-        if isinstance(key, str) and isinstance(value, dict) and value:
-            yield from check_sizes(f"{place}.{key}", value)
+        if not isinstance(key, str):
+            yield f"{place}: expected text as a key, found {key!r:.100}"
+        elif isinstance(value, dict) and value:
+            yield from check_size_values(f"{place}.{key}", value)
         elif isinstance(value, bool) or not isinstance(value, int | float | str) or value == AUTO:
             yield f"{place}.{key}: expected a number or a word, found {value!r:.100}"
 

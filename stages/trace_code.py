@@ -29,8 +29,9 @@ PACKAGE = "stages"
 OWN_PACKAGE = "stages.rewards.own"
 """Rewards of the user, which a row names."""
 EXEMPT = ("stages.runtime.", "stages.plan.", "stages.trace_code.", "stages.__main__.")
-"""Modules that can change no output: run records and progress, the stages that look at rows,
-parameters and code, on which every stage depends by itself, and what looks up the module to run."""
+"""Modules that can change no output but the form of journals: records and progress, the stages that
+look at rows, parameters and code, on which every stage depends by itself, and what looks up the
+module to run."""
 CONSTRAINTS = "constraints.txt"
 """Versions of all packages."""
 

@@ -162,7 +162,7 @@ def track_pool(run: Run, name: str, pool: Pool, steps: Iterable[Step]) -> Iterat
         sums["length"] += num_tokens(step.rows)
         sums["truncated"] += sum(row.finish_reason == "length" for row in step.rows)
         sums["right ending"] += sum(ends_in(text, gold) for text, gold in golds if gold)
-        run.progress.watch({number: sums[number] / sums["completions"] for number in watched})
+        run.progress.watch({metric: sums[metric] / sums["completions"] for metric in watched})
         show_completions(f"seed {run.seed}, {name}", prompts, step.rows)
         yield step
 

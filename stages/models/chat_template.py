@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models.model_tokenizer import end_id, eos_id
-from stages.records.problems import THOUGHTS, ToolCall, Turn, find_begun_thought
+from stages.records.problems import REASONING_KEYS, THOUGHTS, ToolCall, Turn, find_begun_thought
 
 USER = Turn("user", "How many?")
 PARAMETERS = {"type": "object", "properties": {"x": {"type": "integer", "description": "one"}}}
@@ -26,8 +26,6 @@ ID = "abcdefghi"
 """Of nine characters, as Mistral's templates ask for."""
 CALL = ToolCall("add", '{"x": 3}', ID)
 OTHER_CALLS = (ToolCall("sum", '{"x": 3}', ID), ToolCall("add", '{"x": 4}', ID))
-REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
-"""Names that templates have for reasoning, each tried."""
 FAILURES = (TemplateError, TypeError, ValueError)
 """What a template raises that does not take a conversation: its own refusals, or Python's."""
 

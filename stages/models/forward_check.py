@@ -93,6 +93,8 @@ def _try_hidden_states(
     """`compute_hidden_states` where they are counted; a ValueError if the model stumbles."""
     try:
         return compute_hidden_states(model, batch)[batch.predict_index]
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever an architecture stumbles over
         _refuse_rows(model, repr(error), shared=shared)
 

@@ -116,23 +116,33 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
 
 DAY = datetime.date(2024, 7, 26)
 """Today's date in a chat template that asks for it: Llama 3.1's own where nobody says another."""
-_DATE_CODES = "aAbBdeFHIjmMpSTyY"
+_DATE_CODES = "aAbBcdDeFHIjmMpSTUxyY"
+_DATE_TEXTS = {
+    f"%{dash}{code}": DAY.strftime(f"%{dash}{code}") for code in _DATE_CODES for dash in ("-", "")
+}
+"""Codes of strftime -> their text on `DAY`; with a dash numbers have no leading zero."""
 _PINNED_DATE = (
     "{% macro strftime_now(format) %}{{ format"
-    + "".join(f".replace('%{code}', '{DAY.strftime('%' + code)}')" for code in _DATE_CODES)
+    + "".join(f".replace('{code}', '{text}')" for code, text in _DATE_TEXTS.items())
     + " }}{% endmacro +%}"
 )
+_DATE_FORMAT = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1")
 
 
 def pin_date(tokenizer: PreTrainedTokenizerBase) -> None:
     """Fix the date that a chat template reads from the clock, in place, as `DAY`.
 
     Else the prompts that a policy is trained, sampled and served with would change every day. It is
-    written at the start of the template, which is saved with every policy.
+    written at the start of the template, which is saved with every policy. ValueError: the template
+    asks for a part of the date that is not among `_DATE_TEXTS`.
     """
     templates: Any = tokenizer.chat_template
     if "strftime_now" not in str(templates) or has_pinned_date(tokenizer):
         return
+    texts = list(templates.values()) if isinstance(templates, dict) else [str(templates)]
+    for match in (match for text in texts for match in _DATE_FORMAT.finditer(text)):
+        if unknown := set(re.findall(r"%-?.", match[2])) - _DATE_TEXTS.keys():
+            raise ValueError(f"its chat template asks for the date by {', '.join(sorted(unknown))}")
     if isinstance(templates, dict):
         tokenizer.chat_template = {name: _PINNED_DATE + text for name, text in templates.items()}
     else:

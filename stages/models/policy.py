@@ -19,15 +19,18 @@ from stages.models.batch import Batch
 from stages.models.device import COMPUTE, ComputeConfig
 from stages.models.forward_check import compute_hidden_states, get_output_layer
 
+SDPA = "sdpa"
+"""Name in transformers of attention by torch's scaled_dot_product_attention."""
+
 
 def load_checkpoint(
     auto_class: Any, path: str | Path, *, new: frozenset[str], **settings: Any
 ) -> PreTrainedModel:
     """The model of `auto_class` (an AutoModelFor...) at `path`, a folder or a hub id.
 
-    Weights are read from safetensors, in float32. Attention is PyTorch's (transformers' default),
-    which takes the boolean masks of shared rows; an architecture without it has its own. Missing
-    weights would be random numbers: a ValueError, except for those of a `new` head.
+    Weights are read from safetensors, in float32. Attention is PyTorch's, which takes the boolean
+    masks of shared rows, whatever config.json names; an architecture without it has its own.
+    Missing weights would be random numbers: a ValueError, except for those of a `new` head.
     """
     # Warnings and progress bars are noise in a log, or become an error below.
     verbosity = logging.get_verbosity()
@@ -38,6 +41,8 @@ def load_checkpoint(
             str(path), dtype=torch.float32, use_safetensors=True,
             output_loading_info=True, ignore_mismatched_sizes=True, **settings,
         )  # fmt: skip
+        if model.config._attn_implementation != SDPA and model._supports_sdpa:
+            model.set_attn_implementation(SDPA)
         wrong = {*report["missing_keys"]} - new
         wrong |= {str(name) for name, *_ in report["mismatched_keys"]}
         problem = f"{len(wrong)} weights missing or of another shape: {sorted(wrong)}"

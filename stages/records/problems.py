@@ -20,6 +20,8 @@ THOUGHTS = {
     "<|channel|>commentary": "<|channel|>final",
 }
 """What begins a model's thought, and what ends it."""
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+"""Names that data and chat templates have for the reasoning beside a message's content."""
 NO_SOLUTIONS = (
     "The source has neither solutions nor replies: name their column in data.source.columns, or "
     "let policies learn from rewards alone (from: base)"

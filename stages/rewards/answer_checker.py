@@ -92,7 +92,7 @@ def _match_for_each(answer: str, gold: FreeVariable) -> bool:
     if free is None or free.domain != gold.domain:
         return False
     name = unused_letter(free, gold)
-    return answers_match(free.rename(name), gold.rename(name))
+    return name is not None and answers_match(free.rename(name), gold.rename(name))
 
 
 def _are_same_alternatives(answers: Sequence[str], golds: Sequence[str]) -> bool:

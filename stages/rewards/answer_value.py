@@ -57,7 +57,8 @@ def canonical_value(answer: str) -> str | None:
     if not has_matched_brackets(answer):
         return None
     if (free := find_free_variable(answer)) is not None:
-        text = canonical_value(free.rename(unused_letter(free)))
+        letter = unused_letter(free)
+        text = None if letter is None else canonical_value(free.rename(letter))
         return None if text is None else f"{text}, {free.domain}"
     group = split_elements(answer)
     if group is None:
@@ -124,8 +125,8 @@ class FreeVariable(NamedTuple):
     domain: str
 
     def rename(self, name: str) -> str:
-        """The value with another name of the variable; those of commands stay."""
-        pattern = rf"(\\[A-Za-z]+)|{self.name}"
+        """The value with another name of the variable; letters of commands and words stay."""
+        pattern = rf"(\\[A-Za-z]+|\b(?:and|or|if|for|where|with)\b)|{self.name}"
         return re.sub(pattern, lambda match: match[1] or name, self.value)
 
 
@@ -144,10 +145,10 @@ def find_free_variable(answer: str) -> FreeVariable | None:
     return FreeVariable(value.strip(), name, domain)
 
 
-def unused_letter(*answers: FreeVariable) -> str:
-    """A letter that is in none of the values, for the variables of all."""
+def unused_letter(*answers: FreeVariable) -> str | None:
+    """A letter that is in none of the values, for the variables of all; None: they have all."""
     text = "".join(re.sub(r"\\[A-Za-z]+", "", free.rename("")) for free in answers)
-    return next(letter for letter in "kmnpqrstuvwabcfghjlxyz" if letter not in text)
+    return next((letter for letter in "kmnpqrstuvwabcfghjlxyz" if letter not in text), None)
 
 
 class Elements(NamedTuple):

@@ -5,7 +5,7 @@ small enough depends on nothing but the expression.
 """
 
 import re
-from math import comb, inf, log10
+from math import comb, log10
 
 MAX_DIGITS = 10_000
 """Of a number that a power or factorial makes: 2021^{2022} has 6,684."""
@@ -44,11 +44,11 @@ class _Reader:
     """
 
     def __init__(self, text: str) -> None:
-        found = _TOKEN.finditer(text)
-        self.tokens = [(match.lastgroup or "", match[0]) for match in found][::-1]
+        matches = _TOKEN.finditer(text)
+        self.tokens = [(match.lastgroup or "", match[0]) for match in matches][::-1]
         self.has_choice = any(command in text for command in _CHOICES)
 
-    def read_sum(self) -> tuple[float, float]:
+    def read_sum(self) -> tuple[float, int | float]:
         """Up to the bracket that closes it, or the end."""
         digits, terms, product = 0.0, 0.0, 1.0
         while self.tokens and self.tokens[-1][0] != "close":
@@ -64,7 +64,7 @@ class _Reader:
             self.tokens.pop()
         return digits, terms + product
 
-    def read_power(self) -> tuple[float, float]:
+    def read_power(self) -> tuple[float, int | float]:
         """A factor with its exponents and factorials."""
         digits, terms = self.read_factor()
         while self.tokens and self.tokens[-1][0] in ("power", "factorial"):
@@ -77,8 +77,8 @@ class _Reader:
                     self.tokens.pop()
                 exponent = to_number(self.read_power()[0])
                 digits *= exponent
-                if terms > 1:
-                    terms = float(comb(int(exponent + terms) - 1, int(terms) - 1))
+                if terms > 1 and digits <= MAX_DIGITS:  # a whole number of any size, no float
+                    terms = comb(int(exponent + terms) - 1, int(terms) - 1)
             if digits > MAX_DIGITS or terms > MAX_TERMS:
                 raise TooLargeError
         return digits, terms
@@ -104,4 +104,4 @@ def to_number(digits: float) -> float:
     """The largest number of so many digits that is an exponent, or has a factorial."""
     if digits > log10(1 + MAX_DIGITS * 10):
         raise TooLargeError
-    return 10**digits - 1 if digits < inf else inf
+    return 10**digits - 1

@@ -22,7 +22,7 @@ PASSED = PIPE / "preflight"
 
 def check() -> None:
     """Raise one ValueError with everything that is wrong in the plan, if there is one to check."""
-    passed = PASSED / digest_files()
+    passed = PASSED / digest_plan_files()
     if not (CODE / "plan.py").is_file() or passed.exists():
         return
     PASSED.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def check() -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())
-        if digest_files() == passed.name:
+        if digest_plan_files() == passed.name:
             remember(passed.name)
 
 
@@ -47,7 +47,7 @@ def remember(digest: str) -> None:
     passed.touch()
 
 
-def digest_files() -> str:
+def digest_plan_files() -> str:
     """SHA-256 of params.yaml, dvc.yaml and every Python and YAML file of the stages."""
     content = hashlib.sha256()
     files = sorted([*CODE.rglob("*.yaml"), *CODE.rglob("*.py")])

@@ -122,7 +122,7 @@ class Progress:
 
     def sign(self) -> Sign:
         """How far the work is."""
-        counts = self._read_counts()
+        counts = dict(self._read_counts())  # the work may add a key meanwhile
         within = {unit: n - self._counts.get(unit, 0) for unit, n in counts.items()}
         done = self._done + within.pop(self._unit, 0)
         if self._total is not None:

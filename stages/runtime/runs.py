@@ -1,7 +1,8 @@
 """The frame of a stage's work: who it is, what it logs, what it leaves behind, where it happened.
 
-Contract: nothing in this package can change an output. It seeds nothing, draws no random number
-that a stage could see, hands nothing to the work but paths, and never reads a record back.
+Contract: nothing in this package can change an output, but for the form of data/journals, which it
+writes itself. It seeds nothing, draws no random number that a stage could see, hands nothing to the
+work but paths, and never reads a record back.
 """
 
 import gc
@@ -163,8 +164,9 @@ def journals_of(stage: str) -> Path:
 
 def find_records(stage: str, input_key: str) -> list[Path]:
     """The run records of a stage's executions with these inputs on this machine, oldest first."""
-    records = (_folder_of_records(stage)).glob(f"{input_key[:16]}-*/run.json")
-    return [path.parent for path in sorted(records, key=lambda path: path.stat().st_mtime)]
+    records = _folder_of_records(stage).glob(f"{input_key[:16]}-*/run.json")
+    ended = {path.parent: json.loads(path.read_text(encoding="utf-8"))["ended"] for path in records}
+    return sorted(ended, key=ended.__getitem__)
 
 
 def _place_record(execution: identity.Execution) -> Path:

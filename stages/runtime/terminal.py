@@ -126,7 +126,7 @@ class _Bar:
 
     def takes(self, text: str) -> bool:
         """Whether the text is of a bar, which is then shown."""
-        if text.startswith("\r"):
+        if text.startswith("\r") and "\n" not in text:
             now = time.monotonic()
             if not self.text:
                 self.begun = self.shown = now

@@ -502,8 +502,15 @@ def open_rows(place: Path | HubSplit) -> Rows:
     if isinstance(place, Path):
         return read_files(list_files(str(place)), str(place))
     splits = load_splits(place.path, place.name, place.revision)
-    split = place.split or ("train" if "train" in splits else next(iter(splits)))
+    split = place.split or default_split(splits, place.path)
     return read_dataset(pick_split(splits, split, place.path), split)
+
+
+def default_split(splits: Mapping[str, Any], path: str) -> str:
+    """The split `train`, or the only one; a ValueError where there are several others."""
+    if "train" not in splits and len(splits) > 1:
+        raise ValueError(f"'{path}' has no split 'train': name one of {', '.join(splits)}")
+    return "train" if "train" in splits else next(iter(splits))
 
 
 def pick_split(splits: Mapping[str, Any], split: str, path: str) -> Any:

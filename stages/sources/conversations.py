@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stages.records.problems import ToolCall, Turn
+from stages.records.problems import REASONING_KEYS, ToolCall, Turn
 from stages.records.transcripts import SPEAKERS
 from stages.sources import columns, raw_rows, tool_calls
 from stages.sources.quarantine import RejectedError
@@ -39,7 +39,6 @@ ROLES = {
 CALL_ROLES = ("function_call", "tool_call")
 """Roles of messages that are calls of tools, as JSON text: parts of the assistant's turn."""
 CALL_KEYS = ("tool_calls", "function_call")
-REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 MORE_KEYS = frozenset({*CALL_KEYS, *REASONING_KEYS})
 WEIGHTS = ("weight", "train", "training", "loss")
 """Keys of a message that say whether it is imitated."""
@@ -193,11 +192,15 @@ def _read_answered(entry: Mapping[str, Any]) -> ToolCall | None:
 
 
 def _read_reasoning(entry: Mapping[str, Any], ignore: Collection[str]) -> str:
-    """The reasoning beside a message's content, stripped."""
-    for key in REASONING_KEYS:
-        if key not in ignore and not columns.is_empty(entry.get(key)):
-            return raw_rows.check_text(entry[key], key).strip()
-    return ""
+    """The reasoning beside a message's content, stripped; a RejectedError for two that differ."""
+    texts = {
+        key: raw_rows.check_text(entry[key], key).strip()
+        for key in REASONING_KEYS
+        if key not in ignore and not columns.is_empty(entry.get(key))
+    }
+    if len(set(texts.values())) > 1:
+        raise RejectedError(f"contradiction: {' and '.join(texts)} differ; `ignore` all but one")
+    return next(iter(texts.values()), "")
 
 
 def _to_text(value: Any) -> Any:

@@ -141,7 +141,7 @@ def _select_files(source: FileSource, files: Sequence[Path]) -> dict[str | None,
 def _open_dataset(source: FileSource, path: str) -> dict[str | None, containers.Rows]:
     """Splits of a data set that the library `datasets` reads."""
     loaded = containers.load_splits(path, source.name, source.revision)
-    train = source.train_split or ("train" if "train" in loaded else next(iter(loaded)))
+    train = source.train_split or containers.default_split(loaded, path)
     test = source.test_split or ("test" if "test" in loaded and train != "test" else None)
     splits = {None: train} if test is None else {"train": train, "test": test}
     return {

@@ -28,7 +28,7 @@ from stages.tracking.store import Store
 
 SUFFIXES = {".md", ".png", ".svg", ".csv", ".json", ".html", ".txt"}
 MAX_BYTES = 4_000_000
-NO_DATA = {"code", "own", "runs", "inputs.json", "plan.json"}
+NO_DATA = {"code", "own", "journals", "inputs.json", "raw.json", "plan.json"}
 """What stands in data/ and is source code, or a record of it."""
 
 

@@ -69,8 +69,9 @@ def sync_entries(entries: list[Entry]) -> tuple[int, str]:
         if runs:
             policies = [name.removeprefix("train@") for name in runs if name.startswith("train@")]
             seeds = {name for entry in entries for name in list_seeds(entry)}
-            with _warn_of_refusal("the manifest"):
+            with _warn_of_refusal("the saved views"):
                 saved_views.set_up_experiment(target, policies, sorted(seeds, key=int))
+            with _warn_of_refusal("the manifest"):
                 added += sync_manifest(target, entries, runs)
     path = saved_views.find_path(target.experiment_id, saved_views.POLICIES)
     return added, store.find_page(path)

@@ -49,6 +49,8 @@ def test_a_run_of_which_everything_is_there_ends_with_the_verdict(
     assert "Updating lock file" not in first
     report.mkdir(parents=True)
     (report / "verdict.txt").write_text("First.\nSecond.\n")
+    assert local().endswith("4 skipped\n\nFirst.\nSecond.\n")
+    (report / "report.html").touch()
     again = local()
     assert "4 skipped\n\nFirst.\nSecond.\n\nThe report: data/report/report.html\n" in again
     assert local("-q") == ""
@@ -70,7 +72,7 @@ print("ended")
     assert records == [{"stage": "a", "lines": ["seed 0  1/2"]}]
 
 
-def test_a_failure_is_told_with_its_reason_and_brackets_are_no_markup() -> None:
+def test_a_failure_is_shown_with_its_reason_and_brackets_are_no_markup() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=40, color_system=None)
     with StageLines(console, is_quiet=False) as display:

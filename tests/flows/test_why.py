@@ -9,6 +9,7 @@ from compared_pipeline import DVC_YAML, PARAMS, SOURCES, Pipeline
 from ruamel.yaml import YAML
 
 from flows import why
+from flows.lock import parse_lock
 from flows.why import changed_functions
 
 
@@ -195,3 +196,12 @@ class Kept:
     assert changed_functions(old, old.replace("class Kept:", "class Kept(dict):")) == ["Kept"]
     assert changed_functions(old, old.replace("class Kept:", "class Kept(a=1):")) == ["Kept"]
     assert changed_functions(old, old.replace("class Kept:", "@final\nclass Kept:")) == ["Kept"]
+
+
+def test_run_records_of_older_locks_are_no_results() -> None:
+    outs = "    - {path: data/runs/train/a, md5: RUN}\n    - {path: data/a, md5: abc}\n"
+    lock = f"stages:\n  train@a:\n    cmd: python a\n    outs:\n{outs}"
+    older, newer = (
+        parse_lock(lock.replace("RUN", text).encode(), "it")["train@a"] for text in ("2", "3")
+    )
+    assert older.outs == newer.outs == {"data/a": "abc"}

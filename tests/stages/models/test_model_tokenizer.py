@@ -225,6 +225,25 @@ def test_the_date_of_a_template_is_the_same_every_day(tmp_path, monkeypatch, kin
     assert model_tokenizer.load_tokenizer(tmp_path / "policy").chat_template == loaded.chat_template
 
 
+@pytest.mark.parametrize(
+    ("date_format", "date"),
+    [("%-d %B %Y", "26 July 2024"), ("%x", "07/26/24"), ("%-m/%-d", "7/26")],
+)
+def test_every_part_of_a_date_is_fixed(date_format, date):
+    tokenizer = make_tokenizer("gemma")
+    tokenizer.chat_template = "{{ strftime_now('" + date_format + "') }}"
+    model_tokenizer.pin_date(tokenizer)
+    turns = [{"role": "user", "content": "When?"}]
+    assert tokenizer.apply_chat_template(turns, tokenize=False) == date
+
+
+def test_a_part_of_a_date_that_is_not_fixed_is_refused():
+    tokenizer = make_tokenizer("gemma")
+    tokenizer.chat_template = "{{ strftime_now('%G-%V') }}"
+    with pytest.raises(ValueError, match="%G, %V"):
+        model_tokenizer.pin_date(tokenizer)
+
+
 def test_a_template_that_is_told_the_date_is_left_as_it_is(tmp_path):
     make_tokenizer("gemma").save_pretrained(tmp_path)
     loaded = model_tokenizer.load_tokenizer(tmp_path)

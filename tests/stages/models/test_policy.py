@@ -1,4 +1,5 @@
 import itertools
+import json
 
 import pytest
 import torch
@@ -398,3 +399,12 @@ def test_a_saved_policy_stops_where_its_completions_ended(tmp_path):
         assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == [EOS, end]
     sampler = engine.make_sampler(build("llama"), gemma, max_batch=1)
     assert sampler.eos_ids == {EOS, end, gemma.eos_token_id}
+
+
+def test_attention_is_torchs_whatever_the_configuration_names(tmp_path):
+    build("llama").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    content = json.loads(path.read_text()) | {"attn_implementation": "eager"}
+    path.write_text(json.dumps(content))
+    model = load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+    assert model.config._attn_implementation == policy.SDPA

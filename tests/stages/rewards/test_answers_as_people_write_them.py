@@ -31,6 +31,8 @@ EQUAL = [
     (r"\pm\frac{\pi}{3}+2k\pi, k\in\mathbb{Z}",
      r"2\pi n-\frac{\pi}{3}, \frac{\pi}{3}+2n\pi, n \in \mathbb{Z}"),
     (r"n\pi \text{ where } n \text{ is an integer}", r"k\pi, k \in \mathbb Z"),
+    (r"n\pi and \frac{\pi}{2}+n\pi, n \in \mathbb{Z}",
+     r"m\pi and \frac{\pi}{2}+m\pi, m \in \mathbb{Z}"),
     (r"(k, 2k), k \in \mathbb{Z}", r"(t,2t), t\in\mathbb{Z}"), ("[0, 1)", r"\left[0,1\right)"),
 ]  # fmt: skip
 DIFFERENT = [
@@ -200,28 +202,41 @@ def is_excepted(gold: str, other: str) -> bool:
     return is_interval or (choice is not None and choice == read_choice(other))
 
 
+def read_math500() -> list[str]:
+    return [json.loads(line)["answer"] for line in MATH500.read_text().splitlines()]
+
+
+def test_no_mutated_gold_of_math500_equals_it_one_of_each_shape() -> None:
+    """Of golds that differ in digits alone one is mutated."""
+    shapes = {re.sub(r"\d+", "1", gold): gold for gold in reversed(read_math500())}
+    assert find_equal_mutations(list(shapes.values()), both=False) == []
+
+
+@pytest.mark.slow
 def test_no_mutated_gold_of_math500_equals_it() -> None:
-    golds = [json.loads(line)["answer"] for line in MATH500.read_text().splitlines()]
-    assert find_equal_mutations(golds) == []
+    assert find_equal_mutations(read_math500(), both=True) == []
+
+
+def test_golds_in_other_notations_are_read_and_equal_themselves() -> None:
+    assert len(BY_HAND) >= 150
+    assert [gold for gold in BY_HAND if read_gold(gold) != gold] == []
+    assert [gold for gold in BY_HAND if not answers_match(gold, gold)] == []
 
 
 @pytest.mark.slow
 def test_no_mutated_gold_in_other_notations_equals_it() -> None:
-    assert len(BY_HAND) >= 150
-    assert [gold for gold in BY_HAND if read_gold(gold) != gold] == []
-    assert [gold for gold in BY_HAND if not answers_match(gold, gold)] == []
-    assert find_equal_mutations(BY_HAND) == []
+    assert find_equal_mutations(BY_HAND, both=True) == []
 
 
-def find_equal_mutations(golds: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of a gold and a mutation of it that the checker calls equal.
+def find_equal_mutations(golds: Sequence[str], *, both: bool) -> list[tuple[str, str]]:
+    """Pairs of a gold and a mutation of it, in each kind once, that the checker calls equal.
 
-    Of golds that differ in digits alone the first is mutated, in each kind once.
+    With `both` the mutation is a gold, too, and the gold an answer.
     """
     rng, equal = random.Random(0), list[tuple[str, str]]()
-    shapes = {re.sub(r"\d+", "1", gold): gold for gold in reversed(golds)}
-    for gold in shapes.values():
-        for other in {mutate(gold, kind, rng) for kind in CHANGES} - {gold}:
-            if not is_excepted(gold, other) and answers_match(other, gold):
+    for gold in golds:
+        for other in sorted({mutate(gold, kind, rng) for kind in CHANGES} - {gold}):
+            is_equal = answers_match(other, gold) or (both and answers_match(gold, other))
+            if is_equal and not is_excepted(gold, other):
                 equal.append((gold, other))
     return equal

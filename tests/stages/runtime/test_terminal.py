@@ -116,3 +116,16 @@ def test_a_stage_that_fails_leaves_no_line_that_it_drew(tmp_path):
     drawn = written.rindex("  seed ")
     assert "\r\x1b[J\r" in written[drawn:]
     assert "ZeroDivisionError" in written[written.rindex("\r\x1b[J\r") :]
+
+
+def test_only_a_bar_is_taken_for_a_bar(tmp_path):
+    """A text that ends its line is no bar, and those after it are shown."""
+    path = tmp_path / "shown.txt"
+    with path.open("w") as stream:
+        terminal.escape_output(stream)
+        for text in ("\rHalf: 50%", "\rError: out of room\n", "next\n"):
+            stream.write(text)
+    shown = path.read_text()
+    assert "Error: out of room" in shown
+    assert shown.endswith("next\n")
+    assert "Half" not in shown

@@ -225,3 +225,10 @@ def test_a_path_without_files_is_refused(tmp_path, name):
     (tmp_path / "folder/notes.md").touch()
     with pytest.raises(ValueError, match="expected a file of rows, a folder of such files"):
         containers.list_files(str(tmp_path / name))
+
+
+def test_a_split_is_named_or_the_only_one_and_never_guessed():
+    assert containers.default_split({"validation": 1, "train": 2}, "a/b") == "train"
+    assert containers.default_split({"validation": 1}, "a/b") == "validation"
+    with pytest.raises(ValueError, match="validation, test"):
+        containers.default_split({"validation": 1, "test": 2}, "a/b")

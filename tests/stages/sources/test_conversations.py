@@ -80,6 +80,7 @@ def test_a_conversation_that_ends_with_the_user_is_a_prompt(read):
         ([HI[0], HI[1] | {"tool_calls": [{"name": "add", "arguments": "[3]"}]}], "tool call"),
         ([HI[0], {"from": "function_call", "value": "add(3)"}], "tool call"),
         ([HI[0] | {"reasoning_content": "So"}, HI[1]], "no message"),
+        ([HI[0], HI[1] | {"reasoning": "So", "thinking": "No"}], "contradiction"),
         ([HI[0] | {"tools": [{"name": "add"}]}, HI[1]], "unread key"),
         ([HI[0], HI[1] | {"images": ["a.png"]}], "unread key"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "no text"),

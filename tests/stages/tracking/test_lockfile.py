@@ -69,3 +69,14 @@ def test_nested_parameters_become_dotted_names():
     parameters = {"params.yaml": {"a.b": {"c": [1, 2]}, "e": None}, "presets.yaml": {"d": {"f": 3}}}
     entry = lockfile._parse_entry("train@sft", "", {"cmd": "x", "params": parameters})
     assert entry.params == {"a.b.c": [1, 2], "e": None, "d.f": 3}
+
+
+def test_the_last_record_is_the_one_that_ended_last_however_it_came_here(entered):
+    (entry,) = [entry for entry in lockfile.read_entries() if entry.stage == "train@sft"]
+    first = entry.record
+    second = first.with_name(first.name[:-8] + "00000000")
+    shutil.copytree(first, second)
+    content = json.loads((second / "run.json").read_text())
+    content["ended"] = content["ended"].replace("20", "19", 1)
+    (second / "run.json").write_text(json.dumps(content))  # fetched later, executed before
+    assert entry.record == first

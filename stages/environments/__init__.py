@@ -1,0 +1,1 @@
+"""What answers a policy, turn by turn: tools, games, tasks with feedback."""

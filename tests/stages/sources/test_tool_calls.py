@@ -1,0 +1,45 @@
+"""Results of tools, each with the call that it is of."""
+
+import pytest
+
+from stages.records.problems import ToolCall, Turn
+from stages.sources.quarantine import RejectedError
+from stages.sources.tool_calls import link_results
+
+
+def link(*results: ToolCall | None, ids: tuple[str | None, str | None] = ("1", "2")) -> list[str]:
+    """Names of the calls that results are of, after calls of `add` and `sum`."""
+    calls = (ToolCall("add", '{"x": 1}', ids[0]), ToolCall("sum", '{"x": 2}', ids[1]))
+    turns = [Turn("user", "?"), Turn("assistant", "", calls=calls)]
+    turns += [Turn("tool", "3", answers=result) for result in results]
+    answers = [turn.answers for turn in link_results(turns)[2:]]
+    assert all(call is not None for call in answers)
+    return [f"{call.name} {call.id} {call.arguments}" for call in answers if call is not None]
+
+
+ADD, SUM = 'add 1 {"x": 1}', 'sum 2 {"x": 2}'
+
+
+@pytest.mark.parametrize(
+    ("results", "calls"),
+    [
+        ((None, None), [ADD, SUM]),
+        ((ToolCall("", "{}", "2"), ToolCall("", "{}", "1")), [SUM, ADD]),
+        ((ToolCall("sum", "{}"), ToolCall("add", "{}")), [SUM, ADD]),
+        ((ToolCall("sum", "{}"), None), [SUM, ADD]),
+    ],
+)
+def test_a_result_is_of_the_call_with_its_id_else_its_name_else_the_next(
+    results: tuple[ToolCall | None, ...], calls: list[str]
+) -> None:
+    assert link(*results) == calls
+
+
+def test_an_id_that_no_call_has_is_rejected() -> None:
+    with pytest.raises(RejectedError, match="'c9'; the calls are 1, 2"):
+        link(ToolCall("", "{}", "c9"))
+
+
+def test_calls_without_ids_take_those_of_their_results() -> None:
+    results = (ToolCall("", "{}", "7"), ToolCall("", "{}", "8"))
+    assert link(*results, ids=(None, None)) == ['add 7 {"x": 1}', 'sum 8 {"x": 2}']
