@@ -114,10 +114,8 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
 def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of the files of `data.source` and of `model.path`, by their paths."""
     source, origin = params["data"]["source"], model_files.describe_origin(params["model"]["path"])
-    digests = {} if origin is None else {
-        f"{origin.path}/{name}" if len(origin.files) > 1 else origin.path: digest
-        for name, digest in origin.files.items()
-    }  # fmt: skip
+    files = {} if origin is None else origin.files
+    digests = {f"model.path/{name}": digest for name, digest in files.items()}
     if is_generated(source):
         return digests
     sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]

@@ -34,10 +34,8 @@ READ = (".safetensors", ".json", ".jinja", ".model", ".txt", GGUF)
 
 
 class Origin(Params):
-    """Where the weights of the base model come from."""
+    """Files that the base model comes from, wherever they lie."""
 
-    path: str
-    """`model.path`."""
     files: dict[str, str]
     """Name -> SHA-256."""
     quantisation: str | None
@@ -121,7 +119,7 @@ def describe_origin(path: str | None) -> Origin | None:
         text = (Path(locate_folder(path)) / DESCRIPTION).read_text(encoding="utf-8")
         quantisation = json.loads(text)["quantisation"]
     digests = {file.name: digest_file(str(file), file.stat().st_mtime_ns) for file in files}
-    return Origin(path=path, files=digests, quantisation=quantisation)
+    return Origin(files=digests, quantisation=quantisation)
 
 
 def list_files(path: str) -> list[Path]:

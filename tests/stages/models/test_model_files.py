@@ -127,7 +127,7 @@ def test_a_file_in_a_package_is_found_without_running_the_package(file, monkeypa
     assert origin.quantisation == "Q8_0"
     assert list(
         plan.digest_inputs({"model": {"path": path}, "data": {"source": {"kind": "word_problems"}}})
-    ) == [path]
+    ) == ["model.path/tiny.gguf"]
     for wrong in ("package:some_weights/none.gguf", "package:nothing_of_that_name/tiny.gguf"):
         with pytest.raises(ValueError, match="expected a GGUF file"):
             model_files.locate_folder(wrong)
@@ -146,10 +146,10 @@ def test_other_weights_in_a_folder_are_noticed(file):
     (folder / "model.safetensors").write_bytes(b"1")
     params = {"model": {"path": "models/own"}, "data": {"source": {"kind": "word_problems"}}}
     before = plan.digest_inputs(params)
-    assert "models/own/model.safetensors" in before
+    assert "model.path/model.safetensors" in before
     (folder / "model.safetensors").write_bytes(b"2")
     after = plan.digest_inputs(params)
-    assert {key for key in before if before[key] != after[key]} == {"models/own/model.safetensors"}
+    assert {key for key in before if before[key] != after[key]} == {"model.path/model.safetensors"}
     assert json.loads(model_files.describe_origin("models/own").model_dump_json())["files"] == {
         key.rpartition("/")[2]: value for key, value in after.items()
     }
