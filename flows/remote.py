@@ -198,7 +198,9 @@ class ResultExchange:
         fs, folder = self.entries.fs, self.locate_records(name)
         here = Path(self.repo.root_dir) / RUNS / name.replace("@", "/")
         files = sorted("/".join(fs.parts(path)[-2:]) for path in fs.find(folder))
-        for record in [path.removesuffix(f"/{RUN_FILE}") for path in files if path.endswith(RUN_FILE)]:
+        for record in [
+            path.removesuffix(f"/{RUN_FILE}") for path in files if path.endswith(RUN_FILE)
+        ]:
             if not record.startswith(key[:16]) or (here / record).exists():
                 continue
             part = here / f".{record}.{os.getpid()}"
