@@ -69,4 +69,5 @@ def test_every_array_annotation_is_checked_while_the_tests_run() -> None:
     annotated = [path for path in SOURCES if "jaxtyping" in path.read_text(encoding="utf-8")]
     modules = [name(path).removesuffix(".py").replace("/", ".") for path in annotated]
     assert len(modules) > 40
-    assert [one for one in modules if not one.startswith(tuple(f"{p}." for p in packages))] == []
+    prefixes = tuple(f"{package}." for package in packages)
+    assert [module for module in modules if not f"{module}.".startswith(prefixes)] == []
