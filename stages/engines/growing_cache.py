@@ -148,23 +148,32 @@ def check_cache(model: PreTrainedModel) -> None:
 
 
 def _cache_gap(model: PreTrainedModel) -> float:
-    """`relative_gap` of logits of a prompt's next token: after the cache, and of a whole row.
+    """`relative_gap` of logits of a prompt's next tokens: after the cache, and of a whole row.
 
-    The prompt is padded, and in the cache its row is selected twice.
+    The prompt is padded, and in the cache its row is selected twice. One token is read, as in
+    decoding, and then two, as where a text goes on.
     """
     number = model.config.get_text_config(decoder=True).vocab_size
     inputs = pad_left([[2 % number, 3 % number, 4 % number], [5 % number]], 0, model.device)
-    cache = GrowingCache(model.config.num_hidden_layers, 4)
+    cache = GrowingCache(model.config.num_hidden_layers, 6)
     model(**inputs, past_key_values=cache, logits_to_keep=1)
     rows, tokens = torch.tensor([[1, 0, 1], [6, 7, 8]], device=model.device)
     tokens = tokens % number
     cache.select(rows)
     attention = inputs["attention_mask"][rows]
-    cached = model(
+    position = attention.sum(1)[:, None]
+    single = model(
         input_ids=tokens[:, None],
-        attention_mask=torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1),
-        position_ids=attention.sum(1)[:, None],
+        attention_mask=torch.cat([attention, torch.ones_like(position)], dim=1),
+        position_ids=position,
         past_key_values=cache,
-    ).logits[-1:, -1]
-    whole = torch.tensor([[5 % number, 8 % number]], device=model.device)
-    return relative_gap(cached, model(input_ids=whole, use_cache=False).logits[:, -1])
+    ).logits[-1:]
+    pair = model(
+        input_ids=tokens[:, None].repeat(1, 2),
+        attention_mask=torch.cat([attention, torch.ones_like(attention)], dim=1),
+        position_ids=position + torch.arange(1, 3, device=model.device),
+        past_key_values=cache,
+    ).logits[-1:]
+    whole = torch.tensor([[5, 8, 8, 8]], device=model.device) % number
+    expected = model(input_ids=whole, use_cache=False).logits[:, 1:]
+    return relative_gap(torch.cat([single, pair], dim=1)[0], expected[0])

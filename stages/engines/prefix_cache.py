@@ -63,34 +63,53 @@ def restore_rows(
 ) -> GrowingCache:
     """Cache of `capacity` positions, with the first `lengths` tokens of each row up to its end.
 
-    `ends`: the position behind a row's last token. Elsewhere are zeros, since what attention masks
-    out has to be a number. At least one row is not None; of None, the length is 0.
+    `ends`: the position behind a row's last token. Elsewhere are tokens of the same row or zeros,
+    since what attention masks out has to be a number. At least one row is not None.
     """
-    counts = torch.tensor(lengths)
-    numbers = torch.arange(len(rows)).repeat_interleave(counts)  # row of each token
-    offsets = torch.arange(len(numbers)) - (counts.cumsum(0) - counts)[numbers]
-    targets = (torch.tensor(ends) - counts)[numbers] + offsets
-    places = torch.tensor([(row.row, row.start) if row else (0, 0) for row in rows])
-    caches = list({id(row.cache): row.cache for row in rows if row}.values())
-    restored = GrowingCache(len(caches[0].layers), capacity)
-    for layer, example in zip(restored.layers, caches[0].layers, strict=True):
+    example = next(row.cache for row in rows if row)
+    restored = GrowingCache(len(example.layers), capacity)
+    for layer, like in zip(restored.layers, example.layers, strict=True):
         keys, values = (
-            states.new_zeros(len(rows), states.shape[1], capacity, states.shape[3])
-            for states in example.storage
+            states.new_empty(len(rows), states.shape[1], capacity, states.shape[3])
+            for states in like.storage
         )
         layer.hold((keys, values), 0)
-    for cache in caches:
-        of_cache = torch.tensor([row is not None and row.cache is cache for row in rows])[numbers]
-        number, target, offset = numbers[of_cache], targets[of_cache], offsets[of_cache]
-        source_row, start = places[number].T
-        index = [
-            tensor.to(cache.layers[0].device)
-            for tensor in (number, target, source_row, start + offset)
-        ]
-        for layer, source in zip(restored.layers, cache.layers, strict=True):
-            for new, old in zip(layer.storage, source.storage, strict=True):
-                new[index[0], :, index[1]] = old[index[2], :, index[3]]
+    start = 0
+    for cache, group in groupby(rows, key=lambda row: row and row.cache):
+        members = list(group)
+        run = slice(start, start + len(members))
+        start = run.stop
+        if cache is None:
+            for layer in restored.layers:
+                for states in layer.storage:
+                    states[run].zero_()
+            continue
+        numbers, starts = torch.tensor([(row.row, row.start) for row in members if row]).T
+        counts, stops = torch.tensor(lengths[run]), torch.tensor(ends[run])
+        places = torch.arange(capacity) - (stops - counts)[:, None]
+        places = places.clamp(min=0).minimum((counts - 1).clamp(min=0)[:, None])
+        _copy_positions(cache, numbers, starts[:, None] + places, restored, run)
     return restored
+
+
+def _copy_positions(
+    source: GrowingCache,
+    numbers: Int[Tensor, " row"],
+    positions: Int[Tensor, "row seq"],
+    target: GrowingCache,
+    run: slice,
+) -> None:
+    """Fill these rows of `target` with positions of rows of `source`, in one pass over memory."""
+    indices: dict[tuple[int, int], Tensor] = {}
+    for new, old in zip(target.layers, source.layers, strict=True):
+        for copied, states in zip(new.storage, old.storage, strict=True):
+            num_heads, num_positions = states.shape[1:3]
+            if (num_heads, num_positions) not in indices:
+                heads = numbers[:, None] * num_heads + torch.arange(num_heads)
+                index = heads[:, :, None] * num_positions + positions[:, None]
+                indices[num_heads, num_positions] = index.flatten().to(states.device)
+            index, dim = indices[num_heads, num_positions], states.shape[3]
+            torch.index_select(states.flatten(0, 2), 0, index, out=copied[run].view(-1, dim))
 
 
 def reading_group(prompt: Sequence[int], row: CachedRow | None) -> int:
