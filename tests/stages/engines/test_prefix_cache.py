@@ -4,9 +4,11 @@ import random
 
 import pytest
 import torch
+from several_processes import in_processes
 from tiny_checkpoints import EOS, FAMILIES, PAD, load, load_exact, random_ids
 from transformers import AutoModelForCausalLM, MistralConfig
 
+from stages.engines.loading import DistributedSampler
 from stages.engines.prefix_cache import PrefixTable
 from stages.engines.transformers import TransformersSampler
 from stages.models import attention
@@ -180,6 +182,45 @@ def test_several_samples_of_a_prompt_that_continues_a_row():
     expected = expand()
     with engine.session():
         assert_equal(expand(), expected, 1e-10)
+
+
+def test_in_two_processes_a_row_stays_where_it_was_read():
+    model = load_exact("llama")
+    counts = count_tokens(model)
+    engine = TransformersSampler(model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=8)
+    refreshes = []
+    shared = DistributedSampler(engine, refresh=lambda: refreshes.append(1))
+
+    def play():
+        texts, limits, numbers, found = [[5] * 20, [6] * 30, [7] * 8, [8]], [4, 2, 3, 4], [], []
+        for turn in range(3):
+            counts.clear()
+            seeds = [turn + i for i in range(len(texts))]
+            groups = shared.sample(
+                texts, seeds, num_samples=1, temperature=1.0, max_new_tokens=limits
+            )
+            numbers.append(sum(counts))
+            found += groups
+            # The first ends, so that each other one has another number in the next turn.
+            texts = [
+                [*text, *group[0].token_ids, 9] for text, group in zip(texts, groups, strict=True)
+            ][1:]
+            limits = limits[1:]
+        return numbers, found
+
+    def compare():
+        numbers, expected = play()
+        num_refreshes = len(refreshes)
+        with shared.session():
+            numbers_in_session, found = play()
+        return expected, found, numbers, numbers_in_session, num_refreshes, len(refreshes)
+
+    expected, found, numbers, numbers_in_session, before, after = in_processes(2, compare)
+    assert_equal(found, expected, 1e-10)
+    assert [len(group[0].token_ids) for group in found] == [4, 2, 3, 4, 2, 3, 4, 3, 4]
+    # Of the first rank. Row 2 alone goes on there: its last token, the reply and two tokens.
+    assert numbers_in_session == [numbers[0], 2 + 2, 2 + 2]
+    assert (before, after) == (3, 4)
 
 
 def test_the_longest_entry_that_a_text_begins_with():
