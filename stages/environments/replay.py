@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any
 
 from stages.environments.environment import Environment, Message
-from stages.records.episodes import Episode
+from stages.records.episodes import Episode, split_exchanges
 
 FAILED = "environment_error"
 GOES_ON = "none"
@@ -86,18 +86,6 @@ def replay_episode(
             if (values := find_difference(key, value, actual[key])) is not None:
                 return Difference(turn=turn, **values)
     return None
-
-
-def split_exchanges(episode: Episode) -> Iterator[tuple[Message | None, list[Message]]]:
-    """Each message of the assistant with the answer to it; the start as the answer to None."""
-    message, answer = None, list(episode.messages[: episode.num_start_messages])
-    for later in episode.messages[episode.num_start_messages :]:
-        if later["role"] == "assistant":
-            yield message, answer
-            message, answer = later, []
-        else:
-            answer.append(later)
-    yield message, answer
 
 
 def find_difference(place: str, expected: Any, actual: Any) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """Episodes: conversations of a policy with an environment, as they were sampled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,3 +38,28 @@ class Episode:
     ending: Ending
     error: str | None
     """What the environment raised or did, of `environment_error` and `parse_error`; else None."""
+
+
+def split_exchanges(
+    episode: Episode,
+) -> Iterator[tuple[Mapping[str, Any] | None, list[Mapping[str, Any]]]]:
+    """Each message of the assistant with the answer to it; first None with the start."""
+    message, answer = None, list(episode.messages[: episode.num_start_messages])
+    for later in episode.messages[episode.num_start_messages :]:
+        if later["role"] == "assistant":
+            yield message, answer
+            message, answer = later, []
+        else:
+            answer.append(later)
+    yield message, answer
+
+
+def count_turns(episode: Episode) -> int:
+    """Messages of the assistant after the start."""
+    return sum(message is not None for message, _ in split_exchanges(episode))
+
+
+def count_tool_calls(episode: Episode) -> int:
+    """Calls in the messages of the assistant after the start."""
+    messages = (message for message, _ in split_exchanges(episode) if message is not None)
+    return sum(len(message.get("tool_calls") or ()) for message in messages)
