@@ -12,9 +12,9 @@ from itertools import zip_longest
 from typing import Any
 
 from stages.environments.environment import Environment, Message
-from stages.records.episodes import Episode, split_exchanges
+from stages.records.conversations import split_exchanges
+from stages.records.episodes import FAILED, Episode
 
-FAILED = "environment_error"
 GOES_ON = "none"
 UNREAD = ("tokens", "tool_calls", "parse_error")
 """Endings after which the environment may not have read the last message."""
@@ -65,7 +65,11 @@ def replay_episode(
     exchanges = list(split_exchanges(episode))
     for turn, (message, answer) in enumerate(exchanges):
         is_last = turn == len(exchanges) - 1
-        ending = episode.ending if is_last and episode.ending in ("done", FAILED) else GOES_ON
+        ending = GOES_ON
+        if is_last and (episode.ending == "done" or (episode.ending == FAILED and not answer)):
+            ending = (
+                episode.ending
+            )  # of one that failed behind an answer, no template could show it
         expected: dict[str, Any] = {"ending": ending}
         if ending != FAILED:
             expected |= {"reward": episode.rewards[turn - 1]} if turn else {"tools": episode.tools}
@@ -117,7 +121,9 @@ def _start(environment: Environment, row: Mapping[str, Any], seed: int) -> dict[
 def _step(environment: Environment, message: Message) -> dict[str, Any]:
     reply = environment.step(_to_json(message))
     if not math.isfinite(reply.reward):
-        raise ValueError(f"expected a number as reward, found {reply.reward}")
+        raise ValueError(f"expected a finite number as reward, found {reply.reward!r:.80}")
+    if not (reply.messages or reply.done):
+        raise ValueError("expected messages that the assistant answers, or done, found neither")
     ending = "done" if reply.done else GOES_ON
     return _to_json({"ending": ending, "reward": reply.reward, "messages": reply.messages})
 

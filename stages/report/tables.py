@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from stages.records.conversations import ENDINGS
 from stages.records.metrics import round_metric
 from stages.report import verdict
 from stages.report.estimates import BEST_OF, GREEDY, IN_LOOP, MAJORITY, MEAN, PASS, WEIGHTED
@@ -215,6 +216,29 @@ def tabulate_difficulty(metrics: Metrics) -> Rows:
         {"policy": policy}
         | {name: format_interval(estimates[policy]) for name, estimates in columns.items()}
         for policy in metrics["policies"]
+    ]
+
+
+def tabulate_episodes(metrics: Metrics) -> Rows:
+    """A row a policy: success, and means of the episodes whose environment did not fail.
+
+    Endings are shares of all episodes.
+    """
+    return [
+        {
+            "policy": name,
+            "success, %": format_interval(estimates["success"]),
+            **format_seed_columns(estimates["success"], "each seed"),
+            "reward": f"{estimates['reward']['value']:.3f}",
+            "turns": f"{estimates['turns']['value']:.2f}",
+            "tool calls": f"{estimates['tool_calls']['value']:.2f}",
+            "endings": ", ".join(
+                f"{ENDINGS[ending]} {100 * share:.1f} %"
+                for ending, share in estimates["endings"].items()
+            ),
+            "failed": f"{estimates['failed']:,}",
+        }
+        for name, estimates in metrics["policies"].items()
     ]
 
 
