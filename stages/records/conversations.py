@@ -59,9 +59,15 @@ def show_message(message: Mapping[str, Any]) -> str:
         for key, value in message.items()
         if key not in SHOWN and value
     ]
-    calls = [show_value(call.get("function", call)) for call in message.get("tool_calls") or ()]
+    calls = [show_call(call) for call in message.get("tool_calls") or ()]
     text = [show_value(message["content"])] if message.get("content") else []
     return "\n".join([*others, *text, *calls])
+
+
+def show_call(call: Mapping[str, Any]) -> str:
+    """`{"name": "calculator", "arguments": {"expression": "3 + 4"}}`."""
+    function = call.get("function", call)
+    return show_value({"name": function.get("name"), "arguments": function.get("arguments")})
 
 
 def show_value(value: Any) -> str:

@@ -14,10 +14,10 @@ from stages.report.transcripts import DRAWN, TITLE, choose_groups, draw_order, s
 MAX_MESSAGES = 40
 """Of a conversation, its beginning and end."""
 RULE = (
-    "The first episode from a start whose environment did not fail. Starts are drawn at random, or "
-    "chosen by a fixed rule, none twice: those where, of the two policies that differ most, one "
-    "succeeds and the other does not with most seeds, and the reverse. Shown is the first seed "
-    "with the largest such difference; ties are broken by a draw."
+    "Conversations: of each start the first episode whose environment did not fail. Starts are "
+    "drawn at random, or chosen by a fixed rule, none twice: those where, of the two policies that "
+    "differ most, one succeeds with most seeds and the other does not, and the reverse. Shown is "
+    "the first seed with the largest such difference; ties are broken by a draw."
 )
 
 

@@ -146,7 +146,8 @@ def build_episode_section(
         f"starts; differences are paired by both, and p-values adjusted by Holm's method within "
         f"each table. An episode is a success if its rewards add up to `success_reward` of the "
         f"environment's preset. Failed: the environment raised an error, hung or paid no number; "
-        f"such episodes are in no mean. {conversations.RULE}",
+        f"such episodes are in no mean.",
+        conversations.RULE,
         *(
             Section(f"{title}, {environment}", [*chosen])
             for environment, groups in shown.items()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from stages.records.conversations import ENDINGS
 from stages.records.metrics import round_metric
 from stages.report import verdict
 from stages.report.estimates import BEST_OF, GREEDY, IN_LOOP, MAJORITY, MEAN, PASS, WEIGHTED
@@ -233,7 +232,7 @@ def tabulate_episodes(metrics: Metrics) -> Rows:
             "turns": f"{estimates['turns']['value']:.2f}",
             "tool calls": f"{estimates['tool_calls']['value']:.2f}",
             "endings": ", ".join(
-                f"{ENDINGS[ending]} {100 * share:.1f} %"
+                f"{ending.replace('_', ' ')} {100 * share:.1f} %"
                 for ending, share in estimates["endings"].items()
             ),
             "failed": f"{estimates['failed']:,}",

@@ -98,7 +98,7 @@ def test_the_page_and_the_markdown_have_the_table_the_verdict_and_conversations(
     for name in ("report.md", "report.html"):
         text = read_report(name)
         for part in ("Episodes in calculator: 2 from each of 12 test starts", expected,
-                     "ended by the environment 95.8 %", "assistant, turn 2, reward 1",
+                     "done 95.8 %, environment error 4.2 %", "assistant, turn 2, reward 1",
                      "tool calculator", "Where grpo and sft differ most, calculator"):  # fmt: skip
             assert part in text, part
         assert "In maze there is no verdict, because the baseline has played no episodes" in text
