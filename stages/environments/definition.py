@@ -1,0 +1,167 @@
+"""Definition of an environment: `environment.json` in its folder, and the rows that episodes start from.
+
+    data/environments/<name>/environment.json     this
+    data/environments/<name>/<split>.jsonl        rows of train, dev and test, `{"id": ...}` at least
+    stages/environments/own/<word>.py             a class of the user's, which a row names:
+                                                  `on: own/<word>`
+
+Whatever plays in an environment builds it from that folder alone.
+"""
+
+import importlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from stages.config import Params
+from stages.environments.environment import Environment
+
+NAME = "environment.json"
+OWN = "own/"
+"""What `on` begins with where the environment is a class of the user's."""
+FOLDER = "environments/"
+"""What `on` begins with where a row plays in an environment."""
+SPLITS = ("train", "dev", "test")
+Kind = Literal["own", "reasoning_gym", "skyrl_gym", "textarena", "trl", "tinker", "aviary"]
+Factory = Callable[[], Environment]
+"""Makes the environment of one episode."""
+EnvironmentRow = Mapping[str, Any]
+"""What `Environment.start` takes."""
+
+
+class Starts(Params):
+    """Number of starts of each split, of an environment whose rows are its own."""
+
+    train: int = Field(gt=0)
+    dev: int = Field(gt=0)
+    test: int = Field(gt=0)
+
+
+class EnvironmentPreset(Params):
+    """Options and limits of an environment: an entry of presets.yaml."""
+
+    starts: Literal["prompts"] | Starts
+    """`prompts`: the problems of data/prompts, their rows with keys id, question, answer and
+    message; else rows `{"id": "train-3", "index": 3}`, whose indices no two splits share."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of an environment of the user's own; else what its kind documents."""
+    success_reward: float = 1.0
+    """An episode succeeds if the sum of its rewards is at least this."""
+    max_turns: int = Field(4, gt=0)
+    """Turns of the assistant."""
+    max_turn_tokens: int = Field(64, gt=0)
+    """Sampled tokens of a turn."""
+    max_tokens: int = Field(256, gt=0)
+    """Tokens of the whole transcript, its prompt included."""
+    max_tool_calls: int = Field(8, ge=0)
+    """Calls of tools in an episode."""
+    timeout_seconds: float = Field(10.0, gt=0)
+    """For one `start` or `step`."""
+    max_failed_share: float = Field(0.05, ge=0, le=1)
+    """Share of a step's episodes that may end as the environment fails."""
+    num_episodes: int = Field(8, gt=0)
+    """Episodes of a start, in table `episodes`."""
+    temperature: float = Field(1.0, gt=0)
+    """Of sampling in table `episodes`."""
+
+    @model_validator(mode="after")
+    def _a_turn_fits_the_transcript(self) -> "EnvironmentPreset":
+        if self.max_turn_tokens >= self.max_tokens:
+            raise ValueError(
+                f"max_turn_tokens is {self.max_turn_tokens} and max_tokens, which bounds prompt "
+                f"and turns together, {self.max_tokens}: raise max_tokens, or lower max_turn_tokens"
+            )
+        return self
+
+
+class EnvironmentFile(Params):
+    """Everything about an environment but the rows that its episodes start from."""
+
+    kind: Kind
+    """The stage that made it: `environment_<kind>`."""
+    preset: EnvironmentPreset
+    own: str | None
+    """The user's file in stages/environments/own/, without `.py`; null: none."""
+    own_digest: str | None
+    """Of that file and what it imports: an edit changes this file, so what plays in it reruns."""
+    packages: dict[str, str]
+    """Versions of the packages that the environment comes from."""
+
+
+def write_environment(folder: Path, content: EnvironmentFile) -> None:
+    """Write `environment.json` into an environment's folder."""
+    (folder / NAME).write_text(content.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def read_environment(folder: Path) -> EnvironmentFile:
+    """The environment of a folder `data/environments/<name>`."""
+    path = folder / NAME
+    if not path.is_file():
+        raise ValueError(
+            f"expected an environment in {folder}, found no {NAME}: name a row of the table "
+            f"`environments`, as `on: environments/<name>`"
+        )
+    return EnvironmentFile.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def write_rows(folder: Path, split: str, rows: Collection[EnvironmentRow]) -> None:
+    """Write the rows that a split's episodes start from."""
+    text = "".join(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n" for row in rows)
+    (folder / f"{split}.jsonl").write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def read_rows(folder: Path, split: str) -> list[dict[str, Any]]:
+    """The rows that a split's episodes start from."""
+    path = folder / f"{split}.jsonl"
+    if not path.is_file():
+        raise ValueError(
+            f"expected the rows of split '{split}' in {folder}, found no {path.name}; there is "
+            f"{', '.join(SPLITS)}"
+        )
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def load_factory(file: EnvironmentFile) -> Factory:
+    """What makes the environment of one episode; a ValueError where it cannot be imported."""
+    if file.kind == "own":
+        return partial(load_own_class(file.own or "", ("start", "step")), **file.preset.options)
+    raise ValueError(f"there is no adapter of kind {file.kind}")
+
+
+def load_own_class(word: str, methods: Collection[str]) -> type[Any]:
+    """The class with these methods in stages/environments/own/<word>.py, which has one.
+
+    That file, and what it imports of `stages`, are dependencies of the rows that name it.
+    """
+    name, path = f"stages.environments.own.{word}", f"stages/environments/own/{word}.py"
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
+        raise ValueError(
+            f"expected the name of a file in stages/environments/own/ (lower-case letters, digits "
+            f"and underscores, a letter first), found {word!r}"
+        )
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ValueError(f"there is no {path}: write it, or correct the word `on`") from None
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and value.__module__ == name
+        and all(callable(getattr(value, method, None)) for method in methods)
+    ]
+    if len(classes) != 1:
+        found = ", ".join(value.__name__ for value in classes) or "none"
+        raise ValueError(
+            f"{path}: expected one class with the methods {' and '.join(methods)}, found {found}"
+        )
+    return classes[0]
