@@ -9,7 +9,7 @@ point, the row's name, then its keys and values. Every path follows from them:
     data/pairs/<pairs>/<seed>/                pairs, or demonstrations, made of them
     data/steps/<steps>/<seed>/                solutions whose steps are labelled
     data/rewards/<reward>/                    reward.json, and the models in <seed>/
-    data/environments/<environment>/          environment.json, and the rows that episodes start from
+    data/environments/<environment>/          environment.json, and rows that episodes start from
     data/episodes/<episodes>/<seed>/          conversations of a policy, or a script, with one
     data/samples/<policy>/<seed>/             completions of the dev and test problems
     data/evaluations/<policy>/<seed>/         accuracies, votes and best-of-n of the samples

@@ -246,9 +246,15 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
             f"(`{HUB}/<owner>/<name>`), found {on!a:.103}"
         )
         return expected if HUB in kinds else f"no row makes {on!a:.103}{suggest(on, folders)}"
+    return check_made_source(row, on, tables)
+
+
+def check_made_source(row: TableRow, on: str, tables: Tables) -> str | None:
+    """What is wrong with another row as a source: what its kind makes, and of which split."""
+    kind, _, name = on.partition("/")
     split = tables[EPISODES][name]["split"] if kind == EPISODES else "train"
     if split != "train":
-        return f"'{on}' starts from rows of {split}: what is learned from has `split: train`"
+        return f"'{on}' has `split: {split}`: what is learned from starts from rows of train"
     by = tables[PAIRS][name]["by"] if kind == PAIRS else ""
     if by and row.kind == "sft" and by not in DEMONSTRATING:
         return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"

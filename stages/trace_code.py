@@ -77,11 +77,7 @@ def list_entries(root: Path) -> list[str]:
     packages = [root / PACKAGE, *(path.parent for path in (root / PACKAGE).glob("*/__main__.py"))]
     main = '\nif __name__ == "__main__":'
     paths = [
-        *(
-            path
-            for own in OWN_PACKAGES
-            for path in root.joinpath(*own.split(".")).glob("[!_]*.py")
-        ),
+        *(path for own in OWN_PACKAGES for path in root.joinpath(*own.split(".")).glob("[!_]*.py")),
         *(
             path
             for package in packages

@@ -1,9 +1,8 @@
-"""Definition of an environment: `environment.json` in its folder, and the rows that episodes start from.
+"""Definition of an environment: `environment.json` in its folder, beside the starts of episodes.
 
     data/environments/<name>/environment.json     this
-    data/environments/<name>/<split>.jsonl        rows of train, dev and test, `{"id": ...}` at least
-    stages/environments/own/<word>.py             a class of the user's, which a row names:
-                                                  `on: own/<word>`
+    data/environments/<name>/<split>.jsonl        rows of train, dev and test, each with an `id`
+    stages/environments/own/<word>.py             a class, which a row names: `on: own/<word>`
 
 Whatever plays in an environment builds it from that folder alone.
 """
@@ -14,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +29,11 @@ FOLDER = "environments/"
 """What `on` begins with where a row plays in an environment."""
 SPLITS = ("train", "dev", "test")
 Kind = Literal["own", "reasoning_gym", "skyrl_gym", "textarena", "trl", "tinker", "aviary"]
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "reasoning_gym": ("reasoning-gym",), "skyrl_gym": ("skyrl-gym",), "textarena": ("textarena",),
+    "aviary": ("fhaviary",),
+}  # fmt: skip
+"""Kind -> the packages that its environments come from, as package indexes name them."""
 Factory = Callable[[], Environment]
 """Makes the environment of one episode."""
 EnvironmentRow = Mapping[str, Any]
@@ -126,6 +131,11 @@ def read_rows(folder: Path, split: str) -> list[dict[str, Any]]:
         )
     with path.open(encoding="utf-8") as file:
         return [json.loads(line) for line in file]
+
+
+def read_versions(kind: str) -> dict[str, str]:
+    """Versions of the packages that environments of a kind come from."""
+    return {name: metadata.version(name) for name in PACKAGES.get(kind, ())}
 
 
 def load_factory(file: EnvironmentFile) -> Factory:
