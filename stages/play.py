@@ -26,7 +26,7 @@ from stages.loops.work import Step
 from stages.models import model_tokenizer, row_policy, size
 from stages.models.episode_rendering import render_episode
 from stages.models.turn_rendering import TurnRenderer
-from stages.records.episodes import Episode, summarise_episodes
+from stages.records.episodes import EPISODES, Episode, summarise_episodes
 from stages.runtime import process
 from stages.seeding import derive_seed
 
@@ -68,7 +68,7 @@ def write_episodes(run: Run) -> dict[str, Any]:
     parts = run.parts("episodes", work_from, Episode)
     steps = list(run.track(parts, label=row.preset, unit="episodes", sizes=sizes))
     episodes = [episode for step in steps for episode in step.rows]
-    run.write("episodes.jsonl", episodes)
+    run.write(EPISODES, episodes)
     metrics = {"starts": len(starts), "episodes": len(episodes), **summarise_episodes(episodes)}
     if row.by == "script":
         return metrics
@@ -82,9 +82,7 @@ def write_episodes(run: Run) -> dict[str, Any]:
 def load_policy(run: Run, environment: EnvironmentFile, renderer: TurnRenderer) -> Play:
     """Play of the row's policy of this seed."""
     config, preset = run.config, environment.preset
-    player = Player(
-        factory=definition.load_factory(environment), renderer=renderer, limits=preset
-    )
+    player = Player(factory=definition.load_factory(environment), renderer=renderer, limits=preset)
     sampler = config.load_sampler(run.row.policy, run.seed, preset.max_tokens)
     decode = model_tokenizer.make_decode(renderer.tokenizer)
 

@@ -1,4 +1,4 @@
-"""Tokens of an episode that no policy sampled: those that sampling its messages would have given."""
+"""Tokens of an episode that no policy sampled: those that its messages would be sampled as."""
 
 from collections.abc import Sequence
 from dataclasses import replace

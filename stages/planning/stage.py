@@ -168,10 +168,8 @@ def scorers(reward: str, plan: Plan) -> tuple[str, ...]:
 def samples(stage: Stage, plan: Plan) -> int:
     """Completions of a prompt that the stage draws, or reads side by side."""
     match stage.entry_point:
-        case "train_ppo":
-            return stage.config.ppo.completions_per_prompt
-        case "train_grpo":
-            return stage.config.grpo.completions_per_prompt
+        case "train_ppo" | "train_grpo":
+            return getattr(stage.config, stage.entry_point[6:]).completions_per_prompt
         case "sample":
             return plan.content["sampling"]["test"]["num_samples"]
         case "pool":

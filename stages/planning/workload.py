@@ -170,8 +170,8 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
 COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
     "train_sft": _demonstrations, "train_dpo": _pairs, "reward_preference": _pairs,
     "reward_outcome": _completions, "reward_process": _completions, "train_ppo": _online,
-    "train_grpo": _online, "play_policy": _played, "pool": _drawn, "sample": _drawn, "steps_completions": _steps,
-    "label_judge": _judged,
+    "train_grpo": _online, "pool": _drawn, "sample": _drawn, "steps_completions": _steps,
+    "label_judge": _judged, "play_policy": _played,
 }  # fmt: skip
 """Entry point -> what counts its work. `evaluate` reads equal completions once, so is not here."""
 

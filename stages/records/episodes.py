@@ -9,6 +9,8 @@ Ending = Literal["done", "turns", "tokens", "tool_calls", "parse_error", "enviro
 """Why an episode ended: by the environment; at the limit of turns, tokens or tool calls; a message
 that could not be read; or an environment that raised, hung or paid no number."""
 FAILED = "environment_error"
+EPISODES = "episodes.jsonl"
+"""File of a seed's episodes in data/episodes/<name>/<seed>/."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +68,7 @@ class Episode:
 
 
 def summarise_episodes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means over the episodes whose environment did not fail; `failed` and `endings`: shares of all.
+    """Means over the episodes whose environment did not fail, and shares of endings of all.
 
     A ValueError where all of them failed.
     """
