@@ -22,9 +22,6 @@ from stages.records.problems import Prompt
 from stages.runtime import process
 from stages.sources.catalogue import PreparationConfig
 
-NUM_CHECKED = 4
-"""Rows of each split that are checked."""
-
 
 class Config(Params):
     """Keys of params.yaml that environment reads, and its preset."""
@@ -57,7 +54,7 @@ def write(run: Run) -> dict[str, Any]:
     counts: dict[str, Any] = {}
     for split in SPLITS:
         starts = list_starts(split, preset, run.config.data.prompt_template)
-        checks.check_replay(factory, starts[:NUM_CHECKED], preset, seed=0)
+        checks.check_replay(factory, starts[: checks.NUM_ROWS], preset, seed=0)
         definition.write_rows(run.output, split, starts)
         counts[split] = len(starts)
     definition.write_environment(run.output, content)

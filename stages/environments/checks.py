@@ -11,6 +11,9 @@ from stages.environments.definition import EnvironmentPreset, Factory
 from stages.environments.replay import replay_episode
 from stages.seeding import derive_seed
 
+NUM_ROWS = 4
+"""Rows of a split that are checked."""
+
 
 def check_replay(
     factory: Factory, rows: Sequence[Mapping[str, Any]], preset: EnvironmentPreset, seed: int
