@@ -11,8 +11,8 @@ departure: no pretraining mix. From the base model with the rule reward, GRPO is
 (Guo et al. 2025, https://arxiv.org/abs/2501.12948).
 
 Reads prompts and a reward, or an environment, and the policy `from`: both the initial policy and
-the KL reference. PPO's value model starts from the reward model or from that policy. Writes a policy
-of each seed and every rollout that it learned from. Accuracy by the answer checker is logged
+the KL reference. PPO's value model starts from the reward model or from that policy. Writes a
+policy of each seed and every rollout that it learned from. Accuracy by the answer checker is logged
 whatever the reward is. In an environment a rollout is an episode; its limits stand in place of
 `max_new_tokens`, and before training a few episodes are played twice: they have to be equal.
 """

@@ -88,11 +88,12 @@ def play_script(
         if reply.done:
             ending = "done"
             break
+    reward = sum(rewards, 0.0)
     # As a file of episodes holds them: tuples are lists.
     messages, tools = json.loads(json.dumps([messages, tools]))
     return Episode(
         id=str(row["id"]), index=0, env_seed=seed, messages=messages,
         num_start_messages=len(start), tools=tools, prompt_ids=[], token_ids=[], sampled=[],
-        rewards=rewards, reward=sum(rewards), success=sum(rewards) >= preset.success_reward,
+        rewards=rewards, reward=reward, success=reward >= preset.success_reward,
         ending=ending, error=None,
     )  # fmt: skip
