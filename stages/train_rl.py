@@ -134,7 +134,9 @@ def train(run: Run) -> dict[str, Any]:
         models, tokenizer = load_models(config, row, run.seed, settings, max_length)
         task = Task(
             prompts=prompts,
-            reward=rollout_rewards.load_reward(row.source, run.seed, models, sizes.max_new_tokens),
+            reward=rollout_rewards.load_reward(
+                row.source, run.seed, config.compute, models.policy.device, sizes.max_new_tokens
+            ),
             correct=None if prompts[0].answer is None else rollout_rewards.check_answers,
         )
     state = run.resume()
