@@ -507,6 +507,7 @@ def compare_completions(
     equal, as they are without a verifier. Both terms are normalised first, so the verifier weighs
     what its weight says, whatever the scale of the step rewards.
     """
+    assert method.advantage != "gae", "it has a value model: estimate_with_values"
     mask, groups = batch.mask(), torch.tensor(batch.groups)
     scale = {"counted": counted, "ddof": method.ddof, "eps": method.eps}
     returns = rewards.rewards() - penalties.sum(1)
@@ -517,6 +518,10 @@ def compare_completions(
             advantages = group_advantages.batch_std(returns, groups, **scale)
         case "group_centred":
             advantages = group_advantages.group_centred(returns, groups, counted=counted)
+        case "mean_normalised":
+            advantages = group_advantages.mean_normalised(
+                returns, groups, counted=counted, eps=method.eps
+            )
         case "leave_one_out":
             advantages = group_advantages.leave_one_out(returns, groups, counted=counted)
         case "greedy_baseline":
@@ -543,8 +548,6 @@ def compare_completions(
             end_rewards = torch.tensor(rewards.totals) - penalties.sum(1)
             ends = group_advantages.group_zscore(end_rewards, groups, **scale)
             return method.step_weight * steps + ends[:, None] * mask
-        case "gae":
-            raise AssertionError("gae has a value model: estimate_with_values")
     return advantages[:, None] * mask
 
 
