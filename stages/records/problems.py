@@ -105,7 +105,8 @@ class Prompt:
 
     id: str
     task: str
-    """Task of the model: `solve` a problem, or `chat`, the next turn of a conversation."""
+    """Task of the model: `solve` a problem, `chat`, the next turn of a conversation, or `play` an
+    episode of an environment."""
     question: str
     prompt: str
     """The rendered text (template, chat template, begin-of-sequence token included)."""
