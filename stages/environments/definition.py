@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 
 from stages.config import Params
 from stages.environments.environment import Environment
+from stages.environments.limits import EpisodeLimits
 
 NAME = "environment.json"
 OWN = "own/"
@@ -48,7 +49,7 @@ class Starts(Params):
     test: int = Field(gt=0)
 
 
-class EnvironmentPreset(Params):
+class EnvironmentPreset(EpisodeLimits):
     """Options and limits of an environment: an entry of presets.yaml."""
 
     starts: Literal["prompts"] | Starts
@@ -56,20 +57,6 @@ class EnvironmentPreset(Params):
     message; else rows `{"id": "train-3", "index": 3}`, whose indices no two splits share."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of an environment of the user's own; else what its kind documents."""
-    success_reward: float = 1.0
-    """An episode succeeds if the sum of its rewards is at least this."""
-    max_turns: int = Field(4, gt=0)
-    """Turns of the assistant."""
-    max_turn_tokens: int = Field(64, gt=0)
-    """Sampled tokens of a turn."""
-    max_tokens: int = Field(256, gt=0)
-    """Tokens of the whole transcript, its prompt included."""
-    max_tool_calls: int = Field(8, ge=0)
-    """Calls of tools in an episode."""
-    timeout_seconds: float = Field(10.0, gt=0)
-    """For one `start` or `step`."""
-    max_failed_share: float = Field(0.05, ge=0, le=1)
-    """Share of a step's episodes that may end as the environment fails."""
     num_episodes: int = Field(8, gt=0)
     """Episodes of a start, in table `episodes`."""
     temperature: float = Field(1.0, gt=0)
