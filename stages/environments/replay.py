@@ -65,11 +65,9 @@ def replay_episode(
     exchanges = list(split_exchanges(episode))
     for turn, (message, answer) in enumerate(exchanges):
         is_last = turn == len(exchanges) - 1
-        ending = GOES_ON
-        if is_last and (episode.ending == "done" or (episode.ending == FAILED and not answer)):
-            ending = (
-                episode.ending
-            )  # of one that failed behind an answer, no template could show it
+        # One that failed behind an answer had messages that the chat template cannot show.
+        has_ended = episode.ending == "done" or (episode.ending == FAILED and not answer)
+        ending = episode.ending if is_last and has_ended else GOES_ON
         expected: dict[str, Any] = {"ending": ending}
         if ending != FAILED:
             expected |= {"reward": episode.rewards[turn - 1]} if turn else {"tools": episode.tools}

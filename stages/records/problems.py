@@ -105,7 +105,8 @@ class Prompt:
 
     id: str
     task: str
-    """Task of the model: `solve` a problem, or `chat`, the next turn of a conversation."""
+    """Task of the model: `solve` a problem, `chat`, the next turn of a conversation, or `play` an
+    episode of an environment."""
     question: str
     prompt: str
     """The rendered text (template, chat template, begin-of-sequence token included)."""
@@ -154,6 +155,11 @@ class Demonstration:
     completion: str
     completion_ids: list[int]
     """`completion` tokenised, followed by the token that ends a turn or a sequence."""
+    insertions: Sequence[tuple[int, Sequence[int]]] | None = field(
+        default=None, metadata={OMITTED: True}
+    )
+    """Of several turns the tokens between them, which are read and not imitated: after how many of
+    `completion_ids` they stand, and their ids."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,3 +179,16 @@ class BadRow:
 def find_begun_thought(prompt: str) -> str:
     """Beginning of a thought at the end of a prompt, as a chat template writes it; else empty."""
     return next((begin for begin in THOUGHTS if prompt.rstrip().endswith(begin)), "")
+
+
+def split_thought(reply: str) -> tuple[str, str]:
+    """Thought at the beginning of a reply, and what stands behind it; all, where it has no end.
+
+    Without a beginning, which the prompt may have written, the end alone tells that there was one.
+    """
+    text = reply.lstrip()
+    for begin, end in THOUGHTS.items():
+        if text.startswith(begin) or (end in text and begin not in text):
+            thought, _, content = text.removeprefix(begin).partition(end)
+            return thought.strip(), content.lstrip()
+    return "", reply
