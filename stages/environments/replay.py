@@ -8,10 +8,12 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 from stages.environments.environment import Environment, Message
+from stages.environments.time_limit import TimeLimitError, call_within
 from stages.records.conversations import split_exchanges
 from stages.records.episodes import FAILED, Episode
 
@@ -49,7 +51,11 @@ class Difference:
 
 
 def replay_episode(
-    environment: Environment, episode: Episode, row: Mapping[str, Any]
+    environment: Environment,
+    episode: Episode,
+    row: Mapping[str, Any],
+    *,
+    timeout_seconds: float = 10.0,
 ) -> Difference | None:
     """The first difference between an episode and its replay; None where all is equal.
 
@@ -61,6 +67,7 @@ def replay_episode(
         environment: not started yet.
         episode: as it was played.
         row: of the start; its id is the episode's.
+        timeout_seconds: for one `start` or `step`; one that takes longer fails.
     """
     exchanges = list(split_exchanges(episode))
     for turn, (message, answer) in enumerate(exchanges):
@@ -76,11 +83,11 @@ def replay_episode(
         elif episode.ending in UNREAD and not expected["reward"]:
             return None
         try:
-            if message is None:
-                actual = _start(environment, row, episode.env_seed)
-            else:
-                actual = _step(environment, message)
-        except Exception as error:  # noqa: BLE001 - an environment may raise anything
+            ask = partial(_start, environment, row, episode.env_seed)
+            if message is not None:
+                ask = partial(_step, environment, message)
+            actual = call_within(timeout_seconds, ask)
+        except (Exception, TimeLimitError) as error:  # noqa: BLE001 - environments raise anything
             failure = f"{FAILED}: {type(error).__name__}: {error}"
             different = {"expected": ending, "actual": failure}
             return None if ending == FAILED else Difference(turn=turn, place="ending", **different)
