@@ -38,6 +38,8 @@ from stages.runtime import outputs, preflight, process
 from stages.sources.catalogue import SourceConfig
 from stages.sources.problem_files import FileSource, list_local_files
 from stages.tables import (
+    ENVIRONMENTS,
+    EPISODES,
     HUB,
     PAIRS,
     POLICIES,
@@ -62,7 +64,7 @@ FOLDERS = {table: table for table in TABLES} | {
     **dict.fromkeys(("samples", "evaluations"), POLICIES),
     **dict.fromkeys(("journals/train", "journals/sample", "journals/evaluate"), POLICIES),
     "journals/pool": POOLS, "journals/label": PAIRS, "journals/label_steps": STEPS,
-    "journals/reward": REWARDS,
+    "journals/reward": REWARDS, "journals/environment": ENVIRONMENTS, "journals/play": EPISODES,
 }  # fmt: skip
 """Folder under data/ -> the table of which it holds a folder a row."""
 NO_ROWS = ".no-rows"

@@ -70,7 +70,7 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
         solved = [row for row in rows if isinstance(row, Problem)]
         has_gold = has_gold or any(row.answer is not None for row in solved)
         has_solutions = has_solutions or any(row.solution is not None for row in solved)
-    if are_whole and not problems:
+    if are_whole and not problems and list_file_sources(section.source):
         try:
             share = section.max_bad_share
             quarantine.check_share(bad, num_rows, max_share=share, limit="data.max_bad_share")

@@ -168,7 +168,11 @@ def find_problems(
             if stage.entry_point in ONLINE:
                 sizes = getattr(stage.config, stage.words["train"])
                 needed = sizes.prompts_per_step * stage.config.preset.max_rounds
-                next(epochs.endless(model.data.prompts["train"], needed, seed=0))
+                environment = stage_of.find_environment(stage, plan)
+                number = model.data.prompts["train"]
+                if environment is not None:
+                    number = stage_of.count_starts(environment, "train", plan)
+                next(epochs.endless(number, needed, seed=0))
         except ValueError as error:
             yield f"{stage.name}: {error}"
 

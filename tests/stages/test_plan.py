@@ -34,7 +34,8 @@ def files(tmp_path, monkeypatch):
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "stages/recipes", tmp_path / "stages/recipes")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tables, "OWN_SOURCES", ROOT / "stages/rewards/own")
+    folders = {table: ROOT / folder for table, folder in tables.OWN_SOURCES.items()}
+    monkeypatch.setattr(tables, "OWN_SOURCES", folders)
     return tmp_path
 
 
