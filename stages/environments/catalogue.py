@@ -4,18 +4,12 @@ A class of the user's (kinds `trl`, `tinker`, `aviary`) is the one of the file t
 with the methods in `METHODS`.
 """
 
-import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from stages.environments.environment import Environment
 
-ADAPTERS = {
-    "reasoning_gym": "ReasoningGym", "skyrl_gym": "SkyRLGym", "textarena": "TextArena",
-    "trl": "TRL", "tinker": "Tinker", "aviary": "Aviary",
-}  # fmt: skip
-"""Kind, the module of that name beside this file -> its class."""
 METHODS = {
     "trl": ("reset", "get_reward"), "tinker": ("initial_observation", "step"),
     "aviary": ("reset", "step"),
@@ -31,12 +25,12 @@ def make_factory(
     A ValueError where a package is missing, or the options are not those of the kind.
 
     Args:
-        kind: a key of `ADAPTERS`.
+        kind: the name of a module beside this file.
         options: of the preset, as the module of the kind documents them.
         make: the user's class, of a kind in `METHODS`.
     """
     try:
-        adapter = getattr(importlib.import_module(f"{__package__}.{kind}"), ADAPTERS[kind])
+        adapter = import_adapter(kind)
     except ModuleNotFoundError as error:
         raise ValueError(
             f"an environment of kind {kind} needs the package {error.name}: pip install -c "
@@ -52,3 +46,34 @@ def make_factory(
             f"stages/environments/{kind}.py describes them."
         ) from error
     return factory
+
+
+def import_adapter(kind: str) -> Callable[..., Environment]:
+    """The class of a kind. Its package may be missing, which is no matter to other kinds."""
+    match kind:
+        case "reasoning_gym":
+            from stages.environments.reasoning_gym import ReasoningGym
+
+            return ReasoningGym
+        case "skyrl_gym":
+            from stages.environments.skyrl_gym import SkyRLGym
+
+            return SkyRLGym
+        case "textarena":
+            from stages.environments.textarena import TextArena
+
+            return TextArena
+        case "trl":
+            from stages.environments.trl import TRL
+
+            return TRL
+        case "tinker":
+            from stages.environments.tinker import Tinker
+
+            return Tinker
+        case "aviary":
+            from stages.environments.aviary import Aviary
+
+            return Aviary
+        case _:
+            raise ValueError(f"expected a kind of environment, found {kind!r}")
