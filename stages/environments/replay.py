@@ -8,13 +8,15 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 from stages.environments.environment import Environment, Message
-from stages.records.episodes import Episode
+from stages.environments.time_limit import TimeLimitError, call_within
+from stages.records.conversations import split_exchanges
+from stages.records.episodes import FAILED, Episode
 
-FAILED = "environment_error"
 GOES_ON = "none"
 UNREAD = ("tokens", "tool_calls", "parse_error")
 """Endings after which the environment may not have read the last message."""
@@ -49,7 +51,11 @@ class Difference:
 
 
 def replay_episode(
-    environment: Environment, episode: Episode, row: Mapping[str, Any]
+    environment: Environment,
+    episode: Episode,
+    row: Mapping[str, Any],
+    *,
+    timeout_seconds: float = 10.0,
 ) -> Difference | None:
     """The first difference between an episode and its replay; None where all is equal.
 
@@ -61,11 +67,14 @@ def replay_episode(
         environment: not started yet.
         episode: as it was played.
         row: of the start; its id is the episode's.
+        timeout_seconds: for one `start` or `step`; one that takes longer fails.
     """
     exchanges = list(split_exchanges(episode))
     for turn, (message, answer) in enumerate(exchanges):
         is_last = turn == len(exchanges) - 1
-        ending = episode.ending if is_last and episode.ending in ("done", FAILED) else GOES_ON
+        # One that failed behind an answer had messages that the chat template cannot show.
+        has_ended = episode.ending == "done" or (episode.ending == FAILED and not answer)
+        ending = episode.ending if is_last and has_ended else GOES_ON
         expected: dict[str, Any] = {"ending": ending}
         if ending != FAILED:
             expected |= {"reward": episode.rewards[turn - 1]} if turn else {"tools": episode.tools}
@@ -74,11 +83,11 @@ def replay_episode(
         elif episode.ending in UNREAD and not expected["reward"]:
             return None
         try:
-            if message is None:
-                actual = _start(environment, row, episode.env_seed)
-            else:
-                actual = _step(environment, message)
-        except Exception as error:  # noqa: BLE001 - an environment may raise anything
+            ask = partial(_start, environment, row, episode.env_seed)
+            if message is not None:
+                ask = partial(_step, environment, message)
+            actual = call_within(timeout_seconds, ask)
+        except (Exception, TimeLimitError) as error:  # noqa: BLE001 - environments raise anything
             failure = f"{FAILED}: {type(error).__name__}: {error}"
             different = {"expected": ending, "actual": failure}
             return None if ending == FAILED else Difference(turn=turn, place="ending", **different)
@@ -86,18 +95,6 @@ def replay_episode(
             if (values := find_difference(key, value, actual[key])) is not None:
                 return Difference(turn=turn, **values)
     return None
-
-
-def split_exchanges(episode: Episode) -> Iterator[tuple[Message | None, list[Message]]]:
-    """Each message of the assistant with the answer to it; the start as the answer to None."""
-    message, answer = None, list(episode.messages[: episode.num_start_messages])
-    for later in episode.messages[episode.num_start_messages :]:
-        if later["role"] == "assistant":
-            yield message, answer
-            message, answer = later, []
-        else:
-            answer.append(later)
-    yield message, answer
 
 
 def find_difference(place: str, expected: Any, actual: Any) -> dict[str, Any] | None:
@@ -129,7 +126,9 @@ def _start(environment: Environment, row: Mapping[str, Any], seed: int) -> dict[
 def _step(environment: Environment, message: Message) -> dict[str, Any]:
     reply = environment.step(_to_json(message))
     if not math.isfinite(reply.reward):
-        raise ValueError(f"expected a number as reward, found {reply.reward}")
+        raise ValueError(f"expected a finite number as reward, found {reply.reward!r:.80}")
+    if not (reply.messages or reply.done):
+        raise ValueError("expected messages that the assistant answers, or done, found neither")
     ending = "done" if reply.done else GOES_ON
     return _to_json({"ending": ending, "reward": reply.reward, "messages": reply.messages})
 

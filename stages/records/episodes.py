@@ -31,7 +31,7 @@ class Episode:
     """Tokens of the start, up to the assistant's first turn."""
     token_ids: list[int]
     """Tokens after the prompt: sampled ones and, between turns, those of the environment."""
-    sampled: list[tuple[int, int]]
+    sampled: Sequence[Sequence[int]]
     """Start and end (exclusive) in `token_ids` of each sampled turn."""
     rewards: list[float]
     """Reward of each turn of the assistant."""

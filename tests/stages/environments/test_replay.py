@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from stages.environments.environment import Reply
-from stages.environments.replay import FAILED, replay_episode
-from stages.records.episodes import Episode
+from stages.environments.replay import replay_episode
+from stages.records.episodes import FAILED, Episode
 
 ROW = {"id": "a"}
 TOOLS = [{"type": "function", "function": {"name": "count"}}]
@@ -116,3 +116,12 @@ def test_a_start_that_failed_is_replayed() -> None:
     failed = play(messages=[], num_start_messages=0, rewards=[], ending=FAILED)
     assert replay_episode(Counter(), failed, {}) is None
     assert replay_episode(Counter(), failed, ROW) is not None
+
+
+def test_an_answer_that_no_template_could_show_is_compared() -> None:
+    episode = play()
+    failed = replace(episode, messages=episode.messages[:5], rewards=[0.0, 0.0], ending=FAILED)
+    assert replay_episode(Counter(), failed, ROW) is None
+    difference = replay_episode(Counter(drift=1), failed, ROW)
+    assert difference is not None
+    assert (difference.turn, difference.place) == (2, "messages[0].content")
