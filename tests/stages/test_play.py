@@ -93,6 +93,7 @@ def test_a_demonstration_that_does_not_fit_is_refused():
 
 
 def test_a_policy_plays_each_start_several_times_alike_in_each_run():
+    write_environment(max_turn_tokens=24)
     episodes, metrics = run("policy", "sft", "test")
     assert [(one.id, one.index) for one in episodes] == [
         (f"test-{i}", j) for i in range(2) for j in range(3)
