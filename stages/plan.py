@@ -28,7 +28,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from stages import plan_checks, source_checks
-from stages.auto import is_generated
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
 from stages.models import model_files
 from stages.params import measured_facts, print_table
@@ -114,12 +113,12 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
 
 
 def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
-    """The SHA-256 of the files of `data.source` and of `model.path`, by their paths."""
+    """The SHA-256 of the files of `data.source`, by their paths, and of those of `model.path`."""
     source, origin = params["data"]["source"], model_files.describe_origin(params["model"]["path"])
     files = {} if origin is None else origin.files
     digests = {f"model.path/{name}": digest for name, digest in files.items()}
-    if is_generated(source):
-        return digests
+    if isinstance(source, dict) and source.get("kind", "files") != "files":
+        return digests  # generated
     sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]
     return digests | digest_files(file for item in sources for file in list_local_files(item))
 
