@@ -66,7 +66,7 @@ def test_two_workers_run_the_points_side_by_side_in_copies_that_share_a_cache(
     worker = "prefect worker start --pool gpu --limit 1"
     url = server_environment["PREFECT_API_URL"]
     with background(shlex.split(server), root, server_environment, tmp_path / "server.log"):
-        wait_until(lambda: http_status(f"{url}/health") == 401, 300, "a server that answers")
+        wait_until(lambda: http_status(f"{url}/health") == 200, 300, "a server that answers")
         run(*shlex.split("prefect work-pool create gpu --type process"))
         run(*shlex.split("prefect --no-prompt deploy --name sweep"))
         run(sys.executable, "-m", "flows.sweep", "left.sleep=8,9")
@@ -79,6 +79,9 @@ def test_two_workers_run_the_points_side_by_side_in_copies_that_share_a_cache(
             background(shlex.split(worker), root, server_environment, logs[1]),
         ):
             wait_until(lambda: len(points()) == 2, 300, "two experiments")
+            run(sys.executable, "-m", "flows.sweep", "left.sleep=8")
+            again = "left.sleep=8 is there already"
+            wait_until(lambda: any(again in log.read_text() for log in logs), 100, again)
     assert sorted(points()) == ["left.sleep=8", "left.sleep=9"]
     for log in logs:  # each worker had a point, in which only what follows from it ran
         text = log.read_text()
