@@ -4,8 +4,9 @@
 
 Reads the evaluations of all policies, their transcripts and trainings, and what every other row
 measured; writes `data/report/`: `report.html` (one page that opens from disk), `report.md`,
-`metrics.json`, `verdict.txt` (three sentences) and `plots/`; and `data/headlines/`, the numbers
-that DVC lists. Differences are paired by seed and by problem, with t intervals over both
+`metrics.json`, `verdict.txt` (three sentences, and one more for each environment in which policies
+played from test starts) and `plots/`; and `data/headlines/`, the numbers that DVC lists.
+Differences are paired by seed and by problem or start, with t intervals over both
 (stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
 comparisons; without several seeds there is no verdict. Where no problem has a gold answer, mean
 rewards are compared (stages/report/reward_comparison.py). No output holds a time.
@@ -39,7 +40,15 @@ class Config(Params):
 def main() -> None:
     """Write the report."""
     # With scipy, pandas and matplotlib, of which `plan`, which imports `Config`, has no use.
-    from stages.report import comparison, experiment, page, plots, reward_comparison
+    from stages.report import (
+        comparison,
+        conversations,
+        episode_comparison,
+        experiment,
+        page,
+        plots,
+        reward_comparison,
+    )
 
     with runs.start("compare") as run:
         config = load_config(Config)
@@ -68,10 +77,25 @@ def main() -> None:
             "quality": stage_metrics.read_quality(DATA, plan, config.seeds),
             "costs": {"policies": of_policies, "rows": costs},
         }
+        histories = {
+            name: stage_metrics.read_history(DATA / f"policies/{name}/training", config.seeds)
+            for name in results.tables
+        }
+        played = episode_comparison.read_episodes(
+            DATA, plan, config.baseline, config.seeds, config.evaluation.confidence
+        )
+        if played:
+            metrics["episodes"] = {
+                episodes.environment: episode_comparison.compare_episodes(episodes)
+                for episodes in played
+            }
+            metrics["verdict"] += [
+                of_environment["verdict"] for of_environment in metrics["episodes"].values()
+            ]
         curves = {
             name: curve
-            for name in results.tables
-            if (curve := plots.read_curves(DATA / f"policies/{name}/training", config.seeds))
+            for name, history in histories.items()
+            if (curve := plots.select_curves(history))
         }
         with outputs.replace(OUTPUT) as folder:
             (folder / "plots").mkdir(parents=True)
@@ -81,10 +105,22 @@ def main() -> None:
             plots.draw_training(folder / "plots", curves, results)
             outputs.write_json(folder / "metrics.json", metrics)
             setting = experiment.read_experiment(
-                DATA, plan, config.baseline, config.seeds, model=config.model, engine=config.engine
+                DATA,
+                plan,
+                config.baseline,
+                config.seeds,
+                histories=histories,
+                model=config.model,
+                engine=config.engine,
             )
             chosen = transcripts.read_transcripts(DATA / "samples", results)
             parts = build_sections(metrics, setting, chosen, list(curves))
+            if played:
+                shown = {
+                    episodes.environment: conversations.choose_conversations(episodes)
+                    for episodes in played
+                }
+                parts.insert(1, sections.build_episode_section(metrics["episodes"], shown))
             picture = page.PICTURE if has_answers else None
             page.write_report(folder, metrics["verdict"], setting.facts, parts, picture)
         with outputs.replace(DATA / "headlines") as folder:

@@ -20,6 +20,8 @@ from stages.config import (
     pick_sections,
     suggest,
 )
+from stages.environments.definition import FOLDER
+from stages.loops import episodes
 from stages.loops.rollout_rewards import check_reward
 from stages.params import measured_facts
 from stages.report import evaluation_config
@@ -251,6 +253,8 @@ def check_row(
         if row.entry_point == "reward_rule":
             yield from check_forms(row, preset, configs)
             describe_reward(row.name, configs, tables)
+        elif row.kind in ("grpo", "ppo") and row.words["on"].startswith(FOLDER):
+            episodes.check_method(preset)
         elif row.kind in ("grpo", "ppo"):
             reward = None
             with suppress(ValueError):  # the row of the reward says so

@@ -9,6 +9,8 @@ point, the row's name, then its keys and values. Every path follows from them:
     data/pairs/<pairs>/<seed>/                pairs, or demonstrations, made of them
     data/steps/<steps>/<seed>/                solutions whose steps are labelled
     data/rewards/<reward>/                    reward.json, and the models in <seed>/
+    data/environments/<environment>/          environment.json, and rows that episodes start from
+    data/episodes/<episodes>/<seed>/          conversations of a policy, or a script, with one
     data/samples/<policy>/<seed>/             completions of the dev and test problems
     data/evaluations/<policy>/<seed>/         accuracies, votes and best-of-n of the samples
 """
@@ -28,7 +30,7 @@ BASE = "base"
 """The policy that no row makes: the model of section `model`, with its tokenizer."""
 STAGES = {
     "policies": "train", "pools": "pool", "pairs": "label", "steps": "label_steps",
-    "rewards": "reward",
+    "rewards": "reward", "environments": "environment", "episodes": "play",
 }  # fmt: skip
 """Table -> the stage of dvc.yaml that makes its rows."""
 TABLES = tuple(STAGES)
@@ -50,6 +52,15 @@ ENTRY_POINTS = {
     "reward_preference": "reward_model",
     "reward_outcome": "reward_model",
     "reward_process": "reward_model",
+    "environment_own": "environment",
+    "environment_reasoning_gym": "environment",
+    "environment_skyrl_gym": "environment",
+    "environment_textarena": "environment",
+    "environment_trl": "environment",
+    "environment_tinker": "environment",
+    "environment_aviary": "environment",
+    "play_policy": "play",
+    "play_script": "play",
     "sample": "sample",
     "evaluate": "evaluate",
 }
@@ -64,7 +75,7 @@ class Row:
     by: str = ""
     """Kind of the stage, as in `train_<by>` or `label_<by>`; empty for a pool."""
     preset: str = ""
-    """An entry of stages/presets.yaml; for a pool the split of its problems."""
+    """An entry of stages/presets.yaml; for a pool or episodes the split of their problems."""
     policy: str = BASE
     """Key `from` of the table: the initial policy, or the one that samples, labels or judges."""
     on: str = ""
@@ -82,8 +93,8 @@ def parse_row(words: Sequence[str]) -> Row:
     """The row of a command line: `<name> --by .. --preset .. --from .. --on ..`.
 
     The table `policies` has `--train` in place of `--by`, and may have keys of the section that it
-    names (`--num_steps 8 --optim.learning_rate 1e-4`); pools have `--split` in place of `--preset`;
-    `sample` and `evaluate` have a policy's name alone.
+    names (`--num_steps 8 --optim.learning_rate 1e-4`); pools and episodes have `--split` in place
+    of `--preset`; `sample` and `evaluate` have a policy's name alone.
     """
     parser = argparse.ArgumentParser(prog="python -m stages <entry point>", allow_abbrev=False)
     parser.add_argument("name")

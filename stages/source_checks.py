@@ -48,7 +48,8 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
     """What the files of the sources have, and what is wrong with them."""
     has_gold = has_solutions = False
     problems, looked_at = list[str](), ""
-    bad, num_rows, are_whole = list[BadRow](), 0, True
+    bad, num_rows = list[BadRow](), 0
+    are_whole = len(list_file_sources(section.source)) > 0  # generated problems are not read
     for item in list_file_sources(section.source):
         if containers.is_hub_id(item.path):
             has_gold = has_solutions = True
@@ -69,7 +70,7 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
         solved = [row for row in rows if isinstance(row, Problem)]
         has_gold = has_gold or any(row.answer is not None for row in solved)
         has_solutions = has_solutions or any(row.solution is not None for row in solved)
-    if are_whole and not problems:
+    if are_whole and not problems and list_file_sources(section.source):
         try:
             share = section.max_bad_share
             quarantine.check_share(bad, num_rows, max_share=share, limit="data.max_bad_share")

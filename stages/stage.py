@@ -32,6 +32,8 @@ OUTPUTS = {
     "reward": ("rewards/{}",),
     "sample": ("samples/{}",),
     "evaluate": ("evaluations/{}",),
+    "environment": ("environments/{}",),
+    "play": ("episodes/{}",),
 }
 """Stage -> its output folders for a row, below data/; metrics.json goes into the last."""
 STAGES = {"steps": "label_steps"}

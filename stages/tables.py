@@ -18,24 +18,31 @@ from stages.rows import BASE, DATA, STAGES, TABLES
 
 Tables = dict[str, dict[str, dict[str, Any]]]
 """Table -> name -> the words of the row, each in the order in which it is written."""
-POLICIES, POOLS, PAIRS, STEPS, REWARDS = TABLES
+POLICIES, POOLS, PAIRS, STEPS, REWARDS, ENVIRONMENTS, EPISODES = TABLES
 ABOVE = ("seeds", "baseline", "tables")
 """Keys of params.yaml that `plan` itself reads."""
 PREPARED = ("prompts", "demonstrations")
 RAW, HUB, OWN = "raw", "hub", "own"
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-OWN_SOURCES = Path("stages/rewards/own")
+OWN_SOURCES = {
+    REWARDS: Path("stages/rewards/own"), ENVIRONMENTS: Path("stages/environments/own"),
+}  # fmt: skip
+"""Table -> folder of the user's files that its rows name."""
 READS = {
     POLICIES: {
-        "sft": ("demonstrations", PAIRS), "dpo": (PAIRS,), "ppo": (REWARDS,), "grpo": (REWARDS,),
+        "sft": ("demonstrations", PAIRS, EPISODES), "dpo": (PAIRS,),
+        "ppo": (REWARDS, ENVIRONMENTS), "grpo": (REWARDS, ENVIRONMENTS),
     },
     PAIRS: dict.fromkeys(("verifier", "judge", "revision", "selection"), (POOLS,))
-    | {"people": (RAW, HUB)},
+    | {"people": (RAW, HUB), "episodes": (EPISODES,)},
     STEPS: {"completions": (POOLS,), "people": (RAW, HUB)},
     REWARDS: {
         "rule": ("prompts", REWARDS, OWN), "preference": (PAIRS,), "outcome": (POOLS,),
         "process": (STEPS,),
     },
+    ENVIRONMENTS: dict.fromkeys(("own", "trl", "tinker", "aviary"), (OWN,))
+    | dict.fromkeys(("reasoning_gym", "skyrl_gym", "textarena"), ("prompts",)),
+    EPISODES: dict.fromkeys(("policy", "script"), (ENVIRONMENTS,)),
 }  # fmt: skip
 """Table -> kind -> the first parts of `on` that its stage reads."""
 DEMONSTRATING = ("selection", "revision")
@@ -74,7 +81,7 @@ class PolicyRow(LearningRow):
 class PairsRow(LearningRow):
     """Preference pairs, or demonstrations: `pairs`."""
 
-    by: Literal["verifier", "judge", "revision", "selection", "people"]
+    by: Literal["verifier", "judge", "revision", "selection", "people", "episodes"]
 
 
 class StepsRow(LearningRow):
@@ -89,9 +96,24 @@ class RewardRow(LearningRow):
     by: Literal["rule", "preference", "outcome", "process"]
 
 
-MODELS: dict[str, type[Params]] = dict(
-    zip(TABLES, (PolicyRow, PoolRow, PairsRow, StepsRow, RewardRow), strict=True)
-)
+class EnvironmentRow(LearningRow):
+    """What answers a policy and rewards it: `environments`."""
+
+    by: Literal["own", "reasoning_gym", "skyrl_gym", "textarena", "trl", "tinker", "aviary"]
+
+
+class EpisodesRow(FromRow):
+    """Conversations with an environment: `episodes`."""
+
+    by: Literal["policy", "script"]
+    on: Word
+    split: Literal["train", "dev", "test"]
+
+
+MODELS: dict[str, type[Params]] = {
+    POLICIES: PolicyRow, POOLS: PoolRow, PAIRS: PairsRow, STEPS: StepsRow, REWARDS: RewardRow,
+    ENVIRONMENTS: EnvironmentRow, EPISODES: EpisodesRow,
+}  # fmt: skip
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{,99}")
 
 
@@ -213,7 +235,7 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
     """What is wrong with the word `on`, if anything is."""
     on, kinds = row.words["on"], READS[row.table][row.kind]
     kind, _, name = on.partition("/")
-    folders = list_sources(tables, kinds)
+    folders = list_sources(tables, kinds, OWN_SOURCES.get(row.table))
     if kind in (RAW, HUB) and kind in kinds:
         return check_people_source(kind, name)
     if kind not in kinds and on in list_sources(tables, (*PREPARED, *TABLES)):
@@ -224,6 +246,15 @@ def check_source(row: TableRow, tables: Tables) -> str | None:
             f"(`{HUB}/<owner>/<name>`), found {on!a:.103}"
         )
         return expected if HUB in kinds else f"no row makes {on!a:.103}{suggest(on, folders)}"
+    return check_made_source(row, on, tables)
+
+
+def check_made_source(row: TableRow, on: str, tables: Tables) -> str | None:
+    """What is wrong with another row as a source: what its kind makes, and of which split."""
+    kind, _, name = on.partition("/")
+    split = tables[EPISODES][name]["split"] if kind == EPISODES else "train"
+    if split != "train":
+        return f"'{on}' has `split: {split}`: what is learned from starts from rows of train"
     by = tables[PAIRS][name]["by"] if kind == PAIRS else ""
     if by and row.kind == "sft" and by not in DEMONSTRATING:
         return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
@@ -242,10 +273,12 @@ def check_people_source(kind: str, name: str) -> str | None:
     return None if path.exists() and name and ".." not in name.split("/") else missing
 
 
-def list_sources(tables: Tables, kinds: Collection[str]) -> list[str]:
-    """Folders of these kinds that a word `on` can name."""
+def list_sources(
+    tables: Tables, kinds: Collection[str], own_sources: Path | None = None
+) -> list[str]:
+    """Folders of these kinds that a word `on` can name, and the user's files in `own_sources`."""
     folders = [f"{table}/{name}" for table in TABLES if table in kinds for name in tables[table]]
-    files = sorted(OWN_SOURCES.glob("[!_]*.py")) if OWN in kinds else []
+    files = sorted(own_sources.glob("[!_]*.py")) if OWN in kinds and own_sources else []
     prepared = [kind for kind in kinds if kind in PREPARED]
     return [*prepared, *folders, *(f"{OWN}/{path.stem}" for path in files)]
 

@@ -6,8 +6,8 @@ Every other stage depends on one file `code/<entry point>.json`: the import clos
 that it runs (found by grimp, Seddon, https://grimp.readthedocs.io) and constraints.txt, each with
 its SHA-256. So an edit reruns this stage, which takes a second, and then the stages whose code it
 changed, no others; imports are declared nowhere. An entry point in a subpackage has its file in a
-subfolder, and the files of `rewards/own/`, which rows name as `own/<file>`, have theirs under that
-name.
+subfolder, and the files of `rewards/own/` and `environments/own/`, which rows name as `own/<file>`,
+have theirs under that name: a reward and an environment of one name share it.
 
 grimp parses the files, so imports inside functions count and a package that is not installed does
 no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
@@ -26,8 +26,8 @@ from stages.runtime import outputs, process
 ROOT = Path()
 DATA = Path("data")
 PACKAGE = "stages"
-OWN_PACKAGE = "stages.rewards.own"
-"""Rewards of the user, which a row names."""
+OWN_PACKAGES = ("stages.rewards.own", "stages.environments.own")
+"""Rewards and environments of the user, which a row names."""
 EXEMPT = ("stages.runtime.", "stages.plan.", "stages.trace_code.", "stages.__main__.")
 """Modules that can change no output but the form of journals: records and progress, the stages that
 look at rows, parameters and code, on which every stage depends by itself, and what looks up the
@@ -40,9 +40,9 @@ def main() -> None:
     """Write `code/` and `own/`."""
     process.die_with_dvc("trace_code")
     graph = build_import_graph(ROOT)
-    with outputs.replace(DATA / "code") as code, outputs.replace(DATA / "own") as rewards:
+    with outputs.replace(DATA / "code") as code, outputs.replace(DATA / "own") as own:
         code.mkdir()
-        rewards.mkdir()
+        own.mkdir()
         for entry in list_entries(ROOT):
             files = [*list_import_closure(graph, entry, ROOT), CONSTRAINTS]
             digests = {
@@ -50,9 +50,11 @@ def main() -> None:
             }
             name = entry.removeprefix(f"{PACKAGE}.")
             paths = [code / f"{word.replace('.', '/')}.json" for word in list_commands(name)]
-            if entry.startswith(OWN_PACKAGE):
-                paths = [rewards / entry.removeprefix(f"{OWN_PACKAGE}.")]
+            if entry.rpartition(".")[0] in OWN_PACKAGES:
+                paths = [own / entry.rpartition(".")[2]]
             for path in paths:
+                if path.exists():
+                    digests |= json.loads(path.read_text(encoding="utf-8"))
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(json.dumps(digests, indent=0) + "\n", encoding="utf-8")
 
@@ -75,7 +77,7 @@ def list_entries(root: Path) -> list[str]:
     packages = [root / PACKAGE, *(path.parent for path in (root / PACKAGE).glob("*/__main__.py"))]
     main = '\nif __name__ == "__main__":'
     paths = [
-        *root.joinpath(*OWN_PACKAGE.split(".")).glob("[!_]*.py"),
+        *(path for own in OWN_PACKAGES for path in root.joinpath(*own.split(".")).glob("[!_]*.py")),
         *(
             path
             for package in packages

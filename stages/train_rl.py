@@ -1,7 +1,7 @@
 """Reinforcement learning of a policy: GRPO, PPO and their relatives.
 
     python -m stages train_grpo <policy> --train grpo --preset .. --from .. --on rewards/..
-    python -m stages train_ppo  <policy> --train ppo  --preset .. --from .. --on rewards/..
+    python -m stages train_ppo  <policy> --train ppo  --preset .. --from .. --on environments/..
 
 `train: grpo` compares the completions of a prompt: Shao et al., "DeepSeekMath" (2024),
 https://arxiv.org/abs/2402.03300, is the preset `grpo_deepseekmath`. `train: ppo` learns a value
@@ -10,9 +10,11 @@ al., "Training language models to follow instructions" (2022), step 3, is `ppo_i
 departure: no pretraining mix. From the base model with the rule reward, GRPO is R1-Zero's recipe
 (Guo et al. 2025, https://arxiv.org/abs/2501.12948).
 
-Reads prompts, a reward and the policy `from`: both the initial policy and the KL reference. PPO's
-value model starts from the reward model or from that policy. Writes a policy of each seed and every
-rollout that it learned from. Accuracy by the answer checker is logged whatever the reward is.
+Reads prompts and a reward, or an environment, and the policy `from`: both the initial policy and
+the KL reference. PPO's value model starts from the reward model or from that policy. Writes a
+policy of each seed and every rollout that it learned from. Accuracy by the answer checker is logged
+whatever the reward is. In an environment a rollout is an episode; its limits stand in place of
+`max_new_tokens`, and before training a few episodes are played twice: they have to be equal.
 """
 
 from dataclasses import replace
@@ -26,7 +28,10 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages import rows, stage
 from stages.engines import loading
 from stages.engines.loading import EngineName
-from stages.loops import method, rl, rollout_rewards, training, work
+from stages.environments import checks, definition
+from stages.environments.definition import FOLDER, EnvironmentFile
+from stages.loops import episodes, method, rl, rollout_rewards, training, work
+from stages.loops.episodes import Player
 from stages.loops.method import (
     GroupMethod,
     GroupRlConfig,
@@ -43,6 +48,7 @@ from stages.models.device import setup
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
 from stages.models.sharding import shard_model
+from stages.models.turn_rendering import TurnRenderer
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.rewards import reward_file
@@ -92,11 +98,17 @@ CONFIGS = {"train_grpo": GrpoTraining, "train_ppo": PpoTraining}
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    stage.run(train, words, CONFIGS, gpu=True, prepare=check_reward)
+    stage.run(train, words, CONFIGS, gpu=True, prepare=check_source)
 
 
-def check_reward(run: Run) -> None:
-    """Refuse a reward that the preset cannot learn from, before any seed starts."""
+def check_source(run: Run) -> None:
+    """Refuse a reward or an environment that cannot be learned from, before any seed starts."""
+    if (environment := read_environment(run.row)) is not None:
+        episodes.check_method(run.config.preset)
+        starts = definition.read_rows(run.row.source, "train")
+        factory = definition.load_factory(environment)
+        checks.check_replay(factory, starts[: checks.NUM_ROWS], environment.preset, run.seed)
+        return
     reward = reward_file.read_reward(run.row.source)
     rollout_rewards.check_reward(run.config.sizes, run.config.preset, reward)
 
@@ -104,24 +116,29 @@ def check_reward(run: Run) -> None:
 def train(run: Run) -> dict[str, Any]:
     """Train the policy of one seed; returns its metrics."""
     config, row = run.config, run.row
+    environment = read_environment(row)
     settings = Settings(
-        config=config.sizes,
+        config=config.sizes if environment is None else limit(config.sizes, environment),
         method=config.preset.for_engine(config.engine),
         seed=derive_seed(run.seed, f"train_{row.by}"),
     )
     sizes = settings.config
-    prompts = list(lines.read_lines(rows.PROMPTS / "train.jsonl", Prompt))
-    longest = max((len(prompt.prompt_ids) for prompt in prompts), default=0)
-    max_length = longest + sizes.max_new_tokens
-    models, tokenizer = load_models(config, row, run.seed, settings, max_length)
-    device = models.policy.device
-    task = Task(
-        prompts=prompts,
-        reward=rollout_rewards.load_reward(
-            row.source, run.seed, config.compute, device, sizes.max_new_tokens
-        ),
-        correct=None if prompts[0].answer is None else rollout_rewards.check_answers,
-    )
+    if environment is not None:
+        max_length = environment.preset.max_tokens
+        models, tokenizer = load_models(config, row, run.seed, settings, max_length)
+        task = make_environment_task(row, environment, tokenizer)
+    else:
+        prompts = list(lines.read_lines(rows.PROMPTS / "train.jsonl", Prompt))
+        longest = max((len(prompt.prompt_ids) for prompt in prompts), default=0)
+        max_length = longest + sizes.max_new_tokens
+        models, tokenizer = load_models(config, row, run.seed, settings, max_length)
+        task = Task(
+            prompts=prompts,
+            reward=rollout_rewards.load_reward(
+                row.source, run.seed, config.compute, models.policy.device, sizes.max_new_tokens
+            ),
+            correct=None if prompts[0].answer is None else rollout_rewards.check_answers,
+        )
     state = run.resume()
     steps = rl.train(models, task, rl.make_schedule(task, settings), settings, state)
     total = sizes.num_steps if settings.method.token_budget is None else None
@@ -134,6 +151,29 @@ def train(run: Run) -> dict[str, Any]:
         if isinstance(models.sampler, ColocatedSampler):
             models.sampler.close()
     return {"steps": len(history), **work.learned(history, measure_models(models, row, run.seed))}
+
+
+def read_environment(row: Row) -> EnvironmentFile | None:
+    """The environment that the row names in `on`; None: it names a reward."""
+    return definition.read_environment(row.source) if row.on.startswith(FOLDER) else None
+
+
+def limit(sizes: RlConfig, environment: EnvironmentFile) -> RlConfig:
+    """The sizes with the environment's limit of sampled tokens."""
+    return sizes.model_copy(update={"max_new_tokens": environment.preset.max_sampled_tokens()})
+
+
+def make_environment_task(
+    row: Row, environment: EnvironmentFile, tokenizer: PreTrainedTokenizerBase
+) -> Task:
+    """Task of playing in an environment; a ValueError where the chat template does not fit it."""
+    starts = definition.read_rows(row.source, "train")
+    renderer, factory = TurnRenderer(tokenizer), definition.load_factory(environment)
+    _, tools = factory().start(starts[0], 0)
+    if environment.preset.max_turns > 1:
+        renderer.check(tools)
+    player = Player(factory=factory, renderer=renderer, limits=environment.preset)
+    return episodes.make_task(player, starts)
 
 
 def load_models(
@@ -198,7 +238,8 @@ def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str,
     }
     if models.value is not None:
         sizes["value"] = size.measure_model(models.value)
-    if reward_file.read_reward(row.source).model is not None:
+    is_reward = read_environment(row) is None
+    if is_reward and reward_file.read_reward(row.source).model is not None:
         sizes["scorer"] = size.measure_scorer(reward_file.model_path(row.source, seed))
     return sizes
 

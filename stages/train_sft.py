@@ -2,14 +2,16 @@
 
     python -m stages train_sft <policy> --train sft --preset .. --from .. --on ..
 
-Reads the folder `on` of demonstrations and the policy `from`, or the base model; writes a policy of
-each seed. With `model.path` null the base model is a small Llama with random weights. The loss is
-the mean - log p over the completion tokens of a step (Ouyang et al., "Training language models to
-follow instructions" (2022), step 1). Departure: every token of an optimizer step weighs the same,
-whatever its micro-batch.
+Reads the folder `on` of demonstrations, or the successful episodes of a row of `episodes`, and the
+policy `from`, or the base model; writes a policy of each seed. With `model.path` null the base
+model is a small Llama with random weights. The loss is the mean - log p over the completion tokens
+of a step (Ouyang et al., "Training language models to follow instructions" (2022), step 1); of an
+episode these are the tokens of the assistant. Departure: every token of an optimizer step weighs
+the same, whatever its micro-batch.
 """
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
@@ -23,6 +25,7 @@ from stages.models.device import setup
 from stages.models.policy import Policy
 from stages.models.sharding import shard_model
 from stages.records import lines
+from stages.records.episodes import EPISODES, Episode
 from stages.records.problems import NO_SOLUTIONS, Demonstration
 from stages.runtime import process
 from stages.seeding import derive_seed
@@ -59,10 +62,7 @@ def train(run: Run) -> dict[str, Any]:
         row.policy, run.seed, config.model, config.compute, device, weights_seed=seed
     )
     row_policy.add_adapters(model, config.lora, seed)
-    path = run.source / "demonstrations.jsonl"
-    examples = sft.choose(list(lines.read_lines(path, Demonstration)), config.preset, seed)
-    if not examples:
-        raise ValueError(f"{path}: expected demonstrations to imitate, found none. {NO_SOLUTIONS}")
+    examples = sft.choose(read_demonstrations(run.source), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
     learner = shard_model(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
     state = run.resume()
@@ -77,6 +77,19 @@ def train(run: Run) -> dict[str, Any]:
     save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
     run.write_policy(save)
     return metrics
+
+
+def read_demonstrations(folder: Path) -> list[Demonstration]:
+    """Demonstrations of a folder, or its successful episodes; a ValueError where there are none."""
+    path, remedy = folder / EPISODES, "Play an environment whose episodes a policy can win"
+    if path.exists():
+        demonstrations = sft.select_successes(list(lines.read_lines(path, Episode)))
+    else:
+        path, remedy = folder / "demonstrations.jsonl", NO_SOLUTIONS
+        demonstrations = list(lines.read_lines(path, Demonstration))
+    if not demonstrations:
+        raise ValueError(f"{path}: expected demonstrations to imitate, found none. {remedy}")
+    return demonstrations
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import numpy as np
 
 from stages.algorithms.selection import votes
 from stages.records import lines
+from stages.records.episodes import Episode
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
 from stages.report import estimates
@@ -130,6 +131,53 @@ def write_policy(
     path = Path(f"data/policies/{policy}/training/{seed}/history.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_episodes(environment: str, rates: dict[str, float], seeds: list[int] = SEEDS) -> None:
+    """Two episodes from each of twelve starts by each policy, which is as often successful.
+
+    Of each pair the first writes an attack, and the last start's second fails.
+    """
+    plan = json.loads(Path("data/plan.json").read_text(encoding="utf-8"))
+    rows = plan.setdefault("episodes", {})
+    environments = plan.setdefault("environments", {})
+    environments[environment] = {"by": "own", "preset": "p", "from": "base", "on": "own/file"}
+    for at, (policy, rate) in enumerate(rates.items()):
+        name = f"{policy}-{environment}"
+        rows[name] = {"by": "policy", "from": policy, "on": f"environments/{environment}",
+                      "split": "test"}  # fmt: skip
+        for seed in seeds:
+            stream = np.random.default_rng([seed, at])
+            episodes = [
+                episode(f"s{start}", index, is_right=bool(stream.random() < rate),
+                        failed=start == 11 and index == 1)
+                for start in range(12)
+                for index in range(2)
+            ]  # fmt: skip
+            lines.write_lines(Path(f"data/episodes/{name}/{seed}/episodes.jsonl"), episodes)
+            write_json(f"episodes/{name}/{seed}/metrics.json", {"generated_tokens": 48})
+    write_json("plan.json", plan)
+
+
+def episode(start: str, index: int, *, is_right: bool, failed: bool = False) -> Episode:
+    """A call of a calculator, its result, and an answer that is right or wrong."""
+    arguments = {"expression": ATTACK if index == 0 else "3 + 4"}
+    call = {"type": "function", "function": {"name": "calculator", "arguments": arguments}}
+    tools = [{"type": "function", "function": {"name": "calculator"}}]
+    return Episode(
+        id=start, index=index, env_seed=1, num_start_messages=2, tools=tools,
+        messages=[
+            {"role": "system", "content": "Answer with a number."},
+            {"role": "user", "content": f"What is 3 + 4, {start}?"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "name": "calculator", "content": "7"},
+            {"role": "assistant", "content": "7" if is_right else "8"},
+        ],
+        prompt_ids=[1], token_ids=[1, 2, 3], sampled=[(0, 1), (2, 3)],
+        rewards=[0.0, float(is_right and not failed)], reward=float(is_right and not failed),
+        success=is_right and not failed, ending="environment_error" if failed else "done",
+        error="OSError: no connection" if failed else None,
+    )  # fmt: skip
 
 
 def measured() -> dict[str, dict[str, Any]]:

@@ -34,6 +34,7 @@ WATCHED = {
     "kl/sequence": "KL", "length/mean": "length", "optim/grad_norm": "gradient",
     "margin/accuracy": "right", "pairs/accuracy": "right", "outcomes/accuracy": "right",
     "steps/accuracy": "right", "reward/accuracy": "right", "completions/right": "right",
+    "episode/success": "success",
 }  # fmt: skip
 """Metric of a step -> its name in a line of progress, in this order."""
 

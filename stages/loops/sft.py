@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -14,6 +15,7 @@ from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Group, model_batches
 from stages.models.policy import Policy
+from stages.records.episodes import Episode
 from stages.records.problems import Demonstration
 from stages.seeding import derive_seed
 
@@ -70,8 +72,32 @@ def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Seque
     return [as_document(row) for row in rows] if preset.learn_prompt else rows
 
 
+def select_successes(episodes: Sequence[Episode]) -> list[Demonstration]:
+    """The distinct episodes that succeeded, as demonstrations of their sampled tokens.
+
+    Rejection sampling (Yuan et al. 2023, https://arxiv.org/abs/2308.01825) over episodes.
+    """
+    rows: dict[tuple[Any, ...], Demonstration] = {}
+    for episode in episodes:
+        if not episode.success:
+            continue
+        sampled_ids, insertions = episode.split_tokens()
+        key = (episode.id, *episode.prompt_ids, *episode.token_ids)
+        rows[key] = Demonstration(
+            id=f"{episode.id}-{episode.index}", task="solve", prompt="", completion="",
+            prompt_ids=episode.prompt_ids, completion_ids=sampled_ids,
+            insertions=insertions or None,
+        )  # fmt: skip
+    return list(rows.values())
+
+
 def as_document(row: Demonstration) -> Demonstration:
     """The row with all but its first token, which nothing stands before, as completion."""
+    if row.insertions:
+        raise ValueError(
+            "learn_prompt learns documents, and episodes have turns of an environment, which are "
+            "not imitated: take a preset with learn_prompt false, such as sft"
+        )
     first, *rest = [*row.prompt_ids, *row.completion_ids]
     return replace(row, prompt_ids=[first], completion_ids=rest)
 
@@ -90,7 +116,12 @@ def train(
 
     def gradient(_: int, chosen: Sequence[int]) -> Metrics:
         groups = [
-            Group(prompt_ids=rows[i].prompt_ids, completions=[rows[i].completion_ids], indices=[i])
+            Group(
+                prompt_ids=rows[i].prompt_ids,
+                completions=[rows[i].completion_ids],
+                indices=[i],
+                insertions=[rows[i].insertions or ()],
+            )
             for i in chosen
         ]
         num_tokens = sum(len(rows[i].completion_ids) for i in chosen)

@@ -6,10 +6,20 @@ from typing import Any
 
 from stages import plan_checks, tables
 from stages.config import PRESET, override_section, pick_sections
+from stages.environments.definition import EnvironmentPreset
 from stages.records.problems import Demonstration
 from stages.rewards.composition import Composition
 from stages.rows import STAGES
-from stages.tables import PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
+from stages.tables import (
+    ENVIRONMENTS,
+    EPISODES,
+    PAIRS,
+    POLICIES,
+    POOLS,
+    REWARDS,
+    STEPS,
+    Tables,
+)
 
 Content = Mapping[str, Any]
 OF_POLICIES = ("sample", "evaluate")
@@ -80,6 +90,10 @@ def is_remote(stage: Stage) -> bool:
 def longest(stage: Stage, plan: Plan) -> tuple[int, int]:
     """Tokens of a prompt and of a completion, as long as the stage may meet them."""
     config, prompt = stage.config, plan.data.longest[0]
+    if (environment := find_environment(stage, plan)) is not None:
+        # Of a transcript the length of all of it is limited.
+        prompt = min(prompt, environment.max_tokens - 1)
+        return prompt, environment.max_tokens - prompt
     match stage.entry_point:
         case "train_ppo" | "train_grpo":
             completion = getattr(config, stage.entry_point[6:]).max_new_tokens
@@ -95,6 +109,23 @@ def longest(stage: Stage, plan: Plan) -> tuple[int, int]:
         case _:
             prompt, completion = _written(stage.words.get("on", ""), plan)
     return prompt, completion
+
+
+def find_environment(stage: Stage, plan: Plan) -> EnvironmentPreset | None:
+    """Preset of the environment in which the stage plays, or whose episodes it learns from."""
+    table, _, name = stage.words.get("on", "").partition("/")
+    while table in (PAIRS, EPISODES) and name in plan.rows.get(table, {}):
+        table, _, name = plan.rows[table][name]["on"].partition("/")
+    if table != ENVIRONMENTS:
+        return None
+    return EnvironmentPreset.model_validate(plan.presets[plan.rows[ENVIRONMENTS][name][PRESET]])
+
+
+def count_starts(environment: EnvironmentPreset, split: str, plan: Plan) -> int:
+    """Rows of a split that episodes start from."""
+    if environment.starts == "prompts":
+        return plan.data.prompts.get(split, 0)
+    return getattr(environment.starts, split)
 
 
 def _drawn(plan: Plan, *samplings: str) -> int:
@@ -120,7 +151,10 @@ def _written(on: str, plan: Plan) -> tuple[int, int]:
 
 def scorers(reward: str, plan: Plan) -> tuple[str, ...]:
     """What each model is for that `rewards/..` asks: `reward`, `process` or `policy`."""
-    words = plan.rows[REWARDS][reward.partition("/")[2]]
+    table, _, name = reward.partition("/")
+    if table == ENVIRONMENTS:
+        return ()
+    words = plan.rows[REWARDS][name]
     preset = plan.presets[words[PRESET]]
     if words["by"] != "rule":
         use = "process" if words["by"] == "process" else "reward"
@@ -134,14 +168,16 @@ def scorers(reward: str, plan: Plan) -> tuple[str, ...]:
 def samples(stage: Stage, plan: Plan) -> int:
     """Completions of a prompt that the stage draws, or reads side by side."""
     match stage.entry_point:
-        case "train_ppo":
-            return stage.config.ppo.completions_per_prompt
-        case "train_grpo":
-            return stage.config.grpo.completions_per_prompt
+        case "train_ppo" | "train_grpo":
+            return getattr(stage.config, stage.entry_point[6:]).completions_per_prompt
         case "sample":
             return plan.content["sampling"]["test"]["num_samples"]
         case "pool":
             return plan.content["sampling"][stage.words["split"]]["num_samples"]
+        case "play_policy":
+            environment = find_environment(stage, plan)
+            assert environment is not None
+            return environment.num_episodes
         case "steps_completions":
             return max(1, stage.config.preset.num_completions)
         case _:

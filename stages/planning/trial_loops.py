@@ -221,6 +221,7 @@ LOOPS: dict[str, Callable[[Trial, Models], Iterator[Any]]] = {
     "train_sft": _sft, "train_dpo": _dpo, "train_ppo": _online, "train_grpo": _online,
     "reward_preference": _reward_preference, "reward_outcome": _reward_outcome,
     "reward_process": _reward_process, "pool": _sampling, "sample": _sampling,
-    "steps_completions": _sampling, "label_revision": _sampling, "label_judge": _judging,
+    "play_policy": _sampling, "steps_completions": _sampling, "label_revision": _sampling,
+    "label_judge": _judging,
 }  # fmt: skip
 """Entry point -> its loop, ready to be stepped; where none is left to step, it ran."""

@@ -2,7 +2,8 @@
 
 Counted from the rows of the tables, the sizes of params.yaml and the mean lengths of the data, as
 `algorithms/flops` counts what was done. It is assumed that a policy's completions are as long as
-the demonstrations, and that half of the problems have both right and wrong ones.
+the demonstrations, an episode's turns half as long as its environment allows, and that half of the
+problems have both right and wrong completions.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from statistics import fmean
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
+from stages.environments.definition import EnvironmentPreset
 from stages.planning import stage as stage_of
 from stages.planning.stage import Data, Plan, Stage
 from stages.sources.data_summary import DataSummary
@@ -77,10 +79,13 @@ def expect(stage: Stage, plan: Plan, model: Matrices) -> Work:
 
 def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
     preset, data = stage.config.preset, plan.data
-    number = preset.num_demonstrations or data.demonstrations
-    times = preset.over(stage.config.sft).num_epochs * number
-    count.tokens = times * data.completion
-    count.trained(times, data.prompt + data.completion, data.completion)
+    number, completion = data.demonstrations, data.completion
+    if (environment := stage_of.find_environment(stage, plan)) is not None:
+        number = stage_of.count_starts(environment, "train", plan)
+        completion = _episode_tokens(environment)
+    times = preset.over(stage.config.sft).num_epochs * (preset.num_demonstrations or number)
+    count.tokens = times * completion
+    count.trained(times, data.prompt + completion, completion)
 
 
 def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
@@ -108,7 +113,9 @@ def _completions(stage: Stage, plan: Plan, count: Count) -> None:
 def _online(stage: Stage, plan: Plan, count: Count) -> None:
     is_ppo, preset = stage.entry_point == "train_ppo", stage.config.preset
     sizes = stage.config.ppo if is_ppo else stage.config.grpo
-    tokens = stage_of.samples(stage, plan) * plan.data.completion
+    environment = stage_of.find_environment(stage, plan)
+    completion = plan.data.completion if environment is None else _episode_tokens(environment)
+    tokens = stage_of.samples(stage, plan) * completion
     times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + tokens
     count.tokens = times * tokens * (1 + preset.num_epochs)
     reuse = preset.num_epochs * preset.num_minibatches > 1
@@ -119,6 +126,21 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     count.trained(times * preset.num_epochs, positions, tokens)
     if is_ppo:
         count.trained(times * preset.num_epochs, positions, 0)
+
+
+def _played(stage: Stage, plan: Plan, count: Count) -> None:
+    environment = stage_of.find_environment(stage, plan)
+    assert environment is not None
+    tokens = environment.num_episodes * _episode_tokens(environment)
+    number = stage_of.count_starts(environment, stage.words["split"], plan)
+    count.tokens = number * tokens
+    count.read(number, plan.data.prompt + tokens, tokens)
+
+
+def _episode_tokens(environment: EnvironmentPreset) -> float:
+    """Sampled tokens of an episode, half of what its limits allow."""
+    allowed = environment.max_turns * environment.max_turn_tokens
+    return min(allowed, environment.max_tokens) / 2
 
 
 def _drawn(stage: Stage, plan: Plan, count: Count) -> None:
@@ -149,7 +171,7 @@ COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
     "train_sft": _demonstrations, "train_dpo": _pairs, "reward_preference": _pairs,
     "reward_outcome": _completions, "reward_process": _completions, "train_ppo": _online,
     "train_grpo": _online, "pool": _drawn, "sample": _drawn, "steps_completions": _steps,
-    "label_judge": _judged,
+    "label_judge": _judged, "play_policy": _played,
 }  # fmt: skip
 """Entry point -> what counts its work. `evaluate` reads equal completions once, so is not here."""
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any, Literal, get_args
 
 Ending = Literal["done", "turns", "tokens", "tool_calls", "parse_error", "environment_error"]
 """Why an episode ended: by the environment; at the limit of turns, tokens or tool calls; a message
 that could not be read; or an environment that raised, hung or paid no number."""
+FAILED = "environment_error"
+EPISODES = "episodes.jsonl"
+"""File of a seed's episodes in data/episodes/<name>/<seed>/."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +31,7 @@ class Episode:
     """Tokens of the start, up to the assistant's first turn."""
     token_ids: list[int]
     """Tokens after the prompt: sampled ones and, between turns, those of the environment."""
-    sampled: list[tuple[int, int]]
+    sampled: Sequence[Sequence[int]]
     """Start and end (exclusive) in `token_ids` of each sampled turn."""
     rewards: list[float]
     """Reward of each turn of the assistant."""
@@ -38,3 +42,50 @@ class Episode:
     ending: Ending
     error: str | None
     """What the environment raised or did, of `environment_error` and `parse_error`; else None."""
+
+    @property
+    def num_sampled_tokens(self) -> int:
+        """Tokens that the policy wrote."""
+        return sum(end - start for start, end in self.sampled)
+
+    @property
+    def num_tool_calls(self) -> int:
+        """Calls of tools by the assistant."""
+        played = self.messages[self.num_start_messages :]
+        return sum(len(message.get("tool_calls") or ()) for message in played)
+
+    def split_tokens(self) -> tuple[list[int], list[tuple[int, list[int]]]]:
+        """Sampled tokens, and the others between them: after how many they stand, and their ids."""
+        sampled_ids: list[int] = []
+        insertions: list[tuple[int, list[int]]] = []
+        last = 0
+        for start, end in self.sampled:
+            if start > last:
+                insertions.append((len(sampled_ids), self.token_ids[last:start]))
+            sampled_ids += self.token_ids[start:end]
+            last = end
+        return sampled_ids, insertions
+
+
+def summarise_episodes(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Means over the episodes whose environment did not fail, and shares of endings of all.
+
+    A ValueError where all of them failed.
+    """
+    endings = [episode.ending for episode in episodes]
+    played = [episode for episode in episodes if episode.ending != FAILED]
+    if not played:
+        raise ValueError(f"the environment failed in all {len(episodes)} episodes")
+    return {
+        "success": fmean(episode.success for episode in played),
+        "reward": fmean(episode.reward for episode in played),
+        "turns": fmean(len(episode.sampled) for episode in played),
+        "tool_calls": fmean(episode.num_tool_calls for episode in played),
+        "tokens": fmean(episode.num_sampled_tokens for episode in played),
+        "failed": endings.count(FAILED) / len(endings),
+        "endings": {
+            ending: endings.count(ending) / len(endings)
+            for ending in get_args(Ending)
+            if ending in endings
+        },
+    }

@@ -155,6 +155,11 @@ class Demonstration:
     completion: str
     completion_ids: list[int]
     """`completion` tokenised, followed by the token that ends a turn or a sequence."""
+    insertions: Sequence[tuple[int, Sequence[int]]] | None = field(
+        default=None, metadata={OMITTED: True}
+    )
+    """Of several turns the tokens between them, which are read and not imitated: after how many of
+    `completion_ids` they stand, and their ids."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

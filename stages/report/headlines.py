@@ -46,5 +46,10 @@ def write_headlines(folder: Path, metrics: Mapping[str, Any]) -> None:
         }
         for name, number in found.items():
             numbers.setdefault(name, {})[policy] = number
+    for environment, played in metrics.get("episodes", {}).items():
+        numbers[f"success_{environment}"] = {
+            policy: round(100 * estimates["success"]["value"], 2)
+            for policy, estimates in played["policies"].items()
+        }
     for name, of_policies in numbers.items():
         outputs.write_json(folder / f"{name}.json", of_policies)

@@ -3,10 +3,11 @@
 A word in backticks is shown as code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stages.report import tables, verdict
+from stages.report import conversations, tables, verdict
+from stages.report.conversations import Conversation
 from stages.report.estimates import GREEDY, MAJORITY
 from stages.report.experiment import Experiment
 from stages.report.tables import Rows
@@ -37,6 +38,12 @@ class CaptionedTable:
         return list(dict.fromkeys(column for row in self.rows for column in row))
 
     @property
+    def cells(self) -> list[list[str]]:
+        """The rows' texts, by column."""
+        columns = self.columns
+        return [[row.get(column, "") for column in columns] for row in self.rows]
+
+    @property
     def words(self) -> set[str]:
         """The columns of words; the others are of numbers."""
         return {name for row in self.rows for name, cell in row.items() if cell[:1].isalpha()}
@@ -50,7 +57,7 @@ class Section:
     blocks: "list[Block]"
 
 
-Block = str | CaptionedTable | Image | Section | Transcript
+Block = str | CaptionedTable | Image | Section | Transcript | Conversation
 
 
 def drop_empty(blocks: Sequence[Block], *, transcripts: bool = True) -> list[Block]:
@@ -110,6 +117,50 @@ def build_reward_sections(
         Section("Labels and rewards", _build_quality(metrics)),
         Section("Costs", _build_costs(metrics)),
     ]  # fmt: skip
+
+
+def build_episode_section(
+    metrics: Metrics, shown: Mapping[str, Mapping[str, Sequence[Conversation]]]
+) -> Section:
+    """Success in each environment; `shown`: environment -> title -> conversations."""
+    blocks: list[Block] = []
+    for environment, played in metrics.items():
+        of_starts = f"{played['num_episodes']:,} from each of {played['num_starts']:,} test starts"
+        blocks += [
+            CaptionedTable(
+                f"Episodes in {environment}: {of_starts} with each seed",
+                tables.tabulate_episodes(played),
+            ),
+            played["verdict"],
+            CaptionedTable(
+                f"Success in {environment} against {played['baseline']}",
+                tables.tabulate_gains(played, "success"),
+            ),
+            CaptionedTable(
+                f"Success in {environment}, every two of the other policies",
+                tables.tabulate_pairs(played),
+            ),
+        ]
+        if played["left_out"]:
+            blocks.append(
+                f"{played['left_out']:,} more starts are left out: from each of them the "
+                f"environment failed in all episodes of a policy with a seed."
+            )
+    confidence = next(iter(metrics.values()))["confidence"]
+    blocks += [
+        f"In brackets {100 * confidence:g} % intervals over seeds and starts, with one seed over "
+        f"starts; differences are paired by both, and p-values adjusted by Holm's method within "
+        f"each table. An episode is a success if its rewards add up to `success_reward` of the "
+        f"environment's preset. Failed: the environment raised an error, hung or paid no number; "
+        f"such episodes are in no mean.",
+        conversations.RULE,
+        *(
+            Section(f"{title}, {environment}", [*chosen])
+            for environment, groups in shown.items()
+            for title, chosen in groups.items()
+        ),
+    ]
+    return Section("Episodes", blocks)
 
 
 def _build_methods(experiment: Experiment) -> Section:

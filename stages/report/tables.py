@@ -218,6 +218,29 @@ def tabulate_difficulty(metrics: Metrics) -> Rows:
     ]
 
 
+def tabulate_episodes(metrics: Metrics) -> Rows:
+    """A row a policy: success, and means of the episodes whose environment did not fail.
+
+    Endings are shares of all episodes.
+    """
+    return [
+        {
+            "policy": name,
+            "success, %": format_interval(estimates["success"]),
+            **format_seed_columns(estimates["success"], "each seed"),
+            "reward": f"{estimates['reward']['value']:.3f}",
+            "turns": f"{estimates['turns']['value']:.2f}",
+            "tool calls": f"{estimates['tool_calls']['value']:.2f}",
+            "endings": ", ".join(
+                f"{ending.replace('_', ' ')} {100 * share:.1f} %"
+                for ending, share in estimates["endings"].items()
+            ),
+            "failed": f"{estimates['failed']:,}",
+        }
+        for name, estimates in metrics["policies"].items()
+    ]
+
+
 def tabulate_policy_costs(metrics: Metrics) -> Rows:
     """A row a policy: what was made for it, and what that cost a seed."""
     policy_costs = metrics["costs"]["policies"]

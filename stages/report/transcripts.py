@@ -1,9 +1,10 @@
 """Transcripts of the policies on the same problems, which fixed rules choose."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -33,6 +34,10 @@ RULE_WITHOUT_ANSWERS = "Greedy completions of the first seed, on problems drawn 
 Completions = Mapping[str, Sequence[Sequence[Completion]]]
 """Policy -> of each seed its greedy completions, one a problem; the baseline is the first."""
 Verdicts = Bool[np.ndarray, "policy seed problem"]
+ShownT = TypeVar("ShownT")
+Show = Callable[[int, int, Sequence[int], str], ShownT]
+"""A block of the report on a problem and a seed, by these policies, all by their places; and why it
+was chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +119,16 @@ def choose_transcripts(
                 f"`dvc repro`."
             )
     graded = Graded(prompts=prompts, seeds=seeds, completions=completions, right=right)
-    order = sorted(
-        range(len(prompts)), key=lambda at: derive_seed(seeds[0], "transcripts", prompts[at].id)
-    )
+    order = draw_order([prompt.id for prompt in prompts], seeds[0])
     policies = list(range(len(completions)))
     if right is None:
         random = [graded.show(at, 0, policies, "") for at in order[: 2 * DRAWN]]
         return Transcripts(rule=RULE_WITHOUT_ANSWERS, disagreements=[], groups={TITLE: random})
     # Before any verdict is looked at.
     random = [graded.show(at, 0, policies, "") for at in order[:DRAWN]]
-    groups = dict(_choose_groups(graded, right, order[DRAWN:])) | {TITLE: random}
-    disagreements = count_disagreements(list(completions), right)
+    names = list(completions)
+    groups = dict(choose_groups(names, right, order[DRAWN:], graded.show)) | {TITLE: random}
+    disagreements = count_disagreements(names, right)
     return Transcripts(rule=RULE, disagreements=disagreements, groups=groups)
 
 
@@ -143,12 +147,23 @@ def count_disagreements(names: Sequence[str], right: Verdicts) -> Rows:
     return rows
 
 
-def _choose_groups(
-    graded: Graded, right: Verdicts, order: Sequence[int]
-) -> Iterator[tuple[str, list[Transcript]]]:
-    """Title and transcripts: of the two policies that differ most, then of each policy."""
-    names, unused = list(graded.completions), list(order)
-    policies = range(len(names))
+def draw_order(ids: Sequence[str], seed: int) -> list[int]:
+    """Places of problems in an order drawn by their ids."""
+    return sorted(range(len(ids)), key=lambda at: derive_seed(seed, "transcripts", ids[at]))
+
+
+def choose_groups(
+    names: Sequence[str],
+    right: Verdicts,
+    order: Sequence[int],
+    show: Show[ShownT],
+    word: str = "right",
+) -> Iterator[tuple[str, list[ShownT]]]:
+    """Title and blocks: of the two policies that differ most, then of each policy.
+
+    `word` says of a policy that its verdict is True.
+    """
+    unused, policies = list(order), range(len(names))
     if len(names) > 1:
         first, second = max(
             itertools.combinations(policies, 2),
@@ -156,30 +171,35 @@ def _choose_groups(
         )
         better, worse = sorted((first, second), key=lambda at: -right[at].sum())
         title = f"Where {names[better]} and {names[worse]} differ most"
-        yield title, _compare_policy(graded, right, better, [worse], unused)
+        yield title, _compare_policy(names, right, (better, [worse]), unused, show, word)
     if len(names) > 2:
         for policy in policies:
             rivals = [rival for rival in policies if rival != policy]
             title = f"What sets {names[policy]} apart"
-            yield title, _compare_policy(graded, right, policy, rivals, unused)
+            yield title, _compare_policy(names, right, (policy, rivals), unused, show, word)
 
 
 def _compare_policy(
-    graded: Graded, right: Verdicts, policy: int, rivals: Sequence[int], unused: list[int]
-) -> list[Transcript]:
+    names: Sequence[str],
+    right: Verdicts,
+    compared: tuple[int, Sequence[int]],
+    unused: list[int],
+    show: Show[ShownT],
+    word: str,
+) -> list[ShownT]:
     """The problems among `unused`, which loses them, that tell a policy from its rivals."""
-    names = list(graded.completions)
+    policy, rivals = compared
     against = names[rivals[0]] if len(rivals) == 1 else "the others"
-    transcripts: list[Transcript] = []
+    blocks: list[ShownT] = []
     for problem, seed in choose_places(right[policy] - right[rivals].mean(axis=0), unused):
         unused.remove(problem)
         seeds, cases = right[policy, :, problem], right[rivals][:, :, problem]
         reason = (
-            f"{names[policy]} right with {seeds.sum()} of {seeds.size} seeds, {against} with "
+            f"{names[policy]} {word} with {seeds.sum()} of {seeds.size} seeds, {against} with "
             f"{cases.sum()} of {cases.size}; here "
         )
-        transcripts.append(graded.show(problem, seed, sorted([policy, *rivals]), reason))
-    return transcripts
+        blocks.append(show(problem, seed, sorted([policy, *rivals]), reason))
+    return blocks
 
 
 def choose_places(

@@ -61,19 +61,45 @@ def describe_gains(metrics: Metrics) -> str:
     )
     if not differences:
         return f"{over}; there is no other policy to compare with it."
+    return f"{over}: {list_gains(differences)}."
+
+
+def list_gains(differences: Metrics) -> str:
+    """`grpo (+20.1 points) is significantly better; ...`."""
     better, worse, rest = split_by_significance(differences, rank_differences(differences))
     kinds = (
         (better, "is significantly better", "are significantly better"),
         (worse, "is significantly worse", "are significantly worse"),
         (rest, "does not differ significantly", "do not differ significantly"),
     )
-    parts = [
+    return "; ".join(
         f"{join_words(describe_gain(policy, differences[policy]) for policy in names)} "
         f"{singular if len(names) == 1 else plural}"
         for names, singular, plural in kinds
         if names
-    ]
-    return f"{over}: {'; '.join(parts)}."
+    )
+
+
+def describe_success(environment: str, metrics: Metrics) -> str:
+    """Policies against the baseline in an environment, or why there is no verdict."""
+    seeds, baseline, policies = metrics["seeds"], metrics["baseline"], metrics["policies"]
+    success = {name: f"{100 * policies[name]['success']['value']:.1f} %" for name in policies}
+    listed = join_words(f"{name} {share}" for name, share in success.items())
+    if len(seeds) == 1:
+        return f"In {environment} one seed was played, so there is no verdict; success is {listed}."
+    if baseline is None:
+        return (
+            f"In {environment} there is no verdict, because the baseline has played no episodes on "
+            f"its test starts (a row of `episodes`, `from` the baseline); success is {listed}."
+        )
+    over = (
+        f"In {environment}, over {len(seeds)} seeds and {metrics['num_starts']:,} test starts, "
+        f"{baseline} succeeds in {success[baseline]} of its episodes"
+    )
+    differences = metrics["gains"]["success"]
+    if not differences:
+        return f"{over}; there is no other policy to compare with it."
+    return f"{over}: {list_gains(differences)}."
 
 
 def describe_pairs(metrics: Metrics) -> str:

@@ -98,8 +98,8 @@ def test_execution_has_no_place_in_params_yaml(content: dict[str, Any]) -> None:
 def test_every_preset_is_one_of_exactly_one_kind(configs: dict[str, type[Params]]) -> None:
     read = {"presets": read_yaml(REPOSITORY / PRESETS_PATH)}
     presets = auto.resolve(read, None)[0]["presets"]
-    kinds = {
-        name: [kind for kind, config in configs.items() if plan_checks.fits(config, preset)]
+    kinds = {  # kinds of environments share a `Config`
+        name: {config for config in configs.values() if plan_checks.fits(config, preset)}
         for name, preset in presets.items()
     }
     assert {name: found for name, found in kinds.items() if len(found) != 1} == {}

@@ -6,8 +6,9 @@ from typing import Any
 from stages import plan_checks
 from stages.config import PRESET
 
-TABLES = {"train": "policies", "label": "pairs", "steps": "steps", "reward": "rewards"}
-KIND = {"policies": "train", "pairs": "by", "steps": "by", "rewards": "by"}
+TABLES = {"train": "policies", "label": "pairs", "steps": "steps", "reward": "rewards",
+          "environment": "environments"}  # fmt: skip
+KIND = dict.fromkeys(TABLES.values(), "by") | {"policies": "train"}
 FILES = "raw/people.jsonl"
 LEARN_FROM = {
     "train_sft": "demonstrations", "train_dpo": "pairs/verifier", "train_grpo": "rewards/rule",
@@ -25,11 +26,15 @@ def add(
     for preset, entry in presets.items():
         if preset in named:
             continue
-        (name,) = [name for name in entry_points if plan_checks.fits(entry_points[name], entry)]
+        names = [name for name in entry_points if plan_checks.fits(entry_points[name], entry)]
+        name = "environment_own" if "environment_own" in names else names[0]
+        assert len({entry_points[other] for other in names}) == 1, preset
         stage, _, kind = name.partition("_")
         table = TABLES[stage]
         on = LEARN_FROM.get(name, "pools/sft")
         if table == "rewards" and "own" in entry.get("components", {}):
             on = "own/brevity"
+        if table == "environments":
+            on = "own/calculator"
         row = {KIND[table]: kind, PRESET: preset, "from": "sft", "on": on}
         content[table][preset] = row

@@ -1,0 +1,48 @@
+"""Whether an environment can be replayed: it answers the same messages alike, twice.
+
+Run when the environment is made, and on a few starts before a policy is trained in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stages.environments import scripts
+from stages.environments.definition import EnvironmentPreset, Factory
+from stages.environments.replay import replay_episode
+from stages.records.episodes import FAILED, Episode
+from stages.seeding import derive_seed
+
+NUM_ROWS = 4
+"""Rows of a split that are checked."""
+
+
+def check_replay(
+    factory: Factory, rows: Sequence[Mapping[str, Any]], preset: EnvironmentPreset, seed: int
+) -> None:
+    """Play an episode of each row, then replay it; a ValueError where the two differ.
+
+    The assistant writes canned replies, and the environment's own demonstration where it has one.
+    """
+    for row in rows:
+        env_seed = derive_seed(seed, "environment", "check", str(row["id"]))
+        plays = [scripts.play_script(factory(), row, env_seed, preset)]
+        if hasattr(factory(), "demonstrate"):
+            plays.append(play_demonstration(factory, row, env_seed, preset))
+        for episode in plays:
+            if (difference := replay_episode(factory(), episode, row)) is not None:
+                raise ValueError(
+                    f"the environment is not deterministic: started twice with row '{row['id']}' "
+                    f"and seed {env_seed}, the second time differs: {difference}. Draw everything "
+                    f"random from the seed of `start`, and keep nothing between episodes."
+                )
+
+
+def play_demonstration(
+    factory: Factory, row: Mapping[str, Any], env_seed: int, preset: EnvironmentPreset
+) -> Episode:
+    """Episode of the environment's own demonstration; a ValueError where the environment fails."""
+    script = scripts.demonstrate(factory(), row, env_seed)
+    episode = scripts.play_script(factory(), row, env_seed, preset, script)
+    if episode.ending == FAILED:
+        raise ValueError(f"the demonstration of row '{row['id']}' failed: {episode.error}")
+    return episode

@@ -1,0 +1,175 @@
+"""Definition of an environment: `environment.json` in its folder, beside the starts of episodes.
+
+    data/environments/<name>/environment.json     this
+    data/environments/<name>/<split>.jsonl        rows of train, dev and test, each with an `id`
+    stages/environments/own/<word>.py             a class, which a row names: `on: own/<word>`
+
+Whatever plays in an environment builds it from that folder alone.
+"""
+
+import importlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from stages.config import Params
+from stages.environments import catalogue
+from stages.environments.environment import Environment
+from stages.environments.limits import EpisodeLimits
+
+NAME = "environment.json"
+OWN = "own/"
+"""What `on` begins with where the environment is a class of the user's."""
+FOLDER = "environments/"
+"""What `on` begins with where a row plays in an environment."""
+SPLITS = ("train", "dev", "test")
+Kind = Literal["own", "reasoning_gym", "skyrl_gym", "textarena", "trl", "tinker", "aviary"]
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "reasoning_gym": ("reasoning-gym",), "skyrl_gym": ("skyrl-gym",), "textarena": ("textarena",),
+    "aviary": ("fhaviary",),
+}  # fmt: skip
+"""Kind -> the packages that its environments come from, as package indexes name them."""
+Factory = Callable[[], Environment]
+"""Makes the environment of one episode."""
+EnvironmentRow = Mapping[str, Any]
+"""What `Environment.start` takes."""
+
+
+class Starts(Params):
+    """Number of starts of each split, of an environment whose rows are its own."""
+
+    train: int = Field(gt=0)
+    dev: int = Field(gt=0)
+    test: int = Field(gt=0)
+
+
+class EnvironmentPreset(EpisodeLimits):
+    """Options and limits of an environment: an entry of presets.yaml."""
+
+    starts: Literal["prompts"] | Starts
+    """`prompts`: the problems of data/prompts, their rows with keys id, question, answer and
+    message; else rows `{"id": "train-3", "index": 3}`, whose indices no two splits share."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of an environment of the user's own; else what its kind documents."""
+    num_episodes: int = Field(8, gt=0)
+    """Episodes of a start, in table `episodes`."""
+    temperature: float = Field(1.0, gt=0)
+    """Of sampling in table `episodes`."""
+
+    @model_validator(mode="after")
+    def _a_turn_fits_the_transcript(self) -> "EnvironmentPreset":
+        if self.max_turn_tokens >= self.max_tokens:
+            raise ValueError(
+                f"max_turn_tokens is {self.max_turn_tokens} and max_tokens, which bounds prompt "
+                f"and turns together, {self.max_tokens}: raise max_tokens, or lower max_turn_tokens"
+            )
+        return self
+
+
+class EnvironmentFile(Params):
+    """Everything about an environment but the rows that its episodes start from."""
+
+    kind: Kind
+    """The stage that made it: `environment_<kind>`."""
+    preset: EnvironmentPreset
+    own: str | None
+    """The user's file in stages/environments/own/, without `.py`; null: none."""
+    own_digest: str | None
+    """Of that file and what it imports: an edit changes this file, so what plays in it reruns."""
+    packages: dict[str, str]
+    """Versions of the packages that the environment comes from."""
+
+
+def write_environment(folder: Path, content: EnvironmentFile) -> None:
+    """Write `environment.json` into an environment's folder."""
+    (folder / NAME).write_text(content.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def read_environment(folder: Path) -> EnvironmentFile:
+    """The environment of a folder `data/environments/<name>`."""
+    path = folder / NAME
+    if not path.is_file():
+        raise ValueError(
+            f"expected an environment in {folder}, found no {NAME}: name a row of the table "
+            f"`environments`, as `on: environments/<name>`"
+        )
+    return EnvironmentFile.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def write_rows(folder: Path, split: str, rows: Collection[EnvironmentRow]) -> None:
+    """Write the rows that a split's episodes start from."""
+    text = "".join(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n" for row in rows)
+    (folder / f"{split}.jsonl").write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def read_rows(folder: Path, split: str) -> list[dict[str, Any]]:
+    """The rows that a split's episodes start from."""
+    path = folder / f"{split}.jsonl"
+    if not path.is_file():
+        raise ValueError(
+            f"expected the rows of split '{split}' in {folder}, found no {path.name}; there is "
+            f"{', '.join(SPLITS)}"
+        )
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def read_versions(kind: str) -> dict[str, str]:
+    """Versions of the packages that environments of a kind come from."""
+    return {name: metadata.version(name) for name in PACKAGES.get(kind, ())}
+
+
+def load_factory(file: EnvironmentFile) -> Factory:
+    """What makes the environment of one episode; a ValueError where it cannot be imported."""
+    options, methods = file.preset.options, catalogue.METHODS.get(file.kind)
+    if file.kind != "own":
+        make = None if methods is None else load_own_class(file.own or "", methods)
+        return catalogue.make_factory(file.kind, options, make)
+    factory = partial(load_own_class(file.own or "", ("start", "step")), **options)
+    try:
+        factory()
+    except TypeError as error:
+        raise ValueError(
+            f"stages/environments/own/{file.own}.py: expected the preset's options as its keyword "
+            f"arguments, found {options}: {error}"
+        ) from error
+    return factory
+
+
+def load_own_class(word: str, methods: Collection[str]) -> type[Any]:
+    """The class with these methods in stages/environments/own/<word>.py, which has one.
+
+    That file, and what it imports of `stages`, are dependencies of the rows that name it.
+    """
+    name, path = f"stages.environments.own.{word}", f"stages/environments/own/{word}.py"
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
+        raise ValueError(
+            f"expected the name of a file in stages/environments/own/ (lower-case letters, digits "
+            f"and underscores, a letter first), found {word!r}"
+        )
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ValueError(f"there is no {path}: write it, or correct the word `on`") from None
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and value.__module__ == name
+        and all(callable(getattr(value, method, None)) for method in methods)
+    ]
+    if len(classes) != 1:
+        found = ", ".join(value.__name__ for value in classes) or "none"
+        raise ValueError(
+            f"{path}: expected one class with the methods {' and '.join(methods)}, found {found}"
+        )
+    return classes[0]

@@ -1,0 +1,138 @@
+"""Replay of an episode: its assistant's messages put to the environment again, answers compared.
+
+An environment is a function of row, seed and messages. Where it is not, a replay says what differs
+first.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+from stages.environments.environment import Environment, Message
+from stages.environments.time_limit import TimeLimitError, call_within
+from stages.records.conversations import split_exchanges
+from stages.records.episodes import FAILED, Episode
+
+GOES_ON = "none"
+UNREAD = ("tokens", "tool_calls", "parse_error")
+"""Endings after which the environment may not have read the last message."""
+NOTHING = "nothing"
+MAX_SHOWN = 80
+"""Characters that are shown of a value."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """What first differs between an episode and its replay."""
+
+    turn: int
+    """Of the assistant, from 1; 0: the start."""
+    place: str
+    """`messages[0].content`, `tools`, `reward` or `ending`."""
+    expected: Any
+    """In the episode."""
+    actual: Any
+    """In the replay."""
+
+    def __str__(self) -> str:
+        expected, actual, skipped = self.expected, self.actual, 0
+        if isinstance(expected, str) and isinstance(actual, str):
+            differs = (a != b for a, b in zip_longest(expected, actual))
+            equal = next((at for at, different in enumerate(differs) if different), 0)
+            skipped = equal if equal > MAX_SHOWN // 2 else 0
+            expected, actual = expected[skipped:], actual[skipped:]
+        where = f"turn {self.turn}" if self.turn else "start"
+        place = f"{self.place} from character {skipped}" if skipped else self.place
+        return f"{where}, {place}: expected {show_value(expected)}, found {show_value(actual)}"
+
+
+def replay_episode(
+    environment: Environment,
+    episode: Episode,
+    row: Mapping[str, Any],
+    *,
+    timeout_seconds: float = 10.0,
+) -> Difference | None:
+    """The first difference between an episode and its replay; None where all is equal.
+
+    Compared are the environment's messages, the tools, the reward of each turn, and whether the
+    environment ended the episode or failed there. Messages that answer the last turn are compared
+    where the episode holds them.
+
+    Args:
+        environment: not started yet.
+        episode: as it was played.
+        row: of the start; its id is the episode's.
+        timeout_seconds: for one `start` or `step`; one that takes longer fails.
+    """
+    exchanges = list(split_exchanges(episode))
+    for turn, (message, answer) in enumerate(exchanges):
+        is_last = turn == len(exchanges) - 1
+        # One that failed behind an answer had messages that the chat template cannot show.
+        has_ended = episode.ending == "done" or (episode.ending == FAILED and not answer)
+        ending = episode.ending if is_last and has_ended else GOES_ON
+        expected: dict[str, Any] = {"ending": ending}
+        if ending != FAILED:
+            expected |= {"reward": episode.rewards[turn - 1]} if turn else {"tools": episode.tools}
+        if answer or not (turn and is_last):
+            expected["messages"] = answer
+        elif episode.ending in UNREAD and not expected["reward"]:
+            return None
+        try:
+            ask = partial(_start, environment, row, episode.env_seed)
+            if message is not None:
+                ask = partial(_step, environment, message)
+            actual = call_within(timeout_seconds, ask)
+        except (Exception, TimeLimitError) as error:  # noqa: BLE001 - environments raise anything
+            failure = f"{FAILED}: {type(error).__name__}: {error}"
+            different = {"expected": ending, "actual": failure}
+            return None if ending == FAILED else Difference(turn=turn, place="ending", **different)
+        for key, value in _to_json(expected).items():
+            if (values := find_difference(key, value, actual[key])) is not None:
+                return Difference(turn=turn, **values)
+    return None
+
+
+def find_difference(place: str, expected: Any, actual: Any) -> dict[str, Any] | None:
+    """Place and values of the first difference inside of two values of JSON; None where equal."""
+    inner: Iterator[tuple[str, Any, Any]] | None = None
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        keys = sorted({*expected, *actual})
+        inner = ((f"{place}.{k}", expected.get(k, NOTHING), actual.get(k, NOTHING)) for k in keys)
+    elif isinstance(expected, list) and isinstance(actual, list):
+        pairs = enumerate(zip_longest(expected, actual, fillvalue=NOTHING))
+        inner = ((f"{place}[{at}]", *pair) for at, pair in pairs)
+    if inner is None:
+        different = {"place": place, "expected": expected, "actual": actual}
+        return None if expected == actual else different
+    return next((values for parts in inner if (values := find_difference(*parts))), None)
+
+
+def show_value(value: Any) -> str:
+    """A value in one line, its first `MAX_SHOWN` characters."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _start(environment: Environment, row: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    messages, tools = environment.start(row, seed)
+    return _to_json({"ending": GOES_ON, "tools": tools, "messages": messages})
+
+
+def _step(environment: Environment, message: Message) -> dict[str, Any]:
+    reply = environment.step(_to_json(message))
+    if not math.isfinite(reply.reward):
+        raise ValueError(f"expected a finite number as reward, found {reply.reward!r:.80}")
+    if not (reply.messages or reply.done):
+        raise ValueError("expected messages that the assistant answers, or done, found neither")
+    ending = "done" if reply.done else GOES_ON
+    return _to_json({"ending": ending, "reward": reply.reward, "messages": reply.messages})
+
+
+def _to_json(value: Any) -> Any:
+    """A copy of a value as a file of episodes holds it: tuples are lists."""
+    return json.loads(json.dumps(value))

@@ -1,0 +1,125 @@
+"""Episodes without a policy: the environment's own demonstration, or canned replies, put to it."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from stages.environments.definition import EnvironmentPreset
+from stages.environments.environment import Environment, Message, Reply
+from stages.environments.time_limit import TimeLimitError, call_within
+from stages.records.episodes import FAILED, Ending, Episode
+
+FAILURES = (Exception, TimeLimitError)
+"""What a call of an environment may raise."""
+CANNED = {
+    "string": "1", "integer": 1, "number": 1.0, "boolean": True, "array": list[Any](),
+    "object": dict[str, Any](), "null": None,
+}  # fmt: skip
+"""Type of a tool's argument, as JSON schemas name it -> its value in a canned call."""
+
+
+def demonstrate(environment: Environment, row: Mapping[str, Any], seed: int) -> list[Message]:
+    """The assistant's messages of the environment's own demonstration.
+
+    A ValueError where it has none.
+    """
+    method = getattr(environment, "demonstrate", None)
+    if not callable(method):
+        raise ValueError(
+            f"{type(environment).__name__} has no method `demonstrate(row, seed)`, the assistant's "
+            f"messages of an episode that succeeds: write it, or play `by: policy`"
+        )
+    messages: Any = method(row, seed)
+    wrong = [message for message in messages if message.get("role") != "assistant"]
+    if wrong or not messages:
+        found = f"{wrong[0]!r:.100}" if wrong else "none"
+        raise ValueError(f"demonstrate: expected messages of role assistant, found {found}")
+    return list(messages)
+
+
+def make_canned_replies(
+    tools: Sequence[Mapping[str, Any]] | None, num_turns: int
+) -> Iterator[Message]:
+    """Replies that fit no task: the text `1`, and where there are tools a call of each in turn."""
+    schemas = [tool.get("function", tool) for tool in tools or ()]
+    for turn in range(num_turns):
+        message: dict[str, Any] = {"role": "assistant", "content": "1"}
+        if turn < len(schemas):
+            call = {"type": "function", "function": make_canned_call(schemas[turn])}
+            message["tool_calls"] = [call]
+        yield message
+
+
+def make_canned_call(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A call of a tool with a value of its type for each argument."""
+    arguments = schema.get("parameters", {}).get("properties", {})
+    types = {name: str(argument.get("type", "string")) for name, argument in arguments.items()}
+    values = {name: CANNED.get(kind, "1") for name, kind in types.items()}
+    return {"name": schema["name"], "arguments": values}
+
+
+def play_script(
+    environment: Environment,
+    row: Mapping[str, Any],
+    seed: int,
+    preset: EnvironmentPreset,
+    script: Sequence[Message] | None = None,
+) -> Episode:
+    """The episode in which the assistant writes `script` (None: canned replies), without tokens.
+
+    It ends with the environment, with the script, or at the preset's turns or tool calls. What
+    `step` raises is an ending; a ValueError where `start` fails.
+    """
+    try:
+        start, tools = call_within(preset.timeout_seconds, lambda: environment.start(row, seed))
+    except FAILURES as error:
+        raise ValueError(f"start of row '{row['id']}' failed: {describe(error)}") from error
+    messages = list(start)
+    replies = make_canned_replies(tools, preset.max_turns) if script is None else iter(script)
+    rewards: list[float] = []
+    ending: Ending = "turns"
+    problem: str | None = None
+    num_calls = 0
+    for message in replies:
+        num_calls += len(message.get("tool_calls") or ())
+        if len(rewards) == preset.max_turns:
+            break
+        if num_calls > preset.max_tool_calls:
+            ending = "tool_calls"
+            break
+        try:
+            reply = call_within(preset.timeout_seconds, partial(step, environment, message))
+        except FAILURES as error:
+            ending, problem = FAILED, describe(error)
+            messages.append(message)
+            rewards.append(0.0)
+            break
+        messages += [message, *reply.messages]
+        rewards.append(float(reply.reward))
+        if reply.done:
+            ending = "done"
+            break
+    reward = sum(rewards, 0.0)
+    # As a file of episodes holds them: tuples are lists.
+    messages, tools = json.loads(json.dumps([messages, tools]))
+    return Episode(
+        id=str(row["id"]), index=0, env_seed=seed, messages=messages,
+        num_start_messages=len(start), tools=tools, prompt_ids=[], token_ids=[], sampled=[],
+        rewards=rewards, reward=reward, success=reward >= preset.success_reward,
+        ending=ending, error=problem,
+    )  # fmt: skip
+
+
+def step(environment: Environment, message: Message) -> Reply:
+    """The environment's reply; a ValueError for a reward that is no number."""
+    reply = environment.step(json.loads(json.dumps(message)))
+    if not math.isfinite(reply.reward):
+        raise ValueError(f"expected a number as reward, found {reply.reward}")
+    return reply
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of what an environment raised."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

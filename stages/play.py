@@ -1,0 +1,143 @@
+"""Episodes of a policy, or of the environment's own script, in an environment.
+
+    python -m stages play_policy <episodes> --by policy --from .. --on environments/.. --split test
+    python -m stages play_script <episodes> --by script --from .. --on environments/.. --split train
+
+`by: policy` plays `num_episodes` episodes from each row of the split. The environment's seed and
+the random streams depend on the seed, the row and the episode's number, not on the policy, so that
+policies are compared on the same starts and random numbers. `by: script` plays the environment's
+own demonstration of each row, in the tokens of the policy `from`. Both write, for each seed,
+`episodes.jsonl`, and in metrics.json the shares of success and of each ending.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from stages import rows, stage
+from stages.engines.loading import SamplingConfig
+from stages.environments import checks, definition
+from stages.environments.definition import EnvironmentFile, EnvironmentRow
+from stages.loops import work
+from stages.loops.episodes import Player
+from stages.loops.run import Run
+from stages.loops.work import Step
+from stages.models import model_tokenizer, row_policy, size
+from stages.models.episode_rendering import render_episode
+from stages.models.turn_rendering import TurnRenderer
+from stages.records.episodes import EPISODES, Episode, summarise_episodes
+from stages.runtime import process
+from stages.seeding import derive_seed
+
+# Starts handed to the engine at once: they fill its batches, and progress is seen.
+CHUNK = 64
+Play = Callable[[Sequence[EnvironmentRow]], list[Episode]]
+"""Plays the episodes of some starts."""
+
+
+CONFIGS = {name: SamplingConfig for name, module in rows.ENTRY_POINTS.items() if module == "play"}
+
+
+def main(*words: str) -> None:
+    """Write the episodes of each seed."""
+    stage.run(write_episodes, words, CONFIGS, gpu=True)
+
+
+def write_episodes(run: Run) -> dict[str, Any]:
+    """Play the episodes of one seed; returns their metrics."""
+    row = run.row
+    environment = definition.read_environment(row.source)
+    starts = definition.read_rows(row.source, row.preset)
+    renderer = TurnRenderer(row_policy.load_row_tokenizer(row.policy, run.seed))
+    if row.by == "script":
+        play, num_each = partial(play_scripts, environment, renderer, run.seed), 1
+    else:
+        play = load_policy(run, environment, renderer)
+        num_each = environment.preset.num_episodes
+    chunks = [starts[i : i + CHUNK] for i in range(0, len(starts), CHUNK)]
+
+    def work_from(first: int) -> Iterator[Step]:
+        for index, chunk in list(enumerate(chunks))[first:]:
+            episodes = play(chunk)
+            metrics = {"episode/success": fmean(episode.success for episode in episodes)}
+            passes = count_work(episodes) if row.by == "policy" else {}
+            yield Step(index=index, metrics=metrics | passes, rows=episodes)
+
+    sizes = [num_each * len(chunk) for chunk in chunks]
+    parts = run.parts("episodes", work_from, Episode)
+    steps = list(run.track(parts, label=row.preset, unit="episodes", sizes=sizes))
+    episodes = [episode for step in steps for episode in step.rows]
+    run.write(EPISODES, episodes)
+    metrics = {"starts": len(starts), "episodes": len(episodes), **summarise_episodes(episodes)}
+    if row.by == "script":
+        return metrics
+    sizes_by_model = {"policy": size.measure_policy(row.policy, run.seed, run.config.model)}
+    return metrics | {
+        "generated_tokens": sum(episode.num_sampled_tokens for episode in episodes),
+        "work": work.summary([step.metrics for step in steps], sizes_by_model),
+    }
+
+
+def load_policy(run: Run, environment: EnvironmentFile, renderer: TurnRenderer) -> Play:
+    """Play of the row's policy of this seed."""
+    config, preset = run.config, environment.preset
+    player = Player(factory=definition.load_factory(environment), renderer=renderer, limits=preset)
+    sampler = config.load_sampler(run.row.policy, run.seed, preset.max_tokens)
+    decode = model_tokenizer.make_decode(renderer.tokenizer)
+
+    def play(starts: Sequence[EnvironmentRow]) -> list[Episode]:
+        batch = player.play(
+            sampler,
+            decode,
+            starts,
+            temperature=preset.temperature,
+            group_size=preset.num_episodes,
+            step=0,
+            seed=derive_seed(run.seed, "play"),
+        )
+        assert batch.episodes is not None
+        return list(batch.episodes)
+
+    return play
+
+
+def play_scripts(
+    environment: EnvironmentFile,
+    renderer: TurnRenderer,
+    seed: int,
+    starts: Sequence[EnvironmentRow],
+) -> list[Episode]:
+    """The environment's own demonstration of each start; a ValueError for one beyond its limits."""
+    factory, preset = definition.load_factory(environment), environment.preset
+    episodes: list[Episode] = []
+    for start in starts:
+        env_seed = derive_seed(seed, "environment", "script", start["id"])
+        played = checks.play_demonstration(factory, start, env_seed, preset)
+        episode = render_episode(renderer, played)
+        longest = max(end - begin for begin, end in episode.sampled)
+        total = len(episode.prompt_ids) + len(episode.token_ids)
+        if longest > preset.max_turn_tokens or total > preset.max_tokens:
+            raise ValueError(
+                f"the demonstration of row '{start['id']}' takes {total} tokens, {longest} of them "
+                f"in a turn: expected at most max_tokens {preset.max_tokens} and max_turn_tokens "
+                f"{preset.max_turn_tokens}. Raise these in the environment's preset"
+            )
+        episodes.append(episode)
+    return episodes
+
+
+def count_work(episodes: Sequence[Episode]) -> dict[str, int]:
+    """Forward passes of the policy: the prompt of a start is read once, every other token once."""
+    prompts = {episode.id: len(episode.prompt_ids) for episode in episodes}
+    num_tokens = sum(len(episode.token_ids) - 1 for episode in episodes if episode.sampled)
+    return work.passed(
+        "policy",
+        "sampled",
+        positions=sum(prompts.values()) + num_tokens,
+        outputs=sum(episode.num_sampled_tokens for episode in episodes),
+    )
+
+
+if __name__ == "__main__":
+    process.run(main)

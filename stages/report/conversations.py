@@ -1,0 +1,96 @@
+"""Conversations of policies with an environment, from starts that fixed rules choose."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from stages.records.conversations import Line, describe_outcome, list_lines, name_tools
+from stages.records.episodes import Episode
+from stages.report.episode_comparison import EnvironmentEpisodes
+from stages.report.transcripts import DRAWN, TITLE, choose_groups, draw_order, shorten
+
+MAX_MESSAGES = 40
+"""Of a conversation, its beginning and end."""
+RULE = (
+    "Conversations: of each start the first episode whose environment did not fail. Starts are "
+    "drawn at random, or chosen by a fixed rule, none twice: those where, of the two policies that "
+    "differ most, one succeeds with most seeds and the other does not, and the reverse. Shown is "
+    "the first seed with the largest such difference; ties are broken by a draw."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What a policy and the environment wrote after the start."""
+
+    policy: str
+    success: bool
+    outcome: str
+    lines: list[Line]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A start of an environment, and how policies went on from it."""
+
+    reason: str
+    start: list[Line]
+    plays: list[Play]
+
+
+def choose_conversations(played: EnvironmentEpisodes) -> dict[str, list[Conversation]]:
+    """Title -> conversations: where the two policies differ most, and drawn at random."""
+    names = list(played.policies)
+    shown = [[seed.shown for seed in seeds] for seeds in played.policies.values()]
+    ids = [episode.id for episode in shown[0][0]]
+    success = np.array(
+        [[[episode.success for episode in seed] for seed in seeds] for seeds in shown]
+    )
+
+    def show(start: int, seed: int, policies: Sequence[int], reason: str) -> Conversation:
+        episodes = {names[policy]: shown[policy][seed][start] for policy in policies}
+        first = next(iter(episodes.values()))
+        lines = [Line("tools", ", ".join(tools))] if (tools := name_tools(first)) else []
+        lines += list_lines(first)[: first.num_start_messages]
+        return Conversation(
+            f"{ids[start]}: {reason}seed {played.seeds[seed]}",
+            [*shorten_lines(lines)],
+            [show_play(policy, episode) for policy, episode in episodes.items()],
+        )
+
+    order = draw_order(ids, played.seeds[0])
+    random = [show(start, 0, range(len(names)), "") for start in order[:DRAWN]]
+    groups = choose_groups(names, success, order[DRAWN:], show, "successful")
+    return {**dict(islice(groups, 1)), TITLE: random}
+
+
+def show_play(policy: str, episode: Episode) -> Play:
+    """An episode from the policy's first turn on."""
+    lines = list_lines(episode)[episode.num_start_messages :]
+    outcome = describe_outcome(episode)
+    return Play(policy, episode.success, outcome, [*shorten_lines(lines)])
+
+
+def shorten_lines(lines: Sequence[Line]) -> Iterator[Line]:
+    """Lines with shortened text; of more than `MAX_MESSAGES` without the middle, and how many."""
+    half = MAX_MESSAGES // 2
+    for at, line in enumerate(lines):
+        if len(lines) <= MAX_MESSAGES or at < half or at >= len(lines) - half:
+            yield Line(line.heading, shorten(line.text))
+        elif at == half:
+            yield Line("", f"[{len(lines) - 2 * half:,} messages not shown]")
+
+
+def render_conversation(conversation: Conversation) -> str:
+    """A conversation as plain text."""
+    parts = [conversation.reason, *map(_render_line, conversation.start)]
+    for play in conversation.plays:
+        result = "success" if play.success else "no success"
+        parts += [f"== {play.policy}: {result}; {play.outcome}", *map(_render_line, play.lines)]
+    return "\n\n".join(parts)
+
+
+def _render_line(line: Line) -> str:
+    return f"[{line.heading}]\n{line.text}" if line.heading else line.text

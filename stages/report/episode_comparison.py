@@ -1,0 +1,176 @@
+"""Success of policies in environments: their episodes from the test starts, compared.
+
+Rows of the table `episodes` of the test split, by a policy. An episode whose environment failed
+says nothing of the policy: it is counted, and in no mean. A start of which a policy has no other
+episode with a seed is left out for all policies.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from stages.records import lines
+from stages.records.episodes import EPISODES, FAILED, Episode
+from stages.records.metrics import round_metric
+from stages.report import verdict
+from stages.report.comparison import estimate_intervals, test_differences
+from stages.report.estimates import Results, Table
+from stages.report.stage_metrics import Plan
+
+SUCCESS = "success"
+MEASURES: dict[str, Callable[[Episode], float]] = {
+    SUCCESS: lambda episode: episode.success,
+    "reward": lambda episode: episode.reward,
+    "turns": lambda episode: len(episode.sampled),
+    "tool_calls": lambda episode: episode.num_tool_calls,
+}
+"""Measure -> its value of an episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedEpisodes:
+    """Episodes of a policy and a seed in an environment, by start."""
+
+    ids: list[str]
+    """Of the starts."""
+    means: dict[str, list[float]]
+    """Measure -> its mean of each start; not a number where all its episodes failed."""
+    endings: Counter[str]
+    shown: list[Episode]
+    """The first episode of each start that did not fail, else the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentEpisodes:
+    """Episodes of all policies in an environment, from the same starts with the same seeds."""
+
+    environment: str
+    policies: dict[str, list[SeedEpisodes]]
+    """Policy -> its episodes of each seed; the baseline is the first, if it played."""
+    baseline: str | None
+    """None: it has not played in this environment."""
+    seeds: list[int]
+    confidence: float
+
+
+def read_episodes(
+    data: Path, plan: Plan, baseline: str, seeds: Sequence[int], confidence: float
+) -> list[EnvironmentEpisodes]:
+    """The episodes of each environment that policies played from its test starts."""
+    rows = {
+        name: row
+        for name, row in plan.get("episodes", {}).items()
+        if row["by"] == "policy" and row["split"] == "test"
+    }
+    played: list[EnvironmentEpisodes] = []
+    for on in dict.fromkeys(row["on"] for row in rows.values()):
+        names = {row["from"]: name for name, row in rows.items() if row["on"] == on}
+        policies = {
+            policy: [
+                group_episodes(
+                    lines.read_lines(data / f"episodes/{names[policy]}/{seed}/{EPISODES}", Episode)
+                )
+                for seed in seeds
+            ]
+            for policy in sorted(names, key=lambda policy: policy != baseline)
+        }
+        ids = [seed.ids for of_policy in policies.values() for seed in of_policy]
+        if any(other != ids[0] for other in ids):
+            raise ValueError(
+                f"expected episodes of every policy and seed from the same starts of {on}, found "
+                f"{len(ids[0])} starts and others that differ. They come from different runs: "
+                f"rerun `dvc repro`."
+            )
+        played.append(
+            EnvironmentEpisodes(
+                environment=on.partition("/")[2], policies=policies,
+                baseline=baseline if baseline in names else None, seeds=list(seeds),
+                confidence=confidence,
+            )
+        )  # fmt: skip
+    return played
+
+
+def group_episodes(episodes: Iterable[Episode]) -> SeedEpisodes:
+    """The episodes of a file, which has those of a start one after the other."""
+    grouped = SeedEpisodes(
+        ids=[], means={name: [] for name in MEASURES}, endings=Counter(), shown=[]
+    )
+    for start, group in itertools.groupby(episodes, key=lambda episode: episode.id):
+        of_start = list(group)
+        played = [episode for episode in of_start if episode.ending != FAILED]
+        grouped.ids.append(start)
+        grouped.endings.update(episode.ending for episode in of_start)
+        grouped.shown.append((played or of_start)[0])
+        for name, measure in MEASURES.items():
+            grouped.means[name].append(fmean(map(measure, played)) if played else float("nan"))
+    return grouped
+
+
+def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
+    """The numbers of an environment in `data/report/metrics.json`, and its verdict.
+
+    Differences in success are two families of comparisons of their own: every policy minus the
+    baseline, and every two of the other policies.
+    """
+    estimates = {
+        policy: {name: np.array([seed.means[name] for seed in seeds]) for name in MEASURES}
+        for policy, seeds in played.policies.items()
+    }
+    first = next(iter(played.policies.values()))[0]
+    success = np.stack([of_policy[SUCCESS] for of_policy in estimates.values()])
+    is_complete = np.isfinite(success).all(axis=(0, 1))
+    if not is_complete.any():
+        raise ValueError(
+            f"expected a start of {played.environment} that every policy has an episode of with "
+            f"every seed, found that the environment failed in all: play them again"
+        )
+    tables: dict[str, dict[str, Table]] = {
+        policy: {name: table[:, is_complete] for name, table in of_policy.items()}
+        for policy, of_policy in estimates.items()
+    }
+    results = Results(
+        seeds=played.seeds, ids=[first.ids[at] for at in np.flatnonzero(is_complete)],
+        num_samples=first.endings.total() // len(first.ids), ns=[], tables=tables, halves={},
+        metrics={}, confidence=played.confidence,
+    )  # fmt: skip
+    trained = [policy for policy in tables if policy != played.baseline]
+    by_mean = sorted(trained, key=lambda policy: -float(tables[policy][SUCCESS].mean()))
+    pairs = {
+        f"{better} - {worse}": tables[better][SUCCESS] - tables[worse][SUCCESS]
+        for better, worse in itertools.combinations(by_mean, 2)
+    }
+    gains = {
+        policy: tables[policy][SUCCESS] - tables[played.baseline][SUCCESS]
+        for policy in trained
+        if played.baseline is not None
+    }
+    metrics = {
+        "baseline": played.baseline, "seeds": played.seeds, "confidence": played.confidence,
+        "num_starts": len(results.ids), "left_out": int((~is_complete).sum()),
+        "num_episodes": results.num_samples,
+        "policies": {
+            policy: estimate_intervals(table, results) | count_endings(played.policies[policy])
+            for policy, table in tables.items()
+        },
+        "gains": {SUCCESS: test_differences(gains, results)},
+        "pairs": test_differences(pairs, results),
+    }  # fmt: skip
+    return {"verdict": verdict.describe_success(played.environment, metrics), **metrics}
+
+
+def count_endings(seeds: Sequence[SeedEpisodes]) -> dict[str, Any]:
+    """Share of each ending in all episodes, the most frequent first; how many failed."""
+    endings = sum((seed.endings for seed in seeds), Counter[str]())
+    return {
+        "endings": {
+            name: round_metric(count / endings.total()) for name, count in endings.most_common()
+        },
+        "failed": endings[FAILED],
+    }

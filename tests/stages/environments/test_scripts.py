@@ -1,0 +1,100 @@
+"""Episodes without a policy, and whether an environment can be replayed."""
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from stages.environments import scripts
+from stages.environments.checks import check_replay
+from stages.environments.definition import EnvironmentPreset
+from stages.environments.environment import Reply
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "guess",
+        "parameters": {"properties": {"number": {"type": "integer"}, "why": {"type": "string"}}},
+    },
+}
+ROW = {"id": "a", "secret": 2}
+STARTS = {"train": 2, "dev": 1, "test": 1}
+
+
+class Guess:
+    """Pays 1 for the secret number; its demonstration counts up to it."""
+
+    def __init__(self, draw=lambda seed: 0) -> None:
+        self.draw = draw
+
+    def start(self, row: Any, seed: int) -> tuple[list[Any], list[Any]]:
+        self.secret = row["secret"]
+        return [{"role": "user", "content": f"Guess ({self.draw(seed)})."}], [TOOL]
+
+    def demonstrate(self, row: Any, seed: int) -> list[dict[str, Any]]:
+        numbers = range(1, row["secret"] + 1)
+        return [{"role": "assistant", "content": f"{number}"} for number in numbers]
+
+    def step(self, message: Any) -> Reply:
+        if message["content"] == f"{self.secret}":
+            return Reply(reward=1.0, done=True)
+        return Reply(messages=({"role": "user", "content": "no"},), reward=-0.25)
+
+
+def preset(**changes: Any) -> EnvironmentPreset:
+    return EnvironmentPreset.model_validate({"starts": STARTS, "success_reward": 0.75, **changes})
+
+
+def play(secret: int, **changes: Any):
+    row = {"id": "a", "secret": secret}
+    script = scripts.demonstrate(Guess(), row, 7)
+    return scripts.play_script(Guess(), row, 7, preset(**changes), script)
+
+
+def test_a_demonstration_is_an_episode() -> None:
+    episode = play(2)
+    assert [message["content"] for message in episode.messages] == ["Guess (0).", "1", "no", "2"]
+    assert (episode.rewards, episode.reward, episode.success) == ([-0.25, 1.0], 0.75, True)
+    assert (episode.ending, episode.num_start_messages, episode.env_seed) == ("done", 1, 7)
+
+
+def test_it_ends_at_the_limit_of_turns_or_of_calls() -> None:
+    assert (play(5).ending, len(play(5).rewards), play(5).success) == ("turns", 4, False)
+    canned = scripts.play_script(Guess(), {"id": "a", "secret": 9}, 7, preset(max_tool_calls=0))
+    assert (canned.ending, canned.rewards) == ("tool_calls", [])
+
+
+def test_canned_replies_call_each_tool_with_arguments_of_its_types() -> None:
+    first, second = scripts.make_canned_replies([TOOL], 2)
+    (call,) = first["tool_calls"]
+    assert call["function"] == {"name": "guess", "arguments": {"number": 1, "why": "1"}}
+    assert "tool_calls" not in second
+
+
+def test_an_environment_without_a_demonstration_is_no_script() -> None:
+    class Silent(Guess):
+        demonstrate = None  # pyright: ignore[reportAssignmentType]
+
+    with pytest.raises(ValueError, match="has no method `demonstrate"):
+        scripts.demonstrate(Silent(), ROW, 7)
+
+    class Answering(Guess):
+        def demonstrate(self, row: Any, seed: int) -> list[dict[str, Any]]:
+            return [{"role": "user", "content": "no"}]
+
+    with pytest.raises(ValueError, match="expected messages of role assistant"):
+        scripts.demonstrate(Answering(), ROW, 7)
+
+
+def test_what_is_random_from_the_seed_alone_can_be_replayed() -> None:
+    check_replay(lambda: Guess(lambda seed: random.Random(seed).random()), [ROW], preset(), 0)
+
+
+COUNT = itertools.count()
+
+
+@pytest.mark.parametrize("draw", [lambda _: random.random(), lambda _: next(COUNT)])
+def test_what_is_not_is_refused_with_what_differs(draw: Any) -> None:
+    with pytest.raises(ValueError, match=r"row 'a'.* start, messages\[0\]\.content: expected 'Gu"):
+        check_replay(lambda: Guess(draw), [ROW], preset(), 0)
