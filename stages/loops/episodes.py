@@ -429,7 +429,7 @@ def check_method(method: Method) -> None:
     if method.advantage == "gae" and method.value_init == "reward_model":
         raise ValueError(
             "value_init is reward_model, and an environment has none: take a preset with "
-            "value_init policy, such as ppo_process"
+            "value_init policy, such as ppo_environment"
         )
 
 

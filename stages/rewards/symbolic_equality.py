@@ -69,6 +69,9 @@ class _Verifier:
         except TimeoutError as error:
             reply = {"error": str(error)}
             _stop(worker)
+        except BaseException:  # a time limit of the caller's: the next reply would be of this one
+            _stop(worker)
+            raise
         if "error" in reply:
             _count_failure("errors", answer, gold, str(reply["error"]))
         return bool(reply.get("equal"))
@@ -91,6 +94,9 @@ class _Verifier:
                 f"the math-verify worker did not start within {START_SECONDS:.0f} s ({error!r}). "
                 f"Check that `{sys.executable} -c 'import math_verify'` works."
             ) from error
+        except BaseException:
+            _stop(self.worker)
+            raise
         return self.worker
 
 

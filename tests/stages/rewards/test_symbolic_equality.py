@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stages.environments.time_limit import TimeLimitError, call_within
 from stages.rewards import expression_size, symbolic_equality
 
 HANGS = r"\int_0^1 e^{x^2} \sin x dx"
@@ -75,6 +76,18 @@ def test_a_worker_that_died_is_logged_counted_and_replaced(
     results = [symbolic_equality.are_equal(rf"\sqrt{{{n}}}", rf"\sqrt {n}") for n in (5, 6)]
     assert results[1]
     assert symbolic_equality.counts["errors"] - errors == (0 if results[0] else 1)
+
+
+@pytest.mark.parametrize("is_running", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_check_that_its_caller_interrupted_answers_no_later_one(is_running: bool) -> None:
+    verifier = symbolic_equality._Verifier()
+    if is_running:
+        assert verifier.ask(r"\frac{1}{2}", "0.5")
+    with pytest.raises(TimeLimitError):
+        call_within(0.02, lambda: verifier.ask("(x+1)^{40}-(x+2)^{40}", "(x+3)^{40}"))
+    assert verifier.ask(r"\frac{1}{2}", "0.5")
+    assert not verifier.ask(r"\frac{1}{2}", "0.7")
+    symbolic_equality._stop(verifier.running_worker())
 
 
 def test_it_works_from_other_threads() -> None:
