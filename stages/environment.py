@@ -48,9 +48,10 @@ def write(run: Run) -> dict[str, Any]:
         preset=preset,
         own=own,
         own_digest=hashlib.sha256(row.source.read_bytes()).hexdigest() if own else None,
-        packages=definition.read_versions(row.by),
+        packages={},
     )
     factory = definition.load_factory(content)
+    content = content.model_copy(update={"packages": definition.read_versions(row.by)})
     counts: dict[str, Any] = {}
     for split in SPLITS:
         starts = list_starts(split, preset, run.config.data.prompt_template)

@@ -17,7 +17,7 @@ from typing import Any
 
 from stages import rows, stage
 from stages.engines.loading import SamplingConfig
-from stages.environments import definition, scripts
+from stages.environments import checks, definition
 from stages.environments.definition import EnvironmentFile, EnvironmentRow
 from stages.loops import work
 from stages.loops.episodes import Player
@@ -113,8 +113,7 @@ def play_scripts(
     episodes: list[Episode] = []
     for start in starts:
         env_seed = derive_seed(seed, "environment", "script", start["id"])
-        script = scripts.demonstrate(factory(), start, env_seed)
-        played = scripts.play_script(factory(), start, env_seed, preset, script)
+        played = checks.play_demonstration(factory, start, env_seed, preset)
         episode = render_episode(renderer, played)
         longest = max(end - begin for begin, end in episode.sampled)
         total = len(episode.prompt_ids) + len(episode.token_ids)

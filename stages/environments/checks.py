@@ -9,6 +9,7 @@ from typing import Any
 from stages.environments import scripts
 from stages.environments.definition import EnvironmentPreset, Factory
 from stages.environments.replay import replay_episode
+from stages.records.episodes import FAILED, Episode
 from stages.seeding import derive_seed
 
 NUM_ROWS = 4
@@ -24,11 +25,9 @@ def check_replay(
     """
     for row in rows:
         env_seed = derive_seed(seed, "environment", "check", str(row["id"]))
-        plain = factory()
-        plays = [scripts.play_script(plain, row, env_seed, preset)]
-        if hasattr(plain, "demonstrate"):
-            script = scripts.demonstrate(factory(), row, env_seed)
-            plays.append(scripts.play_script(factory(), row, env_seed, preset, script))
+        plays = [scripts.play_script(factory(), row, env_seed, preset)]
+        if hasattr(factory(), "demonstrate"):
+            plays.append(play_demonstration(factory, row, env_seed, preset))
         for episode in plays:
             if (difference := replay_episode(factory(), episode, row)) is not None:
                 raise ValueError(
@@ -36,3 +35,14 @@ def check_replay(
                     f"and seed {env_seed}, the second time differs: {difference}. Draw everything "
                     f"random from the seed of `start`, and keep nothing between episodes."
                 )
+
+
+def play_demonstration(
+    factory: Factory, row: Mapping[str, Any], env_seed: int, preset: EnvironmentPreset
+) -> Episode:
+    """Episode of the environment's own demonstration; a ValueError where the environment fails."""
+    script = scripts.demonstrate(factory(), row, env_seed)
+    episode = scripts.play_script(factory(), row, env_seed, preset, script)
+    if episode.ending == FAILED:
+        raise ValueError(f"the demonstration of row '{row['id']}' failed: {episode.error}")
+    return episode

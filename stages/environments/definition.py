@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from stages.config import Params
+from stages.environments import catalogue
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
 
@@ -127,9 +128,19 @@ def read_versions(kind: str) -> dict[str, str]:
 
 def load_factory(file: EnvironmentFile) -> Factory:
     """What makes the environment of one episode; a ValueError where it cannot be imported."""
-    if file.kind == "own":
-        return partial(load_own_class(file.own or "", ("start", "step")), **file.preset.options)
-    raise ValueError(f"there is no adapter of kind {file.kind}")
+    options, methods = file.preset.options, catalogue.METHODS.get(file.kind)
+    if file.kind != "own":
+        make = None if methods is None else load_own_class(file.own or "", methods)
+        return catalogue.make_factory(file.kind, options, make)
+    factory = partial(load_own_class(file.own or "", ("start", "step")), **options)
+    try:
+        factory()
+    except TypeError as error:
+        raise ValueError(
+            f"stages/environments/own/{file.own}.py: expected the preset's options as its keyword "
+            f"arguments, found {options}: {error}"
+        ) from error
+    return factory
 
 
 def load_own_class(word: str, methods: Collection[str]) -> type[Any]:

@@ -3,12 +3,16 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from stages.environments.definition import EnvironmentPreset
-from stages.environments.environment import Environment, Message
-from stages.records.episodes import Ending, Episode
+from stages.environments.environment import Environment, Message, Reply
+from stages.environments.time_limit import TimeLimitError, call_within
+from stages.records.episodes import FAILED, Ending, Episode
 
+FAILURES = (Exception, TimeLimitError)
+"""What a call of an environment may raise."""
 CANNED = {
     "string": "1", "integer": 1, "number": 1.0, "boolean": True, "array": list[Any](),
     "object": dict[str, Any](), "null": None,
@@ -65,13 +69,18 @@ def play_script(
 ) -> Episode:
     """The episode in which the assistant writes `script` (None: canned replies), without tokens.
 
-    It ends with the environment, with the script, or at the preset's turns or tool calls.
+    It ends with the environment, with the script, or at the preset's turns or tool calls. What
+    `step` raises is an ending; a ValueError where `start` fails.
     """
-    start, tools = environment.start(row, seed)
+    try:
+        start, tools = call_within(preset.timeout_seconds, lambda: environment.start(row, seed))
+    except FAILURES as error:
+        raise ValueError(f"start of row '{row['id']}' failed: {describe(error)}") from error
     messages = list(start)
     replies = make_canned_replies(tools, preset.max_turns) if script is None else iter(script)
     rewards: list[float] = []
     ending: Ending = "turns"
+    problem: str | None = None
     num_calls = 0
     for message in replies:
         num_calls += len(message.get("tool_calls") or ())
@@ -80,9 +89,13 @@ def play_script(
         if num_calls > preset.max_tool_calls:
             ending = "tool_calls"
             break
-        reply = environment.step(message)
-        if not math.isfinite(reply.reward):
-            raise ValueError(f"expected a number as reward, found {reply.reward}")
+        try:
+            reply = call_within(preset.timeout_seconds, partial(step, environment, message))
+        except FAILURES as error:
+            ending, problem = FAILED, describe(error)
+            messages.append(message)
+            rewards.append(0.0)
+            break
         messages += [message, *reply.messages]
         rewards.append(float(reply.reward))
         if reply.done:
@@ -95,5 +108,18 @@ def play_script(
         id=str(row["id"]), index=0, env_seed=seed, messages=messages,
         num_start_messages=len(start), tools=tools, prompt_ids=[], token_ids=[], sampled=[],
         rewards=rewards, reward=reward, success=reward >= preset.success_reward,
-        ending=ending, error=None,
+        ending=ending, error=problem,
     )  # fmt: skip
+
+
+def step(environment: Environment, message: Message) -> Reply:
+    """The environment's reply; a ValueError for a reward that is no number."""
+    reply = environment.step(json.loads(json.dumps(message)))
+    if not math.isfinite(reply.reward):
+        raise ValueError(f"expected a number as reward, found {reply.reward}")
+    return reply
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of what an environment raised."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

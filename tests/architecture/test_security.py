@@ -25,6 +25,7 @@ MAY_START = {
     "stages/planning/checkup.py": {"importlib"},  # versions of packages
     "stages/plan_checks.py": {"importlib"},  # the same modules
     "stages/engines/vllm_hosting.py": {"importlib"},  # asks whether vLLM is installed
+    "stages/environments/definition.py": {"importlib"},  # the user's file, and versions
     "stages/rewards/reward_file.py": {"importlib"},  # the user's file, by a word of params.yaml
     "stages/studies/__main__.py": {"subprocess"},  # dvc, with the names of studies
     "stages/studies/copies.py": {"subprocess"},  # stages, by the names of their files

@@ -1,0 +1,79 @@
+"""Adapters of environments by kind; each is imported when it is asked for.
+
+A class of the user's (kinds `trl`, `tinker`, `aviary`) is the one of the file that the row names,
+with the methods in `METHODS`.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from stages.environments.environment import Environment
+
+METHODS = {
+    "trl": ("reset", "get_reward"), "tinker": ("initial_observation", "step"),
+    "aviary": ("reset", "step"),
+}  # fmt: skip
+"""Kind whose environment is a class of the user's -> methods of that class."""
+
+
+def make_factory(
+    kind: str, options: Mapping[str, Any], make: Callable[..., Any] | None = None
+) -> Callable[[], Environment]:
+    """What makes the environment of one episode.
+
+    A ValueError where a package is missing, or the options are not those of the kind.
+
+    Args:
+        kind: the name of a module beside this file.
+        options: of the preset, as the module of the kind documents them.
+        make: the user's class, of a kind in `METHODS`.
+    """
+    try:
+        adapter = import_adapter(kind)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"an environment of kind {kind} needs the package {error.name}: pip install -c "
+            f"constraints.txt -e '.[environments]'"
+        ) from error
+    classes = () if make is None else (make,)
+    factory = partial(adapter, *classes, **options)
+    try:
+        factory()
+    except TypeError as error:
+        raise ValueError(
+            f"options of an environment of kind {kind}: {error}, found {dict(options)}. "
+            f"stages/environments/{kind}.py describes them."
+        ) from error
+    return factory
+
+
+def import_adapter(kind: str) -> Callable[..., Environment]:
+    """The class of a kind. Its package may be missing, which is no matter to other kinds."""
+    match kind:
+        case "reasoning_gym":
+            from stages.environments.reasoning_gym import ReasoningGym
+
+            return ReasoningGym
+        case "skyrl_gym":
+            from stages.environments.skyrl_gym import SkyRLGym
+
+            return SkyRLGym
+        case "textarena":
+            from stages.environments.textarena import TextArena
+
+            return TextArena
+        case "trl":
+            from stages.environments.trl import TRL
+
+            return TRL
+        case "tinker":
+            from stages.environments.tinker import Tinker
+
+            return Tinker
+        case "aviary":
+            from stages.environments.aviary import Aviary
+
+            return Aviary
+        case _:
+            raise ValueError(f"expected a kind of environment, found {kind!r}")

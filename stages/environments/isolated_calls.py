@@ -1,0 +1,48 @@
+"""Calls of a package's code, with global random generators of the episode's own.
+
+Many environments draw from `random` and numpy's global generator. Episodes are stepped in turn, so
+each has its own states of both: they are put in place for the time of a call, and what was there
+before returns after it.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import io
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+
+
+class IsolatedCalls:
+    """Calls one episode's functions; coroutines run to their end, in an event loop of their own.
+
+    What the code prints is left out, so that it does not break the lines that show progress.
+    """
+
+    def __init__(self, seed: int) -> None:
+        numpy_state = np.random.RandomState(seed % 2**32).get_state()  # noqa: NPY002
+        self._states = random.Random(seed).getstate(), numpy_state
+
+    def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The result of `function`, awaited where it is a coroutine."""
+        outer = random.getstate(), np.random.get_state()  # noqa: NPY002
+        _set_states(*self._states)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                value = function(*args, **kwargs)
+                return asyncio.run(_await(value)) if inspect.isawaitable(value) else value
+        finally:
+            self._states = random.getstate(), np.random.get_state()  # noqa: NPY002
+            _set_states(*outer)
+
+
+def _set_states(python: Any, numpy: Any) -> None:
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
+
+
+async def _await(value: Awaitable[Any]) -> Any:
+    return await value

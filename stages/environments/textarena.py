@@ -1,0 +1,46 @@
+"""TextArena's games of a single player: `reset`, observations, `step`, `close`.
+
+Options: `name: GuessTheNumber-v0`, any name that TextArena has registered; other keys go to the
+game. The game is drawn from the episode's seed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import textarena  # pyright: ignore[reportMissingImports]
+
+from stages.environments.environment import Message, Reply
+from stages.environments.isolated_calls import IsolatedCalls
+
+
+class TextArena:
+    """A game: its prompt, and after each move what is new. The reward comes at the end."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        if name not in textarena.envs.registration.ENV_REGISTRY:
+            raise ValueError(f"expected a game that TextArena has registered, found '{name}'")
+        self.name, self.options = name, options
+
+    def start(self, row: Mapping[str, Any], seed: int) -> tuple[list[Message], None]:  # noqa: ARG002
+        """The prompt of a game that follows from the seed."""
+        self.call = IsolatedCalls(seed)
+        self.game = self.call(textarena.make, self.name, **self.options)
+        self.call(self.game.reset, num_players=1, seed=seed)
+        if not isinstance(self.game.state, textarena.SinglePlayerState):
+            raise ValueError(f"expected a game of one player, found '{self.name}'")
+        return [self._observe()], None
+
+    def step(self, message: Message) -> Reply:
+        """The game's answer to a move."""
+        done, _ = self.call(self.game.step, message["content"] or "")
+        if not done:
+            return Reply(messages=[self._observe()])
+        rewards, _ = self.call(self.game.close)
+        return Reply(reward=float(rewards[0]), done=True)
+
+    def _observe(self) -> Message:
+        """What the game has said since; TextArena's own wrappers repeat the whole game."""
+        action = textarena.ObservationType.PLAYER_ACTION
+        events = self.call(self.game.state.get_current_player_observation)
+        text = "\n".join(event for _, event, kind in events if kind != action)
+        return {"role": "user", "content": text.strip()}

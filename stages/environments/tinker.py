@@ -1,0 +1,45 @@
+"""Environments of the shape of the Tinker cookbook's `MessageEnv`.
+
+`initial_observation()` gives messages, `step(message)` an object with `reward`, `episode_done` and
+`next_messages`, the whole conversation. The file `own/<file>.py` that the row names holds the
+class, which is called with the row and the options.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from stages.environments.environment import Message, Reply
+from stages.environments.isolated_calls import IsolatedCalls
+
+
+class Tinker:
+    """A conversation that the environment holds itself: what it has put behind ours is new."""
+
+    def __init__(self, make: Callable[..., Any], **options: Any) -> None:
+        self.make, self.options = make, options
+
+    def start(self, row: Mapping[str, Any], seed: int) -> tuple[Sequence[Message], None]:
+        """The first messages."""
+        self.call = IsolatedCalls(seed)
+        self.environment = self.call(self.make, row, **self.options)
+        messages = self.call(self.environment.initial_observation)
+        self.history = [dict(message) for message in messages]
+        return [*self.history], None
+
+    def step(self, message: Message) -> Reply:
+        """What stands behind the message in the environment's conversation.
+
+        A ValueError where that has changed what was said before.
+        """
+        result = self.call(self.environment.step, message)
+        if result.episode_done:
+            return Reply(reward=float(result.reward), done=True)
+        messages = [dict(said) for said in result.next_messages]
+        before = [*self.history, dict(message)]
+        if messages[: len(before)] != before:
+            raise ValueError(
+                "expected next_messages to begin with all that was said, and found other messages: "
+                "an environment that rewrites its conversation cannot be played"
+            )
+        self.history = messages
+        return Reply(messages=messages[len(before) :], reward=float(result.reward))

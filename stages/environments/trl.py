@@ -1,0 +1,55 @@
+"""TRL's environment classes (`environment_factory` of its GRPOTrainer).
+
+`reset(**row)` returns text or None, public methods are tools, `get_reward()` pays at the end. All
+may be coroutines. The file `own/<file>.py` that the row names holds the class; options go to it.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stages.environments.environment import Message, Reply
+from stages.environments.isolated_calls import IsolatedCalls
+
+RESERVED = ("reset", "get_reward")
+"""Public methods that are no tools."""
+
+
+class TRL:
+    """An environment of TRL. The episode ends with the first message that calls no tool."""
+
+    def __init__(self, make: Callable[..., Any], **options: Any) -> None:
+        self.make, self.options = make, options
+
+    def start(
+        self, row: Mapping[str, Any], seed: int
+    ) -> tuple[list[Message], list[dict[str, Any]]]:
+        """The row's message, if it has one, and below it what `reset` returns."""
+        from transformers.utils import get_json_schema
+
+        self.call = IsolatedCalls(seed)
+        self.environment = self.call(self.make, **self.options)
+        observation = self.call(self.environment.reset, **row)
+        text = row.get("message", "") + (observation or "")
+        members = inspect.getmembers(type(self.environment), inspect.isfunction)
+        names = [name for name, _ in members if name[0] != "_" and name not in RESERVED]
+        self.tools = {name: getattr(self.environment, name) for name in names}
+        return [{"role": "user", "content": text}], [
+            get_json_schema(tool) for tool in self.tools.values()
+        ]
+
+    def step(self, message: Message) -> Reply:
+        """Results of the tools; as in TRL, what a tool raises is its result."""
+        calls = message.get("tool_calls")
+        if calls:
+            return Reply(messages=[self._run(call) for call in calls])
+        return Reply(reward=float(self.call(self.environment.get_reward)), done=True)
+
+    def _run(self, call: Mapping[str, Any]) -> Message:
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        try:
+            result = self.call(self.tools[name], **arguments)
+        except Exception as error:  # noqa: BLE001 - a wrong call, or the tool's own refusal
+            result = {"error": str(error)}
+        answers = {"tool_call_id": call["id"]} if "id" in call else {}
+        return {"role": "tool", "name": name, "content": str(result), **answers}

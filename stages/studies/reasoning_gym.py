@@ -1,0 +1,201 @@
+"""Which families of reasoning-gym can results rest on?
+
+    python -m stages.studies.reasoning_gym            # writes stages/studies/reasoning_gym.md
+
+Measures every family with its default parameters, on `NUM_ITEMS` items of seed 0 (of the slowest
+`NUM_SLOW`): three processes make the same items, two of them with one PYTHONHASHSEED. The lists in
+`stages/sources/reasoning_gym.py` are what this finds. It reads no run, and is no stage of DVC.
+"""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from stages.report.markdown import render_table
+from stages.rewards import answer_checker
+from stages.sources.reasoning_gym import VERSION, Item, open_family
+
+NUM_ITEMS, NUM_SLOW = 100, 20
+SLOW = ("futoshiki", "intermediate_integration", "knight_swap", "zebra_puzzles")
+NUM_OTHERS = 4
+"""Answers of other items that each item is asked about."""
+PAGE = Path("stages/studies/reasoning_gym.md")
+HASH_SEEDS = ("1", "1", "2")
+NO_ANSWERS = ("xyzzy", "I do not know.", "None", "[]", "a b c", "x = y")
+"""Texts that answer no question of any family."""
+
+
+def list_families() -> list[str]:
+    """Names of all families but the one that is made of others."""
+    from reasoning_gym.factory import DATASETS  # pyright: ignore[reportMissingImports]
+
+    return sorted(set(DATASETS) - {"composite"})
+
+
+def make_items(name: str, seed: int = 0) -> list[Item]:
+    """The items that are measured."""
+    dataset = open_family(name, {}, seed)
+    with contextlib.redirect_stdout(io.StringIO()):
+        return [dataset[index] for index in range(NUM_SLOW if name in SLOW else NUM_ITEMS)]
+
+
+def describe_items(items: Sequence[Item]) -> list[str]:
+    """Question and answer of each item as text."""
+    return [f"{item['question']}\n{item['answer']!r}" for item in items]
+
+
+def score(dataset: Any, text: str, item: Item) -> float | str:
+    """The package's score of a text, or what it raised."""
+    try:
+        return float(dataset.score_answer(text, item))
+    except Exception as error:  # noqa: BLE001 - what it raises is what is measured
+        return type(error).__name__
+
+
+def measure_family(name: str) -> dict[str, Any]:
+    """What one process can measure of a family."""
+    items, shifted = make_items(name), make_items(name, seed=1)
+    dataset = open_family(name, {}, 0)
+    pairs = zip(items[1:], shifted[:-1], strict=True)
+    of_nothing = [score(dataset, text, item) for text in NO_ANSWERS for item in items[:10]]
+    paid = [value for value in of_nothing if not isinstance(value, str)]
+    answers = [item["answer"] for item in items]
+    has_answers = all(isinstance(answer, str) and answer for answer in answers)
+    within = [score(dataset, f"{answer} or not", item) for answer, item in zip(answers[:10], items)]
+    return {
+        "num_items": len(items),
+        "shifted": sum(one["question"] == other["question"] for one, other in pairs)
+        / (len(items) - 1),
+        "repeated": len(items) - len({item["question"] for item in items}),
+        "has_answers": any(isinstance(answer, str) and answer for answer in answers),
+        "for_nothing": max(paid, default=0.0),
+        "raised": sorted({value for value in of_nothing if isinstance(value, str)}),
+        "within": max((value for value in within if not isinstance(value, str)), default=0.0),
+        "agreement": measure_agreement(dataset, items) if has_answers else None,
+    }
+
+
+def measure_agreement(dataset: Any, items: Sequence[Item]) -> float:
+    """Share of pairs of question and answer that checker and package judge alike.
+
+    Each question is asked about its own answer and those of the next items. 0 where the checker
+    cannot read an answer, or one of both does not take the own answer for right.
+    """
+    same = total = 0
+    for index, item in enumerate(items):
+        gold = answer_checker.read_gold(item["answer"])
+        if gold is None or score(dataset, item["answer"], item) != 1:
+            return 0.0
+        for offset in range(NUM_OTHERS + 1):
+            answer = items[(index + offset) % len(items)]["answer"]
+            is_right = answer_checker.is_correct(f"#### {answer}", gold)
+            if not offset and not is_right:
+                return 0.0
+            same += is_right == (score(dataset, answer, item) == 1)
+            total += 1
+    return same / total
+
+
+def measure(work: str) -> None:
+    """Write to standard output, as JSON, `describe_items` or `measure_family` of each family."""
+    functions: Mapping[str, Callable[[str], Any]] = {
+        "describe": lambda name: describe_items(make_items(name)),
+        "measure": measure_family,
+    }
+    result = {name: functions[work](name) for name in list_families()}
+    sys.stdout.write(json.dumps(result))
+
+
+def run_measurement(work: str, hash_seed: str) -> dict[str, Any]:
+    """`measure` in a process with this PYTHONHASHSEED."""
+    command = [sys.executable, "-m", "stages.studies.reasoning_gym", work]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def classify(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
+    """The lists of `stages/sources/reasoning_gym.py` that follow from the measurements."""
+    lists = {
+        "HASH_SEED": {name for name, row in measured.items() if row["varies"]},
+        "NO_ANSWER": {name for name, row in measured.items() if not row["has_answers"]},
+        "ANY_TEXT": {name for name, row in measured.items() if row["for_nothing"] == 1},
+        "RAISES": {name for name, row in measured.items() if row["raised"]},
+    }
+    refused = lists["HASH_SEED"] | lists["ANY_TEXT"]
+    return lists | {
+        "CHECKED": {name for name, row in measured.items() if row["agreement"] == 1} - refused
+    }
+
+
+def main() -> None:
+    """Measure all families, and write the page."""
+    with ThreadPoolExecutor(2) as pool:
+        described = list(pool.map(lambda seed: run_measurement("describe", seed), HASH_SEEDS))
+        measured = pool.submit(run_measurement, "measure", HASH_SEEDS[0]).result()
+    for name, row in measured.items():
+        first, again, other = (items[name] for items in described)
+        row["varies"] = sum(one != two for one, two in zip(first, other, strict=True)) / len(first)
+        row["varies_by_itself"] = first != again
+    PAGE.write_text(write_page(measured), encoding="utf-8")
+    sys.stdout.write(f"{json.dumps({k: sorted(v) for k, v in classify(measured).items()})}\n")
+
+
+def write_page(measured: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page: what is wrong with how many families, and a row for each."""
+    lists = classify(measured)
+    whole = [name for name, row in measured.items() if row["shifted"] == 1]
+    inside = [name for name, row in measured.items() if 0 < row["within"] < 1]
+    facts = {
+        f"{len(whole)} of {len(measured)} families hold the same questions with seeds 0 and 1, "
+        f"shifted by one": [],
+        "items differ between values of PYTHONHASHSEED (refused)": lists["HASH_SEED"],
+        "no stored answer (scored in environments, no source of problems)": lists["NO_ANSWER"],
+        "text without any answer is paid in full (refused)": lists["ANY_TEXT"],
+        "`score_answer` raises at text that is no answer (refused in environments)": lists[
+            "RAISES"
+        ],
+        f"{len(inside)} families pay a part for an answer that stands somewhere in the text (never "
+        f"counted as right)": [],
+        "judged by the answer checker as by the package (sources of problems)": lists["CHECKED"],
+    }
+    points = [
+        f"- {fact}{f' ({len(names)}): ' if names else ''}{', '.join(sorted(names))}"
+        for fact, names in facts.items()
+    ]
+    header = (
+        "family", "items", "shifted", "repeated", "vary with the hash seed", "paid for nothing",
+        "paid for the answer and more text", "agreement of the checker",
+    )  # fmt: skip
+    rows = [
+        [
+            name, str(row["num_items"]), f"{row['shifted']:.0%}", str(row["repeated"]),
+            f"{row['varies']:.0%}", f"{row['for_nothing']:g}", f"{row['within']:.2f}",
+            "" if row["agreement"] is None else f"{row['agreement']:.1%}",
+        ]
+        for name, row in measured.items()
+    ]  # fmt: skip
+    return (
+        f"# Families of reasoning-gym {VERSION}\n\n"
+        f"Made by `python -m stages.studies.reasoning_gym`: each family with its default "
+        f"parameters, {NUM_ITEMS} items of\nseed 0 ({NUM_SLOW} of the slowest).\n\n"
+        + "\n".join(points)
+        + "\n\nShifted: share of items 1, 2, ... of seed 0 that are items 0, 1, ... of seed 1. "
+        "Agreement: each question with its own\nanswer and those of the next "
+        f"{NUM_OTHERS} items, judged by both; 0 where one of both does not take the own answer "
+        "for right.\n\n" + render_table(header, rows) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        measure(sys.argv[1])
+    else:
+        main()
