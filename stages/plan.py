@@ -27,7 +27,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from stages import plan_checks, source_checks
-from stages.auto import is_generated
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
 from stages.params import measured_facts, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
@@ -112,8 +111,8 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
 def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of the files of `data.source`, by their paths."""
     source = params["data"]["source"]
-    if is_generated(source):
-        return {}
+    if isinstance(source, dict) and source.get("kind", "files") != "files":
+        return {}  # generated
     sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]
     return digest_files(file for item in sources for file in list_local_files(item))
 

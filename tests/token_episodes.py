@@ -12,6 +12,8 @@ from stages.loops.episodes import Player
 
 NEWLINE, CALL = 2, 3
 """What stands behind a turn; a token that makes a message a call of a tool."""
+ENDS = frozenset(range(EOS, 16))
+"""Tokens that end a turn, so many that a random policy's turns end."""
 
 
 def make_rows(number: int) -> list[dict[str, Any]]:
@@ -37,7 +39,7 @@ class NumberRenderer:
         return [token for message in new for token in (NEWLINE, *_read_numbers([message]))]
 
     def read_reply(self, token_ids: Sequence[int], tools: Any) -> Message:
-        assert token_ids[-1] == EOS
+        assert token_ids[-1] in ENDS
         if tools is not None and token_ids[0] == 31:
             raise ValueError("a message that begins with 31")
         calls = [{"function": {"name": "count"}} for token in token_ids if token == CALL]

@@ -22,7 +22,7 @@ from stages.models.policy_judge import PolicyJudge, option_tokens
 from stages.models.row_policy import ModelConfig
 from stages.rewards.feedback.prompts import OPTIONS, REASONING_CUE
 from stages.rows import BASE
-from stages.sampler import ColocatedSampler, Engine, Judge, Sample, Sampler
+from stages.sampler import ColocatedSampler, Engine, Judge, Sample, Sampler, token_limits
 
 EngineName = Literal["transformers", "vllm"]
 ANSWER_CACHE = Path(".pipe/judge-cache")
@@ -84,7 +84,12 @@ class DistributedSampler:
     """Copies the policy's weights into the engine; None: the engine does so itself."""
 
     def sample(
-        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **settings: Any
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        *,
+        max_new_tokens: int | Sequence[int],
+        **settings: Any,
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`."""
         if self.refresh is not None:
@@ -92,7 +97,10 @@ class DistributedSampler:
         world_size = sharding.get_world_size()
         share = slice(sharding.get_rank(), None, world_size)
         parts: list[Any] = [None] * world_size
-        samples = self.engine.sample(prompts[share], seeds[share], **settings)
+        limits = token_limits(max_new_tokens, prompts)[share]
+        samples = self.engine.sample(
+            prompts[share], seeds[share], max_new_tokens=limits, **settings
+        )
         distributed.all_gather_object(parts, samples)
         return [parts[i % world_size][i // world_size] for i in range(len(prompts))]
 

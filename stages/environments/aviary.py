@@ -4,7 +4,7 @@ The file `own/<file>.py` that the row names holds the class, which is called wit
 options.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aviary.core import Message as AviaryMessage  # pyright: ignore[reportMissingImports]

@@ -15,6 +15,11 @@ Message = Mapping[str, Any]
 """As chat templates read it: `role`, `content`, and perhaps `tool_calls` (OpenAI's form, the
 arguments an object) or, of a tool's result, `name` and `tool_call_id`."""
 
+Row = Mapping[str, Any]
+"""What an episode starts from."""
+Start = tuple[Sequence[Message], Sequence[Mapping[str, Any]] | None]
+"""First messages, and the JSON schemas of the tools that may be called (None: no tools)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
@@ -31,9 +36,7 @@ class Reply:
 class Environment(Protocol):
     """An episode of an environment."""
 
-    def start(
-        self, row: Mapping[str, Any], seed: int
-    ) -> tuple[Sequence[Message], Sequence[Mapping[str, Any]] | None]:
+    def start(self, row: Row, seed: int) -> Start:
         """First messages, and the JSON schemas of the tools that may be called (None: no tools).
 
         Args:
@@ -46,3 +49,8 @@ class Environment(Protocol):
     def step(self, message: Message) -> Reply:
         """Answer to the assistant's message: role `assistant`, `content`, perhaps `tool_calls`."""
         ...
+
+
+def write_message(role: str, content: str) -> Message:
+    """A message of text alone."""
+    return {"role": role, "content": content}

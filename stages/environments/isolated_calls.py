@@ -23,7 +23,7 @@ class IsolatedCalls:
     """
 
     def __init__(self, seed: int) -> None:
-        numpy_state = np.random.RandomState(seed % 2**32).get_state()  # noqa: NPY002
+        numpy_state = np.random.RandomState(seed % 2**32).get_state()
         self._states = random.Random(seed).getstate(), numpy_state
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -25,9 +25,12 @@ class TextArena:
         """The prompt of a game that follows from the seed."""
         self.call = IsolatedCalls(seed)
         self.game = self.call(textarena.make, self.name, **self.options)
-        self.call(self.game.reset, num_players=1, seed=seed)
-        if not isinstance(self.game.state, textarena.SinglePlayerState):
-            raise ValueError(f"expected a game of one player, found '{self.name}'")
+        try:
+            self.call(self.game.reset, num_players=1, seed=seed)
+        except AssertionError as error:
+            raise ValueError(
+                f"expected a game of one player, found '{self.name}': {error}"
+            ) from error
         return [self._observe()], None
 
     def step(self, message: Message) -> Reply:

@@ -22,11 +22,13 @@ from stages.sources import (
     near_copies,
     problem_files,
     quarantine,
+    reasoning_gym,
     splitting,
     word_problems,
 )
 from stages.sources.feedback_tasks import MixtureConfig
 from stages.sources.problem_files import FileSource, SourceReport
+from stages.sources.reasoning_gym import ReasoningGymConfig
 from stages.sources.splitting import split_key
 from stages.sources.word_problems import WordProblemsConfig
 
@@ -44,6 +46,7 @@ def _kind_of_source(value: Any) -> str:
 
 SourceConfig = Annotated[
     Annotated[WordProblemsConfig, Tag("word_problems")]
+    | Annotated[ReasoningGymConfig, Tag("reasoning_gym")]
     | Annotated[FileSource, Tag("files")]
     | Annotated[list[FileSource], Tag("list"), Field(min_length=1)],
     Discriminator(_kind_of_source),
@@ -95,6 +98,8 @@ def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
     """
     if isinstance(source, WordProblemsConfig):
         return screen_rows(word_problems.generate_problems(source, seed))
+    if isinstance(source, ReasoningGymConfig):
+        return screen_rows(reasoning_gym.generate_problems(source, seed))
     sources = source if isinstance(source, list) else [source]
     rows, reports = list[Problem | BadRow](), list[SourceReport]()
     for number, files in enumerate(sources, start=1):
@@ -145,9 +150,11 @@ def said_by_user(problem: Problem) -> str:
 
 
 def name_of(source: SourceConfig) -> str:
-    """`word_problems`, or the paths of the files."""
+    """`word_problems`, `reasoning_gym` with its families, or the paths of the files."""
     if isinstance(source, WordProblemsConfig):
         return source.kind
+    if isinstance(source, ReasoningGymConfig):
+        return f"{source.kind}: {', '.join(source.families)}"
     sources = source if isinstance(source, list) else [source]
     paths = [[item.path] if isinstance(item.path, str) else item.path for item in sources]
     return ", ".join(path for of_source in paths for path in of_source)
@@ -261,7 +268,7 @@ class PreparationConfig(Params):
         mixture, generated = self.mixture, isinstance(self.source, WordProblemsConfig)
         if mixture and not generated and max(mixture.judge, mixture.critique, mixture.revise) > 0:
             raise ValueError(
-                f"data.mixture: expected null with problems of files, found "
+                f"data.mixture: expected null with problems of another source, found "
                 f"{mixture!r}: the truth of mistakes is known of 'word_problems' alone. Set it to "
                 f"null; a model that follows instructions needs none (style: full)."
             )

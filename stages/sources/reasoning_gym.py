@@ -23,6 +23,7 @@ from stages.config import Params
 from stages.records.problems import Problem
 from stages.rewards import answer_checker
 from stages.seeding import derive_seed
+from stages.sources.splitting import normalise_question
 
 VERSION = "0.1.25"
 """The version that the lists below were measured with."""
@@ -42,7 +43,7 @@ MAX_REPEATS = 200
 """Repeated questions in a row after which a family has no others."""
 
 Families = Mapping[str, Mapping[str, Any]]
-"""Names of families, each with the parameters of its configuration: `{chain_sum: {min_terms: 2}}`."""
+"""Names of families, each with its parameters: `{chain_sum: {min_terms: 2}}`."""
 Item = Mapping[str, Any]
 """As the package makes it: `question`, `answer`, `metadata`."""
 
@@ -151,9 +152,10 @@ class Items:
                 )
             with contextlib.redirect_stdout(io.StringIO()):
                 item = self.dataset[number]
-            repeats = repeats + 1 if item["question"] in self._questions else 0
+            question = normalise_question(item["question"])
+            repeats = repeats + 1 if question in self._questions else 0
             if not repeats:
-                self._questions.add(item["question"])
+                self._questions.add(question)
                 self._items.append(item)
         return self._items[index]
 

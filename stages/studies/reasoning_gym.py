@@ -68,7 +68,7 @@ def measure_family(name: str) -> dict[str, Any]:
     paid = [value for value in of_nothing if not isinstance(value, str)]
     answers = [item["answer"] for item in items]
     has_answers = all(isinstance(answer, str) and answer for answer in answers)
-    within = [score(dataset, f"{answer} or not", item) for answer, item in zip(answers[:10], items)]
+    within = [score(dataset, f"{item['answer']} or not", item) for item in items[:10]]
     return {
         "num_items": len(items),
         "shifted": sum(one["question"] == other["question"] for one, other in pairs)

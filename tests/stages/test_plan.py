@@ -401,7 +401,7 @@ def test_a_row_on_the_hub_depends_on_a_file_with_its_id(tmp_path):
     plan.write_hub_ids(tmp_path, {table: {} for table in TABLES} | {"pairs": of_hub})
     assert (tmp_path / "owner/mine").read_text() == "owner/mine\n"
     plan.write_hub_ids(tmp_path, {table: {} for table in TABLES})
-    assert not tmp_path.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [plan.NO_ROWS]
 
 
 @pytest.mark.parametrize(
@@ -491,3 +491,51 @@ def test_no_name_reaches_a_shell_even_where_the_stage_is_run_alone(tmp_path, edi
     assert result.returncode != 0
     assert "The plan is not valid" in result.stderr, result.stderr
     assert not (tmp_path / "escaped").exists()
+
+
+SUMS = row("environments", "sums", by="own", preset="game", from_="base", on="own/calculator")
+PLAYED = row("episodes", "demos", by="script", from_="base", on="environments/sums", split="train")
+
+
+def with_rows(*edits):
+    def edit(content):
+        for one in (SUMS, PLAYED, *edits):
+            one(content)
+
+    return edit
+
+
+def test_a_policy_learns_in_an_environment_and_from_its_episodes(problems):
+    learns = row("policies", "play", train="grpo", on="environments/sums", from_="copy")
+    values = row("policies", "v", train="ppo", preset="ppo_environment", on="environments/sums")
+    copies = row("policies", "copy", train="sft", preset="sft", on="episodes/demos")
+    assert problems(with_rows(copies, learns, values)) == []
+    others = row("environments", "game", by="textarena", preset="game", from_="base", on="prompts")
+    assert problems(with_rows(others)) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (row("policies", "v", train="ppo", preset="ppo_strong_kl", on="environments/sums"),
+         "policies.v: value_init is reward_model"),
+        (row("policies", "d", train="dpo", preset="dpo", on="environments/sums"),
+         "policies.d.on: train_dpo learns nothing from 'environments/sums'"),
+        (row("policies", "s", train="sft", preset="sft", on="episodes/demo"),
+         "policies.s.on: no row makes 'episodes/demo'; did you mean 'episodes/demos'?"),
+        (row("environments", "sums", on="own/brevity"), "environments.sums.on: no row makes"),
+        (row("environments", "sums", on="prompts"), "environment_own learns nothing from"),
+        (row("environments", "sums", preset="rule"), "'rule' is a preset of reward_rule"),
+        (row("episodes", "demos", split="preference"), "episodes.demos.split: expected 'train'"),
+        (row("episodes", "demos", on="rewards/rule"), "play_script learns nothing from"),
+    ],
+)  # fmt: skip
+def test_wrong_words_about_environments_are_refused(problems, edit, expected):
+    found = problems(with_rows(edit))
+    assert found[0].startswith(expected) or f": {expected}" in found[0], found
+
+
+def test_what_is_learned_from_starts_in_the_train_split(problems):
+    copies = row("policies", "copy", train="sft", preset="sft", on="episodes/demos")
+    (found,) = problems(with_rows(copies, row("episodes", "demos", split="test")))
+    assert found.startswith("policies.copy.on: 'episodes/demos' has `split: test`")

@@ -132,7 +132,10 @@ def test_every_file_of_code_that_dvc_yaml_names_is_written(data: Path) -> None:
 
 def test_so_is_each_file_that_a_row_may_name(data: Path) -> None:
     assert "stages/rewards/own/brevity.py" in (data / "own/brevity").read_text()
-    assert "rewards/own/" not in (data / "code/train_grpo.json").read_text()
+    calculator = (data / "own/calculator").read_text()
+    assert "stages/environments/own/calculator.py" in calculator
+    assert "stages/environments/arithmetic.py" in calculator
+    assert "s/own/" not in (data / "code/train_grpo.json").read_text()
 
 
 def test_neither_plan_nor_trace_code_has_one(data: Path) -> None:

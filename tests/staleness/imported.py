@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "stages"
-OPTIONAL = ("vllm",)
-"""Of an extra that may not be installed: a module whose every name is a class stands in."""
+OPTIONAL = ("vllm", "reasoning_gym", "skyrl_gym", "textarena", "aviary")
+"""Of extras that may not be installed: a module whose every name is a class stands in."""
 ASKED: dict[str, set[str]] = defaultdict(set)
 """Module -> modules, or names in them, that it imported."""
 

@@ -38,9 +38,13 @@ WATCHED_APART = frozenset({"stages/presets.yaml", "stages/plan.py", "stages/trac
 NO_STAGE = frozenset({
     "stages/library.py", "stages/__main__.py", "stages/studies/__main__.py",
     "stages/rewards/own/brevity.py",
+    *(f"stages/environments/{name}.py" for name in (
+        "arithmetic", "lookup_table", "problem_draws", "tools", "own/__init__", "own/calculator",
+        "own/guess_number", "own/lookup",
+    )),
 })  # fmt: skip
-"""What no stage imports: the API for other programs, what looks up the stage to run, and an own
-reward that no row names."""
+"""What no stage imports: the API for other programs, what looks up the stage to run, and rewards
+and environments of one's own that no row names, with what only these import."""
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "stages").rglob("*.py")
@@ -73,7 +77,8 @@ def readers(pipeline: DonePipeline) -> dict[str, Reader]:
 def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
     """Stage -> the files that it imports."""
     modules = {name: one.module for name, one in readers.items()}
-    wanted = {*modules.values(), "stages.reward_model", "stages.rewards.own.brevity"}
+    own_modules = {name: name_own_module(one) for name, one in readers.items()}
+    wanted = {*modules.values(), *filter(None, own_modules.values()), "stages.reward_model"}
     command = [sys.executable, imported.__file__, *sorted(wanted)]
     told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     files = {module: set(one) for module, one in json.loads(told.stdout).items()}
@@ -81,10 +86,16 @@ def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
     found["label_noise"] |= files["stages.reward_model"]  # it runs that stage in a copy
     for name in COPIES:
         found[name] = set(SOURCES) - NO_STAGE
-    for name, reader in readers.items():
-        if (reader.word("on") or "").startswith("own/"):
-            found[name] |= files["stages.rewards.own.brevity"]
+    for name, module in own_modules.items():
+        found[name] |= files[module] if module else set()
     return found
+
+
+def name_own_module(reader: Reader) -> str:
+    """The module of one's own that a stage's row names; empty: none."""
+    folder, _, word = (reader.word("on") or "").partition("/")
+    package = "environments" if reader.name.startswith("environment@") else "rewards"
+    return f"stages.{package}.own.{word}" if folder == "own" else ""
 
 
 def comment(path: Path) -> None:

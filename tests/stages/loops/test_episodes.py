@@ -1,5 +1,6 @@
-"""Episodes as the loops play them; that they train as a definition says is in `test_episodes_rl`."""
+"""Episodes as they are played; what is learned from them is in `test_episodes_rl`."""
 
+import contextlib
 import math
 import time
 from dataclasses import replace
@@ -8,7 +9,7 @@ import pytest
 import torch
 from tiny_checkpoints import EOS, load
 from tiny_rollouts import decode, make_sampler
-from token_episodes import CALL, NEWLINE, EvenGame, ToolGame, make_player, make_rows
+from token_episodes import CALL, ENDS, NEWLINE, EvenGame, ToolGame, make_player, make_rows
 
 from stages.environments.environment import Reply
 from stages.loops import episodes, rollouts
@@ -139,10 +140,8 @@ def pay_text(reply):
 
 def spin(_):
     while True:
-        try:
+        with contextlib.suppress(Exception):  # as an environment might
             math.sqrt(2)
-        except Exception:  # noqa: BLE001 - as an environment might
-            pass
 
 
 FAILURES = [
@@ -181,7 +180,9 @@ def test_an_environment_that_fails_is_no_reward_of_0(what, error):
     assert metrics["reward/mean"] == 1.25
     assert metrics["reward/accuracy"] == 1
     assert metrics["episode/turns"] == 3
-    with pytest.raises(ValueError, match="1 of 2 episodes, more than max_failed_share 0.4") as stop:
+    with pytest.raises(
+        ValueError, match=r"1 of 2 episodes, more than max_failed_share 0\.4"
+    ) as stop:
         play(sampler, game, group_size=1, max_failed_share=0.4, timeout_seconds=0.2)
     assert error in str(stop.value)
     assert "Episode 0 of row 'p1'" in str(stop.value)
@@ -189,7 +190,7 @@ def test_an_environment_that_fails_is_no_reward_of_0(what, error):
 
 
 def test_a_start_that_fails_leaves_the_others_as_they_are():
-    sampler = make_sampler(load("llama"))
+    sampler = make_sampler(load("llama"), ENDS)
     expected = play(sampler, group_size=2)
     for what in (explode, lambda start: ([], start[1]), spin):
         game = failing(what, turn=0)
@@ -254,7 +255,7 @@ def test_an_environment_cannot_change_rows_and_messages():
 
 
 def test_group_members_start_alike_and_sample_differently_and_an_episode_is_a_function_of_its_row():
-    sampler = make_sampler(load("llama").double())
+    sampler = make_sampler(load("llama").double(), ENDS)
     batch = play(sampler, group_size=4)
     for group in (batch.episodes[:4], batch.episodes[4:]):
         assert len({one.env_seed for one in group}) == 1

@@ -1,12 +1,23 @@
 """How long the texts of a stage may be, by the rows that its input was made of."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from stages.config import PRESETS_PATH, read_yaml
-from stages.planning.stage import Data, Plan, Stage, is_remote, longest, samples
+from stages.planning.stage import (
+    Data,
+    Plan,
+    Stage,
+    count_starts,
+    find_environment,
+    is_remote,
+    longest,
+    samples,
+    scorers,
+)
 from stages.records.problems import Demonstration
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +46,13 @@ ROWS = {
         "people": {"by": "people", "preset": "people", "on": "raw/people.jsonl"},
     },
     "steps": {"sft": {"by": "completions", "preset": "completions", "on": "pools/sft"}},
+    "environments": {
+        "game": {"by": "own", "preset": "game", "on": "own/guess_number"},
+        "problems": {"by": "own", "preset": "problems", "on": "own/guess_number"},
+    },
+    "episodes": {"demos": {"by": "script", "on": "environments/game", "split": "train"}},
 }
+PRESETS["game"] = {**PRESETS["game"], "max_tokens": 90, "num_episodes": 5}
 PRESETS["revision"] = {**PRESETS["revision"], "max_new_tokens": 90, "max_prompt_tokens": 150}
 PLAN = Plan(content=CONTENT, presets=PRESETS, rows=ROWS, data=DATA)
 
@@ -59,6 +76,9 @@ def stage(entry_point, on="", **config):
         ("reward_preference", "pairs/people", (30, 40)),  # 70 together
         ("reward_process", "steps/sft", (30, 50)),
         ("steps_completions", "pools/sft", (30, 50)),
+        ("train_grpo", "environments/game", (30, 60)),  # 90 together
+        ("play_policy", "environments/game", (30, 60)),
+        ("train_sft", "episodes/demos", (30, 60)),
     ],
 )
 def test_texts_are_as_long_as_those_that_made_them(entry_point, on, expected):
@@ -85,3 +105,14 @@ def test_a_revision_and_a_judge_read_messages_of_their_own():
 def test_as_many_completions_are_read_side_by_side_as_the_pool_has():
     assert samples(stage("reward_outcome", "pools/sft"), PLAN) == 4
     assert samples(stage("reward_outcome", "pools/own"), PLAN) == 10
+
+
+def test_an_environment_has_starts_of_its_own_or_the_problems():
+    game = find_environment(stage("train_grpo", "environments/game"), PLAN)
+    assert count_starts(game, "train", PLAN) == 512
+    prompts = replace(PLAN, data=replace(DATA, prompts={"train": 7}))
+    problems = find_environment(stage("train_grpo", "environments/problems"), PLAN)
+    assert count_starts(problems, "train", prompts) == 7
+    assert samples(stage("play_policy", "environments/game"), PLAN) == 5
+    assert scorers("environments/game", PLAN) == ()
+    assert find_environment(stage("train_sft", "demonstrations"), PLAN) is None

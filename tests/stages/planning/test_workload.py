@@ -1,5 +1,6 @@
 """Tokens and operations of a small plan, worked by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,6 +53,16 @@ def test_half_of_the_problems_make_pairs():
     found = workload.expect(stage("train_dpo", words, dpo=sizes), PLAN, MODEL)
     each = PRESETS["verifier"]["max_pairs_per_problem"]
     assert found.tokens == 2 * 0.5 * 40 * each * 40
+
+
+def test_episodes_are_half_as_long_as_they_may_be():
+    preset = {"starts": "prompts", "max_turns": 2, "max_turn_tokens": 10, "num_episodes": 3}
+    environments = {"game": {"by": "own", "preset": "mine", "on": "own/x"}}
+    plan = replace(PLAN, presets={"mine": preset}, rows={"environments": environments})
+    words = {"on": "environments/game", "from": "sft", "split": "test"}
+    found = workload.expect(stage("play_policy", words), plan, MODEL)
+    assert found.tokens == 2 * 20 * 3 * 10
+    assert found.operations == 2 * 2 * 20 * (100 * (30 + 3 * 10) + 10 * 3 * 10)
 
 
 def test_a_stage_without_a_model_takes_nothing():

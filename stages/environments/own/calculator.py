@@ -1,0 +1,35 @@
+"""Sums and products of numbers too large to do by head, with a calculator as a tool or without.
+
+Options: `digits` of each number; `tools: false` for the same problems without the calculator.
+"""
+
+from stages.environments.arithmetic import calculate
+from stages.environments.environment import Message, Reply, Row, Start, write_message
+from stages.environments.problem_draws import draw_problem
+from stages.environments.tools import Tools, write_call
+from stages.rewards.answer_checker import is_correct
+
+
+class Environment:
+    """A problem: calls of the calculator, as many as the policy likes, then the answer."""
+
+    def __init__(self, *, digits: int = 3, tools: bool = True) -> None:
+        self.numbers = range(10 ** (digits - 1), 10**digits)
+        self.tools = Tools(calculate) if tools else Tools()
+
+    def start(self, row: Row, seed: int) -> Start:
+        """The problem is of the row alone."""
+        self.task = " ".join(map(str, draw_problem(row, self.numbers, "+*", self.numbers)))
+        return [write_message("user", f"{self.task} = ? End with ####.")], self.tools.schemas
+
+    def step(self, message: Message) -> Reply:
+        """Results of calls; 1 for the right answer at the end."""
+        if results := self.tools.answer(message):
+            return Reply(messages=results)
+        return Reply(reward=float(is_correct(message["content"], calculate(self.task))), done=True)
+
+    def demonstrate(self, row: Row, seed: int) -> list[Message]:
+        """A call, where there is the tool, and the answer."""
+        self.start(row, seed)
+        calls = [write_call("calculate", expression=self.task)] if self.tools.schemas else []
+        return [*calls, write_message("assistant", f"#### {calculate(self.task)}")]

@@ -1,0 +1,36 @@
+"""Guess a number: the answer is `higher` or `lower` until it is right.
+
+Options: `highest`, the largest number; of 15, four guesses find each.
+"""
+
+import re
+
+from stages.environments.environment import Message, Reply, Row, Start, write_message
+from stages.environments.problem_draws import draw_problem
+
+
+class Environment:
+    """A number to guess."""
+
+    def __init__(self, *, highest: int = 15) -> None:
+        self.numbers = range(1, highest + 1)
+
+    def start(self, row: Row, seed: int) -> Start:
+        """The number is of the row alone."""
+        (self.number,) = draw_problem(row, self.numbers)
+        return [write_message("user", f"Guess a number from 1 to {self.numbers[-1]}.")], None
+
+    def step(self, message: Message) -> Reply:
+        """1 for the number, which ends the game; else a hint."""
+        if (guess := int([0, *re.findall(r"[0-9]{1,9}", message["content"])][-1])) == self.number:
+            return Reply(reward=1.0, done=True)
+        return Reply(messages=[write_message("user", "higher" if guess < self.number else "lower")])
+
+    def demonstrate(self, row: Row, seed: int) -> list[Message]:
+        """Guesses in the middle of what is left."""
+        self.start(row, seed)
+        guesses, left = [0], list(self.numbers)
+        while guesses[-1] != self.number:
+            guesses.append(left[len(left) // 2])
+            left = [n for n in left if (n < guesses[-1]) == (self.number < guesses[-1])]
+        return [write_message("assistant", str(guess)) for guess in guesses[1:]]

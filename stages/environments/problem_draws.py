@@ -1,0 +1,40 @@
+"""Problems drawn at random for the rows of an environment, of which no two splits share one.
+
+A problem belongs to a split by the hash of its text. For a row problems are drawn, from a stream
+named by its id, until one belongs to the row's split, which its id begins with: `train-17`.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from stages.environments.environment import Row
+from stages.seeding import derive_seed
+
+PartT = TypeVar("PartT")
+SPLITS = ("train", "train", "train", "dev", "test")
+"""Of five problems three are for training."""
+MAX_DRAWS = 10_000
+
+
+def draw_problem(row: Row, *parts: Sequence[PartT]) -> tuple[PartT, ...]:
+    """Problem of a row, the same whenever it is drawn: an element of each of `parts`.
+
+    The row's id begins with the name of its split and a hyphen.
+    """
+    split = str(row["id"]).partition("-")[0]
+    if split not in SPLITS:
+        raise ValueError(
+            f"expected a row whose id begins with its split, such as train-17, found "
+            f"'{row['id']}': set `starts: {{train: .., dev: .., test: ..}}` in the preset"
+        )
+    stream = random.Random(derive_seed(0, "problem", row["id"]))
+    for _ in range(MAX_DRAWS):
+        problem = tuple(stream.choice(part) for part in parts)
+        text = " ".join(map(str, problem))
+        if split == SPLITS[derive_seed(0, "split", text) % len(SPLITS)]:
+            return problem
+    raise ValueError(
+        f"none of {MAX_DRAWS} problems that were drawn belongs to split {split}: there are too "
+        f"few different ones for three splits. Set options of the environment that give more"
+    )

@@ -1,0 +1,90 @@
+"""Tools of an environment: Python functions that the assistant calls by name, in two lines.
+
+    tools = Tools(calculate)              # tools.schemas is what `start` returns as tools
+    results = tools.answer(message)       # messages with the results of the calls; none without any
+
+A tool's schema is read off its type hints and its docstring, which has a section `Args:`. A call
+that does not fit is answered with a text that says so to the model; so is a ValueError of the tool.
+Whatever else a tool raises is a failure of the environment. The only code that runs is the tool's:
+what a model wrote is its arguments, JSON values of the types of the hints.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from transformers.utils.chat_template_utils import get_json_schema
+
+from stages.environments.environment import Message
+
+
+class Tools:
+    """Functions that may be called, by their names."""
+
+    def __init__(self, *functions: Callable[..., Any]) -> None:
+        """ValueError or an error of transformers: a function has no hints or no docstring."""
+        self._tools = {function.__name__: _Tool(function) for function in functions}
+        self.schemas = [get_json_schema(function) for function in functions] or None
+        """JSON schemas in OpenAI's form; None without functions."""
+
+    def answer(self, message: Message) -> list[dict[str, Any]]:
+        """Results of the calls of an assistant's message, in their order."""
+        return [self._answer(call) for call in message.get("tool_calls") or ()]
+
+    def _answer(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        tool = self._tools.get(name)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            text = f"error: there is no tool {name!r:.60}; there is {known}"
+        else:
+            text = tool.call(arguments)
+        number = {"tool_call_id": call["id"]} if call.get("id") is not None else {}
+        return {"role": "tool", "name": name, **number, "content": text}
+
+
+class _Tool:
+    """A function with the types of its arguments."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        hints = get_type_hints(function)
+        parameters = inspect.signature(function).parameters
+        self._types = {name: TypeAdapter[Any](hints[name]) for name in parameters}
+        self._required = {
+            name for name, parameter in parameters.items() if parameter.default is parameter.empty
+        }
+
+    def call(self, arguments: Mapping[str, Any]) -> str:
+        """Text of the result, or of what is wrong with the arguments."""
+        problems = [f"no argument {name!r:.60}" for name in arguments if name not in self._types]
+        problems += [
+            f"{name!r} is missing" for name in self._types if self._is_missing(name, arguments)
+        ]
+        values = dict[str, Any]()
+        for name in self._types.keys() & arguments.keys():
+            try:
+                text = json.dumps(arguments[name])
+                values[name] = self._types[name].validate_json(text, strict=True)
+            except ValidationError as error:
+                problems.append(f"{name!r}: {error.errors()[0]['msg']}")
+        if problems:
+            takes = ", ".join(self._types) or "none"
+            return f"error: {'; '.join(problems)}; the arguments are {takes}"
+        try:
+            result = self._function(**values)
+        except ValueError as error:
+            return f"error: {error}"
+        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+
+    def _is_missing(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        return name in self._required and name not in arguments
+
+
+def write_call(tool: str, /, **arguments: Any) -> Message:
+    """Message of the assistant that calls a tool."""
+    function = {"name": tool, "arguments": arguments}
+    calls = [{"type": "function", "id": "call00000", "function": function}]
+    return {"role": "assistant", "content": "", "tool_calls": calls}

@@ -1,0 +1,116 @@
+"""Shipped environments: demonstrations succeed, splits share nothing, 20 lines suffice."""
+
+import ast
+import json
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.environments import own
+from stages.environments.environment import Environment, Message
+from stages.environments.own import calculator, guess_number, lookup
+from stages.environments.problem_draws import draw_problem
+from stages.environments.tools import write_call
+from stages.models.model_tokenizer import train_tokenizer
+from stages.models.turn_rendering import TurnRenderer
+
+FOLDER = Path(own.__file__).parent
+SPLITS = ("train", "dev", "test")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "capitals.csv"
+    rows = [f"Land {number},City {number}" for number in range(40)]
+    path.write_text("\n".join(["country,capital", *rows]) + "\n")
+    return {"path": str(path), "key": "country", "value": "capital"}
+
+
+def play(environment: Environment, row: dict[str, Any], script: Sequence[Message]) -> float:
+    """Sum of the rewards of a script that ends the episode."""
+    environment.start(row, 0)
+    replies = [environment.step(message) for message in script]
+    assert [reply.done for reply in replies] == [False] * (len(script) - 1) + [True]
+    assert all(reply.messages for reply in replies[:-1])
+    return sum(reply.reward for reply in replies)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "num_turns"),
+    [("calculator", {}, 2), ("calculator", {"tools": False}, 1), ("guess_number", {}, 4),
+     ("lookup", None, 2)],
+)  # fmt: skip
+def test_demonstrations_succeed_and_are_read_back(
+    name: str, options: dict[str, Any] | None, num_turns: int, table: dict[str, str]
+):
+    make = import_module(f"stages.environments.own.{name}").Environment
+    options = table if options is None else options
+    renderer = TurnRenderer(train_tokenizer(["What is 2?"], 700))
+    for split in SPLITS:
+        for number in range(8):
+            row, environment = {"id": f"{split}-{number}"}, make(**options)
+            script = make(**options).demonstrate(row, 3)
+            assert len(script) <= num_turns
+            assert play(environment, row, script) == 1.0
+            start, tools = make(**options).start(row, 5)
+            assert (start, tools) == environment.start(row, 3)
+            for message in script:
+                ids = renderer.render_reply(start, message, tools)
+                assert renderer.read_reply(ids, tools) == message
+
+
+def test_wrong_answers_are_paid_nothing(table: dict[str, str]):
+    row, wrong = {"id": "test-3"}, [{"role": "assistant", "content": "#### 5"}]
+    assert play(calculator.Environment(), row, wrong) == 0
+    assert play(lookup.Environment(**table), row, wrong) == 0
+    game = guess_number.Environment()
+    game.start(row, 0)
+    for guess, hint in (("1", "higher"), ("I say 15.", "lower"), ("nothing", "higher")):
+        reply = game.step({"role": "assistant", "content": guess})
+        assert (reply.messages[0]["content"], reply.reward, reply.done) == (hint, 0.0, False)
+
+
+def test_tools_answer_wrong_calls():
+    environment = calculator.Environment()
+    environment.start({"id": "train-0"}, 0)
+    for call in (write_call("calculate", expression="2 ** 99"), write_call("calculate")):
+        (result,) = environment.step(call).messages
+        assert result["content"].startswith("error: ")
+
+
+def test_splits_share_no_problem():
+    numbers = range(1, 60)
+    drawn = {
+        split: {draw_problem({"id": f"{split}-{i}"}, numbers) for i in range(400)}
+        for split in SPLITS
+    }
+    assert sum(map(len, drawn.values())) == len(set().union(*drawn.values())) == len(numbers)
+    with pytest.raises(ValueError, match="too few"):
+        draw_problem({"id": "test-0"}, drawn["train"].pop())
+    with pytest.raises(ValueError, match="id begins with its split"):
+        draw_problem({"id": "17"}, numbers)
+
+
+def test_a_table_names_the_row_that_does_not_fit(tmp_path: Path):
+    path = tmp_path / "rows.jsonl"
+    for second, part in (({"a": "x", "b": 2}, "two rows"), ({"a": "y"}, "'a' and 'b'")):
+        path.write_text("\n".join(map(json.dumps, ({"a": "x", "b": 1}, second))) + "\n")
+        lookup.read_table.cache_clear()
+        with pytest.raises(ValueError, match=f"row 2.*{part}"):
+            lookup.Environment(path=str(path), key="a", value="b")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("[a-z]*.py")), ids=lambda path: path.stem)
+def test_an_environment_has_20_lines_at_most(path: Path):
+    """Beside docstrings and empty lines."""
+    source, documented = path.read_text(), set[int]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            documented |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = enumerate(source.splitlines(), 1)
+    assert sum(bool(line.strip()) for place, line in lines if place not in documented) <= 20
