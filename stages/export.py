@@ -5,7 +5,8 @@
 Without a seed it is the first of the section `seeds`. The card (README.md, as model hubs read it)
 has data, method, accuracies with their intervals, the difference from the baseline and the commit.
 A tokenizer without a chat template gets one that renders messages as in training, so that chat and
-servers prompt the policy as it was trained. The folder must not exist. Nothing depends on it, and
+servers prompt the policy as it was trained. Of a policy trained in an environment the card names
+that, and its success there. The folder must not exist. Nothing depends on it, and
 what DVC keeps is not changed.
 """
 
@@ -18,7 +19,10 @@ from typing import Any
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.config import read_yaml
+from stages.environments import definition
 from stages.models import model_tokenizer
+from stages.models.call_form import CallForm
+from stages.models.model_tokenizer import end_id
 from stages.models.prompting import PLACEHOLDER, TASK, get_bos_text
 from stages.records import lines
 from stages.records.problems import Prompt
@@ -57,7 +61,10 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
         raise ValueError(f"{target} exists: name a folder that does not")
     check_exists(source)
     template = params["data"]["prompt_template"]
-    section = render_comparison(policy, template)
+    environment = model_card.find_environment(plan, plan["policies"][policy])
+    section = render_comparison(policy, template if environment is None else None)
+    if environment is not None:
+        section = f"{render_environment(environment, policy)}\n\n{section}"
     card = model_card.render_card(policy, params["seeds"], params["model"], section)
     with outputs.replace(target) as scratch:
         shutil.copytree(source, scratch)
@@ -65,7 +72,11 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
         tokenizer = model_tokenizer.load_tokenizer(scratch)
         if tokenizer.chat_template is None:
             tasks = {prompt.task for prompt in lines.read_lines(PROMPTS / "test.jsonl", Prompt)}
-            text = make_chat_template(tokenizer, template, tasks)
+            text = (
+                make_chat_template(tokenizer, template, tasks)
+                if environment is None
+                else make_episode_template(tokenizer)
+            )
             (scratch / "chat_template.jinja").write_text(text, encoding="utf-8")
     logger.info("%s: policy %s, seed %s, with its card, README.md", target, policy, seed)
 
@@ -102,14 +113,57 @@ def make_chat_template(
     return f"{{%- if messages | length == 1 %}}{problem}{{%- else %}}{conversation}{{%- endif %}}"
 
 
+def make_episode_template(tokenizer: PreTrainedTokenizerBase) -> str:
+    """The messages of an episode as a chat template, as `TurnRenderer` writes them without one."""
+    start, end = get_bos_text(tokenizer), tokenizer.convert_ids_to_tokens(end_id(tokenizer))
+    form = CallForm()
+    call = (
+        f"{_quote(form.before)} + {{'{form.name_key}': call.function.name, "
+        f"'{form.arguments_key}': call.function.arguments}} | tojson + {_quote(form.behind)}"
+    )
+    return (
+        f"{{{{- {_quote(start)} + messages[0].content }}}}"
+        "{%- for message in messages[1:] %}{%- if message.role == 'assistant' %}"
+        "{{- message.content or '' }}"
+        f"{{%- for call in message.tool_calls or [] %}}{{{{- {call} }}}}{{%- endfor %}}"
+        f"{{{{- {_quote(end)} }}}}"
+        "{%- else %}{{- '\\n' + message.content + '\\n' }}{%- endif %}{%- endfor %}"
+    )
+
+
 def _quote(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def render_comparison(policy: str, prompt_template: str) -> str:
+def render_environment(name: str, policy: str) -> str:
+    """The card's section on the environment that a policy learned in, and its success there."""
+    environment = definition.read_environment(DATA / f"environments/{name}")
+    packages = ", ".join(f"{key} {version}" for key, version in environment.packages.items())
+    own = environment.own and (
+        f"the class in `stages/environments/own/{environment.own}.py` (SHA-256 "
+        f"{environment.own_digest})"
+    )
+    source = ", ".join(part for part in (own, packages) if part)
+    played = json.loads(METRICS.read_text(encoding="utf-8")).get("episodes", {}).get(name, {})
+    estimates = played.get("policies", {}).get(policy)
+    success = "Its success there was not measured: no row of `episodes` played it from test starts."
+    if estimates is not None:
+        gain = played["gains"]["success"].get(policy)
+        over = (
+            f", {markdown.format_points(gain)} points over `{played['baseline']}`" if gain else ""
+        )
+        success = (
+            f"Success: {markdown.format_percent(estimates['success'])} of the episodes from "
+            f"{played['num_starts']:,} test starts{over} (interval over seeds and starts)."
+        )
+    return f"## Environment\n\n`{name}`, of kind {environment.kind}: {source}.\n\n{success}"
+
+
+def render_comparison(policy: str, prompt_template: str | None) -> str:
     """The card's sections on the run: accuracies with intervals, verdict, commit, and prompt.
 
-    Without gold answers there are no accuracies.
+    Without gold answers there are no accuracies; without a prompt template an environment writes
+    the prompts.
     """
     metrics = json.loads(METRICS.read_text(encoding="utf-8"))
     baseline, level = metrics["baseline"], 100 * metrics["confidence"]
@@ -134,7 +188,9 @@ def render_comparison(policy: str, prompt_template: str) -> str:
         f"Exported{at}. Where these results are from: {experiment.describe_commit(digest)}; "
         "`dvc repro` there gives them again.",
         "## Prompt",
-        f"A problem was put to the policy as `{json.dumps(prompt_template)}` (a JSON string).",
+        "The environment's messages and tools, by the chat template."
+        if prompt_template is None
+        else f"A problem was put to the policy as `{json.dumps(prompt_template)}` (a JSON string).",
     ])  # fmt: skip
 
 

@@ -125,8 +125,8 @@ def describe_versions(environment: EnvironmentFile) -> str:
     return (
         f"They were played with {', '.join(changed)}: install that version."
         if changed
-        else "An environment has to draw everything random from the seed of `start`, and to keep "
-        "nothing between episodes."
+        else "Either its code was edited since, and `dvc repro` plays again; or it is not a "
+        "function of row, seed and messages alone."
     )
 
 

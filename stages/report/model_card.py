@@ -113,6 +113,8 @@ def render_card(name: str, seeds: Sequence[int], model: Metrics, section: str) -
     parents = [f"`{parent}`" for parent in list_ancestors(plan, f"policies/{name}")][:-1]
     table, _, reward = row["on"].partition("/")
     words = [row["preset"], *([plan["rewards"][reward]["preset"]] if table == "rewards" else [])]
+    if (environment := find_environment(plan, row)) is not None:
+        words.append(plan["environments"][environment]["preset"])
     template = jinja2.Template(
         TEMPLATE, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
@@ -129,6 +131,15 @@ def render_card(name: str, seeds: Sequence[int], model: Metrics, section: str) -
         ),
         cost=[", ".join(f"{metrics[key]:,}" for metrics in training.values()) for key in COSTS[:2]],
     )  # fmt: skip
+
+
+def find_environment(plan: Metrics, row: Metrics) -> str | None:
+    """The environment that a row learned in, or from episodes of; None: there is none."""
+    table, _, name = row.get("on", "").partition("/")
+    if table == "environments":
+        return name
+    is_row = table in ("episodes", "pairs") and name in plan.get(table, {})
+    return find_environment(plan, plan[table][name]) if is_row else None
 
 
 def _header(name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, Metrics]) -> str:

@@ -40,6 +40,7 @@ FAMILIES = {
     "judging": "label@judge",
     "revising": "label@revision",
     "step labels": "label_steps@sft",
+    "playing": "play@sft",
     "evaluating": "evaluate@grpo",
 }
 
@@ -50,6 +51,11 @@ def add_families(params: dict[str, Any], presets: dict[str, Any]) -> None:
                                  "on": "pairs/verifier"}  # fmt: skip
     params["pairs"]["revision"] = {"by": "revision", "preset": "revision", "from": "sft",
                                    "on": "pools/sft"}  # fmt: skip
+    params["environments"]["guess"] = {"by": "own", "preset": "game", "from": "base",
+                                       "on": "own/guess_number"}  # fmt: skip
+    params["episodes"]["sft"] = {"by": "policy", "from": "sft", "on": "environments/guess",
+                                 "split": "test"}  # fmt: skip
+    presets["game"] |= {"max_turn_tokens": 8, "num_episodes": 2}
     presets["bradley_terry"]["members"] = 2
     for method in ("ppo", "grpo"):
         params[method]["num_steps"] = 5

@@ -12,8 +12,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stages import export
 from stages.config import read_yaml
+from stages.environments import definition
+from stages.environments.definition import EnvironmentFile
 from stages.models.prompting import render_conversation, render_prompts
 from stages.models.row_policy import TinyConfig, build_tiny
+from stages.models.turn_rendering import TurnRenderer
 from stages.records import lines
 from stages.records.problems import Prompt, Turn
 from stages.report import experiment
@@ -183,3 +186,58 @@ def test_a_policy_that_is_not_there_is_no_empty_folder() -> None:
     with pytest.raises(ValueError, match="dvc checkout"):
         export.main("grpo", "out")
     assert not Path("out").exists()
+
+
+def put_into_environment() -> None:
+    """Let grpo be a policy of an environment, with episodes in the report."""
+    row = {**PLAN["policies"]["grpo"], "on": "environments/game"}
+    environment = {"by": "own", "preset": "mine", "from": "base", "on": "own/game"}
+    plan = {"policies": {**PLAN["policies"], "grpo": row}, "environments": {"game": environment}}
+    studied_run.write_json(DATA / "plan.json", plan)
+    folder = DATA / "environments/game"
+    folder.mkdir(parents=True)
+    file = {
+        "kind": "textarena", "preset": {"starts": "prompts"}, "own": None, "own_digest": None,
+        "packages": {"textarena": "0.7.4"},
+    }  # fmt: skip
+    definition.write_environment(folder, EnvironmentFile.model_validate(file))
+    metrics = json.loads(export.METRICS.read_text())
+    metrics["episodes"] = {"game": {
+        "baseline": "sft", "num_starts": 64,
+        "policies": {"grpo": {"success": {"value": 0.5, "low": 0.25, "high": 0.75}}},
+        "gains": {"success": {"grpo": {"value": 0.25, "low": 0.125, "high": 0.375}}},
+    }}  # fmt: skip
+    studied_run.write_json(export.METRICS, metrics)
+
+
+def test_the_card_names_the_environment_its_versions_and_the_success_there() -> None:
+    put_into_environment()
+    export.main("grpo", "out")
+    card = Path("out/README.md").read_text(encoding="utf-8")
+    assert "`game`, of kind textarena: textarena 0.7.4." in card
+    assert "50.0 % [25.0, 75.0] of the episodes from 64 test starts, **+25.0 [+12.5" in card
+    assert "was put to the policy as" not in card
+
+
+def test_a_chat_template_of_an_environment_has_the_tokens_of_training() -> None:
+    put_into_environment()
+    export.main("grpo", "out")
+    tokenizer = AutoTokenizer.from_pretrained("out")
+    trained = AutoTokenizer.from_pretrained(DATA / "policies/grpo/model/0")
+    renderer = TurnRenderer(trained)
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    function = {"name": "add", "arguments": {"a": 1, "b": "é"}}
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
+    messages = [{"role": "user", "content": "1 + 2 = ?\n"}]
+    expected = renderer.render_start(messages, tools)
+    for message, answer in (
+        (call, {"role": "tool", "content": "3"}),
+        ({"role": "assistant", "content": "3"}, {"role": "user", "content": "2 ?"}),
+    ):
+        expected += renderer.render_reply(messages, message, tools)
+        expected += renderer.render_new([*messages, message], [answer], tools)
+        messages += [message, answer]
+    ids = tokenizer.apply_chat_template(
+        messages, tools=tools, add_generation_prompt=True, return_dict=False
+    )
+    assert ids == expected
