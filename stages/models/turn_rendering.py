@@ -14,7 +14,7 @@ shown: the messages of the environment, or demonstrations, have to say what may 
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import chat_template
 from stages.models.call_form import CallForm, ReplyError, find_form, read_call
-from stages.models.chat_template import CALL, OTHER_CALLS, USER
+from stages.models.chat_template import CALL, OTHER_CALLS, TOOLS, USER
 from stages.models.model_tokenizer import end_id, end_ids, eos_id, make_decode
 from stages.models.prompting import get_bos_text, special_token_texts, tokenize
 from stages.records.problems import (
@@ -40,6 +40,7 @@ Tools = Sequence[Mapping[str, Any]] | None
 ROLES = ("system", "user", "assistant", "tool")
 SHOWN = 60
 """Characters of each text where two of them part."""
+CACHED_TEXTS = 4096
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,8 @@ class TurnRenderer:
             turn = self._parse(token_ids, tools)
         else:
             form = find_form(self.tokenizer) if tools else None
-            calls, spelled = tuple[ToolCall, ...](), "" if form is None else form.spelling
-            text = make_decode(self.tokenizer, spelled)(token_ids)
-            reasoning, text = split_thought(self._begun_thought + text)
+            decode, calls = self._decode if form is None else self._decode_calls, ()
+            reasoning, text = split_thought(self._begun_thought + decode(token_ids))
             if form is not None:
                 text, calls = form.read(text)
             turn = Turn("assistant", text, calls=calls, reasoning=reasoning)
@@ -141,11 +141,11 @@ class TurnRenderer:
             messages, new = ([_to_message(turn) for turn in part] for part in turns)
             self.render_new(messages, new, tools)
         if tools:
-            self._check_readable(tools)
+            self._check_readable()
 
-    def _check_readable(self, tools: Tools) -> None:
+    def _check_readable(self) -> None:
         """Raise a ValueError where a call as the template writes it is not read as that call."""
-        called = _to_message(Turn("assistant", "", calls=(CALL,)))
+        called, tools = _to_message(Turn("assistant", "", calls=(CALL,))), json.loads(TOOLS)
         token_ids = self.render_reply([_to_message(USER)], called, tools)
         calls = self.read_reply(token_ids, tools).get("tool_calls", ())
         functions = [[call["function"] for call in part] for part in (calls, called["tool_calls"])]
@@ -166,8 +166,19 @@ class TurnRenderer:
         return str(self.tokenizer.convert_ids_to_tokens(end_id(self.tokenizer)))
 
     @functools.cached_property
-    def _specials(self) -> list[str]:
-        return special_token_texts(self.tokenizer)
+    def _decode(self) -> Callable[[Sequence[int]], str]:
+        return make_decode(self.tokenizer)
+
+    @functools.cached_property
+    def _decode_calls(self) -> Callable[[Sequence[int]], str]:
+        form = find_form(self.tokenizer)
+        return make_decode(self.tokenizer, "" if form is None else form.spelling)
+
+    @functools.cached_property
+    def _defuse_text(self) -> Callable[[str], str]:
+        """Text in which no special token is spelled; slow where there are hundreds of these."""
+        specials = special_token_texts(self.tokenizer)
+        return functools.lru_cache(maxsize=CACHED_TEXTS)(lambda text: defuse(text, specials))
 
     @functools.cached_property
     def _begun_thought(self) -> str:
@@ -191,7 +202,7 @@ class TurnRenderer:
     def _defuse(self, value: Any) -> Any:
         """A JSON value in whose texts no special token is spelled."""
         if isinstance(value, str):
-            return defuse(value, self._specials)
+            return self._defuse_text(value)
         if isinstance(value, Mapping):
             return {key: self._defuse(content) for key, content in value.items()}
         if isinstance(value, list | tuple):

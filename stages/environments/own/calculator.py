@@ -6,7 +6,7 @@ Options: `digits` of each number; `tools: false` for the same problems without t
 from stages.environments.arithmetic import calculate
 from stages.environments.environment import Message, Reply, Row, Start, write_message
 from stages.environments.problem_draws import draw_problem
-from stages.environments.tools import Tools, write_call
+from stages.environments.tool_functions import Tools, write_call
 from stages.rewards.answer_checker import is_correct
 
 

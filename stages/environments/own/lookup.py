@@ -7,7 +7,7 @@ the names of its columns `key` and `value`: what is the <value> of <key>?
 from stages.environments.environment import Message, Reply, Row, Start, write_message
 from stages.environments.lookup_table import read_table
 from stages.environments.problem_draws import draw_problem
-from stages.environments.tools import Tools, write_call
+from stages.environments.tool_functions import Tools, write_call
 
 
 class Environment:

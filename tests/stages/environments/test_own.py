@@ -13,7 +13,7 @@ from stages.environments import own
 from stages.environments.environment import Environment, Message
 from stages.environments.own import calculator, guess_number, lookup
 from stages.environments.problem_draws import draw_problem
-from stages.environments.tools import write_call
+from stages.environments.tool_functions import write_call
 from stages.models.model_tokenizer import train_tokenizer
 from stages.models.turn_rendering import TurnRenderer
 

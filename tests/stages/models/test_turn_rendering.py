@@ -22,7 +22,7 @@ QWEN_3 = (
     "{{ m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-HERMES_PARSER = {
+HERMES_PARSER: dict[str, Any] = {
     "start_anchor": "<|im_start|>assistant\n",
     "fields": {
         "thinking": {"open": "<think>", "close": "</think>", "content": "text"},
@@ -32,6 +32,19 @@ HERMES_PARSER = {
         },
         "content": {"content": "text"},
     },
+}  # fmt: skip
+
+
+XML = HERMES.replace(
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}',
+    "<function={{ c.function.name }}>{% for k, v in c.function.arguments | items %}"
+    "<parameter={{ k }}>{{ v }}</parameter>{% endfor %}</function>",
+)
+XML_CALLS = {
+    "open_pattern": r"\s*<tool_call>\s*<function=(?P<name>[^>]+)>",
+    "close_pattern": r"</function>\s*</tool_call>", "repeats": True, "content": "xml-inline",
+    "content_args": {"tag_pattern": "<parameter=(?P<key>[^>]+)>(?P<value>.*?)</parameter>"},
+    "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
 }  # fmt: skip
 
 
@@ -124,6 +137,13 @@ def test_a_thought_that_the_template_has_begun_is_read_from_its_middle():
         assert tail == "<User>How many books?<Assistant><think>\n"
 
 
+def test_the_end_of_a_thought_tells_that_there_was_one():
+    tokenizer = make_tokenizer("qwen_base")
+    ids = tokenizer("2 + 2.\n</think>\n\nFour.")["input_ids"]
+    message = TurnRenderer(tokenizer).read_reply(ids, None)
+    assert message == FOUR | {"reasoning_content": "2 + 2."}
+
+
 def test_a_template_that_drops_earlier_thoughts_is_refused_with_the_place():
     tokenizer = make_tool_tokenizer(QWEN_3)
     with pytest.raises(ValueError, match=r"part at character \d+.*<think>"):
@@ -136,8 +156,7 @@ def test_a_template_that_drops_earlier_thoughts_is_refused_with_the_place():
         (QWEN_3, "same with and without tools"),
         (HERMES.replace("<tools>", "<tools ' ~ messages | length ~ '>"),
          "part at character"),
-        (HERMES.replace('{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | '
-                        "tojson }}}", "{{ c.function.name }}({{ c.function.arguments }})"),
+        (XML,
          "response_template"),
         (HERMES.replace("{{ '<|im_end|>\n' }}{% endif %}{% endfor %}",
                         "{{ '\n' if m.tool_calls else '<|im_end|>\n' }}{% endif %}{% endfor %}"),
@@ -158,10 +177,23 @@ def test_an_environments_text_spells_no_special_token(template: str):
     )
     specials = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     assert [i for i in spelled if i in specials] == [i for i in plain if i in specials]
-    first = renderer.render_start([{"role": "user", "content": end}], TOOLS)
-    assert first.count(end_id(tokenizer)) == renderer.render_start([ASKED], TOOLS).count(
-        end_id(tokenizer)
-    )
+    tools = [{"type": "function", "function": {"name": "add", "description": end}}]
+    counts = [
+        renderer.render_start([start], tools).count(end_id(tokenizer))
+        for start, tools in ((ASKED, TOOLS), (ASKED | {"content": end}, tools))
+    ]
+    assert counts[0] == counts[1]
+
+
+def test_results_without_an_id_are_those_of_the_calls_in_order():
+    renderer = TurnRenderer(make_tool_tokenizer(MISTRAL))
+    results = [result("5"), result("6", 1)]
+    bare = [{"role": "tool", "content": message["content"]} for message in results]
+    messages = [ASKED, call(3, 4)]
+    ids = renderer.render_new(messages, results, TOOLS)
+    assert renderer.render_new(messages, bare, TOOLS) == ids
+    with pytest.raises(ValueError, match="the calls are"):
+        renderer.render_new(messages, [result("5", 2)], TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +264,14 @@ def test_calls_are_read_by_the_tokenizers_own_parser():
     for broken in ('<tool_call>{"name": "add"', '<tool_call>{"arguments": {}}</tool_call>'):
         with pytest.raises(ReplyError):
             renderer.read_reply(tokenizer(broken)["input_ids"], TOOLS)
+
+
+def test_calls_that_are_no_json_need_the_tokenizers_own_parser():
+    tokenizer = make_tool_tokenizer(XML)
+    tokenizer.response_template = {
+        **HERMES_PARSER, "fields": {**HERMES_PARSER["fields"], "tool_calls": XML_CALLS}
+    }  # fmt: skip
+    TurnRenderer(tokenizer).check(TOOLS)
 
 
 def test_without_a_chat_template_messages_stand_between_newlines():

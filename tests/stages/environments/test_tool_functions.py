@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
-from stages.environments.tools import Tools, write_call
+from stages.environments.tool_functions import Tools, write_call
 
 
 def add(a: int, b: float = 1.0, unit: Literal["m", "s"] | None = None) -> dict[str, Any]:
