@@ -1,4 +1,4 @@
-"""Tables of completions for people: of a few rows, with their prompts, without token ids.
+"""Tables of completions and conversations for people: a few rows, with prompts, without token ids.
 
 Of the rollouts of PPO and GRPO the first, the middle and the last step; of other files the first
 rows.
@@ -12,13 +12,18 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any, TypedDict
 
+from stages.records.conversations import render_episode
+from stages.records.episodes import EPISODES, Episode
 from stages.rows import PROMPTS
 from stages.tracking.lockfile import Entry
 
-FILES = {"test.jsonl", "test_greedy.jsonl", "train.jsonl", "verdicts.jsonl"}
+FILES = {"test.jsonl", "test_greedy.jsonl", "train.jsonl", "verdicts.jsonl", EPISODES}
 ROLLOUTS = "rollouts.jsonl"
 MAX_ROWS = 50
-FIRST = ("step", "question", "prompt", "completion", "reward", "correct", "answer")
+FIRST = (
+    "step", "question", "prompt", "conversation", "completion", "reward", "success", "correct",
+    "answer",
+)  # fmt: skip
 """Columns that a reader looks at, in this order; the others follow."""
 
 
@@ -46,7 +51,11 @@ def read_tables(entry: Entry) -> Iterator[tuple[str, Table]]:
 
 
 def to_table(rows: list[dict[str, Any]]) -> Table:
-    """Rows with the question and the gold answer of their problem where they name one."""
+    """Rows with the question and the gold answer of their problem where they name one.
+
+    An episode is shown as a conversation.
+    """
+    rows = [show_episode(row) for row in rows]
     prompts = read_prompts({row["id"] for row in rows if "id" in row and "prompt" not in row})
     joined = [prompts.get(row.get("id", ""), {}) | row for row in rows]
     names = {
@@ -58,6 +67,21 @@ def to_table(rows: list[dict[str, Any]]) -> Table:
     columns = [name for name in FIRST if name in names]
     columns += [name for name in names if name not in FIRST]
     return Table(columns=columns, data=[[row.get(name) for name in columns] for row in joined])
+
+
+def show_episode(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of episodes or of rollouts in an environment with its conversation; others as is."""
+    fields = row.get("episode", row if "num_start_messages" in row else None)
+    if fields is None:
+        return row
+    episode = Episode(**fields)
+    shown = {
+        "conversation": render_episode(episode), "reward": episode.reward,
+        "success": episode.success, "turns": len(episode.sampled),
+        "tool_calls": episode.num_tool_calls, "ending": episode.ending,
+    }  # fmt: skip
+    names = ("step", "id", "index", "completion")
+    return {name: row[name] for name in names if name in row} | shown
 
 
 def read_prompts(ids: Collection[str]) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
         "margin_accuracy": ["final_margin_accuracy"],
         "reward": ["reward/mean"],
         "rollout_accuracy": ["reward/accuracy"],
+        "success": ["episode/success"],
         "kl": ["kl/sequence"],
         "trained_tokens": ["trained_tokens"],
         "generated_tokens": ["generated_tokens"],
@@ -32,6 +33,10 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
     "label": {"pairs": ["train/pairs"], "agreement": ["train/agreement/averaged"]},
     "label_steps": {"steps": ["train/steps"], "labelled_right": ["train/labelled_right"]},
     "sample": {"generated_tokens": ["generated_tokens"]},
+    "play": {
+        name: [name]
+        for name in ("success", "reward", "turns", "tool_calls", "failed", "generated_tokens")
+    },
     "pool": {"generated_tokens": ["generated_tokens"]},
 }
 """Stage -> name in MLflow -> where it stands in the metrics.json of a seed, or in the last step of
@@ -114,7 +119,10 @@ def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | Non
 
 
 def read_report_numbers(path: Path) -> dict[str, float]:
-    """`accuracy/grpo` of each policy and `gain/grpo` over the baseline, of the report's metrics."""
+    """`accuracy/grpo` of each policy and `gain/grpo` over the baseline, of the report's metrics.
+
+    Of an environment `success/calculator/grpo` and `success_gain/calculator/grpo`.
+    """
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     policies = content.get("policies", {}).items()
     gains = content.get("gains", {}).get("mean_accuracy", {}).items()
@@ -124,4 +132,15 @@ def read_report_numbers(path: Path) -> dict[str, float]:
         if "mean_accuracy" in estimates
     }
     numbers = {f"accuracy/{name}": float(estimate["value"]) for name, estimate in accuracy.items()}
-    return numbers | {f"gain/{name}": float(estimate["value"]) for name, estimate in gains}
+    numbers |= {f"gain/{name}": float(estimate["value"]) for name, estimate in gains}
+    for environment, played in content.get("episodes", {}).items():
+        of_policies = {name: of["success"] for name, of in played["policies"].items()}
+        for kind, estimates in (
+            ("success", of_policies),
+            ("success_gain", played["gains"]["success"]),
+        ):
+            numbers |= {
+                f"{kind}/{environment}/{name}": float(estimate["value"])
+                for name, estimate in estimates.items()
+            }
+    return numbers

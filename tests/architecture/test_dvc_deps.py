@@ -9,7 +9,7 @@ from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 from ruamel.yaml import YAML
 
 from flows.plan import StageNode, downstream, read_graph
-from stages.rows import ENTRY_POINTS
+from stages.rows import ENTRY_POINTS, TABLES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CODE = "data/code/"
@@ -68,8 +68,9 @@ def test_every_data_dependency_is_the_output_of_one_stage(graph: dict[str, Stage
         if dep.startswith("data/")
         and dep not in made
         and not dep.startswith((CODE, "data/raw"))
-        # The folder around a table's outputs.
+        # The folder around a table's outputs; `plan` makes it where the table has no rows.
         and not any(contains(dep, out) for out in made)
+        and dep not in {f"data/{table}" for table in TABLES}
     ]
     assert unknown == []
 

@@ -1,8 +1,10 @@
 """Which completions are shown, with which columns."""
 
 import json
+from dataclasses import asdict
 
 import pytest
+import report_inputs
 
 from stages.tracking import completions
 
@@ -56,3 +58,27 @@ def test_a_row_has_the_question_and_the_gold_answer_of_its_problem(tmp_path, mon
         [0, "a?", "4", 1.0, "4", "a"],
         [0, None, "5", 0.0, None, "of no split"],
     ]
+
+
+def test_rollouts_of_an_environment_are_conversations_of_the_first_middle_and_last_step(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    completions.PROMPTS.mkdir(parents=True)
+    rows = [
+        {"step": step, "id": "s0", "index": 0, "completion": "raw", "completion_ids": [1],
+         "reward": 1.0, "episode": asdict(report_inputs.episode("s0", 0, is_right=True))}
+        for step in range(7)
+    ]  # fmt: skip
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = completions.to_table(completions.read_rollouts(path))
+    assert table["columns"] == [
+        "step", "conversation", "completion", "reward", "success", "id", "index", "turns",
+        "tool_calls", "ending",
+    ]  # fmt: skip
+    assert [row[0] for row in table["data"]] == [0, 3, 6]
+    assert table["data"][0][2:] == ["raw", 1.0, True, "s0", 0, 2, 1, "done"]
+    begin, end = "[system]\nAnswer with a number.", "1 tool call, ended by the environment]"
+    assert table["data"][0][1].startswith(begin)
+    assert table["data"][0][1].endswith(end)

@@ -65,3 +65,19 @@ def test_the_best_on_dev_over_seeds_is_chosen_whatever_the_test_says(entry):
     assert chosen is not None
     assert (chosen.stage, chosen.seed) == ("train@c", "0")
     assert headlines.choose_best(entries, set()) is None
+
+
+def test_the_report_names_success_by_environment_and_policy(tmp_path):
+    content = {
+        "policies": {},
+        "episodes": {"calculator": {
+            "policies": {"sft": {"success": {"value": 0.25}}, "grpo": {"success": {"value": 0.5}}},
+            "gains": {"success": {"grpo": {"value": 0.25}}},
+        }},
+    }  # fmt: skip
+    path = tmp_path / "metrics.json"
+    path.write_text(json.dumps(content))
+    assert headlines.read_report_numbers(path) == {
+        "success/calculator/sft": 0.25, "success/calculator/grpo": 0.5,
+        "success_gain/calculator/grpo": 0.25,
+    }  # fmt: skip

@@ -8,7 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import report_inputs
 
+from stages.records import lines
 from stages.runtime import journal
 from stages.tables import NAME
 from stages.tracking import registry, store, view
@@ -183,6 +185,26 @@ def test_the_data_sets_of_a_run_are_data_and_policies_and_no_sources(place, monk
         inputs = target.client.get_run(run.run_id).to_dictionary()["inputs"]["dataset_inputs"]
     names = [one["dataset"]["name"] for one in inputs]
     assert sorted(names) == ["policies/sft/model", "prompts", "rewards/rule"]
+
+
+def test_a_run_of_episodes_has_its_numbers_and_conversations(place, monkeypatch):
+    monkeypatch.chdir(place)
+    folder = Path("data/episodes/grpo-test")
+    played = [report_inputs.episode(f"s{at}", 0, is_right=at == 0) for at in range(2)]
+    for seed, success in enumerate((0.5, 1.0)):
+        lines.write_lines(folder / str(seed) / "episodes.jsonl", played)
+        report_inputs.write_json(f"episodes/grpo-test/{seed}/metrics.json", {"success": success})
+    entry = make_entry("play@grpo-test", outs=[folder])
+    with store.connect(place) as target:
+        run = view.sync_stage(target, entry, RECORD | {"execution_id": "played"})
+        logged = target.client.get_run(run.run_id).data
+        path = target.client.download_artifacts(run.run_id, "completions/episodes.json")
+    assert logged.metrics["success"] == 0.75
+    assert "completions/episodes.json" in logged.tags["mlflow.loggedArtifacts"]
+    table = json.loads(Path(path).read_text(encoding="utf-8"))
+    assert table["columns"][:3] == ["conversation", "reward", "success"]
+    assert "[assistant, turn 2, reward 1]\n7" in table["data"][0][0]
+    assert [row[2] for row in table["data"]] == [True, False]
 
 
 def test_what_a_seed_used_is_a_system_metric(place, monkeypatch):
