@@ -1,5 +1,6 @@
 """What is learned from episodes: by definition, in float64, and what it was without turns."""
 
+import functools
 import itertools
 
 import every_loop
@@ -10,6 +11,7 @@ from every_loop import SinglePrecisionSampler, default_dtype
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, exact, load, load_exact
 from tiny_rollouts import (
     OPTIM,
+    decode,
     even_share,
     make_models,
     make_task,
@@ -253,6 +255,31 @@ def test_a_failed_episode_leaves_the_statistics_of_its_group_and_the_loss(name, 
     for key, value in expected.metrics.items():
         if not key.startswith(skipped):
             assert step.metrics[key] == pytest.approx(value, rel=1e-5, abs=1e-6), key
+
+
+def test_dynamic_sampling_uses_a_group_without_its_failed_episodes():
+    class Failing(EvenGame):
+        number = 0
+
+        def step(self, message):
+            Failing.number += 1
+            if Failing.number == 2:
+                raise OSError("gone")
+            return super().step(message)
+
+    method = presets.method("dapo", max_rounds=2, overlong_buffer=2, num_minibatches=1)
+    task = episodes.make_task(make_player(Failing, max_failed_share=0.2), make_rows(6))
+    settings = make_settings(method, max_new_tokens=12)
+    model = load("llama")
+    draw = functools.partial(
+        task.draw, SinglePrecisionSampler(model, ENDS), decode, config=settings.config, step=0,
+        seed=0,
+    )  # fmt: skip
+    reward = functools.partial(rl.shape_rewards, task, settings.config, method)
+    batch, _, used, num_rounds = rl.sample(draw, reward, task.prompts, settings.config, method)
+    assert num_rounds == 1
+    assert batch.failed().sum() == 1
+    assert used.tolist() == (~batch.failed()).tolist(), "every group carries a signal"
 
 
 def test_a_group_whose_greedy_episode_failed_has_no_baseline():
