@@ -46,6 +46,7 @@ ENTRY_POINTS = {
     "label_judge": "label_feedback",
     "label_revision": "label_feedback",
     "label_people": "label_people",
+    "label_episodes": "label_episodes",
     "steps_people": "label_people",
     "steps_completions": "steps_completions",
     "reward_rule": "reward_rule",

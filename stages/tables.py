@@ -260,6 +260,8 @@ def check_made_source(row: TableRow, on: str, tables: Tables) -> str | None:
         return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
     if by == "selection" and row.kind != "sft":
         return f"'{on}', by {by}, holds demonstrations and no pairs"
+    if by == "episodes" and row.kind != "dpo":
+        return f"'{on}', by {by}, holds pairs of episodes, from which `train: dpo` alone learns"
     return None
 
 

@@ -31,6 +31,11 @@ def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
                 f"KTO takes pairs that are sure, found a label of {pair.probability} from "
                 f"'{pair.source}' at problem '{pair.id}': set labels: hard where the pairs are made"
             )
+        if pair.chosen_insertions is not None:
+            raise ValueError(
+                "KTO takes completions, found episodes with turns of an environment between them: "
+                "take a preset with pairs, such as dpo"
+            )
         for ids, desirable in ((pair.chosen_ids, True), (pair.rejected_ids, False)):
             row = UnpairedExample(
                 id=pair.id, prompt_ids=pair.prompt_ids, completion_ids=ids, desirable=desirable

@@ -23,7 +23,7 @@ from stages.loops.epochs import EpochsConfig
 from stages.loops.ref_logprobs import sequence_logprobs
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
-from stages.models.batch import Batch, Group, model_batches
+from stages.models.batch import Batch, Group, freeze_insertions, model_batches
 from stages.models.policy import Policy
 from stages.records.preferences import Preference
 
@@ -171,6 +171,10 @@ def pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Gro
             prompt_ids=pairs[i].prompt_ids,
             completions=[pairs[i].chosen_ids, pairs[i].rejected_ids],
             indices=[2 * i, 2 * i + 1],
+            insertions=[
+                freeze_insertions(pairs[i].chosen_insertions),
+                freeze_insertions(pairs[i].rejected_insertions),
+            ],
         )
         for i in numbers
     ]

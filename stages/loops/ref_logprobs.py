@@ -4,33 +4,46 @@ The reference is the policy as it starts, so it need not be in memory while trai
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from stages.loops import work
-from stages.models.batch import Batch, Group, eval_no_grad, make_groups, model_batches
+from stages.models.batch import (
+    Batch,
+    Group,
+    Insertions,
+    eval_no_grad,
+    freeze_insertions,
+    model_batches,
+    split_group,
+)
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.records.preferences import Preference, UnpairedExample
 
-Wanted = Sequence[tuple[str, list[int], list[int]]]
-"""Completions: the problem's id, its prompt's token ids, and those of the completion."""
+Wanted = Sequence[tuple[str, list[int], list[int], Insertions]]
+"""Completions: the problem's id, its prompt's token ids, those of the completion, and what stands
+between them and does not count."""
 
 
 def of_pairs(pairs: Iterable[Preference]) -> Wanted:
     """Completions of pairs: of each the chosen one, then the rejected."""
     return [
-        (pair.id, pair.prompt_ids, ids)
+        (pair.id, pair.prompt_ids, ids, freeze_insertions(insertions))
         for pair in pairs
-        for ids in (pair.chosen_ids, pair.rejected_ids)
+        for ids, insertions in (
+            (pair.chosen_ids, pair.chosen_insertions),
+            (pair.rejected_ids, pair.rejected_insertions),
+        )
     ]
 
 
 def of_judged(rows: Iterable[UnpairedExample]) -> Wanted:
     """Completions of rows with a desirability label."""
-    return [(row.id, row.prompt_ids, row.completion_ids) for row in rows]
+    return [(row.id, row.prompt_ids, row.completion_ids, ()) for row in rows]
 
 
 def compute(model: Policy, completions: Wanted) -> Float[Tensor, " wanted"]:
@@ -49,15 +62,22 @@ def problem_groups(requested: Wanted, row_tokens: int) -> tuple[list[Group], lis
 
     Also returns the number of each wanted one.
     """
-    prompts = {name: prompt_ids for name, prompt_ids, _ in requested}
-    completions: dict[str, dict[tuple[int, ...], None]] = {name: {} for name in prompts}
-    for name, _, ids in requested:
-        completions[name][tuple(ids)] = None
-    contents = [(prompts[name], [*map(list, ids)]) for name, ids in completions.items()]
-    distinct = [(name, ids) for name, of_problem in completions.items() for ids in of_problem]
-    numbers = {completion: number for number, completion in enumerate(distinct)}
-    numbers_requested = [numbers[name, tuple(ids)] for name, _, ids in requested]
-    return make_groups(contents, row_tokens), numbers_requested
+    prompts = {name: prompt_ids for name, prompt_ids, *_ in requested}
+    completions: dict[str, dict[Any, None]] = {name: {} for name in prompts}
+    for name, _, ids, insertions in requested:
+        completions[name][tuple(ids), insertions] = None
+    groups: list[Group] = []
+    numbers: dict[Any, int] = {}
+    for name, of_problem in completions.items():
+        group = Group(
+            prompt_ids=prompts[name],
+            completions=[list(ids) for ids, _ in of_problem],
+            indices=range(len(numbers), len(numbers) + len(of_problem)),
+            insertions=[insertions for _, insertions in of_problem],
+        )
+        groups += split_group(group, row_tokens)
+        numbers |= {(name, item): len(numbers) + place for place, item in enumerate(of_problem)}
+    return groups, [numbers[name, (tuple(ids), places)] for name, _, ids, places in requested]
 
 
 def frozen_sums(model: Policy, groups: Sequence[Group]) -> Float[Tensor, " completion"]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -68,6 +68,11 @@ class Group:
             insert_tokens(ids, places)
             for ids, places in zip(self.completions, inserted, strict=True)
         ]
+
+
+def freeze_insertions(insertions: Sequence[Sequence[Any]] | None) -> Insertions:
+    """Insertions of a row of a file, in which all are lists, or there are none."""
+    return tuple((place, tuple(ids)) for place, ids in insertions or ())
 
 
 def insert_tokens(token_ids: Sequence[int], insertions: Insertions) -> tuple[list[int], list[int]]:

@@ -4,12 +4,13 @@
 tokens are as sampled, the end of the sequence included: never made again from the text.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from stages.records import lines
-from stages.records.problems import Turn
+from stages.records.problems import OMITTED, Turn
 
 LABELLED = "_labelled"
 """Ends the names of files of `UnpairedExample`."""
@@ -62,8 +63,16 @@ class Preference:
     probability: float
     """Probability that `chosen` is the better one: 1.0 for a verifier's label."""
     source: str
-    """Who labelled it: `verifier`, `ai` (a judge), `constitution` (a revision over what it revised)
-    or `human`."""
+    """Who labelled it: `verifier`, `ai` (a judge), `constitution` (a revision over what it
+    revised), `environment` (rewards of episodes) or `human`."""
+    chosen_insertions: Sequence[Sequence[Any]] | None = field(
+        default=None, metadata={OMITTED: True}
+    )
+    """Of an episode the tokens of the environment: after how many of `chosen_ids` they stand, and
+    their ids."""
+    rejected_insertions: Sequence[Sequence[Any]] | None = field(
+        default=None, metadata={OMITTED: True}
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

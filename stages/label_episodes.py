@@ -1,0 +1,88 @@
+"""Preference pairs of episodes: of two with the same start, the one that was paid more.
+
+    python -m stages label_episodes <pairs> --by episodes --preset .. --from .. --on episodes/..
+
+Writes pairs of each seed for `train: dpo`. Their log-ratios are over the tokens that the policy
+wrote; the environment's are read between them. Episodes in which the environment failed make none.
+Pairs are made of the largest differences of reward first; an episode is in one pair at most.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from stages import stage
+from stages.config import Params
+from stages.loops.run import Run
+from stages.records import lines
+from stages.records.episodes import EPISODES, FAILED, Episode
+from stages.records.preferences import Preference
+from stages.runtime import process
+
+
+class EpisodePairsPreset(Params):
+    """Preference pairs from rewards of episodes."""
+
+    max_pairs_per_start: int = Field(ge=1)
+    """Limit of pairs of a start, so that none dominates."""
+
+
+class Config(Params):
+    """Keys of params.yaml that label_episodes reads, and its preset."""
+
+    seeds: list[int]
+    preset: EpisodePairsPreset
+
+
+def main(*words: str) -> None:
+    """Write `train.jsonl` and `metrics.json` of each seed."""
+    stage.run(label_pairs, words, Config)
+
+
+def label_pairs(run: Run) -> dict[str, Any]:
+    """Write the pairs of one seed; returns their metrics. Refused if there are none."""
+    by_start: dict[str, list[Episode]] = defaultdict(list)
+    for episode in lines.read_lines(run.source / EPISODES, Episode):
+        by_start[episode.id].append(episode)
+    pairs = [
+        pair
+        for episodes in run.track(by_start.values(), unit="starts")
+        for pair in pair_episodes(episodes, run.config.preset.max_pairs_per_start)
+    ]
+    if not pairs:
+        raise ValueError(
+            f"{run.source / EPISODES}: expected starts with episodes of different rewards, found "
+            f"none in {len(by_start)}: play more episodes of a start (num_episodes of the "
+            f"environment's preset), or with a policy that sometimes succeeds"
+        )
+    run.write("train.jsonl", pairs)
+    metrics = {"starts": len(by_start), "pairs": len(pairs)}
+    run.log(0, metrics)
+    return metrics
+
+
+def pair_episodes(episodes: Sequence[Episode], max_pairs: int) -> list[Preference]:
+    """Pairs of the best with the worst, the second best with the second worst, and so on."""
+    played = [item for item in episodes if item.ending != FAILED and item.sampled]
+    ranked = sorted(played, key=lambda episode: (-episode.reward, episode.index))
+    pairs = zip(ranked, reversed(ranked), strict=True)
+    return [make_pair(better, worse) for better, worse in pairs if better.reward > worse.reward][
+        :max_pairs
+    ]
+
+
+def make_pair(better: Episode, worse: Episode) -> Preference:
+    """Preference for the better one, of the tokens that the policy wrote."""
+    chosen_ids, chosen_insertions = better.split_tokens()
+    rejected_ids, rejected_insertions = worse.split_tokens()
+    return Preference(
+        id=better.id, prompt="", prompt_ids=better.prompt_ids, chosen="", chosen_ids=chosen_ids,
+        rejected="", rejected_ids=rejected_ids, probability=1.0, source="environment",
+        chosen_insertions=chosen_insertions, rejected_insertions=rejected_insertions,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    process.run(main)
