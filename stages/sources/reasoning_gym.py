@@ -102,11 +102,15 @@ def check_checked_families(families: Families) -> Families:
     """As `check_families`, of families whose answers the answer checker compares."""
     for name in check_families(families):
         if name not in CHECKED:
-            why = "it stores no answer" if name in NO_ANSWER else "the answer checker does not"
-            why += " judge its answers as the package does" if name not in NO_ANSWER else ""
+            why = (
+                "it stores no answer"
+                if name in NO_ANSWER
+                else "the answer checker does not judge its answers as the package does"
+            )
             raise ValueError(
                 f"family '{name}' is no source of problems: {why}. Let the package score it, as "
-                f"an environment `by: reasoning_gym`, or take of {', '.join(sorted(CHECKED))}."
+                f"an environment `by: reasoning_gym`, or take a family of those that "
+                f"stages/studies/reasoning_gym.md lists as sources"
             )
     return families
 
