@@ -114,9 +114,12 @@ def train(run: Run) -> dict[str, Any]:
     longest = max((len(prompt.prompt_ids) for prompt in prompts), default=0)
     max_length = longest + sizes.max_new_tokens
     models, tokenizer = load_models(config, row, run.seed, settings, max_length)
+    device = models.policy.device
     task = Task(
         prompts=prompts,
-        reward=rollout_rewards.load_reward(row.source, run.seed, models, sizes.max_new_tokens),
+        reward=rollout_rewards.load_reward(
+            row.source, run.seed, config.compute, device, sizes.max_new_tokens
+        ),
         correct=None if prompts[0].answer is None else rollout_rewards.check_answers,
     )
     state = run.resume()

@@ -1,6 +1,6 @@
 """Tokenizers with the special tokens and the chat templates of well-known models, written anew."""
 
-from tokenizers import processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from stages.models.model_tokenizer import train_tokenizer
@@ -76,3 +76,66 @@ def make_tokenizer(kind: str) -> PreTrainedTokenizerFast:
         )
     tokenizer.chat_template = template
     return tokenizer
+
+
+# Of templates that render tools, calls and results.
+HERMES = (
+    "{% if tools %}{{ '<|im_start|>system\n<tools>' }}"
+    "{% for tool in tools %}{{ '\n' + (tool | tojson) }}{% endfor %}"
+    "{{ '\n</tools><|im_end|>\n' }}{% endif %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ '<|im_start|>user\n<tool_response>\n' }}"
+    "{{ m.content }}{{ '\n</tool_response><|im_end|>\n' }}"
+    "{% else %}{{ '<|im_start|>' + m.role }}"
+    "{% if m.reasoning_content %}{{ '\n<think>\n' + m.reasoning_content + '\n</think>' }}"
+    "{% endif %}"
+    "{% if m.content %}{{ '\n' + m.content }}{% endif %}"
+    "{% for c in m.tool_calls %}{{ '\n<tool_call>\n' }}"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+    "{{ '\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+LLAMA = (
+    "{%- for m in messages %}{% if m.tool_calls %}"
+    "{% if m.tool_calls | length != 1 %}{{ raise_exception('one call at a time') }}{% endif %}"
+    "<|start|>assistant<|head|>\n\n"
+    '{"name": "{{ m.tool_calls[0].function.name }}", '
+    '"parameters": {{ m.tool_calls[0].function.arguments | tojson }}}<|eot|>'
+    "{% elif m.role == 'tool' %}<|start|>ipython<|head|>\n\n{{ m.content | tojson }}<|eot|>"
+    "{% else %}<|start|>{{ m.role }}<|head|>\n\n"
+    "{% if tools and m.role == 'user' and loop.first %}{{ tools | tojson }}\n\n{% endif %}"
+    "{{ m.content }}<|eot|>{% endif %}{% endfor -%}"
+    "{%- if add_generation_prompt %}<|start|>assistant<|head|>\n\n{% endif %}"
+)
+MISTRAL = (
+    "<s>{%- set users = messages | selectattr('role', 'equalto', 'user') | list %}"
+    "{%- for m in messages %}{% if m.role == 'user' %}"
+    "{% if tools and m == users[-1] %}[AVAILABLE_TOOLS] {{ tools | tojson }}[/AVAILABLE_TOOLS]"
+    "{% endif %}[INST] {{ m.content }}[/INST]"
+    "{% elif m.tool_calls %}[TOOL_CALLS] [{% for c in m.tool_calls %}"
+    "{% if c.id is undefined or c.id | length != 9 %}{{ raise_exception('ids of length 9') }}"
+    '{% endif %}{"name": "{{ c.function.name }}", "arguments": '
+    '{{ c.function.arguments | tojson }}, "id": "{{ c.id }}"}'
+    "{% if not loop.last %}, {% endif %}{% endfor %}]</s>"
+    "{% elif m.role == 'tool' %}[TOOL_RESULTS] "
+    '{"content": {{ m.content | tojson }}, "call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]'
+    "{% else %} {{ m.content }}</s>{% endif %}{% endfor %}"
+)
+
+
+def make_tool_tokenizer(template: str, end: str | None = None) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer with the special tokens of the template's family, or another end."""
+    ends = {HERMES: "<|im_end|>", LLAMA: "<|eot|>", MISTRAL: "</s>"}
+    names = ["<|im_start|>", "<|im_end|>", "<|start|>", "<|head|>", "<|eot|>", "<s>", "</s>",
+             "[TOOL_CALLS]", "<|endoftext|>", "[/THINK]"]  # fmt: skip
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=names, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(["How many books?"], trainer)
+    end = end or ends.get(template, "<|im_end|>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end)
+    fast.chat_template = template
+    return fast

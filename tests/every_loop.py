@@ -19,10 +19,11 @@ from tiny_rollouts import (
     make_prompts,
     make_sampler,
 )  # fmt: skip
+from token_episodes import ENDS, make_player, make_rows
 from torch import nn
 from transformers import PreTrainedModel
 
-from stages.loops import kto, preference, process_reward, ref_logprobs, reward, rl, sft
+from stages.loops import episodes, kto, preference, process_reward, ref_logprobs, reward, rl, sft
 from stages.loops.method import GroupRlConfig, Method, PpoConfig, Settings
 from stages.loops.preference import PreferenceConfig
 from stages.loops.process_reward import ProcessRewardConfig
@@ -104,6 +105,7 @@ def reward_evenness(batch: Rollouts, *, by_step: bool) -> CompletionRewards:
 
 def one_optimizer_step(name: str) -> Method:
     """The preset with one optimizer step a rollout batch, from as many prompts as it is given."""
+    name = EPISODES.get(name, name)
     method = presets.method(name)
     changes: dict[str, Any] = {"num_epochs": 1, "num_minibatches": 1}
     changes |= {"max_rounds": 1, "overlong_buffer": 2} if method.overlong_buffer else {}
@@ -112,6 +114,7 @@ def one_optimizer_step(name: str) -> Method:
 
 def several_optimizer_steps(name: str) -> Method:
     """The preset as it is, but for sizes that are too large here."""
+    name = EPISODES.get(name, name)
     method = presets.method(name)
     changes: dict[str, Any] = {"num_minibatches": min(method.num_minibatches, 2)}
     changes |= {"max_rounds": 1, "overlong_buffer": 2} if method.overlong_buffer else {}
@@ -135,8 +138,8 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 class SinglePrecisionSampler:
     """A sampler that works in float32 while the loop around it does in float64."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.sampler = make_sampler(model)
+    def __init__(self, model: PreTrainedModel, ends: frozenset[int]) -> None:
+        self.sampler = make_sampler(model, ends)
 
     def sample(self, *prompts: Any, **settings: Any) -> Any:
         with default_dtype(torch.float32):
@@ -277,21 +280,31 @@ def start_rl(given: Inputs) -> Iterator[Step]:
         policy=policy,
         reference=policy if given.setup.rank else given.trained["reference"],
         value=given.trained.get("value"),
-        sampler=SinglePrecisionSampler(given.setup.models["policy"]),
+        sampler=SinglePrecisionSampler(
+            given.setup.models["policy"],
+            ENDS if given.setup.name in EPISODES else frozenset([EOS]),
+        ),
         decode=decode,
     )
-    by_step = given.setup.name in ("grpo_process", "ppo_process")
-    task = Task(
-        prompts=given.pick(make_prompts(NUM_ROWS)),
-        reward=functools.partial(reward_evenness, by_step=by_step),
-        correct=lambda batch: [share >= 0.5 for share in even_share(batch.texts)],
-    )
+    if given.setup.name in EPISODES:
+        task = episodes.make_task(make_player(), given.pick(make_rows(NUM_ROWS)))
+    else:
+        task = make_game(given)
     if is_ppo(method):
         config = PpoConfig(**SIZES, samples_per_prompt=3, value_optim=RATE)
     else:
         config = GroupRlConfig(**SIZES, group_size=3)
     settings = Settings(config=config, method=method, seed=0)
     return rl.train(models, task, given.schedule, settings, given.state)
+
+
+def make_game(given: Inputs) -> Task:
+    by_step = given.setup.name in ("grpo_process", "ppo_process")
+    return Task(
+        prompts=given.pick(make_prompts(NUM_ROWS)),
+        reward=functools.partial(reward_evenness, by_step=by_step),
+        correct=lambda batch: [share >= 0.5 for share in even_share(batch.texts)],
+    )
 
 
 START: dict[str, Callable[[Inputs], Iterator[Step]]] = {
@@ -303,10 +316,13 @@ ROLES = {
     "reward": ["reward"], "outcome": ["reward"], "process": ["process"],
     "grpo": ["policy", "reference"], "ppo": ["policy", "reference", "value"],
 }  # fmt: skip
-RL = (*presets.GROUP_RL, *presets.PPO)
+EPISODES = {"grpo in episodes": "grpo_deepseekmath", "ppo in episodes": "ppo_process"}
+"""Cases in an environment, of several turns each -> the preset."""
+RL = (*presets.GROUP_RL, *presets.PPO, *EPISODES)
 KIND = {"sft": "sft", "reward": "reward", "outcome": "outcome", "process": "process"}
 KIND |= {name: "kto" if name == "kto" else "preference" for name in presets.PREFERENCE}
 KIND |= dict.fromkeys(presets.GROUP_RL, "grpo") | dict.fromkeys(presets.PPO, "ppo")
+KIND |= {name: name.partition(" ")[0] for name in EPISODES}
 """Name of a case, a preset where the loop has presets -> the loop."""
 ONE_EACH = ("sft", "dpo", "kto", "reward", "outcome", "process", "grpo_deepseekmath",
-            "ppo_instructgpt")  # fmt: skip
+            "ppo_instructgpt", "ppo in episodes")  # fmt: skip

@@ -14,7 +14,7 @@ CONTENT = auto.resolve({"presets": READ}, None)[0]["presets"]
 PPO = [name for name, entry in CONTENT.items() if entry.get("advantage") == "gae"]
 GROUP_RL = [
     "grpo_deepseekmath", "grpo_sequence", "grpo_trl", "grpo_verl", "grpo_reinforce", "grpo_process",
-    "dr_grpo", "dapo", "gspo", "cispo", "rloo", "remax", "reinforce_pp",
+    "dr_grpo", "maxrl", "dapo", "gspo", "cispo", "rloo", "remax", "reinforce_pp",
 ]  # fmt: skip
 LOSSES = {"sigmoid", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"}
 PREFERENCE = [name for name, entry in CONTENT.items() if entry.get("kind") in LOSSES]

@@ -86,8 +86,10 @@ def make_pairs(number: int, probability: float = 1.0) -> list[Preference]:
     return rows
 
 
-def make_sampler(model: PreTrainedModel) -> TransformersSampler:
-    return TransformersSampler(model=model, eos_ids=frozenset([EOS]), pad_id=PAD, max_batch=64)
+def make_sampler(
+    model: PreTrainedModel, ends: frozenset[int] = frozenset([EOS])
+) -> TransformersSampler:
+    return TransformersSampler(model=model, eos_ids=ends, pad_id=PAD, max_batch=64)
 
 
 def draws(num_rows: int, num_steps: int, batch_size: int, seed: int) -> list[list[int]]:

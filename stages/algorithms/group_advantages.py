@@ -1,6 +1,7 @@
 """Advantages of whole completions, each compared with others of its prompt or its batch.
 
-Among them those of GRPO (`group_zscore`), Dr. GRPO (`group_centred`), RLOO (`leave_one_out`) and
+Among them those of GRPO (`group_zscore`), Dr. GRPO (`group_centred`), MaxRL
+(`mean_normalised`), RLOO (`leave_one_out`) and
 ReMax (`greedy_baseline`), and one advantage from several rewards, summed first or normalised first.
 
 `groups` holds the id of each completion's prompt. A group, the rows with one id, may have any size,
@@ -97,6 +98,27 @@ def group_centred(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewa
     rewards = rewards.detach()
     signal = counted & ~without_signal(rewards, groups, counted=counted)
     return torch.where(signal, rewards - group_means(rewards, groups, counted=counted), 0.0)
+
+
+def mean_normalised(rewards: Rewards, groups: Groups, *, counted: Counted, eps: float) -> Rewards:
+    """(r - mean) / (mean + eps) within each group; a group of equal rewards gets exactly 0.
+
+    With rewards of 0 and 1, of which K are 1, and advantages averaged over the group of n, a right
+    completion weighs 1 / K - 1 / n and a wrong one -1 / n. The expected policy gradient is that of
+    -sum_{k=1}^{n-1} (1 - p)^k / k, which tends to log p, the log of the success probability: a
+    prompt that is seldom solved weighs more. Tajwar et al., "Maximum Likelihood Reinforcement
+    Learning" (2026), https://arxiv.org/abs/2602.02710. Departure: any rewards that are not
+    negative; a ValueError for a negative one, with which the mean is no success probability.
+    """
+    rewards = rewards.detach()
+    if (counted & (rewards < 0)).any():
+        raise ValueError(
+            f"advantage mean_normalised divides by the mean reward of a group: expected rewards of "
+            f"at least 0, found {rewards[counted].min().item():g}: take a reward without penalties"
+        )
+    means = group_means(rewards, groups, counted=counted)
+    signal = counted & ~without_signal(rewards, groups, counted=counted)
+    return torch.where(signal, (rewards - means) / (means + eps), 0.0)
 
 
 def batch_std(

@@ -1,1 +1,0 @@
-"""What answers a policy, turn by turn: tools, games, tasks with feedback."""

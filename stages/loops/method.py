@@ -26,6 +26,7 @@ KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
     "advantage": {
         "group_zscore": ("ddof", "eps", *GROUP_ONLY),
         "group_centred": (*GROUP_ONLY,),
+        "mean_normalised": ("eps", "max_rounds"),
         "batch_std": ("ddof", "eps", *GROUP_ONLY),
         "leave_one_out": (*GROUP_ONLY,),
         "greedy_baseline": (*GROUP_ONLY,),
@@ -76,8 +77,8 @@ class Method(Params):
 
     # Advantages
     advantage: Literal[
-        "group_zscore", "group_centred", "batch_std", "leave_one_out", "greedy_baseline",
-        "batch_whitened", "step_zscore", "gae",
+        "group_zscore", "group_centred", "mean_normalised", "batch_std", "leave_one_out",
+        "greedy_baseline", "batch_whitened", "step_zscore", "gae",
     ] = "group_zscore"  # fmt: skip
     """Baseline and scale of the rewards. `gae`, generalised advantage estimation, has a value model
     and makes the method PPO; the others are functions of the rewards of a rollout batch:
@@ -85,7 +86,7 @@ class Method(Params):
     ddof: Literal[0, 1] = 1
     """n - ddof divides the variance of a group."""
     eps: Positive = 1e-4
-    """Added to a group's standard deviation."""
+    """Added to a group's standard deviation, or its mean."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Discount per token."""
     whiten_eps: Positive | None = 1e-8
@@ -210,6 +211,12 @@ class Method(Params):
         if self.whiten_eps is None and self.advantage == "batch_whitened":
             raise ValueError(
                 "advantage batch_whitened needs whiten_eps: expected a number, found null"
+            )
+        subtracts = self.kl == "reward" or self.truncation_penalty > 0
+        if self.advantage == "mean_normalised" and subtracts:
+            raise ValueError(
+                "advantage mean_normalised divides by a mean reward, which may not be negative: it "
+                "needs kl loss or none, and truncation_penalty 0"
             )
         for coef, target in (("kl_coef", "kl_target"), ("old_kl_coef", "old_kl_target")):
             if getattr(self, target) is not None and getattr(self, coef) == 0:

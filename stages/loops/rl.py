@@ -291,11 +291,15 @@ def gather(
     """
     config, method = settings.config, settings.method
     draw = partial(
-        rollouts.sample_rollouts, models.sampler, models.decode, config=config, step=index,
-        seed=settings.seed,
-    )  # fmt: skip
+        task.draw, models.sampler, models.decode, config=config, step=index, seed=settings.seed
+    )
     reward = partial(shape_rewards, task, config, method)
     batch, rewards, used, num_rounds = sample(draw, reward, prompts, config, method)
+    greedy_rewards: Float[Tensor, " completion"] | None = None
+    greedy_counts: dict[str, int] = {}
+    if method.advantage == "greedy_baseline":
+        greedy_rewards, has_baseline, greedy_counts = sample_greedy(draw, reward, batch)
+        used = used & has_baseline
     correct = task.verdicts(batch)
     in_baseline, in_loss = masks_of_truncated(batch.truncated(), method)
     has_gradient = in_loss = used & in_loss
@@ -305,10 +309,7 @@ def gather(
     estimates: dict[str, Grid] = {}
     if models.value is None:
         metrics |= {"sampling/rounds": num_rounds, "sampling/used": used.float().mean().item()}
-        greedy_rewards = None
-        if method.advantage == "greedy_baseline":
-            greedy_rewards, counts = sample_greedy(draw, reward, batch)
-            work.add(metrics, counts)
+        work.add(metrics, greedy_counts)
         estimates["advantages"] = compare_completions(
             method, rewards, penalties, batch, in_baseline & used, greedy_rewards
         )
@@ -352,17 +353,18 @@ def sample(
 ) -> tuple[Rollouts, CompletionRewards, Flags, int]:
     """Rollouts, their rewards, which of them are used, and the number of calls of the sampler.
 
-    With `max_rounds` above 1, dynamic sampling: further prompts in place of those whose group has
-    no signal, until `prompts_per_step` groups carry one; the first that do are used. Yu et al.,
-    "DAPO" (2025), eq. 11, https://arxiv.org/abs/2503.14476. Departures: at most `max_rounds` calls
-    of the sampler, `prompts_per_step` prompts each, and a step that is still short goes on with
-    those; a group has a signal when its rewards differ in any way, format and length included,
-    where the paper asks for some answers right and some wrong.
+    Episodes that the environment broke off are not. With `max_rounds` above 1, dynamic sampling:
+    further prompts in place of those whose group has no signal, until `prompts_per_step` groups
+    carry one; the first that do are used. Yu et al., "DAPO" (2025), eq. 11,
+    https://arxiv.org/abs/2503.14476. Departures: at most `max_rounds` calls of the sampler,
+    `prompts_per_step` prompts each, and a step that is still short goes on with those; a group has
+    a signal when its rewards differ in any way, format and length included, where the paper asks
+    for some answers right and some wrong.
     """
     size, num_prompts = config.completions_per_prompt, config.prompts_per_step
     if method.max_rounds == 1:
         batch = draw(prompts, group_size=size)
-        return batch, reward(batch), torch.ones(len(batch.samples), dtype=torch.bool), 1
+        return batch, reward(batch), ~batch.failed(), 1
     parts: list[Rollouts] = []
     rewards: list[CompletionRewards] = []
     used: list[Tensor] = []
@@ -373,12 +375,14 @@ def sample(
         rewards.append(reward(batch))
         groups = torch.tensor(batch.groups)
         counted, _ = masks_of_truncated(batch.truncated(), method)
+        counted = counted & ~batch.failed()
         has_signal = ~group_advantages.without_signal(
             rewards[-1].rewards(), groups, counted=counted
         )
         place = has_signal.view(-1, size)[:, 0].cumsum(0)[groups]
-        used.append(has_signal & (place <= missing))
-        missing -= int(used[-1].sum()) // size
+        is_chosen = has_signal & (place <= missing)
+        used.append(is_chosen & ~batch.failed())
+        missing -= int(is_chosen.sum()) // size
         if missing == 0:
             break
     return (
@@ -418,12 +422,16 @@ def shape_rewards(
 
 def sample_greedy(
     draw: Callable[..., Rollouts], reward: Callable[[Rollouts], CompletionRewards], batch: Rollouts
-) -> tuple[Float[Tensor, " completion"], dict[str, int]]:
-    """Reward of the greedy completion of each completion's prompt, and the tokens that it cost."""
+) -> tuple[Float[Tensor, " completion"], Flags, dict[str, int]]:
+    """Reward of the greedy completion of each completion's prompt, and the tokens that it cost.
+
+    Besides where there is one: not where the greedy episode failed.
+    """
     greedy = draw(batch.prompts, group_size=None)
     rewards = reward(greedy)
     counts = {"tokens/generated": int(greedy.mask().sum()), **rollouts.count_work(greedy, rewards)}
-    return rewards.rewards()[torch.tensor(batch.groups)], counts
+    groups = torch.tensor(batch.groups)
+    return rewards.rewards()[groups], ~greedy.failed()[groups], counts
 
 
 # --- KL divergence from the reference
@@ -437,14 +445,15 @@ def measure_kl(
     The penalty is 0 unless the KL is part of the reward. The metrics are unbiased estimates of
     KL(policy || reference), k1 and k3 per token and k1 per completion, over all completions and
     under the log-probs that they were sampled with: leaving out groups without a signal would bias
-    them. Without a reference there are none.
+    them. Without a reference there are none. Episodes that failed are left out.
     """
-    mask, logprobs = batch.mask(), batch.sampler_logprobs()
+    counted = ~batch.failed()
+    mask, logprobs = batch.mask() & counted[:, None], batch.sampler_logprobs()
     penalties = torch.zeros(mask.shape)
     if models.reference is None:
         return None, penalties, {}
     ref_logprobs = torch.zeros(mask.shape)
-    batches = rollouts.make_batches(models, batch)
+    batches = rollouts.make_batches(models, batch, counted)
     of_batches = frozen_logprobs(models.reference, batches, config.temperature, adapted=False)
     for micro_batch, rows in zip(batches, of_batches, strict=True):
         ref_logprobs[micro_batch.indices, : rows.shape[1]] = rows.cpu()
@@ -458,7 +467,7 @@ def measure_kl(
         {
             "kl/k1": masked_mean(k1, mask).item(),
             "kl/k3": masked_mean(kl.k3(logprobs, ref_logprobs), mask).item(),
-            "kl/sequence": masked_sum(k1, mask).item() / len(mask),
+            "kl/sequence": masked_sum(k1, mask).item() / int(counted.sum()),
             **work.of_batches("reference", "read", batches),
         },
     )
@@ -507,6 +516,7 @@ def compare_completions(
     equal, as they are without a verifier. Both terms are normalised first, so the verifier weighs
     what its weight says, whatever the scale of the step rewards.
     """
+    assert method.advantage != "gae", "it has a value model: estimate_with_values"
     mask, groups = batch.mask(), torch.tensor(batch.groups)
     scale = {"counted": counted, "ddof": method.ddof, "eps": method.eps}
     returns = rewards.rewards() - penalties.sum(1)
@@ -517,6 +527,10 @@ def compare_completions(
             advantages = group_advantages.batch_std(returns, groups, **scale)
         case "group_centred":
             advantages = group_advantages.group_centred(returns, groups, counted=counted)
+        case "mean_normalised":
+            advantages = group_advantages.mean_normalised(
+                returns, groups, counted=counted, eps=method.eps
+            )
         case "leave_one_out":
             advantages = group_advantages.leave_one_out(returns, groups, counted=counted)
         case "greedy_baseline":
@@ -543,8 +557,6 @@ def compare_completions(
             end_rewards = torch.tensor(rewards.totals) - penalties.sum(1)
             ends = group_advantages.group_zscore(end_rewards, groups, **scale)
             return method.step_weight * steps + ends[:, None] * mask
-        case "gae":
-            raise AssertionError("gae has a value model: estimate_with_values")
     return advantages[:, None] * mask
 
 

@@ -1,7 +1,7 @@
 """Reward function of a rollout batch: rules, reward models, process reward models and judges.
 
-`load_reward` makes it from the folder of a reward (`rewards/reward_file`); models are put where the
-policy is. `check_reward` refuses a reward that a method of `loops/rl` cannot learn from.
+`load_reward` makes it from the folder of a reward (`rewards/reward_file`). `check_reward` refuses a
+reward that a method of `loops/rl` cannot learn from.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,9 @@ import torch
 
 from stages.loops import rollouts
 from stages.loops.method import Method, RlConfig
-from stages.loops.rollouts import RlModels, Rollouts
+from stages.loops.rollouts import Rollouts
 from stages.models import policy_judge, process_head, scalar_head
+from stages.models.device import ComputeConfig
 from stages.models.process_head import ProcessScorer, TokenizedSolution
 from stages.models.scalar_head import Ensemble
 from stages.rewards import composition, reward_file
@@ -25,12 +26,11 @@ from stages.rewards.reward_file import RewardFile
 
 
 def load_reward(
-    folder: Path, seed: int, models: RlModels, max_new_tokens: int
+    folder: Path, seed: int, compute: ComputeConfig, device: torch.device, max_new_tokens: int
 ) -> Callable[[Rollouts], CompletionRewards]:
     """Reward function of the reward in `folder`, with its model of this seed where it has one."""
-    reward = reward_file.read_reward(folder)
-    path, device = reward_file.model_path(folder, seed), models.policy.device
-    compute, score, chooser = models.policy.compute, None, None
+    reward, path = reward_file.read_reward(folder), reward_file.model_path(folder, seed)
+    score = chooser = None
     match reward.model:
         case "reward":
             ensemble = scalar_head.load_ensemble(path, reward.aggregate, compute, device)
@@ -109,6 +109,11 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
         raise ValueError(
             "a component of kind judge compares the completions of a prompt with each other, and "
             "greedy_baseline rewards one completion by itself: take another advantage"
+        )
+    if advantage == "mean_normalised" and composition.may_be_negative():
+        raise ValueError(
+            "advantage mean_normalised divides by the mean reward of a group: expected a reward "
+            "whose components are 0 or more, with weights above 0, such as the preset rule"
         )
     if advantage == "step_zscore" and reward.model != "process":
         raise ValueError(

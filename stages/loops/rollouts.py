@@ -1,8 +1,11 @@
-"""Rollouts: completions that a policy in training samples, and the models and task they are for."""
+"""Rollouts: completions that a policy in training samples, and the models and task they are for.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+In an environment a rollout is an episode of several turns (`loops/episodes`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +16,9 @@ from stages.config import Params
 from stages.loops import work
 from stages.models.batch import Batch, Group, model_batches, split_group
 from stages.models.policy import Policy
-from stages.records.problems import Prompt
+from stages.records.episodes import Ending, Episode
+from stages.records.lines import to_dict
+from stages.records.problems import OMITTED, Prompt
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample, Sampler
 from stages.seeding import derive_seed
@@ -21,6 +26,8 @@ from stages.seeding import derive_seed
 # Rounding stays a hundred times below this gap in the mean.
 MAX_LOGPROB_GAP = 0.05
 MAX_TRUNCATED_STEPS = 3
+FAILED = "environment_error"
+"""Ending of an episode that the environment broke off."""
 Flags = Bool[Tensor, " batch"]
 Decode = Callable[[Sequence[int]], str]
 """Tokens to text without special tokens."""
@@ -50,7 +57,11 @@ class Rollout:
     reward: float
     """Reward, before any KL penalty."""
     correct: bool | None
-    """The answer checker's verdict (the true reward); None: there is no gold answer."""
+    """The answer checker's verdict (the true reward), of an episode its success; None: there is no
+    gold answer."""
+    episode: dict[str, Any] | None = field(default=None, metadata={OMITTED: True})
+    """Fields of the `Episode`, of which the completion is what comes after the start; `reward` and
+    `completion_ids` are those of its sampled tokens. None: without an environment."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +76,8 @@ class Rollouts:
     samples: list[Sample]
     texts: list[str]
     """The completions decoded, without special tokens."""
+    episodes: Sequence[Episode] | None = None
+    """The episodes that the samples are of; None: without an environment."""
 
     def prompt(self, index: int) -> Prompt:
         """The prompt of a completion."""
@@ -73,6 +86,12 @@ class Rollouts:
     def truncated(self) -> Flags:
         """True for completions that the length limit ended."""
         return torch.tensor([sample.finish_reason == "length" for sample in self.samples])
+
+    def failed(self) -> Flags:
+        """True for episodes that the environment broke off: nothing is learned from them."""
+        if self.episodes is None:
+            return torch.zeros(len(self.samples), dtype=torch.bool)
+        return torch.tensor([episode.ending == FAILED for episode in self.episodes])
 
     def mask(self) -> Bool[Tensor, "batch token"]:
         """True at the tokens of each completion."""
@@ -99,22 +118,6 @@ class RlModels:
     sampler: Sampler
     """Samples from `policy` as its weights are at the time."""
     decode: Decode
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
-    """Prompts and the reward function."""
-
-    prompts: Sequence[Prompt]
-    reward: Callable[[Rollouts], CompletionRewards]
-    """The reward of each completion: what is maximised."""
-    correct: Callable[[Rollouts], list[bool]] | None
-    """The answer checker's verdict on each completion: logged, and learned from only where the
-    method says so (`positive_nll_coef`). None: prompts without gold answers."""
-
-    def verdicts(self, rollouts: Rollouts) -> list[bool]:
-        """The verdict on each completion; False without gold answers."""
-        return [False] * len(rollouts.samples) if self.correct is None else self.correct(rollouts)
 
 
 def sample_rollouts(
@@ -149,6 +152,24 @@ def sample_rollouts(
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """Prompts and the reward function."""
+
+    prompts: Sequence[Prompt]
+    reward: Callable[[Rollouts], CompletionRewards]
+    """The reward of each completion: what is maximised."""
+    correct: Callable[[Rollouts], list[bool]] | None
+    """The answer checker's verdict on each completion: logged, and learned from only where the
+    method says so (`positive_nll_coef`). None: prompts without gold answers."""
+    draw: Callable[..., Rollouts] = sample_rollouts
+    """Samples completions of prompts; of `episodes.make_task`, plays episodes from them."""
+
+    def verdicts(self, rollouts: Rollouts) -> list[bool]:
+        """The verdict on each completion; False without gold answers."""
+        return [False] * len(rollouts.samples) if self.correct is None else self.correct(rollouts)
+
+
 def join_rollouts(parts: Sequence[Rollouts]) -> Rollouts:
     """Rollout batch of all `parts`; completions of one prompt (by its id) become one group."""
     prompts = {prompt.id: prompt for part in parts for prompt in part.prompts}
@@ -159,6 +180,9 @@ def join_rollouts(parts: Sequence[Rollouts]) -> Rollouts:
         numbers=[number for part in parts for number in part.numbers],
         samples=[sample for part in parts for sample in part.samples],
         texts=[text for part in parts for text in part.texts],
+        episodes=None
+        if any(part.episodes is None for part in parts)
+        else [episode for part in parts for episode in part.episodes or ()],
     )
 
 
@@ -169,16 +193,24 @@ def make_batches(models: RlModels, rollouts: Rollouts, keep: Flags | None = None
 
 
 def make_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list[Group]:
-    """The completions where `keep` is True (None: all), by prompt, in groups that fit a row."""
+    """The completions where `keep` is True (None: all), by prompt, in groups that fit a row.
+
+    An episode whose environment did not start has no token, and is in no group.
+    """
     members: dict[int, list[int]] = {}
     for index, place in enumerate(rollouts.groups):
-        if keep is None or keep[index]:
+        if (keep is None or keep[index]) and rollouts.samples[index].token_ids:
             members.setdefault(place, []).append(index)
     groups: list[Group] = []
     for place, indices in sorted(members.items()):
         prompt_ids = rollouts.prompts[place].prompt_ids
-        completions = [rollouts.samples[i].token_ids for i in indices]
-        group = Group(prompt_ids=prompt_ids, completions=completions, indices=indices)
+        samples = [rollouts.samples[i] for i in indices]
+        group = Group(
+            prompt_ids=prompt_ids,
+            completions=[sample.token_ids for sample in samples],
+            indices=indices,
+            insertions=[sample.insertions for sample in samples],
+        )
         groups += split_group(group, row_tokens)
     return groups
 
@@ -188,11 +220,15 @@ def check_truncation(rollouts: Rollouts, num_truncated_steps: int) -> int:
 
     A ValueError at `MAX_TRUNCATED_STEPS`; one may be chance where steps are small.
     """
-    num_truncated_steps = num_truncated_steps + 1 if rollouts.truncated().all() else 0
+    counted = rollouts.truncated()[~rollouts.failed()]
+    num_truncated_steps = num_truncated_steps + 1 if counted.all() else 0
     if num_truncated_steps == MAX_TRUNCATED_STEPS:
+        what, limits = "completions", "max_new_tokens"
+        if rollouts.episodes is not None:
+            what, limits = "episodes", "max_turn_tokens or max_tokens of the environment"
         raise ValueError(
-            f"all completions of {num_truncated_steps} steps in a row were cut at the length "
-            f"limit. Raise max_new_tokens, or start from a policy that has learned to end its "
+            f"all {what} of {num_truncated_steps} steps in a row were cut at the length "
+            f"limit. Raise {limits}, or start from a policy that has learned to end its "
             f"answers."
         )
     return num_truncated_steps
@@ -220,7 +256,10 @@ def make_rows(
             completion_ids=sample.token_ids,
             finish_reason=sample.ending,
             reward=round(float(rewards[i]), 6),
-            correct=None if rollouts.prompt(i).answer is None else correct[i],
+            correct=correct[i]
+            if rollouts.prompt(i).answer is not None or rollouts.episodes is not None
+            else None,
+            episode=None if rollouts.episodes is None else to_dict(rollouts.episodes[i]),
         )
         for i, sample in enumerate(rollouts.samples)
     ]
@@ -231,27 +270,59 @@ def summarise_rollouts(
 ) -> dict[str, float]:
     """Metrics of a step: reward and its components, accuracy, length, truncation, work.
 
-    Without verdicts (`correct` None) there is no accuracy.
+    Without verdicts (`correct` None) there is no accuracy. Episodes that failed enter no mean.
     """
-    lengths, rewards = [len(sample.token_ids) for sample in rollouts.samples], judged.rewards()
+    counted = ~rollouts.failed()
+    rewards, mask = judged.rewards()[counted], rollouts.mask()
+    lengths = mask.sum(1)[counted].tolist()
+    right = [] if correct is None else [correct[i] for i in counted.nonzero().flatten().tolist()]
     return {
         **judged.statistics(),
         "reward/mean": rewards.mean().item(),
         "reward/std": rewards.std(correction=0).item(),
-        **({} if correct is None else {"reward/accuracy": sum(correct) / len(correct)}),
+        **({} if correct is None else {"reward/accuracy": sum(right) / len(right)}),
         "length/mean": sum(lengths) / len(lengths),
-        "length/truncated": rollouts.truncated().float().mean().item(),
-        "tokens/generated": float(sum(lengths)),
+        "length/truncated": rollouts.truncated()[counted].float().mean().item(),
+        "tokens/generated": float(mask.sum()),
         **count_work(rollouts, judged),
+        **summarise_episodes(rollouts.episodes or ()),
     }
+
+
+def summarise_episodes(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Metrics of episodes: means of turns, calls of tools and success, and shares of endings.
+
+    Those that failed are in no mean, and their share is `episode/failed`.
+    """
+    if not episodes:
+        return {}
+    counted = [episode for episode in episodes if episode.ending != FAILED]
+    endings = [episode.ending for episode in episodes]
+    num_calls = [count_tool_calls(episode.messages) for episode in counted]
+    shares = {ending: endings.count(ending) / len(endings) for ending in get_args(Ending)}
+    return {
+        "episode/turns": sum(len(episode.sampled) for episode in counted) / len(counted),
+        "episode/tool_calls": sum(num_calls) / len(counted),
+        "episode/success": sum(episode.success for episode in counted) / len(counted),
+        "episode/failed": shares.pop(FAILED),
+        **{f"ending/{ending}": share for ending, share in shares.items()},
+    }
+
+
+def count_tool_calls(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Number of calls of tools in messages."""
+    return sum(len(message.get("tool_calls") or ()) for message in messages)
 
 
 def count_work(rollouts: Rollouts, judged: CompletionRewards) -> dict[str, int]:
     """Forward passes that sampling and rewarding took (see `work`).
 
-    The prompt of a group that grew over several calls of the sampler is counted once.
+    The prompt of a group that grew over several calls of the sampler is counted once, and so is
+    every token of an episode: a sampler keeps what it has read of one.
     """
     prompts = [prompt.prompt_ids for prompt in rollouts.prompts]
-    completions = [sample.token_ids for sample in rollouts.samples]
-    scored = work.scored(judged.metrics, len(completions))
-    return scored | work.sampled(prompts, completions)
+    samples = [sample for sample in rollouts.samples if sample.token_ids]
+    scored = work.scored(judged.metrics, len(rollouts.samples))
+    num_inserted = sum(len(ids) for sample in samples for _, ids in sample.insertions)
+    completions = [sample.token_ids for sample in samples]
+    return scored | work.sampled(prompts, completions, num_inserted)

@@ -52,11 +52,16 @@ def of_batches(
 
 
 def sampled(
-    prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int]]
+    prompts: Iterable[Sequence[int]],
+    completions: Iterable[Sequence[int]],
+    num_inserted: int = 0,
 ) -> dict[str, int]:
-    """`passed` of sampling by the policy: each prompt is read once, a last token never."""
+    """`passed` of sampling by the policy: each prompt is read once, a last token never.
+
+    `num_inserted`: tokens of environments that it read between its own.
+    """
     lengths = [len(ids) for ids in completions]
-    positions = sum(map(len, prompts)) + sum(lengths) - len(lengths)
+    positions = sum(map(len, prompts)) + sum(lengths) - len(lengths) + num_inserted
     return passed("policy", "sampled", positions=positions, outputs=sum(lengths))
 
 

@@ -7,6 +7,9 @@ cost a third of eight rows. A row holds one group or, packed, several side by si
 at 0 in each, and none attends to another (Krell et al., "Efficient sequence packing without
 cross-contamination" (2021)).
 
+A completion may have tokens that are read and do not count (`Group.insertions`): they stand in the
+input, with positions like any other, and in no grid [completion, token].
+
 Where several ranks train one model (`models/sharding`), each has a part of a batch's rows as its
 input, and every rank knows all completions.
 """
@@ -29,6 +32,10 @@ from stages.models import sharding
 from stages.models.attention import make_shared_mask
 from stages.models.device import ComputeConfig
 
+Insertions = Sequence[tuple[int, Sequence[int]]]
+"""Tokens of a completion that are read and do not count, such as an environment's between turns:
+after how many of those that count they stand, ascending, and their ids."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
@@ -36,12 +43,43 @@ class Group:
 
     prompt_ids: Sequence[int]
     completions: Sequence[Sequence[int]]
+    """Their tokens that count: in losses, log-probs and values."""
     indices: Sequence[int]
     """The caller's number of each completion, as it will stand in `Batch.indices`."""
+    insertions: Sequence[Insertions] = ()
+    """Of each completion the tokens that do not count; empty: no completion has any."""
 
     def length(self) -> int:
         """Number of tokens, the prompt counted once."""
-        return len(self.prompt_ids) + sum(len(ids) for ids in self.completions)
+        return len(self.prompt_ids) + sum(self.completion_lengths())
+
+    def completion_lengths(self) -> list[int]:
+        """Number of tokens of each completion, those included that do not count."""
+        inserted = self.insertions or [()] * len(self.completions)
+        return [
+            len(ids) + sum(len(others) for _, others in places)
+            for ids, places in zip(self.completions, inserted, strict=True)
+        ]
+
+    def whole_completions(self) -> list[tuple[list[int], list[int]]]:
+        """All tokens of each completion in order, and the place of each that counts among them."""
+        inserted = self.insertions or [()] * len(self.completions)
+        return [
+            insert_tokens(ids, places)
+            for ids, places in zip(self.completions, inserted, strict=True)
+        ]
+
+
+def insert_tokens(token_ids: Sequence[int], insertions: Insertions) -> tuple[list[int], list[int]]:
+    """Tokens of a completion with those inserted, and the places of `token_ids` among them."""
+    whole: list[int] = []
+    places: list[int] = []
+    start = 0
+    for end, others in (*insertions, (len(token_ids), ())):
+        places += range(len(whole), len(whole) + end - start)
+        whole += [*token_ids[start:end], *others]
+        start = end
+    return whole, places
 
 
 Row = Sequence[Group]
@@ -58,7 +96,7 @@ class Batch:
     indices: list[int]
     """`Group.indices` of the completions."""
     lengths: list[int]
-    """Number of tokens of each completion."""
+    """Number of tokens of each completion that count."""
     local: slice
     """The completions in this rank's rows; of a single process, all."""
     input_ids: Int[Tensor, "row seq"]
@@ -68,10 +106,11 @@ class Batch:
     """Of `attention.make_shared_mask`. None: causal; padding is on the right, which no token
     attends to."""
     predict_index: Int[Tensor, " counted"]
-    """For each completion token, the position that predicts it, in the flattened input."""
+    """For each completion token that counts, the position before it, in the flattened input."""
     last_index: Int[Tensor, " local"]
     """Position of the last token of each local completion, in the flattened input."""
     token_ids: Int[Tensor, "batch token"]
+    """The tokens that count, without `Group.insertions`."""
     mask: Bool[Tensor, "batch token"]
     """True at the tokens of each completion, False at padding."""
     num_tokens: int
@@ -88,18 +127,19 @@ def split_group(group: Group, row_tokens: int) -> list[Group]:
     """Parts of a group, of at most `row_tokens` tokens but at least one completion each."""
     parts: list[list[int]] = []
     length = 0
-    for i, ids in enumerate(group.completions):
-        if parts and length + len(ids) <= row_tokens:
+    for i, num_tokens in enumerate(group.completion_lengths()):
+        if parts and length + num_tokens <= row_tokens:
             parts[-1].append(i)
-            length += len(ids)
+            length += num_tokens
         else:
             parts.append([i])
-            length = len(group.prompt_ids) + len(ids)
+            length = len(group.prompt_ids) + num_tokens
     return [
         Group(
             prompt_ids=group.prompt_ids,
             completions=[group.completions[i] for i in part],
             indices=[group.indices[i] for i in part],
+            insertions=[group.insertions[i] for i in part] if group.insertions else (),
         )
         for part in parts
     ]
@@ -214,12 +254,12 @@ def make_batch(
         for group in row:
             prompt, prompt_end = segment, start + len(group.prompt_ids)
             prompts[r, start : start + group.length()] = prompt
-            for ids in (group.prompt_ids, *group.completions):
+            for ids, places in ((group.prompt_ids, ()), *group.whole_completions()):
                 end, position = start + len(ids), 0
                 if segment > prompt:
                     position = len(group.prompt_ids)
-                    predict_index.append(r * width + prompt_end - 1)
-                    predict_index.extend(range(r * width + start, r * width + end - 1))
+                    before = [prompt_end - 1, *range(start, end - 1)]
+                    predict_index.extend(r * width + before[place] for place in places)
                     last_index.append(r * width + end - 1)
                 input_ids[r, start:end] = torch.tensor(list(ids))
                 position_ids[r, start:end] = torch.arange(position, position + len(ids))

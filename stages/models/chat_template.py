@@ -34,7 +34,7 @@ def render_chat(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None = None
 ) -> str:
     """Text of a conversation that the assistant is to continue; TemplateError: it is refused."""
-    return _render(turns, tokenizer, tools, is_prompt=True)
+    return render_turns(turns, tokenizer, tools, is_prompt=True)
 
 
 def render_reply(
@@ -47,7 +47,7 @@ def render_reply(
             prompt.
     """
     prompt = render_chat(turns, tokenizer, tools)
-    whole = _render([*turns, reply], tokenizer, tools, is_prompt=False)
+    whole = render_turns([*turns, reply], tokenizer, tools, is_prompt=False)
     start, lead = prompt, ""
     if not whole.startswith(prompt) and (end := close_thinking(prompt)):
         start, lead = prompt.rstrip().removesuffix(find_begun_thought(prompt)), end
@@ -104,7 +104,7 @@ def find_loss(kind: str, tokenizer: PreTrainedTokenizerBase) -> str | None:
     for part, first, second in _make_variants(kind):
         name = {"calls": "tool calls", "results": "tool results"}.get(part, part)
         try:
-            texts = [_render(turns, tokenizer, tools, is_prompt=False)
+            texts = [render_turns(turns, tokenizer, tools, is_prompt=False)
                      for turns, tools in (first, second)]  # fmt: skip
         except FAILURES as error:
             return f"chat template: it takes no {name}: {error}"
@@ -146,10 +146,11 @@ def _make_variants(kind: str) -> Iterator[tuple[str, Chat, Chat]]:
                 yield part, ([USER, turn], TOOLS), ([USER, other], TOOLS)
 
 
-def _render(
+def render_turns(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None, *,
     is_prompt: bool,
 ) -> str:  # fmt: skip
+    """Text of a conversation, ready for the assistant's next turn (`is_prompt`) or not."""
     are_texts = takes_text_arguments(tokenizer) if any(turn.calls for turn in turns) else False
     text = tokenizer.apply_chat_template(
         [_to_message(turn, are_texts=are_texts) for turn in turns],

@@ -255,21 +255,27 @@ def is_of_thought(token: str) -> bool:
     return any(mark.startswith(token) for ends in THOUGHTS.items() for mark in ends)
 
 
-def make_decode(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
+def make_decode(
+    tokenizer: PreTrainedTokenizerBase, spelled: str = ""
+) -> Callable[[Sequence[int]], str]:
     """Function from token ids to text without special tokens, except those of a thought.
 
     An answer within a thought is none: who reads the text has to see where the thought ends.
+    Special tokens in `spelled` stay, too.
     """
     tokens = tokenizer.added_tokens_decoder.items()
     special = {token_id for token_id, token in tokens if token.special}
     special |= set(tokenizer.all_special_ids)
-    thoughts = {i for i, token in tokens if i in special and is_of_thought(token.content)}
+    shown = {
+        i for i, token in tokens
+        if i in special and (is_of_thought(token.content) or token.content in spelled)
+    }  # fmt: skip
 
     def decode(token_ids: Sequence[int]) -> str:
         ids = list(token_ids)
-        if thoughts.isdisjoint(ids):
+        if shown.isdisjoint(ids):
             return str(tokenizer.decode(ids, skip_special_tokens=True))
-        return str(tokenizer.decode([i for i in ids if i not in special or i in thoughts]))
+        return str(tokenizer.decode([i for i in ids if i not in special or i in shown]))
 
     return decode
 

@@ -105,7 +105,8 @@ class Prompt:
 
     id: str
     task: str
-    """Task of the model: `solve` a problem, or `chat`, the next turn of a conversation."""
+    """Task of the model: `solve` a problem, `chat`, the next turn of a conversation, or `play` an
+    episode of an environment."""
     question: str
     prompt: str
     """The rendered text (template, chat template, begin-of-sequence token included)."""
@@ -173,3 +174,16 @@ class BadRow:
 def find_begun_thought(prompt: str) -> str:
     """Beginning of a thought at the end of a prompt, as a chat template writes it; else empty."""
     return next((begin for begin in THOUGHTS if prompt.rstrip().endswith(begin)), "")
+
+
+def split_thought(reply: str) -> tuple[str, str]:
+    """Thought at the beginning of a reply, and what stands behind it; all, where it has no end.
+
+    Without a beginning, which the prompt may have written, the end alone tells that there was one.
+    """
+    text = reply.lstrip()
+    for begin, end in THOUGHTS.items():
+        if text.startswith(begin) or (end in text and begin not in text):
+            thought, _, content = text.removeprefix(begin).partition(end)
+            return thought.strip(), content.lstrip()
+    return "", reply

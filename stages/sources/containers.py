@@ -457,15 +457,27 @@ def _read_columns(path: Path, file: BufferedReader, name: str) -> Rows:
         ) from error
 
 
-def _plain(value: Any) -> Any:
-    """Dates and exact decimals as text, as JSON has them; lists and objects of such, too."""
+def _plain(value: Any, *, is_below: bool = False) -> Any:
+    """Dates and exact decimals as text, as JSON has them; lists and objects of such, too.
+
+    Columns of objects have the keys of all of them, filled up with null: a tool's schema would gain
+    the arguments of other tools. So below the objects of a list (`is_below`), null is no value.
+    """
     if value is None or isinstance(value, str | bool | int | float | bytes):
         return value
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
+        items = {name: _plain(item, is_below=is_below) for name, item in value.items()}
+        return {name: item for name, item in items.items() if item is not None or not is_below}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain_element(item, is_below=is_below) for item in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _plain_element(value: Any, *, is_below: bool) -> Any:
+    if not isinstance(value, Mapping):
+        return _plain(value, is_below=is_below)
+    items = {name: _plain(item, is_below=True) for name, item in value.items()}
+    return {name: item for name, item in items.items() if item is not None or not is_below}
 
 
 # --- Data sets that the library `datasets` knows

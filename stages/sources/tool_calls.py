@@ -33,7 +33,10 @@ def _read_tool(tool: Any) -> dict[str, Any]:
     schema = tool["function"] if is_wrapped else tool
     if not isinstance(schema, dict) or not isinstance(schema.get("name"), str):
         raise RejectedError(f"tools: expected a schema with a name, found {tool!r:.60}")
-    return tool if is_wrapped else {"type": "function", "function": schema}
+    # In columns every tool has the keys of all, filled up with null.
+    filled = {key: value for key, value in (tool if is_wrapped else schema).items()
+              if value is not None}  # fmt: skip
+    return filled if is_wrapped else {"type": "function", "function": filled}
 
 
 def read_calls(value: Any, what: str) -> tuple[ToolCall, ...]:

@@ -1,5 +1,6 @@
 """Each advantage by hand, and what holds for every one that compares completions of a prompt."""
 
+import itertools
 import math
 
 import pytest
@@ -15,6 +16,7 @@ from stages.algorithms.group_advantages import (
     group_sums,
     group_zscore,
     leave_one_out,
+    mean_normalised,
     normalised_sum,
     weighted_sum,
     without_signal,
@@ -119,6 +121,32 @@ def test_group_centred_by_hand():
     # 1.5, 1, 0, 0 have mean 0.625; 2 and 4 have mean 3.
     advantages = group_centred(REWARDS, GROUPS, counted=ALL)
     assert advantages.tolist() == [0.875, -1.0, 0.375, -0.625, 1.0, -0.625]
+
+
+def test_mean_normalised_by_hand():
+    # (1, 0, 0, 1, 0): mean 2/5, so a right one has 3/2 and a wrong one -1.
+    rewards = grid(1.0, 0.0, 0.0, 1.0, 0.0)
+    inputs = {"groups": one_group(rewards), "counted": every(rewards)}
+    advantages = mean_normalised(rewards, **inputs, eps=0.0)
+    assert advantages.tolist() == pytest.approx([1.5, -1.0, -1.0, 1.5, -1.0])
+    assert mean_normalised(rewards, **inputs, eps=0.1).tolist()[0] == pytest.approx(1.2)
+    with pytest.raises(ValueError, match="found -1"):
+        mean_normalised(rewards - 1, **inputs, eps=0.0)
+
+
+def test_mean_normalised_is_maximum_likelihood_to_the_order_of_the_group():
+    """Expected gradient of a Bernoulli policy against that of -sum_{k<n} (1 - p)^k / k."""
+    n, p = 4, 0.3
+    total = 0.0
+    for bits in itertools.product((0.0, 1.0), repeat=n):
+        rewards = torch.tensor(bits, dtype=torch.float64)
+        advantages = mean_normalised(rewards, one_group(rewards), counted=every(rewards), eps=0.0)
+        # d log p(r) / d logit = r - p
+        gradient = (advantages * (rewards - p)).mean().item()
+        total += math.prod(p if bit else 1 - p for bit in bits) * gradient
+    # d/dp of the sum is sum_{k<n} (1 - p)^(k - 1), dp / d logit = p (1 - p).
+    expected = p * (1 - p) * sum((1 - p) ** (k - 1) for k in range(1, n))
+    assert total == pytest.approx(expected, rel=1e-12)
 
 
 def test_batch_std_by_hand():
@@ -260,13 +288,17 @@ def batch(rewards, groups, *, counted):
     return batch_std(rewards, groups, counted=counted, ddof=1, eps=1e-4)
 
 
+def ratio(rewards, groups, *, counted):
+    return mean_normalised(rewards.abs(), groups, counted=counted, eps=1e-4)
+
+
 def parts(rewards, groups, *, counted):
     both, weights = torch.stack([rewards, 3 * rewards]), torch.tensor([1.0, 0.5]).to(rewards.dtype)
     return normalised_sum(both, weights, groups, counted=counted, ddof=1, eps=1e-4)
 
 
 every_advantage = pytest.mark.parametrize(
-    "advantage", [zscore, batch, parts, group_centred, leave_one_out]
+    "advantage", [zscore, batch, parts, ratio, group_centred, leave_one_out]
 )
 
 
@@ -315,12 +347,14 @@ def test_row_order_and_group_names_do_not_matter(advantage):
 
 @every_advantage
 def test_a_groups_advantages_sum_to_zero_and_a_shift_of_its_rewards_changes_nothing(advantage):
+    """Except for what divides by their mean, which a shift changes."""
     rewards, groups, counted = completions()
     advantages = advantage(rewards.requires_grad_(), groups, counted=counted)
     assert not advantages.requires_grad
     for group in groups.unique():
         assert advantages[groups == group].sum().item() == pytest.approx(0.0, abs=1e-12)
-    torch.testing.assert_close(advantage(rewards + 7, groups, counted=counted), advantages)
+    if advantage is not ratio:
+        torch.testing.assert_close(advantage(rewards + 7, groups, counted=counted), advantages)
 
 
 @every_advantage

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import pytest
@@ -29,6 +30,46 @@ def test_a_shared_row_by_hand():
     assert batch.mask.tolist() == [[True, True], [True, False]]
     sees = [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 1]]
     assert batch.attention_mask[0, 0].int().tolist() == sees
+
+
+def test_tokens_that_do_not_count_are_read_and_never_predicted_by_hand():
+    # Prompt 10 11, completions 20 (7 8) 20 and 21 (9) 21 21, what is in brackets inserted.
+    parts = group(2, 2, 3)
+    parts = dataclasses.replace(parts, insertions=[[(1, [7, 8])], [(1, [9])]])
+    assert parts.length() == 2 + 4 + 4
+    batch = collate([parts], 10, PAD, CPU)
+    assert batch.input_ids.tolist() == [[10, 11, 20, 7, 8, 20, 21, 9, 21, 21]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 5, 2, 3, 4, 5]]
+    # 20 at the prompt's end, the second 20 at the 8 before it; 21 likewise.
+    assert batch.predict_index.tolist() == [1, 4, 1, 7, 8]
+    assert batch.last_index.tolist() == [5, 9]
+    assert batch.lengths == [2, 3]
+    assert batch.token_ids.tolist() == [[20, 20, PAD], [21, 21, 21]]
+    assert batch.mask.tolist() == [[True, True, False], [True, True, True]]
+    assert batch.num_tokens == 10
+    # All of a completion attends to the prompt and to itself.
+    own = torch.zeros(10, 10, dtype=torch.bool)
+    own[:, :2] = own[2:6, 2:6] = own[6:, 6:] = True
+    assert torch.equal(batch.attention_mask[0, 0], own.tril())
+    # A row of 9 has no room for both.
+    cut = collate([parts], 9, PAD, CPU)
+    assert cut.input_ids.tolist() == [[10, 11, 20, 7, 8, 20], [10, 11, 21, 9, 21, 21]]
+    assert cut.predict_index.tolist() == [1, 4, 7, 9, 10]
+    halves = split_group(parts, 9)
+    assert [half.insertions for half in halves] == [[[(1, [7, 8])]], [[(1, [9])]]]
+
+
+def test_completions_without_insertions_are_as_they_were():
+    plain = group(3, 2, 1)
+    empty = dataclasses.replace(plain, insertions=[(), ()])
+    one, other = (collate([part], 64, PAD, CPU) for part in (plain, empty))
+    for name, value in vars_of(one).items():
+        same = vars_of(other)[name]
+        assert torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same
+
+
+def vars_of(batch):
+    return {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
 
 
 def test_a_longer_group_than_a_row_gets_a_row_for_each_completion_and_plain_causal_attention():

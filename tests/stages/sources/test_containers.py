@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 
 from stages.records.problems import BadRow
-from stages.sources import containers
+from stages.sources import containers, tool_calls
 from stages.sources.containers import RawRow
 
 ROWS: list[dict[str, Any]] = [{"a": 2**53 + 1, "b": "é"}, {"a": 2, "b": "x\ny"}]
@@ -92,6 +92,24 @@ def test_columns_keep_their_types_and_dates_are_text(tmp_path, form):
     assert read(path) == [
         ROWS[0] | {"day": "1970-01-01"}, ROWS[1] | {"day": "1970-01-02"},
     ]  # fmt: skip
+
+
+def test_a_tool_of_a_column_has_no_arguments_of_other_tools(tmp_path):
+    """Parquet gives every object the keys of all of them, filled up with null."""
+
+    def make_tool(name, argument):
+        parameters = {"type": "object", "properties": {argument: {"type": "string"}}}
+        return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+    tools = [make_tool("add", "number"), make_tool("find", "word")]
+    calls = [{"function": {"name": "add", "arguments": {"number": "1"}}},
+             {"function": {"name": "find", "arguments": {"word": "a"}}}]  # fmt: skip
+    rows = [{"tools": tools, "messages": [{"role": "assistant", "tool_calls": calls}],
+             "facts": {"answer": None}}]  # fmt: skip
+    path = tmp_path / "rows"
+    datasets.Dataset.from_list(rows).to_parquet(path)
+    assert read(path) == rows
+    assert json.loads(tool_calls.read_tools([tools[0] | {"strict": None}], "tools")) == [tools[0]]
 
 
 def test_numbers_are_exact_and_one_that_no_float_equals_stays_text(tmp_path):

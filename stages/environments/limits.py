@@ -1,0 +1,30 @@
+"""Limits of an episode: of turns, tokens, calls of tools, seconds and failures."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from stages.config import Params
+
+
+class EpisodeLimits(Params):
+    """Limits of the episodes that are played in an environment, and what a success is."""
+
+    success_reward: float = 1.0
+    """An episode succeeds if the sum of its rewards is at least this."""
+    max_turns: Annotated[int, Field(gt=0)] = 4
+    """Turns of the assistant."""
+    max_turn_tokens: Annotated[int, Field(gt=0)] = 64
+    """Sampled tokens of a turn."""
+    max_tokens: Annotated[int, Field(gt=0)] = 256
+    """Tokens of the whole transcript, its prompt included."""
+    max_tool_calls: Annotated[int, Field(ge=0)] = 8
+    """Calls of tools in an episode."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 10.0
+    """For one `start` or `step`."""
+    max_failed_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Share of a step's episodes that may end as the environment fails."""
+
+    def max_sampled_tokens(self) -> int:
+        """Most tokens that a policy can write in an episode."""
+        return min(self.max_turns * self.max_turn_tokens, self.max_tokens - 1)

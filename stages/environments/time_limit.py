@@ -1,0 +1,73 @@
+"""Time limit of a call of Python, such as a step of an environment that may hang."""
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeVar
+
+ValueT = TypeVar("ValueT")
+
+
+class TimeLimitError(BaseException):
+    """A call took too long. No `Exception`, so that `except Exception` in the call lets it pass."""
+
+
+def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
+    """Result of `function()`, or a TimeLimitError after `seconds`.
+
+    In the main thread a signal interrupts whatever Python code runs, a busy loop and a wait for a
+    socket or a process included. It does not interrupt a long call of C code that never looks for
+    signals (a regular expression, a matrix product), nor code that catches BaseException and goes
+    on. In another thread the call is given up after `seconds`, and goes on in the background.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return _call_in_background(seconds, function)
+    main, expired, over = threading.get_ident(), threading.Event(), threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        signal.pthread_kill(main, signal.SIGALRM)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if not expired.is_set():  # the alarm of somebody else, who waits for it
+            signal.signal(number, before)
+            signal.raise_signal(number)
+        elif not over.is_set():
+            over.set()
+            raise TimeLimitError
+
+    # A thread rather than the process's one timer, which ends a process that was told to stop.
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        timer.start()
+        try:
+            return function()
+        finally:
+            over.set()  # nothing below may be interrupted
+    finally:
+        timer.cancel()
+        timer.join()  # it may be sending its signal, which by default ends the process
+        signal.signal(signal.SIGALRM, before)
+
+
+def _call_in_background(seconds: float, function: Callable[[], ValueT]) -> ValueT:
+    results: list[ValueT] = []
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeLimitError
+    return results[0]

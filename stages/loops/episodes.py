@@ -1,0 +1,497 @@
+"""Episodes of several turns: a policy plays in an environment, and learns from what it is paid.
+
+    player = Player(factory=Calculator, renderer=renderer, limits=limits)
+    batch = player.play(sampler, decode, rows, temperature=1.0, group_size=8, step=0, seed=0)
+    task = make_task(player, rows)               # what `loops/rl.train` trains on
+
+Each turn the policy samples a message, the environment answers it, and the tokens of the answer are
+put behind the sampled ones, which stay as they were sampled. A rollout is a whole episode: its
+`Sample` holds the sampled tokens, which every loss and metric is about, and beside them the
+environment's (`insertions`), which are read as context alone. Members of a group start alike.
+
+An environment that raises, hangs or pays no number says nothing about the policy: such an episode
+is stored and counted, and left out of baselines, losses and means. With too many the run stops.
+
+An episode is a function of weights, row, seed and step. Where several ranks train a model, they
+share the sampling out, and the environments run on the first.
+"""
+
+import copy
+import json
+import math
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from stages.environments.environment import Environment, Message, Reply
+from stages.environments.limits import EpisodeLimits
+from stages.environments.time_limit import TimeLimitError, call_within
+from stages.loops.method import Method
+from stages.loops.rollouts import (
+    FAILED,
+    Decode,
+    RolloutConfig,
+    Rollouts,
+    Task,
+    count_tool_calls,
+)
+from stages.models import sharding
+from stages.records.episodes import Ending, Episode
+from stages.records.problems import Prompt
+from stages.rewards.completion_rewards import CompletionRewards
+from stages.sampler import Sample, Sampler, SessionSampler
+from stages.seeding import derive_seed
+
+EnvironmentRow = Mapping[str, Any]
+"""What `Environment.start` takes: at least an `id`."""
+Tools = Sequence[Mapping[str, Any]] | None
+JsonMessage = dict[str, Any]
+MAX_REWARD = torch.finfo(torch.float32).max
+ROUNDING = 1e-6
+"""Ten rewards of 0.1 reach 1.0."""
+
+
+@runtime_checkable
+class Renderer(Protocol):
+    """Messages to tokens and back, as `models/turn_rendering` does it by a chat template."""
+
+    def render_start(self, messages: Sequence[Message], tools: Tools) -> list[int]:
+        """Tokens of the first messages, up to where the assistant writes."""
+        ...
+
+    def render_new(
+        self, messages: Sequence[Message], new: Sequence[Message], tools: Tools
+    ) -> list[int]:
+        """Tokens behind the assistant's message, the last of `messages`, up to its next turn."""
+        ...
+
+    def read_reply(self, token_ids: Sequence[int], tools: Tools) -> Message:
+        """The assistant's message of sampled tokens; a ValueError if it cannot be read."""
+        ...
+
+    def check(self, tools: Tools) -> None:
+        """Raise a ValueError if episodes of several turns with these tools cannot be rendered."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    """What an environment gave, checked, or why that failed."""
+
+    messages: list[JsonMessage] = field(default_factory=list[JsonMessage])
+    tools: list[dict[str, Any]] | None = None
+    reward: float = 0.0
+    done: bool = False
+    error: str | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class _Game:
+    """An episode while it is played."""
+
+    row: EnvironmentRow
+    index: int
+    env_seed: int
+    environment: Environment | None = None
+    """None on ranks other than the first."""
+    messages: list[JsonMessage] = field(default_factory=list[JsonMessage])
+    num_start_messages: int = 0
+    tools: list[dict[str, Any]] | None = None
+    prompt_ids: list[int] = field(default_factory=list[int])
+    token_ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    sampled: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    rewards: list[float] = field(default_factory=list[float])
+    ending: Ending | None = None
+    error: str | None = None
+
+    def end(self, ending: Ending, error: str | None = None) -> None:
+        """End the episode; a turn that was not paid has reward 0."""
+        self.ending, self.error = ending, error
+        self.rewards += [0.0] * (len(self.sampled) - len(self.rewards))
+
+    def make_sample(self) -> Sample:
+        """The episode's sampled tokens, and where the others stand."""
+        insertions: list[tuple[int, tuple[int, ...]]] = []
+        sampled_ids: list[int] = []
+        last = 0
+        for start, end in self.sampled:
+            if start > last:
+                insertions.append((len(sampled_ids), tuple(self.token_ids[last:start])))
+            sampled_ids += self.token_ids[start:end]
+            last = end
+        return Sample(
+            token_ids=sampled_ids,
+            logprobs=self.logprobs,
+            finish_reason="length" if self.ending == "tokens" else "stop",
+            insertions=tuple(insertions),
+        )
+
+    def make_record(self, success_reward: float) -> Episode:
+        """The episode as files hold it."""
+        assert self.ending is not None
+        reward = math.fsum(self.rewards)
+        return Episode(
+            id=self.row["id"], index=self.index, env_seed=self.env_seed, messages=self.messages,
+            num_start_messages=self.num_start_messages, tools=self.tools,
+            prompt_ids=self.prompt_ids, token_ids=self.token_ids, sampled=self.sampled,
+            rewards=self.rewards, reward=reward,
+            success=self.ending != FAILED and reward >= success_reward - ROUNDING,
+            ending=self.ending, error=self.error,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Player:
+    """What plays episodes: an environment, its messages as tokens, and the limits."""
+
+    factory: Callable[[], Environment]
+    """Makes the environment of one episode."""
+    renderer: Renderer
+    limits: EpisodeLimits
+
+    def check(self, row: EnvironmentRow) -> None:
+        """Raise a ValueError if no episode can start from a row, or not have several turns."""
+        games = [_Game(row=row, index=0, env_seed=0)]
+        answer = self._call(partial(self._start_environment, games[0]))
+        if answer.error is None:
+            games[0].messages, games[0].tools = answer.messages, answer.tools
+            self._render_start(games)
+        if problem := answer.error or games[0].error:
+            raise ValueError(f"no episode can start from row '{row['id']}': {problem}")
+        if self.limits.max_turns > 1:
+            self.renderer.check(answer.tools)
+
+    def play(
+        self,
+        sampler: Sampler,
+        decode: Decode,
+        rows: Sequence[EnvironmentRow],
+        *,
+        temperature: float,
+        group_size: int,
+        step: int,
+        seed: int,
+    ) -> Rollouts:
+        """Play `group_size` episodes from each row, row-major; `temperature` 0: the greedy one.
+
+        The environment's seed is a function of (seed, step, row), the same for all members of a
+        group. The random stream of a turn is one of (seed, step, row, member, turn); that of the
+        first turn is the one of a completion without an environment. A turn that is cut at a limit
+        of tokens is no message: it ends the episode, the environment does not read it, and nothing
+        is paid for it. A ValueError names an episode if more than `max_failed_share` of them fail.
+        """
+        games = [
+            _Game(row=row, index=j, env_seed=derive_seed(seed, "environment", step, row["id"]))
+            for row in rows
+            for j in range(group_size)
+        ]
+        groups = [games[i : i + group_size] for i in range(0, len(games), group_size)]
+        self._start(groups, games)
+        with sampler.session() if isinstance(sampler, SessionSampler) else nullcontext():
+            for turn in range(self.limits.max_turns):
+                # In the first turn the members of a group continue the same prompt.
+                active = groups if turn == 0 else [[game] for game in games]
+                active = [group for group in active if any(map(_goes_on, group))]
+                if not active:
+                    break
+                firsts = [next(filter(_goes_on, group)) for group in active]
+                names = [(game.row["id"], *([game.index, turn] * (turn > 0))) for game in firsts]
+                drawn = sampler.sample(
+                    [[*game.prompt_ids, *game.token_ids] for game in firsts],
+                    [derive_seed(seed, "rollout", step, *name) for name in names],
+                    num_samples=len(active[0]),
+                    temperature=temperature,
+                    max_new_tokens=[
+                        min(self.limits.max_turn_tokens, self._num_free_tokens(game))
+                        for game in firsts
+                    ],
+                )
+                for group, samples in zip(active, drawn, strict=True):
+                    for game, sample in zip(group, samples, strict=True):
+                        if _goes_on(game):
+                            self._read_turn(game, sample, decode)
+                self._step(games, is_last=turn + 1 == self.limits.max_turns)
+        return Rollouts(
+            prompts=[
+                make_prompt(
+                    group[0].row,
+                    next((game.prompt_ids for game in group if game.prompt_ids), []),
+                    decode,
+                )
+                for group in groups
+            ],
+            groups=[i for i in range(len(rows)) for _ in range(group_size)],
+            numbers=[game.index for game in games],
+            samples=[game.make_sample() for game in games],
+            texts=[decode(game.token_ids) for game in games],
+            episodes=[game.make_record(self.limits.success_reward) for game in games],
+        )
+
+    def _start(self, groups: Sequence[Sequence[_Game]], games: Sequence[_Game]) -> None:
+        """Start the environment of each game; members of a group have to start alike."""
+        self._ask(games, self._start_environment, games)
+        for group in groups:
+            started = [game for game in group if _goes_on(game)]
+            for game in started:
+                if (game.messages, game.tools) != (started[0].messages, started[0].tools):
+                    problem = "has another start than another episode of this row with this seed"
+                    game.end(FAILED, problem)
+            if started:
+                self._render_start(started)
+        self._check_failures(games)
+
+    def _render_start(self, games: Sequence[_Game]) -> None:
+        """Prompt of games that start alike."""
+        first, limit, problem = games[0], self.limits.max_tokens, None
+        try:
+            prompt_ids = self.renderer.render_start(first.messages, first.tools)
+        except ValueError as error:
+            prompt_ids, problem = [], f"its first messages cannot be rendered: {error}"
+        if len(prompt_ids) >= limit:
+            problem = f"its start has {len(prompt_ids)} tokens, the limit max_tokens is {limit}"
+        for game in filter(_goes_on, games):
+            if problem is None:
+                game.prompt_ids = [*prompt_ids]
+            else:
+                game.end(FAILED, problem)
+
+    def _read_turn(self, game: _Game, sample: Sample, decode: Decode) -> None:
+        """Add a sampled turn to a game, which it may end."""
+        start = len(game.token_ids)
+        game.token_ids += sample.token_ids
+        game.logprobs += sample.logprobs
+        game.sampled.append((start, len(game.token_ids)))
+        text: JsonMessage = {"role": "assistant", "content": decode(sample.token_ids)}
+        if sample.ending == "length":
+            game.messages.append(text)
+            game.end("tokens")
+            return
+        try:
+            message = _to_json(self.renderer.read_reply(sample.token_ids, game.tools))
+        except ValueError as error:
+            game.messages.append(text)
+            game.end("parse_error", str(error))
+            return
+        game.messages.append(message)
+        if count_tool_calls(game.messages) > self.limits.max_tool_calls:
+            game.end("tool_calls")
+
+    def _step(self, games: Sequence[_Game], *, is_last: bool) -> None:
+        """Put the last message of each game that goes on to its environment."""
+        active = [game for game in games if _goes_on(game)]
+        answers = self._ask(active, self._step_environment, games)
+        for game, answer in zip(active, answers, strict=True):
+            if not _goes_on(game):
+                continue
+            game.rewards.append(answer.reward)
+            new_ids: list[int] = []
+            if answer.done:
+                game.end("done")
+            elif is_last:
+                game.end("turns")
+            else:
+                try:
+                    new_ids = self.renderer.render_new(game.messages, answer.messages, game.tools)
+                except ValueError as error:
+                    game.end(FAILED, f"its messages cannot be rendered: {error}")
+            game.messages += answer.messages
+            if _goes_on(game):
+                if len(new_ids) < self._num_free_tokens(game):
+                    game.token_ids += new_ids
+                else:
+                    game.end("tokens")
+        self._check_failures(games)
+
+    def _num_free_tokens(self, game: _Game) -> int:
+        return self.limits.max_tokens - len(game.prompt_ids) - len(game.token_ids)
+
+    def _ask(
+        self,
+        games: Sequence[_Game],
+        call: Callable[[_Game], _Answer],
+        every: Sequence[_Game],
+    ) -> list[_Answer]:
+        """Answers of the environments of some games, to every rank; failures end their games."""
+        answers: list[_Answer] = []
+        if sharding.get_rank() == 0:
+            num_allowed = self._num_failures_allowed(every) - _count_failures(every)
+            for game in games:
+                answers.append(self._call(partial(call, game)))
+                num_allowed -= answers[-1].error is not None
+                if num_allowed < 0:  # others may hang, too, for as long
+                    break
+        answers = sharding.broadcast_from_rank0(answers)
+        for game, answer in zip(games, answers, strict=False):
+            if answer.error is not None:
+                game.end(FAILED, answer.error)
+            elif not game.sampled:
+                game.messages, game.num_start_messages = answer.messages, len(answer.messages)
+                game.tools = answer.tools
+        self._check_failures(every)
+        return answers
+
+    def _call(self, function: Callable[[], _Answer]) -> _Answer:
+        try:
+            return call_within(self.limits.timeout_seconds, function)
+        except TimeLimitError:
+            return _Answer(error=f"no answer within {self.limits.timeout_seconds:g} s")
+        except Exception as error:  # noqa: BLE001 - an environment may raise anything
+            return _Answer(error=_describe_error(error))
+
+    def _start_environment(self, game: _Game) -> _Answer:
+        game.environment = self.factory()
+        row = copy.deepcopy(dict(game.row))
+        messages, tools = game.environment.start(row, game.env_seed)
+        if not messages:
+            raise ValueError("expected first messages, found none")
+        return _Answer(messages=_check_messages(messages), tools=_to_json(tools) or None)
+
+    def _step_environment(self, game: _Game) -> _Answer:
+        assert game.environment is not None
+        reply = game.environment.step(copy.deepcopy(game.messages[-1]))
+        if not isinstance(reply, Reply):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"expected a Reply from step, found {reply!r:.80}")
+        reward: Any = reply.reward
+        if not (isinstance(reward, Real) and abs(float(reward)) <= MAX_REWARD):  # no NaN
+            raise ValueError(f"expected a finite number as reward, found {reward!r:.80}")
+        messages = _check_messages(reply.messages)
+        if any(message["role"] == "assistant" for message in messages):
+            raise ValueError("expected messages of a tool or user, found one of the assistant")
+        if not (messages or reply.done):
+            raise ValueError("expected messages that the assistant answers, or done, found neither")
+        return _Answer(messages=messages, reward=float(reward), done=bool(reply.done))
+
+    def _num_failures_allowed(self, games: Sequence[_Game]) -> int:
+        return math.floor(self.limits.max_failed_share * len(games))
+
+    def _check_failures(self, games: Sequence[_Game]) -> None:
+        """A ValueError if more episodes failed than `max_failed_share` allows."""
+        failed = [game for game in games if game.ending == FAILED]
+        if len(failed) > self._num_failures_allowed(games):
+            first = failed[0]
+            raise ValueError(
+                f"the environment failed in {len(failed)} of {len(games)} episodes, more than "
+                f"max_failed_share {self.limits.max_failed_share:g} allows. Episode {first.index} "
+                f"of row '{first.row['id']}', env_seed {first.env_seed}, in turn "
+                f"{len(first.sampled)}: {first.error}"
+            )
+
+
+def make_task(player: Player, rows: Sequence[EnvironmentRow]) -> Task:
+    """Task of `loops/rl`: episodes that start from `rows`, and what their environments pay.
+
+    Of the loop's configuration, `max_new_tokens` has to be `limits.max_sampled_tokens()`, the most
+    that a policy writes in an episode; what a turn may have is in the limits. The sampler and the
+    model need `limits.max_tokens` positions. `check_method` refuses presets that cannot learn here.
+    """
+    rows_by_id = {row.get("id"): row for row in rows}
+    if not rows or len(rows_by_id) < len(rows) or not all(isinstance(i, str) for i in rows_by_id):
+        raise ValueError(
+            f"expected rows with an `id` each, a text that no other has, found {len(rows)} rows "
+            f"and {len(rows_by_id)} ids"
+        )
+    player.check(rows[0])
+
+    def draw(
+        sampler: Sampler,
+        decode: Decode,
+        prompts: Sequence[Prompt],
+        *,
+        config: RolloutConfig,
+        group_size: int | None,
+        step: int,
+        seed: int,
+    ) -> Rollouts:
+        return player.play(
+            sampler,
+            decode,
+            [rows_by_id[prompt.id] for prompt in prompts],
+            temperature=0.0 if group_size is None else config.temperature,
+            group_size=1 if group_size is None else group_size,
+            step=step,
+            seed=seed,
+        )
+
+    starts = [make_prompt(row, [], lambda _: "") for row in rows]
+    return Task(prompts=starts, reward=pay_turns, correct=check_success, draw=draw)
+
+
+def check_method(method: Method) -> None:
+    """Refuse a preset that cannot learn from what an environment pays."""
+    if method.advantage == "gae" and method.value_init == "reward_model":
+        raise ValueError(
+            "value_init is reward_model, and an environment has none: take a preset with "
+            "value_init policy, such as ppo_process"
+        )
+
+
+def pay_turns(batch: Rollouts) -> CompletionRewards:
+    """Rewards of turns: the last one's as that of the whole, the others' as those of steps."""
+    assert batch.episodes is not None
+    ends = torch.zeros_like(batch.mask())
+    rewards = torch.zeros(ends.shape)
+    for row, episode in enumerate(batch.episodes):
+        num_tokens = 0
+        for (start, end), reward in list(zip(episode.sampled, episode.rewards, strict=True))[:-1]:
+            num_tokens += end - start
+            ends[row, num_tokens - 1] = True
+            rewards[row, num_tokens - 1] = reward
+    return CompletionRewards(
+        totals=[episode.rewards[-1] if episode.rewards else 0.0 for episode in batch.episodes],
+        step_rewards=rewards,
+        step_ends=ends,
+    )
+
+
+def check_success(batch: Rollouts) -> list[bool]:
+    """Whether each episode is a success."""
+    assert batch.episodes is not None
+    return [episode.success for episode in batch.episodes]
+
+
+def _goes_on(game: _Game) -> bool:
+    return game.ending is None
+
+
+def _count_failures(games: Sequence[_Game]) -> int:
+    return sum(game.ending == FAILED for game in games)
+
+
+def make_prompt(row: EnvironmentRow, prompt_ids: list[int], decode: Decode) -> Prompt:
+    """Prompt of the episodes of a row; without tokens before they start, or where none did."""
+    question = row.get("question")
+    return Prompt(
+        id=row["id"], task="play", question=question if isinstance(question, str) else "",
+        prompt=decode(prompt_ids), prompt_ids=prompt_ids, answer=None,
+    )  # fmt: skip
+
+
+def _check_messages(messages: Sequence[Message]) -> list[JsonMessage]:
+    """Messages as JSON has them; a ValueError for what no template reads."""
+    checked = [_to_json(message) for message in messages]
+    for message in checked:
+        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
+            raise ValueError(f"expected messages with a role, found {message!r:.80}")
+    return checked
+
+
+def _to_json(value: Any) -> Any:
+    """Copy of a value as a file of episodes holds it: tuples are lists."""
+    return json.loads(json.dumps(value, allow_nan=False, default=dict))
+
+
+def _describe_error(error: Exception) -> str:
+    """Type, message and place of an error that an environment raised."""
+    text = f"{type(error).__name__}: {error}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    if frame.filename == __file__:  # a check of ours, whose message says everything
+        return str(error)
+    return f"{text} ({Path(frame.filename).name}, line {frame.lineno})"

@@ -1,0 +1,337 @@
+"""Messages of an episode as tokens, and sampled tokens as messages.
+
+What was sampled stays as it is. Behind a turn of the assistant come the tokens of the new messages
+alone: the difference of two renders by the chat template, of which the longer one has to begin with
+the shorter one, up to the token that ends the assistant's turn. A template that renders earlier
+turns otherwise once others follow (without their thoughts, as Qwen3's does) is refused: a model
+would read other tokens where it is used than where it was trained. What the template puts behind
+the end of a turn, a newline for example, stands there as it would.
+
+Without a chat template the first message stands as it is, after the begin token where the tokenizer
+has one; a later one between newlines; calls in the form of `call_form.CallForm`. Tools are not
+shown: the messages of the environment, or demonstrations, have to say what may be called.
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages.models import chat_template
+from stages.models.call_form import CallForm, ReplyError, find_form, read_call
+from stages.models.chat_template import CALL, OTHER_CALLS, USER
+from stages.models.model_tokenizer import end_id, end_ids, eos_id, make_decode
+from stages.models.prompting import get_bos_text, special_token_texts, tokenize
+from stages.records.problems import (
+    REASONING_KEYS,
+    ToolCall,
+    Turn,
+    find_begun_thought,
+    split_thought,
+)
+from stages.rewards.feedback.prompts import defuse
+from stages.sources.tool_calls import link_results
+
+Message = Mapping[str, Any]
+Tools = Sequence[Mapping[str, Any]] | None
+ROLES = ("system", "user", "assistant", "tool")
+SHOWN = 60
+"""Characters of each text where two of them part."""
+
+
+@dataclass(frozen=True)
+class TurnRenderer:
+    """Messages to tokens and back, in the form of a tokenizer's model."""
+
+    tokenizer: PreTrainedTokenizerBase
+
+    def render_start(self, messages: Sequence[Message], tools: Tools) -> list[int]:
+        """Tokens of the first messages, ready for the assistant's turn."""
+        turns = self._read_turns(messages)
+        if self._is_plain:
+            first, *later = turns
+            text = get_bos_text(self.tokenizer) + first.content + self._write_plain(later)
+        else:
+            text = self._render(turns, tools, is_prompt=True)
+        return tokenize([text], self.tokenizer)[0]
+
+    def render_reply(
+        self, messages: Sequence[Message], reply: Message, tools: Tools
+    ) -> list[int]:  # fmt: skip
+        """Tokens of a message of the assistant as it would be sampled, with the end of its turn."""
+        turns, turn = self._read_turns(messages), self._read_turns([reply])[0]
+        if self._is_plain:
+            text = self._write_plain([turn]).removesuffix(self._end)
+        else:
+            try:
+                _, text = chat_template.render_reply(
+                    turns, turn, self.tokenizer, self._to_json(tools)
+                )
+            except chat_template.FAILURES as error:
+                raise ValueError(f"chat template: it refuses a message: {error}") from error
+        return [*tokenize([text], self.tokenizer)[0], end_id(self.tokenizer)]
+
+    def render_new(
+        self, messages: Sequence[Message], new: Sequence[Message], tools: Tools
+    ) -> list[int]:
+        """Tokens from behind the end of the assistant's turn to where the assistant writes again.
+
+        Args:
+            messages: the last of them is the assistant's.
+            new: what the environment answers.
+            tools: as in `render_start`.
+
+        Raises:
+            ValueError: the render of all messages does not begin with that of `messages`.
+        """
+        if self._is_plain:
+            return self._tokenize_behind_end(self._write_plain(self._read_turns(new)))
+        turns = self._read_turns([*messages, *new])
+        before = self._render(turns[: len(messages)], tools, is_prompt=False)
+        whole = self._render(turns, tools, is_prompt=True)
+        stem = self._cut_behind_end(before)
+        if not whole.startswith(stem):
+            raise ValueError(_describe_parting(stem, whole))
+        return self._tokenize_behind_end(whole[len(stem) :])
+
+    def read_reply(self, token_ids: Sequence[int], tools: Tools) -> Message:
+        """Message of sampled tokens: content, thoughts (`reasoning_content`) and calls.
+
+        Without tools all but thoughts is content.
+
+        Raises:
+            ReplyError: it starts a call that cannot be read, or that the chat template refuses.
+        """
+        if tools and self._response_template is not None:
+            turn = self._parse(token_ids, tools)
+        else:
+            form = find_form(self.tokenizer) if tools else None
+            calls, spelled = tuple[ToolCall, ...](), "" if form is None else form.spelling
+            text = make_decode(self.tokenizer, spelled)(token_ids)
+            reasoning, text = split_thought(self._begun_thought + text)
+            if form is not None:
+                text, calls = form.read(text)
+            turn = Turn("assistant", text, calls=calls, reasoning=reasoning)
+        if turn.calls and not self._is_plain:
+            try:
+                self._render([USER, turn], tools, is_prompt=False)
+            except ValueError as error:
+                raise ReplyError(f"expected calls as the model writes them: {error}") from error
+        return _to_message(turn)
+
+    def check(self, tools: Tools) -> None:
+        """Raise a ValueError for a chat template that does not fit episodes of several turns.
+
+        It loses tools, calls or results; its calls cannot be read; or it renders earlier turns
+        otherwise once results of tools (without tools: once messages of the user) follow. To be
+        called before training where the assistant may have more than one turn.
+        """
+        if self._is_plain:
+            return
+        kinds = ("tools", "calls", "results") if tools else ()
+        for reason in (chat_template.find_loss(kind, self.tokenizer) for kind in kinds):
+            if reason is not None:
+                raise ValueError(reason)
+        form = find_form(self.tokenizer)
+        takes_several = form is None or form.between is not None
+        for turns in _make_probes(has_tools=bool(tools), takes_several=takes_several):
+            messages, new = ([_to_message(turn) for turn in part] for part in turns)
+            self.render_new(messages, new, tools)
+        if tools:
+            self._check_readable(tools)
+
+    def _check_readable(self, tools: Tools) -> None:
+        """Raise a ValueError where a call as the template writes it is not read as that call."""
+        called = _to_message(Turn("assistant", "", calls=(CALL,)))
+        token_ids = self.render_reply([_to_message(USER)], called, tools)
+        calls = self.read_reply(token_ids, tools).get("tool_calls", ())
+        functions = [[call["function"] for call in part] for part in (calls, called["tool_calls"])]
+        if functions[0] != functions[1]:
+            raise ValueError(
+                f"expected a chat template that writes calls of tools as JSON objects, or a "
+                f"tokenizer with a `response_template` that reads them, found "
+                f"{self.tokenizer.decode(token_ids)!r:.200}. Set `response_template` in "
+                f"tokenizer_config.json, or take another model"
+            )
+
+    @functools.cached_property
+    def _is_plain(self) -> bool:
+        return self.tokenizer.chat_template is None
+
+    @functools.cached_property
+    def _end(self) -> str:
+        return str(self.tokenizer.convert_ids_to_tokens(end_id(self.tokenizer)))
+
+    @functools.cached_property
+    def _specials(self) -> list[str]:
+        return special_token_texts(self.tokenizer)
+
+    @functools.cached_property
+    def _begun_thought(self) -> str:
+        """Beginning of a thought that the template writes before each turn of the assistant."""
+        if self._is_plain:
+            return ""
+        return find_begun_thought(self._render([USER], None, is_prompt=True))
+
+    def _render(self, turns: Sequence[Turn], tools: Tools, *, is_prompt: bool) -> str:
+        try:
+            return chat_template.render_turns(
+                turns, self.tokenizer, self._to_json(tools), is_prompt=is_prompt
+            )
+        except chat_template.FAILURES as error:
+            roles = ", ".join(turn.role for turn in turns)
+            raise ValueError(f"chat template: it refuses messages of {roles}: {error}") from error
+
+    def _to_json(self, tools: Tools) -> str | None:
+        return json.dumps(self._defuse(tools)) if tools else None
+
+    def _defuse(self, value: Any) -> Any:
+        """A JSON value in whose texts no special token is spelled."""
+        if isinstance(value, str):
+            return defuse(value, self._specials)
+        if isinstance(value, Mapping):
+            return {key: self._defuse(content) for key, content in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._defuse(content) for content in value]
+        return value
+
+    def _read_turns(self, messages: Sequence[Message]) -> list[Turn]:
+        """Messages as turns; what the environment wrote spells no special token any more."""
+        turns = link_results([_to_turn(message) for message in messages])
+        return [turn if turn.role == "assistant" else self._defuse_turn(turn) for turn in turns]
+
+    def _defuse_turn(self, turn: Turn) -> Turn:
+        answers = turn.answers
+        if answers is not None:
+            name, number = self._defuse(answers.name), self._defuse(answers.id)
+            answers = replace(answers, name=name, id=number)
+        return replace(turn, content=self._defuse(turn.content), answers=answers)
+
+    def _write_plain(self, turns: Sequence[Turn]) -> str:
+        """Text of later turns without a chat template."""
+        texts = list[str]()
+        for turn in turns:
+            if turn.role == "assistant":
+                thought = f"<think>\n{turn.reasoning}\n</think>\n\n" if turn.reasoning else ""
+                texts.append(thought + turn.content + CallForm().write(turn.calls) + self._end)
+            else:
+                texts.append(f"\n{turn.content}\n")
+        return "".join(texts)
+
+    def _cut_behind_end(self, text: str) -> str:
+        """A render that ends with the assistant's turn, up to and with the token that ends it."""
+        stem = text.rstrip()
+        if not stem.endswith(self._end):
+            # Phi's template writes the end of a turn, a newline, and the end of a sequence.
+            eos = str(self.tokenizer.convert_ids_to_tokens(eos_id(self.tokenizer)))
+            stem = stem.removesuffix(eos).rstrip()
+        if not stem.endswith(self._end):
+            raise ValueError(
+                f"expected a chat template that ends each turn of the assistant with {self._end!r},"
+                f" as a sampled turn ends, found {text[-SHOWN:]!r}. Correct the chat template"
+            )
+        return stem
+
+    def _tokenize_behind_end(self, text: str) -> list[int]:
+        """Tokens of a text as they are behind the end of a turn."""
+        (ids,) = tokenize([self._end + text], self.tokenizer)
+        assert ids[0] == end_id(self.tokenizer)
+        return ids[1:]
+
+    @property
+    def _response_template(self) -> Any:
+        return getattr(self.tokenizer, "response_template", None)
+
+    def _parse(self, token_ids: Sequence[int], tools: Tools) -> Turn:
+        """A turn by the tokenizer's own `response_template`."""
+        prefix = self._render([USER], tools, is_prompt=True)
+        ends = end_ids(self.tokenizer)
+        text = self.tokenizer.decode([token_id for token_id in token_ids if token_id not in ends])
+        try:
+            parsed: Any = self.tokenizer.parse_response(
+                text, prefix=prefix, tools=[dict(tool) for tool in tools or ()]
+            )
+        except (ValueError, KeyError, RecursionError) as error:
+            raise ReplyError(f"expected calls in the form of response_template: {error}") from error
+        calls = list[ToolCall]()
+        for index, entry in enumerate(parsed.get("tool_calls") or ()):
+            call = read_call(entry, index)
+            if call is None:
+                raise ReplyError(
+                    f"expected a name and an object of arguments, found {entry!r:.200}"
+                )
+            calls.append(call)
+        reasoning = next((parsed[key] for key in REASONING_KEYS if parsed.get(key)), "")
+        return Turn(
+            "assistant", parsed.get("content") or "", reasoning=reasoning, calls=tuple(calls)
+        )
+
+
+def _to_turn(message: Message) -> Turn:
+    role, content = message.get("role"), message.get("content")
+    if role not in ROLES or not isinstance(content, str | None):
+        raise ValueError(
+            f"environment: expected messages with a role of {', '.join(ROLES)} and content that is "
+            f"text, found {dict(message)!r:.200}. Correct what the environment returns"
+        )
+    calls = list[ToolCall]()
+    for index, entry in enumerate(message.get("tool_calls") or ()):
+        call = read_call(entry, index)
+        if call is None:
+            raise ValueError(f"expected a call with name and arguments, found {entry!r:.200}")
+        calls.append(call)
+    reasoning = next((message[key] for key in REASONING_KEYS if message.get(key)), "")
+    name, number = message.get("name"), message.get("tool_call_id")
+    answers = ToolCall(name or "", "{}", number) if role == "tool" and (name or number) else None
+    return Turn(role, content or "", calls=tuple(calls), reasoning=reasoning, answers=answers)
+
+
+def _to_message(turn: Turn) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": turn.role, "content": turn.content}
+    if turn.reasoning:
+        message["reasoning_content"] = turn.reasoning
+    if turn.calls:
+        message["tool_calls"] = [
+            {
+                "type": "function",
+                "id": call.id,
+                "function": {"name": call.name, "arguments": json.loads(call.arguments)},
+            }
+            for call in turn.calls
+        ]
+    return message
+
+
+def _make_probes(
+    *, has_tools: bool, takes_several: bool
+) -> Iterator[tuple[list[Turn], list[Turn]]]:
+    """Small conversations that end with the assistant's turn, and what may follow."""
+    if not has_tools:
+        for answer in (Turn("assistant", "Four."), Turn("assistant", "Four.", reasoning="2 + 2.")):
+            yield [USER, answer], [USER]
+            yield [USER, answer, USER, answer], [USER]
+        return
+    called, result = Turn("assistant", "", calls=(CALL,)), Turn("tool", "4", answers=CALL)
+    for turn in (called, replace(called, content="I add."), replace(called, reasoning="2 + 2.")):
+        yield [USER, turn], [result]
+        yield [USER, turn, result, turn], [result]
+    if takes_several:
+        calls = CALL, OTHER_CALLS[1]
+        results = [Turn("tool", "4", answers=call) for call in calls]
+        yield [USER, replace(called, calls=calls)], results
+
+
+def _describe_parting(stem: str, whole: str) -> str:
+    pairs = enumerate(zip(stem, whole, strict=False))
+    place = next((i for i, (first, second) in pairs if first != second), len(whole))
+    start = max(0, place - SHOWN)
+    return (
+        f"chat template: expected the render of a conversation to begin with that of its earlier "
+        f"turns, and they part at character {place}, behind {whole[start:place]!r}: with the new "
+        f"messages {whole[place : place + SHOWN]!r}, without {stem[place : place + SHOWN]!r}. A "
+        f"policy would read other tokens in use than in training. Change the chat template so that "
+        f"it renders earlier turns, thoughts included, the same whatever follows"
+    )

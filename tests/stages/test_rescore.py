@@ -1,0 +1,120 @@
+"""Stored completions, rewarded again."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stages import rescore
+from stages.loops.rollouts import Rollout
+from stages.records import lines
+from stages.records.problems import Prompt
+from stages.rescore import Rescored
+from stages.rewards import reward_file
+from stages.rewards.composition import Composition
+from stages.rewards.reward_file import RewardFile
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ("2 + 3 = 5\n#### 5", "#### 6", "The answer is 5.", "2 + 3 = 6\n#### 6")
+RIGHT = (True, False, True, False)
+OLD = [1.2, 0.0, 1.0, 0.2]
+"""1 for a right answer, and 0.2 for working that ends in a line of ####."""
+
+
+def make_rule(**weights: float) -> RewardFile:
+    part = {"cap": None, "normalise": "none"}
+    components = {
+        kind: {"value": {"kind": kind}, "weight": weight, **part}
+        for kind, weight in weights.items()
+    }
+    return RewardFile(
+        kind="rule",
+        model=None,
+        composition=Composition.model_validate({"components": components, "combine": "sum"}),
+        aggregate=reward_file.MEAN,
+        own=None,
+        own_digest=None,
+    )
+
+
+@pytest.fixture
+def finished_run(tmp_path, monkeypatch):
+    """A policy that GRPO trained for two steps on one problem, with one seed."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "stages", tmp_path / "stages", ignore=shutil.ignore_patterns("*.py"))
+    params = (ROOT / "params.yaml").read_text().replace("seeds: [0, 1, 2]", "seeds: [0]")
+    (tmp_path / "params.yaml").write_text(params)
+    plan = {"policies": {"rl": {"train": "grpo", "preset": "dr_grpo", "from": "base",
+                                "on": "rewards/rule"}}, "pools": {}}  # fmt: skip
+    prompt = Prompt(id="p", task="solve", question="2 + 3?", prompt="2 + 3?\n", prompt_ids=[5, 6],
+                    answer="5")  # fmt: skip
+    rows = [
+        Rollout(step=step, id="p", index=index, completion=text, completion_ids=[7, 1],
+                finish_reason="stop", reward=OLD[index], correct=RIGHT[index])
+        for step in range(2) for index, text in enumerate(TEXTS)
+    ]  # fmt: skip
+    for folder in ("prompts", "policies/rl/training/0", "rewards/rule", "rewards/terse"):
+        (tmp_path / "data" / folder).mkdir(parents=True)
+    (tmp_path / "data/plan.json").write_text(json.dumps(plan))
+    lines.write_lines(tmp_path / "data/prompts/train.jsonl", [prompt])
+    lines.write_lines(tmp_path / "data/policies/rl/training/0/rollouts.jsonl", rows)
+    reward_file.write_reward(tmp_path / "data/rewards/rule", make_rule(answer=1.0, final_line=0.2))
+    reward_file.write_reward(tmp_path / "data/rewards/terse", make_rule(final_line=-1.0))
+    return tmp_path
+
+
+def test_another_reward_pays_what_it_would_have_paid(finished_run):
+    rescore.main("rl", "--reward", "rewards/terse", "--out", "out")
+    rows = list(lines.read_lines(Path("out/rescored.jsonl"), Rescored))
+    assert [row.step for row in rows] == [0] * 4 + [1] * 4
+    assert [row.old for row in rows] == OLD * 2
+    assert [row.new for row in rows] == [-1.0, 0.0, 0.0, -1.0] * 2
+    report = Path("out/report.md").read_text()
+    assert "| 0 | all | 0.6000 | -0.5000 |" in report
+    # Of each step the first (1.2 is above 0.6, -1 below -0.5), and the second the other way.
+    assert "4 completions change sides" in report
+    assert "2 + 3?" in report
+
+
+def test_a_rule_of_the_presets_is_taken_as_it_is_now(finished_run, caplog):
+    path = finished_run / "stages/presets.yaml"
+    rule = "\nhalf: {components: {answer: {value: {kind: answer}, weight: 0.5, cap: null, " \
+        "normalise: none}}, combine: sum}\n"  # fmt: skip
+    path.write_text(path.read_text() + rule)
+    with caplog.at_level("INFO"):
+        rescore.main("rl", "--reward", "presets/half")
+    assert "| 0 | all | 0.6000 | 0.2500 |" in caplog.text
+
+
+def test_completions_that_change_sides_by_hand():
+    def make(index: int, old: float, new: float) -> Rescored:
+        return Rescored(seed=0, step=0, id="p", index=index, question="", completion="",
+                        correct=None, old=old, new=new)  # fmt: skip
+
+    rows = [make(0, 0.0, 3.0), make(1, 1.0, 1.0), make(2, 2.0, 5.0)]
+    # Means 1 and 3: the first is at the second mean, the second at the first.
+    assert rescore.find_flips(rows) == []
+    rows = [make(0, 0.0, 9.0), make(1, 1.5, 0.0), make(2, 1.5, 0.0)]
+    assert rescore.find_flips(rows) == rows
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("sft",), ("rl", "--reward", "unknown"), ("rl", "--reward", "presets/judge")],
+)
+def test_what_cannot_be_rewarded_again_is_refused(finished_run, words):
+    with pytest.raises(ValueError, match=r"expected|judge"):
+        rescore.main(*words)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("policy", ["ppo", "grpo"])
+def test_the_same_reward_gives_the_same_numbers(policy, monkeypatch):
+    """Of every row of the default run that learned from a reward."""
+    monkeypatch.chdir(ROOT)
+    config = rescore.load_config(rescore.Config)
+    for seed in config.seeds:
+        rows = rescore.rescore(policy, rescore.find_reward(policy), seed, config)
+        assert len(rows) > 1000
+        assert [row.new for row in rows] == [row.old for row in rows]
