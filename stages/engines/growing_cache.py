@@ -80,6 +80,11 @@ class GrowingLayer(DynamicLayer):
         self.length = length
         self.keys, self.values = (states[:, :, :length] for states in self.storage)
 
+    def release(self) -> None:
+        """Free keys and values; the layer cannot be used any more."""
+        del self.storage
+        self.keys = self.values = None
+
     def _make_room(self, states: Float[Tensor, "batch head new dim"]) -> Tensor:
         return states.new_empty(*states.shape[:2], self.capacity, states.shape[3], dtype=self.dtype)
 

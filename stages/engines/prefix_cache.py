@@ -6,7 +6,7 @@ a bias that counts columns sees the columns of the text.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 from operator import eq
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stages.engines.growing_cache import GrowingCache
+from stages.engines.growing_cache import GrowingCache, GrowingLayer
 
 Value = TypeVar("Value")
 TokenIds = tuple[int, ...]
@@ -58,58 +58,80 @@ class CachedRow:
         return max(1, len(prompt) - self.length)
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring rows of a restored cache whose tokens are in one cache."""
+
+    target: slice
+    cache: GrowingCache | None
+    """None: they have no tokens."""
+    rows: Int[Tensor, " row"]
+    """Their rows in the cache."""
+    positions: Int[Tensor, "row seq"]
+    """Position in the cache of each of theirs."""
+
+
 def restore_rows(
-    rows: Sequence[CachedRow | None], lengths: Sequence[int], ends: Sequence[int], capacity: int
+    rows: Sequence[CachedRow | None],
+    lengths: Sequence[int],
+    ends: Sequence[int],
+    capacity: int,
+    *,
+    release: bool,
 ) -> GrowingCache:
     """Cache of `capacity` positions, with the first `lengths` tokens of each row up to its end.
 
     `ends`: the position behind a row's last token. Elsewhere are tokens of the same row or zeros,
-    since what attention masks out has to be a number. At least one row is not None.
+    since what attention masks out has to be a number. At least one row is not None. `release`:
+    free the rows' caches layer by layer, so that two caches are never whole at a time.
     """
-    example = next(row.cache for row in rows if row)
-    restored = GrowingCache(len(example.layers), capacity)
-    for layer, like in zip(restored.layers, example.layers, strict=True):
+    caches = list({id(row.cache): row.cache for row in rows if row}.values())
+    runs = list(_find_runs(rows, lengths, ends, capacity))
+    restored = GrowingCache(len(caches[0].layers), capacity)
+    for number, layer in enumerate(restored.layers):
         keys, values = (
             states.new_empty(len(rows), states.shape[1], capacity, states.shape[3])
-            for states in like.storage
+            for states in caches[0].layers[number].storage
         )
         layer.hold((keys, values), 0)
+        for run in runs:
+            _fill_run(layer, number, run)
+        if release:
+            for cache in caches:
+                cache.layers[number].release()
+    return restored
+
+
+def _find_runs(
+    rows: Sequence[CachedRow | None], lengths: Sequence[int], ends: Sequence[int], capacity: int
+) -> Iterator[_Run]:
     start = 0
     for cache, group in groupby(rows, key=lambda row: row and row.cache):
         members = list(group)
         run = slice(start, start + len(members))
         start = run.stop
-        if cache is None:
-            for layer in restored.layers:
-                for states in layer.storage:
-                    states[run].zero_()
-            continue
-        numbers, starts = torch.tensor([(row.row, row.start) for row in members if row]).T
+        places = [(row.row, row.start) if row else (0, 0) for row in members]
+        numbers, starts = torch.tensor(places).T
         counts, stops = torch.tensor(lengths[run]), torch.tensor(ends[run])
-        places = torch.arange(capacity) - (stops - counts)[:, None]
-        places = places.clamp(min=0).minimum((counts - 1).clamp(min=0)[:, None])
-        _copy_positions(cache, numbers, starts[:, None] + places, restored, run)
-    return restored
+        offsets = torch.arange(capacity) - (stops - counts)[:, None]
+        offsets = offsets.clamp(min=0).minimum((counts - 1).clamp(min=0)[:, None])
+        yield _Run(run, cache, numbers, starts[:, None] + offsets)
 
 
-def _copy_positions(
-    source: GrowingCache,
-    numbers: Int[Tensor, " row"],
-    positions: Int[Tensor, "row seq"],
-    target: GrowingCache,
-    run: slice,
-) -> None:
-    """Fill these rows of `target` with positions of rows of `source`, in one pass over memory."""
-    indices: dict[tuple[int, int], Tensor] = {}
-    for new, old in zip(target.layers, source.layers, strict=True):
-        for copied, states in zip(new.storage, old.storage, strict=True):
-            num_heads, num_positions = states.shape[1:3]
-            if (num_heads, num_positions) not in indices:
-                heads = numbers[:, None] * num_heads + torch.arange(num_heads)
-                index = heads[:, :, None] * num_positions + positions[:, None]
-                indices[num_heads, num_positions] = index.flatten().to(states.device)
-            index, dim = indices[num_heads, num_positions], states.shape[3]
-            torch.index_select(states.flatten(0, 2), 0, index, out=copied[run].view(-1, dim))
+def _fill_run(layer: GrowingLayer, number: int, run: _Run) -> None:
+    """Fill a run's rows in the layer of this number, in one pass over memory."""
+    for position, states in enumerate(layer.storage):
+        target = states[run.target]
+        if run.cache is None:
+            target.zero_()
+            continue
+        source = run.cache.layers[number].storage[position]
+        num_heads, num_positions, dim = source.shape[1:]
+        heads = run.rows[:, None] * num_heads + torch.arange(num_heads)
+        index = (heads[:, :, None] * num_positions + run.positions[:, None]).flatten()
+        torch.index_select(
+            source.flatten(0, 2), 0, index.to(source.device), out=target.view(-1, dim)
+        )
 
 
 def reading_group(prompt: Sequence[int], row: CachedRow | None) -> int:
@@ -124,15 +146,17 @@ def read_new_tokens(
     model: PreTrainedModel,
     inputs: Mapping[str, Int[Tensor, "prompt seq"]],
     prompts: Sequence[Sequence[int]],
-    rows: list[CachedRow | None],
+    rows: Sequence[CachedRow | None],
     capacity: int,
+    *,
+    release: bool,
 ) -> tuple[GrowingCache, Float[Tensor, "prompt vocab"]]:
     """Cache of `capacity` positions with all prompts, and logits after them.
 
     `rows`: those that the prompts continue, at least one of them. The prompts are in order of
     `reading_group`, and `inputs` is theirs (`pad_left`). Of a group each prompt reads as many of
     its last tokens as the one with most new tokens, so that what is cached ends in one column.
-    `rows` is emptied, so that their caches can be freed before the model computes.
+    `release`: see `restore_rows`.
     """
     width = inputs["input_ids"].shape[1]
     spans: list[tuple[slice, int, int]] = []  # prompts of a group, longest, tokens to read
@@ -146,8 +170,7 @@ def read_new_tokens(
         lengths += [max(0, len(prompt) - num_new) for prompt, _ in members]
         start += len(members)
     ends = [width - num_new for span, _, num_new in spans for _ in prompts[span]]
-    cache = restore_rows(rows, lengths, ends, capacity)
-    rows.clear()
+    cache = restore_rows(rows, lengths, ends, capacity, release=release)
     logits = []
     for span, longest, num_new in spans:
         output = model(

@@ -8,9 +8,10 @@ In a session, the keys and values of at most `max_batch` rows of the last call s
 that continue them. A row that the next call does not continue is dropped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -42,6 +43,8 @@ COMPACT_SHARE = 0.25
 
 Request = tuple[Sequence[int], int, int]
 """Prompt, with its seed and its limit of new tokens."""
+Reading = tuple[GrowingCache, Float[Tensor, "prompt vocab"], Int[Tensor, "prompt seq"]]
+"""Cache of prompts, logits after them, and their attention mask."""
 CachedRows = dict[TokenIds, CachedRow]
 
 
@@ -98,7 +101,8 @@ class TransformersSampler:
             requests = [(prompts[i], seeds[i], limits[i]) for i in numbers]
             rows = [cached.pop(i, None) for i in numbers]
             with eval_no_grad(self.model):
-                batch = self._decode(requests, rows, num_samples, temperature, break_after)
+                read = partial(self._read, rows=rows, is_last=not cached)
+                batch = self._decode(requests, read, num_samples, temperature, break_after)
             for i, samples in zip(numbers, batch, strict=True):
                 results[i] = samples
         return results
@@ -162,16 +166,23 @@ class TransformersSampler:
                 self._rows[ids] = CachedRow(cache, row, width - len(prompt), len(ids))
 
     def _read(
-        self, prompts: Sequence[Sequence[int]], rows: list[CachedRow | None], num_new: int
-    ) -> tuple[GrowingCache, Float[Tensor, "prompt vocab"], Int[Tensor, "prompt seq"]]:
-        """Cache of prompts with room for new tokens, logits after them, and attention mask.
+        self,
+        prompts: Sequence[Sequence[int]],
+        num_new: int,
+        *,
+        rows: Sequence[CachedRow | None],
+        is_last: bool,
+    ) -> Reading:
+        """Reading of prompts, with room for new tokens.
 
-        `rows`: those that the prompts continue, as `prefix_cache.read_new_tokens` has them.
+        `rows`: those that the prompts continue. `is_last`: no later batch continues a row.
         """
         inputs = pad_left(prompts, self.pad_id, self.model.device)
         capacity = inputs["input_ids"].shape[1] + num_new
         if any(rows):
-            cache, logits = read_new_tokens(self.model, inputs, prompts, rows, capacity)
+            cache, logits = read_new_tokens(
+                self.model, inputs, prompts, rows, capacity, release=is_last
+            )
         else:
             cache = GrowingCache(self.model.config.num_hidden_layers, capacity)
             output = self.model(**inputs, past_key_values=cache, logits_to_keep=1)
@@ -181,15 +192,15 @@ class TransformersSampler:
     def _decode(
         self,
         requests: Sequence[Request],
-        cached: list[CachedRow | None],
+        read: Callable[[Sequence[Sequence[int]], int], Reading],
         num_samples: int,
         temperature: float,
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
-        """Samples of prompts, decoded side by side; `cached`: see `_read`."""
+        """Samples of prompts, decoded side by side; `read`: `_read` of their rows."""
         prompts, seeds, limits = map(list, zip(*requests, strict=True))
         device, longest, num_rows = self.model.device, max(limits), len(prompts) * num_samples
-        cache, logits, attention = self._read(prompts, cached, longest)
+        cache, logits, attention = read(prompts, longest)
         width = attention.shape[1]
         rows = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
         if num_samples > 1:

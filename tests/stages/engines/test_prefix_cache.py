@@ -8,6 +8,7 @@ from several_processes import in_processes
 from tiny_checkpoints import EOS, FAMILIES, PAD, load, load_exact, random_ids
 from transformers import AutoModelForCausalLM, MistralConfig
 
+from stages.engines.growing_cache import GrowingLayer
 from stages.engines.loading import DistributedSampler
 from stages.engines.prefix_cache import PrefixTable
 from stages.engines.transformers import TransformersSampler
@@ -160,6 +161,18 @@ def test_at_most_max_batch_rows_of_the_last_call_stay_and_none_after_the_session
         engine.sample(texts[:1], [3], num_samples=1, **settings)
         assert counts == [12, 1]
     assert engine._rows is None
+
+
+def test_what_the_next_turn_has_copied_is_freed_layer_by_layer(monkeypatch):
+    events, engine = [], sampler(load("llama"))
+    release, hold = GrowingLayer.release, GrowingLayer.hold
+    with engine.session():
+        (samples,) = engine.sample([[5] * 9], [0], num_samples=2, temperature=1.0, max_new_tokens=2)
+        texts = [[5] * 9 + one.token_ids for one in samples]
+        monkeypatch.setattr(GrowingLayer, "hold", lambda *a: events.append("new") or hold(*a))
+        monkeypatch.setattr(GrowingLayer, "release", lambda *a: events.append("old") or release(*a))
+        engine.sample(texts, [1, 2], num_samples=1, temperature=1.0, max_new_tokens=1)
+    assert events[:4] == ["new", "old", "new", "old"]
 
 
 def test_a_session_that_fails_leaves_no_cache():
