@@ -138,7 +138,7 @@ def test_of_a_peft_model_the_adapters_alone_are_trained(model_path):
 
 def teach_to_end(model, tokenizer):
     """The model after some steps of SFT, so that it ends its turns."""
-    ids = [tokenizer.encode(text) + [tokenizer.eos_token_id] for text in TEXTS]
+    ids = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in TEXTS]
     batch = torch.tensor([row for row in ids if len(row) == len(ids[0])])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(40):
