@@ -2,12 +2,14 @@
 
 import contextlib
 import math
+import os
 import time
 from dataclasses import replace
 
 import pytest
 import torch
-from tiny_checkpoints import EOS, load
+from several_processes import in_processes
+from tiny_checkpoints import EOS, load, load_exact
 from tiny_rollouts import decode, make_sampler
 from token_episodes import (
     CALL,
@@ -20,6 +22,7 @@ from token_episodes import (
     make_rows,
 )
 
+from stages.engines.loading import DistributedSampler
 from stages.environments.environment import Reply
 from stages.loops import episodes, rollouts
 from stages.sampler import Sample
@@ -275,6 +278,46 @@ def test_group_members_start_alike_and_sample_differently_and_an_episode_is_a_fu
     assert {e.env_seed for e in later.episodes}.isdisjoint(e.env_seed for e in batch.episodes)
     # Turns of one episode have streams of their own, too.
     assert len({tuple(batch.samples[0].token_ids[i:]) for i in (0, 1, 2)}) == 3
+
+
+class Erratic(EvenGame):
+    """Its messages are never twice the same."""
+
+    def step(self, message):
+        reply = super().step(message)
+        content = " ".join(str(16 + byte % 16) for byte in os.urandom(6))
+        messages = [{"role": "user", "content": content} for _ in reply.messages]
+        return replace(reply, messages=messages)
+
+
+def test_in_several_processes_episodes_are_those_of_one_and_environments_those_of_the_first():
+    inner = make_sampler(load_exact("llama"), ENDS)
+    shared = DistributedSampler(inner)
+    sizes = {"rows": make_rows(5), "group_size": 3}
+
+    def work():
+        found = [play(shared, factory, **sizes).episodes for factory in (EvenGame, Erratic)]
+        parts = [None, None]
+        torch.distributed.all_gather_object(parts, found)
+        return parts
+
+    first, second = in_processes(2, work)
+    assert first == second
+    even, erratic = first
+    expected = play(inner, **sizes).episodes
+    assert [one.token_ids for one in even] == [one.token_ids for one in expected]
+    assert [one.messages for one in even] == [one.messages for one in expected]
+    assert max(len(one.sampled) for one in erratic) == 3
+    # What a session saves changes no episode.
+    plain = play(WithoutSession(inner), **sizes).episodes
+    assert [one.token_ids for one in plain] == [one.token_ids for one in expected]
+
+
+class WithoutSession:
+    """Sampler that reads each turn's whole text."""
+
+    def __init__(self, sampler):
+        self.sample = sampler.sample
 
 
 def test_episodes_cut_in_several_steps_in_a_row_stop_the_run():
