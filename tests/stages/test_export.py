@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import studied_run
@@ -12,9 +13,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stages import export
 from stages.config import read_yaml
+from stages.engines.transformers import TransformersSampler
 from stages.environments import definition
-from stages.environments.definition import EnvironmentFile
-from stages.models.prompting import render_conversation, render_prompts
+from stages.environments.definition import EnvironmentFile, EnvironmentPreset
+from stages.environments.environment import Reply
+from stages.loops.episodes import Player
+from stages.models.model_tokenizer import end_id, make_decode
+from stages.models.prompting import get_bos_text, render_conversation, render_prompts
 from stages.models.row_policy import TinyConfig, build_tiny
 from stages.models.turn_rendering import TurnRenderer
 from stages.records import lines
@@ -241,3 +246,87 @@ def test_a_chat_template_of_an_environment_has_the_tokens_of_training() -> None:
         messages, tools=tools, add_generation_prompt=True, return_dict=False
     )
     assert ids == expected
+
+
+class Threes:
+    """Asks for two digits, and pays if neither is a multiple of three."""
+
+    def start(self, row: Any, seed: int) -> tuple[list[dict[str, str]], None]:
+        self.turn = 0
+        return [{"role": "user", "content": f"{row['id']} = ?"}], None
+
+    def step(self, message: Any) -> Reply:
+        self.turn += 1
+        is_right = message["content"].strip() in {"1", "2", "4", "5", "7", "8"}
+        if self.turn == 2 or not is_right:
+            return Reply(reward=float(is_right), done=True)
+        return Reply(messages=[{"role": "user", "content": "+ ?"}])
+
+
+def learn_digits(folder: Path) -> None:
+    """Train a policy to write two digits, each of them as often, and to end its turns."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    texts = [f"{a % 4} = ?{a}</s>\n+ ?\n{b}</s>" for a in range(1, 10) for b in range(1, 10)]
+    start, end = get_bos_text(tokenizer), str(tokenizer.convert_ids_to_tokens(end_id(tokenizer)))
+    whole = [start + text.replace("</s>", end) for text in texts]
+    batch = torch.tensor(tokenizer(whole, add_special_tokens=False)["input_ids"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        model(input_ids=batch, labels=batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder)
+
+
+@pytest.mark.slow
+def test_an_exported_policy_has_the_same_success_in_a_loop_without_our_code() -> None:
+    put_into_environment()
+    folder = DATA / "policies/grpo/model/0"
+    learn_digits(folder)
+    export.main("grpo", "out")
+    rows, num_each = [{"id": str(number)} for number in range(4)], 40
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    sampler = TransformersSampler(
+        model=model, eos_ids=frozenset([end_id(tokenizer)]), pad_id=end_id(tokenizer), max_batch=64
+    )
+    preset = {"starts": "prompts", "max_turns": 2, "max_turn_tokens": 6, "max_tokens": 64}
+    player = Player(
+        factory=Threes, renderer=TurnRenderer(tokenizer),
+        limits=EnvironmentPreset.model_validate(preset),
+    )  # fmt: skip
+    played = player.play(
+        sampler, make_decode(tokenizer), rows, temperature=1.0, group_size=num_each, step=0, seed=0
+    ).episodes
+    assert played is not None
+    here = sum(episode.success for episode in played) / len(played)
+    exported = AutoTokenizer.from_pretrained("out"), AutoModelForCausalLM.from_pretrained("out")
+    torch.manual_seed(0)
+    alone = [play_alone(*exported, Threes(), row) for row in rows * num_each]
+    there = sum(alone) / len(alone)
+    assert 0.2 < here < 0.8
+    deviation = ((here * (1 - here) + there * (1 - there)) / len(alone)) ** 0.5
+    assert abs(here - there) < 1.96 * deviation
+
+
+def play_alone(tokenizer: Any, model: Any, environment: Threes, row: Any) -> bool:
+    """One episode by transformers and the environment's own methods."""
+    messages, _ = environment.start(row, 0)
+    while True:
+        inputs = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        whole = model.generate(
+            **inputs, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=6,
+            pad_token_id=tokenizer.eos_token_id,
+        )  # fmt: skip
+        sampled = whole[0, inputs["input_ids"].shape[1] :]
+        if sampled[-1] != tokenizer.eos_token_id:
+            return False
+        text = tokenizer.decode(sampled, skip_special_tokens=True)
+        messages.append({"role": "assistant", "content": text})
+        reply = environment.step(messages[-1])
+        if reply.done:
+            return reply.reward == 1
+        messages += [dict(answer) for answer in reply.messages]
