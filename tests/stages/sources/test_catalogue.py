@@ -30,7 +30,7 @@ def test_the_kind_picks_the_source_and_the_seed_its_problems():
 
 
 def test_an_unknown_kind_is_an_error_that_lists_those_there_are():
-    with pytest.raises(ValidationError, match="'word_problems', 'files'"):
+    with pytest.raises(ValidationError, match="'word_problems', 'reasoning_gym', 'files'"):
         ADAPTER.validate_python(WORDS | {"kind": "math"})
 
 
@@ -122,7 +122,7 @@ def prepared(mixture: MixtureConfig | None) -> catalogue.PreparationConfig:
 def test_a_source_that_cannot_make_other_tasks_must_not_be_asked_for_them():
     assert prepared(None).max_message_tokens == 0
     prepared(MIXTURE.model_copy(update={"judge": 0.0, "revise": 0.0}))
-    with pytest.raises(ValueError, match=r"expected null with problems of files.*judge=0\.5"):
+    with pytest.raises(ValueError, match=r"expected null with problems of another source.*judge=0\.5"):
         prepared(MIXTURE)
 
 
