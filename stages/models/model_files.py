@@ -92,7 +92,9 @@ def _convert(file: Path, folder: Path) -> None:
     place: dict[str, Any] = {"gguf_file": file.name, "trust_remote_code": False}
     try:
         types = [tensor.tensor_type.name for tensor in GGUFReader(file).tensors]
-        model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **place)
+        model = AutoModelForCausalLM.from_pretrained(
+            file.parent, dtype=torch.float32, use_safetensors=True, **place
+        )
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
     except Exception as error:  # whatever the libraries make of the file
         raise ValueError(

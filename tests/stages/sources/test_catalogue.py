@@ -122,7 +122,9 @@ def prepared(mixture: MixtureConfig | None) -> catalogue.PreparationConfig:
 def test_a_source_that_cannot_make_other_tasks_must_not_be_asked_for_them():
     assert prepared(None).max_message_tokens == 0
     prepared(MIXTURE.model_copy(update={"judge": 0.0, "revise": 0.0}))
-    with pytest.raises(ValueError, match=r"expected null with problems of another source.*judge=0\.5"):
+    with pytest.raises(
+        ValueError, match=r"expected null with problems of another source.*judge=0\.5"
+    ):
         prepared(MIXTURE)
 
 
