@@ -57,7 +57,12 @@ def main() -> int:
     """Run the command line; returns its exit status."""
     parser = make_parser("flows.local", __doc__)
     parser.add_argument("-n", "--dry-run", action="store_true", help="only list what would run")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only what failed")
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="print nothing but the table where a stage failed",
+    )
     options = parser.parse_args()
     exit_when_terminated()
     hours = options.timeout_hours

@@ -15,7 +15,7 @@ from flows.git import describe_conflict, show_file
 NO_RESULTS = ("data/journals/", "data/runs/")
 """Journals, which hold the digest of a stage's inputs, and run records, which were outputs in older
 locks and hold times: they differ where no result does."""
-RECORDS, RECORD = "data/runs", "run.json"
+RUNS, RUN_FILE = "data/runs", "run.json"
 """Run records, a folder for each execution; what is known of it, written last."""
 PRESETS = "stages/presets.yaml"
 
@@ -104,13 +104,13 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
 def list_records(root: Path, stage: str, inputs: str) -> list[dict[str, Any]]:
     """The run.json of each execution of a stage with these inputs in this folder, oldest first."""
     folders = find_records(root, stage, inputs)
-    records = [json.loads((folder / RECORD).read_text(encoding="utf-8")) for folder in folders]
+    records = [json.loads((folder / RUN_FILE).read_text(encoding="utf-8")) for folder in folders]
     return sorted(records, key=lambda record: record["ended"])
 
 
 def find_records(root: Path, stage: str, inputs: str) -> list[Path]:
     """The run records of the executions of a stage with these inputs."""
-    paths = (root / RECORDS / stage.replace("@", "/")).glob(f"{inputs[:16]}-*/{RECORD}")
+    paths = (root / RUNS / stage.replace("@", "/")).glob(f"{inputs[:16]}-*/{RUN_FILE}")
     return [path.parent for path in paths]
 
 

@@ -19,7 +19,7 @@ import psutil
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 12.0
 """Before SIGKILL: a stage writes its checkpoint within 10, then DVC releases its locks."""
-RECORDS, RECORD = {"POSTTRAIN_PROGRESS": "records"}, "\x1e"
+PROGRESS, SEPARATOR = {"POSTTRAIN_PROGRESS": "records"}, "\x1e"
 """With this environment a stage writes how far it is as JSON, after a record separator."""
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
 """With this option a command waits for the repository's lock; without it it fails after 3 s."""
@@ -63,7 +63,7 @@ class Runner:
         """
 
         def take(line: str) -> None:
-            text, separator, record = line.partition(RECORD)
+            text, separator, record = line.partition(SEPARATOR)
             if separator and self.show is not None:
                 with suppress(json.JSONDecodeError):  # a full pipe mixed two
                     self.show(json.loads(record))
@@ -74,7 +74,7 @@ class Runner:
         child = subprocess.Popen(
             command,
             cwd=self.root,
-            env=child_environment() | ({} if self.show is None else RECORDS),
+            env=child_environment() | ({} if self.show is None else PROGRESS),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

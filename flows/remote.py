@@ -22,7 +22,7 @@ from typing import Any
 
 from flows import dvc_internals
 from flows.entries import Entry, digest_entry, digest_inputs
-from flows.lock import RECORD, RECORDS, find_records
+from flows.lock import RUN_FILE, RUNS, find_records
 
 KEY = "key "
 """Printed by `fetch` before the digest of a stage's inputs."""
@@ -188,7 +188,7 @@ class ResultExchange:
         fs, folder = self.entries.fs, self.locate_records(name)
         sent = {"/".join(fs.parts(path)[-2:]) for path in fs.find(folder)}
         for record in find_records(Path(self.repo.root_dir), name, key):
-            for path in sorted(record.iterdir(), key=lambda path: (path.name == RECORD, path)):
+            for path in sorted(record.iterdir(), key=lambda path: (path.name == RUN_FILE, path)):
                 place = f"{record.name}/{path.name}"
                 if place not in sent:
                     fs.put_file(str(path), fs.join(folder, place))
@@ -196,9 +196,11 @@ class ResultExchange:
     def fetch_records(self, name: str, key: str) -> None:
         """Get the whole run records of these inputs that this clone lacks."""
         fs, folder = self.entries.fs, self.locate_records(name)
-        here = Path(self.repo.root_dir) / RECORDS / name.replace("@", "/")
+        here = Path(self.repo.root_dir) / RUNS / name.replace("@", "/")
         files = sorted("/".join(fs.parts(path)[-2:]) for path in fs.find(folder))
-        for record in [path.removesuffix(f"/{RECORD}") for path in files if path.endswith(RECORD)]:
+        for record in [
+            path.removesuffix(f"/{RUN_FILE}") for path in files if path.endswith(RUN_FILE)
+        ]:
             if not record.startswith(key[:16]) or (here / record).exists():
                 continue
             part = here / f".{record}.{os.getpid()}"

@@ -77,6 +77,10 @@ def main() -> None:
             "quality": stage_metrics.read_quality(DATA, plan, config.seeds),
             "costs": {"policies": of_policies, "rows": costs},
         }
+        histories = {
+            name: stage_metrics.read_history(DATA / f"policies/{name}/training", config.seeds)
+            for name in results.tables
+        }
         played = episode_comparison.read_episodes(
             DATA, plan, config.baseline, config.seeds, config.evaluation.confidence
         )
@@ -90,8 +94,8 @@ def main() -> None:
             ]
         curves = {
             name: curve
-            for name in results.tables
-            if (curve := plots.read_curves(DATA / f"policies/{name}/training", config.seeds))
+            for name, history in histories.items()
+            if (curve := plots.select_curves(history))
         }
         with outputs.replace(OUTPUT) as folder:
             (folder / "plots").mkdir(parents=True)
@@ -101,7 +105,13 @@ def main() -> None:
             plots.draw_training(folder / "plots", curves, results)
             outputs.write_json(folder / "metrics.json", metrics)
             setting = experiment.read_experiment(
-                DATA, plan, config.baseline, config.seeds, model=config.model, engine=config.engine
+                DATA,
+                plan,
+                config.baseline,
+                config.seeds,
+                histories=histories,
+                model=config.model,
+                engine=config.engine,
             )
             chosen = transcripts.read_transcripts(DATA / "samples", results)
             parts = build_sections(metrics, setting, chosen, list(curves))

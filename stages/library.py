@@ -9,11 +9,17 @@ Training goes on where a killed run was, to the same bits:
     for step in library.grpo(model, tokenizer, prompts, reward, state=state):
         state.save("folder")
 
+In an environment (`stages/environments/environment.py`) over several turns, `prompts` are the rows
+that episodes start from, and the environment pays:
+
+    for step in library.grpo(model, tokenizer, rows, environment=Calculator, limits=limits):
+        print(step.index, step.metrics["episode/success"])
+
 Needs neither DVC nor MLflow nor Prefect. `stages.algorithms` needs only tensors.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +33,10 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages import auto
 from stages.config import PRESETS_PATH, find_entry, read_yaml
 from stages.engines import transformers as engine
+from stages.environments.environment import Environment
+from stages.environments.limits import EpisodeLimits
 from stages.loops import rl
+from stages.loops.episodes import EnvironmentRow, Player, make_task
 from stages.loops.method import GroupMethod, GroupRlConfig, Method, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
@@ -35,19 +44,23 @@ from stages.loops.work import Step
 from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import COMPUTE, ComputeConfig, setup
 from stages.models.policy import Policy
+from stages.models.turn_rendering import TurnRenderer
 from stages.optim import OptimConfig
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards, check_finite, score_each
 
 PRESETS = Path(__file__).parents[1] / PRESETS_PATH
+LIMITS = EpisodeLimits()
 
 
 def grpo(  # noqa: PLR0913
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[str],
-    reward: Callable[[str, str], float],
+    prompts: Sequence[str] | Sequence[EnvironmentRow],
+    reward: Callable[[str, str], float] | None = None,
     *,
+    environment: Callable[[], Environment] | None = None,
+    limits: EpisodeLimits = LIMITS,
     preset: str = "grpo_deepseekmath",
     num_steps: int = 100,
     prompts_per_step: int = 8,
@@ -68,14 +81,23 @@ def grpo(  # noqa: PLR0913
             model of peft with adapters such as LoRA, which alone are trained then.
         prompts: texts, as the model is to read them (with its chat template applied). The begin
             token of the tokenizer is added where it is missing.
-        reward: prompt and completion -> what the completion is worth.
+            In an environment: rows that `Environment.start` takes, an `id` in each or in none.
+        reward: prompt and completion -> what the completion is worth. None in an environment.
+        environment: makes the environment of one episode, for example its class.
+        limits: of episodes in an environment.
         preset: an entry of presets.yaml that is one of `train: grpo`.
-        num_steps, prompts_per_step, group_size, max_new_tokens: see `GroupRlConfig`.
+        num_steps, prompts_per_step, group_size, max_new_tokens: see `GroupRlConfig`. In an
+            environment the lengths are those of `limits`.
         learning_rate: constant, after a warm-up over a twentieth of the steps.
         seed: of the order of prompts and of sampling.
         compute: see `ComputeConfig`.
         state: where to go on from; changed with each step. `model` is the one of the first start.
     """
+    if environment is not None:
+        max_new_tokens = limits.max_sampled_tokens()
+    kind = str if environment is None else Mapping
+    if not all(isinstance(prompt, kind) for prompt in prompts):
+        raise ValueError("expected texts as prompts, or in an environment rows, found others too")
     method = load_method(preset, max_new_tokens)
     inner = get_inner_model(model)
     if inner.dtype != torch.float32:
@@ -100,14 +122,34 @@ def grpo(  # noqa: PLR0913
         decode=model_tokenizer.make_decode(tokenizer),
     )
 
+    if reward is not None and environment is None:
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+        task = make_reward_task(texts, reward, inner, tokenizer)
+    elif reward is None and environment is not None:
+        player = Player(factory=environment, renderer=TurnRenderer(tokenizer), limits=limits)
+        rows = [row for row in prompts if isinstance(row, Mapping)]
+        task = make_task(player, [{"id": str(i), **row} for i, row in enumerate(rows)])
+    else:
+        problem = "neither" if reward is None else "both"
+        raise ValueError(f"expected a reward or an environment, found {problem}")
+    settings = Settings(config=config, method=method, seed=seed)
+    yield from rl.train(models, task, rl.make_schedule(task, settings), settings, state)
+
+
+def make_reward_task(
+    texts: Sequence[str],
+    reward: Callable[[str, str], float],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Task:
+    """Task of the user's prompts and reward."""
+
     def judge(batch: Rollouts) -> CompletionRewards:
         judged = score_each(batch, lambda prompt, text: reward(prompt.prompt, text))
         check_finite(judged, batch, "the reward")
         return judged
 
-    task = Task(prompts=make_prompts(prompts, inner, tokenizer), reward=judge, correct=None)
-    settings = Settings(config=config, method=method, seed=seed)
-    yield from rl.train(models, task, rl.make_schedule(task, settings), settings, state)
+    return Task(prompts=make_prompts(texts, model, tokenizer), reward=judge, correct=None)
 
 
 def get_inner_model(model: nn.Module) -> PreTrainedModel:

@@ -6,7 +6,8 @@ The arguments are the key `tables`: the files with rows. Typos fail before anyth
 once, each with what was expected, what was found, and a suggestion. Then the folders of rows that
 are gone are deleted, and three files are written: data/plan.json, the rows of every table,
 data/inputs.json, the digests of the files that prepare_data reads, so that it runs again when one
-is edited: DVC has this stage look whenever something in data/raw changes; and data/raw.json, the
+is edited, those of a model in a folder among them: DVC has this stage look whenever something in
+data/raw changes; and data/raw.json, the
 digests of all files there, for `flows.why`. A row on a data set of the hub depends on a file that
 holds its id, data/hub/<owner>/<name>.
 
@@ -28,6 +29,7 @@ from pydantic import TypeAdapter
 
 from stages import plan_checks, source_checks
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
+from stages.models import model_files
 from stages.params import measured_facts, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import BASE, DATA, TABLES
@@ -92,6 +94,8 @@ def main(*words: str) -> None:
         source = TypeAdapter(SourceConfig).validate_python(params["data"]["source"])
         for line in source_checks.describe_partly_read(source, list_rows(tables)):
             sys.stdout.write(f"{line}\n")
+        if (line := describe_unwatched(params["model"]["path"])) is not None:
+            sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
 
 
@@ -109,12 +113,26 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
 
 
 def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
-    """The SHA-256 of the files of `data.source`, by their paths."""
-    source = params["data"]["source"]
+    """The SHA-256 of the files of `data.source`, by their paths, and of those of `model.path`."""
+    source, origin = params["data"]["source"], model_files.describe_origin(params["model"]["path"])
+    files = {} if origin is None else origin.files
+    digests = {f"model.path/{name}": digest for name, digest in files.items()}
     if isinstance(source, dict) and source.get("kind", "files") != "files":
-        return {}  # generated
+        return digests  # generated
     sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]
-    return digest_files(file for item in sources for file in list_local_files(item))
+    return digests | digest_files(file for item in sources for file in list_local_files(item))
+
+
+def describe_unwatched(path: str | None) -> str | None:
+    """What to know of a model outside data/raw, where DVC looks for edits; None: nothing."""
+    if path is None or path.startswith(model_files.PACKAGE) or not model_files.is_local(path):
+        return None
+    if Path(path).is_relative_to(DATA / RAW):
+        return None
+    return (
+        f"model.path {path} is outside {DATA / RAW}, so DVC does not notice an edit of its files: "
+        f"after one, run `dvc repro -f plan`"
+    )
 
 
 def digest_files(files: Iterable[Path]) -> dict[str, str]:

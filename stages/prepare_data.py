@@ -19,7 +19,8 @@ from pydantic import model_validator
 from stages import meter, rows
 from stages.auto import Facts
 from stages.config import PRESETS_PATH, Params, read_yaml
-from stages.models import model_tokenizer, preparation, prompting, size
+from stages.models import model_files, model_tokenizer, preparation, prompting, size
+from stages.models.model_files import Origin
 from stages.models.preparation import DEMONSTRATIONS, PreparedProblems
 from stages.models.row_policy import ModelConfig
 from stages.params import load_config, print_table
@@ -50,7 +51,7 @@ def main() -> None:
     """Write prompts, demonstrations, tokenizer, data card and quarantine."""
     with runs.start("prepare_data") as run:
         model = read_yaml()["model"]
-        size.check_model_files(model["path"])
+        model_files.check_model_files(model["path"])
         facts = size.model_facts(model)
         config = load_config(Config, facts=facts)
         progress = Progress()
@@ -62,13 +63,16 @@ def main() -> None:
             if model_tokenizer.has_pinned_date(prepared.tokenizer):
                 day = f"{model_tokenizer.DAY:%d %B %Y}"
                 sys.stdout.write(f"The chat template asks for the date: it is always told {day}.\n")
-            card = write(prepared, config.data.source, facts)
+            origin = model_files.describe_origin(model["path"])
+            card = write(prepared, config.data.source, facts, origin)
         for warning in prepared.warnings:
             sys.stdout.write(f"warning: {warning}\n")
         run.log(0, {f"rows/{name}": float(count) for name, count in card["counts"].items()})
 
 
-def write(prepared: PreparedProblems, source: SourceConfig, facts: Facts | None) -> dict[str, Any]:
+def write(
+    prepared: PreparedProblems, source: SourceConfig, facts: Facts | None, origin: Origin | None
+) -> dict[str, Any]:
     """Write every output, row by row; the data card, with the digests of the others, comes last."""
     base = rows.locate_policy(rows.BASE, 0)
     paths = {split: f"prompts/{split}.jsonl" for split in splitting.SPLITS}
@@ -92,12 +96,18 @@ def write(prepared: PreparedProblems, source: SourceConfig, facts: Facts | None)
             written.append("prompts/facts.json")
             lines.write_lines(folders["prompts"] / "facts.json", [facts])
             print_table(read_yaml(), read_yaml(PRESETS_PATH), facts)
-        prepared.tokenizer.save_pretrained(stack.enter_context(outputs.replace(base)))
+        base_folder = stack.enter_context(outputs.replace(base))
+        prepared.tokenizer.save_pretrained(base_folder)
+        if origin is not None:  # so that rows which start from other weights run again
+            text = origin.model_dump_json(indent=2) + "\n"
+            (base_folder / model_files.ORIGIN).write_text(text, encoding="utf-8")
     card = {
         "source": catalogue.name_of(source), "licence": catalogue.licence_of(source),
         "extraction_rate": prepared.extraction_rate, **prepared.screened.describe(),
         **prepared.summary.describe(),
     }  # fmt: skip
+    if origin is not None:
+        card["model"] = origin.model_dump()
     if prepared.warnings:
         card["warnings"] = prepared.warnings
     card["sha256"] = splitting.file_digests(rows.DATA, [*written, str(base.relative_to(rows.DATA))])

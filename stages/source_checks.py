@@ -48,7 +48,8 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
     """What the files of the sources have, and what is wrong with them."""
     has_gold = has_solutions = False
     problems, looked_at = list[str](), ""
-    bad, num_rows, are_whole = list[BadRow](), 0, True
+    bad, num_rows = list[BadRow](), 0
+    are_whole = len(list_file_sources(section.source)) > 0  # generated problems are not read
     for item in list_file_sources(section.source):
         if containers.is_hub_id(item.path):
             has_gold = has_solutions = True

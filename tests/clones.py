@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 from ruamel.yaml import YAML
 
+from flows.process import kill_tree
+
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
 # An output of its own at each execution, as run records are.
 RECORD = '(out / "record").write_text(f"{os.getpid()} {time.time()}")\n'
@@ -150,6 +152,18 @@ def unused_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+@contextmanager
+def background(command: list[str], root: Path, env: dict[str, str], log: Path) -> Iterator[None]:
+    """A process that is killed, with all it started, at the end."""
+    with log.open("w") as output:
+        process = subprocess.Popen(command, cwd=root, env=env, stdout=output, stderr=output)
+        try:
+            yield
+        finally:
+            kill_tree(process.pid, grace_seconds=3.0)
+            process.wait()
 
 
 @contextmanager

@@ -19,11 +19,13 @@ from tiny_rollouts import (
     make_pairs,
     make_task,
 )
+from token_episodes import EvenGame, make_player, make_rows
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import PreTrainedTokenizerFast
 
 from stages.engines import loading
 from stages.loops import (
+    episodes,
     kto,
     preference,
     process_reward,
@@ -187,6 +189,18 @@ class Trial:
     def grpo_twice(self) -> Iterator[Any]:
         return self.grpo(num_epochs=2, num_minibatches=2)
 
+    def grpo_in_episodes(self) -> Iterator[Any]:
+        """Environments run in the first process alone."""
+        sizes = SIZES | {"max_new_tokens": 30}
+        config = GroupRlConfig(**sizes, group_size=4)
+        settings = Settings(config=config, method=presets.method(), seed=0)
+        factory = EvenGame if sharding.get_rank() == 0 else None
+        player = make_player(EvenGame, max_turn_tokens=12)
+        task = episodes.make_task(player, make_rows(8))
+        object.__setattr__(player, "factory", factory)
+        models, _ = self.game(max_length=60)
+        return rl.train(models, task, draws(8, NUM_STEPS, 4, seed=0), settings, self.state)
+
     def ppo(self) -> Iterator[Any]:
         config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
         models, task = self.game()
@@ -195,12 +209,12 @@ class Trial:
         settings = Settings(config=config, method=method, seed=0)
         return rl.train(models, task, draws(8, NUM_STEPS, 4, seed=0), settings, self.state)
 
-    def game(self) -> tuple[RlModels, Task]:
+    def game(self, max_length: int = 32) -> tuple[RlModels, Task]:
         learner = self.policy()
         frozen = policy.load_policy(self.paths[0], self.compute, CPU, trained=False)
         sampler = loading.make_policy_sampler(
             self.engine, 1, self.model, tokenizer(), source=(self.paths[0], None),
-            compute=self.compute, max_length=32,
+            compute=self.compute, max_length=max_length,
         )  # fmt: skip
         models = RlModels(
             policy=learner,

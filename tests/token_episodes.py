@@ -46,6 +46,9 @@ class NumberRenderer:
         message = {"role": "assistant", "content": decode(token_ids)}
         return message | ({"tool_calls": calls} if tools is not None and calls else {})
 
+    def check(self, tools: Any) -> None:
+        pass
+
 
 def _read_numbers(messages: Sequence[Message]) -> list[int]:
     return [int(number) for message in messages for number in message["content"].split()]

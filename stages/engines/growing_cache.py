@@ -16,6 +16,9 @@ from transformers.cache_utils import Cache, DynamicLayer
 from stages.models.batch import eval_no_grad, pad_left
 from stages.models.forward_check import TOLERANCE, relative_gap
 
+Storage = tuple[Float[Tensor, "batch head seq dim"], Float[Tensor, "batch head seq value"]]
+"""Keys and values of a layer, with room for more positions than are filled."""
+
 
 class GrowingLayer(DynamicLayer):
     """Keys and values of one layer, as views of storage with `capacity` positions."""
@@ -38,43 +41,53 @@ class GrowingLayer(DynamicLayer):
             if torch.is_autocast_enabled(self.device.type):
                 # As attention would cast them, at every token: rotated keys are in float32.
                 self.dtype = torch.get_autocast_dtype(self.device.type)
-            self._keys, self._values = (
-                states.new_empty(
-                    *states.shape[:2], self.capacity, states.shape[3], dtype=self.dtype
-                )
-                for states in (key_states, value_states)
-            )
+            self.storage = (self._make_room(key_states), self._make_room(value_states))
             self.is_initialized = True
         end = self.length + key_states.shape[2]
         assert end <= self.capacity, f"cache of {self.capacity} positions cannot hold {end}"
-        self._keys[:, :, self.length : end] = key_states
-        self._values[:, :, self.length : end] = value_states
-        self.length = end
-        self._view()
+        keys, values = self.storage
+        keys[:, :, self.length : end] = key_states
+        values[:, :, self.length : end] = value_states
+        self.fill(end)
         assert self.keys is not None
         assert self.values is not None
         return self.keys, self.values
 
     def select(self, rows: Int[Tensor, " row"]) -> None:
         """Select these rows of the batch, in this order; a row may occur more than once."""
-        keys, values = self._keys, self._values
-        self._keys = keys.new_empty(len(rows), *keys.shape[1:])
-        self._values = values.new_empty(len(rows), *values.shape[1:])
-        self._keys[:, :, : self.length] = keys[:, :, : self.length][rows]
-        self._values[:, :, : self.length] = values[:, :, : self.length][rows]
-        self._view()
+        keys, values = self.storage
+        self.storage = (
+            keys.new_empty(len(rows), *keys.shape[1:]),
+            values.new_empty(len(rows), *values.shape[1:]),
+        )
+        for new, old in zip(self.storage, (keys, values), strict=True):
+            new[:, :, : self.length] = old[:, :, : self.length][rows]
+        self.fill(self.length)
 
     def get_seq_length(self) -> int:
         """Positions filled so far."""
         return self.length
 
-    def _view(self) -> None:
-        self.keys = self._keys[:, :, : self.length]
-        self.values = self._values[:, :, : self.length]
+    def hold(self, storage: Storage, length: int) -> None:
+        """Write into these keys and values from now on, of which `length` positions are filled."""
+        self.storage, self.capacity = storage, storage[0].shape[2]
+        self.dtype, self.device = storage[0].dtype, storage[0].device
+        self.is_initialized = True
+        self.fill(length)
+
+    def fill(self, length: int) -> None:
+        """Count this many positions as filled."""
+        self.length = length
+        self.keys, self.values = (states[:, :, :length] for states in self.storage)
+
+    def _make_room(self, states: Float[Tensor, "batch head new dim"]) -> Tensor:
+        return states.new_empty(*states.shape[:2], self.capacity, states.shape[3], dtype=self.dtype)
 
 
 class GrowingCache(Cache):
     """Cache of `num_layers` growing layers."""
+
+    layers: list[GrowingLayer]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, num_layers: int, capacity: int) -> None:
         super().__init__(layers=[GrowingLayer(capacity) for _ in range(num_layers)])
@@ -82,8 +95,35 @@ class GrowingCache(Cache):
     def select(self, rows: Int[Tensor, " row"]) -> None:
         """Select these rows of the batch in every layer."""
         for layer in self.layers:
-            assert isinstance(layer, GrowingLayer)
             layer.select(rows)
+
+    def num_rows(self) -> int:
+        """Rows of the batch."""
+        return self.layers[0].storage[0].shape[0]
+
+    def copy_rows(self, rows: Int[Tensor, " row"]) -> "GrowingCache":
+        """Cache with the filled positions of these rows, without room for more."""
+        copied = GrowingCache(len(self.layers), 0)
+        for new, old in zip(copied.layers, self.layers, strict=True):
+            keys, values = (states[:, :, : old.length][rows] for states in old.storage)
+            new.hold((keys, values), old.length)
+        return copied
+
+    def view_rows(self, rows: slice, start: int, length: int) -> "GrowingCache":
+        """Cache that writes into these rows of this one, from position `start` on.
+
+        `length` of its positions are filled.
+        """
+        view = GrowingCache(len(self.layers), 0)
+        for new, old in zip(view.layers, self.layers, strict=True):
+            keys, values = (states[rows, :, start:] for states in old.storage)
+            new.hold((keys, values), length)
+        return view
+
+    def fill(self, length: int) -> None:
+        """Count this many positions as filled, in every layer."""
+        for layer in self.layers:
+            layer.fill(length)
 
 
 BFLOAT16_TOLERANCE = 0.1
@@ -108,23 +148,32 @@ def check_cache(model: PreTrainedModel) -> None:
 
 
 def _cache_gap(model: PreTrainedModel) -> float:
-    """`relative_gap` of logits of a prompt's next token: after the cache, and of a whole row.
+    """`relative_gap` of logits of a prompt's next tokens: after the cache, and of a whole row.
 
-    The prompt is padded, and in the cache its row is selected twice.
+    The prompt is padded, and in the cache its row is selected twice. One token is read, as in
+    decoding, and then two, as where a text goes on.
     """
     number = model.config.get_text_config(decoder=True).vocab_size
     inputs = pad_left([[2 % number, 3 % number, 4 % number], [5 % number]], 0, model.device)
-    cache = GrowingCache(model.config.num_hidden_layers, 4)
+    cache = GrowingCache(model.config.num_hidden_layers, 6)
     model(**inputs, past_key_values=cache, logits_to_keep=1)
     rows, tokens = torch.tensor([[1, 0, 1], [6, 7, 8]], device=model.device)
     tokens = tokens % number
     cache.select(rows)
     attention = inputs["attention_mask"][rows]
-    cached = model(
+    position = attention.sum(1)[:, None]
+    single = model(
         input_ids=tokens[:, None],
-        attention_mask=torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1),
-        position_ids=attention.sum(1)[:, None],
+        attention_mask=torch.cat([attention, torch.ones_like(position)], dim=1),
+        position_ids=position,
         past_key_values=cache,
-    ).logits[-1:, -1]
-    whole = torch.tensor([[5 % number, 8 % number]], device=model.device)
-    return relative_gap(cached, model(input_ids=whole, use_cache=False).logits[:, -1])
+    ).logits[-1:]
+    pair = model(
+        input_ids=tokens[:, None].repeat(1, 2),
+        attention_mask=torch.cat([attention, torch.ones_like(attention)], dim=1),
+        position_ids=position + torch.arange(1, 3, device=model.device),
+        past_key_values=cache,
+    ).logits[-1:]
+    whole = torch.tensor([[5, 8, 8, 8]], device=model.device) % number
+    expected = model(input_ids=whole, use_cache=False).logits[:, 1:]
+    return relative_gap(torch.cat([single, pair], dim=1)[0], expected[0])

@@ -1,7 +1,9 @@
 """Samplers and judges by the names of params.yaml: an engine, and the policy of a row."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +16,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.config import Params
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
+from stages.engines.prefix_cache import PrefixTable, TokenIds
 from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE
 from stages.models import policy as policies
 from stages.models import prompting, row_policy, sharding
@@ -22,7 +25,15 @@ from stages.models.policy_judge import PolicyJudge, option_tokens
 from stages.models.row_policy import ModelConfig
 from stages.rewards.feedback.prompts import OPTIONS, REASONING_CUE
 from stages.rows import BASE
-from stages.sampler import ColocatedSampler, Engine, Judge, Sample, Sampler, token_limits
+from stages.sampler import (
+    ColocatedSampler,
+    Engine,
+    Judge,
+    Sample,
+    Sampler,
+    SessionSampler,
+    token_limits,
+)
 
 EngineName = Literal["transformers", "vllm"]
 ANSWER_CACHE = Path(".pipe/judge-cache")
@@ -75,13 +86,25 @@ def copy_weights(policy: PreTrainedModel, replica: PreTrainedModel) -> None:
             targets[name].copy_(value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DistributedSampler:
     """Sampler that shares the prompts out among the ranks; every rank has to call it."""
 
-    engine: Sampler
+    engine: SessionSampler
     refresh: Callable[[], None] | None = None
     """Copies the policy's weights into the engine; None: the engine does so itself."""
+    _ranks: dict[TokenIds, int] | None = field(default=None, init=False)
+    """Rank that has sampled each row of the last call of a session; None: outside of one."""
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """See `stages.sampler.SessionSampler.session`: a row stays on the rank that began it."""
+        self._ranks = {}
+        try:
+            with self.engine.session():
+                yield
+        finally:
+            self._ranks = None
 
     def sample(
         self,
@@ -92,17 +115,39 @@ class DistributedSampler:
         **settings: Any,
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample`."""
-        if self.refresh is not None:
+        if self.refresh is not None and not self._ranks:
             self.refresh()
-        world_size = sharding.get_world_size()
-        share = slice(sharding.get_rank(), None, world_size)
-        parts: list[Any] = [None] * world_size
-        limits = token_limits(max_new_tokens, prompts)[share]
+        limits, ranks = token_limits(max_new_tokens, prompts), self._deal(prompts)
+        share = [i for i, rank in enumerate(ranks) if rank == sharding.get_rank()]
         samples = self.engine.sample(
-            prompts[share], seeds[share], max_new_tokens=limits, **settings
+            [prompts[i] for i in share],
+            [seeds[i] for i in share],
+            max_new_tokens=[limits[i] for i in share],
+            **settings,
         )
+        parts: list[Any] = [None] * sharding.get_world_size()
         distributed.all_gather_object(parts, samples)
-        return [parts[i % world_size][i // world_size] for i in range(len(prompts))]
+        parts = [iter(part) for part in parts]
+        groups: list[list[Sample]] = [next(parts[rank]) for rank in ranks]
+        if self._ranks is not None:
+            self._ranks = {
+                (*prompt, *sample.token_ids): rank
+                for prompt, group, rank in zip(prompts, groups, ranks, strict=True)
+                for sample in group
+            }
+        return groups
+
+    def _deal(self, prompts: Sequence[Sequence[int]]) -> list[int]:
+        """Rank of each prompt: the one with its row, else the one with fewest prompts so far."""
+        table, sizes = PrefixTable(self._ranks or {}), Counter[int]()
+        ranks: list[int] = []
+        for prompt in prompts:
+            rank = table.find(prompt)
+            if rank is None:
+                rank = min(range(sharding.get_world_size()), key=lambda rank: sizes[rank])
+            sizes[rank] += 1
+            ranks.append(rank)
+        return ranks
 
     def sleep(self) -> None:
         """See `stages.sampler.ColocatedSampler.sleep`; a replica keeps its memory."""

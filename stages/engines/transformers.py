@@ -3,10 +3,14 @@
 Each prompt is read once and its key/value cache copied for its samples; finished rows leave the
 batch. Token t of sample j is drawn by inverse transform sampling with the t-th number of a Philox
 stream keyed by (request seed, j): so a completion does not depend on batching, order or resume.
+
+In a session, the keys and values of at most `max_batch` rows of the last call stay, for prompts
+that continue them. A row that the next call does not continue is dropped.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,6 +23,13 @@ from stages import meter
 from stages.algorithms.packing import token_budget_batches
 from stages.engines import growing_cache
 from stages.engines.growing_cache import GrowingCache
+from stages.engines.prefix_cache import (
+    CachedRow,
+    PrefixTable,
+    TokenIds,
+    read_new_tokens,
+    reading_group,
+)
 from stages.models import rope_limit
 from stages.models.batch import eval_no_grad, pad_left
 from stages.models.model_tokenizer import end_ids, pad_id
@@ -29,7 +40,12 @@ COMPACT_SHARE = 0.25
 """Share of finished rows in a batch from which they are dropped, which copies the cache."""
 
 
-@dataclass(frozen=True, kw_only=True)
+Request = tuple[Sequence[int], int, int]
+"""Prompt, with its seed and its limit of new tokens."""
+CachedRows = dict[TokenIds, CachedRow]
+
+
+@dataclass(kw_only=True)
 class TransformersSampler:
     """Sampler of `model` with its weights at the time of the call."""
 
@@ -43,6 +59,17 @@ class TransformersSampler:
     """Padded tokens that `next_logprobs` reads at a time (one prompt at least)."""
     check_every: int = 1
     """Tokens between two checks for finished rows; a check makes a GPU wait."""
+    _rows: CachedRows | None = field(default=None, init=False, repr=False)
+    """Rows of the last call of a session; None: outside of one."""
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """See `stages.sampler.SessionSampler.session`."""
+        self._rows = {}
+        try:
+            yield
+        finally:
+            self._rows = None
 
     def sample(
         self,
@@ -57,15 +84,21 @@ class TransformersSampler:
         """See `stages.sampler.Sampler.sample`; refuses more tokens than the model has positions."""
         limits = token_limits(max_new_tokens, prompts)
         check_requests(prompts, limits, self._num_positions(), num_samples, temperature)
-        # Longest first: an out-of-memory error comes at once, and batches pad little.
-        order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i))
+        cached = self._find_rows(prompts)
+        # Longest first: an out-of-memory error comes at once, and batches pad little. Rows that
+        # continue come before, so that they are among those that stay.
+        order = sorted(range(len(prompts)), key=lambda i: (i not in cached, -len(prompts[i]), i))
         per_batch = max(1, self.max_batch // num_samples)
         results: list[list[Sample]] = [[] for _ in prompts]
         for start in range(0, len(order), per_batch):
-            numbers = order[start : start + per_batch]
+            numbers = sorted(
+                order[start : start + per_batch],
+                key=lambda i: reading_group(prompts[i], cached.get(i)),
+            )
             requests = [(prompts[i], seeds[i], limits[i]) for i in numbers]
+            rows = [cached.pop(i, None) for i in numbers]
             with eval_no_grad(self.model):
-                batch = self._decode(requests, num_samples, temperature, break_after)
+                batch = self._decode(requests, rows, num_samples, temperature, break_after)
             for i, samples in zip(numbers, batch, strict=True):
                 results[i] = samples
         return results
@@ -93,25 +126,75 @@ class TransformersSampler:
         config = self.model.config
         return rope_limit.get_rope_limit(config) or getattr(config, "max_position_embeddings", None)
 
+    def _find_rows(self, prompts: Sequence[Sequence[int]]) -> dict[int, CachedRow]:
+        """Rows of the call before that prompts continue, by the prompt's number."""
+        if not self._rows:
+            return {}
+        table, self._rows = PrefixTable(self._rows), {}
+        rows = ((i, table.find(prompt)) for i, prompt in enumerate(prompts))
+        return {i: row for i, row in rows if row is not None}
+
+    def _has_room(self, num_rows: int) -> bool:
+        """Whether the rows of a batch stay after it: at most `max_batch` do, or a call's first."""
+        if self._rows is None:
+            return False
+        caches = {id(row.cache): row.cache for row in self._rows.values()}
+        num_stored = sum(cache.num_rows() for cache in caches.values())
+        return num_stored == 0 or num_stored + num_rows <= self.max_batch
+
+    def _store_rows(
+        self,
+        caches: Sequence[tuple[GrowingCache, Tensor]],
+        prompts: Sequence[Sequence[int]],
+        samples: Sequence[Sample],
+        width: int,
+    ) -> None:
+        """Store rows by their tokens; `caches` with the numbers of the samples in their rows.
+
+        `width`: the position behind each prompt. A sample's last token was not read.
+        """
+        assert self._rows is not None
+        num_samples = len(samples) // len(prompts)
+        for cache, numbers in caches:
+            for row, number in enumerate(numbers.tolist()):
+                prompt = prompts[number // num_samples]
+                ids = (*prompt, *samples[number].token_ids[:-1])
+                self._rows[ids] = CachedRow(cache, row, width - len(prompt), len(ids))
+
+    def _read(
+        self, prompts: Sequence[Sequence[int]], rows: list[CachedRow | None], num_new: int
+    ) -> tuple[GrowingCache, Float[Tensor, "prompt vocab"], Int[Tensor, "prompt seq"]]:
+        """Cache of prompts with room for new tokens, logits after them, and attention mask.
+
+        `rows`: those that the prompts continue, as `prefix_cache.read_new_tokens` has them.
+        """
+        inputs = pad_left(prompts, self.pad_id, self.model.device)
+        capacity = inputs["input_ids"].shape[1] + num_new
+        if any(rows):
+            cache, logits = read_new_tokens(self.model, inputs, prompts, rows, capacity)
+        else:
+            cache = GrowingCache(self.model.config.num_hidden_layers, capacity)
+            output = self.model(**inputs, past_key_values=cache, logits_to_keep=1)
+            logits = output.logits[:, -1]
+        return cache, logits, inputs["attention_mask"]
+
     def _decode(
         self,
-        requests: Sequence[tuple[Sequence[int], int, int]],
+        requests: Sequence[Request],
+        cached: list[CachedRow | None],
         num_samples: int,
         temperature: float,
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
-        """Samples of prompts, each with its seed and limit, decoded side by side."""
+        """Samples of prompts, decoded side by side; `cached`: see `_read`."""
         prompts, seeds, limits = map(list, zip(*requests, strict=True))
-        device, longest = self.model.device, max(limits)
-        num_rows = len(prompts) * num_samples
-        inputs = pad_left(prompts, self.pad_id, device)
-        attention, width = inputs["attention_mask"], inputs["input_ids"].shape[1]
-        cache = GrowingCache(self.model.config.num_hidden_layers, width + longest)
-        output = self.model(**inputs, past_key_values=cache, logits_to_keep=1)
+        device, longest, num_rows = self.model.device, max(limits), len(prompts) * num_samples
+        cache, logits, attention = self._read(prompts, cached, longest)
+        width = attention.shape[1]
         rows = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
         if num_samples > 1:
             cache.select(rows)
-        logits = output.logits[rows, -1]
+        logits = logits[rows]
         room = attention.new_ones(num_rows, longest)
         attention = torch.cat([attention[rows], room], dim=1)
         position = attention[:, :width].sum(1)
@@ -122,6 +205,8 @@ class TransformersSampler:
         row_limits = torch.tensor(limits, device=device).repeat_interleave(num_samples)
         active = torch.arange(num_rows, device=device)  # original row of each in the batch
         stopped = torch.zeros(num_rows, dtype=torch.bool, device=device)  # of those
+        stays = self._has_room(num_rows)
+        caches: list[tuple[GrowingCache, Tensor]] = []  # with the original rows in them
         for t in range(longest):
             uniform = None if uniforms is None else uniforms[active, t]
             token, logprobs[active, t] = sample_tokens(logits, temperature, uniform)
@@ -133,6 +218,9 @@ class TransformersSampler:
                 if stopped.all():
                     break
                 if stopped.float().mean() > COMPACT_SHARE:
+                    if stays:
+                        ended = stopped.nonzero().squeeze(1)
+                        caches.append((cache.copy_rows(ended), active[ended]))
                     keep = (~stopped).nonzero().squeeze(1)
                     meter.COUNTS["completions"] += len(active) - len(keep)
                     cache.select(keep)
@@ -147,6 +235,8 @@ class TransformersSampler:
             position = position + 1
         meter.COUNTS["completions"] += len(active)
         samples = _cut_samples(tokens, logprobs, row_limits, ends, self.eos_ids)
+        if stays:
+            self._store_rows([*caches, (cache, active)], prompts, samples, width)
         return [samples[i : i + num_samples] for i in range(0, num_rows, num_samples)]
 
 

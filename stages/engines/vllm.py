@@ -7,6 +7,7 @@ here and in `vllm_transfer` alone, and only when it is chosen.
 
 import gc
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +36,13 @@ class VllmSampler:
     """End-of-sequence tokens: each of them ends a completion."""
     max_model_len: int
     """The longest prompt and completion together, in tokens."""
+
+    def session(self) -> AbstractContextManager[None]:
+        """See `stages.sampler.SessionSampler.session`: vLLM's prefix cache is always on.
+
+        It has blocks of 16 tokens (on a CPU 128): a turn reads again what is in no full block.
+        """
+        return nullcontext()
 
     def sample(
         self,

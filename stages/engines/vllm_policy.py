@@ -10,6 +10,7 @@ On a GPU the engine sleeps while the policy is trained: weights and cache give t
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,10 @@ class PolicySampler:
         self._engine: VllmSampler | None = None
         self._stale, self._asleep = True, False
         self._hook = register_optimizer_step_post_hook(self._mark_stale)
+
+    def session(self) -> AbstractContextManager[None]:
+        """See `VllmSampler.session`."""
+        return nullcontext()
 
     def sample(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **settings: Any
@@ -116,7 +121,8 @@ class PolicySampler:
             if self._asleep:
                 llm.wake_up(tags=["kv_cache"])
             if self._stale:
-                llm.reset_prefix_cache()  # keys and values of the weights before
+                is_reset = llm.reset_prefix_cache()  # keys and values of the weights before
+                assert is_reset, "no request runs between calls"
         self._stale = self._asleep = False
 
 

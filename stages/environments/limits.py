@@ -1,5 +1,7 @@
 """Limits of an episode: of turns, tokens, calls of tools, seconds and failures."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from stages.config import Params
@@ -10,17 +12,17 @@ class EpisodeLimits(Params):
 
     success_reward: float = 1.0
     """An episode succeeds if the sum of its rewards is at least this."""
-    max_turns: int = Field(4, gt=0)
+    max_turns: Annotated[int, Field(gt=0)] = 4
     """Turns of the assistant."""
-    max_turn_tokens: int = Field(64, gt=0)
+    max_turn_tokens: Annotated[int, Field(gt=0)] = 64
     """Sampled tokens of a turn."""
-    max_tokens: int = Field(256, gt=0)
+    max_tokens: Annotated[int, Field(gt=0)] = 256
     """Tokens of the whole transcript, its prompt included."""
-    max_tool_calls: int = Field(8, ge=0)
+    max_tool_calls: Annotated[int, Field(ge=0)] = 8
     """Calls of tools in an episode."""
-    timeout_seconds: float = Field(10.0, gt=0)
+    timeout_seconds: Annotated[float, Field(gt=0)] = 10.0
     """For one `start` or `step`."""
-    max_failed_share: float = Field(0.05, ge=0, lt=1)
+    max_failed_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Share of a step's episodes that may end as the environment fails."""
 
     def max_sampled_tokens(self) -> int:

@@ -4,13 +4,14 @@ Options: `name: gsm8k_multi_turn`; `extras: {max_turns: 3}` go to the environmen
 `reward_spec.ground_truth`, the answer of the row's problem (`starts: prompts`).
 """
 
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import skyrl_gym  # pyright: ignore[reportMissingImports]
-
 from stages.environments.environment import Message, Reply
 from stages.environments.isolated_calls import IsolatedCalls
+
+skyrl_gym: Any = importlib.import_module("skyrl_gym")
 
 EXECUTE = ("lcb", "searchcode", "rlm", "text2sql")
 """Environments that run what a model wrote: Python, or SQL."""

@@ -4,13 +4,14 @@ Options: `name: GuessTheNumber-v0`, any name that TextArena has registered; othe
 game. The game is drawn from the episode's seed.
 """
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
-import textarena  # pyright: ignore[reportMissingImports]
-
 from stages.environments.environment import Message, Reply
 from stages.environments.isolated_calls import IsolatedCalls
+
+textarena: Any = importlib.import_module("textarena")
 
 
 class TextArena:

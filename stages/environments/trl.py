@@ -8,6 +8,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from transformers.utils.chat_template_utils import get_json_schema
+
 from stages.environments.environment import Message, Reply
 from stages.environments.isolated_calls import IsolatedCalls
 
@@ -25,8 +27,6 @@ class TRL:
         self, row: Mapping[str, Any], seed: int
     ) -> tuple[list[Message], list[dict[str, Any]]]:
         """The row's message, if it has one, and below it what `reset` returns."""
-        from transformers.utils import get_json_schema
-
         self.call = IsolatedCalls(seed)
         self.environment = self.call(self.make, **self.options)
         observation = self.call(self.environment.reset, **row)

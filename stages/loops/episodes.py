@@ -76,6 +76,10 @@ class Renderer(Protocol):
         """The assistant's message of sampled tokens; a ValueError if it cannot be read."""
         ...
 
+    def check(self, tools: Tools) -> None:
+        """Raise a ValueError if episodes of several turns with these tools cannot be rendered."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Answer:
@@ -152,6 +156,18 @@ class Player:
     """Makes the environment of one episode."""
     renderer: Renderer
     limits: EpisodeLimits
+
+    def check(self, row: EnvironmentRow) -> None:
+        """Raise a ValueError if no episode can start from a row, or not have several turns."""
+        games = [_Game(row=row, index=0, env_seed=0)]
+        answer = self._call(partial(self._start_environment, games[0]))
+        if answer.error is None:
+            games[0].messages, games[0].tools = answer.messages, answer.tools
+            self._render_start(games)
+        if problem := answer.error or games[0].error:
+            raise ValueError(f"no episode can start from row '{row['id']}': {problem}")
+        if self.limits.max_turns > 1:
+            self.renderer.check(answer.tools)
 
     def play(
         self,
@@ -372,12 +388,17 @@ class Player:
 def make_task(player: Player, rows: Sequence[EnvironmentRow]) -> Task:
     """Task of `loops/rl`: episodes that start from `rows`, and what their environments pay.
 
-    `max_new_tokens` of the loop's configuration has to be `EpisodeLimits.max_sampled_tokens`, the
-    length limit of what an episode learns from; a turn has its limit in `EpisodeLimits`.
+    Of the loop's configuration, `max_new_tokens` has to be `limits.max_sampled_tokens()`, the most
+    that a policy writes in an episode; what a turn may have is in the limits. The sampler and the
+    model need `limits.max_tokens` positions. `check_method` refuses presets that cannot learn here.
     """
-    rows_by_id = {row["id"]: row for row in rows}
-    if len(rows_by_id) < len(rows):
-        raise ValueError(f"expected rows of different ids, found {len(rows_by_id)} in {len(rows)}")
+    rows_by_id = {row.get("id"): row for row in rows}
+    if not rows or len(rows_by_id) < len(rows) or not all(isinstance(i, str) for i in rows_by_id):
+        raise ValueError(
+            f"expected rows with an `id` each, a text that no other has, found {len(rows)} rows "
+            f"and {len(rows_by_id)} ids"
+        )
+    player.check(rows[0])
 
     def draw(
         sampler: Sampler,

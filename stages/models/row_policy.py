@@ -22,7 +22,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
 from stages.config import Params
-from stages.models import model_tokenizer, policy
+from stages.models import model_files, model_tokenizer, policy
 from stages.models.device import ComputeConfig
 from stages.rows import BASE
 
@@ -66,8 +66,8 @@ class ModelConfig(Params):
     """Base model: the model that the pipeline starts from."""
 
     path: str | None = Field(min_length=1)
-    """A folder or hub id of a transformers causal language model with its tokenizer;
-    null: the small `tiny` Llama, trained from scratch with its own tokenizer."""
+    """A folder or hub id of a transformers causal language model with its tokenizer, or a GGUF file
+    (`model_files`); null: the small `tiny` Llama, trained from scratch with its own tokenizer."""
     revision: str | None
     """The commit of a hub id, which may move otherwise; null for a folder."""
     thinking: bool | None
@@ -84,7 +84,8 @@ class ModelConfig(Params):
 
     @model_validator(mode="after")
     def _hub_ids_name_their_commit(self) -> "ModelConfig":
-        if self.path is not None and self.revision is None and not Path(self.path).is_dir():
+        is_hub_id = self.path is not None and not model_files.is_local(self.path)
+        if is_hub_id and self.revision is None:
             raise ValueError(
                 f"'{self.path}' is no folder here, so it is a hub id, and what that holds can "
                 f"change: set model.revision to a commit"
@@ -103,14 +104,16 @@ class ModelConfig(Params):
     def check_ids(self, rows: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> None:
         """Raise a ValueError if a token of `rows`, an end or the padding has no embedding."""
         if self.path is not None:
-            size = load_model_config(self.path, self.revision).vocab_size
+            path = model_files.locate_folder(self.path)
+            size = load_model_config(path, self.revision).vocab_size
             model_tokenizer.check_ids(rows, tokenizer, size, self.path)
 
     def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """Tokenizer of `path`; without a path, one trained on `texts`."""
         if self.path is None:
             return model_tokenizer.train_tokenizer(texts, self.tiny.vocab_size)
-        tokenizer = model_tokenizer.load_tokenizer(self.path, self.revision)
+        path = model_files.locate_folder(self.path)
+        tokenizer = model_tokenizer.load_tokenizer(path, self.revision)
         if self.thinking is not None:
             model_tokenizer.set_thinking(tokenizer, thinking=self.thinking)
         return tokenizer
@@ -147,7 +150,7 @@ def locate_policy(name: str, seed: int, config: ModelConfig) -> tuple[str | Path
         return rows.locate_policy(name, seed), None
     if config.path is None:
         raise ValueError(RANDOM_BASE_MODEL)
-    return config.path, config.revision
+    return model_files.locate_folder(config.path), config.revision
 
 
 def load_row_policy(

@@ -1,6 +1,5 @@
 """Size of a model: its parameters, and those of them that are matrices of a product."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -8,20 +7,17 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from stages.algorithms.flops import Matrices
 from stages.auto import Facts
-from stages.models import model_tokenizer, policy, rope_limit, row_policy, scalar_head
+from stages.models import model_files, model_tokenizer, policy, rope_limit, row_policy, scalar_head
 from stages.models.forward_check import get_body
 from stages.models.row_policy import ModelConfig
 
 Size = dict[str, int]
 """`parameters`, `trained_parameters`, and the fields of `flops.Matrices`."""
-INDEX = "model.safetensors.index.json"
-"""File that names the safetensors file of each weight, where there are several."""
 
 
 def count_matrices(model: nn.Module, *, adapters: bool = True) -> Matrices:
@@ -75,61 +71,22 @@ def measure_policy(name: str, seed: int, config: ModelConfig) -> Size:
     return _measure_folder(*row_policy.locate_policy(name, seed, config))
 
 
-def check_model_files(path: str | None) -> None:
-    """Raise a ValueError, before any work, for a folder without a whole model in safetensors."""
-    folder = Path(path or "")
-    if path is None or not folder.is_dir():
-        return
-    names = {file.name for file in folder.iterdir()}
-    try:
-        index = dict(json.loads((folder / INDEX).read_bytes())) if INDEX in names else {}
-        needed = {*index.get("weight_map", {"": "model.safetensors"}).values()}
-    except (AttributeError, ValueError) as error:
-        raise _damaged_file(folder / INDEX, error) from error
-    for name in sorted(needed & names):
-        try:
-            with safe_open(folder / name, "pt"):
-                pass
-        except (SafetensorError, ValueError) as error:
-            raise _damaged_file(folder / name, error) from error
-    if missing := sorted({"config.json", *needed} - names):
-        raise ValueError(
-            f"{folder}: expected a model with a file {missing[0]}, found {_describe_files(names)} "
-            f"by save_pretrained, in safetensors."
-        )
-
-
-def _damaged_file(path: Path, error: Exception) -> ValueError:
-    return ValueError(
-        f"{path}: expected a whole file of weights, or their index, found something "
-        f"else ({error}). Copy it again; a file of git LFS comes by `git lfs pull`."
-    )
-
-
-def _describe_files(names: set[str]) -> str:
-    if "adapter_config.json" in names and "config.json" not in names:
-        return "LoRA adapters alone. Save there what merge_and_unload() makes of them"
-    if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
-        return "pickled weights, which can run code. Load them elsewhere and save them"
-    return f"{', '.join(sorted(names)) or 'nothing':.200}. Save the whole model there"
-
-
 def model_facts(model: Mapping[str, Any]) -> Facts | None:
     """Facts of config.json and tokenizer of section `model`, for `auto`; None without a path.
 
     Those of the data are added by `prompting.measure_data`.
     """
-    path, revision = model["path"], model["revision"]
-    if path is None:
+    if model["path"] is None:
         return None
+    path, revision = model_files.locate_folder(model["path"]), model["revision"]
     config = row_policy.load_model_config(path, revision)
     tokenizer = model_tokenizer.load_tokenizer(path, revision)
     limits = [getattr(config, "max_position_embeddings", None), rope_limit.get_rope_limit(config)]
     positions = min((limit for limit in limits if limit is not None), default=None)
     if positions is None:
         raise ValueError(
-            f"expected max_position_embeddings in the config.json of '{path}', found none: what is "
-            f"`auto` cannot be computed. Add it there."
+            f"expected max_position_embeddings in the config.json of '{model['path']}', found "
+            f"none: what is `auto` cannot be computed. Add it there."
         )
     model_without_weights = _build_on_meta(path, revision)
     return Facts(

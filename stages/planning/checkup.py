@@ -16,6 +16,7 @@ from stages import plan_checks
 from stages.auto import Facts
 from stages.loops import epochs
 from stages.models import (
+    model_files,
     model_tokenizer,
     preparation,
     process_head,
@@ -113,7 +114,8 @@ def load_model_facts(content: Mapping[str, Any]) -> Model:
         config = row_policy.build_tiny(section.tiny, prepared.tokenizer, 0).config
         return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=None, **shown)
     revision = section.revision or "main"
-    config = AutoConfig.from_pretrained(section.path, revision=revision, local_files_only=True)
+    path = model_files.locate_folder(section.path)
+    config = AutoConfig.from_pretrained(path, revision=revision, local_files_only=True)
     facts = facts and prompting.measure_data(prepared.summary, facts)
     return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=facts, **shown)
 

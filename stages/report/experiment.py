@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from stages.records.metrics import read_metrics
-from stages.report.stage_metrics import Plan
+from stages.report.stage_metrics import History, Plan
 from stages.report.tables import NOTHING, Rows
 from stages.report.verdict import join_words
 
@@ -25,6 +25,9 @@ PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scipy")
 """Those whose version can change a number, besides vLLM where it samples."""
 SPLITS = ("train", "preference", "dev", "test")
 LEARNING_RATE = "optim/learning_rate"
+WORDS = ("train", "preset", "from", "on")
+"""Keys that every row of the table of policies has."""
+SIZES = "sizes of its own"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +46,11 @@ def read_experiment(
     baseline: str,
     seeds: Sequence[int],
     *,
+    histories: Mapping[str, History],
     model: Mapping[str, Any],
     engine: str,
 ) -> Experiment:
     """Facts of a finished run below `data`; `model` and `engine`: keys of params.yaml."""
-    policies = dict.fromkeys([baseline, *plan["policies"]])
     card = json.loads((data / "prepared/data_card.json").read_text(encoding="utf-8"))
     training = data / "policies" / baseline / "training"
     packages = [*PACKAGES, "vllm"] if engine == "vllm" else PACKAGES
@@ -64,8 +67,15 @@ def read_experiment(
             "Commit": describe_commit(digest_folder(data / "evaluations")),
         },
         methods=[
-            {"policy": name, **tabulate_method(data, plan["policies"][name], name, seeds)}
-            for name in policies
+            {
+                "policy": name,
+                **tabulate_method(
+                    plan["policies"][name],
+                    history,
+                    read_metrics(data / "policies" / name / "training", seeds),
+                ),
+            }
+            for name, history in histories.items()
         ],
     )
 
@@ -133,32 +143,45 @@ def _md5(content: bytes = b"") -> Any:
 
 
 def tabulate_method(
-    data: Path, row: Mapping[str, str], name: str, seeds: Sequence[int]
+    row: Mapping[str, Any], history: History, metrics: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Cells of one policy: its row in params.yaml, and what its training came to."""
-    training = data / "policies" / name / "training"
-    steps, rates = zip(*(read_history(training / str(seed)) for seed in seeds), strict=True)
-    metrics = read_metrics(training, seeds).values()
+    """Cells of one policy: its row in params.yaml, and what its training came to.
+
+    Args:
+        row: Its words, and values of its own for keys of its section.
+        history: Metrics of each step.
+        metrics: Seed -> its metrics.json.
+    """
+    steps = [len(of_seed) for of_seed in history]
+    rate = max((step.get(LEARNING_RATE, 0.0) for seed in history for step in seed), default=0.0)
     tokens = {
-        label: fmean(of_seed.get(key, 0) for of_seed in metrics)
+        label: fmean(of_seed.get(key, 0) for of_seed in metrics.values())
         for label, key in (
             ("tokens trained on", "trained_tokens"), ("tokens generated", "generated_tokens"),
         )
     }  # fmt: skip
     low, high = min(steps), max(steps)
+    sizes = list_sizes({key: value for key, value in row.items() if key not in WORDS})
     return {
         "method": row["train"].upper(), "preset": row["preset"], "from": row["from"],
-        "on": row["on"], "steps": f"{low:,}" if low == high else f"{low:,} to {high:,}",
-        "learning rate": f"{max(rates):.3g}" if max(rates) else NOTHING,
+        "on": row["on"], **({SIZES: ", ".join(sizes)} if sizes else {}),
+        "steps": f"{low:,}" if low == high else f"{low:,} to {high:,}",
+        "learning rate": f"{rate:.3g}" if rate else NOTHING,
         **{label: f"{count:,.0f}" for label, count in tokens.items()},
     }  # fmt: skip
 
 
-def read_history(training: Path) -> tuple[int, float]:
-    """The number of steps of a training, and the highest learning rate; 0 where none is logged."""
-    lines = (training / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    rates = (json.loads(line)["metrics"].get(LEARNING_RATE, 0.0) for line in lines)
-    return len(lines), max(rates, default=0.0)
+def list_sizes(sizes: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """`num_steps: 8` and `optim.learning_rate: 0.0001` of nested keys."""
+    return [
+        text
+        for key, value in sizes.items()
+        for text in (
+            list_sizes(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else [f"{prefix}{key}: {value}"]
+        )
+    ]
 
 
 def _read_json(path: Path) -> Any:

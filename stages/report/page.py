@@ -17,7 +17,8 @@ import jinja2
 from markupsafe import Markup, escape
 
 from stages.report.conversations import Conversation, render_conversation
-from stages.report.sections import CaptionedTable, Image, Section, drop_empty
+from stages.report.markdown import render_table
+from stages.report.sections import Image, Section, drop_empty
 
 PICTURE = Image(
     "accuracy.svg", "Mean accuracy of each policy with its interval, and a dot for each seed"
@@ -57,20 +58,12 @@ def write_report(
     (folder / "report.html").write_text(page, encoding="utf-8")
     text = _render(
         "page.md.j2",
-        {"table": render_markdown_table, "conversation": render_markdown_conversation},
+        {"table": render_table, "conversation": render_markdown_conversation},
         content | {"sections": drop_empty(parts, transcripts=False)},
     )
     text = re.sub(r"\n{3,}", "\n\n", text)
     (folder / "report.md").write_text(text.strip() + "\n", encoding="utf-8")
     (folder / "verdict.txt").write_text("\n".join(verdict) + "\n", encoding="utf-8")
-
-
-def render_markdown_table(table: CaptionedTable) -> str:
-    """A Markdown table: the first column aligned left, the others right."""
-    columns = table.columns
-    cells = [[row.get(column, "") for column in columns] for row in table.rows]
-    rows = [columns, ["---"] + ["---:"] * (len(columns) - 1), *cells]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def render_markdown_conversation(conversation: Conversation) -> str:

@@ -4,7 +4,6 @@ Their bytes depend on the numbers alone.
 """
 
 import csv
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from stages.report import verdict
 from stages.report.comparison import UNTESTED
 from stages.report.estimates import BEST_OF, MAJORITY, MEAN, PASS, WEIGHTED, Results
+from stages.report.stage_metrics import History
 
 # Okabe and Ito's palette: told apart with any kind of colour vision.
 GREY, BLUE, RED, GREEN, PINK = "#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -182,15 +182,9 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]])
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
 
-def read_curves(training: Path, seeds: Sequence[int]) -> Curves:
-    """The curves of one policy, from `<training>/<seed>/history.jsonl`."""
-    paths = [training / str(seed) / "history.jsonl" for seed in seeds]
-    if not all(path.exists() for path in paths):
-        return {}
-    texts = [path.read_text(encoding="utf-8").splitlines() for path in paths]
-    steps = [
-        [json.loads(line)["metrics"] for line in of_seeds] for of_seeds in zip(*texts, strict=False)
-    ]
+def select_curves(history: History) -> Curves:
+    """The curves of one policy."""
+    steps = list(zip(*history, strict=False))
     return {
         name: np.array(
             [[metrics[name] for metrics in of_step] for of_step in zip(*steps, strict=True)]

@@ -38,6 +38,12 @@ class CaptionedTable:
         return list(dict.fromkeys(column for row in self.rows for column in row))
 
     @property
+    def cells(self) -> list[list[str]]:
+        """The rows' texts, by column."""
+        columns = self.columns
+        return [[row.get(column, "") for column in columns] for row in self.rows]
+
+    @property
     def words(self) -> set[str]:
         """The columns of words; the others are of numbers."""
         return {name for row in self.rows for name, cell in row.items() if cell[:1].isalpha()}

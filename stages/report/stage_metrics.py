@@ -4,6 +4,7 @@ Costs, tokens and floating-point operations, are counted, not measured, so they 
 every machine; seconds and memory stand in data/runs.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from stages.algorithms.flops import Matrices, Passes
 from stages.records.metrics import mean_over_seeds, read_metrics
 from stages.rows import BASE
 
-Plan = Mapping[str, Mapping[str, Mapping[str, str]]]
+Plan = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """data/plan.json: table -> name -> the words of the row."""
 Kind = Literal["count", "percent", "number"]
 MEASURES: dict[str, dict[str, tuple[Kind, list[str]]]] = {
@@ -51,6 +52,17 @@ there. Of process models accuracy is over steps, the mean of that on right and o
 COSTS = ("generated_tokens", "trained_tokens", "flops")
 Cost = dict[str, int | float]
 """`COSTS` of one seed, the mean over seeds."""
+History = Sequence[Sequence[Mapping[str, float]]]
+"""Of a training: seed -> step -> the step's metrics."""
+
+
+def read_history(training: Path, seeds: Sequence[int]) -> History:
+    """Metrics of each step, from `<training>/<seed>/history.jsonl`."""
+    paths = [training / str(seed) / "history.jsonl" for seed in seeds]
+    return [
+        [json.loads(line)["metrics"] for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in paths
+    ]
 
 
 def read_quality(data: Path, plan: Plan, seeds: Sequence[int]) -> dict[str, dict[str, Any]]:

@@ -35,7 +35,7 @@ from stages.runtime import intact, outputs, process
 from stages.runtime.outputs import PIPE
 
 WRITING_SECONDS = 10.0
-RECORD, ENDED = "exec.json", "ended"
+EXECUTION, ENDED = "exec.json", "ended"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path, Callable[[], None]]]:
         _sweep(name, key)
         folder = PIPE / f"{name}-{key[:16]}"
         folder.mkdir(exist_ok=True)
-        record = folder / RECORD
+        record = folder / EXECUTION
         execution = Execution(execution_id=uuid.uuid4().hex, stage=stage, input_key=key, attempt=1)
         if (previous := _read(record)) is not None and previous.input_key == key:
             execution = replace(previous, attempt=previous.attempt + 1)
@@ -188,7 +188,7 @@ def _is_orphan(lock: IO[str]) -> bool:
 def _sweep(stage: str, key: str) -> None:
     """Remove the folders of executions whose outputs are in dvc.lock, or soon are replaced."""
     for folder in {ended.parent for ended in PIPE.glob(f"*/{ENDED}")}:
-        execution = _read(folder / RECORD)
+        execution = _read(folder / EXECUTION)
         if (
             execution is None
             or recorded(execution)

@@ -23,7 +23,7 @@ from stages.runtime import terminal
 SECONDS_BETWEEN_SIGNS = 1.0
 SECONDS_BETWEEN_LINES = (15.0, 300.0)
 """In a log: at first, and at most. Between them a tenth of the time since the stage began."""
-MODE, RECORDS, RECORD = "POSTTRAIN_PROGRESS", "records", "\x1e"
+MODE, RECORDS, SEPARATOR = "POSTTRAIN_PROGRESS", "records", "\x1e"
 """With POSTTRAIN_PROGRESS=records every sign is a line of JSON after a record separator: of
 `flows.local`, which shows several stages on one terminal."""
 SECONDS_OF_A_LONG_ITEM = 3.0
@@ -219,7 +219,7 @@ class Display:
         }
 
     def _write_record(self, content: Mapping[str, Any]) -> None:
-        terminal.write(f"{RECORD}{json.dumps({'stage': self._stage, **content})}")
+        terminal.write(f"{SEPARATOR}{json.dumps({'stage': self._stage, **content})}")
 
 
 def make_display(stage: str, *, is_shown: bool, is_quiet: bool) -> Display:

@@ -59,7 +59,10 @@ def to_table(rows: list[dict[str, Any]]) -> Table:
     prompts = read_prompts({row["id"] for row in rows if "id" in row and "prompt" not in row})
     joined = [prompts.get(row.get("id", ""), {}) | row for row in rows]
     names = {
-        name: None for row in joined for name, value in row.items() if not isinstance(value, list)
+        name: None
+        for row in joined
+        for name, value in row.items()
+        if not isinstance(value, list | dict)
     }
     columns = [name for name in FIRST if name in names]
     columns += [name for name in names if name not in FIRST]

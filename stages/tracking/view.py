@@ -127,17 +127,19 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     store.log_params(run_id, {name: value for each in params for name, value in each.items()})
     store.client.log_dict(run_id, ids, "runs.json")
     tags = {PIPELINE_RUN: lock[:8]}
-    numbers = {"run/seconds": sum(record["seconds"] or 0.0 for record in new.values())}
+    numbers = dict[str, float]()
     chosen = headlines.choose_best(entries, runs)
     if "compare" in runs:
         of_report = headlines.read_report_numbers(REPORT / "metrics.json")
         best = chosen and of_report.get(f"accuracy/{chosen.policy}")
-        numbers |= of_report | ({} if best is None else {"accuracy": best})
+        # The first one is what MLflow's page of comparison plots.
+        numbers = ({} if best is None else {"accuracy": best}) | of_report
         if (commit := runs["compare"][1]["git_commit"]) is not None:
             tags[MLFLOW_GIT_COMMIT] = commit
         path = REPORT / "verdict.txt"
         verdict = path.read_text(encoding="utf-8") if path.is_file() else ""
         tags[MLFLOW_RUN_NOTE] = describe_manifest(verdict, of_report, ids, store.experiment_id)
+    numbers["run/seconds"] = sum(record["seconds"] or 0.0 for record in new.values())
     store.log_numbers(run_id, numbers, ended)
     store.set_tags(run_id, tags)
     for entry in entries:

@@ -1,6 +1,7 @@
 """Small files with telling names."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -58,3 +59,15 @@ def test_tests_mirror_the_folders_of_the_sources() -> None:
         for test in (REPOSITORY / "tests" / part).rglob("test_*.py"):
             tested = REPOSITORY / test.relative_to(REPOSITORY / "tests").parent
             assert tested.is_dir(), name(test)
+
+
+def test_every_array_annotation_is_checked_while_the_tests_run() -> None:
+    config = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    options = config["tool"]["pytest"]["ini_options"]["addopts"]
+    (option,) = [text for text in options if text.startswith("--jaxtyping-packages=")]
+    packages = option.partition("=")[2].split(",")[:-1]
+    annotated = [path for path in SOURCES if "jaxtyping" in path.read_text(encoding="utf-8")]
+    modules = [name(path).removesuffix(".py").replace("/", ".") for path in annotated]
+    assert len(modules) > 40
+    prefixes = tuple(f"{package}." for package in packages)
+    assert [module for module in modules if not f"{module}.".startswith(prefixes)] == []

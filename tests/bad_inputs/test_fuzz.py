@@ -7,7 +7,6 @@ is, also in presets that no row uses. The commit chooses one in `FUZZ_SHARE` of 
 
 import datetime
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,12 +84,9 @@ def test_a_wrong_value_is_refused_by_its_key_or_is_right(case, tmp_path, monkeyp
     assert problems or wrong not in ABSURD or place[0] == "tables"
     names = [str(part) for part in place if isinstance(part, str)]
     assert not problems or any(names[-1] in problem for problem in problems), problems
-    assert all(len(problem) < 1000 and problem.isprintable() for problem in map(escape, problems))
+    assert [problem for problem in problems if len(problem) >= 1000] == []
+    assert [problem for problem in problems if not problem.isprintable()] == []
     assert [word for word in JARGON for problem in problems if word in problem] == []
-
-
-def escape(problem: str) -> str:
-    return re.sub(r"[\n\x00-\x1f]", "?", problem)
 
 
 @pytest.mark.parametrize("text", ["9" * 10_000, "[" * 10_000, "\ufeff{", "a: &a [*a]", "\x00"])

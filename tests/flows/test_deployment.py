@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clones import http_status, wait_until
+from clones import background, http_status, wait_until
 from ruamel.yaml import YAML
-
-from flows.process import kill_tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 README_COMMANDS = [
@@ -36,18 +34,6 @@ CustomWebhookNotificationBlock(
     name="team", url=sys.argv[1], json_data={"subject": "{{subject}}", "body": "{{body}}"}
 ).save("team")
 """
-
-
-@contextmanager
-def background(command: list[str], root: Path, env: dict[str, str], log: Path) -> Iterator[None]:
-    """A process that is killed, with all it started, at the end."""
-    with log.open("w") as output:
-        process = subprocess.Popen(command, cwd=root, env=env, stdout=output, stderr=output)
-        try:
-            yield
-        finally:
-            kill_tree(process.pid, grace_seconds=3.0)
-            process.wait()
 
 
 def ask(url: str, environment: dict[str, str]) -> list[dict[str, Any]]:

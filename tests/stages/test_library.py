@@ -11,6 +11,8 @@ from chat_tokenizers import KINDS, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stages import library
+from stages.environments.environment import Reply
+from stages.environments.limits import EpisodeLimits
 from stages.loops import rollouts
 from stages.models import prompting
 from stages.models.model_tokenizer import train_tokenizer
@@ -132,6 +134,71 @@ def test_of_a_peft_model_the_adapters_alone_are_trained(model_path):
     model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(model_path), prompt)
     with pytest.raises(ValueError, match="found PeftModelForCausalLM with PROMPT_TUNING"):
         first_step(model, tokenizer, lambda _prompt, text: len(text))
+
+
+def teach_to_end(model, tokenizer):
+    """The model after some steps of SFT, so that it ends its turns."""
+    ids = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in TEXTS]
+    batch = torch.tensor([row for row in ids if len(row) == len(ids[0])])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(40):
+        model(batch, labels=batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+class Sum:
+    """Two turns: the second is paid for what the first was, and both for a digit."""
+
+    def start(self, row, seed):
+        self.turn = 0
+        return [{"role": "user", "content": row["question"]}], None
+
+    def step(self, message):
+        self.turn += 1
+        answer = {"role": "user", "content": "plus 3 is"}
+        reward = float(any(digit in message["content"] for digit in "0123456789"))
+        return Reply(messages=[answer], reward=reward, done=self.turn == 2)
+
+
+def test_episodes_in_an_environment_are_trained_on_and_resumed_to_the_bit(model_path, tmp_path):
+    rows = [{"question": text.rpartition(" ")[0]} for text in TEXTS[:6]]
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    taught = teach_to_end(AutoModelForCausalLM.from_pretrained(model_path), tokenizer)
+
+    def train(state=None):
+        model = copy.deepcopy(taught)
+        limits = EpisodeLimits(max_turns=3, max_turn_tokens=6, max_tokens=40, success_reward=1.0)
+        for step in library.grpo(
+            model, tokenizer, rows, environment=Sum, limits=limits, num_steps=3, group_size=4,
+            prompts_per_step=3, learning_rate=1e-2, state=state,
+        ):  # fmt: skip
+            yield step
+            if state is not None:
+                state.save(tmp_path / str(step.index))
+
+    expected = [(step.metrics, step.rows) for step in train(library.State())]
+    assert len(expected) == 3
+    metrics = expected[0][0]
+    assert metrics["episode/turns"] > 1.5
+    assert metrics["episode/success"] > 0
+    assert metrics["reward/accuracy"] == metrics["episode/success"]
+    shares = [value for key, value in metrics.items() if key.startswith("ending/")]
+    assert sum(shares) + metrics["episode/failed"] == pytest.approx(1)
+    rest = train(library.State.load(tmp_path / "0"))
+    assert [(step.metrics, step.rows) for step in rest] == expected[1:]
+
+
+def test_a_reward_or_an_environment_is_needed_and_not_both(model_path):
+    model = AutoModelForCausalLM.from_pretrained(model_path)
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    for given in ({}, {"environment": Sum, "reward": lambda p, c: 0.0}):
+        rows = [{"question": text} for text in TEXTS] if given else TEXTS
+        with pytest.raises(ValueError, match="expected a reward or an environment"):
+            next(library.grpo(model, tokenizer, rows, **given))
+    with pytest.raises(ValueError, match="in an environment rows"):
+        next(library.grpo(model, tokenizer, TEXTS, environment=Sum))
 
 
 @pytest.mark.parametrize(("max_new_tokens", "buffer"), [(4, 1), (256, 51), (10000, 2000)])

@@ -74,7 +74,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptu
     definition.write_environment(
         folder,
         EnvironmentFile(
-            kind="own", preset=EnvironmentPreset.model_validate({"starts": "prompts"}), own="adder", own_digest="0",
+            kind="own",
+            preset=EnvironmentPreset.model_validate({"starts": "prompts"}),
+            own="adder",
+            own_digest="0",
             packages={},
         ),
     )  # fmt: skip

@@ -204,6 +204,7 @@ def test_the_manifest_holds_all_parameters_headline_numbers_and_the_runs(tracked
     run = tracked.manifests()[0]
     children = [one for one in tracked.runs() if one.info.run_id != run.info.run_id]
     assert run.data.params == {"rate": "1e-05", "seed": "0", "seeds": "[0, 1]", "goal": "0.5"}
+    assert next(iter(run.data.metrics)) == "accuracy"  # which the page of comparison plots
     seconds = run.data.metrics.pop("run/seconds")
     assert seconds == pytest.approx(sum(one.data.metrics["run/seconds"] for one in children))
     accuracy = {"accuracy/sft": 0.25, "accuracy/dpo": 0.5, "gain/dpo": 0.25}

@@ -126,6 +126,30 @@ def test_what_is_sampled_follows_the_policy_through_optimizer_steps(
 
 @needs_vllm
 @pytest.mark.vllm
+def test_a_turn_goes_on_from_the_prefix_cache_and_never_from_that_of_other_weights(
+    sampler: PolicySampler,
+):
+    settings = {"num_samples": 8, "temperature": 1.3, "max_new_tokens": 12}
+    with sampler.session():
+        (samples,) = sampler.sample([LONG[:122]], [0], **settings)
+        longest = max(samples, key=lambda one: len(one.token_ids))
+        text = [*LONG[:122], *longest.token_ids, 5, 6]
+        # A full block of 128 tokens, of which the last were sampled.
+        assert num_cached(sampler, text) == 128
+    learn(sampler.policy)
+    with sampler.session():
+        sampler.sample(PROMPTS[:1], [0], **settings)
+        assert num_cached(sampler, text) == 0
+
+
+def num_cached(sampler: PolicySampler, text: list[int]) -> int:
+    """Tokens of a prompt that vLLM takes from its prefix cache."""
+    (output,) = sampler._engine._generate([text], [{"temperature": 0.0, "max_tokens": 1}])
+    return output.num_cached_tokens
+
+
+@needs_vllm
+@pytest.mark.vllm
 def test_only_a_step_on_the_policy_is_followed_by_a_refresh(
     sampler: PolicySampler, refreshes: list
 ):

@@ -9,7 +9,16 @@ import pytest
 import torch
 from tiny_checkpoints import EOS, load
 from tiny_rollouts import decode, make_sampler
-from token_episodes import CALL, ENDS, NEWLINE, EvenGame, ToolGame, make_player, make_rows
+from token_episodes import (
+    CALL,
+    ENDS,
+    NEWLINE,
+    EvenGame,
+    NumberRenderer,
+    ToolGame,
+    make_player,
+    make_rows,
+)
 
 from stages.environments.environment import Reply
 from stages.loops import episodes, rollouts
@@ -285,5 +294,25 @@ def test_rows_of_files_hold_the_episode():
     assert [row.correct for row in rows] == [True, False, True, False]
     record = episodes.Episode(**rows[1].episode)
     assert record == batch.episodes[1]
-    with pytest.raises(ValueError, match="expected rows of different ids"):
-        episodes.make_task(make_player(), [ROWS[0], ROWS[0]])
+
+
+@pytest.mark.parametrize("rows", [[], [ROWS[0], ROWS[0]], [{"numbers": "5"}], [{"id": 1}]])
+def test_rows_need_ids(rows):
+    with pytest.raises(ValueError, match="expected rows with an `id` each"):
+        episodes.make_task(make_player(), rows)
+
+
+def test_what_cannot_start_or_be_rendered_is_refused_before_training():
+    class Refusing(NumberRenderer):
+        def check(self, tools):
+            raise ValueError("a template that loses tools")
+
+    with pytest.raises(ValueError, match="from row 'p0': KeyError: 'tower'"):
+        episodes.make_task(make_player(failing(explode, row="p0", turn=0)), ROWS)
+    with pytest.raises(ValueError, match="limit max_tokens is 2"):
+        episodes.make_task(make_player(max_tokens=2), ROWS)
+    refusing = replace(make_player(), renderer=Refusing())
+    with pytest.raises(ValueError, match="loses tools"):
+        episodes.make_task(refusing, ROWS)
+    one_turn = replace(make_player(max_turns=1), renderer=Refusing())
+    episodes.make_task(one_turn, ROWS)

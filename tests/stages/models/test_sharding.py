@@ -35,11 +35,14 @@ def assert_same(found, expected):
     [
         *(("sft", 0), ("sft", 4), ("dpo", 0), ("dpo", 4), ("reward", 0), ("process", 4)),
         *(("grpo", 0), ("grpo", 4), ("grpo_twice", 0), ("ppo", 0), ("ppo", 4)),
+        ("grpo_in_episodes", 0),
     ],
 )
 def test_a_loop_in_two_processes_is_that_of_one(loop, rank):
     trial = Trial(loop, rank=rank, **SEVERAL_BATCHES)
-    assert_same(in_processes(2, trial), in_processes(1, trial))
+    found, expected = in_processes(2, trial), in_processes(1, trial)
+    assert_same(found, expected)
+    assert found["history"][0].get("episode/turns", 2) > 1.2
 
 
 @pytest.mark.slow

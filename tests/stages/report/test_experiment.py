@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from dvc.utils.serialize import load_yaml
@@ -59,17 +58,20 @@ def test_versions_are_the_pinned_ones():
     assert text == "torch 2.13.0 and numpy 2.3.5, as pinned in `constraints.txt`"
 
 
-def test_steps_of_unequal_number_and_the_highest_rate(tmp_path):
-    for seed, rates in enumerate([[0.1, 0.3, 0.2], [0.1]]):
-        path = tmp_path / f"policies/dpo/training/{seed}/history.jsonl"
-        path.parent.mkdir(parents=True)
-        rows = [f'{{"metrics": {{"optim/learning_rate": {rate}}}}}\n' for rate in rates]
-        path.write_text("".join(rows), encoding="utf-8")
-        tokens = f'{{"trained_tokens": {1000 * (seed + 1)}}}'
-        path.with_name("metrics.json").write_text(tokens, encoding="utf-8")
-    row = {"train": "dpo", "preset": "ipo_sum", "from": "sft", "on": "pairs/judge"}
-    assert experiment.tabulate_method(Path(tmp_path), row, "dpo", [0, 1]) == {
+ROW = {"train": "dpo", "preset": "ipo_sum", "from": "sft", "on": "pairs/judge"}
+METRICS = {0: {"trained_tokens": 1000}, 1: {"trained_tokens": 2000}}
+
+
+def test_steps_of_unequal_number_and_the_highest_rate():
+    history = [[{"optim/learning_rate": rate} for rate in rates] for rates in ([0.1, 0.3], [0.2])]
+    assert experiment.tabulate_method(ROW, history, METRICS) == {
         "method": "DPO", "preset": "ipo_sum", "from": "sft", "on": "pairs/judge",
-        "steps": "1 to 3", "learning rate": "0.3", "tokens trained on": "1,500",
+        "steps": "1 to 2", "learning rate": "0.3", "tokens trained on": "1,500",
         "tokens generated": "0",
     }  # fmt: skip
+
+
+def test_sizes_of_a_row_stand_beside_its_words():
+    row = {"num_steps": 8, **ROW, "optim": {"learning_rate": 1e-4}}
+    cells = experiment.tabulate_method(row, [[{}], [{}]], METRICS)
+    assert cells[experiment.SIZES] == "num_steps: 8, optim.learning_rate: 0.0001"

@@ -99,7 +99,7 @@ def test_what_a_killed_sweep_left_is_swept(left, tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / identity.ENDED).touch()
     if left is not None:
-        (folder / identity.RECORD).write_text(left)
+        (folder / identity.EXECUTION).write_text(left)
     with identity.claim("train@sft") as (execution, *_):
         assert execution.attempt == 1
     assert not folder.exists()

@@ -413,9 +413,10 @@ def write_row(folder: Path, fields: dict[str, Any]) -> FileSource:
 @pytest.mark.parametrize("name", IN_WORDS)
 def test_a_conversation_of_a_known_data_set_is_its_turns(tmp_path, name):
     source = write_row(tmp_path, IN_WORDS[name])
-    for problem in problem_files.read_problems(source, SourceReport(path="")):
-        assert isinstance(problem, Problem), problem
-        assert (problem.turns, problem.solution) == ((Turn("user", ASKED),), SEVEN)
+    problems, bad, _ = read_all(source)
+    assert bad == []
+    read = [(problem.turns, problem.solution) for problem in problems]
+    assert read == [((Turn("user", ASKED),), SEVEN)] * 2
 
 
 def test_a_reply_that_the_conversation_does_not_hold_is_not_dropped(tmp_path):
@@ -448,6 +449,6 @@ def test_rows_that_are_no_question_with_an_answer_are_refused(tmp_path, fields, 
 )  # fmt: skip
 def test_a_rendered_conversation_is_no_question(tmp_path, text):
     source = write_row(tmp_path, {"input": text})
-    for row in problem_files.read_problems(source, SourceReport(path="")):
-        assert isinstance(row, BadRow)
-        assert row.reason.startswith("a rendered conversation: ")
+    problems, bad, _ = read_all(source)
+    assert problems == []
+    assert [row.reason.partition(":")[0] for row in bad] == ["a rendered conversation"] * 2

@@ -1,0 +1,133 @@
+"""Table of this commit's experiments: what each changed, and the accuracy of each policy.
+
+    python -m flows.experiments                    of every experiment that `dvc exp show` lists
+    python -m flows.experiments --measure gain     another number of data/headlines
+
+`dvc exp show` has a column for each parameter and each headline number, hundreds in all.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flows.lock import flatten
+from flows.process import DVC, child_environment
+
+ACCURACY = "accuracy"
+UNFINISHED = ("queued", "running", "failed")
+"""States in which DVC lists the numbers of the commit that the experiment began from."""
+NOTHING = "–"
+Rows = list[dict[str, str]]
+Experiment = Mapping[str, Any]
+"""A commit or experiment, as `dvc exp show --json` has it."""
+
+
+def read_experiments(root: Path) -> list[Any]:
+    """What `dvc exp show --json` prints: the folder, then HEAD with its experiments."""
+    command = [*DVC, "exp", "show", "--json"]
+    result = subprocess.run(
+        command, cwd=root, env=child_environment(), capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        raise ValueError(f"`dvc exp show` failed: {result.stderr.strip()}")
+    return json.loads(result.stdout)
+
+
+def tabulate_experiments(shown: Sequence[Any], measure: str | None = None) -> tuple[str, Rows]:
+    """The measure, and a row for HEAD and each of its experiments, by name.
+
+    Args:
+        shown: What `read_experiments` returns.
+        measure: Name of a file in data/headlines; None: accuracy, or else the first.
+
+    Raises:
+        ValueError: No experiment has this measure.
+    """
+    commit = next(item for item in shown if item["rev"] != "workspace")
+    experiments = sorted(commit["experiments"] or [], key=lambda item: item["name"] or "")
+    finished = [commit["data"], *(read_finished(item) for item in experiments)]
+    measures = sorted({name for data in finished for name in list_measures(data)})
+    chosen = measure or (ACCURACY if ACCURACY in measures or not measures else measures[0])
+    if measure is not None and measure not in measures:
+        raise ValueError(f"no experiment has {measure}: name one of {', '.join(measures)}")
+    before = flatten_params(commit["data"])
+    changes = [
+        {
+            key: value
+            for key, value in flatten_params(item["revs"][0]["data"]).items()
+            if before.get(key) != value
+        }
+        for item in experiments
+    ]
+    names = list(dict.fromkeys(key for changed in changes for key in sorted(changed)))
+    rows: Rows = []
+    for item, data, changed in zip(
+        [commit, *experiments], finished, [before, *changes], strict=True
+    ):
+        label = item["name"] or commit["rev"][:7]
+        state = (item.get("executor") or {}).get("state") or ""
+        values = list_measures(data).get(chosen, {})
+        rows.append({
+            "experiment": f"{label} ({state})" if state in UNFINISHED else label,
+            **{key: str(changed.get(key, before.get(key, NOTHING))) for key in names},
+            **{policy: f"{value:g}" for policy, value in values.items()},
+        })  # fmt: skip
+    return chosen, rows
+
+
+def read_finished(experiment: Experiment) -> Experiment | None:
+    """Data of an experiment; None: it has not ended, or failed."""
+    state = (experiment["executor"] or {}).get("state")
+    return None if state in UNFINISHED else experiment["revs"][0]["data"]
+
+
+def list_measures(data: Experiment | None) -> dict[str, dict[str, float]]:
+    """Measure -> policy -> number."""
+    metrics = (data or {}).get("metrics") or {}
+    return {PurePath(path).stem: content["data"] for path, content in metrics.items()}
+
+
+def flatten_params(data: Experiment | None) -> dict[str, Any]:
+    """`grpo.num_steps` -> value, of all files of parameters."""
+    files = ((data or {}).get("params") or {}).values()
+    return {key: value for file in files for key, value in flatten(file["data"], "").items()}
+
+
+def print_rows(rows: Rows, caption: str, columns: Iterable[str]) -> None:
+    """Print a table; what is too wide for the terminal continues on the next line."""
+    table = Table(title=caption, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(row.get(column, NOTHING).replace("[", r"\[") for column in columns))
+    Console().print(table)
+
+
+def main() -> int:
+    """Run the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.experiments",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--measure", help="name of a file in data/headlines; default: accuracy")
+    options = parser.parse_args()
+    try:
+        measure, rows = tabulate_experiments(read_experiments(Path.cwd()), options.measure)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    print_rows(rows, measure, columns)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""A sweep on Prefect agents: a flow run for each point of a grid of parameters.
+
+    python -m flows.sweep grpo.num_steps=8,16 grpo.optim.learning_rate=1e-4,2e-4
+
+queues four flow runs of the deployment `point/sweep`. Each is `dvc exp run --temp` in the agent's
+clone: a copy that shares its cache, so that what a point does not change is restored. A point is an
+experiment of DVC and a group of MLflow, by the same name.
+"""
+
+import argparse
+import re
+import sys
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+from dvc.exceptions import DvcException
+from dvc.utils.cli_parse import to_path_overrides
+from dvc.utils.hydra import get_hydra_sweeps
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Completed, Failed
+
+from flows.agents import heartbeat, make_log
+from flows.execute import TAIL_LINES, find_error
+from flows.process import DVC, Runner
+from flows.share import describe_commit
+
+DEPLOYMENT = "point/sweep"
+PARAMS = "params.yaml"
+DEPLOY = "prefect --no-prompt deploy --name sweep"
+
+
+@flow(name="point", persist_result=False, retries=0)
+def run_point(changes: list[str], commit: str, timeout_hours: float | None = None) -> State:
+    """Flow of an agent: run the pipeline with other parameters, in a copy of the agent's clone.
+
+    Args:
+        changes: as `dvc exp run -S` takes them: `grpo.num_steps=8`.
+        commit: that of the clone in which the sweep was queued; the agent's must be the same.
+        timeout_hours: none means no limit.
+    """
+    seconds = None if timeout_hours is None else timeout_hours * 3600
+    runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
+    name, here = name_point(changes), describe_commit(runner.root)
+    if here != commit:
+        return Failed(message=f"{runner.root}: expected commit {commit}, found {here}: update it")
+    experiments: list[str] = []
+    runner.run([*DVC, "exp", "list", "--name-only"], experiments.append)
+    if name in map(str.strip, experiments):
+        return Completed(message=f"the experiment {name} is there already")
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+
+    def take(line: str) -> None:
+        tail.append(line)
+        runner.log(line)
+
+    options = [word for change in changes for word in ("--set-param", change)]
+    command = [*DVC, "exp", "run", "--temp", "--name", name, *options]
+    with heartbeat(UUID(str(flow_run.id)), runner.cancel):
+        try:
+            status = runner.run(command, take, runner.timeout_seconds)
+        except TimeoutError as error:
+            return Failed(message=f"timeout: {error}")
+    if status != 0:
+        return Failed(message=find_error(tail))
+    return Completed(message=f"`dvc exp apply {name}` in {runner.root} has its results")
+
+
+def expand_grid(changes: Sequence[str]) -> list[list[str]]:
+    """The points of a grid: every combination of the values, as `dvc exp run --queue` has them.
+
+    Raises:
+        ValueError: A change that DVC cannot read.
+    """
+    from hydra.errors import HydraException
+
+    for change in changes:
+        if not re.match(r"[^=]+=", change):
+            raise ValueError(f"expected key=value or key=value,value, found {change!r:.100}")
+    try:
+        points = get_hydra_sweeps(to_path_overrides(list(changes)))
+    except (DvcException, HydraException) as error:
+        raise ValueError(f"{' '.join(changes)}: {error}") from None
+    return [
+        [
+            change if path == PARAMS else f"{path}:{change}"
+            for path, of_file in point.items()
+            for change in of_file
+        ]
+        for point in points
+    ]
+
+
+def name_point(changes: Sequence[str]) -> str:
+    """Name of an experiment, as git takes it: `grpo.num_steps=8,seeds=-0-1-`."""
+    return re.sub(r"\.(?!\w)|[^\w.,=+-]", "-", ",".join(changes)).lstrip("-")
+
+
+def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -> None:
+    """Queue a flow run for each point, and print its name.
+
+    Raises:
+        ValueError: No server answers, or it has no such deployment.
+    """
+    if not PREFECT_API_URL.value():
+        raise ValueError("set PREFECT_API_URL: the agents of a sweep need a server that runs")
+    commit = describe_commit(Path.cwd())
+    for changes in points:
+        name = name_point(changes)
+        parameters = {"changes": changes, "commit": commit, "timeout_hours": timeout_hours}
+        try:
+            run_deployment(DEPLOYMENT, parameters=parameters, flow_run_name=name, timeout=0)
+        except ObjectNotFound:
+            message = f"the server has no deployment {DEPLOYMENT}: `{DEPLOY}`"
+            raise ValueError(message) from None
+        except httpx.TransportError as error:
+            raise ValueError(f"{PREFECT_API_URL.value()} does not answer: {error}") from None
+        print(name)
+
+
+def main() -> int:
+    """Run the command line; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.sweep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("changes", nargs="+", metavar="key=value,value")
+    parser.add_argument("--timeout-hours", type=float, help="for each point")
+    options = parser.parse_args()
+    try:
+        queue_points(expand_grid(options.changes), options.timeout_hours)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

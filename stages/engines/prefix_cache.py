@@ -1,0 +1,162 @@
+"""Keys and values of the rows that a sampler read in its last call, to go on from in the next.
+
+A later prompt that begins with the tokens of a cached row is read from where the row ends. Restored
+rows stand in a batch as prompts do, all ending in one column, so a row has no holes: a window or
+a bias that counts columns sees the columns of the text.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, takewhile
+from operator import eq
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from stages.engines.growing_cache import GrowingCache
+
+Value = TypeVar("Value")
+TokenIds = tuple[int, ...]
+
+
+class PrefixTable(Generic[Value]):
+    """Mapping from token ids to values that is read by what begins with the ids."""
+
+    def __init__(self, entries: Mapping[TokenIds, Value]) -> None:
+        self._prefixes = sorted(entries)
+        self._entries = entries
+
+    def find(self, token_ids: Sequence[int]) -> Value | None:
+        """Value of the longest entry that `token_ids` begin with."""
+        key = tuple(token_ids)
+        while place := bisect_right(self._prefixes, key):
+            # A prefix of `key` sorts before it, and between the two all begin with that prefix.
+            nearest = self._prefixes[place - 1]
+            common = sum(takewhile(bool, map(eq, nearest, key)))
+            if common == len(nearest):
+                return self._entries[nearest]
+            key = key[:common]
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedRow:
+    """Keys and values of a row's first `length` tokens, in a row of a cache."""
+
+    cache: GrowingCache
+    row: int
+    start: int
+    """Position in the cache of the first token."""
+    length: int
+
+    def num_new(self, prompt: Sequence[int]) -> int:
+        """Tokens of a prompt that begins with this row to be read: at least its last."""
+        return max(1, len(prompt) - self.length)
+
+
+def restore_rows(
+    rows: Sequence[CachedRow | None], lengths: Sequence[int], ends: Sequence[int], capacity: int
+) -> GrowingCache:
+    """Cache of `capacity` positions, with the first `lengths` tokens of each row up to its end.
+
+    `ends`: the position behind a row's last token. Elsewhere are tokens of the same row or zeros,
+    since what attention masks out has to be a number. At least one row is not None.
+    """
+    example = next(row.cache for row in rows if row)
+    restored = GrowingCache(len(example.layers), capacity)
+    for layer, like in zip(restored.layers, example.layers, strict=True):
+        keys, values = (
+            states.new_empty(len(rows), states.shape[1], capacity, states.shape[3])
+            for states in like.storage
+        )
+        layer.hold((keys, values), 0)
+    start = 0
+    for cache, group in groupby(rows, key=lambda row: row and row.cache):
+        members = list(group)
+        run = slice(start, start + len(members))
+        start = run.stop
+        if cache is None:
+            for layer in restored.layers:
+                for states in layer.storage:
+                    states[run].zero_()
+            continue
+        numbers, starts = torch.tensor([(row.row, row.start) for row in members if row]).T
+        counts, stops = torch.tensor(lengths[run]), torch.tensor(ends[run])
+        places = torch.arange(capacity) - (stops - counts)[:, None]
+        places = places.clamp(min=0).minimum((counts - 1).clamp(min=0)[:, None])
+        _copy_positions(cache, numbers, starts[:, None] + places, restored, run)
+    return restored
+
+
+def _copy_positions(
+    source: GrowingCache,
+    numbers: Int[Tensor, " row"],
+    positions: Int[Tensor, "row seq"],
+    target: GrowingCache,
+    run: slice,
+) -> None:
+    """Fill these rows of `target` with positions of rows of `source`, in one pass over memory."""
+    indices: dict[tuple[int, int], Tensor] = {}
+    for new, old in zip(target.layers, source.layers, strict=True):
+        for copied, states in zip(new.storage, old.storage, strict=True):
+            num_heads, num_positions = states.shape[1:3]
+            if (num_heads, num_positions) not in indices:
+                heads = numbers[:, None] * num_heads + torch.arange(num_heads)
+                index = heads[:, :, None] * num_positions + positions[:, None]
+                indices[num_heads, num_positions] = index.flatten().to(states.device)
+            index, dim = indices[num_heads, num_positions], states.shape[3]
+            torch.index_select(states.flatten(0, 2), 0, index, out=copied[run].view(-1, dim))
+
+
+def reading_group(prompt: Sequence[int], row: CachedRow | None) -> int:
+    """Prompts of one group are read side by side: they have about as many new tokens.
+
+    0: no row is cached; else the power of two below the number.
+    """
+    return row.num_new(prompt).bit_length() if row else 0
+
+
+def read_new_tokens(
+    model: PreTrainedModel,
+    inputs: Mapping[str, Int[Tensor, "prompt seq"]],
+    prompts: Sequence[Sequence[int]],
+    rows: list[CachedRow | None],
+    capacity: int,
+) -> tuple[GrowingCache, Float[Tensor, "prompt vocab"]]:
+    """Cache of `capacity` positions with all prompts, and logits after them.
+
+    `rows`: those that the prompts continue, at least one of them. The prompts are in order of
+    `reading_group`, and `inputs` is theirs (`pad_left`). Of a group each prompt reads as many of
+    its last tokens as the one with most new tokens, so that what is cached ends in one column.
+    `rows` is emptied, so that their caches can be freed before the model computes.
+    """
+    width = inputs["input_ids"].shape[1]
+    spans: list[tuple[slice, int, int]] = []  # prompts of a group, longest, tokens to read
+    lengths: list[int] = []
+    start = 0
+    for _, group in groupby(zip(prompts, rows, strict=True), key=lambda pair: reading_group(*pair)):
+        members = list(group)
+        num_new = max(row.num_new(prompt) if row else len(prompt) for prompt, row in members)
+        longest = max(len(prompt) for prompt, _ in members)
+        spans.append((slice(start, start + len(members)), longest, num_new))
+        lengths += [max(0, len(prompt) - num_new) for prompt, _ in members]
+        start += len(members)
+    ends = [width - num_new for span, _, num_new in spans for _ in prompts[span]]
+    cache = restore_rows(rows, lengths, ends, capacity)
+    rows.clear()
+    logits = []
+    for span, longest, num_new in spans:
+        output = model(
+            input_ids=inputs["input_ids"][span, -num_new:],
+            attention_mask=inputs["attention_mask"][span, -longest:],
+            position_ids=inputs["position_ids"][span, -num_new:],
+            past_key_values=cache.view_rows(span, width - longest, longest - num_new),
+            logits_to_keep=1,
+        )
+        logits.append(output.logits[:, -1])
+    cache.fill(width)
+    return cache, torch.cat(logits)

@@ -1,0 +1,177 @@
+"""Files of the base model: whether they are whole, their digests, and a GGUF file converted.
+
+GGUF is the format of llama.cpp: weights, often quantised, with tokenizer and chat template in one
+file. Such a file is converted once, by transformers' own reader, to a folder of safetensors in
+float32 (`FOLDERS`), which everything else reads like any other model. `package:<name>/<file>` is a
+file in an installed Python package.
+"""
+
+import functools
+import hashlib
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from safetensors import SafetensorError, safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from stages.config import Params
+
+INDEX = "model.safetensors.index.json"
+"""File that names the safetensors file of each weight, where there are several."""
+GGUF, PACKAGE = ".gguf", "package:"
+FOLDERS = Path(".pipe/gguf")
+"""Converted files, a folder for each digest: made again where it is deleted."""
+DESCRIPTION = "converted.json"
+ORIGIN = "origin.json"
+"""In the folder of the base model's tokenizer: the digests of the weights (`Origin`)."""
+READ = (".safetensors", ".json", ".jinja", ".model", ".txt", GGUF)
+"""Ends of the names of files that transformers reads."""
+
+
+class Origin(Params):
+    """Files that the base model comes from, wherever they lie."""
+
+    files: dict[str, str]
+    """Name -> SHA-256."""
+    quantisation: str | None
+    """Of a GGUF file the most frequent type of its tensors, such as Q4_1, before conversion."""
+
+
+def is_local(path: str) -> bool:
+    """Whether `model.path` names files on this machine; else it is a hub id."""
+    return path.endswith(GGUF) or Path(path).is_dir()
+
+
+def locate_folder(path: str) -> str:
+    """The folder of `model.path`, of a GGUF file the converted one; a hub id as it is."""
+    return str(convert_gguf(locate_gguf(path))) if path.endswith(GGUF) else path
+
+
+def locate_gguf(path: str) -> Path:
+    """A GGUF file, in a folder or in a package; ValueError: it is not there."""
+    if not path.startswith(PACKAGE):
+        file, advice = Path(path), "Correct model.path, or put the file there"
+    else:
+        package, _, name = path.removeprefix(PACKAGE).partition("/")
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+        places = (spec and spec.submodule_search_locations) or [f"<{package}>"]
+        file = Path(places[0]) / name
+        advice = f"Install the package that holds {package}, or correct model.path"
+    if not file.is_file():
+        raise ValueError(f"model.path: expected a GGUF file, there is none at '{path}'. {advice}.")
+    return file
+
+
+def convert_gguf(file: Path) -> Path:
+    """Folder with the model of a GGUF file in safetensors and float32, and its tokenizer."""
+    folder = FOLDERS / digest_file(str(file), file.stat().st_mtime_ns)
+    FOLDERS.mkdir(parents=True, exist_ok=True)
+    with FileLock(FOLDERS / f"{folder.name}.lock"):
+        if not (folder / DESCRIPTION).is_file():
+            scratch = folder.with_suffix(".scratch")
+            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            _convert(file, scratch)
+            scratch.rename(folder)
+    return folder
+
+
+def _convert(file: Path, folder: Path) -> None:
+    try:
+        from gguf import GGUFReader
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"{file.name} is a GGUF file, which the package gguf reads: pip install -c "
+            f"constraints.txt -e '.[gguf]'"
+        ) from error
+    place: dict[str, Any] = {"gguf_file": file.name, "trust_remote_code": False}
+    try:
+        types = [tensor.tensor_type.name for tensor in GGUFReader(file).tensors]
+        model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **place)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, **place)
+    except Exception as error:  # whatever the libraries make of the file
+        raise ValueError(
+            f"{file}: expected a GGUF file of a causal language model that transformers reads, "
+            f"found: {' '.join(str(error).split()):.200}"
+        ) from error
+    # Saved as what it is now: weights without a quantisation.
+    config: Any = model.config
+    del config.quantization_config
+    plain = type(model)(config)
+    plain.load_state_dict(model.state_dict())
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    most = max(sorted(set(types)), key=types.count)
+    (folder / DESCRIPTION).write_text(json.dumps({"quantisation": most}) + "\n", encoding="utf-8")
+
+
+def describe_origin(path: str | None) -> Origin | None:
+    """Digests of the files of `model.path`; None: no path, or a hub id, which has a commit."""
+    if path is None or not is_local(path):
+        return None
+    quantisation, files = None, list_files(path)
+    if path.endswith(GGUF):
+        text = (Path(locate_folder(path)) / DESCRIPTION).read_text(encoding="utf-8")
+        quantisation = json.loads(text)["quantisation"]
+    digests = {file.name: digest_file(str(file), file.stat().st_mtime_ns) for file in files}
+    return Origin(files=digests, quantisation=quantisation)
+
+
+def list_files(path: str) -> list[Path]:
+    """The files of a folder that transformers reads, or a GGUF file."""
+    if path.endswith(GGUF):
+        return [locate_gguf(path)]
+    return sorted(file for file in Path(path).iterdir() if file.name.endswith(READ))
+
+
+@functools.lru_cache(maxsize=256)
+def digest_file(path: str, _changed: int) -> str:
+    """SHA-256 of a file, read once for each time of its last change."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_model_files(path: str | None) -> None:
+    """Raise a ValueError, before any work, for a folder without a whole model in safetensors."""
+    folder = Path(path or "")
+    if path is None or not folder.is_dir():
+        return
+    names = {file.name for file in folder.iterdir()}
+    try:
+        index = dict(json.loads((folder / INDEX).read_bytes())) if INDEX in names else {}
+        needed = {*index.get("weight_map", {"": "model.safetensors"}).values()}
+    except (AttributeError, ValueError) as error:
+        raise _damaged_file(folder / INDEX, error) from error
+    for name in sorted(needed & names):
+        try:
+            with safe_open(folder / name, "pt"):
+                pass
+        except (SafetensorError, ValueError) as error:
+            raise _damaged_file(folder / name, error) from error
+    if missing := sorted({"config.json", *needed} - names):
+        raise ValueError(
+            f"{folder}: expected a model with a file {missing[0]}, found {_describe_files(names)} "
+            f"by save_pretrained, in safetensors."
+        )
+
+
+def _damaged_file(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path}: expected a whole file of weights, or their index, found something "
+        f"else ({error}). Copy it again; a file of git LFS comes by `git lfs pull`."
+    )
+
+
+def _describe_files(names: set[str]) -> str:
+    if any(name.endswith(GGUF) for name in names):
+        return "a GGUF file: name the file itself, not its folder. Else save the model there"
+    if "adapter_config.json" in names and "config.json" not in names:
+        return "LoRA adapters alone. Save there what merge_and_unload() makes of them"
+    if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
+        return "pickled weights, which can run code. Load them elsewhere and save them"
+    return f"{', '.join(sorted(names)) or 'nothing':.200}. Save the whole model there"
