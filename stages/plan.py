@@ -90,7 +90,10 @@ def main(*words: str) -> None:
         raw = (DATA / RAW).rglob("*")
         outputs.write_json(RAW_FILES, digest_files(path for path in raw if path.is_file()))
         write_hub_ids(DATA / HUB, tables)
-        outputs.write_json(PLAN, tables)
+        # The report depends on this file: empty tables that few plans have leave it as it is.
+        optional = (ENVIRONMENTS, EPISODES)
+        written = {name: rows for name, rows in tables.items() if rows or name not in optional}
+        outputs.write_json(PLAN, written)
         source = TypeAdapter(SourceConfig).validate_python(params["data"]["source"])
         for line in source_checks.describe_partly_read(source, list_rows(tables)):
             sys.stdout.write(f"{line}\n")
