@@ -1,7 +1,10 @@
-"""Sums and products of numbers too large to do by head, with a calculator as a tool or without.
+"""Problems too long to do by head, such as 17 + 4 + 19 + 8, with a calculator as a tool or without.
 
-Options: `digits` of each number; `tools: false` for the same problems without the calculator.
+Options: `terms`, the numbers of a problem; `smallest` and `largest` of them; `operators` between
+them, of + - * /; `tools: false` for the same problems without the calculator.
 """
+
+from itertools import chain, repeat
 
 from stages.environments.arithmetic import calculate
 from stages.environments.environment import Message, Reply, Row, Start, write_message
@@ -13,13 +16,17 @@ from stages.rewards.answer_checker import is_correct
 class Environment:
     """A problem: calls of the calculator, as many as the policy likes, then the answer."""
 
-    def __init__(self, *, digits: int = 3, tools: bool = True) -> None:
-        self.numbers = range(10 ** (digits - 1), 10**digits)
+    def __init__(
+        self, *, terms: int = 2, smallest: int = 100, largest: int = 999, operators: str = "+*",
+        tools: bool = True,
+    ) -> None:  # fmt: skip
+        numbers = range(smallest, largest + 1)
+        self.parts = [numbers, *chain(*repeat((operators, numbers), terms - 1))]
         self.tools = Tools(calculate) if tools else Tools()
 
     def start(self, row: Row, seed: int) -> Start:
         """The problem is of the row alone."""
-        self.task = " ".join(map(str, draw_problem(row, self.numbers, "+*", self.numbers)))
+        self.task = " ".join(map(str, draw_problem(row, *self.parts)))
         return [write_message("user", f"{self.task} = ? End with ####.")], self.tools.schemas
 
     def step(self, message: Message) -> Reply:
