@@ -20,7 +20,11 @@ STARTS = {"train": 48, "dev": 4, "test": 8}
 PRESET = {"starts": STARTS, "max_turn_tokens": 8, "num_episodes": 4}
 POLICIES = {
     "copy": {
-        "train": "sft", "preset": "sft", "from": "base", "on": "episodes/demos", "num_epochs": 40,
+        "train": "sft",
+        "preset": "sft",
+        "from": "base",
+        "on": "episodes/demos",
+        "num_epochs": 40,
     },
     "play": {
         "train": "grpo",
