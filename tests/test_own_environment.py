@@ -1,4 +1,4 @@
-"""An environment in the pipeline: its script, SFT on that, GRPO and PPO, episodes of the policy.
+"""An environment in the pipeline: its script, SFT on that, GRPO, PPO and DPO, episodes.
 
 An edit of its file reruns its rows alone.
 """
@@ -16,10 +16,16 @@ from stages.records import lines
 from stages.records.episodes import EPISODES, Episode
 
 FILE = Path("stages/environments/own/guess_number.py")
-STARTS = {"train": 16, "dev": 4, "test": 8}
-PRESET = {"starts": STARTS, "max_turn_tokens": 8, "num_episodes": 2}
+STARTS = {"train": 48, "dev": 4, "test": 8}
+PRESET = {"starts": STARTS, "max_turn_tokens": 8, "num_episodes": 4}
 POLICIES = {
-    "copy": {"train": "sft", "preset": "sft", "from": "base", "on": "episodes/demos"},
+    "copy": {
+        "train": "sft",
+        "preset": "sft",
+        "from": "base",
+        "on": "episodes/demos",
+        "num_epochs": 40,
+    },
     "play": {
         "train": "grpo",
         "preset": "grpo_deepseekmath",
@@ -27,13 +33,16 @@ POLICIES = {
         "on": "environments/g",
     },
     "value": {"train": "ppo", "preset": "ppo_environment", "from": "copy", "on": "environments/g"},
+    "better": {"train": "dpo", "preset": "dpo", "from": "copy", "on": "pairs/tries"},
 }
 EPISODES_ROWS = {
     "demos": {"by": "script", "from": "base", "on": "environments/g", "split": "train"},
+    "tries": {"by": "policy", "from": "copy", "on": "environments/g", "split": "train"},
     "test": {"by": "policy", "from": "play", "on": "environments/g", "split": "test"},
 }
 OF_ENVIRONMENT = {
     "environment@g", "play@demos", "train@copy", "train@play", "train@value", "play@test",
+    "play@tries", "label@tries", "train@better",
 }  # fmt: skip
 
 
@@ -43,6 +52,9 @@ def add_rows(params: dict[str, Any], presets: dict[str, Any]) -> None:
     params["environments"] = {
         "g": {"by": "own", "preset": "short_game", "from": "base", "on": "own/guess_number"}
     }
+    params["pairs"]["tries"] = {
+        "by": "episodes", "preset": "episode_pairs", "from": "copy", "on": "episodes/tries"
+    }  # fmt: skip
     params["episodes"], params["policies"] = EPISODES_ROWS, params["policies"] | POLICIES
 
 
@@ -51,7 +63,7 @@ def test_an_edit_of_its_file_reruns_its_rows_alone(
     pipeline_copy: Callable[..., PipelineCopy],
 ) -> None:
     copy = pipeline_copy(add_rows)
-    stages = ("train@sft", "train@value", "play@test")
+    stages = ("train@sft", "train@value", "train@better", "play@test")
 
     def repro() -> set[str]:
         copy.run("-m", "dvc", "repro", *stages)
@@ -63,7 +75,7 @@ def test_an_edit_of_its_file_reruns_its_rows_alone(
     assert repro() == {"prepare_data", "train@sft", *OF_ENVIRONMENT}
     folder = copy.path / "data/episodes/test/0"
     episodes = list(lines.read_lines(folder / EPISODES, Episode))
-    assert len(episodes) == 2 * STARTS["test"]
+    assert len(episodes) == 4 * STARTS["test"]
     assert copy.read("data/episodes/demos/0/metrics.json")["success"] == 1.0
     journal = (copy.path / "data/journals/train/play/journal-seed-0.jsonl").read_text()
     assert "episode/turns" in journal
