@@ -121,7 +121,8 @@ def entry_points():
     """Those of this repository, imported once."""
     modules = plan_checks.load_entry_points()
     kept = plan_checks.load_entry_points, tables.OWN_SOURCES
-    plan_checks.load_entry_points, tables.OWN_SOURCES = lambda: modules, ROOT / "stages/rewards/own"
+    folders = {table: ROOT / folder for table, folder in tables.OWN_SOURCES.items()}
+    plan_checks.load_entry_points, tables.OWN_SOURCES = lambda: modules, folders
     try:
         yield
     finally:

@@ -426,7 +426,7 @@ def test_files_that_cannot_be_read_are_refused_before_anything_runs(problems, so
 
 def test_the_digests_of_the_raw_files_follow_their_content_alone(files):
     write_raw({"question": "2+2?", "answer": "4"})
-    params = {"data": {"source": {"path": "data/raw"}}}
+    params = {"model": {"path": None}, "data": {"source": {"path": "data/raw"}}}
     before = plan.digest_inputs(params)
     assert list(before) == ["data/raw/mine.jsonl"]
     Path("data/raw/mine.jsonl").touch()
