@@ -1,10 +1,8 @@
-"""Problems too long to do by head, such as 17 + 4 + 19 + 8, with a calculator as a tool or without.
+"""Sums too long to do by head, such as 17 + 4 + 19 + 8, with a calculator as a tool or without.
 
-Options: `terms`, the numbers of a problem; `smallest` and `largest` of them; `operators` between
-them, of + - * /; `tools: false` for the same problems without the calculator.
+Options: `terms`, the numbers of a sum, and `largest` of them; `tools: false` for the same problems
+without the calculator.
 """
-
-from itertools import chain, repeat
 
 from stages.environments.arithmetic import calculate
 from stages.environments.environment import Message, Reply, Row, Start, write_message
@@ -16,12 +14,8 @@ from stages.rewards.answer_checker import is_correct
 class Environment:
     """A problem: calls of the calculator, as many as the policy likes, then the answer."""
 
-    def __init__(
-        self, *, terms: int = 2, smallest: int = 100, largest: int = 999, operators: str = "+*",
-        tools: bool = True,
-    ) -> None:  # fmt: skip
-        numbers = range(smallest, largest + 1)
-        self.parts = [numbers, *chain(*repeat((operators, numbers), terms - 1))]
+    def __init__(self, *, terms: int = 4, largest: int = 999, tools: bool = True) -> None:
+        self.parts = [range(2, largest + 1), *["+", range(2, largest + 1)] * (terms - 1)]
         self.tools = Tools(calculate) if tools else Tools()
 
     def start(self, row: Row, seed: int) -> Start:

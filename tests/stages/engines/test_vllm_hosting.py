@@ -21,6 +21,7 @@ MODEL = 4 * 1_540_000_000
 STARTS = {
     # file: models beside vLLM when it starts, and their optimizers' later (in `MODEL`)
     "sample.py": (0, 0),
+    "play.py": (0, 0),
     "label_feedback.py": (0, 0),
     "steps_completions.py": (0, 0),
     "train_rl.py grpo": (3, 2),  # policy, reference, reward model; moments of one

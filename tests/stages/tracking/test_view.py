@@ -212,7 +212,7 @@ def test_what_a_seed_used_is_a_system_metric(place, monkeypatch):
     folder = Path("data/runs/train/used/key-0")
     folder.mkdir(parents=True)
     (folder / "journal.jsonl").touch()
-    (folder / "run.json").touch()
+    (folder / "run.json").write_text(json.dumps({"ended": "2026-01-01T00:00:00+00:00"}))
     row = journal.JournalRow(index=0, time=1.0, metrics={"cpu_cores": 0.75})
     (folder / "usage-seed-0.jsonl").write_text(json.dumps(asdict(row)) + "\n")
     entry = make_entry("train@used")
