@@ -49,6 +49,7 @@ def write(run: Run) -> dict[str, Any]:
         own=own,
         own_digest=hashlib.sha256(row.source.read_bytes()).hexdigest() if own else None,
         packages={},
+        files=definition.digest_files(preset.options),
     )
     factory = definition.load_factory(content)
     content = content.model_copy(update={"packages": definition.read_versions(row.by)})

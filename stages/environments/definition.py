@@ -7,6 +7,7 @@
 Whatever plays in an environment builds it from that folder alone.
 """
 
+import hashlib
 import importlib
 import inspect
 import json
@@ -85,6 +86,8 @@ class EnvironmentFile(Params):
     """Of that file and what it imports: an edit changes this file, so what plays in it reruns."""
     packages: dict[str, str]
     """Versions of the packages that the environment comes from."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """Files that options name -> SHA-256: an edit changes this file, too."""
 
 
 def write_environment(folder: Path, content: EnvironmentFile) -> None:
@@ -124,6 +127,16 @@ def read_rows(folder: Path, split: str) -> list[dict[str, Any]]:
 def read_versions(kind: str) -> dict[str, str]:
     """Versions of the packages that environments of a kind come from."""
     return {name: metadata.version(name) for name in PACKAGES.get(kind, ())}
+
+
+def digest_files(options: Mapping[str, Any]) -> dict[str, str]:
+    """The SHA-256 of the files that options name."""
+    words = sorted(value for value in options.values() if isinstance(value, str))
+    return {
+        word: hashlib.sha256(Path(word).read_bytes()).hexdigest()
+        for word in words
+        if Path(word).is_file()
+    }
 
 
 def load_factory(file: EnvironmentFile) -> Factory:

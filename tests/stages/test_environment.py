@@ -8,7 +8,7 @@ from tiny_rollouts import make_prompts
 
 from stages import environment
 from stages.config import read_yaml
-from stages.environments import definition
+from stages.environments import definition, lookup_table
 from stages.environments.definition import EnvironmentPreset
 from stages.records import lines
 from stages.rows import DATA, PROMPTS
@@ -32,9 +32,9 @@ def folder(tmp_path, monkeypatch):
     return data
 
 
-def run(data, **preset):
+def run(data, on="own/calculator", **preset):
     stage_inputs.configure(preset, data=data)
-    words = ("--by", "own", "--preset", "mine", "--from", "base", "--on", "own/calculator")
+    words = ("--by", "own", "--preset", "mine", "--from", "base", "--on", on)
     environment.main("environment_own", "new", *words)
     return definition.read_environment(OUTPUT)
 
@@ -54,6 +54,20 @@ def test_rows_of_its_own_have_numbers_that_no_two_splits_share(folder):
     assert [row["index"] for row in rows] == [0, 1, 2, 3, 4, 5]
     DIGESTS.write_text("{ }")
     assert run(folder, starts=STARTS).own_digest != file.own_digest
+
+
+def test_another_file_to_look_up_makes_another_environment(folder, tmp_path):
+    """What plays in it runs again."""
+    (DIGESTS.parent / "lookup").write_text("{}")
+    options = {"path": "rivers.csv", "key": "river", "value": "length"}
+    digests = []
+    for length in (1, 2):
+        lookup_table.read_table.cache_clear()
+        rows = "".join(f"r{i},{i + length}\n" for i in range(60))
+        (tmp_path / "rivers.csv").write_text("river,length\n" + rows)
+        digests.append(run(folder, on="own/lookup", starts=STARTS, options=options).files)
+    assert [list(files) for files in digests] == [["rivers.csv"]] * 2
+    assert digests[0] != digests[1]
 
 
 @pytest.mark.parametrize(
