@@ -97,7 +97,11 @@ def grpo(  # noqa: PLR0913
         max_new_tokens = limits.max_sampled_tokens()
     kind = str if environment is None else Mapping
     if not all(isinstance(prompt, kind) for prompt in prompts):
-        raise ValueError("expected texts as prompts, or in an environment rows, found others too")
+        kinds = sorted({type(prompt).__name__ for prompt in prompts})
+        raise ValueError(
+            f"expected texts as prompts, or in an environment rows, each a mapping, found "
+            f"{', '.join(kinds)}: pass one kind"
+        )
     method = load_method(preset, max_new_tokens)
     inner = get_inner_model(model)
     if inner.dtype != torch.float32:

@@ -3,11 +3,11 @@
     python -m stages play_policy <episodes> --by policy --from .. --on environments/.. --split test
     python -m stages play_script <episodes> --by script --from .. --on environments/.. --split train
 
-`by: policy` plays `num_episodes` episodes from each row of the split. The environment's seed and
-the random streams depend on the seed, the row and the episode's number, not on the policy, so that
-policies are compared on the same starts and random numbers. `by: script` plays the environment's
-own demonstration of each row, in the tokens of the policy `from`. Both write, for each seed,
-`episodes.jsonl`, and in metrics.json the shares of success and of each ending.
+`by: policy` plays `num_episodes` episodes from each row of the split. The environment's seed
+depends on the seed and the row, random streams also on the episode's number and the turn, and none
+on the policy: policies are compared on the same starts and random numbers. `by: script` plays the
+environment's own demonstration of each row, in the tokens of the policy `from`. Both write, for
+each seed, `episodes.jsonl`, and in metrics.json the shares of success and of each ending.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -135,10 +135,10 @@ def find_policy(name: str) -> dict[str, Any]:
         if row["train"] in TRAINED_BY and str(row["on"]).startswith(REWARDS)
     }  # fmt: skip
     if name not in rewarded:
-        known = [*rewarded, *(f"{POOLS}{pool}" for pool in plan["pools"])]
+        names = [*rewarded, *(f"{POOLS}{pool}" for pool in plan["pools"])]
         raise ValueError(
             f"expected a policy that PPO or GRPO trained on a reward, or a pool "
-            f"({', '.join(known)}), found {name}"
+            f"({', '.join(names)}), found {name}"
         )
     return rewarded[name]
 

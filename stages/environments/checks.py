@@ -29,7 +29,10 @@ def check_replay(
         if hasattr(factory(), "demonstrate"):
             plays.append(play_demonstration(factory, row, env_seed, preset))
         for episode in plays:
-            if (difference := replay_episode(factory(), episode, row)) is not None:
+            difference = replay_episode(
+                factory(), episode, row, timeout_seconds=preset.timeout_seconds
+            )
+            if difference is not None:
                 raise ValueError(
                     f"the environment is not deterministic: started twice with row '{row['id']}' "
                     f"and seed {env_seed}, the second time differs: {difference}. Draw everything "

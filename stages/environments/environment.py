@@ -40,7 +40,7 @@ class Environment(Protocol):
         """First messages, and the JSON schemas of the tools that may be called (None: no tools).
 
         Args:
-            row: of `on: prompts` the keys id, question, answer and message (the question in
+            row: with `starts: prompts` the keys id, question, answer and message (the question in
                 `data.prompt_template`); else what the environment says of its rows, at least id.
             seed: of everything random in the episode, the same for all members of a group.
         """

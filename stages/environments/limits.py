@@ -6,6 +6,8 @@ from pydantic import Field
 
 from stages.config import Params
 
+ROUNDING = 1e-6
+
 
 class EpisodeLimits(Params):
     """Limits of the episodes that are played in an environment, and what a success is."""
@@ -23,7 +25,11 @@ class EpisodeLimits(Params):
     timeout_seconds: Annotated[float, Field(gt=0)] = 10.0
     """For one `start` or `step`."""
     max_failed_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """Share of a step's episodes that may end as the environment fails."""
+    """Share of the episodes played together in which the environment may fail."""
+
+    def is_success(self, reward: float) -> bool:
+        """Whether an episode with this reward succeeds; ten rewards of 0.1 reach 1."""
+        return reward >= self.success_reward - ROUNDING
 
     def max_sampled_tokens(self) -> int:
         """Most tokens that a policy can write in an episode."""

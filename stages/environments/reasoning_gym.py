@@ -27,6 +27,11 @@ class ReasoningGym:
 
     def start(self, row: Mapping[str, Any], seed: int) -> tuple[list[Message], None]:  # noqa: ARG002
         """The question of the row's `index`; nothing in it is random."""
+        if "index" not in row:
+            raise ValueError(
+                "expected rows with an index, found problems: set `starts: {train: .., dev: .., "
+                "test: ..}` in the preset"
+            )
         self.items, index = open_items(self.families, row["index"], SEED)
         self.item = self.items[index]
         return [{"role": "user", "content": self.item["question"]}], None

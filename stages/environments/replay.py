@@ -72,7 +72,8 @@ def replay_episode(
     exchanges = list(split_exchanges(episode))
     for turn, (message, answer) in enumerate(exchanges):
         is_last = turn == len(exchanges) - 1
-        # One that failed behind an answer had messages that the chat template cannot show.
+        # If the environment answered and the episode failed all the same, the chat template could
+        # not render the answer.
         has_ended = episode.ending == "done" or (episode.ending == FAILED and not answer)
         ending = episode.ending if is_last and has_ended else GOES_ON
         expected: dict[str, Any] = {"ending": ending}

@@ -101,13 +101,13 @@ def play_script(
         if reply.done:
             ending = "done"
             break
-    reward = sum(rewards, 0.0)
+    reward = math.fsum(rewards)
     # As a file of episodes holds them: tuples are lists.
     messages, tools = json.loads(json.dumps([messages, tools]))
     return Episode(
         id=str(row["id"]), index=0, env_seed=seed, messages=messages,
         num_start_messages=len(start), tools=tools, prompt_ids=[], token_ids=[], sampled=[],
-        rewards=rewards, reward=reward, success=reward >= preset.success_reward,
+        rewards=rewards, reward=reward, success=preset.is_success(reward),
         ending=ending, error=problem,
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ def step(environment: Environment, message: Message) -> Reply:
     """The environment's reply; a ValueError for a reward that is no number."""
     reply = environment.step(json.loads(json.dumps(message)))
     if not math.isfinite(reply.reward):
-        raise ValueError(f"expected a number as reward, found {reply.reward}")
+        raise ValueError(f"expected a finite number as reward, found {reply.reward}")
     return reply
 
 

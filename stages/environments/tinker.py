@@ -34,7 +34,7 @@ class Tinker:
         result = self.call(self.environment.step, message)
         if result.episode_done:
             return Reply(reward=float(result.reward), done=True)
-        messages = [dict(said) for said in result.next_messages]
+        messages = [dict(entry) for entry in result.next_messages]
         before = [*self.history, dict(message)]
         if messages[: len(before)] != before:
             raise ValueError(

@@ -37,8 +37,8 @@ class Tools:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         tool = self._tools.get(name)
         if tool is None:
-            known = ", ".join(self._tools) or "none"
-            text = f"error: there is no tool {name!r:.60}; there is {known}"
+            names = ", ".join(self._tools) or "none"
+            text = f"error: there is no tool {name!r:.60}; there is {names}"
         else:
             text = tool.call(arguments)
         number = {"tool_call_id": call["id"]} if call.get("id") is not None else {}

@@ -54,8 +54,6 @@ EnvironmentRow = Mapping[str, Any]
 Tools = Sequence[Mapping[str, Any]] | None
 JsonMessage = dict[str, Any]
 MAX_REWARD = torch.finfo(torch.float32).max
-ROUNDING = 1e-6
-"""Ten rewards of 0.1 reach 1.0."""
 
 
 @runtime_checkable
@@ -134,7 +132,7 @@ class _Game:
             insertions=tuple(insertions),
         )
 
-    def make_record(self, success_reward: float) -> Episode:
+    def make_record(self, limits: EpisodeLimits) -> Episode:
         """The episode as files hold it."""
         assert self.ending is not None
         reward = math.fsum(self.rewards)
@@ -143,7 +141,7 @@ class _Game:
             num_start_messages=self.num_start_messages, tools=self.tools,
             prompt_ids=self.prompt_ids, token_ids=self.token_ids, sampled=self.sampled,
             rewards=self.rewards, reward=reward,
-            success=self.ending != FAILED and reward >= success_reward - ROUNDING,
+            success=self.ending != FAILED and limits.is_success(reward),
             ending=self.ending, error=self.error,
         )  # fmt: skip
 
@@ -232,7 +230,7 @@ class Player:
             numbers=[game.index for game in games],
             samples=[game.make_sample() for game in games],
             texts=[decode(game.token_ids) for game in games],
-            episodes=[game.make_record(self.limits.success_reward) for game in games],
+            episodes=[game.make_record(self.limits) for game in games],
         )
 
     def _start(self, groups: Sequence[Sequence[_Game]], games: Sequence[_Game]) -> None:

@@ -227,7 +227,7 @@ def check_truncation(rollouts: Rollouts, num_truncated_steps: int) -> int:
         if rollouts.episodes is not None:
             what, limits = "episodes", "max_turn_tokens or max_tokens of the environment"
         raise ValueError(
-            f"all {what} of {num_truncated_steps} steps in a row were cut at the length "
+            f"all {what} of {num_truncated_steps} steps in a row were truncated at the length "
             f"limit. Raise {limits}, or start from a policy that has learned to end its "
             f"answers."
         )

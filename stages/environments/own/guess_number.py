@@ -1,6 +1,6 @@
 """Guess a number: the answer is `higher` or `lower` until it is right.
 
-Options: `highest`, the largest number; of 15, four guesses find each.
+Options: `highest`, the largest number; with 15, four guesses are enough for any number.
 """
 
 import re

@@ -86,7 +86,7 @@ def test_steps_in_a_row_in_which_no_answer_ended_stop_the_run():
     cut = [dataclasses.replace(sample, finish_reason="length") for sample in drawn.samples]
     all_cut = dataclasses.replace(drawn, samples=cut)
     assert rollouts.check_truncation(all_cut, 1) == 2
-    with pytest.raises(ValueError, match="all completions of 3 steps in a row were cut"):
+    with pytest.raises(ValueError, match="all completions of 3 steps in a row were truncated"):
         rollouts.check_truncation(all_cut, 2)
 
 
