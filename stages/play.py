@@ -26,7 +26,7 @@ from stages.loops.work import Step
 from stages.models import model_tokenizer, row_policy, size
 from stages.models.episode_rendering import render_episode
 from stages.models.turn_rendering import TurnRenderer
-from stages.records.episodes import EPISODES, Episode, summarise_episodes
+from stages.records.episodes import EPISODES, FAILED, Episode, summarise_episodes
 from stages.runtime import process
 from stages.seeding import derive_seed
 
@@ -60,7 +60,8 @@ def write_episodes(run: Run) -> dict[str, Any]:
     def work_from(first: int) -> Iterator[Step]:
         for index, chunk in list(enumerate(chunks))[first:]:
             episodes = play(chunk)
-            metrics = {"episode/success": fmean(episode.success for episode in episodes)}
+            played = [episode.success for episode in episodes if episode.ending != FAILED]
+            metrics = {"episode/success": fmean(played)} if played else {}
             passes = count_work(episodes) if row.by == "policy" else {}
             yield Step(index=index, metrics=metrics | passes, rows=episodes)
 
@@ -83,6 +84,7 @@ def load_policy(run: Run, environment: EnvironmentFile, renderer: TurnRenderer) 
     """Play of the row's policy of this seed."""
     config, preset = run.config, environment.preset
     player = Player(factory=definition.load_factory(environment), renderer=renderer, limits=preset)
+    player.check(definition.read_rows(run.row.source, run.row.preset)[0])
     sampler = config.load_sampler(run.row.policy, run.seed, preset.max_tokens)
     decode = model_tokenizer.make_decode(renderer.tokenizer)
 

@@ -168,11 +168,11 @@ def make_environment_task(
 ) -> Task:
     """Task of playing in an environment; a ValueError where the chat template does not fit it."""
     starts = definition.read_rows(row.source, "train")
-    renderer, factory = TurnRenderer(tokenizer), definition.load_factory(environment)
-    _, tools = factory().start(starts[0], 0)
-    if environment.preset.max_turns > 1:
-        renderer.check(tools)
-    player = Player(factory=factory, renderer=renderer, limits=environment.preset)
+    player = Player(
+        factory=definition.load_factory(environment),
+        renderer=TurnRenderer(tokenizer),
+        limits=environment.preset,
+    )
     return episodes.make_task(player, starts)
 
 

@@ -38,6 +38,9 @@ class NumberRenderer:
         assert messages[-1]["role"] == "assistant"
         return [token for message in new for token in (NEWLINE, *_read_numbers([message]))]
 
+    def complete_turn(self, token_ids: Sequence[int]) -> list[int]:
+        return []
+
     def read_reply(self, token_ids: Sequence[int], tools: Any) -> Message:
         assert token_ids[-1] in ENDS
         if tools is not None and token_ids[0] == 31:

@@ -24,6 +24,7 @@ from stages.config import Params
 from stages.environments import catalogue
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
+from stages.rows import DATA
 
 NAME = "environment.json"
 OWN = "own/"
@@ -31,6 +32,7 @@ OWN = "own/"
 FOLDER = "environments/"
 """What `on` begins with where a row plays in an environment."""
 SPLITS = ("train", "dev", "test")
+RAW = DATA / "raw"
 Kind = Literal["own", "reasoning_gym", "skyrl_gym", "textarena", "trl", "tinker", "aviary"]
 PACKAGES: dict[str, tuple[str, ...]] = {
     "reasoning_gym": ("reasoning-gym",), "skyrl_gym": ("skyrl-gym",), "textarena": ("textarena",),
@@ -130,13 +132,26 @@ def read_versions(kind: str) -> dict[str, str]:
 
 
 def digest_files(options: Mapping[str, Any]) -> dict[str, str]:
-    """The SHA-256 of the files that options name."""
-    words = sorted(value for value in options.values() if isinstance(value, str))
-    return {
-        word: hashlib.sha256(Path(word).read_bytes()).hexdigest()
-        for word in words
-        if Path(word).is_file()
-    }
+    """The SHA-256 of the files that options name; a ValueError for one outside data/raw."""
+    digests = dict[str, str]()
+    for word in sorted(_list_words(options)):
+        path = Path(word)
+        if not path.is_file():
+            continue
+        if not path.is_relative_to(RAW):
+            raise ValueError(
+                f"options name the file {word}, of which no edit is noticed: put it into {RAW}"
+            )
+        digests[word] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digests
+
+
+def _list_words(value: Any) -> set[str]:
+    """Texts in a value as YAML has it, however deep."""
+    if isinstance(value, Mapping | list):
+        inner = value.values() if isinstance(value, Mapping) else value
+        return {word for item in inner for word in _list_words(item)}
+    return {value} if isinstance(value, str) else set()
 
 
 def load_factory(file: EnvironmentFile) -> Factory:

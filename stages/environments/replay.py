@@ -4,6 +4,7 @@ An environment is a function of row, seed and messages. Where it is not, a repla
 first.
 """
 
+import copy
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -120,7 +121,7 @@ def show_value(value: Any) -> str:
 
 
 def _start(environment: Environment, row: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    messages, tools = environment.start(row, seed)
+    messages, tools = environment.start(copy.deepcopy(dict(row)), seed)
     return _to_json({"ending": GOES_ON, "tools": tools, "messages": messages})
 
 

@@ -1,5 +1,6 @@
 """Episodes without a policy: the environment's own demonstration, or canned replies, put to it."""
 
+import copy
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ def demonstrate(environment: Environment, row: Mapping[str, Any], seed: int) -> 
             f"{type(environment).__name__} has no method `demonstrate(row, seed)`, the assistant's "
             f"messages of an episode that succeeds: write it, or play `by: policy`"
         )
-    messages: Any = method(row, seed)
+    messages: Any = method(copy.deepcopy(dict(row)), seed)
     wrong = [message for message in messages if message.get("role") != "assistant"]
     if wrong or not messages:
         found = f"{wrong[0]!r:.100}" if wrong else "none"
@@ -73,7 +74,8 @@ def play_script(
     `step` raises is an ending; a ValueError where `start` fails.
     """
     try:
-        start, tools = call_within(preset.timeout_seconds, lambda: environment.start(row, seed))
+        begin = partial(environment.start, copy.deepcopy(dict(row)), seed)
+        start, tools = call_within(preset.timeout_seconds, begin)
     except FAILURES as error:
         raise ValueError(f"start of row '{row['id']}' failed: {describe(error)}") from error
     messages = list(start)

@@ -64,7 +64,9 @@ class _Tool:
             f"{name!r} is missing" for name in self._types if self._is_missing(name, arguments)
         ]
         values = dict[str, Any]()
-        for name in self._types.keys() & arguments.keys():
+        for name in self._types:
+            if name not in arguments:
+                continue
             try:
                 text = json.dumps(arguments[name])
                 values[name] = self._types[name].validate_json(text, strict=True)

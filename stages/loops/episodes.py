@@ -70,6 +70,10 @@ class Renderer(Protocol):
         """Tokens behind the assistant's message, the last of `messages`, up to its next turn."""
         ...
 
+    def complete_turn(self, token_ids: Sequence[int]) -> list[int]:
+        """What is missing at the end of a sampled turn: the token with which turns end, or none."""
+        ...
+
     def read_reply(self, token_ids: Sequence[int], tools: Tools) -> Message:
         """The assistant's message of sampled tokens; a ValueError if it cannot be read."""
         ...
@@ -164,7 +168,7 @@ class Player:
             self._render_start(games)
         if problem := answer.error or games[0].error:
             raise ValueError(f"no episode can start from row '{row['id']}': {problem}")
-        if self.limits.max_turns > 1:
+        if self.limits.max_turns > 1 or answer.tools:
             self.renderer.check(answer.tools)
 
     def play(
@@ -279,7 +283,7 @@ class Player:
             game.end("parse_error", str(error))
             return
         game.messages.append(message)
-        if count_tool_calls(game.messages) > self.limits.max_tool_calls:
+        if count_tool_calls(game.messages[game.num_start_messages :]) > self.limits.max_tool_calls:
             game.end("tool_calls")
 
     def _step(self, games: Sequence[_Game], *, is_last: bool) -> None:
@@ -297,7 +301,10 @@ class Player:
                 game.end("turns")
             else:
                 try:
-                    new_ids = self.renderer.render_new(game.messages, answer.messages, game.tools)
+                    new_ids = [
+                        *self.renderer.complete_turn(game.token_ids),
+                        *self.renderer.render_new(game.messages, answer.messages, game.tools),
+                    ]
                 except ValueError as error:
                     game.end(FAILED, f"its messages cannot be rendered: {error}")
             game.messages += answer.messages
@@ -368,7 +375,9 @@ class Player:
         return _Answer(messages=messages, reward=float(reward), done=bool(reply.done))
 
     def _num_failures_allowed(self, games: Sequence[_Game]) -> int:
-        return math.floor(self.limits.max_failed_share * len(games))
+        """At least one where any may fail, but never all."""
+        share = self.limits.max_failed_share
+        return min(len(games) - 1, max(math.floor(share * len(games)), int(share > 0)))
 
     def _check_failures(self, games: Sequence[_Game]) -> None:
         """A ValueError if more episodes failed than `max_failed_share` allows."""

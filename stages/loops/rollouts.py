@@ -298,7 +298,7 @@ def summarise_episodes(episodes: Sequence[Episode]) -> dict[str, float]:
         return {}
     counted = [episode for episode in episodes if episode.ending != FAILED]
     endings = [episode.ending for episode in episodes]
-    num_calls = [count_tool_calls(episode.messages) for episode in counted]
+    num_calls = [episode.num_tool_calls for episode in counted]
     shares = {ending: endings.count(ending) / len(endings) for ending in get_args(Ending)}
     return {
         "episode/turns": sum(len(episode.sampled) for episode in counted) / len(counted),

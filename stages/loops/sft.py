@@ -19,6 +19,9 @@ from stages.records.episodes import Episode
 from stages.records.problems import Demonstration
 from stages.seeding import derive_seed
 
+FINISHED = ("done", "turns")
+"""Endings of episodes whose last turn is a whole message."""
+
 
 class SftConfig(EpochsConfig):
     """Sizes and rates, unless a preset overrides them. A row is a demonstration."""
@@ -75,11 +78,13 @@ def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Seque
 def select_successes(episodes: Sequence[Episode]) -> list[Demonstration]:
     """The distinct episodes that succeeded, as demonstrations of their sampled tokens.
 
+    Those whose last turn was cut or could not be read are left out, whatever was paid before it.
+
     Rejection sampling (Yuan et al. 2023, https://arxiv.org/abs/2308.01825) over episodes.
     """
     rows: dict[tuple[Any, ...], Demonstration] = {}
     for episode in episodes:
-        if not episode.success:
+        if not episode.success or episode.ending not in FINISHED:
             continue
         sampled_ids, insertions = episode.split_tokens()
         key = (episode.id, *episode.prompt_ids, *episode.token_ids)

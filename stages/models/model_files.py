@@ -8,6 +8,7 @@ file in an installed Python package.
 
 import functools
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -69,11 +71,20 @@ def locate_gguf(path: str) -> Path:
 
 def convert_gguf(file: Path) -> Path:
     """Folder with the model of a GGUF file in safetensors and float32, and its tokenizer."""
-    folder = FOLDERS / digest_file(str(file), file.stat().st_mtime_ns)
+    try:
+        reader = importlib.metadata.version("gguf")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ValueError(
+            f"{file.name} is a GGUF file, which the package gguf reads: pip install -c "
+            f"constraints.txt -e '.[gguf]'"
+        ) from error
+    # Another version of a library may convert otherwise.
+    digest = digest_file(str(file), file.stat().st_mtime_ns)
+    folder = FOLDERS / f"{digest}-{transformers.__version__}-{reader}"
     FOLDERS.mkdir(parents=True, exist_ok=True)
     with FileLock(FOLDERS / f"{folder.name}.lock"):
         if not (folder / DESCRIPTION).is_file():
-            scratch = folder.with_suffix(".scratch")
+            scratch = FOLDERS / f"{folder.name}.scratch"
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
             _convert(file, scratch)
@@ -82,13 +93,8 @@ def convert_gguf(file: Path) -> Path:
 
 
 def _convert(file: Path, folder: Path) -> None:
-    try:
-        from gguf import GGUFReader
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"{file.name} is a GGUF file, which the package gguf reads: pip install -c "
-            f"constraints.txt -e '.[gguf]'"
-        ) from error
+    from gguf import GGUFReader
+
     place: dict[str, Any] = {"gguf_file": file.name, "trust_remote_code": False}
     try:
         types = [tensor.tensor_type.name for tensor in GGUFReader(file).tensors]

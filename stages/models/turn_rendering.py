@@ -98,6 +98,11 @@ class TurnRenderer:
             raise ValueError(_describe_parting(stem, whole))
         return self._tokenize_behind_end(whole[len(stem) :])
 
+    def complete_turn(self, token_ids: Sequence[int]) -> list[int]:
+        """The end of a turn, where a sampled turn stopped at the end of a sequence; else none."""
+        end = end_id(self.tokenizer)
+        return [] if token_ids[-1:] == [end] else [end]
+
     def read_reply(self, token_ids: Sequence[int], tools: Tools) -> Message:
         """Message of sampled tokens: content, thoughts (`reasoning_content`) and calls.
 

@@ -14,7 +14,6 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
-from itertools import count
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -46,6 +45,12 @@ RAISES = frozenset((
     "prime_factorization",
 ))  # fmt: skip
 """Families whose `score_answer` raises at a text that is no answer."""
+EVALUATES = frozenset((
+    "binary_matrix", "countdown", "intermediate_integration", "n_queens",
+    "polynomial_multiplication", "puzzle24", "simple_integration", "spiral_matrix",
+    "string_insertion",
+))  # fmt: skip
+"""Families whose `score_answer` evaluates the answer as Python, by `eval` or sympy's parser."""
 CHECKED = frozenset((
     "acre", "aiw", "basic_arithmetic", "bf", "binary_alternation", "calendar_arithmetic",
     "chain_sum", "circuit_logic", "color_cube_rotation", "complex_arithmetic", "count_bits",
@@ -89,11 +94,13 @@ def check_families(families: Families) -> Families:
 def check_scored_families(families: Families) -> Families:
     """As `check_families`, of families whose answers the package scores in an environment."""
     for name in families:
-        if name in RAISES:
-            raise ValueError(
-                f"family '{name}' is refused: its score_answer raises at a text that is no answer. "
-                f"Take another one."
-            )
+        reasons = {
+            "its score_answer evaluates the answer, which a model writes, as Python": EVALUATES,
+            "its score_answer raises at a text that is no answer": RAISES,
+        }
+        for reason, refused in reasons.items():
+            if name in refused:
+                raise ValueError(f"family '{name}' is refused: {reason}. Take another one.")
     return check_families(families)
 
 
@@ -160,24 +167,24 @@ class Items:
         self.dataset = open_family(name, options, seed)
         self._items = list[Item]()
         self._questions = set[str]()
-        self._next = count()
+        self._number = self._repeats = 0
 
     def __getitem__(self, index: int) -> Item:
         """Item `index`, from 0; a ValueError where the family has no more."""
-        repeats = 0
         while len(self._items) <= index:
-            number = next(self._next)
-            if repeats == MAX_REPEATS or number == SIZE:
+            if self._repeats >= MAX_REPEATS or self._number >= SIZE:
                 raise ValueError(
                     f"family '{self.name}' of reasoning-gym has {len(self._items)} different "
                     f"questions, expected one more. Ask for fewer problems, or give it parameters "
                     f"with more room."
                 )
             with contextlib.redirect_stdout(io.StringIO()):
-                item = self.dataset[number]
+                item = self.dataset[self._number]
             question = normalise_question(item["question"])
-            repeats = repeats + 1 if question in self._questions else 0
-            if not repeats:
+            is_new = question not in self._questions
+            # Counted together, after what a time limit may interrupt.
+            self._number, self._repeats = self._number + 1, 0 if is_new else self._repeats + 1
+            if is_new:
                 self._questions.add(question)
                 self._items.append(item)
         return self._items[index]

@@ -59,14 +59,15 @@ def test_rows_of_its_own_have_numbers_that_no_two_splits_share(folder):
 def test_another_file_to_look_up_makes_another_environment(folder, tmp_path):
     """What plays in it runs again."""
     (DIGESTS.parent / "lookup").write_text("{}")
-    options = {"path": "rivers.csv", "key": "river", "value": "length"}
+    (tmp_path / "data/raw").mkdir()
+    options = {"path": "data/raw/rivers.csv", "key": "river", "value": "length"}
     digests = []
     for length in (1, 2):
         lookup_table.read_table.cache_clear()
         rows = "".join(f"r{i},{i + length}\n" for i in range(60))
-        (tmp_path / "rivers.csv").write_text("river,length\n" + rows)
+        (tmp_path / "data/raw/rivers.csv").write_text("river,length\n" + rows)
         digests.append(run(folder, on="own/lookup", starts=STARTS, options=options).files)
-    assert [list(files) for files in digests] == [["rivers.csv"]] * 2
+    assert [list(files) for files in digests] == [["data/raw/rivers.csv"]] * 2
     assert digests[0] != digests[1]
 
 

@@ -110,7 +110,8 @@ def test_a_policy_plays_each_start_several_times_alike_in_each_run():
 def test_distinct_successes_are_demonstrations():
     episode = run("script", "base", "train")[0][0]
     lost = replace(episode, success=False, token_ids=[*episode.token_ids, 5])
-    (row,) = sft.select_successes([episode, replace(episode, index=1), lost])
+    cut = replace(episode, token_ids=[*episode.token_ids, 6], ending="tokens")  # paid before
+    (row,) = sft.select_successes([episode, replace(episode, index=1), lost, cut])
     assert (row.completion_ids, row.insertions) == episode.split_tokens()
     with pytest.raises(ValueError, match="learn_prompt"):
         sft.as_document(row)

@@ -91,6 +91,32 @@ def test_what_is_random_from_the_seed_alone_can_be_replayed() -> None:
     check_replay(lambda: Guess(lambda seed: random.Random(seed).random()), [ROW], preset(), 0)
 
 
+def test_an_environment_cannot_change_the_row() -> None:
+    class Taking(Guess):
+        def start(self, row: Any, seed: int) -> tuple[list[Any], list[Any]]:
+            begun = super().start(row, seed)
+            del row["secret"]
+            return begun
+
+    row = dict(ROW)
+    check_replay(Taking, [row], preset(), 0)
+    assert row == ROW
+
+
+def test_ten_rewards_of_a_tenth_are_a_success() -> None:
+    class Paying(Guess):
+        def step(self, message: Any) -> Reply:
+            done = message["content"] == f"{self.secret}"
+            return Reply(messages=({"role": "user", "content": "so"},), reward=0.1, done=done)
+
+    row = {"id": "a", "secret": 10}
+    script = scripts.demonstrate(Paying(), row, 7)
+    episode = scripts.play_script(
+        Paying(), row, 7, preset(success_reward=1.0, max_turns=10), script
+    )
+    assert episode.success
+
+
 COUNT = itertools.count()
 
 

@@ -43,6 +43,10 @@ def test_schemas_are_read_off_hints_and_docstrings():
         ({"a": True}, "'a': Input should be a valid integer"),
         ({"a": 2.5}, "'a': Input should be a valid integer"),
         ({"a": 2, "unit": "kg"}, "'unit': Input should be 'm' or 's'"),
+        (
+            {"unit": "kg", "a": "2"},  # in the order of the function's arguments
+            "error: 'a': Input should be a valid integer; 'unit': Input should be 'm' or 's'",
+        ),
         ({"a": 2, "c": 1}, "no argument 'c'"),
         ({"b": 2, "c": 1}, "'a' is missing; the arguments are a, b, unit"),
     ],

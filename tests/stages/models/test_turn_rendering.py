@@ -100,6 +100,14 @@ def test_tokens_of_an_episode_are_those_of_the_whole_conversation(kind: str):
     assert [message["content"].strip() for message in read] == ["Four.", "Four."]
 
 
+def test_a_turn_that_stopped_at_the_end_of_a_sequence_is_ended_as_turns_are():
+    tokenizer = make_tokenizer("qwen_base")
+    eos, end = tokenizer.eos_token_id, end_id(tokenizer)
+    assert eos != end
+    assert TurnRenderer(tokenizer).complete_turn([5, eos]) == [end]
+    assert TurnRenderer(tokenizer).complete_turn([5, end]) == []
+
+
 @pytest.mark.parametrize(
     ("template", "calls"), [(HERMES, (3, 4)), (LLAMA, (3,)), (MISTRAL, (3, 4))]
 )

@@ -1,6 +1,9 @@
 """Problems of reasoning-gym: distinct, refused by name where no result can rest on them."""
 
+import importlib
+import inspect
 import json
+import re
 import subprocess
 import sys
 
@@ -36,11 +39,42 @@ def test_families_that_no_result_should_rest_on_are_refused_before_anything_runs
 
 
 def test_scored_families_need_no_answer_but_a_score_of_any_text():
-    families = {"graph_color": {}, "countdown": {}}
+    families = {"graph_color": {}, "sudoku": {}}
     assert reasoning_gym.check_scored_families(families) == families
-    for name in ("prime_factorization", "game_of_life_halting"):
+    for name in ("prime_factorization", "game_of_life_halting", *reasoning_gym.EVALUATES):
         with pytest.raises(ValueError, match=name):
             reasoning_gym.check_scored_families({name: {}})
+
+
+@needs_environments
+def test_no_answer_of_a_scored_family_is_evaluated():
+    """Python would run what a model wrote."""
+    package = importlib.import_module("reasoning_gym.factory")
+    evaluates = {
+        name
+        for name, (family, _) in package.DATASETS.items()
+        if re.search(r"\b(eval|parse_expr)\(answer", inspect.getsource(family.score_answer))
+    }
+    assert evaluates == reasoning_gym.EVALUATES
+
+
+def test_an_interrupted_item_is_made_again(monkeypatch):
+    """Where a time limit ends a call, the items keep their numbers."""
+
+    class Dataset:
+        interruptions = 1
+
+        def __getitem__(self, index):
+            if index == 1 and self.interruptions:
+                self.interruptions -= 1
+                raise TimeoutError
+            return {"question": f"{index // 2}?"}
+
+    monkeypatch.setattr(reasoning_gym, "open_family", lambda *_: Dataset())
+    items = Items("twice", {}, 0)
+    with pytest.raises(TimeoutError):
+        items[1]
+    assert [items[index]["question"] for index in range(3)] == ["0?", "1?", "2?"]
 
 
 def test_lists_do_not_contradict_each_other():
