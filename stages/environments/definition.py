@@ -196,8 +196,8 @@ def load_own_class(word: str, methods: Collection[str]) -> type[Any]:
         and all(callable(getattr(value, method, None)) for method in methods)
     ]
     if len(classes) != 1:
-        found = ", ".join(value.__name__ for value in classes) or "none"
+        names = ", ".join(value.__name__ for value in classes) or "none"
         raise ValueError(
-            f"{path}: expected one class with the methods {' and '.join(methods)}, found {found}"
+            f"{path}: expected one class with the methods {' and '.join(methods)}, found {names}"
         )
     return classes[0]

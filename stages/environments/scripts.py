@@ -35,8 +35,8 @@ def demonstrate(environment: Environment, row: Mapping[str, Any], seed: int) -> 
     messages: Any = method(copy.deepcopy(dict(row)), seed)
     wrong = [message for message in messages if message.get("role") != "assistant"]
     if wrong or not messages:
-        found = f"{wrong[0]!r:.100}" if wrong else "none"
-        raise ValueError(f"demonstrate: expected messages of role assistant, found {found}")
+        shown = f"{wrong[0]!r:.100}" if wrong else "none"
+        raise ValueError(f"demonstrate: expected messages of role assistant, found {shown}")
     return list(messages)
 
 

@@ -206,7 +206,7 @@ class Player:
                     break
                 firsts = [next(filter(_goes_on, group)) for group in active]
                 names = [(game.row["id"], *([game.index, turn] * (turn > 0))) for game in firsts]
-                drawn = sampler.sample(
+                sampled = sampler.sample(
                     [[*game.prompt_ids, *game.token_ids] for game in firsts],
                     [derive_seed(seed, "rollout", step, *name) for name in names],
                     num_samples=len(active[0]),
@@ -216,7 +216,7 @@ class Player:
                         for game in firsts
                     ],
                 )
-                for group, samples in zip(active, drawn, strict=True):
+                for group, samples in zip(active, sampled, strict=True):
                     for game, sample in zip(group, samples, strict=True):
                         if _goes_on(game):
                             self._read_turn(game, sample, decode)

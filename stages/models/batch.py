@@ -57,7 +57,7 @@ class Group:
         """Number of tokens of each completion, those included that do not count."""
         inserted = self.insertions or [()] * len(self.completions)
         return [
-            len(ids) + sum(len(others) for _, others in places)
+            len(ids) + sum(len(inserted_ids) for _, inserted_ids in places)
             for ids, places in zip(self.completions, inserted, strict=True)
         ]
 
@@ -80,9 +80,9 @@ def insert_tokens(token_ids: Sequence[int], insertions: Insertions) -> tuple[lis
     whole: list[int] = []
     places: list[int] = []
     start = 0
-    for end, others in (*insertions, (len(token_ids), ())):
+    for end, inserted_ids in (*insertions, (len(token_ids), ())):
         places += range(len(whole), len(whole) + end - start)
-        whole += [*token_ids[start:end], *others]
+        whole += [*token_ids[start:end], *inserted_ids]
         start = end
     return whole, places
 

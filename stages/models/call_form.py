@@ -165,8 +165,8 @@ def find_form(tokenizer: PreTrainedTokenizerBase) -> CallForm | None:
     start, end, name_key, arguments_key = objects[0]
     several, between = _write(tokenizer, first), None
     if several is not None:
-        found = list(_find_objects(several, first))
-        between = several[found[0][1] : found[1][0]] if len(found) == len(first) else None
+        places = list(_find_objects(several, first))
+        between = several[places[0][1] : places[1][0]] if len(places) == len(first) else None
     return CallForm(
         before=text[:start], between=between, behind=text[end:],
         name_key=name_key, arguments_key=arguments_key,

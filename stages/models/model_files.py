@@ -114,8 +114,10 @@ def _convert(file: Path, folder: Path) -> None:
     plain.load_state_dict(model.state_dict())
     plain.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    most = max(sorted(set(types)), key=types.count)
-    (folder / DESCRIPTION).write_text(json.dumps({"quantisation": most}) + "\n", encoding="utf-8")
+    quantisation = max(sorted(set(types)), key=types.count)
+    (folder / DESCRIPTION).write_text(
+        json.dumps({"quantisation": quantisation}) + "\n", encoding="utf-8"
+    )
 
 
 def describe_origin(path: str | None) -> Origin | None:

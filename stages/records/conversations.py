@@ -46,22 +46,22 @@ def list_lines(episode: Episode) -> list[Line]:
             rewards = [f"reward {reward:g}" for reward in episode.rewards[turn - 1 : turn]]
             heading = ", ".join(["assistant", f"turn {turn}", *rewards])
             listed.append(Line(heading, show_message(message)))
-        for other in answer:
-            heading = " ".join([other["role"], *([other["name"]] if other.get("name") else [])])
-            listed.append(Line(heading, show_message(other)))
+        for reply in answer:
+            heading = " ".join([reply["role"], *([reply["name"]] if reply.get("name") else [])])
+            listed.append(Line(heading, show_message(reply)))
     return listed
 
 
 def show_message(message: Mapping[str, Any]) -> str:
     """The thought and the text of a message, and each of its calls on a line of its own."""
-    others = [
+    values = [
         f"{key}: {show_value(value)}"
         for key, value in message.items()
         if key not in SHOWN and value
     ]
     calls = [show_call(call) for call in message.get("tool_calls") or ()]
     text = [show_value(message["content"])] if message.get("content") else []
-    return "\n".join([*others, *text, *calls])
+    return "\n".join([*values, *text, *calls])
 
 
 def show_call(call: Mapping[str, Any]) -> str:

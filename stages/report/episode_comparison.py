@@ -81,7 +81,7 @@ def read_episodes(
             for policy in sorted(names, key=lambda policy: policy != baseline)
         }
         ids = [seed.ids for of_policy in policies.values() for seed in of_policy]
-        if any(other != ids[0] for other in ids):
+        if any(seed_ids != ids[0] for seed_ids in ids):
             raise ValueError(
                 f"expected episodes of every policy and seed from the same starts of {on}, found "
                 f"{len(ids[0])} starts and others that differ. They come from different runs: "

@@ -33,18 +33,18 @@ def write_headlines(folder: Path, metrics: Mapping[str, Any]) -> None:
     for policy, estimates in metrics["policies"].items():
         of_policy = {**estimates, GAIN: gains.get(policy, {})}
         costs = metrics["costs"]["policies"].get(policy, {})
-        found = {
+        headlines = {
             name: round(100 * of_policy[key][field], 2)
             for name, (key, field) in SHARES.items()
             if field in of_policy.get(key, {})
         }
-        found |= {key: round(costs[key]) for key in COUNTS if key in costs}
-        found |= {
+        headlines |= {key: round(costs[key]) for key in COUNTS if key in costs}
+        headlines |= {
             key.replace("/", "_"): round(estimate["value"], 4)
             for key, estimate in estimates.items()
             if key == "mean_tokens" or "reward/" in key
         }
-        for name, number in found.items():
+        for name, number in headlines.items():
             numbers.setdefault(name, {})[policy] = number
     for environment, played in metrics.get("episodes", {}).items():
         numbers[f"success_{environment}"] = {

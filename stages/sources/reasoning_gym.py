@@ -143,9 +143,9 @@ def open_family(name: str, options: Mapping[str, Any], seed: int) -> Any:
             f"expected reasoning-gym, found no module {error.name}: pip install -c "
             f"constraints.txt -e '.[environments]'"
         ) from error
-    if (found := metadata.version("reasoning-gym")) != VERSION:
+    if (version := metadata.version("reasoning-gym")) != VERSION:
         raise ValueError(
-            f"expected reasoning-gym {VERSION}, whose families were measured, found {found}. "
+            f"expected reasoning-gym {VERSION}, whose families were measured, found {version}. "
             f"Install the pinned one, or measure: python -m stages.studies.reasoning_gym"
         )
     try:

@@ -29,8 +29,8 @@ class Environment:
     def demonstrate(self, row: Row, seed: int) -> list[Message]:
         """Guesses in the middle of what is left."""
         self.start(row, seed)
-        guesses, left = [0], list(self.numbers)
+        guesses, numbers = [0], list(self.numbers)
         while guesses[-1] != self.number:
-            guesses.append(left[len(left) // 2])
-            left = [n for n in left if (n < guesses[-1]) == (self.number < guesses[-1])]
+            guesses.append(numbers[len(numbers) // 2])
+            numbers = [n for n in numbers if (n < guesses[-1]) == (self.number < guesses[-1])]
         return [write_message("assistant", str(guess)) for guess in guesses[1:]]
