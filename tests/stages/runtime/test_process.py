@@ -120,8 +120,9 @@ def test_the_end_of_the_terminal_asks_it_to_end_unless_that_is_ignored(ignored) 
     program = (
         "import os, signal, time\n"
         "from stages.runtime import process\n"
-        + ("signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" if ignored else "")
-        + "with process.listening():\n"
+        # These tests may run under nohup themselves.
+        f"signal.signal(signal.SIGHUP, signal.{'SIG_IGN' if ignored else 'SIG_DFL'})\n"
+        "with process.listening():\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"
         "    time.sleep(0.1)\n"
         "os._exit(7)\n"
