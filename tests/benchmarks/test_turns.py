@@ -1,6 +1,7 @@
 """Four turns in a session against their tokens in one turn.
 
-The test counts positions, which no load moves; `python -m tests.benchmarks.test_turns` prints seconds.
+The test counts positions, which no load moves. `python -m tests.benchmarks.test_turns` prints
+ratios of seconds; the replies alone are a third more positions.
 """
 
 import contextlib
