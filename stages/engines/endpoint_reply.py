@@ -68,7 +68,7 @@ def redact_url(url: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class EndpointReply:
     """Parts of a server's reply."""
 
     first: Sequence[Sequence[Any]]
@@ -78,7 +78,7 @@ class Reply:
     num_generated_tokens: int
 
 
-def parse_reply(answer: Any, place: str) -> Reply:
+def parse_reply(answer: Any, place: str) -> EndpointReply:
     """Parts of a reply of the chat or the completions API, as the openai client returns it.
 
     A ValueError, which names the server by `place`, where `answer` is not of OpenAI's protocol (the
@@ -102,7 +102,7 @@ def parse_reply(answer: Any, place: str) -> Reply:
         if logprobs is not None and logprobs.top_logprobs:
             first = list((logprobs.top_logprobs[0] or {}).items())
     usage = answer.usage
-    return Reply(
+    return EndpointReply(
         first=first,
         text=text or "",
         num_prompt_tokens=usage.prompt_tokens if usage is not None else 0,
@@ -110,7 +110,9 @@ def parse_reply(answer: Any, place: str) -> Reply:
     )
 
 
-def read_judgement(decision: Reply, thought: Reply | None, options: Sequence[str]) -> Judgement:
+def read_judgement(
+    decision: EndpointReply, thought: EndpointReply | None, options: Sequence[str]
+) -> Judgement:
     """Judgement by the first token of `decision`; reasoning (`thought`) counts as cost alone."""
     variants: dict[str, list[float]] = {option: [] for option in options}
     for token, logprob in decision.first:

@@ -18,7 +18,7 @@ import openai
 
 from stages import meter
 from stages.engines import endpoint_reply
-from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, Reply
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, EndpointReply
 from stages.rewards.feedback import prompts
 from stages.rewards.feedback.prompts import defuse
 from stages.sampler import Judgement
@@ -83,7 +83,7 @@ class EndpointJudge:
 
     def _complete(
         self, turns: list[dict[str, str]], max_tokens: int, logprobs: dict[str, Any]
-    ) -> Reply:
+    ) -> EndpointReply:
         """Reply to `turns`; `logprobs`: options for log-probs, which it then has to have."""
         model = self.judge.model
         request = {"model": model, "max_tokens": max_tokens, "temperature": 0.0} | logprobs
@@ -95,7 +95,7 @@ class EndpointJudge:
         key = {"api": self.judge.api, "revision": self.judge.revision, "request": request}
         cached = self.cache.get(key)
         if cached is not None:
-            return Reply(**cached)
+            return EndpointReply(**cached)
         chat, plain = self.client.chat.completions, self.client.completions
         try:
             answer: Any = (chat if self.judge.api == "chat" else plain).create(**request)
