@@ -40,7 +40,8 @@ def rule(drawn):
 
 @pytest.fixture(scope="module")
 def learned_reward(embedded: Embedded):
-    return load_reward(REWARD, SEED, make_models(embedded), MAX_NEW_TOKENS)
+    device = next(embedded.load().parameters()).device
+    return load_reward(REWARD, SEED, embedded.compute, device, MAX_NEW_TOKENS)
 
 
 @pytest.fixture(scope="module")
