@@ -97,10 +97,11 @@ PAIRED = (
     ("conversation_a", "conversation_b"), ("response1", "response2"), ("answer_0", "answer_1"),
     ("response_j", "response_k"), ("messages", "rejected_messages"),
     ("messages", "rejected_response"), ("summaries.0.text", "summaries.1.text"),
+    ("preferred_output", "non_preferred_output"),
 )  # fmt: skip
 BETTER_FIRST = (
     ("chosen", "rejected"), ("response_j", "response_k"), ("messages", "rejected_messages"),
-    ("messages", "rejected_response"),
+    ("messages", "rejected_response"), ("preferred_output", "non_preferred_output"),
 )  # fmt: skip
 """Pairs of columns of which the first holds the better answer."""
 MEANINGFUL = frozenset({
@@ -117,7 +118,7 @@ MEANINGFUL = frozenset({
     "Passage", "Context", "ctx", "story", "support", "document", "documents", "paragraph",
     "paragraphs", "table", "tables", "pre_text", "post_text", "reward_model", "reward_spec",
     "reasoning", "complex_cot", "chain_of_thought", "loss_weight", "loss_mask", "train_on_turn",
-    "instructions",
+    "instructions", "ranking", "rankings", "margin",
 })  # fmt: skip
 """Names of what decides how a row is to be used, or is a part of what it says; in any case."""
 _MEANINGFUL = frozenset(name.lower() for name in MEANINGFUL)

@@ -548,9 +548,13 @@ class HubSplit(NamedTuple):
 
 
 def open_rows(place: Path | HubSplit) -> Rows:
-    """The rows of the files at a path, or of a split of the hub."""
+    """The rows of the files at a path, or of a split of the hub.
+
+    Of a folder whose files' names say `train` and others, those of the train split alone.
+    """
     if isinstance(place, Path):
-        return read_files(list_files(str(place)), str(place))
+        splits = find_splits(str(place)).splits
+        return read_files(splits.get("train") or splits[None], str(place))
     splits = load_splits(place.path, place.name, place.revision)
     split = place.split or default_split(splits, place.path)
     return read_dataset(pick_split(splits, split, place.path), split)
