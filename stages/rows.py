@@ -81,6 +81,8 @@ class Row:
     """Key `from` of the table: the initial policy, or the one that samples, labels or judges."""
     on: str = ""
     """A folder under data/ to learn from or to label; empty for a pool."""
+    control: str = ""
+    """Of a policy: what its training must not change, if it is a control (`report/controls`)."""
     sizes: Mapping[str, Any] = field(default_factory=dict)
     """Of a policy: keys of its section of params.yaml with values of its own."""
 
@@ -95,8 +97,7 @@ def parse_row(words: Sequence[str]) -> Row:
 
     The table `policies` has `--train` in place of `--by`, and may have keys of the section that it
     names (`--num_steps 8 --optim.learning_rate 1e-4`); pools and episodes have `--split` in place
-    of `--preset`; `sample` and `evaluate` have a policy's name alone. `--control`, which only the
-    report heeds, is no part of the row.
+    of `--preset`; `sample` and `evaluate` have a policy's name alone.
     """
     parser = argparse.ArgumentParser(prog="python -m stages <entry point>", allow_abbrev=False)
     parser.add_argument("name")
@@ -104,7 +105,7 @@ def parse_row(words: Sequence[str]) -> Row:
     parser.add_argument("--preset", "--split", dest="preset", default="")
     parser.add_argument("--from", dest="policy", default=BASE)
     parser.add_argument("--on", default="")
-    parser.add_argument("--control", default=argparse.SUPPRESS)
+    parser.add_argument("--control", default="")
     values, others = parser.parse_known_args(words)
     if len(others) % 2 or not all(OPTION.fullmatch(word) for word in others[::2]):
         parser.error(f"expected keys with values after the row's words, found {' '.join(others)}")
@@ -115,8 +116,7 @@ def parse_row(words: Sequence[str]) -> Row:
         for key in path:
             place = place.setdefault(key, {})
         place[name] = YAML(typ="safe").load(value)
-    content = {name: value for name, value in vars(values).items() if name != "control"}
-    return Row(**content, sizes=sizes)
+    return Row(**vars(values), sizes=sizes)
 
 
 def locate_policy(policy: str, seed: int) -> Path:

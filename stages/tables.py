@@ -230,7 +230,24 @@ def check_names(tables: Tables) -> Iterator[str]:
         for name in rows:
             if (first := lower.setdefault(name.lower(), name)) != name:
                 yield f"{table}.{name}: differs from '{first}' in capitals alone; rename it"
+    yield from check_controls(tables)
     yield from find_circles(tables)
+
+
+def check_controls(tables: Tables) -> Iterator[str]:
+    """Controls that cannot be compared with the policy they start from on test problems alone."""
+    for row in list_rows(tables):
+        words = tables[POLICIES].get(row.words["from"], {})
+        if row.table == POLICIES and row.words.get("control") and row.words["from"] == BASE:
+            yield (
+                f"{row}.from: a control is compared with the policy that it starts from, and "
+                f"'{BASE}' is not evaluated: name a row of {POLICIES}"
+            )
+        elif row.table == EPISODES and words.get("control"):
+            yield (
+                f"{row}.from: '{row.words['from']}' is a control, which is compared on test "
+                f"problems alone: remove its key `control`, or this row"
+            )
 
 
 def check_source(row: TableRow, tables: Tables) -> str | None:
