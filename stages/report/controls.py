@@ -14,9 +14,9 @@ without effect needs no adjustment, as each must be; that one has an effect is a
 method among those of its kind.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from stages.records.metrics import round_metric
 from stages.report.comparison import Difference, estimate_intervals, test_differences
@@ -31,6 +31,8 @@ WITHOUT_ANSWERS = (
     "No answer can be checked, so the controls (key `control` of a row) are not compared."
 )
 Outcome = Literal["none", "different", "undecided", "untested"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+CERTAINTY = {True: "", False: ", not significant", None: ", untested"}
 
 
 def find_controls(plan: Plan) -> dict[str, Mapping[str, Any]]:
@@ -57,7 +59,10 @@ def add_controls(
     """Add the comparison of the controls, if there are any, to the report's metrics and verdict."""
     if rows and has_answers:
         metrics["controls"] = compare_controls(results, rows)
-        metrics["verdict"] += describe_controls(metrics["controls"])
+        warnings = describe_warnings(metrics["controls"])
+        metrics["verdict"] = [
+            *warnings, *metrics["verdict"], *describe_controls(metrics["controls"])
+        ]  # fmt: skip
     elif rows:
         metrics["verdict"].append(WITHOUT_ANSWERS)
 
@@ -126,70 +131,67 @@ def judge_no_effect(difference: Difference) -> Outcome:
     return "none" if find_bound(difference) <= MARGIN else "undecided"
 
 
+def describe_warnings(controls: Metrics) -> list[str]:
+    """Sentences on controls that differ although they have nothing to learn."""
+    return [
+        f"Warning: {name} has nothing to learn and yet differs significantly from "
+        f"{controls['from'][name]}, by {format_points(difference)} points: "
+        + (
+            "in this comparison a gain of this size need not come from what a method learns."
+            if difference["value"] > 0
+            else "training alone costs as much, so a loss of this size says nothing of a method."
+        )
+        for name, difference in controls["differences"].get(NO_EFFECT, {}).items()
+        if difference["outcome"] == "different"
+    ]
+
+
 def describe_controls(controls: Metrics) -> list[str]:
-    """Sentences for the verdict; a warning on the whole comparison where one is due."""
-    differences = controls["differences"]
-    sentences = list(_describe_no_effect(differences.get(NO_EFFECT, {}), controls))
-    without_skill = differences.get(NO_SKILL, {})
-    if without_skill:
+    """Sentences on the other controls."""
+    no_effect = controls["differences"].get(NO_EFFECT, {})
+    no_skill = controls["differences"].get(NO_SKILL, {})
+    named: dict[Outcome, list[str]] = {
+        outcome: [name for name in no_effect if no_effect[name]["outcome"] == outcome]
+        for outcome in OUTCOMES
+    }
+    sentences: list[str] = []
+    if names := named["none"]:
+        bound = 100 * max(no_effect[name]["bound"] for name in names)
+        subject = f"{join_words(names)} {'do' if len(names) > 1 else 'does'}"
+        sentences.append(
+            f"With nothing to learn {subject} not differ, as it should be: the interval around no "
+            f"difference from the initial policy is within ±{bound:.1f} points."
+        )
+    sentences += [
+        f"With nothing to learn {name} does not differ significantly from "
+        f"{controls['from'][name]}, which is no proof: the interval goes to "
+        f"{100 * no_effect[name]['bound']:.1f} points, and no more than "
+        f"{100 * controls['margin']:g} count as no difference."
+        for name in named["undecided"]
+    ]
+    if names := named["untested"]:
+        listed = join_words(describe_gain(name, no_effect[name]) for name in names)
+        sentences.append(f"With nothing to learn: {listed}; with one seed this is not tested.")
+    if no_skill:
         gains = join_words(
-            f"{describe_gain(name, gain)} over {controls['from'][name]}{certainty(gain)}"
-            for name, gain in without_skill.items()
+            f"{name} ({format_points(gain)} points over {controls['from'][name]}"
+            f"{CERTAINTY[gain['significant']]})"
+            for name, gain in no_skill.items()
         )
         sentences.append(f"Paid for no skill: {gains}.{_describe_beyond(controls)}")
     return sentences
 
 
-def certainty(difference: Difference) -> str:
-    """Nothing where the difference is significant."""
-    return {True: "", False: ", not significant", None: ", untested"}[difference["significant"]]
-
-
-def _describe_no_effect(differences: Mapping[str, Difference], controls: Metrics) -> Iterator[str]:
-    by_outcome: dict[str, list[str]] = {}
-    for name, difference in differences.items():
-        by_outcome.setdefault(difference["outcome"], []).append(name)
-    for name in by_outcome.get("different", []):
-        difference, start = differences[name], controls["from"][name]
-        does = (
-            "a gain of this size in this comparison need not come from what its reward or pairs say"
-            if difference["value"] > 0
-            else "training alone costs as much, so a loss of this size says nothing of a method"
-        )
-        yield (
-            f"Warning: {name} has nothing to learn and yet differs significantly from {start}, by "
-            f"{format_points(difference)} points: {does}."
-        )
-    if names := by_outcome.get("none", []):
-        bound = 100 * max(differences[name]["bound"] for name in names)
-        many = len(names) > 1
-        yield (
-            f"As it should be, {join_words(names)}, which {'have' if many else 'has'} nothing to "
-            f"learn, {'do' if many else 'does'} not differ from where {'they' if many else 'it'} "
-            f"started: the interval{'s lie' if many else ' lies'} within ±{bound:.1f} points."
-        )
-    for name in by_outcome.get("undecided", []):
-        yield (
-            f"{name}, which has nothing to learn, does not differ significantly from "
-            f"{controls['from'][name]}, but this is no proof: its interval reaches "
-            f"{100 * differences[name]['bound']:.1f} points, and up to "
-            f"{100 * controls['margin']:g} count as none."
-        )
-    if names := by_outcome.get("untested", []):
-        listed = join_words(describe_gain(name, differences[name]) for name in names)
-        yield f"Nothing to learn: {listed}; with one seed this is not tested."
-
-
 def _describe_beyond(controls: Metrics) -> str:
     """The policies that are significantly better than every control without skill."""
-    better: dict[str, bool] = {}
+    is_better: dict[str, bool | None] = {}
     for pair, difference in controls["beyond"].items():
-        name = pair.partition(" - ")[0]
-        is_better = bool(difference["significant"]) and difference["value"] > 0
-        better[name] = better.get(name, True) and is_better
-    if not better or next(iter(controls["beyond"].values()))["significant"] is None:
+        name, significant = pair.partition(" - ")[0], difference["significant"]
+        is_above = significant and difference["value"] > 0
+        is_better[name] = is_above and is_better.get(name, True)
+    if not is_better or None in is_better.values():
         return ""
-    above = [name for name, is_better in better.items() if is_better]
-    below = [name for name, is_better in better.items() if not is_better]
-    lines = f" Significantly better than each of these: {join_words(above or ['none'])}"
-    return f"{lines}; not: {join_words(below)}." if below else f"{lines}."
+    above = [name for name, better in is_better.items() if better]
+    below = [name for name, better in is_better.items() if not better]
+    rest = f"; not so: {join_words(below)}" if below else ""
+    return f" Significantly better than each of these: {join_words(above or ['no policy'])}{rest}."

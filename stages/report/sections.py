@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stages.report import conversations, tables, verdict
-from stages.report.controls import KINDS, describe_controls
+from stages.report.controls import KINDS, describe_controls, describe_warnings
 from stages.report.conversations import Conversation
 from stages.report.estimates import GREEDY, MAJORITY
 from stages.report.experiment import Experiment
@@ -173,6 +173,7 @@ def build_control_section(metrics: Metrics) -> Section:
     return Section(
         "Controls",
         [
+            *describe_warnings(controls),
             *describe_controls(controls),
             CaptionedTable(
                 "Nothing to learn: mean accuracy against the policy that training started from",
