@@ -25,8 +25,8 @@ PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scipy")
 """Those whose version can change a number, besides vLLM where it samples."""
 SPLITS = ("train", "preference", "dev", "test")
 LEARNING_RATE = "optim/learning_rate"
-WORDS = ("train", "preset", "from", "on")
-"""Keys that every row of the table of policies has."""
+WORDS = ("train", "preset", "from", "on", "control")
+"""Keys of a row of the table of policies that are no sizes."""
 SIZES = "sizes of its own"
 
 
