@@ -31,7 +31,8 @@ OWN_SOURCES = {
 READS = {
     POLICIES: {
         "sft": ("demonstrations", PAIRS, EPISODES), "dpo": (PAIRS,),
-        "ppo": (REWARDS, ENVIRONMENTS), "grpo": (REWARDS, ENVIRONMENTS),
+        "ppo": (REWARDS, ENVIRONMENTS),
+        "grpo": (REWARDS, ENVIRONMENTS, POLICIES, "demonstrations"),
     },
     PAIRS: dict.fromkeys(("verifier", "judge", "revision", "selection"), (POOLS,))
     | {"people": (RAW, HUB), "episodes": (EPISODES,)},
