@@ -1,7 +1,7 @@
-"""Sums too long to do by head, such as 17 + 4 + 19 + 8, with a calculator as a tool or without.
+"""Products too hard to do by head, such as 13 * 14 - 170, with a calculator as a tool or without.
 
-Options: `terms`, the numbers of a sum, and `largest` of them; `tools: false` for the same problems
-without the calculator.
+Options: `largest`, of the two factors; `largest_result`, of the whole, which is at least 1;
+`tools: false` for the same problems without the calculator.
 """
 
 from stages.environments.arithmetic import calculate
@@ -14,13 +14,14 @@ from stages.rewards.answer_checker import is_correct
 class Environment:
     """A problem: calls of the calculator, as many as the policy likes, then the answer."""
 
-    def __init__(self, *, terms: int = 4, largest: int = 999, tools: bool = True) -> None:
-        self.parts = [range(2, largest + 1), *["+", range(2, largest + 1)] * (terms - 1)]
+    def __init__(self, *, largest: int = 99, largest_result: int = 20, tools: bool = True) -> None:
+        self.parts = [range(2, largest + 1)] * 2 + [range(1, largest_result + 1)]
         self.tools = Tools(calculate) if tools else Tools()
 
     def start(self, row: Row, seed: int) -> Start:
         """The problem is of the row alone."""
-        self.task = " ".join(map(str, draw_problem(row, *self.parts)))
+        first, second, result = draw_problem(row, *self.parts)
+        self.task = f"{first} * {second} - {first * second - result}".replace("- -", "+ ")
         return [write_message("user", f"{self.task} = ? End with ####.")], self.tools.schemas
 
     def step(self, message: Message) -> Reply:
@@ -31,6 +32,5 @@ class Environment:
 
     def demonstrate(self, row: Row, seed: int) -> list[Message]:
         """A call, where there is the tool, and the answer."""
-        self.start(row, seed)
-        calls = [write_call("calculate", expression=self.task)] if self.tools.schemas else []
+        calls = [write_call("calculate", expression=self.task)] if self.start(row, seed)[1] else []
         return [*calls, write_message("assistant", f"#### {calculate(self.task)}")]
