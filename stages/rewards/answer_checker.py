@@ -197,6 +197,7 @@ UNITS = frozenset((
     "l", "s", "sec", "min", "h", "hr", "meters", "centimeters", "kilometers", "inches", "feet",
     "miles", "seconds", "minutes", "hours", "days", "weeks", "months", "years", "grams",
     "kilograms", "pounds", "liters", "degrees", "radians", "dollars", "cents", "percent",
+    "euros", "yen", "rupees",
 ))  # fmt: skip
 _SAME_UNITS = {
     "millimeters": "mm", "centimeters": "cm", "meters": "m", "kilometers": "km", "in": "inches",
@@ -207,8 +208,10 @@ _SAME_UNITS = {
 _SIGNS = (
     (re.compile(r"\\\$|^[^$]*\$[^$]*$"), "dollars"), (re.compile("€"), "euros"),
     (re.compile("£"), "pounds"), (re.compile("¥"), "yen"), (re.compile("¢"), "cents"),
+    (re.compile(r"%[ .$]*$"), "percent"),
     (re.compile(r"(?:°|\^ ?\{?\\circ\}?)[ .$]*$"), "degrees"),
 )  # fmt: skip
+_SQUARE, _CUBIC = re.compile(r"\bsq(?:uare|\.)? (\w+)"), re.compile(r"\bcu(?:bic|\.)? (\w+)")
 _END_UNIT = re.compile(r"(?:([A-Za-z]+) ?/ ?)?([A-Za-z]+)\}? *(?:\^ ?\{?(\d)\}?|([²³]))?[ .$}]*$")
 
 
@@ -217,6 +220,7 @@ def units_differ(answer: str, gold: str) -> bool:
 
     Of `m/s` and `km/s`, both parts count.
     """
+    answer, gold = (_CUBIC.sub(r"\1^3", _SQUARE.sub(r"\1^2", text)) for text in (answer, gold))
     signs = [next((unit for sign, unit in _SIGNS if sign.search(text)), None)
              for text in (answer, gold)]  # fmt: skip
     units = [_END_UNIT.search(text) for text in (answer, gold)]

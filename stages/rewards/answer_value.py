@@ -235,7 +235,7 @@ def name_of(answer: str) -> str | None:
     r"""The name of a single named value, `x` of `x = 5` and `x \in [0, 1]`; None: it has none."""
     is_named = "=" in answer or "\\in" in answer
     match = _NAMED.match(strip_markup(answer)) if is_named else None
-    name = match[1].replace(" ", "") if match is not None else None
+    name = re.sub(r"[ {}]", "", match[1]) if match is not None else None
     return name.lower() if name is not None and len(name) > 4 and name.isalpha() else name
 
 

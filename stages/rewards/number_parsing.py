@@ -45,7 +45,8 @@ _NO_NAME = r"(?!(?i:.*\b(?:not?|or|and|if|when|than|wrong|incorrect|false|except
 _ARGUMENT = r"(?:[A-Za-z]|-?\d{1,9})"
 _LETTERS = rf"[A-Za-z](?:\({_ARGUMENT}(?:[,|] ?{_ARGUMENT})*\)|_\{{?\w{{1,3}}\}}?)?"
 NAME = (
-    rf"(?:{_LETTERS}|\\?(?:angle|triangle) ?[A-Z]{{1,3}}|[A-Z]{{2,4}}"
+    rf"(?:{_LETTERS}|\\?(?:angle|triangle) ?[A-Z]{{1,3}}|[A-Z]{{2,4}}|\|[A-Za-z]{{1,3}}\|"
+    r"|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|sigma|omega)"
     rf"|{_NO_NAME}[A-Za-z]{{3,}}(?: [a-z]+){{0,3}})"
 )
 """What a value may be called: `x`, `a_{10}`, `f(2)`, `P(A)`, `AB`, `\\angle ABC`, `total cost`."""
@@ -83,7 +84,7 @@ _LATEX = (
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
 )  # fmt: skip
-_POWER = re.compile(r"(?<=[\w)\]}])\*\*(?=[-\w(\\{])")
+_POWER = re.compile(r"(?<=[\w)\]}])\*\*(-?\d+|[A-Za-z]|\([^()]*\))", re.ASCII)
 _QUOTES = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"))
 _UNICODE = str.maketrans({
     "½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4", "⅕": " 1/5", "⅛": " 1/8",
@@ -112,8 +113,8 @@ def strip_markup(text: str) -> str:
 
 
 def mark_powers(text: str) -> str:
-    """Python's `x**2` as `x^2`; what stands between two `**` is bold."""
-    return text if text.lstrip(" $").startswith("**") else _POWER.sub("^", text)
+    """Python's `x**2` as `x^{2}`; what stands between two `**` is bold."""
+    return text if text.lstrip(" $").startswith("**") else _POWER.sub(r"^{\1}", text)
 
 
 @lru_cache(maxsize=65536)
