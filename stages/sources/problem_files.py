@@ -96,22 +96,21 @@ def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, co
     Raises:
         ValueError: files or splits that are not there.
     """
+    if source.test_path is not None:
+        return _open_two_paths(source, report)
     path = source.path
     if isinstance(path, str) and (containers.is_saved_dataset(path) or containers.is_hub_id(path)):
         return _open_dataset(source, path, report)
     files: Mapping[str | None, Sequence[Path]]
     configured = dataset_card.find_files(path, source.name) if isinstance(path, str) else None
-    if configured is not None and source.test_path is None:
+    if configured is not None:
         return _open_configured(source, path, configured, report)
     if source.name is not None:
         raise ValueError(
             f"name: '{source.name}': expected null, since {path} has no README.md with "
             f"configurations whose files are there. Delete `name`, or correct `path`."
         )
-    if source.test_path is not None:
-        files = {"train": containers.list_files(path)}
-        files["test"] = containers.list_files(source.test_path)
-    elif source.train_split is not None or source.test_split is not None:
+    if source.train_split is not None or source.test_split is not None:
         files = _select_files(source, containers.list_files(path))
     else:
         data_files = containers.find_splits(path)
@@ -120,18 +119,31 @@ def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, co
     return {split: containers.read_files(members, path) for split, members in files.items()}
 
 
+def _open_two_paths(source: FileSource, report: SourceReport) -> dict[str | None, containers.Rows]:
+    """The train split of `path` and the test split of `test_path`, or all where there is none."""
+    alone = source.model_copy(update={"test_path": None})
+    train = open_splits(alone, report)
+    report.unread_files += ["the test split of `path`"] if "test" in train else []
+    only_test = {"path": source.test_path, "train_split": None, "name": None}
+    test = open_splits(alone.model_copy(update=only_test), SourceReport(path=""))
+    return {
+        "train": train["train"] if "train" in train else train[None],
+        "test": next(test[split] for split in ("test", None, "train") if split in test),
+    }
+
+
 def list_local_files(source: FileSource) -> list[Path]:
     """The files of a source, those of every split; none of a hub id.
 
     Raises:
         ValueError: nothing is there.
     """
-    if containers.is_hub_id(source.path):
-        return []
     paths = [source.path, *([] if source.test_path is None else [source.test_path])]
+    paths = [path for path in paths if not containers.is_hub_id(path)]
     files = [file for path in paths for file in containers.list_files(path)]
-    if containers.is_saved_dataset(source.path):
-        files += sorted(Path(str(source.path)).rglob("*.json"))
+    for path in paths:
+        if containers.is_saved_dataset(path):
+            files += sorted(Path(str(path)).rglob("*.json"))
     cards = [Path(path) / dataset_card.NAME for path in paths if isinstance(path, str)]
     return files + [card for card in cards if card.is_file()]
 

@@ -509,3 +509,24 @@ def test_a_configuration_of_files_that_have_none_is_refused(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROW))
     with pytest.raises(ValueError, match="name"):
         read_all(FileSource(path=str(tmp_path / "rows.jsonl"), name="main"))
+
+
+@pytest.mark.parametrize("form", ["saved", "json"])
+def test_a_test_path_stands_in_place_of_the_test_split_beside_it(tmp_path, form):
+    folder = write_folder(tmp_path / "rows", form)
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps({"question": "8+8?", "answer": 16}))
+    problems, _, report = read_all(FileSource(path=str(folder), test_path=str(other)))
+    everything, _, _ = read_all(FileSource(path=str(folder)))
+    trained = {problem.question for problem in everything if problem.split == "train"}
+    tested = {problem.question for problem in problems if problem.split == "test"}
+    assert {problem.question for problem in problems if problem.split == "train"} == trained
+    assert tested == {"8+8?"}
+    assert report.unread_files
+
+
+def test_a_local_test_path_beside_a_hub_id_is_a_file_to_watch(tmp_path):
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps(ROW))
+    source = FileSource(path="openai/gsm8k", test_path=str(other))
+    assert problem_files.list_local_files(source) == [other]
