@@ -259,6 +259,12 @@ def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Readi
             f"columns: expected a `question`, a `user` or `messages` among them, found "
             f"{', '.join(columns.used())}"
         )
+    for fields in (("question", "user", "messages"), ("solution", "assistant")):
+        if len(named := [field for field in fields if getattr(columns, field)]) > 1:
+            raise ValueError(
+                f"columns: expected one of {', '.join(fields)}, found {' and '.join(named)}, which "
+                f"say the same: name one, perhaps as a template of both columns"
+            )
     return Reading(columns)
 
 

@@ -530,3 +530,15 @@ def test_a_local_test_path_beside_a_hub_id_is_a_file_to_watch(tmp_path):
     other.write_text(json.dumps(ROW))
     source = FileSource(path="openai/gsm8k", test_path=str(other))
     assert problem_files.list_local_files(source) == [other]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"question": "question", "user": "answer"},
+        {"user": "question", "solution": "answer", "assistant": "answer"},
+    ],
+)
+def test_two_fields_that_say_the_same_are_refused(read, columns):
+    with pytest.raises(ValueError, match="name one"):
+        read(ROW, columns=columns)
