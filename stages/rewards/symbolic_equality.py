@@ -5,7 +5,7 @@ numbers or sums too large is refused by its text (`expression_size`), and what h
 unequal (`value_bounds`). If the values agree, algebra may take `MAX_CALLS` calls of Python
 functions, a second or two, and `MAX_CALLS_WITHOUT_VALUE` if one of them is not known; then the
 expressions count as unequal. So a batch of wrong answers, however large the sums are that they
-would make, takes milliseconds each, and at most half as long as a right one. (The number differs by a
+would make, takes milliseconds each, and at most half of this limit. (The number differs by a
 thousandth between workers, in which objects have other addresses.) Limits on CPU time and memory
 are only for what neither foresees. A check that meets a limit is logged and counted in `counts`: it
 is never silent.

@@ -82,7 +82,8 @@ def test_a_batch_of_hostile_answers_takes_seconds():
 @pytest.mark.parametrize(
     ("answer", "gold"),
     [
-        ("7x^2+16y^2=112", r"\frac{x^2}{16}+\frac{y^2}{7}=1"), ("x_1^2-x_2^2", "(x_1-x_2)(x_1+x_2)"),
+        ("7x^2+16y^2=112", r"\frac{x^2}{16}+\frac{y^2}{7}=1"),
+        ("x_1^2-x_2^2", "(x_1-x_2)(x_1+x_2)"),
         (r"3\log_2 5", r"\log_2 125"), ("a_n=2^{n}-1", "a_n=2*2^{n-1}-1"),
     ],
 )  # fmt: skip
