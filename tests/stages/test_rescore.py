@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import studied_run
 
 from stages import rescore
 from stages.loops import rescoring
@@ -16,6 +17,9 @@ from stages.report import rescored
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
+from stages.rows import DATA
+from stages.studies import rescore as study
+from stages.studies.study import STUDY_PARAMS
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ("2 + 3 = 5\n#### 5", "#### 6", "The answer is 5.", "2 + 3 = 6\n#### 6")
@@ -103,6 +107,8 @@ def test_completions_that_change_sides_by_hand():
     assert rescored.find_flips(rows) == []
     rows = [make(0, 0.0, 9.0), make(1, 1.5, 0.0), make(2, 1.5, 0.0)]
     assert rescored.find_flips(rows) == rows
+    # The mean of three times 0.1 is not 0.1 in floating point, and nobody is above it.
+    assert rescored.find_flips([make(n, 0.1, float(n)) for n in range(3)]) == []
 
 
 def test_texts_of_models_are_escaped_in_the_page_and_verdicts_that_changed_are_shown(tmp_path):
@@ -122,6 +128,25 @@ def test_texts_of_models_are_escaped_in_the_page_and_verdicts_that_changed_are_s
         "completions": 2, "same_reward": 1, "old": 0.5, "new": -0.5, "rank_correlation": -1.0,
         "change_sides": 2, "other_verdicts": 1,
     }  # fmt: skip
+
+
+def test_a_row_of_the_study_has_a_page_and_numbers(finished_run):
+    rows = {"terse": {"of": "policies/rl", "reward": "rewards/terse"}}
+    wrong = {"policy": {"of": "rl", "reward": "rewards/terse"},
+             "reward": {"of": "policies/rl", "reward": "presets/rule"},
+             "missing": {"of": "policies/rl", "reward": "rewards/none"}}  # fmt: skip
+    studied_run.write_yaml(STUDY_PARAMS, {"rescore": {"rows": rows | wrong}})
+    study.main("terse")
+    folder = DATA / "studies/rescore/terse"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert (metrics["old"], metrics["new"], metrics["change_sides"]) == (0.6, -0.5, 4)
+    assert metrics["seeds"]["0"]["completions"] == 8
+    assert "2 + 3 = 5" in (folder / "page/report.html").read_text()
+    journal = (folder / "journal/journal-seed-0.jsonl").read_text().splitlines()
+    assert [json.loads(line)["metrics"]["new"] for line in journal] == [-0.5, -0.5]
+    for name in wrong:
+        with pytest.raises(ValueError, match=f"rescore.rows.{name}"):
+            study.main(name)
 
 
 @pytest.mark.parametrize(
