@@ -15,6 +15,8 @@ from flows.git import describe_conflict, show_file
 NO_RESULTS = ("data/journals/", "data/runs/")
 """Journals, which hold the digest of a stage's inputs, and run records, which were outputs in older
 locks and hold times: they differ where no result does."""
+STUDIES, JOURNAL = "studies/dvc.lock", "/journal"
+"""Of the studies that were run; how the path of a study's journal ends."""
 RUNS, RUN_FILE = "data/runs", "run.json"
 """Run records, a folder for each execution; what is known of it, written last."""
 PRESETS = "stages/presets.yaml"
@@ -41,6 +43,7 @@ class FinishedRun:
 
     name: str
     stages: Mapping[str, LockedStage]
+    """By name; those of studies begin with `studies/`."""
     root: Path
     revision: str | None
     """Commit of its source files; None: as they are in the folder."""
@@ -68,7 +71,15 @@ def open_run(root: Path, where: str | None) -> FinishedRun:
         content = path.read_bytes() if path.is_file() else None
     if content is None:
         raise ValueError(f"there is no dvc.lock in {name}: name a commit or a dvc.lock that exists")
-    return FinishedRun(name=name, stages=parse_lock(content, name), root=root, revision=revision)
+    stages = parse_lock(content, name)
+    if revision is not None:
+        studies = show_file(root, revision, STUDIES)
+    else:
+        file = path.parent / STUDIES
+        studies = file.read_bytes() if file.is_file() else None
+    if studies is not None:
+        stages |= {f"studies/{study}": it for study, it in parse_lock(studies, name).items()}
+    return FinishedRun(name=name, stages=stages, root=root, revision=revision)
 
 
 def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
@@ -95,7 +106,11 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
             command=entry["cmd"].splitlines()[-1],  # after the check, which is the same for all
             parameters=parameters,
             deps=deps,
-            outs={path: md5 for path, md5 in outs.items() if not path.startswith(NO_RESULTS)},
+            outs={
+                path: md5
+                for path, md5 in outs.items()
+                if not path.startswith(NO_RESULTS) and not path.endswith(JOURNAL)
+            },
             inputs=digest_inputs({"outs": [], **entry}),
         )
     return stages

@@ -7,7 +7,8 @@ python -m flows.why theirs/dvc.lock       another machine's file, and this folde
 
 Reads two dvc.lock files and DVC's cache; runs and fetches nothing. A first cause is a difference in
 what no stage wrote: a row's command, a parameter, a source file, an input file. Every one that a
-result depends on is listed with it. If only the result differs, the processors are named.
+result depends on is listed with it. If only the result differs, the processors are named. Studies
+that were run are stages, too: `studies/rescore@grpo`.
 """
 
 import ast
@@ -28,6 +29,8 @@ from stages.algorithms.statistics import crossed_means
 CODE = ("data/code/", "data/own/")
 """Folders in which trace_code writes the source files that each entry point reads."""
 NO_RESULT = ("plan", "trace_code", "track")
+STUDIES = "studies/"
+"""How names of studies' stages begin."""
 EVALUATIONS = "data/evaluations/"
 RAW, INPUTS, RAW_FILES = "data/raw", "data/inputs.json", "data/raw.json"
 """The folder of people's files, and the digests that plan writes of those of the source, of all."""
@@ -85,6 +88,7 @@ def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
     lines += section("Without effect on any result:", no_effect)
     if gone := [name for name in before.stages if name not in after.stages]:
         lines += ["", f"Only in {before.name}: {' '.join(gone)}"]
+    lines += section("Studies of earlier results, to run again:", list_outdated_studies(after))
     title = "Mean accuracy on the test problems, %, and the difference:"
     lines += section(title, runs.compare_accuracies())
     headlines = [line for name in differing for line in runs.compare_headlines(name)]
@@ -96,6 +100,16 @@ def section(title: str, lines: Iterable[str]) -> list[str]:
     """An empty line, the title and the lines; nothing if there are no lines."""
     lines = list(lines)
     return ["", title, *lines] if lines else []
+
+
+def list_outdated_studies(run: FinishedRun) -> Iterator[str]:
+    """Studies of a run that read other outputs than its stages have now, with these outputs."""
+    outs = {path: md5 for stage in run.stages.values() for path, md5 in stage.outs.items()}
+    for name, stage in run.stages.items():
+        if name.startswith(STUDIES):
+            paths = [path for path, md5 in stage.deps.items() if outs.get(path, md5) != md5]
+            if paths:
+                yield f"  {name.removeprefix(STUDIES)}: {', '.join(paths)}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Show in MLflow what dvc.lock holds, and tell how it went.
 
-Reads dvc.lock, `data/journals/`, `data/runs/` and `data/report/`; writes
+Reads dvc.lock, that of studies, `data/journals/`, `data/runs/` and `data/report/`; writes
 `data/tracked/manifest.json`, the result hash of each stage that leaves journals (deterministic: it
 does not depend on MLflow). Brings MLflow up to date (`tracking/view`), as the last stage of
 `dvc repro` or by hand; a second call adds nothing. When the store cannot be reached, the call says
@@ -61,7 +61,7 @@ def main(live: str = "") -> None:
     entries = lockfile.read_entries()
     write_manifest(entries)
     try:
-        added, pages = view.sync_entries(entries)
+        added, pages = view.sync_entries(entries, lockfile.read_entries(lockfile.STUDIES))
     except store.OUTAGES as error:
         logger.warning(store.describe_outage(error, "stages.track"))
     else:

@@ -139,7 +139,8 @@ def find_flips(rows: Iterable[Rescored]) -> list[Rescored]:
     flips = list[Rescored]()
     for group in groups.values():
         old, new = (np.array([getattr(row, key) for row in group]) for key in ("old", "new"))
-        changes = (old - old.mean()) * (new - new.mean()) < 0
+        # Rewards have six decimals: what remains where all are equal is the rounding of the mean.
+        changes = (old - old.mean()).round(6) * (new - new.mean()).round(6) < 0
         flips += [row for row, is_flip in zip(group, changes, strict=True) if is_flip]
     return sorted(flips, key=lambda row: (-abs(row.new - row.old), row.seed, row.step))
 

@@ -26,6 +26,8 @@ MIN_DISTANCE = 1e-6
 """Between the bounds of values that differ, in parts of the larger one."""
 MAX_DEPTH = 100
 MAX_EXPONENT = 100_000
+"""Of powers, and the size of the argument of a function: `\\sin` needs as many digits of pi as it
+has, and the exponential makes as many."""
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<command>\\[A-Za-z]+)|(?P<word>[A-Za-z]+)"
     r"|(?P<mark>[-+*/^(){}]))",
@@ -192,7 +194,7 @@ class _Reader:
         if text in _FRACTIONS:
             return self.read_bracket("{", "}") / self.read_bracket("{", "}")
         if text in _FUNCTIONS:
-            return _FUNCTIONS[text](self.read_bracket("(", ")"))
+            return _FUNCTIONS[text](check_size(self.read_bracket("(", ")")))
         if text != r"\sqrt":
             raise _NotReadError
         root = self.read_bracket("{", "}")
@@ -231,7 +233,14 @@ def raise_power(base: Any, exponent: Any) -> Any:
         return base ** round(float(exponent.mid))
     if not base.a > 0:
         raise _NotReadError
-    return _context.exp(exponent * _context.log(base))
+    return _context.exp(check_size(exponent * _context.log(base)))
+
+
+def check_size(argument: Any) -> Any:
+    """The argument of a function, if it is not too large."""
+    if not abs(argument).b <= MAX_EXPONENT:
+        raise _NotReadError
+    return argument
 
 
 def _split(text: str) -> list[tuple[str, str]]:

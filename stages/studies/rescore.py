@@ -89,6 +89,7 @@ def rescore_seed(config: Config, name: str, reward: str, run: Run, folder: Path)
     batches = rescoring.rescore(name, reward, run.seed, config.compute)
     rows = [row for batch in batches for row in batch]
     lines.write_lines(folder / "rescored.jsonl", rows)
+    outputs.write_json(folder / "metrics.json", rescored.summarise(rows))
     for step, batch in groupby(rows, key=lambda row: row.step):
         metrics = rescored.summarise(list(batch))
         names = ("old", "new", "rank_correlation", "change_sides", "other_verdicts")

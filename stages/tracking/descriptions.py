@@ -15,7 +15,7 @@ CURVES = "model-metrics"
 
 def name_run(stage: str) -> str:
     """Name in MLflow of a stage's run."""
-    return stage.replace("@", " ")
+    return stage.rpartition(":")[2].replace("@", " ")
 
 
 def link(text: str, experiment_id: str, run_id: str, page: str = "") -> str:

@@ -38,6 +38,7 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
         for name in ("success", "reward", "turns", "tool_calls", "failed", "generated_tokens")
     },
     "pool": {"generated_tokens": ["generated_tokens"]},
+    "rescore": {name: [name] for name in ("old", "new", "rank_correlation", "change_sides")},
 }
 """Stage -> name in MLflow -> where it stands in the metrics.json of a seed, or in the last step of
 its history: the first that is there. A run shows the mean over seeds; of a policy's training also
@@ -62,7 +63,7 @@ def average_headlines(entry: Entry) -> dict[str, float]:
     """The headline numbers of a stage: means over its seeds."""
     metrics = read_seed_metrics(entry).values()
     means: dict[str, float] = {}
-    for name, places in METRICS.get(entry.stage.partition("@")[0], {}).items():
+    for name, places in METRICS.get(entry.kind, {}).items():
         values = [
             value
             for seed_metrics in metrics

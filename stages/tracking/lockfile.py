@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 SIZES = ["size", "nfiles"]
 UNKNOWN = ("seconds", "peak_memory_bytes", "git_commit", "git_dirty", "host", "device")
 """Fields of run.json that are None where the run record is on another machine."""
-PREFIXES = {str(PRESETS_PATH): "presets"}
+STUDIES = Path("studies/dvc.lock")
+"""Of the studies that were run, which have a dvc.yaml of their own."""
+PREFIXES = {str(PRESETS_PATH): "presets", "stages/studies/params.yaml": "studies"}
 """File -> prefix of its keys in the rules of `auto`."""
 
 
@@ -58,7 +60,12 @@ class Entry:
     @property
     def journals(self) -> Path | None:
         """The output with the stage's journals; None for a stage that leaves none."""
-        return next((out.path for out in self.outs if runs.JOURNALS in out.path.parents), None)
+        return next((out.path for out in self.outs if _is_journal(self.stage, out.path)), None)
+
+    @property
+    def kind(self) -> str:
+        """`train` of `train@grpo`, `rescore` of `studies/dvc.yaml:rescore@grpo`."""
+        return self.stage.rpartition(":")[2].partition("@")[0]
 
     @property
     def record(self) -> Path | None:
@@ -67,13 +74,17 @@ class Entry:
 
 
 def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
-    """The stages of dvc.lock that dvc.yaml still has, without `track` itself."""
+    """The stages of dvc.lock that dvc.yaml still has, without `track` itself.
+
+    Those of another folder are called by their file: `studies/dvc.yaml:rescore@grpo`.
+    """
     if not path.exists():
         return []
     with closing(Repo(".")) as repo:
-        # Studies are of a dvc.yaml of their own, and called by its path.
         current = {stage.addressing: stage.desc or "" for stage in repo.index.stages}
-    stages = load_yaml(str(path)).get("stages", {})
+    prefix = "" if path.parent == Path() else f"{path.with_suffix('.yaml').as_posix()}:"
+    content = load_yaml(str(path)).get("stages", {})
+    stages = {f"{prefix}{name}": stage for name, stage in content.items()}
     names = sorted((current.keys() & stages.keys()) - {"track"})
     return [_parse_entry(name, current[name], stages[name]) for name in names]
 
@@ -82,7 +93,7 @@ def _parse_entry(stage: str, description: str, content: dict[str, Any]) -> Entry
     results, artifacts = dict(content), {}
     for part in ("deps", "outs"):
         items = content.get(part, [])
-        results[part] = [item for item in items if runs.JOURNALS not in Path(item["path"]).parents]
+        results[part] = [item for item in items if not _is_journal(stage, Path(item["path"]))]
         hashed = [item for item in items if "md5" in item]
         artifacts[part] = [Artifact(path=Path(item["path"]), digest=item["md5"]) for item in hashed]
     return Entry(
@@ -95,6 +106,10 @@ def _parse_entry(stage: str, description: str, content: dict[str, Any]) -> Entry
         lock_hash=dict_sha256(content, exclude=SIZES),
         result_hash=dict_sha256(results, exclude=SIZES),
     )
+
+
+def _is_journal(stage: str, path: Path) -> bool:
+    return runs.JOURNALS in path.parents or path == runs.journals_of(stage)
 
 
 def _resolve_params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:

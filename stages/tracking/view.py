@@ -52,10 +52,11 @@ Runs = dict[str, tuple[TrackedRun, dict[str, Any]]]
 """The run in MLflow, and run.json, of every stage that has journals."""
 
 
-def sync_entries(entries: list[Entry]) -> tuple[int, str]:
+def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[int, str]:
     """Add what MLflow lacks; how many runs were added, and where to look at them.
 
-    A run that the store does not take costs a warning, and only that run.
+    A run that the store does not take costs a warning, and only that run. Studies belong to no
+    manifest: they read a run of the pipeline that has one.
     """
     runs: Runs = {}
     added = 0
@@ -73,8 +74,25 @@ def sync_entries(entries: list[Entry]) -> tuple[int, str]:
                 saved_views.set_up_experiment(target, policies, sorted(seeds, key=int))
             with _warn_of_refusal("the manifest"):
                 added += sync_manifest(target, entries, runs)
+        for entry in studies:
+            if (record := lockfile.read_record(entry)) is not None:
+                with _warn_of_refusal(entry.stage):
+                    added += sync_study(target, entry, record, entries, runs)
     path = saved_views.find_path(target.experiment_id, saved_views.POLICIES)
     return added, store.find_page(path)
+
+
+def sync_study(
+    target: Store, entry: Entry, record: dict[str, Any], entries: list[Entry], runs: Runs
+) -> bool:
+    """Log the run of a study, with links to the stages that it reads; whether it was added now."""
+    run = sync_stage(target, entry, record)
+    if run.is_new:
+        ids = {stage: other.run_id for stage, (other, _) in runs.items()}
+        ids[entry.stage] = run.run_id
+        note = describe_stage(entry, entries, ids, target.experiment_id)
+        target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
+    return run.is_new
 
 
 @contextmanager
@@ -211,7 +229,7 @@ def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
 
 def _grouping_tags(stage: str) -> dict[str, str]:
     """What the list of runs is grouped by."""
-    kind, _, row = stage.partition("@")
+    kind, _, row = stage.rpartition(":")[2].partition("@")
     return {"stage": kind, "posttrain.stage": stage} | ({"row": row} if row else {})
 
 

@@ -132,6 +132,41 @@ def test_other_bits_of_the_same_inputs_name_the_processors(pipeline: Pipeline) -
     ]
 
 
+STUDY_YAML = """\
+stages:
+  rescore:
+    foreach: [left]
+    do:
+      wdir: ..
+      cmd: cp data/policies/${item} data/studies
+      deps: ["data/policies/${item}"]
+      outs: [data/studies]
+"""
+
+
+@pytest.mark.slow
+def test_a_study_is_named_as_outdated_and_when_it_was_run_again_with_its_cause(
+    pipeline: Pipeline,
+) -> None:
+    (pipeline.path / "studies").mkdir()
+    (pipeline.path / "studies/dvc.yaml").write_text(STUDY_YAML)
+    pipeline.dvc("repro", "-q", "studies/dvc.yaml")
+    pipeline.call("git", "add", ".")
+    pipeline.call("git", "-c", "user.name=a", "-c", "user.email=@", "commit", "-qm", "study")
+    assert pipeline.said() == ["HEAD and this folder: 0 of 7 stages have other results"]
+    pipeline.parameters({**PARAMS, "left": {"rate": 0.75}})
+    pipeline.repro()
+    said = pipeline.said()
+    assert said[3] == "  other results: train@left evaluate@left compare"
+    outdated = said.index("Studies of earlier results, to run again:")
+    assert said[outdated + 1] == "  rescore@left: data/policies/left"
+    pipeline.dvc("repro", "-q", "studies/dvc.yaml")
+    said = pipeline.said()
+    assert said[2] == "left.rate: 0.5 -> 0.75"
+    assert said[3] == "  other results: train@left evaluate@left compare studies/rescore@left"
+    assert "Studies of earlier results, to run again:" not in said
+
+
 @pytest.mark.slow
 def test_rows_that_came_and_went(pipeline: Pipeline) -> None:
     text = DVC_YAML.replace("[left, right]", "[left, middle]")

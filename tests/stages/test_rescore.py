@@ -2,20 +2,27 @@
 
 import json
 import shutil
+from itertools import chain
 from pathlib import Path
 
 import pytest
+import studied_run
 
-from stages import rescore
+from stages import evaluate, rescore
 from stages.loops import rescoring
 from stages.loops.rollouts import Rollout
-from stages.records import lines
+from stages.models import pool_scorer
+from stages.models.device import setup
+from stages.records import lines, pools
 from stages.records.problems import Prompt
 from stages.records.rescored import Rescored
 from stages.report import rescored
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
+from stages.rows import DATA
+from stages.studies import rescore as study
+from stages.studies.study import STUDY_PARAMS
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ("2 + 3 = 5\n#### 5", "#### 6", "The answer is 5.", "2 + 3 = 6\n#### 6")
@@ -103,6 +110,8 @@ def test_completions_that_change_sides_by_hand():
     assert rescored.find_flips(rows) == []
     rows = [make(0, 0.0, 9.0), make(1, 1.5, 0.0), make(2, 1.5, 0.0)]
     assert rescored.find_flips(rows) == rows
+    # The mean of three times 0.1 is not 0.1 in floating point, and nobody is above it.
+    assert rescored.find_flips([make(n, 0.1, float(n)) for n in range(3)]) == []
 
 
 def test_texts_of_models_are_escaped_in_the_page_and_verdicts_that_changed_are_shown(tmp_path):
@@ -124,6 +133,25 @@ def test_texts_of_models_are_escaped_in_the_page_and_verdicts_that_changed_are_s
     }  # fmt: skip
 
 
+def test_a_row_of_the_study_has_a_page_and_numbers(finished_run):
+    rows = {"terse": {"of": "policies/rl", "reward": "rewards/terse"}}
+    wrong = {"policy": {"of": "rl", "reward": "rewards/terse"},
+             "reward": {"of": "policies/rl", "reward": "presets/rule"},
+             "missing": {"of": "policies/rl", "reward": "rewards/none"}}  # fmt: skip
+    studied_run.write_yaml(STUDY_PARAMS, {"rescore": {"rows": rows | wrong}})
+    study.main("terse")
+    folder = DATA / "studies/rescore/terse"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert (metrics["old"], metrics["new"], metrics["change_sides"]) == (0.6, -0.5, 4)
+    assert metrics["seeds"]["0"]["completions"] == 8
+    assert "2 + 3 = 5" in (folder / "page/report.html").read_text()
+    journal = (folder / "journal/journal-seed-0.jsonl").read_text().splitlines()
+    assert [json.loads(line)["metrics"]["new"] for line in journal] == [-0.5, -0.5]
+    for name in wrong:
+        with pytest.raises(ValueError, match=f"rescore.rows.{name}"):
+            study.main(name)
+
+
 @pytest.mark.parametrize(
     "words",
     [("sft",), ("rl", "--reward", "unknown"), ("rl", "--reward", "presets/judge")],
@@ -133,11 +161,18 @@ def test_what_cannot_be_rewarded_again_is_refused(finished_run, words):
         rescore.main(*words)
 
 
+@pytest.fixture
+def default_run(monkeypatch):
+    """What `dvc repro` wrote in this folder."""
+    if not (ROOT / "data/evaluations/sft").is_dir():
+        pytest.skip("no finished default run: `dvc repro` makes it")
+    monkeypatch.chdir(ROOT)
+
+
 @pytest.mark.learning
 @pytest.mark.parametrize("policy", ["ppo", "grpo"])
-def test_the_same_reward_gives_the_same_numbers(policy, monkeypatch):
-    """Of every row of the default run that learned from a reward."""
-    monkeypatch.chdir(ROOT)
+def test_the_same_reward_gives_the_same_numbers(default_run, policy):
+    """Of the rewards of the default run that a policy learned from: `preference` and `rule`."""
     config = rescore.load_config(rescore.Config)
     for seed in config.seeds:
         batches = rescoring.rescore(policy, rescoring.find_reward(policy), seed, config.compute)
@@ -145,3 +180,27 @@ def test_the_same_reward_gives_the_same_numbers(policy, monkeypatch):
         assert len(rows) > 1000
         assert [row.new for row in rows] == [row.old for row in rows]
         assert [row.correct_now for row in rows] == [row.correct for row in rows]
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("name", ["outcome", "preference", "process"])
+def test_the_models_give_the_scores_of_the_evaluation(default_run, name):
+    """Of the rewards of the default run that are models, on SFT's samples of the test problems."""
+    config = rescore.load_config(evaluate.Config)
+    reward = reward_file.read_model_rewards(DATA / "rewards")[name]
+    for seed in config.seeds:
+        problems = pools.read_split(DATA / f"samples/sft/{seed}", "test")
+        grouped = pool_scorer.group_samples(problems, config.compute.row_tokens)
+        parts = pool_scorer.score_chunks(
+            reward_file.model_path(DATA / "rewards" / name, seed), reward, grouped.chunks,
+            config.compute, setup(config.compute), config.evaluation.decimals,
+        )  # fmt: skip
+        rows = pool_scorer.score_rows(grouped, {name: list(chain.from_iterable(parts))})
+        stored = list(
+            lines.read_lines(DATA / f"evaluations/sft/{seed}/scores.jsonl", type(rows[0]))
+        )
+        assert [(row.id, row.index) for row in rows] == [(row.id, row.index) for row in stored]
+        kind = "steps" if reward.model == "process" else "scores"
+        new, old = ([getattr(row, kind)[name] for row in of_run] for of_run in (rows, stored))
+        assert len(new) > 1000
+        assert list(map(list, new) if kind == "steps" else new) == list(old)

@@ -40,6 +40,7 @@ def test_other_values_differ(one: str, other: str) -> None:
     [
         "1/2x", "x^10", r"2\frac{1}{2}", r"\sin 2x", r"\sin(x)^2", r"\sin(x)(2)", "x2",
         r"\sqrt{-2}", r"\frac{1}{0}", "(-8)^{0.5}", "i", "x=y=z", r"\sqrt2", r"\frac12",
+        r"\exp(\exp(\exp(\exp(\exp(9)))))", r"\sin(9^{9999})", "2^{2^{2^{2^{2^{2}}}}}",
         "5 ohm", "1,000", "[1,2]",
         "sin(x)", "", "(", "x+", "2^3^2", r"\log_2(8)", r"\pm 3", "(" * 199, r"\ln(0)", "x_1",
     ],

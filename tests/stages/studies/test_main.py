@@ -29,6 +29,14 @@ STUDIES = {
             "metrics": ["data/studies/counted/${item}/metrics.json"],
         },
     },
+    "paired": {
+        "foreach": "${paired.rows}",
+        "do": {
+            "cmd": COPY.format("paired/${key}", "${item.of}"),
+            "deps": ["${item.of}"],
+            "metrics": ["data/studies/paired/${key}/metrics.json"],
+        },
+    },
     "summed": {
         "cmd": COPY.format("summed", "data/studies/counted/a/metrics.json"),
         "deps": ["data/studies/counted"],
@@ -44,7 +52,8 @@ def repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     studied_run.write_yaml(Path("dvc.yaml"), {"stages": PIPELINE})
     studied_run.write_yaml(command.DEFINITIONS, {"stages": STUDIES})
-    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"rows": ["a"]}})
+    paired = {"rows": {"first": {"of": "data/rewards/a"}, "second": {"of": "input"}}}
+    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"rows": ["a"]}, "paired": paired})
     shutil.copy(ROOT / ".gitignore", tmp_path)
     Path("input").write_text('{"n": 1}')
     subprocess.run(["git", "init", "--quiet"], check=True)
@@ -74,6 +83,12 @@ def test_a_study_is_seen_when_it_was_run_and_brings_what_it_reads_up_to_date():
     assert Path("data/studies/summed/metrics.json").read_text() == '{"n": 2}'
 
 
+def test_a_row_of_a_table_is_a_stage_with_its_values():
+    assert command.main("paired@first", "--quiet") == 0
+    assert listed() == {"made", f"{DVC_YAML}:paired@first"}
+    assert Path("data/studies/paired/first/metrics.json").read_text() == '{"n": 1}'
+
+
 def test_the_key_of_a_study_is_that_of_dvc():
     command.main("counted@a", "--quiet")
     found = identity.dvc_stage(f"{DVC_YAML}:counted@a")
@@ -92,7 +107,7 @@ def test_a_study_that_failed_is_not_seen():
 
 def test_a_definition_that_changed_is_taken_over_and_a_row_that_is_gone_is_dropped():
     command.main("counted", "--quiet")
-    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"rows": ["b"]}})
+    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"rows": ["b"]}, "paired": {"rows": {}}})
     shutil.copy("input", "data/rewards/b")
     command.main("counted", "--quiet")
     assert listed() == {"made", f"{DVC_YAML}:counted@b"}

@@ -26,6 +26,22 @@ def test_only_stages_that_were_made_and_still_exist_are_read(entered):
     assert lockfile.read_entries() == []
 
 
+def test_a_study_that_was_run_has_its_own_name_kind_and_journal(entered):
+    folder = "data/studies/rescore/dpo"
+    command = f"mkdir -p {folder}/journal && echo 1 > {folder}/journal/key.json"
+    stage = {"cmd": command, "wdir": "..", "desc": "again", "outs": [f"{folder}/journal"]}
+    assert lockfile.read_entries(lockfile.STUDIES) == []
+    Path("studies").mkdir()
+    study = {"rescore": {"foreach": ["dpo"], "do": stage}}
+    Path("studies/dvc.yaml").write_text(json.dumps({"stages": study}))
+    entered.repro("studies/dvc.yaml")
+    (entry,) = lockfile.read_entries(lockfile.STUDIES)
+    assert entry.stage == "studies/dvc.yaml:rescore@dpo"
+    assert (entry.kind, entry.description) == ("rescore", "again")
+    assert entry.journals == Path(folder) / "journal"
+    assert {other.kind for other in lockfile.read_entries()} == {"train"}
+
+
 def test_a_second_execution_leaves_dvc_lock_as_it_is_and_a_second_record(entered):
     lock = Path("dvc.lock").read_bytes()
     (entry,) = [entry for entry in lockfile.read_entries() if entry.stage == "train@sft"]
