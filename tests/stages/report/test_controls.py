@@ -17,7 +17,8 @@ ROWS = {
 
 
 def results(**tables):
-    names = (*FIELDS, "majority/4", "pass/4")
+    names = (*FIELDS, "majority/4", "pass/4", "best_of/outcome/4", "weighted/outcome/4",
+             "best_of/format/4", "weighted/format/4")  # fmt: skip
     return Results(
         seeds=SEEDS, ids=[str(at) for at in range(30)], num_samples=16, ns=[4],
         tables={name: dict.fromkeys(names, table) for name, table in tables.items()},
