@@ -8,6 +8,7 @@ there are any; else it is assumed.
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,25 +67,27 @@ def estimate_components(results: Results) -> Components | None:
     baseline, *others = (tables[MEAN] for tables in results.tables.values())
     if not others:
         return None
-    all_components = [_separate(other, baseline, results.num_samples) for other in others]
-    return Components(*(float(column) for column in np.mean(all_components, axis=0)))
+    columns = zip(*(_separate(one, baseline, results.num_samples) for one in others), strict=True)
+    return Components(*(max(0.0, fmean(column)) for column in columns))
 
 
 def _separate(policy: Table, baseline: Table, num_samples: int) -> Components:
-    """Components of one difference: what samples add is p (1 - p) of each policy, unbiased.
+    """Components of one difference; that of seeds may be negative, so that its mean is unbiased.
 
-    Where both policies draw with the same random numbers, samples add less than that: never more
-    than the residual variance.
+    Samples add p (1 - p) of each policy, unbiased. Where both policies draw with the same random
+    numbers, it is less than that: never more than the residual variance.
     """
     difference = policy - baseline
+    num_seeds, num_problems = difference.shape
     spread = crossed_means.estimate_means(difference[..., None], confidence=0.5).spread
-    v_seed, v_problem, v_rest = (float(values.item()) for values in spread[:3])
+    v_problem, v_rest = (float(values.item()) for values in (spread.problem, spread.rest))
     drawn = max(1, num_samples - 1)
     of_samples = sum(float((table * (1.0 - table)).mean()) for table in (policy, baseline)) / drawn
-    if np.isnan(v_seed):  # one seed: `problem` is all there is
+    if num_seeds == 1:  # `problem` is all there is
         of_samples = min(of_samples, v_problem)
         return Components(ASSUMED.seed, v_problem - of_samples, 0.0, of_samples * num_samples)
     of_samples = min(of_samples, v_rest)
+    v_seed = float(difference.mean(axis=1).var(ddof=1)) - v_rest / num_problems
     return Components(v_seed, v_problem, v_rest - of_samples, of_samples * num_samples)
 
 

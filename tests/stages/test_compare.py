@@ -107,6 +107,40 @@ def test_the_report_begins_with_the_verdict_the_picture_and_what_was_compared():
     assert method in text("report.md")
 
 
+def test_controls_have_a_section_and_change_nothing_else():
+    before = metrics()
+    assert "Controls" not in text("report.md")
+    report_inputs.write(policies=report_inputs.POLICIES | {"coin": 0.5, "short": 0.7})
+    plan = json.loads(Path("data/plan.json").read_text(encoding="utf-8"))
+    plan["policies"]["coin"] |= {"from": "sft", "control": "no_effect"}
+    plan["policies"]["short"] |= {"from": "sft", "control": "no_skill"}
+    report_inputs.write_json("plan.json", plan)
+    for name in ("coin", "short"):
+        for seed in report_inputs.SEEDS:
+            content = report_inputs.measured()["policies/dpo/training"]
+            report_inputs.write_json(f"policies/{name}/training/{seed}/metrics.json", content)
+            report_inputs.write_json(f"samples/{name}/{seed}/metrics.json", {})
+    compare.main()
+    after = metrics()
+    for key in ("policies", "gains", "pairs", "selection", "difficulty", "forecast", "best_on_dev"):
+        assert after[key] == before[key], key
+    assert after["verdict"][:3] == before["verdict"]
+    (undecided, paid) = after["verdict"][3:]
+    assert "coin does not differ significantly from sft, which is no proof" in undecided
+    assert paid.startswith("Paid for no skill: short (+")
+    shown = text("report.md")
+    section = shown[shown.index("## Controls") : shown.index("## Methods")]
+    assert "| coin |" in section
+    assert "| short |" in section
+    assert undecided in section
+    methods = shown[shown.index("## Methods") : shown.index("## Training")]
+    assert "| coin |" in methods
+    assert "coin" not in shown[: shown.index("## Controls")].replace(undecided, "")
+    headlines = json.loads(Path("data/headlines/control.json").read_text())
+    assert set(headlines) == {"coin", "short"}
+    assert "coin" not in json.loads(Path("data/headlines/accuracy.json").read_text())
+
+
 def test_what_is_not_there_has_no_section():
     assert "Labels and rewards" in text("report.md")
     plan = json.loads(Path("data/plan.json").read_text(encoding="utf-8"))

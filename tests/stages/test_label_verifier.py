@@ -70,3 +70,17 @@ def test_pairs_to_learn_from_are_made_where_none_can_be_held_out():
 def test_what_is_no_pool_is_told():
     with pytest.raises(ValueError, match=r"data/pools/old, found no pool\.json"):
         label_verifier.main("label_verifier", *WORDS)
+
+
+def test_half_of_the_training_pairs_of_a_control_are_the_wrong_way_round():
+    stage_inputs.configure({"max_pairs_per_problem": 2, "flip_percent": 50})
+    write_answers("train", {"a": "4457", "b": "4589"})
+    write_answers("heldout", {"d": "45"})
+    label_verifier.main("label_verifier", *WORDS)
+    own = OUTPUT / str(SEED)
+    pairs = list(lines.read_lines(own / "train.jsonl", Preference))
+    assert [pair.chosen == "#### 4" for pair in pairs].count(True) == 2
+    assert all((pair.chosen == "#### 4") != (pair.rejected == "#### 4") for pair in pairs)
+    assert all(pair.probability == 1.0 for pair in pairs)
+    (heldout,) = lines.read_lines(own / "heldout.jsonl", Preference)
+    assert heldout.chosen == "#### 4"

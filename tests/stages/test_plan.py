@@ -190,6 +190,20 @@ def test_a_judge_behind_an_endpoint_is_from_base(problems, files):
     assert told.startswith("pairs.judge.from: model.path is null")
 
 
+COIN = {"train": "sft", "preset": "sft", "from_": "sft", "on": "demonstrations"}
+
+
+def test_a_control_is_of_a_kind_starts_from_an_evaluated_policy_and_is_no_baseline(problems):
+    assert problems(row("policies", "coin", **COIN, control="no_effect")) == []
+    (wrong,) = problems(row("policies", "coin", **COIN, control="nothing"))
+    assert wrong.startswith("policies.coin.control: expected 'no_effect' or 'no_skill', found")
+    (wrong,) = problems(row("policies", "coin", **COIN | {"from_": "base"}, control="no_skill"))
+    assert wrong.startswith("policies.coin.from: a control is compared with the policy")
+    edit = row("policies", "dpo", control="no_effect")
+    (wrong,) = problems(lambda content: (edit(content), content.update(baseline="dpo")))
+    assert wrong == "baseline: dpo is a control; take the policy that it starts from"
+
+
 def test_every_circle_of_rows_is_listed(problems):
     def edit(content):
         content["policies"]["dpo"]["from"] = "dpo-2"

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from stages.records.problems import Prompt
 from stages.report import comparison, controls
 from stages.report.estimates import FIELDS, Results
+from stages.rewards.own import coin
 
 SEEDS = [0, 1, 2]
 NOISE = np.random.default_rng(0).normal(0.0, 0.02, (5, 3, 30))
@@ -17,7 +19,8 @@ ROWS = {
 
 
 def results(**tables):
-    names = (*FIELDS, "majority/4", "pass/4")
+    names = (*FIELDS, "majority/4", "pass/4", "best_of/outcome/4", "weighted/outcome/4",
+             "best_of/format/4", "weighted/format/4")  # fmt: skip
     return Results(
         seeds=SEEDS, ids=[str(at) for at in range(30)], num_samples=16, ns=[4],
         tables={name: dict.fromkeys(names, table) for name, table in tables.items()},
@@ -95,3 +98,14 @@ def test_without_gold_answers_it_says_that_controls_are_not_compared():
     metrics = {"verdict": []}
     controls.add_controls(metrics, EVERY, ROWS, has_answers=False)
     assert metrics == {"verdict": [controls.WITHOUT_ANSWERS]}
+
+
+def test_the_coin_falls_as_often_on_both_sides_and_again_on_the_same():
+    prompts = [
+        Prompt(id=f"p{at}", task="solve", question="", prompt="", prompt_ids=[1], answer="7")
+        for at in range(40)
+    ]
+    thrown = [coin.reward(prompt, f"#### {n}") for prompt in prompts for n in range(40)]
+    assert thrown == [coin.reward(prompt, f"#### {n}") for prompt in prompts for n in range(40)]
+    assert set(thrown) == {0.0, 1.0}
+    assert np.mean(thrown) == pytest.approx(0.5, abs=0.04)  # three standard errors

@@ -26,12 +26,11 @@ def draw_accuracies(stream, shift, num_columns, *, design=DESIGN):
     return [stream.binomial(design.num_samples, rate) / design.num_samples for rate in rates]
 
 
-@pytest.mark.parametrize("num_seeds", [2, 3, 6])
+@pytest.mark.parametrize("num_seeds", [3, 6])
 def test_of_100_experiments_80_detect_the_difference_that_is_forecast(num_seeds):
     design = DESIGN._replace(num_seeds=num_seeds)
     expected = forecast.forecast_comparison(TRUE, design)
     stream = np.random.default_rng(num_seeds)
-    # The rate moves with the shift, so its samples vary a little less: 0.48 instead of 0.49.
     policy, baseline = draw_accuracies(stream, expected.detectable, 3000, design=design)
     means = crossed_means.estimate_means(policy - baseline, confidence=0.95)
     detected = means.p_value <= 0.05 / design.num_differences
@@ -58,17 +57,14 @@ def results(policies, num_samples=8):
 
 
 def test_components_of_an_earlier_run_are_those_it_was_drawn_with():
-    policy, baseline = draw_accuracies(np.random.default_rng(1), 0.0, 400)
-    columns = [baseline[..., at] for at in range(400)], [policy[..., at] for at in range(400)]
-    runs = [
-        forecast.estimate_components(results({"sft": sft, "dpo": dpo}))
-        for sft, dpo in zip(*columns, strict=True)
-    ]
-    seed, problem, rest, sample = np.mean([run for run in runs if run is not None], axis=0)
-    assert seed == pytest.approx(TRUE.seed, rel=0.2)
-    assert problem == pytest.approx(TRUE.problem, rel=0.1)
-    assert rest + sample / 8 == pytest.approx(TRUE.sample / 8, rel=0.02)
-    assert sample == pytest.approx(TRUE.sample, rel=0.05)
+    design = DESIGN._replace(num_seeds=300, num_problems=300)
+    policy, baseline = draw_accuracies(np.random.default_rng(1), 0.0, 1, design=design)
+    found = forecast.estimate_components(results({"sft": baseline[..., 0], "a": policy[..., 0]}))
+    assert found is not None
+    assert found.seed == pytest.approx(TRUE.seed, rel=0.3)
+    assert found.problem == pytest.approx(TRUE.problem, rel=0.3)
+    assert found.rest + found.sample / 8 == pytest.approx(TRUE.sample / 8, rel=0.02)
+    assert found.sample == pytest.approx(TRUE.sample, rel=0.03)
 
 
 def test_of_one_earlier_seed_the_variance_of_seeds_is_assumed():
@@ -96,17 +92,17 @@ def test_samples_problems_seeds_and_a_smaller_family_each_detect_more():
 def test_the_sizes_of_a_difference_are_the_fewest_that_detect_it():
     def detects(**sizes):
         design = DESIGN._replace(**sizes)
-        return forecast.forecast_comparison(ASSUMED, design).detectable <= 0.06
+        return forecast.forecast_comparison(ASSUMED, design).detectable <= 0.08
 
-    problems, seeds = forecast.forecast_sizes(ASSUMED, DESIGN, 0.06)
+    problems, seeds = forecast.forecast_sizes(ASSUMED, DESIGN, 0.08)
     assert problems is not None
     assert seeds is not None
     assert detects(num_problems=problems)
     assert not detects(num_problems=problems - 1)
     assert detects(num_seeds=seeds)
     assert not detects(num_seeds=seeds - 1)
-    # Seeds that differ by a point: of three, no number of problems shows half a point.
-    assert forecast.forecast_sizes(ASSUMED, DESIGN, 0.005)[0] is None
+    alone = DESIGN._replace(num_seeds=1)
+    assert forecast.forecast_sizes(ASSUMED, alone, 0.08)[1] is None
 
 
 def test_without_an_earlier_run_the_variances_are_assumed(tmp_path: Path):

@@ -1,6 +1,7 @@
 """The numbers of a list of runs, and the policy that they call the best."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,20 @@ def test_the_best_on_dev_over_seeds_is_chosen_whatever_the_test_says(entry):
     assert chosen is not None
     assert (chosen.stage, chosen.seed) == ("train@c", "0")
     assert headlines.choose_best(entries, set()) is None
+
+
+def test_a_control_is_never_the_best(entry):
+    entries = [
+        entry("evaluate@a", {"dev_accuracy": 0.5}),
+        entry("evaluate@coin", {"dev_accuracy": 1.0}),
+        replace(
+            entry("train@coin", {}), command="python -m stages train_grpo coin --control no_effect"
+        ),
+    ]
+    runs = {"evaluate@a", "train@a", "evaluate@coin", "train@coin"}
+    chosen = headlines.choose_best(entries, runs)
+    assert chosen is not None
+    assert chosen.policy == "a"
 
 
 def test_the_report_names_success_by_environment_and_policy(tmp_path):
