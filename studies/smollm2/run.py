@@ -2,7 +2,7 @@
 
     python run.py core                  the base model, SFT and GRPO by rule
     python run.py                       everything
-    python run.py core --data <folder>  with SVAMP.json and GSM8K's test.jsonl of a folder (or .gz)
+    python run.py core --data <folder>  with SVAMP.json and GSM8K's test.jsonl below a folder (or .gz)
 
 Run it again after a kill: `dvc repro` goes on. A part holds the rows of the parts before it; what
 one part has computed the next does not compute again. Without a folder the two files are
@@ -67,7 +67,9 @@ made from."""
 
 def main() -> int:
     """Prepare the part, and run `dvc repro`; its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("part", nargs="?", choices=PARTS, default=[*PARTS][-1])
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     arguments, options = parser.parse_known_args()
@@ -89,15 +91,16 @@ def read_file(name: str, folder: Path | None) -> str:
     """A file of `FILES`, from a folder or from its address; a ValueError if it is another one."""
     url, digest = FILES[name]
     if folder is None:
-        with urllib.request.urlopen(url, timeout=60) as response:  # noqa: S310
-            content = response.read()
-    elif (folder / name).is_file():
-        content = (folder / name).read_bytes()
+        with urllib.request.urlopen(url, timeout=60) as response:
+            contents = [response.read()]
     else:
-        content = gzip.decompress((folder / f"{name}.gz").read_bytes())
-    if (actual := hashlib.sha256(content).hexdigest()) != digest:
-        raise ValueError(f"{name}: expected the SHA-256 {digest} of {url}, found {actual}")
-    return content.decode()
+        contents = [path.read_bytes() for path in sorted(folder.rglob(name))]
+        contents += [gzip.decompress(path.read_bytes()) for path in folder.rglob(f"{name}.gz")]
+    for content in contents:
+        if hashlib.sha256(content).hexdigest() == digest:
+            return content.decode()
+    where = f"{len(contents)} files of that name in {folder}" if folder else "another file"
+    raise ValueError(f"expected {url} with the SHA-256 {digest}, found {where}: download it")
 
 
 def convert_svamp(text: str) -> Iterator[dict[str, Any]]:
