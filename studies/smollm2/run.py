@@ -2,7 +2,7 @@
 
     python run.py core                  the base model, SFT and GRPO by rule
     python run.py                       everything
-    python run.py core --data <folder>  with SVAMP.json and GSM8K's test.jsonl below a folder (or .gz)
+    python run.py core --data <folder>  with SVAMP.json(.gz) and GSM8K's test.jsonl(.gz) of a folder
 
 Run it again after a kill: `dvc repro` goes on. A part holds the rows of the parts before it; what
 one part has computed the next does not compute again. Without a folder the two files are
