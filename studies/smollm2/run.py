@@ -2,6 +2,7 @@
 
     python run.py core                  the base model, SFT and GRPO by rule
     python run.py                       everything
+    python run.py rates                 GRPO with each of the learning rates to choose from
     python run.py core --data <folder>  with SVAMP.json(.gz) and GSM8K's test.jsonl(.gz) of a folder
 
 Run it again after a kill: `dvc repro` goes on. A part holds the rows of the parts before it; what
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +65,8 @@ PARTS = {
 }
 """Part -> its rows, or tables of which every row belongs to it; with them comes all that they are
 made from."""
+RATES, CHOICE = "rates", (3e-6, 1e-5, 3e-5)
+"""A run for itself: seed 0, and rows of `grpo` with each of these rates. `auto` is 2.7e-6."""
 
 
 def main() -> int:
@@ -70,7 +74,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=PARTS, default=[*PARTS][-1])
+    parser.add_argument("part", nargs="?", choices=[*PARTS, RATES], default=[*PARTS][-1])
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     arguments, options = parser.parse_known_args()
     RAW.mkdir(parents=True, exist_ok=True)
@@ -79,8 +83,8 @@ def main() -> int:
         write_rows(RAW / "gsm8k.jsonl", convert_gsm8k(read_file("test.jsonl", arguments.data)))
     yaml = YAML()
     yaml.width = 1000
-    params = select_rows(yaml.load(HERE / "study.yaml"), arguments.part)
-    yaml.dump(params, HERE / "params.yaml")
+    select = vary_rate if arguments.part == RATES else partial(select_rows, part=arguments.part)
+    yaml.dump(select(yaml.load(HERE / "study.yaml")), HERE / "params.yaml")
     with subprocess.Popen([sys.executable, "-m", "dvc", "repro", *options], cwd=HERE) as dvc:
         while True:
             with contextlib.suppress(KeyboardInterrupt):  # reaches DVC by itself
@@ -153,6 +157,14 @@ def select_rows(params: dict[str, Any], part: str) -> dict[str, Any]:
             name: words for name, words in params[table].items() if f"{table}/{name}" in selected
         }
     return params
+
+
+def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with seed 0, and a row of `grpo` for each learning rate, alone."""
+    params = select_rows(params, "core") | {"seeds": [0]}
+    row = params["policies"]["grpo"]
+    rows = {f"grpo-{rate:.0e}": {**row, "optim": {"learning_rate": rate}} for rate in CHOICE}
+    return params | {"policies": {"sft": params["policies"]["sft"], **rows}}
 
 
 if __name__ == "__main__":
