@@ -60,6 +60,7 @@ PARTS = {
     "core": ("policies/as-is", "policies/sft", "policies/grpo"),
     "rewards": ("rewards/preference", "rewards/outcome", "rewards/process", "policies/dpo"),
     "feedback": ("policies/dpo-ai", "policies/ppo"),
+    "control": ("policies/grpo-coin",),
     "instruct": ("policies/grpo-instruct", "policies/grpo-sums"),
     "transfer": ("episodes",),
 }
