@@ -140,19 +140,19 @@ def write_rows(path: Path, rows: Iterator[dict[str, Any]]) -> None:
 def select_rows(params: dict[str, Any], part: str) -> dict[str, Any]:
     """The parameters with the rows of a part, and of the parts before it, alone."""
     parts = [*PARTS][: [*PARTS].index(part) + 1]
-    wanted = [row for name in parts for row in PARTS[name]]
+    pending = [row for name in parts for row in PARTS[name]]
     selected = set[str]()
-    while wanted:
-        row = wanted.pop()
+    while pending:
+        row = pending.pop()
         table, _, name = row.partition("/")
         if table not in TABLES or row in selected or name == "base":
             continue  # `prompts`, `own/..`, or the model itself
         if not name:
-            wanted += [f"{table}/{each}" for each in params[table]]
+            pending += [f"{table}/{each}" for each in params[table]]
             continue
         selected.add(row)
         words = params[table][name]
-        wanted += [f"policies/{words['from']}", words.get("on", "")]
+        pending += [f"policies/{words['from']}", words.get("on", "")]
     for table in TABLES:
         params[table] = {
             name: words for name, words in params[table].items() if f"{table}/{name}" in selected
