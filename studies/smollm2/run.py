@@ -11,13 +11,11 @@ downloaded, at fixed commits; both ways their digests are checked.
 """
 
 import argparse
-import contextlib
 import gzip
 import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -26,6 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
+
+from stages.studies.__main__ import run_dvc
 
 HERE = Path(__file__).parent
 RAW = HERE / "data/raw"
@@ -86,10 +86,8 @@ def main() -> int:
     yaml.width = 1000
     select = vary_rate if arguments.part == RATES else partial(select_rows, part=arguments.part)
     yaml.dump(select(yaml.load(HERE / "study.yaml")), HERE / "params.yaml")
-    with subprocess.Popen([sys.executable, "-m", "dvc", "repro", *options], cwd=HERE) as dvc:
-        while True:
-            with contextlib.suppress(KeyboardInterrupt):  # reaches DVC by itself
-                return dvc.wait()
+    os.chdir(HERE)
+    return run_dvc(["repro", *options])
 
 
 def read_file(name: str, folder: Path | None) -> str:
@@ -169,5 +167,4 @@ def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     sys.exit(main())
