@@ -82,9 +82,12 @@ def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:
     params["evaluation"] |= {"ks": [1], "num_bootstrap": 100}
     for section in ("sft", "dpo"):
         params[section]["num_epochs"] = 1
-    small = {"num_steps": 1, "prompts_per_step": 2, "max_new_tokens": 24}
-    params["ppo"] |= small | {"samples_per_prompt": 4}
-    params["grpo"] |= small | {"group_size": 4}
+    params["ppo"] |= {"prompts_per_step": 8, "samples_per_prompt": 2}  # a prompt a mini-batch
+    params["grpo"] |= {"prompts_per_step": 2, "group_size": 4}
+    for section in ("ppo", "grpo"):
+        params[section] |= {"num_steps": 1, "max_new_tokens": 24}
+    for row in params["policies"].values():
+        row.pop("num_steps", None)
     presets["problem_file"] |= {"num_episodes": 1, "max_turn_tokens": 24}
     presets["problem_file"]["starts"] = {"train": 1, "dev": 1, "test": 4}
     presets["short_sums"] |= {"num_episodes": 1, "max_turn_tokens": 24}
