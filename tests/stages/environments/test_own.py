@@ -99,6 +99,13 @@ def test_results_of_products_are_small_and_numbers_positive():
     assert forms == {"n * n - n", "n * n + n"}
 
 
+def test_a_share_of_demonstrations_answers_without_a_call():
+    environment = calculator.Environment(largest=12, guess_share=0.5)
+    scripts = [environment.demonstrate({"id": "train-0"}, seed) for seed in range(100)]
+    assert [len(script) for script in scripts].count(1) == 50
+    assert play(environment, {"id": "train-0"}, scripts[0]) == 1.0
+
+
 def test_tools_answer_wrong_calls():
     environment = calculator.Environment()
     environment.start({"id": "train-0"}, 0)
