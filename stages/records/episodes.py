@@ -55,16 +55,26 @@ class Episode:
         return sum(len(message.get("tool_calls") or ()) for message in played)
 
     def split_tokens(self) -> tuple[list[int], list[tuple[int, list[int]]]]:
-        """Sampled tokens, and the others between them: after how many they stand, and their ids."""
-        sampled_ids: list[int] = []
-        insertions: list[tuple[int, list[int]]] = []
-        last = 0
-        for start, end in self.sampled:
-            if start > last:
-                insertions.append((len(sampled_ids), self.token_ids[last:start]))
-            sampled_ids += self.token_ids[start:end]
-            last = end
-        return sampled_ids, insertions
+        """Sampled tokens, and the others between them, as `split_tokens` returns them."""
+        return split_tokens(self.token_ids, self.sampled)
+
+
+def split_tokens(
+    token_ids: Sequence[int], sampled: Sequence[Sequence[int]]
+) -> tuple[list[int], list[tuple[int, list[int]]]]:
+    """Sampled tokens, and the others between them: after how many they stand, and their ids.
+
+    `sampled`: start and end (exclusive) in `token_ids` of each sampled turn.
+    """
+    sampled_ids: list[int] = []
+    insertions: list[tuple[int, list[int]]] = []
+    last = 0
+    for start, end in sampled:
+        if start > last:
+            insertions.append((len(sampled_ids), [*token_ids[last:start]]))
+        sampled_ids += token_ids[start:end]
+        last = end
+    return sampled_ids, insertions
 
 
 def summarise_episodes(episodes: Sequence[Episode]) -> dict[str, Any]:
