@@ -12,6 +12,19 @@ FAILED = "environment_error"
 EPISODES = "episodes.jsonl"
 """File of a seed's episodes in data/episodes/<name>/<seed>/."""
 
+STARTS = "starts.jsonl"
+"""File beside it of what the starts ask for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartProblem:
+    """A row of `starts.jsonl`: which starts pose the same problem."""
+
+    id: str
+    """Of the row."""
+    problem: str
+    """Digest of the problem (`environments/problem_digest`)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Episode:
