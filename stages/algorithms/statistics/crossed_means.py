@@ -121,7 +121,9 @@ def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
     return CrossedMeans(mean, mean - half, mean + half, error, degrees, p_value, spread)
 
 
-def collapse_clusters(values: Cells, clusters: Clusters) -> Cells:
+def collapse_clusters(
+    values: Cells, clusters: Clusters
+) -> Float[np.ndarray, "seed cluster column"]:
     """Cells of clusters of problems, from which `estimate_means` estimates the same mean.
 
     Problems of a cluster, such as the same problem met again, are no independent evidence. With N
