@@ -24,7 +24,8 @@ def digest_problem(factory: Factory, row: Mapping[str, Any], env_seed: int, seco
 
     First messages may hide the problem (a number to guess); what shows it is the demonstration, or
     the question and answer in the row. Where there is neither, no two starts have the same digest:
-    each is a draw of its own from what the environment draws by its seed.
+    each is a draw of its own from what the environment draws by its seed. Demonstrations have to be
+    the same for the same problem, or it counts as several.
     """
     content = {key: value for key, value in row.items() if key not in NUMBERING}
     environment, begun, demonstration = factory(), None, None
