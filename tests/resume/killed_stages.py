@@ -1,6 +1,6 @@
 """Stages of a small pipeline that are killed and go on, and what they left in the end.
 
-Each is run in a repository where all others are up to date, its own outputs, its entry of dvc.lock
+Each is run in a repository where those before it are up to date, its own outputs, its entry of dvc.lock
 and dvc's memory of former runs removed.
 """
 
@@ -77,10 +77,10 @@ class Kills:
 
 
 class KilledStages:
-    """A whole run, and stages of it run again."""
+    """A run, and stages of it run again."""
 
     def __init__(self, copy: PipelineCopy) -> None:
-        """`copy`: up to date."""
+        """`copy`: its stages that will be killed are up to date."""
         self.path = copy.path
         self.lock = YAML(typ="safe").load(self.path / "dvc.lock")["stages"]
 

@@ -31,7 +31,7 @@ CHOSEN = (
 @pytest.fixture(scope="module")
 def stages(pipeline_copy: Callable[..., PipelineCopy]) -> KilledStages:
     copy = pipeline_copy(add_families)
-    copy.repro()
+    copy.run("-m", "dvc", "repro", *(FAMILIES[name] for name in CHOSEN))
     return KilledStages(copy)
 
 
