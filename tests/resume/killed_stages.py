@@ -1,7 +1,7 @@
 """Stages of a small pipeline that are killed and go on, and what they left in the end.
 
-Each is run in a repository where those before it are up to date, its own outputs, its entry of dvc.lock
-and dvc's memory of former runs removed.
+Each is run in a repository where those before it are up to date, its own outputs, its entry of
+dvc.lock and dvc's memory of former runs removed.
 """
 
 import hashlib
