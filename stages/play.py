@@ -7,7 +7,8 @@
 depends on the seed and the row, random streams also on the episode's number and the turn, and none
 on the policy: policies are compared on the same starts and random numbers. `by: script` plays the
 environment's own demonstration of each row, in the tokens of the policy `from`. Both write, for
-each seed, `episodes.jsonl`, and in metrics.json the shares of success and of each ending.
+each seed, `episodes.jsonl`, and in metrics.json the shares of success and of each ending; of a
+policy also `starts.jsonl`, by which the report knows of starts with the same problem.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from stages import rows, stage
 from stages.engines.loading import SamplingConfig
 from stages.environments import checks, definition
 from stages.environments.definition import EnvironmentFile, EnvironmentRow
+from stages.environments.problem_digest import digest_problem
 from stages.loops import work
 from stages.loops.episodes import Player
 from stages.loops.run import Run
@@ -26,7 +28,14 @@ from stages.loops.work import Step
 from stages.models import model_tokenizer, row_policy, size
 from stages.models.episode_rendering import render_episode
 from stages.models.turn_rendering import TurnRenderer
-from stages.records.episodes import EPISODES, FAILED, Episode, summarise_episodes
+from stages.records.episodes import (
+    EPISODES,
+    FAILED,
+    STARTS,
+    Episode,
+    StartProblem,
+    summarise_episodes,
+)
 from stages.runtime import process
 from stages.seeding import derive_seed
 
@@ -73,11 +82,23 @@ def write_episodes(run: Run) -> dict[str, Any]:
     metrics = {"starts": len(starts), "episodes": len(episodes), **summarise_episodes(episodes)}
     if row.by == "script":
         return metrics
+    run.write(STARTS, list_problems(environment, starts, episodes))
     sizes_by_model = {"policy": size.measure_policy(row.policy, run.seed, run.config.model)}
     return metrics | {
         "generated_tokens": sum(episode.num_sampled_tokens for episode in episodes),
         "work": work.summary([step.metrics for step in steps], sizes_by_model),
     }
+
+
+def list_problems(
+    environment: EnvironmentFile, starts: Sequence[EnvironmentRow], episodes: Sequence[Episode]
+) -> Iterator[StartProblem]:
+    """The problem that each start poses with the seed of its episodes."""
+    factory, seconds = definition.load_factory(environment), environment.preset.timeout_seconds
+    env_seeds = {episode.id: episode.env_seed for episode in episodes}
+    for start in starts:
+        problem = digest_problem(factory, start, env_seeds[start["id"]], seconds)
+        yield StartProblem(id=start["id"], problem=problem)
 
 
 def load_policy(run: Run, environment: EnvironmentFile, renderer: TurnRenderer) -> Play:

@@ -8,7 +8,7 @@ import numpy as np
 
 from stages.algorithms.selection import votes
 from stages.records import lines
-from stages.records.episodes import Episode
+from stages.records.episodes import Episode, StartProblem
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
 from stages.report import estimates
@@ -155,6 +155,8 @@ def write_episodes(environment: str, rates: dict[str, float], seeds: list[int] =
                 for index in range(2)
             ]  # fmt: skip
             lines.write_lines(Path(f"data/episodes/{name}/{seed}/episodes.jsonl"), episodes)
+            starts = [StartProblem(id=f"s{at}", problem=f"{at}") for at in range(12)]
+            lines.write_lines(Path(f"data/episodes/{name}/{seed}/starts.jsonl"), starts)
             write_json(f"episodes/{name}/{seed}/metrics.json", {"generated_tokens": 48})
     write_json("plan.json", plan)
 

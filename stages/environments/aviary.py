@@ -52,6 +52,11 @@ class Aviary:
         new = [] if ended else [_read(observation) for observation in messages]
         return Reply(messages=new, reward=float(reward), done=ended)
 
+    def close(self) -> None:
+        """Call the class's own `close`, if it has one."""
+        if hasattr(self, "environment") and hasattr(self.environment, "close"):
+            self.call(self.environment.close)
+
 
 def _read(message: Any) -> Message:
     keys = ("role", "content", "name", "tool_call_id")

@@ -44,7 +44,8 @@ def play_demonstration(
     factory: Factory, row: Mapping[str, Any], env_seed: int, preset: EnvironmentPreset
 ) -> Episode:
     """Episode of the environment's own demonstration; a ValueError where the environment fails."""
-    script = scripts.demonstrate(factory(), row, env_seed)
+    limit = preset.timeout_seconds
+    script = scripts.demonstrate(factory(), row, env_seed, seconds=limit)
     episode = scripts.play_script(factory(), row, env_seed, preset, script)
     if episode.ending == FAILED:
         raise ValueError(f"the demonstration of row '{row['id']}' failed: {episode.error}")

@@ -8,10 +8,8 @@ Whatever plays in an environment builds it from that folder alone.
 """
 
 import hashlib
-import importlib
 import inspect
 import json
-import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from importlib import metadata
@@ -24,6 +22,8 @@ from stages.config import Params
 from stages.environments import catalogue
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
+from stages.own_modules import load_own_module
+from stages.records import lines
 from stages.rows import DATA
 
 NAME = "environment.json"
@@ -110,8 +110,9 @@ def read_environment(folder: Path) -> EnvironmentFile:
 
 def write_rows(folder: Path, split: str, rows: Collection[EnvironmentRow]) -> None:
     """Write the rows that a split's episodes start from."""
-    text = "".join(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n" for row in rows)
-    (folder / f"{split}.jsonl").write_text(text, encoding="utf-8", errors="backslashreplace")
+    with lines.open_for_lines(folder / f"{split}.jsonl") as file:
+        for row in rows:
+            file.write(json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def read_rows(folder: Path, split: str) -> list[dict[str, Any]]:
@@ -122,8 +123,7 @@ def read_rows(folder: Path, split: str) -> list[dict[str, Any]]:
             f"expected the rows of split '{split}' in {folder}, found no {path.name}; there is "
             f"{', '.join(SPLITS)}"
         )
-    with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    return list(lines.read_lines(path, dict[str, Any]))
 
 
 def read_versions(kind: str) -> dict[str, str]:
@@ -172,27 +172,13 @@ def load_factory(file: EnvironmentFile) -> Factory:
 
 
 def load_own_class(word: str, methods: Collection[str]) -> type[Any]:
-    """The class with these methods in stages/environments/own/<word>.py, which has one.
-
-    That file, and what it imports of `stages`, are dependencies of the rows that name it.
-    """
-    name, path = f"stages.environments.own.{word}", f"stages/environments/own/{word}.py"
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
-        raise ValueError(
-            f"expected the name of a file in stages/environments/own/ (lower-case letters, digits "
-            f"and underscores, a letter first), found {word!r}"
-        )
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise ValueError(f"there is no {path}: write it, or correct the word `on`") from None
+    """The class with these methods in stages/environments/own/<word>.py, which has one."""
+    module, path = load_own_module("environments", word), f"stages/environments/own/{word}.py"
     classes = [
         value
         for value in vars(module).values()
         if inspect.isclass(value)
-        and value.__module__ == name
+        and value.__module__ == module.__name__
         and all(callable(getattr(value, method, None)) for method in methods)
     ]
     if len(classes) != 1:

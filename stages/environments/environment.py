@@ -4,11 +4,14 @@
     step(message)    -> Reply              the answer to the assistant's message
 
 An object plays one episode: `start` once, then `step` until `done`. It is a function of (row, seed,
-messages) alone, so that an episode can be replayed.
+messages) alone, so that an episode can be replayed. Methods that it may have besides: `demonstrate`
+(`scripts`) and `close` (`closing`).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 Message = Mapping[str, Any]
@@ -19,6 +22,10 @@ Row = Mapping[str, Any]
 """What an episode starts from."""
 Start = tuple[Sequence[Message], Sequence[Mapping[str, Any]] | None]
 """First messages, and the JSON schemas of the tools that may be called (None: no tools)."""
+
+
+MAX_REWARD = (2 - 2**-23) * 2.0**127
+"""The largest number in float32, in which rewards become advantages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,3 +61,32 @@ class Environment(Protocol):
 def write_message(role: str, content: str) -> Message:
     """A message of text alone."""
     return {"role": role, "content": content}
+
+
+def check_reply(value: Any) -> Reply:
+    """What `step` returned, as a file of episodes holds it; a ValueError for what is no answer."""
+    if not isinstance(value, Reply):
+        raise ValueError(f"expected a Reply from step, found {value!r:.80}")
+    reward: Any = value.reward
+    if not (isinstance(reward, Real) and abs(float(reward)) <= MAX_REWARD):  # no NaN
+        raise ValueError(f"expected a finite number as reward, found {reward!r:.80}")
+    messages = check_messages(value.messages)
+    if any(message["role"] == "assistant" for message in messages):
+        raise ValueError("expected messages of a tool or user, found one of the assistant")
+    if not (messages or value.done):
+        raise ValueError("expected messages that the assistant answers, or done, found neither")
+    return Reply(messages=messages, reward=float(reward), done=bool(value.done))
+
+
+def check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages as JSON has them; a ValueError for what no template reads."""
+    checked = [to_json(message) for message in messages]
+    for message in checked:
+        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
+            raise ValueError(f"expected messages with a role, found {message!r:.80}")
+    return checked
+
+
+def to_json(value: Any) -> Any:
+    """Copy of a value as a file of episodes holds it: tuples are lists."""
+    return json.loads(json.dumps(value, allow_nan=False, default=dict))

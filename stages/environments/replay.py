@@ -5,15 +5,14 @@ first.
 """
 
 import copy
-import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from stages.environments.environment import Environment, Message
+from stages.environments.closing import close_environment
+from stages.environments.environment import Environment, Message, check_reply, to_json
 from stages.environments.time_limit import TimeLimitError, call_within
 from stages.records.conversations import split_exchanges
 from stages.records.episodes import FAILED, Episode
@@ -65,11 +64,20 @@ def replay_episode(
     where the episode holds them.
 
     Args:
-        environment: not started yet.
+        environment: not started yet; it is closed.
         episode: as it was played.
         row: of the start; its id is the episode's.
         timeout_seconds: for one `start` or `step`; one that takes longer fails.
     """
+    try:
+        return _compare_answers(environment, episode, row, timeout_seconds)
+    finally:
+        close_environment(environment, timeout_seconds)
+
+
+def _compare_answers(
+    environment: Environment, episode: Episode, row: Mapping[str, Any], timeout_seconds: float
+) -> Difference | None:
     exchanges = list(split_exchanges(episode))
     for turn, (message, answer) in enumerate(exchanges):
         is_last = turn == len(exchanges) - 1
@@ -93,7 +101,7 @@ def replay_episode(
             failure = f"{FAILED}: {type(error).__name__}: {error}"
             different = {"expected": ending, "actual": failure}
             return None if ending == FAILED else Difference(turn=turn, place="ending", **different)
-        for key, value in _to_json(expected).items():
+        for key, value in to_json(expected).items():
             if (values := find_difference(key, value, actual[key])) is not None:
                 return Difference(turn=turn, **values)
     return None
@@ -122,19 +130,10 @@ def show_value(value: Any) -> str:
 
 def _start(environment: Environment, row: Mapping[str, Any], seed: int) -> dict[str, Any]:
     messages, tools = environment.start(copy.deepcopy(dict(row)), seed)
-    return _to_json({"ending": GOES_ON, "tools": tools, "messages": messages})
+    return to_json({"ending": GOES_ON, "tools": tools, "messages": messages})
 
 
 def _step(environment: Environment, message: Message) -> dict[str, Any]:
-    reply = environment.step(_to_json(message))
-    if not math.isfinite(reply.reward):
-        raise ValueError(f"expected a finite number as reward, found {reply.reward!r:.80}")
-    if not (reply.messages or reply.done):
-        raise ValueError("expected messages that the assistant answers, or done, found neither")
+    reply = check_reply(environment.step(to_json(message)))
     ending = "done" if reply.done else GOES_ON
-    return _to_json({"ending": ending, "reward": reply.reward, "messages": reply.messages})
-
-
-def _to_json(value: Any) -> Any:
-    """A copy of a value as a file of episodes holds it: tuples are lists."""
-    return json.loads(json.dumps(value))
+    return {"ending": ending, "reward": reply.reward, "messages": reply.messages}

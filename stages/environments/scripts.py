@@ -1,14 +1,14 @@
 """Episodes without a policy: the environment's own demonstration, or canned replies, put to it."""
 
 import copy
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from stages.environments.closing import close_environment
 from stages.environments.definition import EnvironmentPreset
-from stages.environments.environment import Environment, Message, Reply
+from stages.environments.environment import Environment, Message, check_reply, to_json
 from stages.environments.time_limit import TimeLimitError, call_within
 from stages.records.episodes import FAILED, Ending, Episode
 
@@ -21,10 +21,12 @@ CANNED = {
 """Type of a tool's argument, as JSON schemas name it -> its value in a canned call."""
 
 
-def demonstrate(environment: Environment, row: Mapping[str, Any], seed: int) -> list[Message]:
+def demonstrate(
+    environment: Environment, row: Mapping[str, Any], seed: int, *, seconds: float = 10.0
+) -> list[Message]:
     """The assistant's messages of the environment's own demonstration.
 
-    A ValueError where it has none.
+    A ValueError where it has none. The environment is closed.
     """
     method = getattr(environment, "demonstrate", None)
     if not callable(method):
@@ -32,7 +34,10 @@ def demonstrate(environment: Environment, row: Mapping[str, Any], seed: int) -> 
             f"{type(environment).__name__} has no method `demonstrate(row, seed)`, the assistant's "
             f"messages of an episode that succeeds: write it, or play `by: policy`"
         )
-    messages: Any = method(copy.deepcopy(dict(row)), seed)
+    try:
+        messages: Any = method(copy.deepcopy(dict(row)), seed)
+    finally:
+        close_environment(environment, seconds)
     wrong = [message for message in messages if message.get("role") != "assistant"]
     if wrong or not messages:
         shown = f"{wrong[0]!r:.100}" if wrong else "none"
@@ -71,8 +76,21 @@ def play_script(
     """The episode in which the assistant writes `script` (None: canned replies), without tokens.
 
     It ends with the environment, with the script, or at the preset's turns or tool calls. What
-    `step` raises is an ending; a ValueError where `start` fails.
+    `step` raises is an ending; a ValueError where `start` fails. The environment is closed.
     """
+    try:
+        return _play(environment, row, seed, preset, script)
+    finally:
+        close_environment(environment, preset.timeout_seconds)
+
+
+def _play(
+    environment: Environment,
+    row: Mapping[str, Any],
+    seed: int,
+    preset: EnvironmentPreset,
+    script: Sequence[Message] | None,
+) -> Episode:
     try:
         begin = partial(environment.start, copy.deepcopy(dict(row)), seed)
         start, tools = call_within(preset.timeout_seconds, begin)
@@ -92,34 +110,27 @@ def play_script(
             ending = "tool_calls"
             break
         try:
-            reply = call_within(preset.timeout_seconds, partial(step, environment, message))
+            answer = partial(environment.step, to_json(message))
+            reply = check_reply(call_within(preset.timeout_seconds, answer))
         except FAILURES as error:
             ending, problem = FAILED, describe(error)
             messages.append(message)
             rewards.append(0.0)
             break
         messages += [message, *reply.messages]
-        rewards.append(float(reply.reward))
+        rewards.append(reply.reward)
         if reply.done:
             ending = "done"
             break
     reward = math.fsum(rewards)
     # As a file of episodes holds them: tuples are lists.
-    messages, tools = json.loads(json.dumps([messages, tools]))
+    messages, tools = to_json([messages, tools])
     return Episode(
         id=str(row["id"]), index=0, env_seed=seed, messages=messages,
         num_start_messages=len(start), tools=tools, prompt_ids=[], token_ids=[], sampled=[],
         rewards=rewards, reward=reward, success=preset.is_success(reward),
         ending=ending, error=problem,
     )  # fmt: skip
-
-
-def step(environment: Environment, message: Message) -> Reply:
-    """The environment's reply; a ValueError for a reward that is no number."""
-    reply = environment.step(json.loads(json.dumps(message)))
-    if not math.isfinite(reply.reward):
-        raise ValueError(f"expected a finite number as reward, found {reply.reward}")
-    return reply
 
 
 def describe(error: BaseException) -> str:

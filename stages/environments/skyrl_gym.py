@@ -41,7 +41,10 @@ class SkyRLGym:
     def step(self, message: Message) -> Reply:
         """Observations, reward and end, as the environment gives them."""
         output = self.call(self.environment.step, message["content"] or "")
-        if output["done"]:
-            self.call(self.environment.close)
         messages = () if output["done"] else output["observations"]
         return Reply(messages=messages, reward=float(output["reward"]), done=output["done"])
+
+    def close(self) -> None:
+        """Close the package's environment, if it was made."""
+        if hasattr(self, "environment"):
+            self.call(self.environment.close)

@@ -43,3 +43,8 @@ class Tinker:
             )
         self.history = messages
         return Reply(messages=messages[len(before) :], reward=float(result.reward))
+
+    def close(self) -> None:
+        """Call the class's own `close`, if it has one."""
+        if hasattr(self, "environment") and hasattr(self.environment, "close"):
+            self.call(self.environment.close)

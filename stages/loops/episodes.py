@@ -17,25 +17,30 @@ share the sampling out, and the environments run on the first.
 """
 
 import copy
-import json
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Real
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from stages.environments.environment import Environment, Message, Reply
+from stages.environments.closing import close_environment
+from stages.environments.environment import (
+    Environment,
+    Message,
+    check_messages,
+    check_reply,
+    to_json,
+)
 from stages.environments.limits import EpisodeLimits
 from stages.environments.time_limit import TimeLimitError, call_within
 from stages.loops.method import Method
 from stages.loops.rollouts import (
-    FAILED,
     Decode,
     RolloutConfig,
     Rollouts,
@@ -43,7 +48,7 @@ from stages.loops.rollouts import (
     count_tool_calls,
 )
 from stages.models import sharding
-from stages.records.episodes import Ending, Episode
+from stages.records.episodes import FAILED, Ending, Episode, split_tokens
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample, Sampler, SessionSampler
@@ -53,7 +58,8 @@ EnvironmentRow = Mapping[str, Any]
 """What `Environment.start` takes: at least an `id`."""
 Tools = Sequence[Mapping[str, Any]] | None
 JsonMessage = dict[str, Any]
-MAX_REWARD = torch.finfo(torch.float32).max
+CHECKS = (__file__, check_reply.__code__.co_filename)
+"""Files with checks of what an environment returns."""
 
 
 @runtime_checkable
@@ -95,14 +101,14 @@ class _Answer:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Game:
+class _EpisodeInProgress:
     """An episode while it is played."""
 
     row: EnvironmentRow
     index: int
     env_seed: int
     environment: Environment | None = None
-    """None on ranks other than the first."""
+    """None before it starts, after it was closed, and on ranks other than the first."""
     messages: list[JsonMessage] = field(default_factory=list[JsonMessage])
     num_start_messages: int = 0
     tools: list[dict[str, Any]] | None = None
@@ -121,19 +127,12 @@ class _Game:
 
     def make_sample(self) -> Sample:
         """The episode's sampled tokens, and where the others stand."""
-        insertions: list[tuple[int, tuple[int, ...]]] = []
-        sampled_ids: list[int] = []
-        last = 0
-        for start, end in self.sampled:
-            if start > last:
-                insertions.append((len(sampled_ids), tuple(self.token_ids[last:start])))
-            sampled_ids += self.token_ids[start:end]
-            last = end
+        sampled_ids, insertions = split_tokens(self.token_ids, self.sampled)
         return Sample(
             token_ids=sampled_ids,
             logprobs=self.logprobs,
             finish_reason="length" if self.ending == "tokens" else "stop",
-            insertions=tuple(insertions),
+            insertions=tuple((place, tuple(ids)) for place, ids in insertions),
         )
 
     def make_record(self, limits: EpisodeLimits) -> Episode:
@@ -161,12 +160,13 @@ class Player:
 
     def check(self, row: EnvironmentRow) -> None:
         """Raise a ValueError if no episode can start from a row, or not have several turns."""
-        games = [_Game(row=row, index=0, env_seed=0)]
-        answer = self._call(partial(self._start_environment, games[0]))
+        episodes = [_EpisodeInProgress(row=row, index=0, env_seed=0)]
+        with self._closing(episodes):
+            answer = self._call(partial(self._start_environment, episodes[0]))
         if answer.error is None:
-            games[0].messages, games[0].tools = answer.messages, answer.tools
-            self._render_start(games)
-        if problem := answer.error or games[0].error:
+            episodes[0].messages, episodes[0].tools = answer.messages, answer.tools
+            self._render_start(episodes)
+        if problem := answer.error or episodes[0].error:
             raise ValueError(f"no episode can start from row '{row['id']}': {problem}")
         if self.limits.max_turns > 1 or answer.tools:
             self.renderer.check(answer.tools)
@@ -190,156 +190,185 @@ class Player:
         of tokens is no message: it ends the episode, the environment does not read it, and nothing
         is paid for it. A ValueError names an episode if more than `max_failed_share` of them fail.
         """
-        games = [
-            _Game(row=row, index=j, env_seed=derive_seed(seed, "environment", step, row["id"]))
+        episodes = [
+            _EpisodeInProgress(
+                row=row, index=j, env_seed=derive_seed(seed, "environment", step, row["id"])
+            )
             for row in rows
             for j in range(group_size)
         ]
-        groups = [games[i : i + group_size] for i in range(0, len(games), group_size)]
-        self._start(groups, games)
-        with sampler.session() if isinstance(sampler, SessionSampler) else nullcontext():
-            for turn in range(self.limits.max_turns):
-                # In the first turn the members of a group continue the same prompt.
-                active = groups if turn == 0 else [[game] for game in games]
-                active = [group for group in active if any(map(_goes_on, group))]
-                if not active:
-                    break
-                firsts = [next(filter(_goes_on, group)) for group in active]
-                names = [(game.row["id"], *([game.index, turn] * (turn > 0))) for game in firsts]
-                sampled = sampler.sample(
-                    [[*game.prompt_ids, *game.token_ids] for game in firsts],
-                    [derive_seed(seed, "rollout", step, *name) for name in names],
-                    num_samples=len(active[0]),
-                    temperature=temperature,
-                    max_new_tokens=[
-                        min(self.limits.max_turn_tokens, self._num_free_tokens(game))
-                        for game in firsts
-                    ],
-                )
-                for group, samples in zip(active, sampled, strict=True):
-                    for game, sample in zip(group, samples, strict=True):
-                        if _goes_on(game):
-                            self._read_turn(game, sample, decode)
-                self._step(games, is_last=turn + 1 == self.limits.max_turns)
+        groups = [episodes[i : i + group_size] for i in range(0, len(episodes), group_size)]
+        session = sampler.session() if isinstance(sampler, SessionSampler) else nullcontext()
+        with self._closing(episodes):
+            self._start(groups, episodes)
+            with session:
+                for turn in range(self.limits.max_turns):
+                    # In the first turn the members of a group continue the same prompt.
+                    active = groups if turn == 0 else [[episode] for episode in episodes]
+                    active = [group for group in active if any(map(_goes_on, group))]
+                    if not active:
+                        break
+                    firsts = [next(filter(_goes_on, group)) for group in active]
+                    names = [
+                        (episode.row["id"], *([episode.index, turn] * (turn > 0)))
+                        for episode in firsts
+                    ]
+                    sampled = sampler.sample(
+                        [[*episode.prompt_ids, *episode.token_ids] for episode in firsts],
+                        [derive_seed(seed, "rollout", step, *name) for name in names],
+                        num_samples=len(active[0]),
+                        temperature=temperature,
+                        max_new_tokens=[
+                            min(self.limits.max_turn_tokens, self._num_free_tokens(episode))
+                            for episode in firsts
+                        ],
+                    )
+                    for group, samples in zip(active, sampled, strict=True):
+                        for episode, sample in zip(group, samples, strict=True):
+                            if _goes_on(episode):
+                                self._read_turn(episode, sample, decode)
+                    self._step(episodes, is_last=turn + 1 == self.limits.max_turns)
         return Rollouts(
             prompts=[
                 make_prompt(
                     group[0].row,
-                    next((game.prompt_ids for game in group if game.prompt_ids), []),
+                    next((episode.prompt_ids for episode in group if episode.prompt_ids), []),
                     decode,
                 )
                 for group in groups
             ],
             groups=[i for i in range(len(rows)) for _ in range(group_size)],
-            numbers=[game.index for game in games],
-            samples=[game.make_sample() for game in games],
-            texts=[decode(game.token_ids) for game in games],
-            episodes=[game.make_record(self.limits) for game in games],
+            numbers=[episode.index for episode in episodes],
+            samples=[episode.make_sample() for episode in episodes],
+            texts=[decode(episode.token_ids) for episode in episodes],
+            episodes=[episode.make_record(self.limits) for episode in episodes],
         )
 
-    def _start(self, groups: Sequence[Sequence[_Game]], games: Sequence[_Game]) -> None:
-        """Start the environment of each game; members of a group have to start alike."""
-        self._ask(games, self._start_environment, games)
+    def _start(
+        self, groups: Sequence[Sequence[_EpisodeInProgress]], episodes: Sequence[_EpisodeInProgress]
+    ) -> None:
+        """Start the environment of each episode; members of a group have to start alike."""
+        self._ask(episodes, self._start_environment, episodes)
         for group in groups:
-            started = [game for game in group if _goes_on(game)]
-            for game in started:
-                if (game.messages, game.tools) != (started[0].messages, started[0].tools):
+            started = [episode for episode in group if _goes_on(episode)]
+            for episode in started:
+                if (episode.messages, episode.tools) != (started[0].messages, started[0].tools):
                     problem = "has another start than another episode of this row with this seed"
-                    game.end(FAILED, problem)
+                    episode.end(FAILED, problem)
             if started:
                 self._render_start(started)
-        self._check_failures(games)
+        self._close(filterfalse(_goes_on, episodes))
+        self._check_failures(episodes)
 
-    def _render_start(self, games: Sequence[_Game]) -> None:
-        """Prompt of games that start alike."""
-        first, limit, problem = games[0], self.limits.max_tokens, None
+    def _render_start(self, episodes: Sequence[_EpisodeInProgress]) -> None:
+        """Prompt of episodes that start alike."""
+        first, limit, problem = episodes[0], self.limits.max_tokens, None
         try:
             prompt_ids = self.renderer.render_start(first.messages, first.tools)
         except ValueError as error:
             prompt_ids, problem = [], f"its first messages cannot be rendered: {error}"
         if len(prompt_ids) >= limit:
             problem = f"its start has {len(prompt_ids)} tokens, the limit max_tokens is {limit}"
-        for game in filter(_goes_on, games):
+        for episode in filter(_goes_on, episodes):
             if problem is None:
-                game.prompt_ids = [*prompt_ids]
+                episode.prompt_ids = [*prompt_ids]
             else:
-                game.end(FAILED, problem)
+                episode.end(FAILED, problem)
 
-    def _read_turn(self, game: _Game, sample: Sample, decode: Decode) -> None:
-        """Add a sampled turn to a game, which it may end."""
-        start = len(game.token_ids)
-        game.token_ids += sample.token_ids
-        game.logprobs += sample.logprobs
-        game.sampled.append((start, len(game.token_ids)))
+    def _read_turn(self, episode: _EpisodeInProgress, sample: Sample, decode: Decode) -> None:
+        """Add a sampled turn to a episode, which it may end."""
+        start = len(episode.token_ids)
+        episode.token_ids += sample.token_ids
+        episode.logprobs += sample.logprobs
+        episode.sampled.append((start, len(episode.token_ids)))
         text: JsonMessage = {"role": "assistant", "content": decode(sample.token_ids)}
         if sample.ending == "length":
-            game.messages.append(text)
-            game.end("tokens")
+            episode.messages.append(text)
+            episode.end("tokens")
             return
         try:
-            message = _to_json(self.renderer.read_reply(sample.token_ids, game.tools))
+            message = to_json(self.renderer.read_reply(sample.token_ids, episode.tools))
         except ValueError as error:
-            game.messages.append(text)
-            game.end("parse_error", str(error))
+            episode.messages.append(text)
+            episode.end("parse_error", str(error))
             return
-        game.messages.append(message)
-        if count_tool_calls(game.messages[game.num_start_messages :]) > self.limits.max_tool_calls:
-            game.end("tool_calls")
+        episode.messages.append(message)
+        if (
+            count_tool_calls(episode.messages[episode.num_start_messages :])
+            > self.limits.max_tool_calls
+        ):
+            episode.end("tool_calls")
 
-    def _step(self, games: Sequence[_Game], *, is_last: bool) -> None:
-        """Put the last message of each game that goes on to its environment."""
-        active = [game for game in games if _goes_on(game)]
-        answers = self._ask(active, self._step_environment, games)
-        for game, answer in zip(active, answers, strict=True):
-            if not _goes_on(game):
+    def _step(self, episodes: Sequence[_EpisodeInProgress], *, is_last: bool) -> None:
+        """Put the last message of each episode that goes on to its environment."""
+        active = [episode for episode in episodes if _goes_on(episode)]
+        answers = self._ask(active, self._step_environment, episodes)
+        for episode, answer in zip(active, answers, strict=True):
+            if not _goes_on(episode):
                 continue
-            game.rewards.append(answer.reward)
+            episode.rewards.append(answer.reward)
             new_ids: list[int] = []
             if answer.done:
-                game.end("done")
+                episode.end("done")
             elif is_last:
-                game.end("turns")
+                episode.end("turns")
             else:
                 try:
                     new_ids = [
-                        *self.renderer.complete_turn(game.token_ids),
-                        *self.renderer.render_new(game.messages, answer.messages, game.tools),
+                        *self.renderer.complete_turn(episode.token_ids),
+                        *self.renderer.render_new(episode.messages, answer.messages, episode.tools),
                     ]
                 except ValueError as error:
-                    game.end(FAILED, f"its messages cannot be rendered: {error}")
-            game.messages += answer.messages
-            if _goes_on(game):
-                if len(new_ids) < self._num_free_tokens(game):
-                    game.token_ids += new_ids
+                    episode.end(FAILED, f"its messages cannot be rendered: {error}")
+            episode.messages += answer.messages
+            if _goes_on(episode):
+                if len(new_ids) < self._num_free_tokens(episode):
+                    episode.token_ids += new_ids
                 else:
-                    game.end("tokens")
-        self._check_failures(games)
+                    episode.end("tokens")
+        self._close(filterfalse(_goes_on, episodes))
+        self._check_failures(episodes)
 
-    def _num_free_tokens(self, game: _Game) -> int:
-        return self.limits.max_tokens - len(game.prompt_ids) - len(game.token_ids)
+    @contextmanager
+    def _closing(self, episodes: Sequence[_EpisodeInProgress]) -> Iterator[None]:
+        """Close all environments at the end, whatever happens."""
+        try:
+            yield
+        finally:
+            self._close(episodes)
+
+    def _close(self, episodes: Iterable[_EpisodeInProgress]) -> None:
+        """Close the environments of episodes, each once."""
+        for episode in episodes:
+            environment, episode.environment = episode.environment, None
+            if environment is not None:
+                close_environment(environment, self.limits.timeout_seconds)
+
+    def _num_free_tokens(self, episode: _EpisodeInProgress) -> int:
+        return self.limits.max_tokens - len(episode.prompt_ids) - len(episode.token_ids)
 
     def _ask(
         self,
-        games: Sequence[_Game],
-        call: Callable[[_Game], _Answer],
-        every: Sequence[_Game],
+        episodes: Sequence[_EpisodeInProgress],
+        call: Callable[[_EpisodeInProgress], _Answer],
+        every: Sequence[_EpisodeInProgress],
     ) -> list[_Answer]:
-        """Answers of the environments of some games, to every rank; failures end their games."""
+        """Answers of the environments of episodes, to every rank; a failure ends the episode."""
         answers: list[_Answer] = []
         if sharding.get_rank() == 0:
             num_allowed = self._num_failures_allowed(every) - _count_failures(every)
-            for game in games:
-                answers.append(self._call(partial(call, game)))
+            for episode in episodes:
+                answers.append(self._call(partial(call, episode)))
                 num_allowed -= answers[-1].error is not None
                 if num_allowed < 0:  # others may hang, too, for as long
                     break
         answers = sharding.broadcast_from_rank0(answers)
-        for game, answer in zip(games, answers, strict=False):
+        for episode, answer in zip(episodes, answers, strict=False):
             if answer.error is not None:
-                game.end(FAILED, answer.error)
-            elif not game.sampled:
-                game.messages, game.num_start_messages = answer.messages, len(answer.messages)
-                game.tools = answer.tools
+                episode.end(FAILED, answer.error)
+            elif not episode.sampled:
+                episode.messages, episode.num_start_messages = answer.messages, len(answer.messages)
+                episode.tools = answer.tools
         self._check_failures(every)
         return answers
 
@@ -351,41 +380,35 @@ class Player:
         except Exception as error:  # noqa: BLE001 - an environment may raise anything
             return _Answer(error=_describe_error(error))
 
-    def _start_environment(self, game: _Game) -> _Answer:
-        game.environment = self.factory()
-        row = copy.deepcopy(dict(game.row))
-        messages, tools = game.environment.start(row, game.env_seed)
+    def _start_environment(self, episode: _EpisodeInProgress) -> _Answer:
+        episode.environment = self.factory()
+        row = copy.deepcopy(dict(episode.row))
+        messages, tools = episode.environment.start(row, episode.env_seed)
         if not messages:
             raise ValueError("expected first messages, found none")
-        return _Answer(messages=_check_messages(messages), tools=_to_json(tools) or None)
+        return _Answer(messages=check_messages(messages), tools=to_json(tools) or None)
 
-    def _step_environment(self, game: _Game) -> _Answer:
-        assert game.environment is not None
-        reply = game.environment.step(copy.deepcopy(game.messages[-1]))
-        if not isinstance(reply, Reply):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"expected a Reply from step, found {reply!r:.80}")
-        reward: Any = reply.reward
-        if not (isinstance(reward, Real) and abs(float(reward)) <= MAX_REWARD):  # no NaN
-            raise ValueError(f"expected a finite number as reward, found {reward!r:.80}")
-        messages = _check_messages(reply.messages)
-        if any(message["role"] == "assistant" for message in messages):
-            raise ValueError("expected messages of a tool or user, found one of the assistant")
-        if not (messages or reply.done):
-            raise ValueError("expected messages that the assistant answers, or done, found neither")
-        return _Answer(messages=messages, reward=float(reward), done=bool(reply.done))
+    def _step_environment(self, episode: _EpisodeInProgress) -> _Answer:
+        assert episode.environment is not None
+        reply = check_reply(episode.environment.step(copy.deepcopy(episode.messages[-1])))
+        return _Answer(
+            messages=[dict(message) for message in reply.messages],
+            reward=reply.reward,
+            done=reply.done,
+        )
 
-    def _num_failures_allowed(self, games: Sequence[_Game]) -> int:
+    def _num_failures_allowed(self, episodes: Sequence[_EpisodeInProgress]) -> int:
         """At least one where any may fail, but never all."""
         share = self.limits.max_failed_share
-        return min(len(games) - 1, max(math.floor(share * len(games)), int(share > 0)))
+        return min(len(episodes) - 1, max(math.floor(share * len(episodes)), int(share > 0)))
 
-    def _check_failures(self, games: Sequence[_Game]) -> None:
+    def _check_failures(self, episodes: Sequence[_EpisodeInProgress]) -> None:
         """A ValueError if more episodes failed than `max_failed_share` allows."""
-        failed = [game for game in games if game.ending == FAILED]
-        if len(failed) > self._num_failures_allowed(games):
+        failed = [episode for episode in episodes if episode.ending == FAILED]
+        if len(failed) > self._num_failures_allowed(episodes):
             first = failed[0]
             raise ValueError(
-                f"the environment failed in {len(failed)} of {len(games)} episodes, more than "
+                f"the environment failed in {len(failed)} of {len(episodes)} episodes, more than "
                 f"max_failed_share {self.limits.max_failed_share:g} allows. Episode {first.index} "
                 f"of row '{first.row['id']}', env_seed {first.env_seed}, in turn "
                 f"{len(first.sampled)}: {first.error}"
@@ -464,12 +487,12 @@ def check_success(batch: Rollouts) -> list[bool]:
     return [episode.success for episode in batch.episodes]
 
 
-def _goes_on(game: _Game) -> bool:
-    return game.ending is None
+def _goes_on(episode: _EpisodeInProgress) -> bool:
+    return episode.ending is None
 
 
-def _count_failures(games: Sequence[_Game]) -> int:
-    return sum(game.ending == FAILED for game in games)
+def _count_failures(episodes: Sequence[_EpisodeInProgress]) -> int:
+    return sum(episode.ending == FAILED for episode in episodes)
 
 
 def make_prompt(row: EnvironmentRow, prompt_ids: list[int], decode: Decode) -> Prompt:
@@ -481,24 +504,10 @@ def make_prompt(row: EnvironmentRow, prompt_ids: list[int], decode: Decode) -> P
     )  # fmt: skip
 
 
-def _check_messages(messages: Sequence[Message]) -> list[JsonMessage]:
-    """Messages as JSON has them; a ValueError for what no template reads."""
-    checked = [_to_json(message) for message in messages]
-    for message in checked:
-        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
-            raise ValueError(f"expected messages with a role, found {message!r:.80}")
-    return checked
-
-
-def _to_json(value: Any) -> Any:
-    """Copy of a value as a file of episodes holds it: tuples are lists."""
-    return json.loads(json.dumps(value, allow_nan=False, default=dict))
-
-
 def _describe_error(error: Exception) -> str:
     """Type, message and place of an error that an environment raised."""
     text = f"{type(error).__name__}: {error}"
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    if frame.filename == __file__:  # a check of ours, whose message says everything
+    if frame.filename in CHECKS:  # their messages say everything
         return str(error)
     return f"{text} ({Path(frame.filename).name}, line {frame.lineno})"

@@ -16,7 +16,7 @@ from stages.config import Params
 from stages.loops import work
 from stages.models.batch import Batch, Group, model_batches, split_group
 from stages.models.policy import Policy
-from stages.records.episodes import Ending, Episode
+from stages.records.episodes import FAILED, Ending, Episode, summarise_episodes
 from stages.records.lines import to_dict
 from stages.records.problems import OMITTED, Prompt
 from stages.rewards.completion_rewards import CompletionRewards
@@ -26,8 +26,6 @@ from stages.seeding import derive_seed
 # Rounding stays a hundred times below this gap in the mean.
 MAX_LOGPROB_GAP = 0.05
 MAX_TRUNCATED_STEPS = 3
-FAILED = "environment_error"
-"""Ending of an episode that the environment broke off."""
 Flags = Bool[Tensor, " batch"]
 Decode = Callable[[Sequence[int]], str]
 """Tokens to text without special tokens."""
@@ -289,27 +287,22 @@ def summarise_rollouts(
         "length/truncated": rollouts.truncated()[counted].float().mean().item(),
         "tokens/generated": float(mask.sum()),
         **count_work(rollouts, judged),
-        **summarise_episodes(rollouts.episodes or ()),
+        **list_episode_metrics(rollouts.episodes or ()),
     }
 
 
-def summarise_episodes(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Metrics of episodes: means of turns, calls of tools and success, and shares of endings.
-
-    Those that failed are in no mean, and their share is `episode/failed`.
-    """
+def list_episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Metrics of a step's episodes: some of `summarise_episodes`, and the share of every ending."""
     if not episodes:
         return {}
-    counted = [episode for episode in episodes if episode.ending != FAILED]
-    endings = [episode.ending for episode in episodes]
-    num_calls = [episode.num_tool_calls for episode in counted]
-    shares = {ending: endings.count(ending) / len(endings) for ending in get_args(Ending)}
+    summary = summarise_episodes(episodes)
+    endings = [ending for ending in get_args(Ending) if ending != FAILED]
     return {
-        "episode/turns": sum(len(episode.sampled) for episode in counted) / len(counted),
-        "episode/tool_calls": sum(num_calls) / len(counted),
-        "episode/success": sum(episode.success for episode in counted) / len(counted),
-        "episode/failed": shares.pop(FAILED),
-        **{f"ending/{ending}": share for ending, share in shares.items()},
+        **{
+            f"episode/{name}": summary[name]
+            for name in ("turns", "tool_calls", "success", "failed")
+        },
+        **{f"ending/{ending}": summary["endings"].get(ending, 0.0) for ending in endings},
     }
 
 

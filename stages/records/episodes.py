@@ -12,6 +12,19 @@ FAILED = "environment_error"
 EPISODES = "episodes.jsonl"
 """File of a seed's episodes in data/episodes/<name>/<seed>/."""
 
+STARTS = "starts.jsonl"
+"""File beside it of what the starts ask for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartProblem:
+    """A row of `starts.jsonl`: which starts pose the same problem."""
+
+    id: str
+    """Of the row."""
+    problem: str
+    """Digest of the problem (`environments/problem_digest`)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Episode:
@@ -55,16 +68,26 @@ class Episode:
         return sum(len(message.get("tool_calls") or ()) for message in played)
 
     def split_tokens(self) -> tuple[list[int], list[tuple[int, list[int]]]]:
-        """Sampled tokens, and the others between them: after how many they stand, and their ids."""
-        sampled_ids: list[int] = []
-        insertions: list[tuple[int, list[int]]] = []
-        last = 0
-        for start, end in self.sampled:
-            if start > last:
-                insertions.append((len(sampled_ids), self.token_ids[last:start]))
-            sampled_ids += self.token_ids[start:end]
-            last = end
-        return sampled_ids, insertions
+        """Sampled tokens, and the others between them, as `split_tokens` returns them."""
+        return split_tokens(self.token_ids, self.sampled)
+
+
+def split_tokens(
+    token_ids: Sequence[int], sampled: Sequence[Sequence[int]]
+) -> tuple[list[int], list[tuple[int, list[int]]]]:
+    """Sampled tokens, and the others between them: after how many they stand, and their ids.
+
+    `sampled`: start and end (exclusive) in `token_ids` of each sampled turn.
+    """
+    sampled_ids: list[int] = []
+    insertions: list[tuple[int, list[int]]] = []
+    last = 0
+    for start, end in sampled:
+        if start > last:
+            insertions.append((len(sampled_ids), [*token_ids[last:start]]))
+        sampled_ids += token_ids[start:end]
+        last = end
+    return sampled_ids, insertions
 
 
 def summarise_episodes(episodes: Sequence[Episode]) -> dict[str, Any]:

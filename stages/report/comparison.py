@@ -158,6 +158,8 @@ def test_differences(family: Mapping[str, Table], results: Results) -> dict[str,
     adjusted = holm_adjusted(means.p_value.tolist())
     design = PowerDesign(significance=alpha / len(family), power=POWER)
     num_seeds, num_problems = next(iter(family.values())).shape
+    if results.clusters is not None:
+        num_problems = len(np.unique(results.clusters))
     detectable = crossed_means.detectable_difference(
         means.spread, design, num_seeds=num_seeds, num_problems=num_problems
     )
@@ -174,6 +176,8 @@ def _estimate_means(
     tables: Mapping[str, Table], results: Results
 ) -> tuple[CrossedMeans, dict[str, Interval]]:
     stacked = np.stack(list(tables.values()), axis=-1)
+    if results.clusters is not None:
+        stacked = crossed_means.collapse_clusters(stacked, results.clusters)
     means = crossed_means.estimate_means(stacked, confidence=results.confidence)
     bounds = zip(means.value, means.low, means.high, strict=True)
     return means, {

@@ -3,6 +3,13 @@
 Rows of the table `episodes` of the test split, by a policy. An episode whose environment failed
 says nothing of the policy: it is counted, and in no mean. A start of which a policy has no other
 episode with a seed is left out for all policies.
+
+Intervals and tests are about other problems of the kind. Starts that pose the same problem, as in
+an environment with few, are one cluster (`crossed_means.collapse_clusters`): that a policy solves
+it again says nothing of others. Means are over starts all the same. Where all starts pose a single
+problem, intervals are of that problem, and its starts are trials of it. Which starts pose the same
+problem `environments/problem_digest` says; what an environment draws by its seed, shows nowhere and
+does not demonstrate counts as a draw of its own.
 """
 
 import itertools
@@ -16,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from stages.records import lines
-from stages.records.episodes import EPISODES, FAILED, Episode
+from stages.records.episodes import EPISODES, FAILED, STARTS, Episode, StartProblem
 from stages.records.metrics import round_metric
 from stages.report import verdict
 from stages.report.comparison import estimate_intervals, test_differences
@@ -53,6 +60,8 @@ class EnvironmentEpisodes:
     environment: str
     policies: dict[str, list[SeedEpisodes]]
     """Policy -> its episodes of each seed; the baseline is the first, if it played."""
+    problems: list[tuple[str, ...]]
+    """Of each start, the digests of its problem with the seeds."""
     baseline: str | None
     """None: it has not played in this environment."""
     seeds: list[int]
@@ -80,6 +89,11 @@ def read_episodes(
             ]
             for policy in sorted(names, key=lambda policy: policy != baseline)
         }
+        problems = [
+            [row.problem for row in lines.read_lines(path, StartProblem)]
+            for seed in seeds
+            for path in [data / f"episodes/{next(iter(names.values()))}/{seed}/{STARTS}"]
+        ]
         ids = [seed.ids for of_policy in policies.values() for seed in of_policy]
         if any(seed_ids != ids[0] for seed_ids in ids):
             raise ValueError(
@@ -90,6 +104,7 @@ def read_episodes(
         played.append(
             EnvironmentEpisodes(
                 environment=on.partition("/")[2], policies=policies,
+                problems=list(zip(*problems, strict=True)),
                 baseline=baseline if baseline in names else None, seeds=list(seeds),
                 confidence=confidence,
             )
@@ -135,10 +150,15 @@ def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
         policy: {name: table[:, is_complete] for name, table in of_policy.items()}
         for policy, of_policy in estimates.items()
     }
+    complete = [played.problems[at] for at in np.flatnonzero(is_complete)]
+    _, clusters = np.unique(complete, axis=0, return_inverse=True)
+    num_problems = int(clusters.max()) + 1
+    if num_problems == 1:
+        clusters = None
     results = Results(
         seeds=played.seeds, ids=[first.ids[at] for at in np.flatnonzero(is_complete)],
         num_samples=first.endings.total() // len(first.ids), ns=[], tables=tables, halves={},
-        metrics={}, confidence=played.confidence,
+        metrics={}, confidence=played.confidence, clusters=clusters,
     )  # fmt: skip
     trained = [policy for policy in tables if policy != played.baseline]
     by_mean = sorted(trained, key=lambda policy: -float(tables[policy][SUCCESS].mean()))
@@ -154,7 +174,7 @@ def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
     metrics = {
         "baseline": played.baseline, "seeds": played.seeds, "confidence": played.confidence,
         "num_starts": len(results.ids), "left_out": int((~is_complete).sum()),
-        "num_episodes": results.num_samples,
+        "num_problems": num_problems, "num_episodes": results.num_samples,
         "policies": {
             policy: estimate_intervals(table, results) | count_endings(played.policies[policy])
             for policy, table in tables.items()

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from stages.records import lines
 from stages.records.metrics import read_metrics, round_metric
@@ -45,6 +45,9 @@ class Results:
     metrics: dict[str, dict[int, dict[str, Any]]]
     """Policy -> seed -> its metrics.json."""
     confidence: float
+    clusters: Int[np.ndarray, " problem"] | None = None
+    """Number of each problem's cluster; those of a cluster are no independent evidence. None: each
+    problem is one of its own."""
 
     def methods(self, policy: str, way: str) -> list[str]:
         """Rewards by which a policy's completions are chosen (`best_of`) or weighed."""

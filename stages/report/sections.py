@@ -144,6 +144,15 @@ def build_episode_section(
                 tables.tabulate_pairs(played),
             ),
         ]
+        if played["num_problems"] < played["num_starts"]:
+            blocks.append(
+                f"These starts pose {played['num_problems']:,} different problems. "
+                + (
+                    "In intervals and tests, starts with the same problem count as one cluster."
+                    if played["num_problems"] > 1
+                    else "Intervals and tests are of this problem, and say nothing of others."
+                )
+            )
         if played["left_out"]:
             blocks.append(
                 f"{played['left_out']:,} more starts are left out: from each of them the "

@@ -8,8 +8,6 @@
 PPO and GRPO build the reward from that folder alone, and evaluation finds there what can score.
 """
 
-import importlib
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,6 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from stages.algorithms import ensemble
 from stages.algorithms.ensemble import Rewards, Scores
 from stages.config import Params, spell_out_kind
+from stages.own_modules import load_own_module
 from stages.records.problems import Prompt
 from stages.rewards.composition import Composition
 
@@ -153,22 +152,8 @@ def model_path(folder: Path, seed: int) -> Path:
 
 
 def load_own_function(word: str) -> Callable[[Prompt, str], float]:
-    """The function `reward` of stages/rewards/own/<word>.py.
-
-    That file, and what it imports of `stages`, are dependencies of the rows that name it.
-    """
-    name, file = f"stages.rewards.own.{word}", f"stages/rewards/own/{word}.py"
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
-        raise ValueError(
-            f"expected the name of a file in stages/rewards/own/ (lower-case letters, digits and "
-            f"underscores, a letter first), found {word!r}"
-        )
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise ValueError(f"there is no {file}: write it, or correct the word `on`") from None
+    """The function `reward` of stages/rewards/own/<word>.py."""
+    module, file = load_own_module("rewards", word), f"stages/rewards/own/{word}.py"
     reward: Callable[[Prompt, str], float] | None = getattr(module, "reward", None)
     if not callable(reward):
         raise ValueError(f"{file} has no function `reward(prompt: Prompt, completion: str)`")

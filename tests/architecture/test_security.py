@@ -25,11 +25,11 @@ MAY_START = {
     "stages/planning/checkup.py": {"importlib"},  # versions of packages
     "stages/plan_checks.py": {"importlib"},  # the same modules
     "stages/engines/vllm_hosting.py": {"importlib"},  # asks whether vLLM is installed
-    "stages/environments/definition.py": {"importlib"},  # the user's file, and versions
+    "stages/environments/definition.py": {"importlib"},  # versions of packages
     "stages/environments/skyrl_gym.py": {"importlib"},  # the package, which may be absent
     "stages/environments/textarena.py": {"importlib"},  # likewise
+    "stages/own_modules.py": {"importlib"},  # the user's file, by a word of params.yaml
     "stages/models/model_files.py": {"importlib"},  # where a package of params.yaml lies
-    "stages/rewards/reward_file.py": {"importlib"},  # the user's file, by a word of params.yaml
     "stages/sources/reasoning_gym.py": {"importlib"},  # the package, which may be absent
     "stages/studies/reasoning_gym.py": {"subprocess"},  # itself, with other hash seeds
     "stages/studies/__main__.py": {"subprocess"},  # dvc, with the names of studies

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import studied_run
 import torch
+from environments_installed import needs_environments
 from ruamel.yaml import YAML
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -15,6 +16,7 @@ from stages import export
 from stages.config import read_yaml
 from stages.engines.transformers import TransformersSampler
 from stages.environments import definition
+from stages.environments.catalogue import make_factory
 from stages.environments.definition import EnvironmentFile, EnvironmentPreset
 from stages.environments.environment import Reply
 from stages.loops.episodes import Player
@@ -248,6 +250,10 @@ def test_a_chat_template_of_an_environment_has_the_tokens_of_training() -> None:
     assert ids == expected
 
 
+NUM_TOKENS = 12
+"""Most tokens of a turn."""
+
+
 class Threes:
     """Asks for two digits, and pays if neither is a multiple of three."""
 
@@ -263,11 +269,14 @@ class Threes:
         return Reply(messages=[{"role": "user", "content": "+ ?"}])
 
 
-def learn_digits(folder: Path) -> None:
-    """Train a policy to write two digits, each of them as often, and to end its turns."""
+TWO_DIGITS = [f"{a % 4} = ?{a}</s>\n+ ?\n{b}</s>" for a in range(1, 10) for b in range(1, 10)]
+ANSWERS = [f"{a} = ?#### {b}</s>" for a in range(1, 5) for b in range(1, 5)]
+
+
+def learn(folder: Path, texts: list[str]) -> None:
+    """Train a policy to continue as the texts do, with each of them as often."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
-    texts = [f"{a % 4} = ?{a}</s>\n+ ?\n{b}</s>" for a in range(1, 10) for b in range(1, 10)]
     start, end = get_bos_text(tokenizer), str(tokenizer.convert_ids_to_tokens(end_id(tokenizer)))
     whole = [start + text.replace("</s>", end) for text in texts]
     batch = torch.tensor(tokenizer(whole, add_special_tokens=False)["input_ids"])
@@ -281,19 +290,39 @@ def learn_digits(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_an_exported_policy_has_the_same_success_in_a_loop_without_our_code() -> None:
+    rows = [{"id": str(number)} for number in range(4)]
+    here, _ = play_twice(TWO_DIGITS, Threes, rows, play_alone)
+    assert 0.2 < here < 0.8
+
+
+@needs_environments
+@pytest.mark.slow
+def test_an_exported_policy_has_the_same_success_by_the_interface_of_a_package() -> None:
+    rows = [
+        {"id": str(number), "answer": str(number), "message": f"{number} = ?"}
+        for number in range(1, 5)
+    ]
+    _, there = play_twice(ANSWERS, make_factory("skyrl_gym", {"name": "gsm8k"}), rows, answer_gsm8k)
+    assert 0.1 < there < 0.5
+
+
+def play_twice(
+    texts: list[str], factory: Any, rows: list[dict[str, Any]], play_outside: Any
+) -> tuple[float, float]:
+    """Success of a policy that learned `texts`, here and exported, which differ by chance alone."""
+    num_each = 40
     put_into_environment()
     folder = DATA / "policies/grpo/model/0"
-    learn_digits(folder)
+    learn(folder, texts)
     export.main("grpo", "out")
-    rows, num_each = [{"id": str(number)} for number in range(4)], 40
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     sampler = TransformersSampler(
         model=model, eos_ids=frozenset([end_id(tokenizer)]), pad_id=end_id(tokenizer), max_batch=64
     )
-    preset = {"starts": "prompts", "max_turns": 2, "max_turn_tokens": 6, "max_tokens": 64}
+    preset = {"starts": "prompts", "max_turns": 2, "max_turn_tokens": NUM_TOKENS, "max_tokens": 64}
     player = Player(
-        factory=Threes, renderer=TurnRenderer(tokenizer),
+        factory=factory, renderer=TurnRenderer(tokenizer),
         limits=EnvironmentPreset.model_validate(preset),
     )  # fmt: skip
     played = player.play(
@@ -303,28 +332,49 @@ def test_an_exported_policy_has_the_same_success_in_a_loop_without_our_code() ->
     here = sum(episode.success for episode in played) / len(played)
     exported = AutoTokenizer.from_pretrained("out"), AutoModelForCausalLM.from_pretrained("out")
     torch.manual_seed(0)
-    alone = [play_alone(*exported, Threes(), row) for row in rows * num_each]
+    alone = [play_outside(*exported, row=row) for row in rows * num_each]
     there = sum(alone) / len(alone)
-    assert 0.2 < here < 0.8
     deviation = ((here * (1 - here) + there * (1 - there)) / len(alone)) ** 0.5
     assert abs(here - there) < 1.96 * deviation
+    return here, there
 
 
-def play_alone(tokenizer: Any, model: Any, environment: Threes, row: Any) -> bool:
+def answer_gsm8k(tokenizer: Any, model: Any, row: Any) -> bool:
+    """One episode by transformers and SkyRL-gym's own interface."""
+    import skyrl_gym  # pyright: ignore[reportMissingImports]
+
+    extras = {"reward_spec": {"ground_truth": row["answer"]}}
+    environment = skyrl_gym.make("gsm8k", env_config=None, extras=extras)
+    messages, _ = environment.init([{"role": "user", "content": row["message"]}])
+    text = sample_reply(tokenizer, model, messages)
+    reward = 0.0 if text is None else environment.step(text)["reward"]
+    environment.close()
+    return reward == 1
+
+
+def sample_reply(tokenizer: Any, model: Any, messages: Any) -> str | None:
+    """Reply by transformers alone; None: it does not end."""
+    inputs = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    whole = model.generate(
+        **inputs, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=NUM_TOKENS,
+        pad_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    sampled = whole[0, inputs["input_ids"].shape[1] :]
+    if sampled[-1] != tokenizer.eos_token_id:
+        return None
+    return tokenizer.decode(sampled, skip_special_tokens=True)
+
+
+def play_alone(tokenizer: Any, model: Any, row: Any) -> bool:
     """One episode by transformers and the environment's own methods."""
+    environment = Threes()
     messages, _ = environment.start(row, 0)
     while True:
-        inputs = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        whole = model.generate(
-            **inputs, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=6,
-            pad_token_id=tokenizer.eos_token_id,
-        )  # fmt: skip
-        sampled = whole[0, inputs["input_ids"].shape[1] :]
-        if sampled[-1] != tokenizer.eos_token_id:
+        text = sample_reply(tokenizer, model, messages)
+        if text is None:
             return False
-        text = tokenizer.decode(sampled, skip_special_tokens=True)
         messages.append({"role": "assistant", "content": text})
         reply = environment.step(messages[-1])
         if reply.done:

@@ -124,3 +124,22 @@ COUNT = itertools.count()
 def test_what_is_not_is_refused_with_what_differs(draw: Any) -> None:
     with pytest.raises(ValueError, match=r"row 'a'.* start, messages\[0\]\.content: expected 'Gu"):
         check_replay(lambda: Guess(draw), [ROW], preset(), 0)
+
+
+def test_every_environment_that_started_is_closed_once() -> None:
+    counts = {"started": 0, "closed": 0}
+
+    class Holding(Guess):
+        def start(self, row: Any, seed: int) -> tuple[list[Any], list[Any]]:
+            counts["started"] += 1
+            return super().start(row, seed)
+
+        def demonstrate(self, row: Any, seed: int) -> list[dict[str, Any]]:
+            self.start(row, seed)
+            return super().demonstrate(row, seed)
+
+        def close(self) -> None:
+            counts["closed"] += 1
+
+    check_replay(Holding, [ROW], preset(), 0)
+    assert counts == {"started": 5, "closed": 5}  # two played, both replayed, and a demonstration

@@ -117,7 +117,7 @@ def test_endings_by_name(factory, replies, limits, ending, num_turns):
     assert len(episode.prompt_ids + episode.token_ids) <= limits.get("max_tokens", 60)
     if ending not in ("done", "turns"):
         assert episode.rewards[-1] == 0 or num_turns == 1
-    metrics = rollouts.summarise_episodes(batch.episodes)
+    metrics = rollouts.list_episode_metrics(batch.episodes)
     assert metrics[f"ending/{ending}"] == 1
     assert metrics["episode/failed"] == 0
     assert metrics["episode/turns"] == num_turns
@@ -197,6 +197,43 @@ def test_an_environment_that_fails_is_no_reward_of_0(what, error):
     assert error in str(stop.value)
     assert "Episode 0 of row 'p1'" in str(stop.value)
     assert "in turn 2" in str(stop.value)
+
+
+def closing(what, closed, row="p1", turn=2):
+    """The game, failing there, whose `close` notes the row and the turn, and then fails, too."""
+
+    class Closing(failing(what, row, turn)):
+        def close(self):
+            closed.append((self.id, self.turn))
+            explode(None)
+
+    return Closing
+
+
+@pytest.mark.parametrize("what", [explode, spin])
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_every_environment_is_closed_once_and_what_close_raises_is_only_logged(what, share, caplog):
+    sampler, closed = ScriptedSampler([6, EOS]), []
+    game, limits = closing(what, closed), {"max_failed_share": share, "timeout_seconds": 0.2}
+    if share:
+        batch = play(sampler, game, group_size=1, **limits)
+        assert [one.rewards for one in batch.episodes] == [[0.5, 0.25, 0.5], [0.5, 0.0]]
+        assert batch.failed().tolist() == [False, True]
+        assert closed == [("p1", 2), ("p0", 3)]  # each when its episode has ended
+    else:
+        with pytest.raises(ValueError, match="1 of 2 episodes"):
+            play(sampler, game, group_size=1, **limits)
+        assert sorted(closed) == [("p0", 2), ("p1", 2)]
+    assert len([entry for entry in caplog.messages if "KeyError: 'tower'" in entry]) == 2
+
+
+def test_an_environment_is_closed_whose_start_failed_or_that_was_only_checked():
+    closed = []
+    game = closing(explode, closed, turn=0)
+    play(ScriptedSampler([6, EOS]), game, group_size=1, max_failed_share=0.5)
+    assert closed == [("p1", 0), ("p0", 3)]
+    make_player(game).check(ROWS[0])
+    assert closed[2:] == [("p0", 0)]
 
 
 def test_of_few_episodes_one_may_fail_where_any_may():

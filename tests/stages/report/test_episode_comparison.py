@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from stages import compare
 from stages.records import lines
-from stages.records.episodes import Episode
+from stages.records.episodes import Episode, StartProblem
 from stages.report import episode_comparison
 from stages.report.comparison import test_differences as differences_of
 from stages.report.conversations import choose_conversations
@@ -168,6 +168,34 @@ def test_a_start_of_which_all_episodes_failed_is_left_out_for_all() -> None:
     lines.write_lines(path, [replace(row, **failed) for row in rows])
     with pytest.raises(ValueError, match="play them again"):
         episode_comparison.compare_episodes(read_played()[0])
+
+
+def write_problems(problems: list[str]) -> None:
+    rows = [StartProblem(id=f"s{at}", problem=problem) for at, problem in enumerate(problems)]
+    for path in Path("data/episodes").glob("*-calculator/*/starts.jsonl"):
+        lines.write_lines(path, rows)
+
+
+@pytest.mark.usefixtures("folder")
+def test_starts_with_the_same_problem_are_one_cluster_with_the_mean_that_they_had() -> None:
+    expected = episode_comparison.compare_episodes(read_played()[0])
+    write_problems([str(at // 2) for at in range(12)])
+    compare.main()
+    numbers = json.loads(read_report("metrics.json"))["episodes"]["calculator"]
+    assert (numbers["num_starts"], numbers["num_problems"]) == (12, 6)
+    assert "These starts pose 6 different problems" in read_report("report.md")
+    tables, results = compare_by_hand()
+    results = replace(results, clusters=np.arange(12) // 2)
+    family = {policy: tables[policy] - tables["sft"] for policy in ("dpo", "grpo")}
+    assert numbers["gains"]["success"] == differences_of(family, results)
+    for policy, difference in numbers["gains"]["success"].items():
+        before = expected["gains"]["success"][policy]
+        assert difference["value"] == before["value"]
+        assert difference["low"] != before["low"]
+    write_problems(["0"] * 12)
+    numbers = episode_comparison.compare_episodes(read_played()[0])
+    assert numbers["num_problems"] == 1
+    assert numbers["gains"] == expected["gains"]
 
 
 @pytest.mark.usefixtures("folder")

@@ -5,6 +5,7 @@ import synthetic_pools
 from stages.algorithms.statistics.crossed_means import (
     PowerDesign,
     Spread,
+    collapse_clusters,
     detectable_difference,
     estimate_means,
     holm_adjusted,
@@ -214,3 +215,25 @@ def test_it_errs_in_a_table_without_differences_as_rarely_as_it_says():
     stream = np.random.default_rng(1)
     errs = [min(holm_adjusted(stream.random(8).tolist())) <= 0.05 for _ in range(4000)]
     assert np.mean(errs) == pytest.approx(1 - (1 - 0.05 / 8) ** 8, abs=0.017)  # five errors
+
+
+def test_clusters_by_hand():
+    cells = np.array([[1.0, 1, 0, 1]])[..., None]
+    collapsed = collapse_clusters(cells, np.array([0, 0, 1, 2]))
+    assert collapsed[0, :, 0] == pytest.approx([9 / 8, 3 / 16, 15 / 16])
+    # variance: 3 / 2 (1 / 4)² (1/2² + 3/4² + 1/4²) = 21 / 256, with two degrees of freedom
+    found = one(collapsed[..., 0])
+    assert found["value"] == pytest.approx(0.75)
+    assert found["standard_error"] == pytest.approx((21 / 256) ** 0.5)
+    assert found["degrees"] == 2
+    assert collapse_clusters(cells, np.arange(4)) is cells
+
+
+def test_problems_that_are_repeated_are_no_evidence():
+    cells = np.random.default_rng(0).random((3, 5, 2))
+    repeated = collapse_clusters(np.repeat(cells, 4, axis=1), np.repeat(np.arange(5), 4))
+    assert repeated == pytest.approx(cells)
+    independent = estimate_means(np.repeat(cells, 4, axis=1), confidence=0.95)
+    assert (
+        independent.standard_error < estimate_means(cells, confidence=0.95).standard_error
+    ).all()

@@ -1,0 +1,45 @@
+"""Digest of the problem that a start poses: which starts pose the same one."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from stages.environments import scripts
+from stages.environments.closing import close_environment
+from stages.environments.definition import Factory
+from stages.environments.environment import to_json
+from stages.environments.time_limit import TimeLimitError, call_within
+
+logger = logging.getLogger(__name__)
+
+NUMBERING = ("id", "index")
+"""Keys of a row that say nothing of its problem."""
+
+
+def digest_problem(factory: Factory, row: Mapping[str, Any], env_seed: int, seconds: float) -> str:
+    """Digest of first messages, tools, the row but for its numbering, and the demonstration.
+
+    First messages may hide the problem (a number to guess); what shows it is the demonstration, or
+    the question and answer in the row. Where there is neither, no two starts have the same digest:
+    each is a draw of its own from what the environment draws by its seed. Demonstrations have to be
+    the same for the same problem, or it counts as several.
+    """
+    content = {key: value for key, value in row.items() if key not in NUMBERING}
+    environment, begun, demonstration = factory(), None, None
+    try:
+        begun = call_within(seconds, partial(environment.start, dict(row), env_seed))
+    except (Exception, TimeLimitError) as error:  # noqa: BLE001 - its episodes failed, too
+        logger.info("start of row '%s' failed: %s", row["id"], scripts.describe(error))
+    finally:
+        close_environment(environment, seconds)
+    if hasattr(environment, "demonstrate"):
+        try:
+            demonstration = scripts.demonstrate(factory(), row, env_seed, seconds=seconds)
+        except Exception as error:  # noqa: BLE001 - it may have none of this row
+            logger.info("no demonstration of row '%s': %s", row["id"], scripts.describe(error))
+    hidden = None if content or demonstration else [row["id"], env_seed]
+    text = json.dumps(to_json([begun, content, demonstration, hidden]), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
