@@ -188,6 +188,8 @@ class Measured:
             row_tokens=256, max_batch=64, max_tokens=rows * (PROMPT + self.per_row * COMPLETION)
         ).model_copy(update=changes)
         self.held = dict(HELD[entry_point])
+        if self.preset.get("name") in presets.DISTILLATION:
+            self.held = {"policy": "policy", "teacher": "policy"}
 
     @property
     def number(self) -> int:
@@ -311,7 +313,8 @@ class Measured:
         refresh = functools.partial(copy_weights, model.model, drawn_from.model)
         rl_models = RlModels(
             policy=model,
-            reference=models.get("reference", model),
+            reference=None if "teacher" in models else models.get("reference", model),
+            teacher=models.get("teacher"),
             value=models.get("value"),
             sampler=DistributedSampler(sampler, refresh) if several else sampler,
             decode=decode,

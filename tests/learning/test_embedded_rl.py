@@ -6,21 +6,34 @@ import presets
 import pytest
 import torch
 from answers import NOTHING
-from learning.conftest import MAX_NEW_TOKENS, REWARD, REWARD_MODEL, SEED, SFT, Embedded, gain
+from learning.conftest import (
+    DATA,
+    MAX_NEW_TOKENS,
+    REWARD,
+    REWARD_MODEL,
+    SEED,
+    SFT,
+    Embedded,
+    gain,
+)
 
 from stages.engines import transformers as engine
-from stages.loops import rl, rollout_rewards
+from stages.loops import rl, rollout_rewards, teacher
 from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.loops.rollout_rewards import load_reward
 from stages.loops.rollouts import RlModels, Task
-from stages.models import model_tokenizer, scalar_head
+from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
+from stages.records import lines
+from stages.records.problems import Demonstration
 from stages.rewards import composition
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.rewards.composition import Composition
 
 pytestmark = [pytest.mark.learning, pytest.mark.rotating]
+TEACHER = DATA / f"policies/grpo/model/{SEED}"
+DEMONSTRATIONS = DATA / "demonstrations/demonstrations.jsonl"
 NUM_STEPS = 24
 RULE = Composition.model_validate(presets.CONTENT["rule"])
 MAXIMISES_RULE = {"vapo"}
@@ -90,6 +103,34 @@ def test_group_preset(name, embedded, start):
         pass
     _, low, _ = report(name, rule, start, embedded.draw(models.policy.model))
     assert low > 0
+
+
+@pytest.mark.parametrize("name", presets.DISTILLATION)
+def test_distillation(name, embedded, start):
+    """Towards the policy of GRPO the rule reward grows; whether it does alone is not promised."""
+    models, method = make_models(embedded), presets.method(name)
+    task = Task(
+        prompts=embedded.train,
+        reward=rollout_rewards.reward_answers,
+        correct=rollout_rewards.check_answers,
+    )
+    if method.is_shown_solutions:
+        other, rows = embedded.load(), lines.read_lines(DEMONSTRATIONS, Demonstration)
+        shown = teacher.show_solutions(task.prompts, rows, None)
+        prompts = [prompt for prompt in task.prompts if prompt.id in shown]
+        task = replace(task, prompts=prompts, teacher_prompts=shown)
+    else:
+        other = policy.load_policy(TEACHER, embedded.compute, models.policy.device)
+    other = Policy(other, embedded.compute, models.policy.pad_id)
+    models = replace(models, reference=None, teacher=other)
+    config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
+    settings = Settings(config=config, method=method, seed=1)
+    steps = list(rl.train(models, task, rl.make_schedule(task, settings), settings))
+    divergences = [step.metrics["kl/teacher"] for step in steps]
+    print(f"\n{name}: KL to the teacher {divergences[0]:.3f} to {divergences[-1]:.3f}")
+    assert sum(divergences[-4:]) < sum(divergences[:4])
+    _, low, _ = report(name, rule, start, embedded.draw(models.policy.model))
+    assert method.is_shown_solutions or low > 0
 
 
 @pytest.mark.parametrize("name", presets.PPO)

@@ -175,8 +175,8 @@ def test_a_policy_is_distilled_from_another_or_from_itself_with_solutions(rank):
     assert steps()[0]["kl/teacher"] == other[0] > 0.1
     prompts = make_prompts(8)
     shown = [
-        Demonstration(id=row.id, task="solve", prompt="", prompt_ids=row.prompt_ids, completion="4",
-                      completion_ids=[3, 1]) for row in prompts[:6]
+        Demonstration(id=row.id, task="solve", prompt="", prompt_ids=row.prompt_ids,
+                      completion="#### 4", completion_ids=[3, 1]) for row in prompts[:6]
     ]  # fmt: skip
     lines.write_lines(PROMPTS / "train.jsonl", [replace(row, answer="4") for row in prompts])
     lines.write_lines(DATA / "demonstrations/demonstrations.jsonl", shown)

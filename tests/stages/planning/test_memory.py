@@ -28,6 +28,7 @@ CHECKPOINTED = {"gradient_checkpointing": True}
         ("reward_process", {}),
         pytest.param("train_grpo", {}, marks=pytest.mark.slow),
         pytest.param("train_grpo", BF16 | {"rank": 8}, marks=pytest.mark.slow),
+        pytest.param("train_grpo", {"rank": 8, "preset": {"name": "opd"}}, marks=pytest.mark.slow),
         pytest.param("train_ppo", {"rank": 8}, marks=pytest.mark.slow),
     ],
 )

@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import presets
+
 from stages.algorithms.flops import Matrices
 from stages.config import PRESETS_PATH, read_yaml
 from stages.planning import workload
@@ -63,6 +65,20 @@ def test_episodes_are_half_as_long_as_they_may_be():
     found = workload.expect(stage("play_policy", words), plan, MODEL)
     assert found.tokens == 2 * 20 * 3 * 10
     assert found.operations == 2 * 2 * 20 * (100 * (30 + 3 * 10) + 10 * 3 * 10)
+
+
+def test_a_teacher_reads_in_place_of_a_reference_and_more_where_it_is_shown_solutions():
+    sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=1)
+
+    def operations(name, on):
+        words = {"on": on, "from": "sft", "train": "grpo"}
+        online = stage("train_grpo", words, preset=presets.method(name), grpo=sizes)
+        return workload.expect(online, PLAN, MODEL).operations
+
+    alone = operations("dr_grpo", "rewards/rule")
+    assert operations("opd", "policies/grpo") == alone
+    shown = operations("self_distillation", "demonstrations")
+    assert shown - alone == 2 * 2 * 15 * 100 * (30 + 20)
 
 
 def test_a_stage_without_a_model_takes_nothing():
