@@ -249,8 +249,12 @@ class Method(Params):
         return self.advantage not in NO_COMPARISON or self.reward_coef > 0
 
     def is_dense(self) -> bool:
-        """Whether a completion without advantage has a gradient all the same."""
-        return self.kl == "loss" or self.entropy_coef > 0 or self.positive_nll_coef > 0
+        """Whether a completion without advantage is passed through the model all the same.
+
+        Another term of the loss has a gradient there, or a teacher gives each token an advantage.
+        """
+        has_other_term = self.kl == "loss" or self.entropy_coef > 0 or self.positive_nll_coef > 0
+        return has_other_term or self.has_teacher
 
     @property
     def has_teacher(self) -> bool:
