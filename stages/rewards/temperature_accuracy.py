@@ -1,0 +1,53 @@
+"""Accuracy of a policy on each problem, at each temperature that it was sampled at."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from stages.records import lines, pools, temperatures
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.records.temperatures import SampledFile, Split, TemperatureResult
+from stages.rewards.problem_evaluation import CheckedCompletion
+
+Pools = dict[float, list[Completion]]
+"""Temperature -> the completions of a problem."""
+
+
+def read_accuracies(samples: Path) -> list[TemperatureResult]:
+    """What the samples of one policy and seed show; a row a problem with a gold answer and temperature."""
+    by_split: dict[Split, list[SampledFile]] = defaultdict(list)
+    for file in lines.read_lines(samples / temperatures.FILE, SampledFile):
+        by_split[file.split].append(file)
+    rows: list[TemperatureResult] = []
+    for split, files in by_split.items():
+        of_files = [pools.read_split(samples, split, file.name) for file in files]
+        for of_problem in zip(*of_files, strict=True):
+            prompt = of_problem[0][0]
+            if prompt.answer is None:
+                continue
+            by_temperature = {
+                file.temperature: pool for file, (_, pool) in zip(files, of_problem, strict=True)
+            }
+            rows += measure_problem(prompt, split, by_temperature)
+    return rows
+
+
+def measure_problem(
+    prompt: Prompt, split: Split, by_temperature: Pools
+) -> Iterator[TemperatureResult]:
+    """A row a temperature; equal completions, which are common, are read once."""
+    texts = {row.completion for pool in by_temperature.values() for row in pool}
+    readings = {text: CheckedCompletion(prompt, text) for text in texts}
+    for temperature, pool in by_temperature.items():
+        read = [readings[row.completion] for row in pool]
+        yield TemperatureResult(
+            id=prompt.id, split=split, temperature=temperature, num_samples=len(pool),
+            accuracy=_share([one.right for one in read]),
+            strict=_share([one.strictly_right for one in read]),
+            lenient=_share([one.leniently_right for one in read]),
+        )  # fmt: skip
+
+
+def _share(verdicts: Sequence[bool]) -> float:
+    return sum(verdicts) / len(verdicts)
