@@ -107,8 +107,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     sizes = {n: size.measure_scorer(reward_file.model_path(REWARDS / n, run.seed)) for n in rewards}
     run.write("scores.jsonl", scores)
     run.write("per_problem.jsonl", results or unchecked)
-    if results:
-        run.write(temperatures.FILE, temperature_accuracy.read_accuracies(samples))
+    run.write(temperatures.FILE, temperature_accuracy.read_accuracies(samples))
     return metrics | in_loop | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}
 
 

@@ -4,10 +4,10 @@
     python -m stages pool <pool> --from <policy> --split <split>
 
 `sample` writes, for each seed, N samples of each dev and test problem (`dev.jsonl`, `test.jsonl`)
-and its greedy completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). Where answers can be checked, it
-also writes a few samples at other temperatures (`dev_at_0.5.jsonl`), so that a policy can be judged
-at the temperature that suits it; `temperatures.jsonl` says which file is of which. Which temperature
-is best is chosen in `compare`: were it here, the answer checker would be code of sampling. A
+and its greedy completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). Where answers can be checked,
+it also writes a few samples at other temperatures (`dev_at_0.5.jsonl`), so that a policy can be
+judged at the temperature that suits it; `temperatures.jsonl` says which file is of which. The best
+temperature is chosen in `compare`: were it here, the answer checker would be code of sampling. A
 completion's random stream depends on seed, problem and sample alone, not on the policy or the
 temperature, so that both are compared on the same random numbers.
 

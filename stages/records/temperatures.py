@@ -24,6 +24,8 @@ class TemperatureResult:
     """Accuracy of a policy on a problem at one temperature: a row of its evaluation."""
 
     id: str
+    file: str
+    """`SampledFile.name`; that of the split where it is all else that is estimated from."""
     split: Split
     temperature: float
     num_samples: int

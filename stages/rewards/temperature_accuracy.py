@@ -10,12 +10,9 @@ from stages.records.problems import Prompt
 from stages.records.temperatures import SampledFile, Split, TemperatureResult
 from stages.rewards.problem_evaluation import CheckedCompletion
 
-Pools = dict[float, list[Completion]]
-"""Temperature -> the completions of a problem."""
-
 
 def read_accuracies(samples: Path) -> list[TemperatureResult]:
-    """What the samples of one policy and seed show; a row a problem with a gold answer and temperature."""
+    """What the samples of one policy and seed show, of problems with a gold answer."""
     by_split: dict[Split, list[SampledFile]] = defaultdict(list)
     for file in lines.read_lines(samples / temperatures.FILE, SampledFile):
         by_split[file.split].append(file)
@@ -26,24 +23,21 @@ def read_accuracies(samples: Path) -> list[TemperatureResult]:
             prompt = of_problem[0][0]
             if prompt.answer is None:
                 continue
-            by_temperature = {
-                file.temperature: pool for file, (_, pool) in zip(files, of_problem, strict=True)
-            }
-            rows += measure_problem(prompt, split, by_temperature)
+            rows += measure_problem(prompt, files, [pool for _, pool in of_problem])
     return rows
 
 
 def measure_problem(
-    prompt: Prompt, split: Split, by_temperature: Pools
+    prompt: Prompt, files: Sequence[SampledFile], completions: Sequence[Sequence[Completion]]
 ) -> Iterator[TemperatureResult]:
-    """A row a temperature; equal completions, which are common, are read once."""
-    texts = {row.completion for pool in by_temperature.values() for row in pool}
+    """A row a file, of the problem's completions in it; equal ones, which are common, read once."""
+    texts = {row.completion for pool in completions for row in pool}
     readings = {text: CheckedCompletion(prompt, text) for text in texts}
-    for temperature, pool in by_temperature.items():
+    for file, pool in zip(files, completions, strict=True):
         read = [readings[row.completion] for row in pool]
         yield TemperatureResult(
-            id=prompt.id, split=split, temperature=temperature, num_samples=len(pool),
-            accuracy=_share([one.right for one in read]),
+            id=prompt.id, file=file.name, split=file.split, temperature=file.temperature,
+            num_samples=len(pool), accuracy=_share([one.right for one in read]),
             strict=_share([one.strictly_right for one in read]),
             lenient=_share([one.leniently_right for one in read]),
         )  # fmt: skip
