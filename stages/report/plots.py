@@ -154,8 +154,8 @@ def _draw_estimate(
     axes.plot(value, place, "|", markersize=13, markeredgewidth=2.6, color=colour)
     of_seeds = [100 * seed for seed in estimate["seeds"].values()]
     face, edge = (colour, "white") if above else ("white", colour)
-    axes.plot(of_seeds, [place] * len(of_seeds), "o", markersize=6, color=colour,
-              markerfacecolor=face, markeredgecolor=edge, markeredgewidth=0.9, zorder=3)  # fmt: skip
+    axes.plot(of_seeds, [place] * len(of_seeds), "o", markersize=6, markerfacecolor=face,
+              markeredgecolor=edge, markeredgewidth=0.9, zorder=3)  # fmt: skip
     axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 7 if above else -15),
                   textcoords="offset points", ha="center", fontsize=9,
                   bbox={"color": "white", "pad": 0.4})  # fmt: skip

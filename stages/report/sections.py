@@ -218,6 +218,7 @@ def _build_policies(metrics: Metrics) -> list[Block]:
         )
     )
     num_samples = metrics["num_samples"]
+    missed = 100 * (1 - 1 / num_samples) ** num_samples
     blocks += [
         CaptionedTable(
             f"Problems with any right answer among k samples (pass@k), and, of "
@@ -227,8 +228,7 @@ def _build_policies(metrics: Metrics) -> list[Block]:
         f"Counts are means over seeds. pass@{num_samples} is estimated without bias, but from a "
         f"single pool for each problem and seed, so that it varies more than at smaller k. A "
         f"problem never solved in {num_samples} samples may be solved in more: one that is solved "
-        f"once in {num_samples} tries is missed by {100 * (1 - 1 / num_samples) ** num_samples:.0f} % of "
-        f"such pools.",
+        f"once in {num_samples} tries is missed by {missed:.0f} % of such pools.",
     ]
     labels = {
         GREEDY: "Greedy accuracy",

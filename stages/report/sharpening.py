@@ -18,19 +18,18 @@ from stages.records.metrics import round_metric
 from stages.records.temperatures import Split, TemperatureResult
 
 Table = Float[np.ndarray, "seed problem"]
-Accuracies = dict[float, Table]
-"""Temperature -> accuracy."""
+DevTable = Float[np.ndarray, "seed dev_problem"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyTemperatures:
-    """Accuracy of a policy at each temperature."""
+    """Accuracy of a policy by temperature."""
 
     sampled: float
     """That of the samples from which all else is estimated."""
-    dev: Accuracies
-    test: Accuracies
-    lenient: Accuracies
+    dev: dict[float, DevTable]
+    test: dict[float, Table]
+    lenient: dict[float, Table]
     """Of the test problems, where the last number of the text counts, too."""
 
     @property
@@ -47,7 +46,7 @@ class PolicyTemperatures:
         return {"best": self.best, **means}
 
 
-def choose_temperature(dev: Mapping[float, Table]) -> float:
+def choose_temperature(dev: Mapping[float, DevTable]) -> float:
     """The temperature of the highest mean accuracy over all seeds and dev problems.
 
     Of equals the highest, which changes the policy least. One for all seeds of a policy: a choice
@@ -74,7 +73,7 @@ def read_temperatures(folder: Path, seeds: Sequence[int], ids: Sequence[str]) ->
             f"{sorted(sampled)}. They come from different runs: rerun `dvc repro`."
         )
 
-    def tabulate(split: Split, reading: str) -> Accuracies:
+    def tabulate(split: Split, reading: str) -> dict[float, Any]:
         present = dict.fromkeys(row.temperature for row in rows[0] if row.split == split)
         return {
             temperature: np.array(
