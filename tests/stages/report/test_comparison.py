@@ -45,7 +45,7 @@ def at_temperatures(sampled, best=None, lenient=None):
     best = sampled if best is None else np.asarray(best)
     return PolicyTemperatures(
         sampled=1.0,
-        dev={1.0: np.zeros((2, 2)), 0.0: np.ones((2, 2))},
+        dev={1.0: np.zeros((len(sampled), 2)), 0.0: np.ones((len(sampled), 2))},
         test={1.0: np.asarray(sampled), 0.0: best},
         lenient={1.0: np.asarray(sampled), 0.0: best if lenient is None else np.asarray(lenient)},
     )

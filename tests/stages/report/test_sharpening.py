@@ -17,7 +17,7 @@ def test_the_most_accurate_temperature_over_seeds_and_of_equals_the_highest():
     }
     # 0.5, 0.75 and 0.75; the second seed alone would have chosen 0.
     assert sharpening.choose_temperature(dev) == 0.5
-    assert sharpening.choose_temperature({1: dev[1.0], 0: dev[0.0]}) == 0
+    assert sharpening.choose_temperature({1.0: dev[1.0], 0.0: dev[0.0]}) == 0.0
 
 
 def policy(sampled, best, lenient):
