@@ -57,7 +57,10 @@ class EvaluationSamplesConfig(Config):
     @model_validator(mode="after")
     def check_temperatures(self) -> Self:
         """Each above 0 and once; dev and test problems sampled alike."""
-        dev, test = (self.sampling[split].temperature for split in ("dev", "test"))
+        dev, test = (
+            find_entry(self.sampling, split, "section 'sampling'").temperature
+            for split in ("dev", "test")
+        )
         if dev != test:
             raise ValueError(
                 f"sampling.dev.temperature: expected that of sampling.test, {test}, found {dev}. "

@@ -132,14 +132,19 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
         for measure, style in ((MEAN, ":"), (BEST_TEMPERATURE, "--")):
             before = 100 * policies[metrics["baseline"]][measure]["value"]
             axes.axvline(before, color=GREY, linewidth=0.8, linestyle=style, zorder=0)
-        axes.set_yticks(
-            range(len(policies)), [f"{name}\n{sampled:g}, {chosen[name]:g}" for name in policies]
-        )
+        places = [place + side for place in range(len(policies)) for side in (-0.16, 0.16)]
+        labels = [
+            label
+            for name in policies
+            for label in (f"{name}, at {sampled:g}", f"at {chosen[name]:g}")
+        ]
+        axes.set_yticks(places, labels)
+        axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(policies) - 0.4, -0.7)
         axes.grid(visible=False, axis="y")
         axes.set_xlabel(
-            f"accuracy of an answer on {metrics['num_problems']:,} test problems, %; above: at\n"
-            f"temperature {sampled:g}; below: at the best one on dev problems (0: greedy);\n"
+            f"accuracy of an answer on {metrics['num_problems']:,} test problems, %, at\n"
+            f"temperature {sampled:g} and at the best one on dev problems (0: greedy);\n"
             f"lines: {100 * metrics['confidence']:g} % intervals over {over}; dots: seeds",
             fontsize=9,
         )
