@@ -9,7 +9,8 @@ played from test starts) and `plots/`; and `data/headlines/`, the numbers that D
 Differences are paired by seed and by problem or start, with t intervals over both
 (stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
 comparisons; without several seeds there is no verdict. Where no problem has a gold answer, mean
-rewards are compared (stages/report/reward_comparison.py). No output holds a time.
+rewards are compared (stages/report/reward_comparison.py). Controls have a section and tests of
+their own (stages/report/controls.py). No output holds a time.
 """
 
 import json
@@ -42,9 +43,11 @@ def main() -> None:
     # With scipy, pandas and matplotlib, of which `plan`, which imports `Config`, has no use.
     from stages.report import (
         comparison,
+        controls,
         conversations,
         episode_comparison,
         experiment,
+        forecast,
         page,
         plots,
         reward_comparison,
@@ -64,12 +67,14 @@ def main() -> None:
                 sections.build_reward_sections,
             )
         )
-        results = read_results(
+        every_result = read_results(
             DATA / "evaluations",
             [config.baseline, *plan["policies"]],
             config.seeds,
             config.evaluation.confidence,
         )
+        control_rows = controls.find_controls(plan)
+        results = controls.leave_out(every_result, control_rows)
         costs = stage_metrics.read_costs(DATA, plan, config.seeds)
         of_policies = stage_metrics.sum_policy_costs(plan, config.baseline, costs)
         metrics = {
@@ -79,8 +84,10 @@ def main() -> None:
         }
         histories = {
             name: stage_metrics.read_history(DATA / f"policies/{name}/training", config.seeds)
-            for name in results.tables
+            for name in every_result.tables
         }
+        metrics |= forecast.compare_forecast(results, metrics["gains"])
+        controls.add_controls(metrics, every_result, control_rows, has_answers=has_answers)
         played = episode_comparison.read_episodes(
             DATA, plan, config.baseline, config.seeds, config.evaluation.confidence
         )
@@ -94,8 +101,8 @@ def main() -> None:
             ]
         curves = {
             name: curve
-            for name, history in histories.items()
-            if (curve := plots.select_curves(history))
+            for name in results.tables
+            if (curve := plots.select_curves(histories[name]))
         }
         with outputs.replace(OUTPUT) as folder:
             (folder / "plots").mkdir(parents=True)

@@ -3,8 +3,9 @@
     python -m stages.doctor [--gpu-gib 80]
 
 Prints, for each stage, its memory (`planning/memory`: the stage's loop on fake tensors), whether it
-fits, the expected tokens and minutes, and the error of the last estimates; the GPU and the versions
-of packages; one demonstration as the model will read it; and every problem, with what to change: it
+fits, the expected tokens and minutes, and the error of the last estimates; the difference that the
+comparison can detect, and what smaller ones take (`report/forecast`); the GPU and the versions of
+packages; one demonstration as the model will read it; and every problem, with what to change: it
 then exits with code 1. Writes nothing that a stage reads.
 """
 
@@ -24,6 +25,7 @@ from stages.planning import stage as stage_of
 from stages.planning.checkup import GIB
 from stages.planning.forecast import Forecast
 from stages.planning.stage import Plan
+from stages.report import forecast as detection
 from stages.runtime import process
 from stages.sources import problem_files
 
@@ -66,6 +68,9 @@ def main(*words: str) -> None:
     for item in forecasts:
         if item.unmeasured:
             console.print(f"{item.stage.name}: not measured, {item.unmeasured}", markup=False)
+    test = detection.plan_comparison(content, rows, model.data.prompts["test"])
+    lines = [detection.describe_forecast(*test), *detection.describe_sizes(*test[:2])]
+    console.print("\n".join(lines), markup=False, highlight=False)
     problems = list(checkup.find_problems(model, stages, plan, software))
     problems += [f"{item.stage.name}: {item.problem}" for item in forecasts if item.problem]
     if problems:

@@ -7,9 +7,9 @@ Both read a pool of each seed and the problems that it answers. `verifier` write
 and a wrong completion of a problem: `train.jsonl`, of the pool's own split, and `heldout.jsonl`, of
 dev problems. The label comes from the answer checker, so unlike people's or a judge's preferences
 (Christiano et al. 2017, https://arxiv.org/abs/1706.03741) it is never wrong about the final answer
-and says nothing about style. `selection` writes `demonstrations.jsonl`, rows like those of
-prepare_data: right completions, for supervised fine-tuning (rejection sampling:
-stages/rewards/verifier_labels.py).
+and says nothing about style; `flip_percent` makes training pairs wrong on purpose. `selection`
+writes `demonstrations.jsonl`, rows like those of prepare_data: right completions, for supervised
+fine-tuning (rejection sampling: stages/rewards/verifier_labels.py).
 """
 
 from typing import Any
@@ -30,6 +30,9 @@ class VerifierPreset(Params):
 
     max_pairs_per_problem: int = Field(ge=1)
     """Limit of pairs of a problem, so that no problem dominates."""
+    flip_percent: int = Field(default=0, ge=0, le=100)
+    """Per cent of the training pairs in which chosen and rejected change places; 50 leaves nothing
+    to learn."""
 
 
 class SelectionPreset(Params):
@@ -81,6 +84,9 @@ def label_pairs(run: Run) -> dict[str, Any]:
                 pools.read_pools(run.row.source, run.seed, side), label=side, unit="problems"
             )
         ]
+        if side == "train" and (percent := run.config.preset.flip_percent):
+            seed = derive_seed(run.seed, "label_verifier", "flips")
+            labelled = verifier_labels.swap_sides(labelled, percent, seed)
         metrics[side] = verifier_labels.summarise_pairs(labelled)
         run.progress.watch({"pairs": metrics[side]["pairs"]})
         if side == "train" and not metrics[side]["pairs"]:

@@ -18,6 +18,7 @@ that no name reaches a shell unchecked.
 """
 
 import hashlib
+import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -54,6 +55,7 @@ from stages.tables import (
 
 DVC_YAML = Path("dvc.yaml")
 RECIPES = Path("stages/recipes")
+CARD = DATA / "prepared/data_card.json"
 PLAN = DATA / "plan.json"
 INPUTS = DATA / "inputs.json"
 """SHA-256 of every file that prepare_data reads; it depends on this file."""
@@ -100,6 +102,8 @@ def main(*words: str) -> None:
         if (line := describe_unwatched(params["model"]["path"])) is not None:
             sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
+    if (line := forecast_test(read_yaml(), tables)) is not None:
+        sys.stdout.write(f"{line}\n")
 
 
 def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
@@ -113,6 +117,16 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
         problems += [*check_names(tables), *check_claims(params, tables)]
     entry_points = plan_checks.load_entry_points()
     return tables, [*problems, *plan_checks.find_problems(params, presets, tables, entry_points)]
+
+
+def forecast_test(params: dict[str, Any], tables: Tables) -> str | None:
+    """Which difference the comparison can detect; None before the problems are prepared."""
+    if not CARD.is_file():
+        return None
+    from stages.report import forecast  # with scipy
+
+    num_problems = json.loads(CARD.read_text(encoding="utf-8"))["counts"].get("test", 0)
+    return forecast.describe_forecast(*forecast.plan_comparison(params, tables, num_problems))
 
 
 def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
@@ -154,6 +168,8 @@ def check_claims(params: dict[str, Any], tables: Tables) -> Iterator[str]:
         yield f"rewards.{name}: a way to choose that needs no reward has this name; take another"
     if isinstance(baseline, str) and baseline not in tables[POLICIES]:
         yield f"baseline: no row makes {baseline!a:.103}{suggest(baseline, tables[POLICIES])}"
+    elif isinstance(baseline, str) and tables[POLICIES][baseline].get("control"):
+        yield f"baseline: {baseline} is a control; take the policy that it starts from"
     # Seeds of another type are an error of every `Config`.
     numbers = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if numbers and (not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0):

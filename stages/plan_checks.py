@@ -21,7 +21,7 @@ from stages.config import (
     suggest,
 )
 from stages.environments.definition import FOLDER
-from stages.loops import episodes
+from stages.loops import episodes, teacher
 from stages.loops.rollout_rewards import check_reward
 from stages.params import measured_facts
 from stages.report import evaluation_config
@@ -253,18 +253,26 @@ def check_row(
         if row.entry_point == "reward_rule":
             yield from check_forms(row, preset, configs)
             describe_reward(row.name, configs, tables)
-        elif row.kind in ("grpo", "ppo") and row.words["on"].startswith(FOLDER):
-            episodes.check_method(preset)
         elif row.kind in ("grpo", "ppo"):
-            reward = None
-            with suppress(ValueError):  # the row of the reward says so
-                reward = describe_reward(row.words["on"].partition("/")[2], configs, tables)
-            if reward is not None:
-                check_reward(getattr(config, row.kind), preset, reward)
+            check_signal(row, config, configs, tables)
     except pydantic.ValidationError as error:
         yield from error_messages(error.errors(), {}, {"": str(row)})
     except ValueError as error:
         yield f"{row}: {error}"
+
+
+def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -> None:
+    """Raise a ValueError for a teacher, environment or reward that the preset cannot learn from."""
+    on, preset = row.words["on"], config.preset
+    teacher.check_source(on, preset)
+    if on.startswith(FOLDER):
+        episodes.check_method(preset)
+    elif not teacher.is_teacher(on):
+        reward = None
+        with suppress(ValueError):  # the row of the reward says so
+            reward = describe_reward(on.partition("/")[2], configs, tables)
+        if reward is not None:
+            check_reward(getattr(config, row.kind), preset, reward)
 
 
 def check_forms(row: TableRow, composition: Any, configs: Configs) -> Iterator[str]:

@@ -152,7 +152,8 @@ def check_row(row: TableRow, config: Any, source: SourceContent) -> Iterator[str
         return
     preset: Any = getattr(config, PRESET, None)
     kinds = preset.kinds() if row.entry_point == "reward_rule" else ()
-    needs_gold = row.entry_point in NEEDS_GOLD or getattr(preset, "positive_nll_coef", 0)
+    coefs = ("positive_nll_coef", "reward_coef")
+    needs_gold = row.entry_point in NEEDS_GOLD or any(getattr(preset, key, 0) for key in coefs)
     if not source.has_gold and ("answer" in kinds or needs_gold):
         yield f"{row}: it learns from right and wrong answers, and {INSTEAD}{source.looked_at}"
     if not source.has_solutions and row.words.get("on") == "demonstrations":

@@ -31,7 +31,8 @@ OWN_SOURCES = {
 READS = {
     POLICIES: {
         "sft": ("demonstrations", PAIRS, EPISODES), "dpo": (PAIRS,),
-        "ppo": (REWARDS, ENVIRONMENTS), "grpo": (REWARDS, ENVIRONMENTS),
+        "ppo": (REWARDS, ENVIRONMENTS),
+        "grpo": (REWARDS, ENVIRONMENTS, POLICIES, "demonstrations"),
     },
     PAIRS: dict.fromkeys(("verifier", "judge", "revision", "selection"), (POOLS,))
     | {"people": (RAW, HUB), "episodes": (EPISODES,)},
@@ -76,6 +77,8 @@ class PolicyRow(LearningRow):
     """A training: `policies`."""
 
     train: Literal["sft", "dpo", "ppo", "grpo"]
+    control: Literal["no_effect", "no_skill"] | None = None
+    """Of a control: what its training must not change, accuracy or skill (`report/controls`)."""
 
 
 class PairsRow(LearningRow):
@@ -182,11 +185,11 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
         yield f"{table}.{name}: '{BASE}' is the model of section `model`; give the row another name"
     place, fields = f"{table}.{name}", MODELS[table].model_fields.items()
     if not isinstance(words, dict):
-        keys = ", ".join(field.alias or key for key, field in fields)
+        keys = ", ".join(field.alias or key for key, field in fields if field.is_required())
         yield f"{place}: expected {{{keys}}}, found {words!r:.100}"
         return
     own, sizes = split_words(table, words)
-    lacks = any((field.alias or key) not in own for key, field in fields)
+    lacks = any(field.is_required() and (field.alias or key) not in own for key, field in fields)
     if table != POLICIES or lacks:  # a key that is missing may be misspelt
         own, sizes = words, {}
     yield from check_size_values(place, sizes)
@@ -198,7 +201,7 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
 
 
 def split_words(table: str, words: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The words that every row of the table has, and the other keys."""
+    """The words that a row of the table can have, and the other keys."""
     names = {field.alias or key for key, field in MODELS[table].model_fields.items()}
     own = {key: value for key, value in words.items() if key in names}
     return own, {key: value for key, value in words.items() if key not in names}
@@ -228,7 +231,24 @@ def check_names(tables: Tables) -> Iterator[str]:
         for name in rows:
             if (first := lower.setdefault(name.lower(), name)) != name:
                 yield f"{table}.{name}: differs from '{first}' in capitals alone; rename it"
+    yield from check_controls(tables)
     yield from find_circles(tables)
+
+
+def check_controls(tables: Tables) -> Iterator[str]:
+    """Controls that cannot be compared with the policy they start from on test problems alone."""
+    for row in list_rows(tables):
+        words = tables[POLICIES].get(row.words["from"], {})
+        if row.table == POLICIES and row.words.get("control") and row.words["from"] == BASE:
+            yield (
+                f"{row}.from: a control is compared with the policy that it starts from, and "
+                f"'{BASE}' is not evaluated: name a row of {POLICIES}"
+            )
+        elif row.table == EPISODES and words.get("control"):
+            yield (
+                f"{row}.from: '{row.words['from']}' is a control, which is compared on test "
+                f"problems alone: remove its key `control`, or this row"
+            )
 
 
 def check_source(row: TableRow, tables: Tables) -> str | None:

@@ -1,6 +1,7 @@
 """Reinforcement learning of a policy: GRPO, PPO and their relatives.
 
     python -m stages train_grpo <policy> --train grpo --preset .. --from .. --on rewards/..
+    python -m stages train_grpo <policy> --train grpo --preset opd --from .. --on policies/<teacher>
     python -m stages train_ppo  <policy> --train ppo  --preset .. --from .. --on environments/..
 
 `train: grpo` compares the completions of a prompt: Shao et al., "DeepSeekMath" (2024),
@@ -14,7 +15,9 @@ Reads prompts and a reward, or an environment, and the policy `from`: both the i
 the KL reference. PPO's value model starts from the reward model or from that policy. Writes a
 policy of each seed and every rollout that it learned from. Accuracy by the answer checker is logged
 whatever the reward is. In an environment a rollout is an episode; its limits stand in place of
-`max_new_tokens`, and before training a few episodes are played twice: they have to be equal.
+`max_new_tokens`, and before training a few episodes are played twice: they have to be equal. With
+advantage `teacher` (`loops/teacher`) the reward is the answer checker's verdict, learned from as
+far as `reward_coef` says, and there is a reference only if the preset needs one.
 """
 
 from dataclasses import replace
@@ -23,6 +26,7 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows, stage
@@ -30,7 +34,7 @@ from stages.engines import loading
 from stages.engines.loading import EngineName
 from stages.environments import checks, definition
 from stages.environments.definition import FOLDER, EnvironmentFile
-from stages.loops import episodes, method, rl, rollout_rewards, training, work
+from stages.loops import episodes, method, rl, rollout_rewards, teacher, training, work
 from stages.loops.episodes import Player
 from stages.loops.method import (
     GroupMethod,
@@ -50,7 +54,7 @@ from stages.models.scalar_head import ScalarHead
 from stages.models.sharding import shard_model
 from stages.models.turn_rendering import TurnRenderer
 from stages.records import lines
-from stages.records.problems import Prompt
+from stages.records.problems import Demonstration, Prompt
 from stages.rewards import reward_file
 from stages.rows import Row
 from stages.runtime import process
@@ -102,7 +106,12 @@ def main(*words: str) -> None:
 
 
 def check_source(run: Run) -> None:
-    """Refuse a reward or an environment that cannot be learned from, before any seed starts."""
+    """Refuse what the row cannot learn from, before any seed starts."""
+    teacher.check_source(run.row.on, run.config.preset)
+    if teacher.is_teacher(run.row.on):
+        for seed in run.config.seeds:
+            check_teacher(run.row, seed)
+        return
     if (environment := read_environment(run.row)) is not None:
         episodes.check_method(run.config.preset)
         starts = definition.read_rows(run.row.source, "train")
@@ -111,6 +120,13 @@ def check_source(run: Run) -> None:
         return
     reward = reward_file.read_reward(run.row.source)
     rollout_rewards.check_reward(run.config.sizes, run.config.preset, reward)
+
+
+def check_teacher(row: Row, seed: int) -> None:
+    """Refuse a teacher with another tokenizer than the student's."""
+    names = row.policy, teacher.find_teacher(row)
+    student, other = (row_policy.load_row_tokenizer(name, seed) for name in names)
+    teacher.check_tokenizers(student, other, names)
 
 
 def train(run: Run) -> dict[str, Any]:
@@ -134,11 +150,15 @@ def train(run: Run) -> dict[str, Any]:
         models, tokenizer = load_models(config, row, run.seed, settings, max_length)
         task = Task(
             prompts=prompts,
-            reward=rollout_rewards.load_reward(
+            reward=rollout_rewards.reward_answers
+            if models.teacher is not None
+            else rollout_rewards.load_reward(
                 row.source, run.seed, config.compute, models.policy.device, sizes.max_new_tokens
             ),
             correct=None if prompts[0].answer is None else rollout_rewards.check_answers,
         )
+        if settings.method.is_shown_solutions:
+            task = show_solutions(task, row, tokenizer)
     state = run.resume()
     steps = rl.train(models, task, rl.make_schedule(task, settings), settings, state)
     total = sizes.num_steps if settings.method.token_budget is None else None
@@ -176,18 +196,37 @@ def make_environment_task(
     return episodes.make_task(player, starts)
 
 
+def show_solutions(task: Task, row: Row, tokenizer: PreTrainedTokenizerBase) -> Task:
+    """The task with what its teacher reads; of its prompts those that have a right solution."""
+    path, begin_id = row.source / "demonstrations.jsonl", tokenizer.bos_token_id
+    demonstrations = lines.read_lines(path, Demonstration)
+    shown = teacher.show_solutions(task.prompts, demonstrations, begin_id)  # pyright: ignore[reportArgumentType]
+    prompts = [prompt for prompt in task.prompts if prompt.id in shown]
+    return replace(task, prompts=prompts, teacher_prompts=shown)
+
+
 def load_models(
     config: Any, row: Row, seed: int, settings: Settings, max_length: int
 ) -> tuple[RlModels, PreTrainedTokenizerBase]:
     """The row's policy of this seed to train, its frozen copy as the reference, the sampler.
 
-    With adapters, the reference is the policy without them. PPO has a value model besides.
+    With adapters, the reference is the policy without them. PPO has a value model besides,
+    distillation a teacher, and a reference only where the KL from it decides anything.
     `max_length`: tokens of the longest prompt with its completion.
     """
-    compute, has_value = config.compute, settings.method.advantage == "gae"
+    compute, chosen = config.compute, settings.method
+    has_value = chosen.advantage == "gae"
     device, tokenizer = setup(compute), row_policy.load_row_tokenizer(row.policy, seed)
-    load = partial(row_policy.load_row_policy, row.policy, seed, config.model, compute, device)
-    model = load()
+
+    def load(name: str, *, trained: bool = True) -> PreTrainedModel:
+        return row_policy.load_row_policy(
+            name, seed, config.model, compute, device, trained=trained
+        )
+
+    def frozen(name: str) -> Policy:
+        return shard_model(Policy(load(name, trained=False), compute, pad_id))
+
+    model = load(row.policy)
     without_adapters = row_policy.add_adapters(model, config.lora, settings.seed)
     sampler = loading.make_policy_sampler(
         config.engine,
@@ -200,11 +239,15 @@ def load_models(
     )
     pad_id = model_tokenizer.pad_id(tokenizer)
     learner = shard_model(Policy(model, compute, pad_id, without_adapters))
+    initial = other = None
+    if chosen.has_reference or chosen.is_shown_solutions:
+        initial = learner if without_adapters else frozen(row.policy)
+    if chosen.has_teacher:
+        other = initial if chosen.is_shown_solutions else frozen(teacher.find_teacher(row))
     models = RlModels(
         policy=learner,
-        reference=learner
-        if without_adapters
-        else shard_model(Policy(load(trained=False), compute, pad_id)),
+        reference=initial if chosen.has_reference else None,
+        teacher=other,
         sampler=sampler,
         decode=model_tokenizer.make_decode(tokenizer),
     )
@@ -231,14 +274,14 @@ def load_value_model(
 
 def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str, int]]:
     """Size of every model that was in memory (`models/size`), for the table of costs."""
-    assert models.reference is not None
-    sizes = {
-        "policy": size.measure_model(models.policy.model),
-        "reference": size.measure_frozen(models.reference.model),
-    }
+    sizes = {"policy": size.measure_model(models.policy.model)}
+    if models.reference is not None:
+        sizes["reference"] = size.measure_frozen(models.reference.model)
+    if models.teacher is not None:
+        sizes["teacher"] = size.measure_frozen(models.teacher.model)
     if models.value is not None:
         sizes["value"] = size.measure_model(models.value)
-    is_reward = read_environment(row) is None
+    is_reward = read_environment(row) is None and models.teacher is None
     if is_reward and reward_file.read_reward(row.source).model is not None:
         sizes["scorer"] = size.measure_scorer(reward_file.model_path(row.source, seed))
     return sizes

@@ -42,6 +42,7 @@ from stages.records.steps import StepLabels
 from stages.rewards.completion_rewards import CompletionRewards
 
 Schedule = Sequence[Sequence[int]]
+FROZEN = ("reference", "teacher")
 NUM_ROWS, STEP_ID = 6, 2
 RATE = OPTIM | {"learning_rate": 3e-3}
 EPOCHS = {"num_epochs": 1, "batch_size": NUM_ROWS, "optim": RATE}
@@ -154,14 +155,14 @@ class Setup:
         self.name, self.family, self.rank, self.is_exact = name, family, rank, is_exact
         self.method = one_optimizer_step(name) if name in RL else None
         self.models = {role: self._make(role) for role in ROLES[KIND[name]]}
-        trained = [model for role, model in self.models.items() if role != "reference"]
+        trained = [model for role, model in self.models.items() if role not in FROZEN]
         self.trained = nn.ModuleList(trained)
 
     def _make(self, role: str) -> PreTrainedModel:
-        seed = 1 if role in ("reference", "value") else 0
+        seed = 1 if role in (*FROZEN, "value") else 0
         path = checkpoint(self.family, seed)
         match role:
-            case "policy" | "reference":
+            case "policy" | "reference" | "teacher":
                 model = load(self.family, seed)
             case "process":
                 model = process_head.init_process_model(path, STEP_ID, compute(), CPU)
@@ -170,7 +171,7 @@ class Setup:
             case _:
                 model = scalar_head.init_scalar_model(path, PAD, compute(), CPU, head_seed=3)
         model = exact(model) if self.is_exact else model
-        if role != "reference":
+        if role not in FROZEN:
             disable = row_policy.add_adapters(model, LoraConfig(rank=self.rank, alpha=16), seed)
             self.disable_adapters = disable if role == "policy" else None
         return model
@@ -184,7 +185,7 @@ class Setup:
     ) -> Iterator[Step]:
         """Steps on these rows of the loop's table, in this order; `schedule` numbers them."""
         settings = compute(**limits)
-        readers = {"policy": Policy, "reference": Policy, "process": ProcessHead}
+        readers = dict.fromkeys(("policy", *FROZEN), Policy) | {"process": ProcessHead}
         trained = {
             role: readers.get(role, ScalarHead)(model, settings, PAD)
             for role, model in self.models.items()
@@ -278,7 +279,10 @@ def start_rl(given: Inputs) -> Iterator[Step]:
     assert method is not None
     models = RlModels(
         policy=policy,
-        reference=policy if given.setup.rank else given.trained["reference"],
+        reference=policy
+        if given.setup.rank and method.has_reference
+        else given.trained.get("reference"),
+        teacher=given.trained.get("teacher"),
         value=given.trained.get("value"),
         sampler=SinglePrecisionSampler(
             given.setup.models["policy"],
@@ -300,29 +304,36 @@ def start_rl(given: Inputs) -> Iterator[Step]:
 
 def make_game(given: Inputs) -> Task:
     by_step = given.setup.name in ("grpo_process", "ppo_process")
+    prompts = given.pick(make_prompts(NUM_ROWS))
     return Task(
-        prompts=given.pick(make_prompts(NUM_ROWS)),
+        prompts=prompts,
         reward=functools.partial(reward_evenness, by_step=by_step),
         correct=lambda batch: [share >= 0.5 for share in even_share(batch.texts)],
+        teacher_prompts={row.id: [*row.prompt_ids, EOS, *row.prompt_ids] for row in prompts}
+        if given.setup.name == "self_distillation"
+        else None,
     )
 
 
 START: dict[str, Callable[[Inputs], Iterator[Step]]] = {
     "sft": start_sft, "preference": start_preference, "kto": start_kto, "reward": start_reward,
     "outcome": start_outcome, "process": start_process, "grpo": start_rl, "ppo": start_rl,
+    "distillation": start_rl,
 }  # fmt: skip
 ROLES = {
     "sft": ["policy"], "preference": ["policy", "reference"], "kto": ["policy", "reference"],
     "reward": ["reward"], "outcome": ["reward"], "process": ["process"],
     "grpo": ["policy", "reference"], "ppo": ["policy", "reference", "value"],
+    "distillation": ["policy", "teacher"],
 }  # fmt: skip
 EPISODES = {"grpo in episodes": "grpo_deepseekmath", "ppo in episodes": "ppo_process"}
 """Cases in an environment, of several turns each -> the preset."""
-RL = (*presets.GROUP_RL, *presets.PPO, *EPISODES)
+RL = (*presets.GROUP_RL, *presets.DISTILLATION, *presets.PPO, *EPISODES)
 KIND = {"sft": "sft", "reward": "reward", "outcome": "outcome", "process": "process"}
 KIND |= {name: "kto" if name == "kto" else "preference" for name in presets.PREFERENCE}
 KIND |= dict.fromkeys(presets.GROUP_RL, "grpo") | dict.fromkeys(presets.PPO, "ppo")
+KIND |= dict.fromkeys(presets.DISTILLATION, "distillation")
 KIND |= {name: name.partition(" ")[0] for name in EPISODES}
 """Name of a case, a preset where the loop has presets -> the loop."""
-ONE_EACH = ("sft", "dpo", "kto", "reward", "outcome", "process", "grpo_deepseekmath",
+ONE_EACH = ("sft", "dpo", "kto", "reward", "outcome", "process", "grpo_deepseekmath", "opd",
             "ppo_instructgpt", "ppo in episodes")  # fmt: skip

@@ -16,6 +16,7 @@ GROUP_RL = [
     "grpo_deepseekmath", "grpo_sequence", "grpo_trl", "grpo_verl", "grpo_reinforce", "grpo_process",
     "dr_grpo", "maxrl", "dapo", "gspo", "cispo", "rloo", "remax", "reinforce_pp",
 ]  # fmt: skip
+DISTILLATION = ["opd", "self_distillation"]
 LOSSES = {"sigmoid", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"}
 PREFERENCE = [name for name, entry in CONTENT.items() if entry.get("kind") in LOSSES]
 

@@ -33,11 +33,12 @@ def test_every_data_dependency_of_a_recipe_is_the_output_of_one_of_its_stages(
     graph = read_graph(tmp_path)
     made = {out for node in graph.values() for out in node.outs}
     read = {dep for node in graph.values() for dep in node.deps if dep.startswith("data/")}
-    # One whole output, a file of data/code, or the folder around a table's outputs.
+    # One whole output, a file of data/code or data/own, or the folder around a table's outputs.
     missing = {
         dep
         for dep in read - made
-        if not dep.startswith("data/code/") and not any(out.startswith(f"{dep}/") for out in made)
+        if not dep.startswith(("data/code/", "data/own/"))
+        and not any(out.startswith(f"{dep}/") for out in made)
     }
     # Files that the user puts there, and the folders of tables without rows, which `plan` makes.
     missing -= {f"data/{table}" for table in TABLES}

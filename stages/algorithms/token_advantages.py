@@ -1,7 +1,8 @@
 """Advantages of single tokens, from rewards to go or from a value model's residuals.
 
 Returns to go, generalised advantage estimation (GAE) and its lambda by length, GRPO's process
-supervision (`step_zscore`), and step rewards of which only the smallest counts (`min_credit`).
+supervision (`step_zscore`), step rewards of which only the smallest counts (`min_credit`), and
+the teacher of on-policy distillation (`negative_log_ratio`).
 Step rewards stand at the last token of each step, `step_ends` is True there, and what else stands
 in their grid is ignored.
 """
@@ -122,3 +123,16 @@ def min_credit(step_rewards: Tokens, step_ends: Mask) -> tuple[Tokens, Mask]:
     smallest = step_ends & (candidates == candidates.amin(1, keepdim=True))
     first = smallest & (smallest.cumsum(1) == 1)
     return torch.where(first, candidates, 0.0), first
+
+
+def negative_log_ratio(logprobs: Tokens, teacher_logprobs: Tokens, mask: Mask) -> Tokens:
+    """A_t = log teacher(x_t) - log student(x_t) at each sampled token, without a gradient.
+
+    Given the tokens before x_t, and x_t drawn from the student, the expected policy gradient with
+    this advantage is that of -KL(student || teacher) of the next token; its mean is -KL itself.
+    A token answers for itself alone (discount 0): that it changes which tokens come next is left
+    out. Lu, "On-Policy Distillation" (Thinking Machines Lab, 2025); with the sum over the whole
+    vocabulary in place of the sampled token, Agarwal et al., "On-Policy Distillation of Language
+    Models" (GKD, 2024), https://arxiv.org/abs/2306.13649, with reverse KL.
+    """
+    return torch.where(mask, (teacher_logprobs - logprobs).detach(), 0.0)

@@ -32,6 +32,7 @@ KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
         "greedy_baseline": (*GROUP_ONLY,),
         "batch_whitened": ("gamma", "whiten_eps", *GROUP_ONLY),
         "step_zscore": ("ddof", "eps", "step_weight", *GROUP_ONLY),
+        "teacher": ("teacher_prompt", "reward_coef"),
         "gae": (
             "gamma", "lam", "lam_alpha", "whiten_eps", "value_lam", "value_init", "value_clip",
             "value_coef", "value_warmup_steps",
@@ -64,8 +65,8 @@ KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
 chosen value does not use it is an error."""
 
 
-NO_COMPARISON = ("greedy_baseline", "batch_whitened", "gae")
-"""Advantages that do not compare the completions of a prompt: a group of one will do."""
+NO_COMPARISON = ("greedy_baseline", "batch_whitened", "teacher", "gae")
+"""Advantages that do not compare the completions of a prompt, `teacher` without `reward_coef`."""
 
 
 class Method(Params):
@@ -78,11 +79,12 @@ class Method(Params):
     # Advantages
     advantage: Literal[
         "group_zscore", "group_centred", "mean_normalised", "batch_std", "leave_one_out",
-        "greedy_baseline", "batch_whitened", "step_zscore", "gae",
+        "greedy_baseline", "batch_whitened", "step_zscore", "teacher", "gae",
     ] = "group_zscore"  # fmt: skip
     """Baseline and scale of the rewards. `gae`, generalised advantage estimation, has a value model
-    and makes the method PPO; the others are functions of the rewards of a rollout batch:
-    `algorithms/group_advantages`, `token_advantages`."""
+    and makes the method PPO; `teacher` is on-policy distillation (`loops/teacher`); the others are
+    functions of the rewards of a rollout batch: `algorithms/group_advantages`,
+    `token_advantages`."""
     ddof: Literal[0, 1] = 1
     """n - ddof divides the variance of a group."""
     eps: Positive = 1e-4
@@ -94,6 +96,13 @@ class Method(Params):
     alone: they are not."""
     step_weight: Positive = 1.0
     """Weight of the advantages of reasoning steps, beside those of outcomes."""
+    teacher_prompt: Literal["same", "solution"] = "same"
+    """What the teacher reads before a completion. `same`: the student's prompt; the row names a
+    policy in `on`. `solution`: the problem, a right demonstration, and the problem again; the row
+    names `demonstrations`, and the teacher is the policy `from`, frozen."""
+    reward_coef: NotNegative = 0.0
+    """Weight of the answer checker's verdict, centred within its group, in the advantage of each
+    token, beside the teacher's; 0: the teacher alone."""
     lam: Annotated[float, Field(ge=0, le=1)] = 0.95
     """Lambda of the policy's advantages. 1: return minus value; 0: one-step residual."""
     lam_alpha: Positive | None = None
@@ -218,6 +227,11 @@ class Method(Params):
                 "advantage mean_normalised divides by a mean reward, which may not be negative: it "
                 "needs kl loss or none, and truncation_penalty 0"
             )
+        if self.advantage == "teacher" and not self.reward_coef and self.truncation_penalty:
+            raise ValueError(
+                "truncation_penalty lowers a reward, which advantage teacher learns from only with "
+                "reward_coef above 0: set that too, or remove it"
+            )
         for coef, target in (("kl_coef", "kl_target"), ("old_kl_coef", "old_kl_target")):
             if getattr(self, target) is not None and getattr(self, coef) == 0:
                 raise ValueError(f"{target} scales {coef}: expected {coef} above 0, found 0")
@@ -230,9 +244,28 @@ class Method(Params):
         correction = "token_truncated" if engine == "vllm" else "none"
         return self.model_copy(update={"correction": correction})
 
+    def compares(self) -> bool:
+        """Whether the completions of a prompt are compared, so that a group has at least two."""
+        return self.advantage not in NO_COMPARISON or self.reward_coef > 0
+
     def is_dense(self) -> bool:
         """Whether a completion without advantage has a gradient all the same."""
         return self.kl == "loss" or self.entropy_coef > 0 or self.positive_nll_coef > 0
+
+    @property
+    def has_teacher(self) -> bool:
+        """Whether a teacher's log-probs are the signal: on-policy distillation."""
+        return self.advantage == "teacher"
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the KL from a reference is measured; beside a teacher, only where it decides."""
+        return not self.has_teacher or self.needs_reference()
+
+    @property
+    def is_shown_solutions(self) -> bool:
+        """Whether the teacher is the initial policy with a solution in its prompt."""
+        return self.has_teacher and self.teacher_prompt == "solution"
 
     def needs_reference(self) -> bool:
         """Whether the KL divergence from a reference decides anything."""
@@ -317,7 +350,9 @@ def check_sizes(config: RlConfig, method: Method) -> None:
         raise ValueError(
             f"overlong_buffer {method.overlong_buffer} is more than max_new_tokens {limit}"
         )
-    if size < 2 and method.advantage not in NO_COMPARISON:
+    if size < 2 and method.compares():
+        by = " with reward_coef" if method.reward_coef else ""
         raise ValueError(
-            f"group_size is {size}; advantage {method.advantage} compares completions: at least 2"
+            f"group_size is {size}; advantage {method.advantage}{by} compares completions: at "
+            f"least 2"
         )

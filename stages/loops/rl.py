@@ -3,7 +3,8 @@
     for each step
         rollouts     sample several completions of each prompt from the policy
         rewards      score the completions
-        advantages   subtract a baseline: the group's mean (GRPO) or a value model (PPO)
+        advantages   subtract a baseline: the group's mean (GRPO) or a value model (PPO); in
+                     distillation, the teacher's log-probs less the policy's
         for each epoch and mini-batch, one optimizer step on
             aggregate(correction * surrogate(importance ratio, advantage)
                       + kl_coef * KL - entropy_coef * entropy)
@@ -15,7 +16,7 @@ number, order, padding or packing of micro-batches; before the first update of a
 importance ratio is exactly 1.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -244,6 +245,11 @@ def check_models(models: RlModels, method: Method) -> None:
             f"advantage {method.advantage} with kl {method.kl} and kl_budget {method.kl_budget} "
             f"measures the KL from a reference: expected one, found none"
         )
+    if (models.teacher is not None) != method.has_teacher:
+        raise ValueError(
+            f"a teacher belongs to advantage teacher: found advantage {method.advantage} and "
+            f"{'no' if models.teacher is None else 'a'} teacher"
+        )
     if (models.value is not None) != (method.advantage == "gae"):
         raise ValueError(
             f"a value model belongs to advantage gae: found advantage {method.advantage} and "
@@ -310,9 +316,17 @@ def gather(
     if models.value is None:
         metrics |= {"sampling/rounds": num_rounds, "sampling/used": used.float().mean().item()}
         work.add(metrics, greedy_counts)
-        estimates["advantages"] = compare_completions(
-            method, rewards, penalties, batch, in_baseline & used, greedy_rewards
-        )
+        counted = in_baseline & used
+        if models.teacher is None:
+            estimates["advantages"] = compare_completions(
+                method, rewards, penalties, batch, counted, greedy_rewards
+            )
+        else:
+            teacher_logprobs, teacher_metrics = measure_teacher(models, task, batch, config)
+            metrics |= teacher_metrics
+            estimates["advantages"] = follow_teacher(
+                method, rewards, penalties, batch, counted, teacher_logprobs
+            )
         is_nonzero = (estimates["advantages"] != 0).any(1)
         metrics["advantage/zero_share"] = (~is_nonzero).float().mean().item()
         has_gradient = in_loss if method.is_dense() else in_loss & is_nonzero
@@ -452,11 +466,8 @@ def measure_kl(
     penalties = torch.zeros(mask.shape)
     if models.reference is None:
         return None, penalties, {}
-    ref_logprobs = torch.zeros(mask.shape)
     batches = rollouts.make_batches(models, batch, counted)
-    of_batches = frozen_logprobs(models.reference, batches, config.temperature, adapted=False)
-    for micro_batch, rows in zip(batches, of_batches, strict=True):
-        ref_logprobs[micro_batch.indices, : rows.shape[1]] = rows.cpu()
+    ref_logprobs = frozen_grid(models.reference, batches, mask, config.temperature)
     if method.kl == "reward":
         penalty = kl_coef * KL_ESTIMATORS[method.kl_estimator](logprobs, ref_logprobs)
         penalties = torch.where(mask, penalty, 0.0)
@@ -471,6 +482,41 @@ def measure_kl(
             **work.of_batches("reference", "read", batches),
         },
     )
+
+
+def measure_teacher(
+    models: RlModels, task: Task, batch: Rollouts, config: RlConfig
+) -> tuple[Grid, Metrics]:
+    """Log-probs under the teacher, which may read another prompt, and metrics.
+
+    `kl/teacher` is an unbiased estimate of KL(policy || teacher) per token.
+    """
+    assert models.teacher is not None
+    mask = batch.mask()
+    batches = rollouts.make_batches(models, show_prompts(batch, task.teacher_prompts))
+    teacher_logprobs = frozen_grid(models.teacher, batches, mask, config.temperature)
+    k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
+    return teacher_logprobs, {
+        "kl/teacher": masked_mean(k1, mask).item(),
+        **work.of_batches("teacher", "read", batches),
+    }
+
+
+def show_prompts(batch: Rollouts, prompt_ids: Mapping[str, Sequence[int]] | None) -> Rollouts:
+    """The completions after other prompts, by the ids of theirs."""
+    if prompt_ids is None:
+        return batch
+    shown = [replace(row, prompt_ids=list(prompt_ids[row.id])) for row in batch.prompts]
+    return replace(batch, prompts=shown)
+
+
+def frozen_grid(model: Policy, batches: Sequence[Batch], mask: Mask, temperature: float) -> Grid:
+    """`frozen_logprobs` without adapters, of all completions of a rollout batch."""
+    grid = torch.zeros(mask.shape)
+    of_batches = frozen_logprobs(model, batches, temperature, adapted=False)
+    for batch, rows in zip(batches, of_batches, strict=True):
+        grid[batch.indices, : rows.shape[1]] = rows.cpu()
+    return grid
 
 
 def frozen_logprobs(
@@ -516,7 +562,7 @@ def compare_completions(
     equal, as they are without a verifier. Both terms are normalised first, so the verifier weighs
     what its weight says, whatever the scale of the step rewards.
     """
-    assert method.advantage != "gae", "it has a value model: estimate_with_values"
+    assert method.advantage not in ("gae", "teacher"), "estimate_with_values, follow_teacher"
     mask, groups = batch.mask(), torch.tensor(batch.groups)
     scale = {"counted": counted, "ddof": method.ddof, "eps": method.eps}
     returns = rewards.rewards() - penalties.sum(1)
@@ -558,6 +604,34 @@ def compare_completions(
             ends = group_advantages.group_zscore(end_rewards, groups, **scale)
             return method.step_weight * steps + ends[:, None] * mask
     return advantages[:, None] * mask
+
+
+def follow_teacher(
+    method: Method,
+    rewards: CompletionRewards,
+    penalties: Grid,
+    batch: Rollouts,
+    counted: Flags,
+    teacher_logprobs: Grid,
+) -> Grid:
+    """Advantages of on-policy distillation (`loops/teacher`).
+
+        A_t = log teacher(x_t) - log policy(x_t) - penalty_t
+              + reward_coef (reward - mean reward of its group)
+
+    The policy's log-probs are those that x_t was sampled with, as for the KL in the reward. A
+    completion that is not `counted` has advantage 0.
+    """
+    mask = batch.mask() & counted[:, None]
+    advantages = token_advantages.negative_log_ratio(
+        batch.sampler_logprobs(), teacher_logprobs, mask
+    )
+    advantages = advantages - torch.where(mask, penalties, 0.0)
+    if method.reward_coef == 0:
+        return advantages
+    groups = torch.tensor(batch.groups)
+    centred = group_advantages.group_centred(rewards.rewards(), groups, counted=counted)
+    return advantages + method.reward_coef * centred[:, None] * mask
 
 
 @torch.no_grad()

@@ -151,6 +151,16 @@ def _check_reward_of_ppo(config: RlConfig, method: Method, reward: RewardFile) -
         )
 
 
+def reward_answers(completions: Completions) -> CompletionRewards:
+    """1 for a right answer, 0 for a wrong one, and 0 for all without gold answers."""
+    prompts = [completions.prompt(i) for i in range(len(completions.texts))]
+    totals = [
+        float(prompt.answer is not None and solves_problem(prompt, text))
+        for prompt, text in zip(prompts, completions.texts, strict=True)
+    ]
+    return CompletionRewards(totals=totals)
+
+
 def check_answers(completions: Completions) -> list[bool]:
     """The answer checker's verdict on each completion."""
     return [solves_problem(completions.prompt(i), text) for i, text in enumerate(completions.texts)]

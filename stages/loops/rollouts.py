@@ -113,6 +113,8 @@ class RlModels:
     """Changed in place."""
     reference: Policy | None
     """Frozen, usually the initial policy; None: no KL is measured or penalised."""
+    teacher: Policy | None = None
+    """Frozen; what advantage `teacher` draws the policy towards. None: without one."""
     value: nn.Module | None = None
     """PPO's value model (`ScalarHead`), changed in place; None: without one."""
     sampler: Sampler
@@ -162,6 +164,8 @@ class Task:
     correct: Callable[[Rollouts], list[bool]] | None
     """The answer checker's verdict on each completion: logged, and learned from only where the
     method says so (`positive_nll_coef`). None: prompts without gold answers."""
+    teacher_prompts: Mapping[str, Sequence[int]] | None = None
+    """Tokens that the teacher reads in place of a prompt, by the prompt's id; None: the same."""
     draw: Callable[..., Rollouts] = sample_rollouts
     """Samples completions of prompts; of `episodes.make_task`, plays episodes from them."""
 

@@ -150,9 +150,12 @@ def _written(on: str, plan: Plan) -> tuple[int, int]:
 
 
 def scorers(reward: str, plan: Plan) -> tuple[str, ...]:
-    """What each model is for that `rewards/..` asks: `reward`, `process` or `policy`."""
+    """What each model is for that `rewards/..` asks: `reward`, `process` or `policy`.
+
+    None in environments, and none of a teacher, which is no reward.
+    """
     table, _, name = reward.partition("/")
-    if table == ENVIRONMENTS:
+    if table != REWARDS:
         return ()
     words = plan.rows[REWARDS][name]
     preset = plan.presets[words[PRESET]]

@@ -131,12 +131,16 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     sizes = sizes.model_copy(update={"prompts_per_step": len(numbers), "num_steps": 2})
     settings = Settings(config=sizes, method=preset.for_engine("transformers"), seed=0)
     trained = models.build("policy", trained=True)
-    reference = trained if trial.config.lora.rank else models.build("policy")
+    initial = teacher = None
+    if preset.has_reference or preset.is_shown_solutions:
+        initial = trained if trial.config.lora.rank else models.build("policy")
+    if preset.has_teacher:
+        teacher = initial if preset.is_shown_solutions else models.build("policy")
     # See `engines/loading`: each of several processes draws from a whole copy.
     drawn_from = trained if trial.num_processes == 1 else models.build("policy", spread=False)
     actor = RlModels(
-        policy=trained, reference=reference, decode=lambda _: "",
-        sampler=models.sampler(drawn_from.model, max_prompts),
+        policy=trained, reference=initial if preset.has_reference else None, teacher=teacher,
+        decode=lambda _: "", sampler=models.sampler(drawn_from.model, max_prompts),
     )  # fmt: skip
     task = Task(
         prompts=[
@@ -147,6 +151,9 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
         reward=_rewards(trial, models),
         correct=None,
     )  # fmt: skip
+    if preset.is_shown_solutions:  # as long as prompts and solutions may be
+        shown = [TEXT] * (2 * trial.prompt + trial.completion)
+        task = replace(task, teacher_prompts={prompt.id: shown for prompt in task.prompts})
     schedule = [range(len(task.prompts))] * 2
     if is_ppo:
         actor = replace(actor, value=models.build("reward", trained=True))

@@ -18,6 +18,7 @@ from stages.records.metrics import read_metrics
 from stages.report.stage_metrics import History, Plan
 from stages.report.tables import NOTHING, Rows
 from stages.report.verdict import join_words
+from stages.runtime import outputs
 
 CONSTRAINTS = Path("constraints.txt")
 """Pinned versions; a dependency of every stage by way of `trace_code`."""
@@ -25,8 +26,8 @@ PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scipy")
 """Those whose version can change a number, besides vLLM where it samples."""
 SPLITS = ("train", "preference", "dev", "test")
 LEARNING_RATE = "optim/learning_rate"
-WORDS = ("train", "preset", "from", "on")
-"""Keys that every row of the table of policies has."""
+WORDS = ("train", "preset", "from", "on", "control")
+"""Keys of a row of the table of policies that are no sizes."""
 SIZES = "sizes of its own"
 
 
@@ -51,14 +52,15 @@ def read_experiment(
     engine: str,
 ) -> Experiment:
     """Facts of a finished run below `data`; `model` and `engine`: keys of params.yaml."""
-    card = json.loads((data / "prepared/data_card.json").read_text(encoding="utf-8"))
+    card = outputs.read_json(data / "prepared/data_card.json")
     training = data / "policies" / baseline / "training"
+    model_path = data / "policies" / baseline / "model" / str(seeds[0])
     packages = [*PACKAGES, "vllm"] if engine == "vllm" else PACKAGES
     return Experiment(
         facts={
             "Model": describe_model(
                 model,
-                config=_read_json(data / f"policies/{baseline}/model/{seeds[0]}/config.json"),
+                config=outputs.read_json(model_path / "config.json"),
                 size=read_metrics(training, seeds)[seeds[0]]["work"]["policy"],
             ),
             "Data": describe_data(card),
@@ -182,7 +184,3 @@ def list_sizes(sizes: Mapping[str, Any], prefix: str = "") -> list[str]:
             else [f"{prefix}{key}: {value}"]
         )
     ]
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

@@ -26,6 +26,8 @@ SHARES = {
     "truncated": ("truncation_rate", "value"),
 }
 """Name of the file -> estimate in the report's metrics, and which of its numbers, in percent."""
+CONTROLS = {"control": "value", "control_low": "low", "control_high": "high"}
+"""Name of the file -> number of a control's difference from the policy that it started from."""
 COUNTS = ("trained_tokens", "generated_tokens")
 
 
@@ -51,6 +53,10 @@ def write_headlines(folder: Path, metrics: Mapping[str, Any]) -> None:
         }
         for name, number in headlines.items():
             numbers.setdefault(name, {})[policy] = number
+    differences = metrics.get("controls", {}).get("differences", {})
+    for control, difference in (pair for kind in differences.values() for pair in kind.items()):
+        for name, field in CONTROLS.items():
+            numbers.setdefault(name, {})[control] = round(100 * difference[field], 2)
     for environment, played in metrics.get("episodes", {}).items():
         numbers[f"success_{environment}"] = {
             policy: round(100 * estimates["success"]["value"], 2)

@@ -19,6 +19,7 @@ from stages.report import markdown
 from stages.report.experiment import shorten_path
 from stages.report.stage_metrics import COSTS, list_ancestors
 from stages.rows import DATA
+from stages.runtime import outputs
 
 Metrics = Mapping[str, Any]
 
@@ -104,10 +105,10 @@ def render_card(name: str, seeds: Sequence[int], model: Metrics, section: str) -
 
     `model` is the section of params.yaml; `section` is the Markdown that follows the results.
     """
-    plan = _read_json(DATA / "plan.json")
-    row, data = plan["policies"][name], _read_json(DATA / "prepared/data_card.json")
+    plan = outputs.read_json(DATA / "plan.json")
+    row, data = plan["policies"][name], outputs.read_json(DATA / "prepared/data_card.json")
     evaluation, training = (
-        {seed: _read_json(DATA / folder / f"{seed}/metrics.json") for seed in seeds}
+        {seed: outputs.read_json(DATA / folder / f"{seed}/metrics.json") for seed in seeds}
         for folder in (f"evaluations/{name}", f"policies/{name}/training")
     )
     parents = [f"`{parent}`" for parent in list_ancestors(plan, f"policies/{name}")][:-1]
@@ -195,7 +196,3 @@ def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
 
 def _mean(key: str, seeds: Mapping[int, Metrics]) -> float:
     return round(sum(metrics[key] for metrics in seeds.values()) / len(seeds), 6)
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

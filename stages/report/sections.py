@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stages.report import conversations, tables, verdict
+from stages.report.controls import KINDS, describe_controls, describe_warnings
 from stages.report.conversations import Conversation
 from stages.report.estimates import GREEDY, MAJORITY
 from stages.report.experiment import Experiment
+from stages.report.forecast import describe_comparison
 from stages.report.tables import Rows
 from stages.report.transcripts import Transcript, Transcripts
 from stages.report.verdict import Metrics
@@ -86,6 +88,7 @@ def build_sections(
     """The report on data/report/metrics.json; `curves`: policies with a plot of their training."""
     return [
         Section("Policies", _build_policies(metrics)),
+        *([build_control_section(metrics)] if "controls" in metrics else []),
         _build_methods(experiment), _build_training(curves),
         Section("Transcripts", _build_transcripts(transcripts, metrics)),
         Section("Choosing among samples", _build_selection(metrics)),
@@ -163,6 +166,40 @@ def build_episode_section(
     return Section("Episodes", blocks)
 
 
+def build_control_section(metrics: Metrics) -> Section:
+    """Rows marked as controls: trainings that must not make a policy more skilful."""
+    controls = metrics["controls"]
+    no_effect, no_skill = (controls["differences"].get(kind, {}) for kind in KINDS)
+    return Section(
+        "Controls",
+        [
+            *describe_warnings(controls),
+            *describe_controls(controls),
+            CaptionedTable(
+                "Nothing to learn: mean accuracy against the policy that training started from",
+                tables.tabulate_controls(controls, no_effect),
+            ),
+            CaptionedTable(
+                "Paid for no skill: mean accuracy against the policy that training started from",
+                tables.tabulate_controls(controls, no_skill),
+            ),
+            CaptionedTable(
+                "Mean accuracy of the other policies beyond controls that are paid for no skill",
+                tables.tabulate_beyond(controls),
+            ),
+            CaptionedTable(
+                "Format and length of the samples of controls",
+                tables.tabulate_completions(controls),
+            ),
+            f"Controls are in no other table, test or ranking. Differences have intervals and "
+            f"p-values as above, adjusted by Holm's method within each of these tables. That "
+            f"a difference is not significant is no proof that there is none; one whose "
+            f"{100 * metrics['confidence']:g} % interval lies within "
+            f"±{100 * controls['margin']:g} points is called none.",
+        ],
+    )
+
+
 def _build_methods(experiment: Experiment) -> Section:
     return Section(
         "Methods",
@@ -195,6 +232,7 @@ def _build_policies(metrics: Metrics) -> list[Block]:
             tables.tabulate_accuracy(metrics),
         ),
         _explain_intervals(metrics),
+        *describe_comparison(metrics),
         CaptionedTable(
             f"Where each gain at temperature {metrics['temperatures']['sampled']:g} comes from, "
             f"points",

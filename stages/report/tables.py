@@ -199,6 +199,42 @@ def tabulate_pairs(metrics: Metrics) -> Rows:
     ]
 
 
+OUTCOMES = {
+    "none": "as it should be: no difference", "different": "warning: a difference",
+    "undecided": "not significant, but no proof: too wide", "untested": "one seed: untested",
+}  # fmt: skip
+"""Outcome of a control that has nothing to learn -> its cell."""
+
+
+def tabulate_controls(controls: Metrics, differences: Metrics) -> Rows:
+    """A row a control: its accuracy, and the difference from the policy that it started from."""
+    greedy = {name: row for kind in controls["greedy"].values() for name, row in kind.items()}
+    return [
+        {
+            "control": name,
+            "accuracy, %": format_interval(controls["policies"][name][MEAN]),
+            "from": controls["from"][name],
+            "difference, points": format_difference(difference),
+            **format_seed_columns(difference, "each seed", "p (Holm)", "detectable, points"),
+            "greedy, points": format_difference(greedy[name]),
+            **({"result": OUTCOMES[difference["outcome"]]} if "outcome" in difference else {}),
+        }
+        for name, difference in differences.items()
+    ]
+
+
+def tabulate_beyond(controls: Metrics) -> Rows:
+    """A row a policy and a control without skill."""
+    return [
+        {
+            "difference": name.replace(" - ", " − "),
+            "points": format_difference(difference),
+            **format_seed_columns(difference, "each seed", "p (Holm)"),
+        }
+        for name, difference in controls["beyond"].items()
+    ]
+
+
 def tabulate_selection(metrics: Metrics, policy: str) -> Rows:
     """A row a way to choose among n samples of a policy; first what needs no reward."""
     n, choices = metrics["n"], metrics["selection"][policy]

@@ -24,6 +24,8 @@ from itertools import islice
 from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
 from stages.rewards.answer_value import (
+    INTERVALS,
+    Elements,
     FreeVariable,
     answer_words,
     canonical_value,
@@ -35,6 +37,7 @@ from stages.rewards.answer_value import (
     strip_name,
     strip_unit,
     to_algebra,
+    to_interval,
     unused_letter,
 )
 from stages.rewards.final_answer import (
@@ -74,11 +77,16 @@ def answers_match(answer: str, gold: str) -> bool:
     alternatives = _OR.split(gold)
     if len(alternatives) > 1:
         matches = (answers_match(answer, alternative) for alternative in alternatives)
-        return any(matches) or _are_same_alternatives(_OR.split(answer), alternatives)
+        elements = split_elements(answer) if _OR.search(answer) is None else None
+        is_set = elements is not None and not elements.is_ordered
+        answers = elements.elements if elements is not None and is_set else _OR.split(answer)
+        return any(matches) or _are_same_alternatives(answers, alternatives)
     choice = read_choice(gold)
     if choice is not None:
         return read_choice(answer) == choice
     tidied = tidy_gold(gold)
+    if _OR.search(answer) and (elements := split_elements(tidied)) and not elements.is_ordered:
+        answer = _OR.sub(", ", answer)
     names = name_of(answer), name_of(tidied)
     may_match = None in names or names[0] == names[1]
     return may_match and (
@@ -109,11 +117,12 @@ def _values_match(answer: str, gold: str) -> bool:
     gold_number, answer_number = parse_number(gold), parse_number(answer)
     if gold_number is not None and answer_number is not None:
         return gold_number == answer_number and not units_differ(answer, gold)
+    if _is_same_text(answer, gold):
+        return not units_differ(answer, gold)
     of_gold, of_answer = canonical_value(gold), canonical_value(answer)
     if of_gold is None or of_answer is None:
         in_words = None if of_gold is not None else answer_words(gold)
-        are_words = in_words is not None and in_words == answer_words(answer)
-        return are_words or (of_gold is None and _is_same_text(answer, gold))
+        return in_words is not None and in_words == answer_words(answer)
     if of_gold == of_answer:
         return not units_differ(answer, gold)
     is_working = _is_working(answer, gold, gold_is_number=gold_number is not None)
@@ -121,23 +130,48 @@ def _values_match(answer: str, gold: str) -> bool:
 
 
 def _is_same_text(answer: str, gold: str) -> bool:
-    """Whether they are equal but for spaces, and the gold answer is one."""
-    return "".join(answer.split()) == "".join(gold.split()) and read_gold(gold) is not None
+    """Whether they are equal but for spaces and spellings, and the gold answer is one."""
+    return _spell(answer) == _spell(gold) and read_gold(gold) is not None
+
+
+_SPELLINGS = (
+    (re.compile(r"\\leq(?![A-Za-z])|≤"), r"\\le"), (re.compile(r"\\geq(?![A-Za-z])|≥"), r"\\ge"),
+    (re.compile(r"\\varnothing|∅|\\\{ *\\\}"), r"\\emptyset"),
+    (re.compile(r"(?<!\d)[\s$]|[\s$](?!\d)|\\(?:left|right)(?![A-Za-z])"), ""),
+    (re.compile(r"(?<=\d)(?:\\text\{)?([ap])\.?m\.?\}?$", re.IGNORECASE), r"\1m"),
+    (re.compile(r"^0(?=\d:\d\d)"), ""),
+)  # fmt: skip
+
+
+def _spell(text: str) -> str:
+    """A text without spaces, in one spelling of comparisons, the empty set, times and months."""
+    for pattern, spelling in _SPELLINGS:
+        text = pattern.sub(spelling, text)
+    return text.lower() if _TIME.fullmatch(text) else text
+
+
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+_DATE = re.compile(
+    rf"\d{{4}}[-/]\d\d?[-/]\d\d?|\d\d?/\d\d?/\d{{4}}"
+    rf"|{_MONTH}\.? \d\d?(?:,? \d{{4}})?|\d\d? {_MONTH}(?: \d{{4}})?",
+    re.IGNORECASE | re.ASCII,
+)
+_TIME = re.compile(r"\d\d?:\d\d[ap]m|" + _DATE.pattern.replace(" ", ""), re.IGNORECASE | re.ASCII)
 
 
 _PLAIN = re.compile(r"-?\d{1,18}", re.ASCII)
 _OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
-_BRACKETED = re.compile(r"\[([^\[\],]+)\]")
+_BRACKETED = re.compile(r"\[([^\[\],]+)\]|\\\{([^{},]+)\\\}")
 _COMMENT = re.compile(r"(.*\d[^()]*?) ?\([ A-Za-z/²³]+\)", re.DOTALL)
 _RATIO = re.compile(r"(\d+) ?: ?(\d+)", re.ASCII)
 _PAIR = re.compile(r"(\d+),(\d+)", re.ASCII)
 
 
 def tidy_gold(gold: str) -> str:
-    """A gold answer in the one form that its notation is read as.
+    r"""A gold answer in the one form that its notation is read as.
 
-    `[x]` is x; a unit or remark in brackets after a number is left out; `4,5` are two numbers where
-    it is not one with a thousands separator; digits of other scripts are numbers.
+    `[x]` and `\{x\}` are x; a unit or remark in brackets after a number is left out; `4,5` are two
+    numbers where it is not one with a thousands separator; digits of other scripts are numbers.
     """
     text = gold.strip()
     if not text.isascii():
@@ -150,7 +184,7 @@ def tidy_gold(gold: str) -> str:
         if all(parse_number(part) is not None for part in parts):
             return ", ".join(parts)
     if match := _BRACKETED.fullmatch(text):
-        text = match[1].strip()
+        text = (match[1] or match[2]).strip()
     if match := _COMMENT.fullmatch(text):
         text = match[1].strip()
     if (match := _PAIR.fullmatch(text)) and parse_number(text) is None:
@@ -164,6 +198,17 @@ UNITS = frozenset((
     "miles", "seconds", "minutes", "hours", "days", "weeks", "months", "years", "grams",
     "kilograms", "pounds", "liters", "degrees", "radians", "dollars", "cents", "percent",
 ))  # fmt: skip
+_SAME_UNITS = {
+    "millimeters": "mm", "centimeters": "cm", "meters": "m", "kilometers": "km", "in": "inches",
+    "inch": "inches", "ft": "feet", "foot": "feet", "yd": "yards", "mi": "miles", "grams": "g",
+    "kilograms": "kg", "lb": "pounds", "liters": "l", "s": "seconds", "sec": "seconds",
+    "min": "minutes", "h": "hours", "hr": "hours", "dollar": "dollars", "cent": "cents",
+}  # fmt: skip
+_SIGNS = (
+    (re.compile(r"\\\$|^[^$]*\$[^$]*$"), "dollars"), (re.compile("€"), "euros"),
+    (re.compile("£"), "pounds"), (re.compile("¥"), "yen"), (re.compile("¢"), "cents"),
+    (re.compile(r"(?:°|\^ ?\{?\\circ\}?)[ .$]*$"), "degrees"),
+)  # fmt: skip
 _END_UNIT = re.compile(r"(?:([A-Za-z]+) ?/ ?)?([A-Za-z]+)\}? *(?:\^ ?\{?(\d)\}?|([²³]))?[ .$}]*$")
 
 
@@ -172,18 +217,30 @@ def units_differ(answer: str, gold: str) -> bool:
 
     Of `m/s` and `km/s`, both parts count.
     """
+    signs = [next((unit for sign, unit in _SIGNS if sign.search(text)), None)
+             for text in (answer, gold)]  # fmt: skip
     units = [_END_UNIT.search(text) for text in (answer, gold)]
+    if any(signs):
+        names = [
+            sign or (_unit_name(match[2]) if match is not None else None)
+            for sign, match in zip(signs, units, strict=True)
+        ]
+        return None not in names and names[0] != names[1]
     if None in units:
         return False
     read = [
-        (match[2].lower(), match[3] or {"²": "2", "³": "3"}.get(match[4] or "", "1"))
+        (_unit_name(match[2]), match[3] or {"²": "2", "³": "3"}.get(match[4] or "", "1"))
         for match in units
-        if match is not None and match[2].lower() in UNITS
+        if match is not None and _unit_name(match[2]) is not None
     ]
     quotients = [match[0] for match in units if match is not None and match[1]]
     if len(quotients) == len(units):
         return len({re.sub(r"[ .$}]", "", quotient) for quotient in quotients}) > 1
     return len(read) == len(units) and read[0] != read[1]
+
+
+_EQUATION = re.compile(r"(?:[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1))[^=<>]*=")
+"""Its left side is no name: `x+y=3` is not 3."""
 
 
 def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
@@ -193,10 +250,18 @@ def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
     where `x = 7` is one. What has a base (`52_8`) equals its own text alone.
     """
     return (
-        (gold_is_number and not re.search(r"\\|\^|sqrt|pi", answer))
+        (gold_is_number and not re.search(r"\\|\^|\*\*|sqrt|pi", answer))
         or ("=" not in gold and "=" in strip_name(answer))
+        or ("=" not in answer and _EQUATION.search(gold) is not None)
         or re.search(r"\d_", gold + answer) is not None
     )
+
+
+def _unit_name(word: str) -> str | None:
+    """The one name of a unit of `UNITS`; None: it is another word."""
+    unit = word.lower()
+    is_unit = unit in UNITS or unit in _SAME_UNITS
+    return _SAME_UNITS.get(unit, unit) if is_unit else None
 
 
 def _is_equal(answer: str, gold: str) -> bool:
@@ -204,7 +269,7 @@ def _is_equal(answer: str, gold: str) -> bool:
     group, of_gold = split_elements(answer), split_elements(gold)
     if group is None or of_gold is None:
         if group is not None or of_gold is not None:
-            return False
+            return _is_same_interval(answer, gold, group or of_gold)
         texts = [_algebra(text) for text in (answer, gold)]
         return None not in texts and symbolic_equality.are_equal(str(texts[0]), str(texts[1]))
     unmatched = list(of_gold.elements)
@@ -215,6 +280,17 @@ def _is_equal(answer: str, gold: str) -> bool:
             return False
         unmatched.remove(same[0])
     return group.kind == of_gold.kind and not unmatched
+
+
+def _is_same_interval(answer: str, gold: str, group: Elements | None) -> bool:
+    """Whether one is an interval, as `group` says, and the other the same as an inequality."""
+    if group is None or len(group.elements) != 2 or group.kind not in INTERVALS:
+        return False
+    bounds = [to_interval(text) for text in (answer, gold)]
+    if bounds.count(None) != 1:
+        return False
+    answer, gold = (bound or text for bound, text in zip(bounds, (answer, gold), strict=True))
+    return _is_equal(strip_name(answer), strip_name(gold))
 
 
 def _algebra(text: str) -> str | None:
@@ -238,6 +314,7 @@ def read_gold(text: str) -> str | None:
         or read_answer(tidy_gold(part)) is not None
         or answer_words(tidy_gold(part)) is not None
         or _RATIO.fullmatch(part)
+        or _DATE.fullmatch(part)
         or _is_notation(part)
         for part in _OR.split(text)
     )

@@ -13,7 +13,9 @@ from typing import NamedTuple
 from stages.rewards.final_answer import extract_answer
 from stages.rewards.number_parsing import (
     MAX_CHARACTERS,
+    NAME,
     NUMBER_WORDS,
+    mark_powers,
     parse_number,
     strip_markup,
     unit_scale,
@@ -26,15 +28,14 @@ _FUNCTIONS = frozenset(
 )
 _VARIABLES = re.compile(r"(?!as|at|am|an|by|my)[abcdkmnpqrstvwxyz]{2}")
 _STRUCTURE = re.compile(
-    r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|\d ?[A-Za-z]{1,2}\b|\d_"
+    r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|infinity|\d ?[A-Za-z]{1,2}\b|\d_"
 )
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 _UNIT = re.compile(r"\\(?:text|mbox|mathrm) *\{([ ~A-Za-z./]+)\}(?:\^\{?\d\}?)?[$. ]*$")
 _GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _AND = re.compile(r",?\s+and\s+")
-_NAME = r"[A-Za-z](?:\([A-Za-z](?:[,|] ?[A-Za-z])*\)|_\{?\w\}?)?"
-_NAMED = re.compile(rf"^(\({_NAME}(?:, ?{_NAME})+\)|{_NAME}) ?(?:=|\\in\b) ?(?=[^=]*$)")
+_NAMED = re.compile(rf"^(\({NAME}(?:, ?{NAME})+\)|{NAME}) ?(?:=|\\in\b) ?(?=[^=]*$)")
 _WORDS = re.compile(r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
 _NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
 _AMBIGUOUS = re.compile(r"\d+,\d+", re.ASCII)
@@ -180,7 +181,7 @@ def split_elements(answer: str) -> Elements | None:
     group, kind = _GROUP.fullmatch(text), "set"
     if group is not None and min(_depths(group[2]), default=0) >= 0:  # not `(1, 2) \cup (3, 4)`
         text, kind = group[2], "set" if group[1] == "\\{" else group[1] + group[3]
-    elif group is None:
+    else:
         text = _AND.sub(", ", text)
     parts = _split(text)
     if kind == "set":
@@ -197,6 +198,34 @@ def split_elements(answer: str) -> Elements | None:
     return Elements(kind, parts)
 
 
+NO_LOW, NO_HIGH = r"-\infty", r"\infty"
+INTERVALS = ("()", "(]", "[)", "[]")
+_COMPARISONS = (
+    (re.compile(r"\\leq?(?![A-Za-z])|<="), "≤"), (re.compile(r"\\geq?(?![A-Za-z])|>="), "≥"),
+    (re.compile(r"\\lt(?![A-Za-z])"), "<"), (re.compile(r"\\gt(?![A-Za-z])"), ">"),
+)  # fmt: skip
+_BOUNDS = re.compile(r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?[a-z] ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?")
+
+
+def to_interval(answer: str) -> str | None:
+    r"""The interval of an inequality, `[2, \infty)` of `x \ge 2`; None: it is another text."""
+    text = strip_markup(answer)
+    for comparison, sign in _COMPARISONS:
+        text = comparison.sub(sign, text)
+    match = _BOUNDS.fullmatch(text.rstrip(". ")) if len(text) <= MAX_CHARACTERS else None
+    if match is None or not any(match.groups()):
+        return None
+    low, first, second, high = match.groups()
+    is_rising = (first or second) in ("<", "≤")
+    if first and second and (second in ("<", "≤")) != is_rising:
+        return None
+    if not is_rising:
+        low, first, second, high = high, second, first, low
+    left = "[" if first in ("≤", "≥") else "("
+    right = "]" if second in ("≤", "≥") else ")"
+    return rf"{left}{low or NO_LOW}, {high or NO_HIGH}{right}"
+
+
 def strip_name(answer: str) -> str:
     r"""The tidied value alone: of `x = 5`, `(x, y) = (1, 2)` and `x \in [0, 1]`."""
     return _NAMED.sub("", strip_markup(answer))
@@ -206,13 +235,16 @@ def name_of(answer: str) -> str | None:
     r"""The name of a single named value, `x` of `x = 5` and `x \in [0, 1]`; None: it has none."""
     is_named = "=" in answer or "\\in" in answer
     match = _NAMED.match(strip_markup(answer)) if is_named else None
-    return match[1].replace(" ", "") if match is not None else None
+    name = match[1].replace(" ", "") if match is not None else None
+    return name.lower() if name is not None and len(name) > 4 and name.isalpha() else name
 
 
 _CHOICE = re.compile(
-    r"([A-J])\)?|\(([A-J])\)(?:[ :.].*)?|([A-J])[.):][ ].*|(?:option|choice) \(?([A-J])\)?",
+    r"([A-J])\)?|\(([A-J])\)(?:(?=[ :.\d\\$-])(.*))?|([A-J])[.):][ ](.*)|\[([A-J])\]"
+    r"|(?:option|choice) \(?([A-J])\)?(?:[.:) ](.*))?",
     re.IGNORECASE | re.DOTALL,
 )
+_SECOND_CHOICE = re.compile(r"\s*(?:[,/&]|or\b|and\b)\s*\(?[A-J]\b")
 
 
 def read_choice(answer: str) -> str | None:
@@ -224,7 +256,9 @@ def read_choice(answer: str) -> str | None:
     match = _CHOICE.fullmatch(text) if len(text) <= MAX_CHARACTERS else None
     if match is None:
         return None
-    letter = next(group for group in match.groups() if group)
+    letter, *rest = (group for group in match.groups() if group)
+    if rest and _SECOND_CHOICE.match(rest[0]):
+        return None
     return letter.upper() if letter.isupper() or text.startswith("(") else None
 
 
@@ -249,6 +283,11 @@ SUPPORTED = frozenset((
 ))  # fmt: skip
 """Commands of LaTeX that math-verify reads, and nothing of which it drops."""
 _RELATION = re.compile(r"[=<>]|\\(?:leq?|geq?|lt|gt|neq?)(?![A-Za-z])")
+_UNFINISHED = re.compile(
+    rf"^[ $]*(?:{_RELATION.pattern})"
+    rf"|(?:{_RELATION.pattern}|[-+*/^]|\\(?:times|cdot|div|pm|cup|cap))[ $.]*$"
+)
+"""A relation or an operator without its other side, which math-verify drops."""
 _READABLE = re.compile(r"[\w\s+\-*/^(){}\[\],.=<>\\&]*", re.ASCII)
 
 
@@ -264,9 +303,12 @@ def to_algebra(text: str) -> str | None:
     for name, command in _NAMES:
         text = name.sub(command, text)
     text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2] or match[3]}}}", text)
-    text = _IMAGINARY.sub(r"\1", text.translate(_SYMBOLS))
+    text = _IMAGINARY.sub(r"\1", mark_powers(text).translate(_SYMBOLS))
     text = _FACTORIAL.sub(lambda match: str(factorial(int(match[1]))), text)
-    text = re.sub(r"\\[,;:! ]|\\(?:left|right)(?![A-Za-z])", " ", text)
+    text = re.sub(r"\\\\\[[\d.]+ ?[a-z]{2}\]", r"\\\\", text)  # a distance between lines
+    text = re.sub(r"(?<!\\)\\(?:[,;:! ]|(?:left|right)(?![A-Za-z]))", " ", text)
+    if _UNFINISHED.search(text):
+        return None
     commands = re.findall(r"\\([A-Za-z]+)", text)
     bare = re.sub(r"\\[A-Za-z]+|\\\\", " ", text)
     is_whole = _READABLE.fullmatch(text) and "\\" not in bare and SUPPORTED.issuperset(commands)

@@ -33,9 +33,12 @@ _LINE = re.compile(rf"[ \t:]*(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
 _NEXT_LINE = re.compile(rf"\s*(?:(?:\\\[|\$\$)\s*)?(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
 # Until the end of the sentence, or its reason; the point in `3.5` ends neither.
 _SENTENCE = re.compile(
-    rf"[ \t:]*([^\n]{{1,{MAX_ANSWER}}}?)"
-    rf"(?=[.!]?{_END}|(?<!\\)[.;!?]\s|,?\s(?:because|since|as|which)\s)"
+    rf"[ \t:]*(?:(?:therefore|thus|hence|then|indeed|simply|just|exactly),? )?"
+    rf"(?=[^\s:*]|\*\*?[^\s*])([^\n]{{1,{MAX_ANSWER}}}?)"
+    rf"(?=[.!]?{_END}|(?<!\\)[.!?]\s|(?<!\\);\s(?![-\d($]|[a-z] ?=)"
+    rf"|,?\s(?:because|since|as|which)\s)"
 )
+_COLON_ENDS = re.compile(r"[ \t*_]*[:：][ \t*_]*\n")
 _UNBRACED = re.compile(r" *(\d+)", re.ASCII)
 _THOUGHT_BEGIN, _THOUGHT_END = (
     re.compile("|".join(map(re.escape, dict.fromkeys(markers))))
@@ -93,14 +96,14 @@ def _content(text: str, opening: re.Match[str]) -> str | None:
     if opening[0] == "<answer>":
         end = text.find(_CLOSING, start, start + MAX_ANSWER + len(_CLOSING))
         return text[start:end].strip() if end >= 0 else None
-    if opening[0].endswith("is"):
+    if opening[0].endswith("is") and not _COLON_ENDS.match(text, start):
         match = _SENTENCE.match(text, start)
+    elif opening[0].endswith("is"):
+        match = _match_below(text, text.index("\n", start))
     else:
         match = None if opening[0].endswith("\n") else _LINE.match(text, start)
         if match is None and opening[0] not in _MARKS:
-            match = _NEXT_LINE.match(text, start)
-            is_prose = match is not None and len(_WORD.findall(match[1])) > MAX_WORDS_BELOW
-            match = None if is_prose else match
+            match = _match_below(text, start)
     if match is None:
         return None
     content = match[1].strip()
@@ -108,8 +111,17 @@ def _content(text: str, opening: re.Match[str]) -> str | None:
     return content.rstrip("}").strip() if "{" not in content else content
 
 
+def _match_below(text: str, start: int) -> re.Match[str] | None:
+    """The line below a label, unless it is prose."""
+    match = _NEXT_LINE.match(text, start)
+    is_prose = match is not None and len(_WORD.findall(match[1])) > MAX_WORDS_BELOW
+    return None if is_prose else match
+
+
 def _boxed(text: str, start: int) -> str | None:
     r"""The content of `\boxed{...}`, whose braces may nest; a bare number after `\boxed`."""
+    while text.startswith(" {", start) or text.startswith("  ", start):
+        start += 1
     if text[start] != "{":
         match = _UNBRACED.match(text, start)
         return match[1] if match else None

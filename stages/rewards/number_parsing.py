@@ -30,7 +30,8 @@ _NOT_UNITS = NUMBER_WORDS | frozenset((
     "pi", "sqrt", "squared", "cubed", "choose", "divided", "multiplied", "negative", "wrong",
     "incorrect", "false", "at", "if", "but", "except", "without", "than", "point", "half", "halves",
     "third", "thirds", "fourth", "fourths", "fifth", "fifths", "sixth", "sixths", "eighth",
-    "eighths", "tenth", "tenths", "hundredth", "hundredths", "thousandth", "thousandths",
+    "eighths", "seventh", "sevenths", "ninth", "ninths", "twelfth", "twelfths",
+    "tenth", "tenths", "hundredth", "hundredths", "thousandth", "thousandths",
 ))  # fmt: skip
 _UNIT_LETTERS = frozenset("mgshlLCF")
 _SHORT_UNITS = frozenset((
@@ -39,11 +40,20 @@ _SHORT_UNITS = frozenset((
 ))  # fmt: skip
 """Of two letters, or three without a space before them; any other is a product of variables."""
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+_SPACED = r"\d{1,3}(?: \d{3})+"
+_NO_NAME = r"(?!(?i:.*\b(?:not?|or|and|if|when|than|wrong|incorrect|false|except)\b.*=))"
+_ARGUMENT = r"(?:[A-Za-z]|-?\d{1,9})"
+_LETTERS = rf"[A-Za-z](?:\({_ARGUMENT}(?:[,|] ?{_ARGUMENT})*\)|_\{{?\w{{1,3}}\}}?)?"
+NAME = (
+    rf"(?:{_LETTERS}|\\?(?:angle|triangle) ?[A-Z]{{1,3}}|[A-Z]{{2,4}}"
+    rf"|{_NO_NAME}[A-Za-z]{{3,}}(?: [a-z]+){{0,3}})"
+)
+"""What a value may be called: `x`, `a_{10}`, `f(2)`, `P(A)`, `AB`, `\\angle ABC`, `total cost`."""
 _NUMBER = re.compile(
-    rf"(?:[A-Za-z] ?= ?)?(?:USD |EUR |GBP )?"
-    rf"(?P<sign>[-+\u2212]?) ?[$€£¥]? ?(?P<sign2>[-\u2212]?)(?:"
+    rf"(?:{NAME} ?= ?)?(?:USD |EUR |GBP )?"
+    rf"(?P<sign>[-+\u2212\u2013]?) ?[$€£¥]? ?(?P<sign2>[-\u2212\u2013]?)(?:"
     rf"(?:(?P<mixed>{_WHOLE})[ +])?(?P<numerator>{_WHOLE}) ?/ ?(?P<denominator>{_WHOLE})"
-    rf"|(?P<decimal>{_WHOLE}(?:\.\d+)?|\.\d+)"
+    rf"|(?P<decimal>(?:{_WHOLE}|{_SPACED})(?:\.\d+)?|\.\d+)"
     r"(?:[eE](?P<exponent>[-+]?\d{1,2})"
     r"| ?[*x×] ?10\^(?:\{(?P<braced>-?\d{1,2})\}|(?P<power>-?\d{1,2})))?"
     r")(?P<tail>[A-Za-z²³°%$€£¥¢\s.,;:!'/)-]*)",
@@ -54,7 +64,15 @@ _WORD = re.compile(r"[A-Za-z]+")
 _LATEX = (
     (re.compile(r"(?<=\d),\\!\s*(?=\d)"), ","),
     (re.compile(r"\b(?:US|CA|AU|NZ|HK)(?=\\?\$)"), ""),
-    (re.compile(r"\\(?:left|right|displaystyle|[!,;: ])|[*_`~]{2}|[$`]|\\[()\[\]$]"), ""),
+    (re.compile(r"(?<=\d)\\[!,;: ](?=\d{3}(?!\d))", re.ASCII), ""),
+    # Nothing makes a number of two, or a product of a power: `4\\,2`, `4__2`.
+    (re.compile(r"(?<=\d)\\[!,;: ](?=\d)|(?<=\w)(?:[*_`~]{2}|[$`])(?=\w)", re.ASCII), " "),
+    (
+        re.compile(
+            r"(?<!\\)\\(?:left|right|displaystyle|[!,;: ])|[*_`~]{2}|[$`]|(?<!\\)\\[()\[\]$]"
+        ),
+        "",
+    ),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"\\[dt]frac"), r"\\frac"),
     (re.compile(r"^\s*\{([^{}]*)\}\s*$"), r"\1"),
@@ -65,6 +83,12 @@ _LATEX = (
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
 )  # fmt: skip
+_POWER = re.compile(r"(?<=[\w)\]}])\*\*(?=[-\w(\\{])")
+_QUOTES = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"))
+_UNICODE = str.maketrans({
+    "½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4", "⅕": " 1/5", "⅛": " 1/8",
+    "⅜": " 3/8", "⅝": " 5/8", "⅞": " 7/8", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+})  # fmt: skip
 _FRACTION = re.compile(
     r"(?P<whole>\d*)\s*\\frac\s*(?:\{(?P<top>[^{}]+)\}|(?P<upper>\d))\s*"
     r"(?:\{(?P<bottom>[^{}]+)\}|(?P<lower>\d))",
@@ -75,11 +99,21 @@ _FRACTION = re.compile(
 def strip_markup(text: str) -> str:
     r"""`text` without LaTeX and Markdown dressing: `$\frac{3}{4}$` becomes `3/4`."""
     text = text.strip()
+    if len(text) > 2 and (text[0], text[-1]) in _QUOTES:
+        text = text[1:-1].strip()
+    if not text.isascii():
+        text = text.translate(_UNICODE).strip()
     if not any(mark in text for mark in "\\$*_`~{^"):
         return text
+    text = mark_powers(text).strip("*_ ")  # before a multiplication becomes `*`
     for pattern, replacement in _LATEX:
         text = pattern.sub(replacement, text)
-    return _FRACTION.sub(_slash, text).strip().strip("*_").strip()
+    return _FRACTION.sub(_slash, text).strip()
+
+
+def mark_powers(text: str) -> str:
+    """Python's `x**2` as `x^2`; what stands between two `**` is bold."""
+    return text if text.lstrip(" $").startswith("**") else _POWER.sub("^", text)
 
 
 @lru_cache(maxsize=65536)
@@ -95,7 +129,9 @@ def parse_number(text: str) -> Fraction | None:
         return None
     if _PLAIN.fullmatch(text):
         return Fraction(int(text))
-    if "overline" in text or ("!" in text and _APPLIED_FACTORIAL.search(text)):
+    if any(bar in text for bar in ("\\overline", "\\bar", "\\dot{")) or (
+        "!" in text and _APPLIED_FACTORIAL.search(text)
+    ):
         return _repeating(text) or _factorial(text)
     match = _NUMBER.fullmatch(strip_markup(text))
     if match is None or sum(map(str.isdigit, match[0])) > MAX_DIGITS:
@@ -103,13 +139,13 @@ def parse_number(text: str) -> Fraction | None:
     factor, value = unit_scale(match["tail"]), _magnitude(match)
     if factor is None or value is None or (match["sign"] and match["sign2"]):
         return None
-    negative = (match["sign"] or match["sign2"]) in ("-", "\u2212")
+    negative = (match["sign"] or match["sign2"]) in ("-", "\u2212", "\u2013")
     return -value * factor if negative else value * factor
 
 
 _FACTORIAL = re.compile(r"(\d{1,2})!", re.ASCII)
 _APPLIED_FACTORIAL = re.compile(r"[\d)}]\$? ?!")
-_REPEATING = re.compile(r"\$?(-?)(\d*)\.(\d*)\\overline\{(\d{1,20})\}\$?", re.ASCII)
+_REPEATING = re.compile(r"\$?(-?)(\d*)\.(\d*)\\(?:overline|bar|dot)\{(\d{1,20})\}\$?", re.ASCII)
 
 
 def _factorial(text: str) -> Fraction | None:
@@ -133,7 +169,7 @@ def _repeating(text: str) -> Fraction | None:
 def _magnitude(match: re.Match[str]) -> Fraction | None:
     if match["decimal"] is not None:
         exponent = int(match["exponent"] or match["braced"] or match["power"] or 0)
-        return Fraction(match["decimal"].replace(",", "")) * Fraction(10) ** exponent
+        return Fraction(re.sub("[ ,]", "", match["decimal"])) * Fraction(10) ** exponent
     whole, top, bottom = (
         int((match[name] or "0").replace(",", "")) for name in ("mixed", "numerator", "denominator")
     )

@@ -1,8 +1,11 @@
 """Equality of mathematical expressions by math-verify, in processes with hard limits.
 
 A verdict follows from the two expressions, not from the clock or from other checks. What would make
-numbers or sums too large is refused by its text (`expression_size`). All else may take `MAX_CALLS`
-calls of Python functions, a second or two; then it counts as unequal. (The number differs by a
+numbers or sums too large is refused by its text (`expression_size`), and what has another value is
+unequal (`value_bounds`). If the values agree, algebra may take `MAX_CALLS` calls of Python
+functions, a second or two, and `MAX_CALLS_WITHOUT_VALUE` if one of them is not known; then the
+expressions count as unequal. So a batch of wrong answers, however large the sums are that they
+would make, takes milliseconds each, and at most a quarter of a second. (The number differs by a
 thousandth between workers, in which objects have other addresses.) Limits on CPU time and memory
 are only for what neither foresees. A check that meets a limit is logged and counted in `counts`: it
 is never silent.
@@ -33,6 +36,8 @@ from typing import Any
 
 MAX_CALLS = 1_500_000
 """Calls of Python functions in a check; two gold answers of MATH-500 take at most 1,200,000."""
+MAX_CALLS_WITHOUT_VALUE = 300_000
+"""Equal answers of our tests take at most 140,000."""
 CPU_SECONDS = 20
 """Of a check, for a loop in C that counts as one call."""
 WAIT_SECONDS = 300.0
@@ -55,10 +60,10 @@ class _Verifier:
         self.lock = threading.Lock()
         self.worker: subprocess.Popen[bytes] | None = None
 
-    def ask(self, answer: str, gold: str) -> bool:
+    def ask(self, answer: str, gold: str, calls: int) -> bool:
         worker = self.running_worker()
         assert worker.stdin is not None
-        request = {"answer": answer, "gold": gold, "calls": MAX_CALLS, "seconds": CPU_SECONDS}
+        request = {"answer": answer, "gold": gold, "calls": calls, "seconds": CPU_SECONDS}
         try:
             worker.stdin.write(json.dumps(request).encode() + b"\n")
             worker.stdin.flush()
@@ -106,14 +111,18 @@ _verifier = _Verifier()
 @lru_cache(maxsize=65536)
 def are_equal(answer: str, gold: str) -> bool:
     """Whether math-verify takes both expressions for the same; from any thread."""
-    from stages.rewards import expression_size  # not above: the worker has nothing of the project
+    # not above: the worker has nothing of the project
+    from stages.rewards import expression_size, value_bounds
 
     with _verifier.lock:
         counts["checks"] += 1
         if not (expression_size.is_small(answer) and expression_size.is_small(gold)):
             _count_failure("refused", answer, gold, "its numbers or sums would be too large")
             return False
-        return _verifier.ask(answer, gold)
+        differ = value_bounds.differ(answer, gold)
+        if differ:
+            return False
+        return _verifier.ask(answer, gold, MAX_CALLS_WITHOUT_VALUE if differ is None else MAX_CALLS)
 
 
 def _count_failure(kind: str, answer: str, gold: str, reason: str) -> None:

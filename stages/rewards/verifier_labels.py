@@ -135,6 +135,30 @@ def flip_labels(pairs: Sequence[Preference], percent: int, seed: int) -> list[Pr
     ]
 
 
+def swap_sides(labelled: Sequence[LabelledPairs], percent: int, seed: int) -> list[LabelledPairs]:
+    """Chosen and rejected change places in `percent` of 100 pairs: those that `flip_labels` flips.
+
+    Of 50 per cent the right completion is chosen as often as the wrong one, to the pair.
+    """
+    pairs = [pair for problem in labelled for pair in problem.preferences]
+    flipped = flip_labels(pairs, percent, seed)
+    swapped = iter(
+        [
+            replace(
+                pair, chosen=pair.rejected, chosen_ids=pair.rejected_ids, rejected=pair.chosen,
+                rejected_ids=pair.chosen_ids,
+            )
+            if flip is not pair
+            else pair
+            for pair, flip in zip(pairs, flipped, strict=True)
+        ]
+    )  # fmt: skip
+    return [
+        problem._replace(preferences=[next(swapped) for _ in problem.preferences])
+        for problem in labelled
+    ]
+
+
 def select_demonstrations(
     prompt: Prompt, pool: Sequence[Completion], *, max_kept: int, seed: int
 ) -> list[Demonstration]:

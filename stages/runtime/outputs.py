@@ -62,6 +62,13 @@ def write_json(path: Path, content: Any) -> None:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+def read_json(path: Path) -> Any:
+    """Content of a JSON file of the run; a ValueError with the remedy where it is missing."""
+    if not path.is_file():
+        raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def link_or_copy(source: str, target: str) -> None:
     """A second name (hard link) for a file; a copy on a file system that has none.
 

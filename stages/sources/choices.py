@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stages.records.problems import Turn
-from stages.sources import raw_rows
+from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
 _LABELLED = re.compile(r"\(?([A-Z])[).:]\s*")
@@ -54,9 +54,10 @@ def read_choices(value: Any, column: str) -> Choices:
     """The choices of a row.
 
     A list of texts, perhaps with their letters in front; `{"text": [...], "label": [...]}`; a list
-    of such objects; or letters with their texts. RejectedError for all else.
+    of such objects; letters with their texts; or JSON text of these. RejectedError for all else.
     """
     labels: list[Any] = []
+    value = columns.parse_json(value) or value if isinstance(value, str) else value
     if isinstance(value, Mapping) and isinstance(value.get("text"), list):
         texts, labels = value["text"], value.get("label", [])
     elif isinstance(value, Mapping):

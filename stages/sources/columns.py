@@ -78,7 +78,9 @@ QUESTIONS = (
     "{Body} {Question}", "{body} {question}", "question.stem", "question.problem", "question",
     "problem", "Question", "Problem", "query", "instruction", "prompt", "user", "input",
 )  # fmt: skip
-REPLIES = ("completion", "response", "output", "reply", "assistant")
+REPLIES = (
+    "completion", "response", "output", "reply", "assistant", "Completion", "Response", "Output",
+)  # fmt: skip
 GOLDS = (
     "reward_model.ground_truth", "reward_spec.ground_truth", "ground_truth", "final_answer",
     "final_ans", "answerKey", "gold", "gold_answer", "expected_answer", "correct_answer", "target",
@@ -95,10 +97,11 @@ PAIRED = (
     ("conversation_a", "conversation_b"), ("response1", "response2"), ("answer_0", "answer_1"),
     ("response_j", "response_k"), ("messages", "rejected_messages"),
     ("messages", "rejected_response"), ("summaries.0.text", "summaries.1.text"),
+    ("preferred_output", "non_preferred_output"),
 )  # fmt: skip
 BETTER_FIRST = (
     ("chosen", "rejected"), ("response_j", "response_k"), ("messages", "rejected_messages"),
-    ("messages", "rejected_response"),
+    ("messages", "rejected_response"), ("preferred_output", "non_preferred_output"),
 )  # fmt: skip
 """Pairs of columns of which the first holds the better answer."""
 MEANINGFUL = frozenset({
@@ -112,9 +115,16 @@ MEANINGFUL = frozenset({
     "instruction", "question", "problem", "test", "tests", "entry_point", "canonical_solution",
     "solution", "kto_tag", "correct", "is_correct", "reward", "rewards", "sample_weight", "ranks",
     "rejected_response", "rejected_responses", "rejected_messages", "body", "article", "passages",
-    "Passage", "Context", "ctx", "story", "support", "document", "documents",
+    "Passage", "Context", "ctx", "story", "support", "document", "documents", "paragraph",
+    "paragraphs", "table", "tables", "pre_text", "post_text", "reward_model", "reward_spec",
+    "reasoning", "complex_cot", "chain_of_thought", "loss_weight", "loss_mask", "train_on_turn",
+    "instructions", "ranking", "rankings", "margin",
 })  # fmt: skip
-"""Names of what decides how a row is to be used, or is a part of what it says."""
+"""Names of what decides how a row is to be used, or is a part of what it says; in any case."""
+_MEANINGFUL = frozenset(name.lower() for name in MEANINGFUL)
+_MEDIUM = re.compile(r"(?:decoded_)?(?:image|video|audio)s?(?:_(?:path|url|file|bytes)s?)?")
+CHOICE_COLUMN = re.compile(r"(?i:options?|choices?|ending|op|sol)[ _]?(?i:[a-j]|\d)|[A-J]")
+"""Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
 
 
 @cache
@@ -216,8 +226,18 @@ def find_unread(
     """The columns of a row that carry meaning and are neither read nor ignored."""
     names = {root(name, fields) for name in all_names(expressions)}
     for name, value in fields.items():
-        if name in MEANINGFUL and name not in names and name not in ignore and not is_empty(value):
+        is_flag = name == "reasoning" and str(value) in ("on", "off")  # of Nemotron
+        is_unread = name not in names and name not in ignore and not is_empty(value)
+        if is_unread and is_meaningful(name) and not is_flag:
             yield name
+
+
+@cache
+def is_meaningful(name: str) -> bool:
+    """Whether what a column of this name holds may not be dropped silently."""
+    lowered = name.lower()
+    is_choice = CHOICE_COLUMN.fullmatch(name) is not None
+    return lowered in _MEANINGFUL or is_choice or _MEDIUM.fullmatch(lowered) is not None
 
 
 def unwrap(value: Any) -> Any:
@@ -311,6 +331,15 @@ class ColumnSample:
             "id": "id" if self.values("id") else None,
             "split": "split" if has_split else None,
         }
+
+    def choices(self) -> str | None:
+        """The column of choices: lists, objects, or JSON text of these."""
+        for name in CHOICES:
+            values = [parse_json(value) if isinstance(value, str) else value
+                      for value in self.values(name)]  # fmt: skip
+            if values and all(isinstance(value, list | dict) for value in values):
+                return name
+        return None
 
     def first(self, expressions: Iterable[str], *kinds: type) -> str | None:
         """The first expression whose values are all of these types, among those that are there."""
@@ -408,12 +437,14 @@ def _of_problem(
         solution = gold
     return Columns(
         question=question, answer=gold or solution, solution=solution or reply,
-        choices=sample.first(CHOICES, list, dict), **sample.common(),
+        choices=sample.choices(), **sample.common(),
     )  # fmt: skip
 
 
 _ANSWER_NAMES = re.compile(
-    r"answer|result|truth|target|spec|option|choice|^op[a-e]$|^cop$|correct|^text$", re.IGNORECASE
+    r"answer|result|truth|target|spec|option|choice|^op[a-e]$|^cop$|correct|^text$|^solutions$"
+    r"|input_output|test_case|^test_list$|^code$",
+    re.IGNORECASE,
 )
 
 

@@ -46,8 +46,17 @@ NO_OBJECT = "not an object: expected {{...}}, found {}"
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
 PACKED = (".gz", ".zst", ".xz", ".bz2")
-_COLUMN = re.compile(r"\w[\w .()/-]*")
+_COLUMN = re.compile(r"\w[\w .():/-]*")
 """Name of a column in the header of a table."""
+_DECIMAL_COMMA = re.compile(r" *-?\d+,\d+ *", re.ASCII)
+ARCHIVES = {
+    b"PK": "a zip archive or a spreadsheet", b"Rar!": "a rar archive", b"7z\xbc\xaf": "an archive",
+    b"ORC": "an ORC file", b"\x04\x22\x4d\x18": "an lz4 file", b"SQLite": "a database",
+    b"\x89HDF": "an HDF file", b"%PDF": "a PDF", b"\x80\x04": "a pickle", b"\x80\x05": "a pickle",
+    b"<!DOCTYPE": "a web page", b"<html": "a web page",
+    b"version https://git-lfs": "a pointer of Git LFS, for which `git lfs pull` gets the file",
+}  # fmt: skip
+"""First bytes -> what such a file is, which holds no rows that are read."""
 DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 """JSON files of a data set's folder that hold no rows."""
 LISTS = (
@@ -61,6 +70,10 @@ SPLITS = {
     "eval": "validation",
 }  # fmt: skip
 """Word in a file's name -> the split that it holds."""
+
+
+_TEST_FILE = re.compile(r"test(?:set)?[-_.]?(?:\d[^a-z]*(?:of[^a-z]*)?)?\.[a-z]", re.IGNORECASE)
+"""Name of a file that says nothing but `test`; `test_cases.jsonl` may be of anything."""
 
 
 class RawRow(NamedTuple):
@@ -135,8 +148,19 @@ def find_splits(paths: str | Sequence[str]) -> DataFiles:
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
         words = re.split(r"[^a-z]+", name_in(paths, file).lower())
+        words = [word.removesuffix("set") for word in words]  # `testset`
         split = next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
         by_split.setdefault(split, []).append(file)
+    tests = by_split.get("test", [])
+    is_mixed = len(by_split) > 1 and (
+        None not in by_split or any(map(_TEST_FILE.match, (file.name for file in tests)))
+    )
+    if "train" not in by_split and tests and is_mixed and isinstance(paths, str):
+        shown = ", ".join(name_in(paths, file) for file in files)
+        raise ValueError(
+            f"{paths}: expected a file whose name says 'train' beside those of the test, found "
+            f"{shown:.200}. Say which are which: path and test_path, or train_split and test_split."
+        )
     if len(files) == 1 or "train" not in by_split:
         return DataFiles(splits={None: files}, unread=[])
     unread = [file for split in (None, "validation") for file in by_split.pop(split, [])]
@@ -203,7 +227,15 @@ def _unpack(path: Path) -> BufferedReader:
 
 
 def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
-    start = file.peek(8)[:8]
+    start = file.peek(512)[:512]
+    is_tar = start[257:262] == b"ustar"
+    kinds = [kind for magic, kind in ARCHIVES.items() if start.startswith(magic)]
+    if kinds or is_tar:
+        raise ValueError(
+            f"{path}: expected JSON, csv, tsv, parquet or Arrow, found "
+            f"{kinds[0] if kinds else 'a tar archive'}. Unpack it or save it in one of these "
+            f"forms, and name the file or the folder."
+        )
     if start.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
         return _read_columns(path, file, name)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -411,6 +443,8 @@ def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Ro
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(itertools.chain([header], texts), delimiter=delimiter, strict=True)
     columns = [column.strip() for column in next(reader)]
+    if len(columns) > 2 and not columns[0]:
+        columns[0] = "Unnamed: 0"  # numbers of the rows, as pandas writes and calls them
     is_header = len(set(columns)) == len(columns) and all(map(_COLUMN.fullmatch, columns))
     if not is_header or (len(columns) == 1 and not columns[0].isidentifier()):
         raise ValueError(
@@ -427,6 +461,10 @@ def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Ro
             yield bad_row(name, line, "not UTF-8: a byte of the row is none", shown)
         elif len(values) != len(columns):
             reason = f"another number of values: {len(values)}, of {len(columns)} columns"
+            yield bad_row(name, line, reason, shown)
+        elif delimiter == ";" and any(map(_DECIMAL_COMMA.fullmatch, values)):
+            number_text = next(filter(_DECIMAL_COMMA.fullmatch, values))
+            reason = f"decimal comma: {number_text!r:.40} may be one number or two: write 1.5"
             yield bad_row(name, line, reason, shown)
         else:
             yield RawRow(name, line, dict(zip(columns, values, strict=True)))
@@ -510,9 +548,13 @@ class HubSplit(NamedTuple):
 
 
 def open_rows(place: Path | HubSplit) -> Rows:
-    """The rows of the files at a path, or of a split of the hub."""
+    """The rows of the files at a path, or of a split of the hub.
+
+    Of a folder whose files' names say `train` and others, those of the train split alone.
+    """
     if isinstance(place, Path):
-        return read_files(list_files(str(place)), str(place))
+        splits = find_splits(str(place)).splits
+        return read_files(splits.get("train") or splits[None], str(place))
     splits = load_splits(place.path, place.name, place.revision)
     split = place.split or default_split(splits, place.path)
     return read_dataset(pick_split(splits, split, place.path), split)

@@ -40,18 +40,19 @@ CALL_ROLES = ("function_call", "tool_call")
 """Roles of messages that are calls of tools, as JSON text: parts of the assistant's turn."""
 CALL_KEYS = ("tool_calls", "function_call")
 MORE_KEYS = frozenset({*CALL_KEYS, *REASONING_KEYS})
-WEIGHTS = ("weight", "train", "training", "loss")
+WEIGHTS = ("weight", "train", "training", "trainable", "loss", "loss_mask", "loss_weight")
 """Keys of a message that say whether it is imitated."""
 REFUSED_KEYS = frozenset({
     "tools", "functions", "images", "image", "audio", "audios", "videos", "video", "refusal",
     "loss_scale", "mask", "train_detail", "training_detail", "attachments",
-    "experimental_attachments", "context", "files", "documents",
+    "experimental_attachments", "context", "files", "documents", "masked", "thought", "thoughts",
 })  # fmt: skip
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 _PRINTED = re.compile(r"\s*\[\s*\{\s*'(?:role|from|content|value)'")
 _OTHER_TEMPLATE = re.compile(
-    r"\s*(?:<\|im_start\|>|<\|user\|>|<start_of_turn>|<\|start_header_id\|>|(?:<s>)?\s*\[INST\]"
-    r"|\[\|Human\|\]|### Human:|(?i:User):.*(?i:Assistant):)",
+    r"\s*(?:<s>|<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<｜begin▁of▁sentence｜>|<｜User｜>"
+    r"|<\|im_start\|>|<\|user\|>|<start_of_turn>|<\|start_header_id\|>|\[INST\]|\[\|Human\|\]"
+    r"|### Human:|(?i:User):.*(?i:Assistant):)",
     re.DOTALL,
 )
 _LINE_TURN = re.compile(rf"(?:^|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")

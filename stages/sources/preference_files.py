@@ -47,6 +47,7 @@ from stages.sources.quarantine import RejectedError, bad_row
 PROMPTS = (
     "prompt", "question", "instruction", "history", "query", "problem", "input", "post", "user",
     "context", "trajectory", "question.full_text", "info.post",
+    "input.messages",
 )  # fmt: skip
 SCORES = (
     ("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"),
@@ -146,6 +147,9 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
         prompt = "{instruction}\n{input}"
     common = {"prompt": prompt, "system": sample.first(columns_of.SYSTEMS, str)}
     if pair := sample.pair():
+        if prompt is None:
+            lists = [name for name in columns_of.MESSAGE_LISTS if name not in pair]
+            common["prompt"] = sample.first(lists, list)
         return PairColumns(**common, **_find_comparison(sample, *pair))
     answers = next(
         (name for name in LISTS if sample.is_list(name) and not sample.has_objects(name)), None
@@ -460,8 +464,7 @@ def _make_answer(
             before = conversations.add_system(before, system)
     if isinstance(value, list | dict) or columns_of.is_conversation(value):
         turns = conversations.read_conversation(value, name, ignore, may_end_empty=True)
-        has_prompt = before and turns[: len(before)] == before
-        turns = turns if has_prompt else [*before, *turns]
+        turns = _join(before, turns, name)
         _check_text(turns)
         if turns[-1].role != "assistant":
             raise RejectedError("no answer: the last turn is not the assistant's")
@@ -474,6 +477,22 @@ def _make_answer(
             return Answer(tuple(before), str(prompt), "", text)
         text = text.strip()
     return Answer(tuple(before), transcripts.render_transcript(before), " ", text)
+
+
+def _join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
+    """The prompt's turns with those of an answer, which may begin with them.
+
+    A system message may stand in one of the two. RejectedError where both ask something else.
+    """
+    systems = [turn for turn in turns if turn.role == "system"]
+    asked, answered = ([turn for turn in side if turn.role != "system"] for side in (before, turns))
+    if asked and answered[: len(asked)] == asked:
+        if systems and asked != before and turns[: len(before)] != before:
+            raise RejectedError(f"two systems: '{name}' has another system message")
+        return turns if systems else [*before[: len(before) - len(asked)], *answered]
+    if before and turns[0].role != "assistant":
+        raise RejectedError(f"contradiction: '{name}' begins with another prompt")
+    return [*before, *turns]
 
 
 def _check_text(turns: Iterable[Turn]) -> None:

@@ -19,7 +19,14 @@ from stages.config import Params
 from stages.records.problems import BadRow, Problem, Turn
 from stages.records.transcripts import render_question, show_turn
 from stages.sources import columns as columns_of
-from stages.sources import containers, conversations, raw_rows, splitting, tool_calls
+from stages.sources import (
+    containers,
+    conversations,
+    dataset_card,
+    raw_rows,
+    splitting,
+    tool_calls,
+)
 from stages.sources.choices import read_choices
 from stages.sources.columns import MISSING, Columns, Reading
 from stages.sources.containers import RawRow
@@ -44,7 +51,7 @@ class SourceReport:
     unused: list[str] = field(default_factory=list)
     """Columns that are not read."""
     unread_files: list[str] = field(default_factory=list)
-    """Files of other splits than train and test."""
+    """Files or splits that are neither train nor test."""
     rows: dict[str, int] = field(default_factory=dict)
     """Number of rows by split; `unsplit` where the source has no splits."""
 
@@ -58,7 +65,7 @@ class FileSource(Params):
     test_path: str | list[str] | None = None
     """Where test problems are, if elsewhere; null: in `path`, or taken from it by hash."""
     name: str | None = None
-    """The hub data set's configuration (`main`), where it has several."""
+    """The configuration (`main`) of a hub data set, or of a folder with its README.md."""
     revision: str | None = None
     """The commit of a hub id; without one, two runs may read two versions."""
     train_split: str | None = None
@@ -91,8 +98,16 @@ def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, co
     """
     path = source.path
     if isinstance(path, str) and (containers.is_saved_dataset(path) or containers.is_hub_id(path)):
-        return _open_dataset(source, path)
+        return _open_dataset(source, path, report)
     files: Mapping[str | None, Sequence[Path]]
+    configured = dataset_card.find_files(path, source.name) if isinstance(path, str) else None
+    if configured is not None and source.test_path is None:
+        return _open_configured(source, path, configured, report)
+    if source.name is not None:
+        raise ValueError(
+            f"name: '{source.name}': expected null, since {path} has no README.md with "
+            f"configurations whose files are there. Delete `name`, or correct `path`."
+        )
     if source.test_path is not None:
         files = {"train": containers.list_files(path)}
         files["test"] = containers.list_files(source.test_path)
@@ -117,7 +132,8 @@ def list_local_files(source: FileSource) -> list[Path]:
     files = [file for path in paths for file in containers.list_files(path)]
     if containers.is_saved_dataset(source.path):
         files += sorted(Path(str(source.path)).rglob("*.json"))
-    return files
+    cards = [Path(path) / dataset_card.NAME for path in paths if isinstance(path, str)]
+    return files + [card for card in cards if card.is_file()]
 
 
 def _select_files(source: FileSource, files: Sequence[Path]) -> dict[str | None, list[Path]]:
@@ -138,16 +154,38 @@ def _select_files(source: FileSource, files: Sequence[Path]) -> dict[str | None,
     return selected
 
 
-def _open_dataset(source: FileSource, path: str) -> dict[str | None, containers.Rows]:
+def _open_dataset(
+    source: FileSource, path: str, report: SourceReport
+) -> dict[str | None, containers.Rows]:
     """Splits of a data set that the library `datasets` reads."""
     loaded = containers.load_splits(path, source.name, source.revision)
-    train = source.train_split or containers.default_split(loaded, path)
-    test = source.test_split or ("test" if "test" in loaded and train != "test" else None)
-    splits = {None: train} if test is None else {"train": train, "test": test}
+    splits = _choose_splits(source, path, loaded, report)
     return {
         split: containers.read_dataset(containers.pick_split(loaded, name, path), name)
         for split, name in splits.items()
     }
+
+
+def _open_configured(
+    source: FileSource, path: str | list[str], files: Mapping[str, Sequence[Path]],
+    report: SourceReport,
+) -> dict[str | None, containers.Rows]:  # fmt: skip
+    """Splits as a data set's README.md lists their files."""
+    splits = _choose_splits(source, str(path), files, report)
+    return {
+        split: containers.read_files(containers.pick_split(files, name, str(path)), path)
+        for split, name in splits.items()
+    }
+
+
+def _choose_splits(
+    source: FileSource, path: str, available: Mapping[str, Any], report: SourceReport
+) -> dict[str | None, str]:
+    """Which of a data set's splits are read: to train, and to test if there is one."""
+    train = source.train_split or containers.default_split(available, path)
+    test = source.test_split or ("test" if "test" in available and train != "test" else None)
+    report.unread_files = [name for name in available if name not in (train, test)]
+    return {None: train} if test is None else {"train": train, "test": test}
 
 
 def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem | BadRow]:
@@ -191,7 +229,7 @@ def describe_report(report: SourceReport) -> str:
     if report.unused:
         lines.append(f"  columns that are not read: {', '.join(report.unused)}")
     if report.unread_files:
-        lines.append(f"  files that are not read: {', '.join(report.unread_files)}")
+        lines.append(f"  files or splits that are not read: {', '.join(report.unread_files)}")
     return "\n".join(lines)
 
 
@@ -225,12 +263,23 @@ HINTS = {
     "functions": "Demonstrations are read with tools (columns: {tools: functions}), pairs without",
     "helpfulness": "Rated answers are compared in a row of `pairs` with `by: people`",
     "score": "Rated answers are compared in a row of `pairs` with `by: people`",
-}
+    "reward_model": "Name the gold answer as columns: {messages: prompt, answer: reward_model...}",
+} | dict.fromkeys(
+    ("reasoning", "Complex_CoT", "reasoning_content", "thinking"),
+    "What is thought before a reply is imitated with it as columns: {user: .., assistant: "
+    '"<think>\\n{<this column>}\\n</think>\\n{<the reply>}"}',
+)
+_CHOICES_HINT = (
+    "Choices in columns of their own become a part of the question as columns: {question: "
+    '"{<question>}\\n(A) {<first choice>}\\n(B) {<second choice>}", answer: ..}'
+)
 
 
 def describe_unread(row: RawRow, names: Sequence[str]) -> str:
     """What to do about columns that carry meaning and are not read."""
     hint = "Name what is needed under `columns`, also as a part of a template"
+    if any(map(columns_of.CHOICE_COLUMN.fullmatch, names)):
+        hint = _CHOICES_HINT
     hint = next((HINTS[name] for name in names if name in HINTS), hint)
     shown = ", ".join(names)
     return (

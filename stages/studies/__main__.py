@@ -80,8 +80,10 @@ def resolve_names(
     yield from (stage for stage in valid if stage in selected)
 
 
-def read_rows_of_foreach(template: str, parameters: Mapping[str, Any]) -> list[str]:
-    """The value of `${checkpoints.runs}`: of a key of the studies' parameters."""
+def read_rows_of_foreach(
+    template: str, parameters: Mapping[str, Any]
+) -> list[str] | dict[str, Any]:
+    """The value of `${checkpoints.runs}`: names, or rows by name, of the studies' parameters."""
     value: Any = parameters
     for key in re.fullmatch(r"\$\{(.*)\}", template)[1].split("."):  # type: ignore[index]
         value = value[key]
@@ -127,7 +129,7 @@ def _stages_in_dvc_yaml() -> set[str]:
 
 def _write_dvc_yaml(stages: set[str]) -> None:
     """Write the definitions of the stages, or no file where there are none."""
-    content: dict[str, Any] = {}
+    content, parameters = dict[str, Any](), read_yaml(STUDY_PARAMS)
     for study, definition in read_yaml(DEFINITIONS)["stages"].items():
         of_row = definition.get("do", definition)
         of_row["wdir"] = ".."
@@ -135,7 +137,9 @@ def _write_dvc_yaml(stages: set[str]) -> None:
         if study in stages:
             content[study] = definition
         elif rows:
-            content[study] = definition | {"foreach": rows}
+            of_study = read_rows_of_foreach(definition["foreach"], parameters)
+            selected = {row: of_study[row] for row in rows} if isinstance(of_study, dict) else rows
+            content[study] = definition | {"foreach": selected}
     if not content:
         DVC_YAML.unlink(missing_ok=True)
         return

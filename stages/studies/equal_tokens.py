@@ -22,7 +22,7 @@ from stages.records import lines, pools
 from stages.rewards import reward_file
 from stages.rewards.answer_checker import solves_problem
 from stages.rows import DATA, seed_folder
-from stages.runtime import process
+from stages.runtime import outputs, process
 from stages.studies import copies, token_report, token_verdict
 from stages.studies import study as studies
 from stages.studies.copies import Plan
@@ -53,7 +53,7 @@ def main() -> None:
     """Write the rows of each seed, `metrics.json` and `report.md`."""
     with studies.start_study("equal_tokens", plots=False) as study:
         config = studies.load_study_config(Config, "equal_tokens")
-        settings, plan = config.equal_tokens, studies.read_json(DATA / "plan.json")
+        settings, plan = config.equal_tokens, outputs.read_json(DATA / "plan.json")
         check_policies(plan, settings.policies, config.baseline)
         spent = study.for_each_seed(config.seeds, partial(train_policies, config, plan), gpu=False)
         tables = {}
@@ -121,7 +121,7 @@ def count_tokens(data: Path, table: str, name: str, seed: int) -> tuple[int, int
     if table == "rewards" and reward_file.read_reward(folder).kind == "rule":
         return 0, 0
     source = folder / "training" if table == "policies" else folder
-    metrics = studies.read_json(seed_folder(source, seed) / "metrics.json")
+    metrics = outputs.read_json(seed_folder(source, seed) / "metrics.json")
     return metrics.get("generated_tokens", 0), metrics.get("trained_tokens", 0)
 
 

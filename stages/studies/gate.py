@@ -89,7 +89,7 @@ def read_probes(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
     for seed in config.seeds:
         folder = FOUND / policy / f"rows/{seed}"
         values_by_seed.append(lines.read_lines(folder / "probes.jsonl", ProbeValue))
-        why |= studies.read_json(folder / "not_run.json")
+        why |= outputs.read_json(folder / "not_run.json")
         right.append([
             [answer_checker.solves_problem(prompt, row.completion) for row in pool]
             for prompt, pool in pools.read_split(DATA / f"samples/{policy}/{seed}", "dev")

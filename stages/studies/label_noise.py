@@ -14,7 +14,7 @@ from stages.config import Params
 from stages.params import load_preset
 from stages.report import markdown
 from stages.rows import DATA
-from stages.runtime import process
+from stages.runtime import outputs, process
 from stages.studies import copies
 from stages.studies import study as studies
 
@@ -39,7 +39,7 @@ def main() -> None:
     """Write `metrics.json` and `report.md`."""
     with studies.start_study("label_noise", rows=False, plots=False) as study:
         config = studies.load_study_config(Config, "label_noise")
-        settings, plan = config.label_noise, studies.read_json(DATA / "plan.json")
+        settings, plan = config.label_noise, outputs.read_json(DATA / "plan.json")
         row = plan["rewards"][settings.reward]
         preset = load_preset(row["preset"])
         names = {percent: f"flipped-{percent}" for percent in settings.flip_percents}
@@ -55,7 +55,7 @@ def main() -> None:
         for percent, name in names.items():
             copy.run(copies.make_row_command("rewards", name, row | {"preset": name}))
             for seed in config.seeds:
-                metrics = studies.read_json(copy.data / f"rewards/{name}/{seed}/metrics.json")
+                metrics = outputs.read_json(copy.data / f"rewards/{name}/{seed}/metrics.json")
                 metrics_by_percent.setdefault(str(percent), {})[str(seed)] = metrics["heldout"]
         study.write(metrics_by_percent, render_report(metrics_by_percent))
 

@@ -62,7 +62,7 @@ def main() -> None:
         study.for_each_seed(config.seeds, partial(measure_seed, config))
         metrics_by_seed = {}
         for seed in config.seeds:
-            measured = studies.read_json(study.rows / str(seed) / "measured.json")
+            measured = outputs.read_json(study.rows / str(seed) / "measured.json")
             overoptimization_report.draw_curves(
                 study.plots / f"seed-{seed}.png", measured["curves"]
             )

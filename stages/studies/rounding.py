@@ -24,7 +24,7 @@ from stages.records.metrics import round_metric
 from stages.report import markdown
 from stages.rewards import problem_evaluation
 from stages.rows import DATA
-from stages.runtime import process
+from stages.runtime import outputs, process
 from stages.studies import copies
 from stages.studies import study as studies
 from stages.studies.copies import RepoCopy
@@ -59,7 +59,7 @@ def main() -> None:
         raise ValueError(f"expected the study to start with POSTTRAIN_ROUNDING={PINNED} or unset")
     with studies.start_study("rounding", rows=False, plots=False) as study:
         config = studies.load_study_config(Config, "rounding")
-        plan, settings = studies.read_json(DATA / "plan.json"), config.rounding
+        plan, settings = outputs.read_json(DATA / "plan.json"), config.rounding
         folders = {PINNED: DATA}
         for rounding in settings.roundings:
             copy = copies.make_copy(study.run.folder / rounding)

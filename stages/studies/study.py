@@ -7,7 +7,6 @@ A study answers one question about a finished run and runs when asked for. It wo
     data/studies/<study>/journal/       its metrics by step
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -136,10 +135,3 @@ def start_study(name: str, *, rows: bool = True, plots: bool = True) -> Iterator
                 paths[word] = stack.enter_context(outputs.replace(paths[word]))
                 paths[word].mkdir()
         yield Study(run=run, **paths)
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file of the run that is studied; a ValueError if it is not there."""
-    if not path.is_file():
-        raise ValueError(f"expected {path}, which `dvc repro` writes: run the pipeline first")
-    return json.loads(path.read_text(encoding="utf-8"))

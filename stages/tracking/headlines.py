@@ -88,9 +88,10 @@ def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | Non
 
     Never by the test problems: the policy with the highest accuracy there is also the one that
     chance has favoured most, so its test result would be too good. Of equals the first by name;
-    None where no policy was evaluated, or has no accuracy. `runs` are the stages whose outputs
-    dvc.lock names.
+    None where no policy was evaluated, or has no accuracy; a control is never chosen. `runs` are
+    the stages whose outputs dvc.lock names.
     """
+    controls = {entry.stage for entry in entries if "--control" in entry.command.split()}
     accuracy: dict[str, dict[str, float]] = {}
     for entry in entries:
         kind, _, policy = entry.stage.partition("@")
@@ -104,6 +105,7 @@ def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | Non
             and seed_accuracy
             and entry.stage in runs
             and f"train@{policy}" in runs
+            and f"train@{policy}" not in controls
         ):
             accuracy[policy] = seed_accuracy
     if not accuracy:
@@ -121,7 +123,8 @@ def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | Non
 def read_report_numbers(path: Path) -> dict[str, float]:
     """`accuracy/grpo` of each policy and `gain/grpo` over the baseline, of the report's metrics.
 
-    Of an environment `success/calculator/grpo` and `success_gain/calculator/grpo`.
+    Of a control `control/coin` over the policy that it started from; of an environment
+    `success/calculator/grpo` and `success_gain/calculator/grpo`.
     """
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     policies = content.get("policies", {}).items()
@@ -133,6 +136,12 @@ def read_report_numbers(path: Path) -> dict[str, float]:
     }
     numbers = {f"accuracy/{name}": float(estimate["value"]) for name, estimate in accuracy.items()}
     numbers |= {f"gain/{name}": float(estimate["value"]) for name, estimate in gains}
+    of_controls = content.get("controls", {}).get("differences", {}).values()
+    numbers |= {
+        f"control/{name}": float(estimate["value"])
+        for of_kind in of_controls
+        for name, estimate in of_kind.items()
+    }
     for environment, played in content.get("episodes", {}).items():
         of_policies = {name: of["success"] for name, of in played["policies"].items()}
         for kind, estimates in (

@@ -16,7 +16,7 @@ NAMES = {POLICIES: "Policies", MANIFESTS: "Manifests", CURVES: "Learning curves"
 MEASURES = (
     "accuracy", "greedy_accuracy", "dev_accuracy", "reward", "kl", "margin_accuracy", "run/seconds",
 )  # fmt: skip
-WORDS = ("method", "preset", "from", "on", "pipeline_run")
+WORDS = ("method", "preset", "from", "on", "control", "pipeline_run")
 """Tags of a policy's training that its table shows."""
 CHARTS = (
     "reward/mean", "reward/accuracy", "kl/sequence", "entropy", "length/mean", "margin/accuracy",

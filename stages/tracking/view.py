@@ -221,7 +221,8 @@ def _row_tags(command: str) -> dict[str, str]:
     if words[1:3] != ["-m", "stages"] or len(words) <= 5:
         return {}
     row = parse_row(words[4:])
-    tags = {"method": row.by, "preset": row.preset, "from": row.policy, "on": row.on}
+    tags = {"method": row.by, "preset": row.preset, "from": row.policy, "on": row.on,
+            "control": row.control}  # fmt: skip
     return {name: value for name, value in tags.items() if value}
 
 

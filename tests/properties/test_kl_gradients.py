@@ -9,6 +9,8 @@ import random_grids
 import torch
 from random_grids import Grids
 
+from stages.algorithms.token_advantages import negative_log_ratio
+
 P, Q = torch.tensor([0.5, 0.25, 0.25]).double(), torch.tensor([0.25, 0.125, 0.625]).double()
 # Each token as often as the policy draws it: the mean over rows is the expectation, exactly.
 DRAWN = torch.tensor([0, 0, 1, 2])
@@ -49,6 +51,34 @@ def test_kl_estimators_have_the_gradients_they_are_said_to_have(level):
     torch.testing.assert_close(found("k3", False), forward)
     torch.testing.assert_close(found("k1", True), backward)
     torch.testing.assert_close(found("k3", True), backward)
+
+
+def test_a_teachers_log_ratio_as_advantage_has_the_gradient_of_the_divergence():
+    grid = torch.ones(4, 1, dtype=torch.bool)
+    drawn = (log.double()[DRAWN][:, None] for log in (P.log(), Q.log()))
+    advantages = negative_log_ratio(*drawn, grid)
+    found = expected_gradient({"kl": "none"}, "reinforce", advantages=advantages)
+    torch.testing.assert_close(found, divergence_gradient(True))
+
+
+def test_a_token_answers_for_itself_alone_where_a_teacher_is_followed():
+    """Two tokens of three each, enumerated: the sum of each token's KL, given those before it."""
+    logits = torch.tensor([[0.3, -0.2, 0.1], [1.0, 0.0, -1.0], [0.2, 0.5, 0.1], [0.0, 0.7, -0.3]])
+    logits = logits.double().requires_grad_()  # of the first token, and of the second after each
+    teacher = torch.tensor([[0.0, 0.5, -0.5], [0.1, 0.2, 0.3], [-1.0, 0.0, 1.0], [0.4, 0.0, 0.0]])
+    teacher_logprobs, logprobs = teacher.double().log_softmax(1), logits.log_softmax(1)
+    pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    chosen = torch.stack([torch.zeros(9, dtype=torch.long), pairs[:, 0] + 1], 1), pairs
+    mask = torch.ones(9, 2, dtype=torch.bool)
+    advantages = negative_log_ratio(logprobs[chosen], teacher_logprobs[chosen], mask)
+    assert not advantages.requires_grad
+    weights = logprobs[chosen].sum(1).exp().detach()
+    loss = (weights[:, None] * -advantages * logprobs[chosen]).sum()
+    (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
+    divergences = (logprobs.exp() * (logprobs - teacher_logprobs)).sum(1)
+    visits = torch.cat([torch.ones(1).double(), logprobs[0].exp().detach()])
+    (expected,) = torch.autograd.grad((visits * divergences).sum(), logits)
+    torch.testing.assert_close(found, expected)
 
 
 def test_kl_in_the_reward_has_the_gradient_of_the_divergence():

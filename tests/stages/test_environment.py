@@ -40,8 +40,8 @@ def run(data, on="own/calculator", **preset):
 
 
 def test_rows_of_its_own_have_numbers_that_no_two_splits_share(folder):
-    file = run(folder, starts=STARTS, options={"terms": 3})
-    assert (file.own, file.packages, file.preset.options) == ("calculator", {}, {"terms": 3})
+    file = run(folder, starts=STARTS, options={"largest": 30})
+    assert (file.own, file.packages, file.preset.options) == ("calculator", {}, {"largest": 30})
     rows = [row for split in STARTS for row in definition.read_rows(OUTPUT, split)]
     assert [row["id"] for row in rows] == [
         "train-0",

@@ -19,7 +19,7 @@ FROZEN = {line.split(": ", 1)[0]: line.split(": ", 1)[1].split("; ") for line in
 SFT = ["sft", "cold_start", "rejection_sampling", "pretraining"]
 KINDS = dict.fromkeys(SFT, SftPreset)
 KINDS |= dict.fromkeys(presets.PREFERENCE, PreferencePreset)
-KINDS |= dict.fromkeys(presets.GROUP_RL, Method)
+KINDS |= dict.fromkeys([*presets.GROUP_RL, *presets.DISTILLATION], Method)
 KINDS |= dict.fromkeys(presets.PPO, Method)
 
 
@@ -30,14 +30,14 @@ def flat(content: Any, path: str = "") -> list[str]:
 
 
 def test_every_preset_of_policy_training_is_frozen():
-    trained = {*SFT, *presets.PREFERENCE, *presets.GROUP_RL, *presets.PPO}
+    trained = {*SFT, *presets.PREFERENCE, *presets.GROUP_RL, *presets.DISTILLATION, *presets.PPO}
     assert set(FROZEN) == trained
 
 
 @pytest.mark.parametrize("word", ["README.md", "stages/README.md"])
 def test_both_readmes_name_every_method(word):
     text = (Path(__file__).parents[2] / word).read_text(encoding="utf-8")
-    methods = {*presets.PREFERENCE, *presets.GROUP_RL, *presets.PPO}
+    methods = {*presets.PREFERENCE, *presets.GROUP_RL, *presets.DISTILLATION, *presets.PPO}
     assert sorted(name for name in methods if f"`{name}`" not in text) == []
 
 

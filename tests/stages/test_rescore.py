@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from stages import rescore
+from stages.loops import rescoring
 from stages.loops.rollouts import Rollout
 from stages.records import lines
 from stages.records.problems import Prompt
-from stages.rescore import Rescored
+from stages.records.rescored import Rescored
+from stages.report import rescored
 from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
@@ -74,7 +76,10 @@ def test_another_reward_pays_what_it_would_have_paid(finished_run):
     assert "| 0 | all | 0.6000 | -0.5000 |" in report
     # Of each step the first (1.2 is above 0.6, -1 below -0.5), and the second the other way.
     assert "4 completions change sides" in report
-    assert "2 + 3?" in report
+    page = Path("out/report.html").read_text()
+    assert "2 + 3?" in page
+    assert "1.2 → -1" in page
+    assert [row.correct_now for row in rows] == list(RIGHT) * 2
 
 
 def test_a_rule_of_the_presets_is_taken_as_it_is_now(finished_run, caplog):
@@ -89,14 +94,34 @@ def test_a_rule_of_the_presets_is_taken_as_it_is_now(finished_run, caplog):
 
 def test_completions_that_change_sides_by_hand():
     def make(index: int, old: float, new: float) -> Rescored:
-        return Rescored(seed=0, step=0, id="p", index=index, question="", completion="",
-                        correct=None, old=old, new=new)  # fmt: skip
+        return Rescored(seed=0, step=0, id="p", index=index, question="", answer=None,
+                        completion="", correct=None, correct_now=None,
+                        old=old, new=new)  # fmt: skip
 
     rows = [make(0, 0.0, 3.0), make(1, 1.0, 1.0), make(2, 2.0, 5.0)]
     # Means 1 and 3: the first is at the second mean, the second at the first.
-    assert rescore.find_flips(rows) == []
+    assert rescored.find_flips(rows) == []
     rows = [make(0, 0.0, 9.0), make(1, 1.5, 0.0), make(2, 1.5, 0.0)]
-    assert rescore.find_flips(rows) == rows
+    assert rescored.find_flips(rows) == rows
+
+
+def test_texts_of_models_are_escaped_in_the_page_and_verdicts_that_changed_are_shown(tmp_path):
+    text = "<script>alert(1)</script>\x1b[31m"
+    rows = [
+        Rescored(seed=0, step=0, id="p", index=index, question="<b>?</b>", answer="5",
+                 completion=text, correct=True, correct_now=index == 0, old=index, new=-index)
+        for index in range(2)
+    ]  # fmt: skip
+    rescored.write_page(tmp_path, "it", "that of training", rows)
+    page = (tmp_path / "report.html").read_text()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m" in page
+    assert "&lt;b&gt;?&lt;/b&gt;" in page
+    assert "<script>alert" not in page
+    assert "Other verdicts" in page
+    assert rescored.summarise(rows) == {
+        "completions": 2, "same_reward": 1, "old": 0.5, "new": -0.5, "rank_correlation": -1.0,
+        "change_sides": 2, "other_verdicts": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -115,6 +140,8 @@ def test_the_same_reward_gives_the_same_numbers(policy, monkeypatch):
     monkeypatch.chdir(ROOT)
     config = rescore.load_config(rescore.Config)
     for seed in config.seeds:
-        rows = rescore.rescore(policy, rescore.find_reward(policy), seed, config)
+        batches = rescoring.rescore(policy, rescoring.find_reward(policy), seed, config.compute)
+        rows = [row for batch in batches for row in batch]
         assert len(rows) > 1000
         assert [row.new for row in rows] == [row.old for row in rows]
+        assert [row.correct_now for row in rows] == [row.correct for row in rows]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import presets
 import pytest
@@ -9,7 +10,7 @@ import stage_inputs
 import torch
 from safetensors.torch import load_file, save_file
 from stage_inputs import MODEL, SEED
-from tiny_checkpoints import BLOCKS, COMPUTE, CPU, PAD, compute
+from tiny_checkpoints import BLOCKS, COMPUTE, CPU, PAD, compute, load
 from tiny_rollouts import OPTIM, make_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 from vllm_installed import needs_vllm
@@ -20,6 +21,7 @@ from stages.loops import rollouts
 from stages.loops.rollouts import Rollout
 from stages.models import scalar_head
 from stages.records import lines
+from stages.records.problems import Demonstration
 from stages.rewards import reward_file
 from stages.rewards.reward_file import RewardFile
 from stages.rows import DATA, PROMPTS
@@ -64,7 +66,9 @@ def write_reward(kind, model=None):
         scorer.save_pretrained(reward_file.model_path(folder, SEED))
 
 
-def run(method, preset=None, seeds=(SEED,), engine="transformers", rank=0, **sizes):
+def run(
+    method, preset=None, seeds=(SEED,), engine="transformers", rank=0, on="rewards/old", **sizes
+):
     content = PRESETS[method] if preset is None else preset
     stage_inputs.configure(
         content,
@@ -75,7 +79,7 @@ def run(method, preset=None, seeds=(SEED,), engine="transformers", rank=0, **siz
         engine=engine,
         **{method: SECTIONS[method] | sizes},
     )
-    words = ("--train", method, "--preset", "mine", "--from", "sft", "--on", "rewards/old")
+    words = ("--train", method, "--preset", "mine", "--from", "sft", "--on", on)
     train_rl.main(f"train_{method}", "new", *words)
     return stage_inputs.metrics(OWN)
 
@@ -155,6 +159,39 @@ def test_a_reward_that_the_preset_makes_nothing_of_is_refused_before_any_work():
         run("grpo", presets.CONTENT["grpo_process"])
     with pytest.raises(ValueError, match="num_minibatches 2 is more than prompts_per_step 1"):
         run("ppo", prompts_per_step=1)
+    assert not POLICY.exists()
+
+
+@pytest.mark.parametrize("rank", [0, 4], ids=["whole", "adapters"])
+def test_a_policy_is_distilled_from_another_or_from_itself_with_solutions(rank):
+    stage_inputs.write_policy("teacher")
+    path = rows.locate_policy("teacher", SEED)
+    load("llama", 1).save_pretrained(path)
+    preset = presets.CONTENT["opd"]
+    metrics = run("grpo", preset, rank=rank, on="policies/teacher", group_size=1)
+    assert set(metrics["work"]) == {"policy", "teacher"}
+    other = [step["kl/teacher"] for step in steps()]
+    run("grpo", preset | {"kl": "loss"}, rank=rank, on="policies/teacher", group_size=1)
+    assert steps()[0]["kl/teacher"] == other[0] > 0.1
+    prompts = make_prompts(8)
+    shown = [
+        Demonstration(id=row.id, task="solve", prompt="", prompt_ids=row.prompt_ids, completion="4",
+                      completion_ids=[3, 1]) for row in prompts[:6]
+    ]  # fmt: skip
+    lines.write_lines(PROMPTS / "train.jsonl", [replace(row, answer="4") for row in prompts])
+    lines.write_lines(DATA / "demonstrations/demonstrations.jsonl", shown)
+    metrics = run("grpo", presets.CONTENT["self_distillation"], rank=rank, on="demonstrations")
+    assert set(metrics["work"]) == {"policy", "teacher"}
+    drawn = list(lines.read_lines(OWN / "rollouts.jsonl", Rollout))
+    assert {row.id for row in drawn} <= {row.id for row in shown}
+
+
+def test_a_teacher_with_another_vocabulary_is_refused_with_both_named():
+    stage_inputs.write_policy("teacher")
+    file = rows.locate_policy("teacher", SEED) / "tokenizer.json"
+    file.write_text(file.read_text(encoding="utf-8").replace('"w5"', '"five"'), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"student sft and teacher teacher.*five"):
+        run("grpo", presets.CONTENT["opd"], on="policies/teacher")
     assert not POLICY.exists()
 
 

@@ -1,36 +1,37 @@
-"""Sums too long to do by head, such as 17 + 4 + 19 + 8, with a calculator as a tool or without.
+"""Products too hard to do by head, such as 11 * 12 - 119, with a calculator as a tool or without.
 
-Options: `terms`, the numbers of a sum, and `largest` of them; `tools: false` for the same problems
-without the calculator.
+Results are from 1 to 20. Options: `largest`, of the two factors; `guess_share`, of demonstrations
+that answer without a call, as people do; `tools: false` for the same problems without the
+calculator.
 """
 
 from stages.environments.arithmetic import calculate
 from stages.environments.environment import Message, Reply, Row, Start, write_message
 from stages.environments.problem_draws import draw_problem
 from stages.environments.tool_functions import Tools, write_call
-from stages.rewards.answer_checker import is_correct
 
 
 class Environment:
     """A problem: calls of the calculator, as many as the policy likes, then the answer."""
 
-    def __init__(self, *, terms: int = 4, largest: int = 999, tools: bool = True) -> None:
-        self.parts = [range(2, largest + 1), *["+", range(2, largest + 1)] * (terms - 1)]
-        self.tools = Tools(calculate) if tools else Tools()
+    def __init__(self, *, largest: int = 99, guess_share: float = 0, tools: bool = True) -> None:
+        self.parts = [range(2, largest + 1), range(2, largest + 1), range(1, 21)]
+        self.tools, self.guess_share = Tools(*[calculate] * tools), guess_share
 
     def start(self, row: Row, seed: int) -> Start:
         """The problem is of the row alone."""
-        self.task = " ".join(map(str, draw_problem(row, *self.parts)))
+        first, second, self.result = draw_problem(row, *self.parts)
+        self.task = f"{first} * {second} - {first * second - self.result}".replace("- -", "+ ")
         return [write_message("user", f"{self.task} = ? End with ####.")], self.tools.schemas
 
     def step(self, message: Message) -> Reply:
         """Results of calls; 1 for the right answer at the end."""
         if results := self.tools.answer(message):
             return Reply(messages=results)
-        return Reply(reward=float(is_correct(message["content"], calculate(self.task))), done=True)
+        return Reply(reward=float(message["content"].endswith(f"#### {self.result}")), done=True)
 
     def demonstrate(self, row: Row, seed: int) -> list[Message]:
-        """A call, where there is the tool, and the answer."""
-        self.start(row, seed)
-        calls = [write_call("calculate", expression=self.task)] if self.tools.schemas else []
-        return [*calls, write_message("assistant", f"#### {calculate(self.task)}")]
+        """A call, where there is the tool and the seed asks for one, and the answer."""
+        can_call = self.start(row, seed)[1] is not None and seed % 100 >= 100 * self.guess_share
+        calls = [write_call("calculate", expression=self.task)] * can_call
+        return [*calls, write_message("assistant", f"#### {self.result}")]

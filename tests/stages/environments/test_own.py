@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -40,8 +41,8 @@ def play(environment: Environment, row: dict[str, Any], script: Sequence[Message
 
 @pytest.mark.parametrize(
     ("name", "options", "num_turns"),
-    [("calculator", {}, 2), ("calculator", {"tools": False}, 1), ("guess_number", {}, 4),
-     ("lookup", None, 2)],
+    [("calculator", {}, 2), ("calculator", {"largest": 4, "tools": False}, 1),
+     ("guess_number", {}, 4), ("lookup", None, 2)],
 )  # fmt: skip
 def test_demonstrations_succeed_and_are_read_back(
     name: str, options: dict[str, Any] | None, num_turns: int, table: dict[str, str]
@@ -71,6 +72,17 @@ def test_wrong_answers_are_paid_nothing(table: dict[str, str]):
     for guess, hint in (("1", "higher"), ("I say 15.", "lower"), ("nothing", "higher")):
         reply = game.step({"role": "assistant", "content": guess})
         assert (reply.messages[0]["content"], reply.reward, reply.done) == (hint, 0.0, False)
+
+
+def test_results_of_products_are_small_and_numbers_positive():
+    tasks = list[str]()
+    for number in range(200):
+        environment = calculator.Environment(largest=4)
+        ((message,), _) = environment.start({"id": f"train-{number}"}, 0)
+        tasks.append(message["content"].partition(" =")[0])
+    assert {int(calculator.calculate(task)) for task in tasks} == set(range(1, 21))
+    forms = {re.sub(r"\d+", "n", task) for task in tasks}
+    assert forms == {"n * n - n", "n * n + n"}
 
 
 def test_tools_answer_wrong_calls():

@@ -149,7 +149,7 @@ def test_only_positions_that_predict_completions_or_scores_have_a_gradient(name)
             output.last_hidden_state.retain_grad()
             states.append(output.last_hidden_state)
 
-    trained = [model for role, model in setup.models.items() if role != "reference"]
+    trained = [model for role, model in setup.models.items() if role not in every_loop.FROZEN]
     hooks = [model.base_model.register_forward_hook(keep) for model in trained]
     # Nothing shares a row: a prompt's last position predicts one token.
     _, metrics = setup.gradient([ALL], row_tokens=0, max_tokens=30)

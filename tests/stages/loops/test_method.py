@@ -66,6 +66,8 @@ def test_every_key_that_belongs_to_a_choice_and_every_value_of_it_is_one_of_meth
             {"surrogate": "kl_penalty", "old_kl_coef": 0.0, "old_kl_target": 0.01},
             "old_kl_target scales old_kl_coef",
         ),
+        ({"reward_coef": 0.2}, "reward_coef is of no use with advantage group_zscore"),
+        ({"advantage": "teacher", "truncation_penalty": 0.2}, "reward_coef above 0"),
         ({"clip": 0.2}, "clip"),
         ({"advantage": "zscore"}, "advantage"),
         ({"clip_low": 1.0}, "clip_low"),
@@ -87,7 +89,7 @@ def test_whitening_may_be_left_out_with_a_value_model():
 def test_a_preset_of_ppo_has_a_value_model_and_one_of_grpo_has_none():
     from stages.train_rl import GrpoTraining, PpoTraining
 
-    for name in (*presets.GROUP_RL, *presets.PPO):
+    for name in (*presets.GROUP_RL, *presets.DISTILLATION, *presets.PPO):
         is_ppo = presets.method(name).advantage == "gae"
         for config, fits in ((GrpoTraining, not is_ppo), (PpoTraining, is_ppo)):
             field = config.model_fields["preset"]
@@ -125,9 +127,13 @@ def test_the_reference_is_needed_where_its_divergence_decides_anything():
     assert not Method(kl="none").needs_reference()
     assert Method(kl="none", kl_budget=1.0).needs_reference()
     assert Method(kl="none", advantage="gae").needs_reference()
+    # It is measured in any case, but beside a teacher.
+    assert Method(kl="none").has_reference
+    assert not presets.method("opd").has_reference
+    assert presets.method("opd", kl_budget=1.0).has_reference
 
 
-@pytest.mark.parametrize("name", [*presets.GROUP_RL, *presets.PPO])
+@pytest.mark.parametrize("name", [*presets.GROUP_RL, *presets.DISTILLATION, *presets.PPO])
 def test_every_preset_works_with_sizes_that_fit_it(name):
     method = presets.method(name)
     check_sizes(ppo_sizes() if method.advantage == "gae" else sizes(), method)
@@ -158,8 +164,10 @@ def test_sizes_that_ppo_cannot_work_with_are_refused(changes, message):
 
 
 def test_one_completion_a_prompt_is_enough_where_others_are_not_the_baseline():
-    for name in ("remax", "reinforce_pp"):
+    for name in ("remax", "reinforce_pp", "opd"):
         check_sizes(sizes(group_size=1), presets.method(name))
+    with pytest.raises(ValueError, match="reward_coef compares"):
+        check_sizes(sizes(group_size=1), presets.method("opd", reward_coef=0.1))
     check_sizes(sizes(group_size=2), presets.method())
 
 

@@ -34,6 +34,18 @@ EQUAL = [
     (r"n\pi and \frac{\pi}{2}+n\pi, n \in \mathbb{Z}",
      r"m\pi and \frac{\pi}{2}+m\pi, m \in \mathbb{Z}"),
     (r"(k, 2k), k \in \mathbb{Z}", r"(t,2t), t\in\mathbb{Z}"), ("[0, 1)", r"\left[0,1\right)"),
+    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+    (r"\begin{pmatrix} 1/2 \\[4pt] 2 \end{pmatrix}", r"\begin{pmatrix}\frac12\\2\end{pmatrix}"),
+    (r"\emptyset", r"\varnothing"), (r"\infty", "infinity"),
+    ("2, 3", "x=2 or x=3"), ("2, 3", r"x = 2 \text{ or } x = 3"), (r"\pm 3", "x = 3 or x = -3"),
+    ("(1,2),(3,4)", r"(3,4) \text{ and } (1,2)"), (r"2\le x\le 5", r"2 \leq x \leq 5"),
+    ("[2, 5)", r"2 \le x < 5"), (r"(-\infty, 2)", "2 > t"), (r"[\sqrt{2},\infty)", r"x\ge\sqrt2"),
+    ("3:45 PM", "3:45 p.m."), ("3:45", "03:45"), ("January 5", "january 5"),
+    ("12 cm", "12 centimeters"), ("½", "0.5"), ("2½", "5/2"), ("\u20133", "-3"),
+    ("1 234 567", "1234567"), ("1\u202f234", "1234"),
+    (r"0.\bar{3}", "1/3"), ("x**2+2*x+1", "x^2+2x+1"), ("f(2)=3", "3"), ("AB = 3", "3"),
+    (r"\text{Area}=3", "3"), ("total cost = 3", "3"), (r"\angle ABC = 60^\circ", "60"),
+    ('"42"', "42"),
 ]  # fmt: skip
 DIFFERENT = [
     (r"0.\overline{3}", "0"), (r"0.\overline{6}", r"0.\overline{3}"), ("6!", "6"),
@@ -53,6 +65,17 @@ DIFFERENT = [
     (r"x \in [0,1]", r"y \in [0,1]"), (r"\frac{1}{2", "1/2"), ("(5", "5"),
     (r"\sqrt{2", r"\sqrt{2}"), ("x+1)", "x+1"), ("((x+1)", "x+1"), ("[1,2", "[1,2]"),
     (r"4 \times 10^{-5", r"4 \times 10^{-5}"), ("[x-1)^2", "(x-1)^2"), ("(A", "A"),
+    (r"\geq 3", "3"), (r"\le 3", "3"), (r"\ge\sqrt{2}", r"\sqrt{2}"),
+    (r"3\times", "3"), ("3+", "3"),
+    ("x+y=3", "3"), ("2x=6", "6"), ("x^2+y^2=4", "4"), ("2**3", "23"), ("4__2", "42"),
+    (r"4\,2", "42"), ("4`2", "42"), ("4$2", "42"), (r"1\,23", "123"), ("12 34", "1234"),
+    ("x**2", "2x"), ("$12.50", "€12.50"), (r"\$5", "5 cents"), (r"30^\circ", "30 radians"),
+    ("3 sevenths", "3"), ("not x = 3", "3"), ("AB = 3", "BC = 3"), ("f(2)=3", "f(3)=3"),
+    ("(C) and (D)", "C"), ("(C)(D)", "C"), ("C) and (D)", "C"),
+    (r"\emptyset", "0"), ("[2, 5]", r"2 < x \le 5"), (r"(2, \infty)", "x < 2"),
+    ("[2, 5]", r"2 < x > 5"),
+    ("2024-01-05", "2024-01-06"), ("January 5", "January 6"), ("3:45 AM", "3:45 p.m."),
+    ("2, 3", "x=2 or x=4"), (r"x \ge 3", "3"),
 ]  # fmt: skip
 
 
@@ -92,11 +115,38 @@ def test_a_choice_is_its_letter_in_every_notation(gold: str) -> None:
 @pytest.mark.parametrize(
     "gold",
     ["yes", "True", "Monday", "blue whale", "[5]", "2:3", "4,5", "3 or 4", r"x=1 \text{ or } x=2",
-     "12 (apples)", "\u0664\u0662", "∞", "π", r"\infty", "B", "10 (m/s)"],
+     "12 (apples)", "2024-01-05", "12/25/2020", "Jan 5, 2020", "\u0664\u0662", "∞", "π",
+     r"\infty", "B", "10 (m/s)"],
 )  # fmt: skip
 def test_a_gold_answer_in_every_notation_can_be_read(gold: str) -> None:
     assert read_gold(gold) == gold
     assert answers_match(gold, gold)
+
+
+@pytest.mark.parametrize(
+    ("gold", "text"),
+    [
+        ("42", "The final answer is:\n\n42"), ("42", "**The answer is:**\n**42**"),
+        ("42", r"\boxed {42}"), ("42", "The answer is therefore 42."),
+        ("42", "The answer is **42**."),
+        ("C", "Answer: [C]"), ("C", r"\boxed{(C) \frac{1}{2}}"),
+        ("C", "The answer is Option C: 12"),
+        ("D", "The answer is D. Both A and B"),
+    ],
+)  # fmt: skip
+def test_an_answer_stands_where_people_write_it(gold: str, text: str) -> None:
+    assert is_correct(text, gold)
+
+
+@pytest.mark.parametrize(
+    ("gold", "text"),
+    [
+        ("3", "The answer is 3; 4"), ("3", "The answer is x = 3; y = 4"), ("3", "Answer: 3 or 4"),
+        ("C", r"\boxed{(C) or (D)}"), ("C", "Answer: C. or D."), ("C", "Answer: (C), (D)"),
+    ],
+)  # fmt: skip
+def test_a_list_of_answers_is_not_its_first(gold: str, text: str) -> None:
+    assert not is_correct(text, gold)
 
 
 @pytest.mark.parametrize("gold", ["", "nan", "it is hard to say what", "?", "#### ", "-"])
@@ -112,7 +162,14 @@ def test_either_of_two_gold_answers_is_right() -> None:
 
 @pytest.mark.parametrize(
     ("gold", "answer"),
-    [("[7]", "7"), ("16 (cm)", "16"), ("4,5", "5, 4"), ("4 (carrots); 5 (beans)", "4, 5")],
+    [
+        ("[7]", "7"),
+        (r"\{7\}", "7"),
+        (r"\emptyset", r"\{\}"),
+        ("16 (cm)", "16"),
+        ("4,5", "5, 4"),
+        ("4 (carrots); 5 (beans)", "4, 5"),
+    ],
 )
 def test_notations_of_a_gold_answer_alone_are_read(gold: str, answer: str) -> None:
     assert answers_match(answer, gold)

@@ -50,7 +50,7 @@ def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
     [
         "", "nan", "inf", "five", "Step 2", "5 or 7", "5 and a half", "3:30", "1.5.2", "3/4/5",
         "1,23", "1234,567", "1,2345", "1/0", "2 3/2", "--5", "-$-5", "5 - x", "10 - 3", "2x",
-        "2 pi", "2 plus two", "(5)", "5²", "1e999", "\u0665", "\uff15", "½", "9" * 61, "9" * 10_000,
+        "2 pi", "2 plus two", "(5)", "5²", "1e999", "\u0665", "\uff15", "9" * 61, "9" * 10_000,
     ],
 )  # fmt: skip
 def test_what_is_not_one_number_is_unreadable(text: str) -> None:

@@ -23,7 +23,7 @@ def test_a_check_with_too_many_calls_is_logged_and_counted_and_the_next_one_work
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors = symbolic_equality.counts["errors"]
-    monkeypatch.setattr(symbolic_equality, "MAX_CALLS", 100_000)
+    monkeypatch.setattr(symbolic_equality, "MAX_CALLS_WITHOUT_VALUE", 100_000)
     with caplog.at_level(logging.WARNING):
         assert not symbolic_equality.are_equal(HANGS, r"\sqrt{2}")
     assert symbolic_equality.counts["errors"] == errors + 1
@@ -82,11 +82,11 @@ def test_a_worker_that_died_is_logged_counted_and_replaced(
 def test_a_check_that_its_caller_interrupted_answers_no_later_one(is_running: bool) -> None:
     verifier = symbolic_equality._Verifier()
     if is_running:
-        assert verifier.ask(r"\frac{1}{2}", "0.5")
+        assert verifier.ask(r"\frac{1}{2}", "0.5", 10**6)
     with pytest.raises(TimeLimitError):
-        call_within(0.02, lambda: verifier.ask("(x+1)^{40}-(x+2)^{40}", "(x+3)^{40}"))
-    assert verifier.ask(r"\frac{1}{2}", "0.5")
-    assert not verifier.ask(r"\frac{1}{2}", "0.7")
+        call_within(0.02, lambda: verifier.ask("(x+1)^{40}-(x+2)^{40}", "(x+3)^{40}", 10**6))
+    assert verifier.ask(r"\frac{1}{2}", "0.5", 10**6)
+    assert not verifier.ask(r"\frac{1}{2}", "0.7", 10**6)
     symbolic_equality._stop(verifier.running_worker())
 
 

@@ -192,8 +192,14 @@ BROKEN = {
     "a quote that is not closed": (b'a,b\n1,"2\n3,4\n', "a quote is not closed"),
     "two lists": (b'{"train": [{"a": 1}], "test": [{"a": 2}]}', "write each to a file"),
     "damaged gzip": (gzip.compress(LINES * 99)[:40] + b"x" * 200, "a broken one"),
-    "a page": (b"<!DOCTYPE html>\n<html></html>\n", "as its first line"),
-    "a pointer of Git LFS": (b"version https://git-lfs.github.com/spec/v1\n", "as its first line"),
+    "a page": (b"<!DOCTYPE html>\n<html></html>\n", "a web page"),
+    "a pointer of Git LFS": (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    "a zip archive": (b"PK\x03\x04" + LINES, "Unpack it"),
+    "a tar archive": (b"rows.jsonl".ljust(257, b"\0") + b"ustar\0" + LINES, "Unpack it"),
+    "a packed tar archive": (
+        gzip.compress(b"rows.jsonl".ljust(257, b"\0") + b"ustar\0" + LINES),
+        "Unpack it",
+    ),
     "zeros": (bytes(1000), "as its first line"),
     "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "as its first line"),
 }
@@ -250,3 +256,35 @@ def test_a_split_is_named_or_the_only_one_and_never_guessed():
     assert containers.default_split({"validation": 1}, "a/b") == "validation"
     with pytest.raises(ValueError, match="validation, test"):
         containers.default_split({"validation": 1, "test": 2}, "a/b")
+
+
+def test_a_table_of_pandas_has_the_numbers_of_its_rows_in_a_column_without_a_name(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(",question,answer\n0,2+2?,4\n1,3+3?,6\n")
+    assert read(path)[1] == {"Unnamed: 0": "1", "question": "3+3?", "answer": "6"}
+
+
+def test_a_decimal_comma_beside_semicolons_is_no_two_numbers(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("question;answer\n1/2?;0,5\n2+2, 3?;4\n")
+    assert read(path) == [{"question": "2+2, 3?", "answer": "4"}]
+    assert "decimal comma" in bad(path)[2]
+
+
+@pytest.mark.parametrize(
+    ("names", "tests"),
+    [
+        (["trainset.jsonl", "testset.jsonl"], ["testset.jsonl"]),
+        (["validation.jsonl", "test.jsonl"], None),
+        (["rows.jsonl", "test-00000-of-00001.jsonl"], None),
+    ],
+)
+def test_test_rows_are_never_rows_of_no_split(tmp_path, names, tests):
+    for name in names:
+        (tmp_path / name).write_bytes(LINES)
+    if tests is None:
+        with pytest.raises(ValueError, match="test_path"):
+            containers.find_splits(str(tmp_path))
+    else:
+        splits = containers.find_splits(str(tmp_path)).splits
+        assert [file.name for file in splits["test"]] == tests

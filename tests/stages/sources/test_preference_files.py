@@ -459,3 +459,66 @@ def test_a_list_without_a_difference_is_a_tie_and_several_turns_in_a_list_are_re
     row = USUAL["Arena of Kaggle"] | {"prompt": json.dumps([ASKED, "And?"])}
     reasons = [read_rows(tmp_path / "f.jsonl", [one])[0].reason for one in (same, row)]
     assert [reason.partition(":")[0] for reason in reasons] == ["tie", "several texts"]
+
+
+SYS, ASK = {"role": "system", "content": "S"}, {"role": "user", "content": "Why?"}
+YES, NO = ({"role": "assistant", "content": content} for content in ("good", "bad"))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Why?", "chosen": [SYS, ASK, YES], "rejected": [SYS, ASK, NO]},
+        {"prompt": [SYS, ASK], "chosen": [ASK, YES], "rejected": [ASK, NO]},
+        {"conversations": [SYS, ASK], "chosen": YES, "rejected": NO},
+        {
+            "input": {"messages": [SYS, ASK]}, "preferred_output": [YES],
+            "non_preferred_output": [NO],
+        },
+    ],
+)  # fmt: skip
+def test_a_prompt_is_read_once_wherever_it_stands(tmp_path, row):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(row))
+    (pair,) = preference_files.read_preferences(path, PairColumns())
+    assert isinstance(pair, RawPreference)
+    assert pair.turns == (Turn("system", "S"), Turn("user", "Why?"))
+    assert (pair.chosen, pair.rejected) == ("good", "bad")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"prompt": "How?", "chosen": [ASK, YES], "rejected": [ASK, NO]}, "contradiction"),
+        (
+            {
+                "prompt": [{**SYS, "content": "T"}, ASK], "chosen": [SYS, ASK, YES],
+                "rejected": [SYS, ASK, NO],
+            },
+            "two systems",
+        ),
+    ],
+)  # fmt: skip
+def test_an_answer_to_another_prompt_is_rejected(tmp_path, row, reason):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(row))
+    (bad,) = preference_files.read_preferences(path, PairColumns())
+    assert isinstance(bad, BadRow)
+    assert bad.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("name", ["ranking", "margin"])
+def test_a_ranking_or_margin_that_is_not_read_is_refused(tmp_path, name):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"prompt": "Why?", "responses": ["a", "b"], name: [1, 0]}))
+    with pytest.raises(ValueError, match=name):
+        list(preference_files.read_preferences(path, PairColumns()))
+
+
+def test_of_a_folder_with_splits_the_train_split_is_read(tmp_path):
+    for name in ("train", "test"):
+        row = {"prompt": f"{name}?", "chosen": "a", "rejected": "b"}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
+    (pair,) = preference_files.read_preferences(tmp_path, PairColumns())
+    assert isinstance(pair, RawPreference)
+    assert pair.plain_prompt == "train?"

@@ -123,7 +123,11 @@ def test_braces_of_a_template_are_doubled(read):
     assert read(ROW, columns=columns)[0][0].solution == "\\boxed{4}"
 
 
-@pytest.mark.parametrize("name", ["context", "images", "weight", "label", "Body", "history"])
+@pytest.mark.parametrize(
+    "name",
+    ["context", "images", "weight", "label", "Body", "history", "table", "decoded_image",
+     "image_path", "option_a", "opb", "A", "reward_model", "Complex_CoT", "reasoning", "loss_mask"],
+)  # fmt: skip
 def test_a_column_that_carries_meaning_is_never_dropped_unseen(read, name):
     row = ROW | {name: [1]}
     with pytest.raises(ValueError, match=rf"mine.jsonl, row 2: {name} .*ignore: \[{name}\]"):
@@ -335,6 +339,7 @@ def test_what_a_message_says_more_is_refused(read, change):
 
 
 @pytest.mark.parametrize("text", ["[{'role': 'user', 'content': 'Hi'}]", "<|im_start|>user\nHi",
+                                  "<bos><start_of_turn>user\nHi", "<|begin_of_text|>Hi",
                                   "User: Hi\nAssistant: Ho"])  # fmt: skip
 def test_a_conversation_that_something_has_rendered_is_no_message(read, text):
     columns = {"user": "prompt"}
@@ -452,3 +457,55 @@ def test_a_rendered_conversation_is_no_question(tmp_path, text):
     problems, bad, _ = read_all(source)
     assert problems == []
     assert [row.reason.partition(":")[0] for row in bad] == ["a rendered conversation"] * 2
+
+
+def test_a_flag_of_reasoning_is_none(read):
+    assert len(read(ROW | {"reasoning": "off"})[0]) == 1
+
+
+def test_usual_names_may_begin_with_a_capital(read):
+    problems, _, report = read({"Question": "Why?", "Response": "So."})
+    assert (problems[0].question, problems[0].solution, report.unused) == ("Why?", "So.", [])
+
+
+def test_choices_may_be_json_text(read):
+    problems, bad, _ = read(ROW | {"choices": '["3", "4"]', "answer": 1})
+    assert (problems[0].question, problems[0].answer, bad) == ("2+2?\n(A) 3\n(B) 4", "B", [])
+
+
+CARD = """---
+configs:
+- config_name: main
+  data_files:
+  - {split: train, path: part_a.jsonl}
+  - {split: test, path: "part_b*"}
+- config_name: elsewhere
+  data_files: elsewhere/*
+---
+# Sums
+"""
+
+
+def test_a_folder_has_the_splits_that_its_card_says(tmp_path):
+    for name, question in (("part_a", "1+1?"), ("part_b", "2+2?")):
+        row = json.dumps({"question": question, "answer": 2})
+        (tmp_path / f"{name}.jsonl").write_text(row)
+    (tmp_path / "README.md").write_text(CARD)
+    for source in (FileSource(path=str(tmp_path)), FileSource(path=str(tmp_path), name="main")):
+        problems, _, report = read_all(source)
+        assert {problem.question: problem.split for problem in problems} == {
+            "1+1?": "train", "2+2?": "test",
+        }  # fmt: skip
+        assert report.rows == {"train": 1, "test": 1}
+    with pytest.raises(ValueError, match="main"):
+        read_all(FileSource(path=str(tmp_path), name="mian"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/rows.jsonl").write_text(json.dumps(ROW))
+    with pytest.raises(ValueError, match="elsewhere"):
+        read_all(FileSource(path=str(tmp_path)))
+
+
+def test_a_configuration_of_files_that_have_none_is_refused(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(ROW))
+    with pytest.raises(ValueError, match="name"):
+        read_all(FileSource(path=str(tmp_path / "rows.jsonl"), name="main"))

@@ -1,0 +1,199 @@
+"""Stored completions, rewarded again: the rollouts of a training, or a pool.
+
+The same reward gives the same numbers to the last digit: completions go through it in the batches
+in which they were rewarded.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from stages.config import Params
+from stages.loops import rollout_rewards
+from stages.loops.method import GroupRlConfig, PpoConfig
+from stages.loops.rollouts import Rollout, Rollouts
+from stages.models.device import ComputeConfig, setup
+from stages.params import load_config, load_preset
+from stages.records import lines, pools
+from stages.records.problems import Prompt
+from stages.records.rescored import Rescored
+from stages.rewards import answer_checker, reward_file
+from stages.rewards.completion_rewards import CompletionRewards, RewardModels
+from stages.rewards.composition import Composition, compose_rewards
+from stages.rows import DATA, PROMPTS
+from stages.runtime import outputs
+from stages.sampler import Sample
+
+POOLS, PRESETS, REWARDS = "pools/", "presets/", "rewards/"
+TRAINED_BY = ("ppo", "grpo")
+ROW_KEYS = ("train", "preset", "from", "on")
+Reward = Callable[[Rollouts], CompletionRewards]
+
+
+class GrpoSizes(Params):
+    """Sizes of `train: grpo`."""
+
+    grpo: GroupRlConfig
+
+
+class PpoSizes(Params):
+    """Sizes of `train: ppo`."""
+
+    ppo: PpoConfig
+
+
+class PoolSizes(Params):
+    """Sizes of pools, by split."""
+
+    sampling: dict[str, dict[str, Any]]
+
+
+def find_reward(name: str) -> str:
+    """The reward that a policy learned from, `rewards/<row>`."""
+    if name.startswith(POOLS):
+        raise ValueError(f"{name} was not sampled for a reward: name one by --reward rewards/<row>")
+    return str(find_policy(name)["on"])
+
+
+def describe_old_reward(name: str) -> str:
+    """What a completion was worth at the time, in words."""
+    if name.startswith(POOLS):
+        return "the answer checker's verdict, 1 or 0"
+    return f"that of training, {find_reward(name)}"
+
+
+def find_policy(name: str) -> dict[str, Any]:
+    """The row of a policy that PPO or GRPO trained on a reward."""
+    plan = outputs.read_json(DATA / "plan.json")
+    rewarded = {
+        policy: row for policy, row in plan["policies"].items()
+        if row["train"] in TRAINED_BY and str(row["on"]).startswith(REWARDS)
+    }  # fmt: skip
+    if name not in rewarded:
+        names = [*rewarded, *(f"{POOLS}{pool}" for pool in plan["pools"])]
+        raise ValueError(
+            f"expected a policy that PPO or GRPO trained on a reward, or a pool "
+            f"({', '.join(names)}), found {name}"
+        )
+    return rewarded[name]
+
+
+def rescore(
+    name: str, reward_name: str, seed: int, compute: ComputeConfig
+) -> Iterator[list[Rescored]]:
+    """Every stored completion of a seed with its old and new reward, a batch at a time.
+
+    `name` is a policy, or `pools/<pool>`. Both rewards are rounded to six digits, as rollouts.jsonl
+    has them.
+    """
+    is_pool = name.startswith(POOLS)
+    batches = read_pool(name, seed) if is_pool else read_rollouts(name, seed)
+    reward = load_reward(reward_name, seed, compute, find_length_limit(name))
+    for stored, batch in batches:
+        totals = reward(batch).rewards().tolist()
+        prompts = map(batch.prompt, range(len(stored)))
+        yield [
+            Rescored(
+                seed=seed, step=row.step, id=row.id, index=row.index, question=prompt.question,
+                answer=prompt.answer, completion=row.completion, correct=row.correct,
+                correct_now=check_again(prompt, row), old=row.reward, new=round(total, 6),
+            )
+            for prompt, row, total in zip(prompts, stored, totals, strict=True)
+        ]  # fmt: skip
+
+
+def check_again(prompt: Prompt, row: Rollout) -> bool | None:
+    """The answer checker's verdict now, where there was one."""
+    if row.correct is None or prompt.answer is None:
+        return row.correct
+    return answer_checker.solves_problem(prompt, row.completion)
+
+
+def find_length_limit(name: str) -> int:
+    """`max_new_tokens` of the completions, which rewards of length count from."""
+    if name.startswith(POOLS):
+        split = outputs.read_json(DATA / name / "pool.json")["split"]
+        return int(load_config(PoolSizes).sampling[split]["max_new_tokens"])
+    row = find_policy(name)
+    section = row["train"]
+    sizes = {section: {key: value for key, value in row.items() if key not in ROW_KEYS}}
+    if section == "grpo":
+        return load_config(GrpoSizes, sizes=sizes).grpo.max_new_tokens
+    return load_config(PpoSizes, sizes=sizes).ppo.max_new_tokens
+
+
+def read_rollouts(policy: str, seed: int) -> Iterator[tuple[list[Rollout], Rollouts]]:
+    """Rollout batches of a policy's training."""
+    prompts = read_prompts("train")
+    path = DATA / f"policies/{policy}/training/{seed}/rollouts.jsonl"
+    if not path.is_file():
+        raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
+    for _, batch in groupby(lines.read_lines(path, Rollout), key=lambda row: row.step):
+        stored = list(batch)
+        yield stored, join_batch(stored, prompts)
+
+
+def read_pool(name: str, seed: int) -> Iterator[tuple[list[Rollout], Rollouts]]:
+    """Completions of a pool, a batch for each problem; their reward is the checker's verdict."""
+    for prompt, completions in pools.read_pools(DATA / name, seed, "train"):
+        stored = [
+            Rollout(
+                step=0, id=row.id, index=row.index, completion=row.completion,
+                completion_ids=row.completion_ids, finish_reason=row.finish_reason,
+                reward=float(is_right), correct=None if prompt.answer is None else is_right,
+            )
+            for row in completions
+            for is_right in [answer_checker.solves_problem(prompt, row.completion)]
+        ]  # fmt: skip
+        yield stored, join_batch(stored, {prompt.id: prompt})
+
+
+def read_prompts(split: str) -> dict[str, Prompt]:
+    """Prompts of a split by their ids."""
+    return {row.id: row for row in lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt)}
+
+
+def join_batch(stored: Sequence[Rollout], prompts: dict[str, Prompt]) -> Rollouts:
+    """The completions as a rollout batch, of which log-probs are not known (0)."""
+    ids = dict.fromkeys(row.id for row in stored)
+    places = {prompt_id: place for place, prompt_id in enumerate(ids)}
+    return Rollouts(
+        prompts=[prompts[prompt_id] for prompt_id in ids],
+        groups=[places[row.id] for row in stored],
+        numbers=[row.index for row in stored],
+        samples=[
+            Sample(
+                token_ids=row.completion_ids,
+                logprobs=[0.0] * len(row.completion_ids),
+                finish_reason=row.finish_reason,
+            )
+            for row in stored
+        ],
+        texts=[row.completion for row in stored],
+    )
+
+
+def load_reward(name: str, seed: int, compute: ComputeConfig, max_new_tokens: int) -> Reward:
+    """Reward function by its name: a row of `rewards`, a preset of `by: rule`, or a function."""
+    if name.startswith(REWARDS):
+        return rollout_rewards.load_reward(
+            DATA / name, seed, compute, setup(compute), max_new_tokens
+        )
+    function, own = None, name.removeprefix(reward_file.OWN)
+    if name.startswith(PRESETS):
+        composition = Composition.model_validate(load_preset(name.removeprefix(PRESETS)))
+        if composition.needs_model() or "own" in composition.kinds():
+            raise ValueError(
+                f"{name} asks a model or a function: make it a row of `rewards`, run `dvc repro`, "
+                f"and name {REWARDS}<row>"
+            )
+    elif name.startswith(reward_file.OWN):
+        function = reward_file.load_own_function(own)
+        part = {"value": {"kind": "own"}, "weight": 1.0, "cap": None, "normalise": "none"}
+        content = {"components": {own: part}, "combine": "sum"}
+        composition = Composition.model_validate(content)
+    else:
+        forms = f"{REWARDS}<row>, {PRESETS}<name> or {reward_file.OWN}<file>"
+        raise ValueError(f"expected a reward, {forms}, found {name}")
+    models = RewardModels(function=function, max_new_tokens=max_new_tokens)
+    return lambda batch: compose_rewards(composition, batch, models)

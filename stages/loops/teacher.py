@@ -1,0 +1,100 @@
+"""On-policy distillation: which teacher a row names, what it reads, and what both must share.
+
+    distilled: {train: grpo, preset: opd,               from: sft, on: policies/grpo}
+    own:       {train: grpo, preset: self_distillation, from: sft, on: demonstrations}
+
+The policy samples, and the teacher's log-probs of its tokens are the signal (`advantage: teacher`
+of `loops/method`, `follow_teacher` of `loops/rl`): no reward, and no group. In self-distillation
+the teacher is the initial policy, frozen, that is shown a right solution: Zhao et al.,
+"Self-Distilled Reasoner" (2026), https://arxiv.org/abs/2601.18734, and Shenfeld et al.,
+"Self-Distillation Enables Continual Learning" (2026), https://arxiv.org/abs/2601.19897.
+Departures: the solution is shown as a demonstration is, as the answer to the same problem before
+it is asked again, without a sentence around it, so that no template or tokenizer is needed; the
+signal is the log-prob of the sampled token, not the divergence over the whole vocabulary; the
+teacher stays as it is and follows no moving average.
+"""
+
+from collections.abc import Iterable
+
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages.loops.method import Method
+from stages.records.problems import Demonstration, Prompt
+from stages.rewards.answer_checker import solves_problem
+from stages.rows import Row
+
+POLICIES, DEMONSTRATIONS = "policies/", "demonstrations"
+
+
+def is_teacher(on: str) -> bool:
+    """Whether the word `on` of a row of `train: grpo` names a teacher."""
+    return on.startswith(POLICIES) or on == DEMONSTRATIONS
+
+
+def find_teacher(row: Row) -> str:
+    """The policy that a row names as its teacher; with demonstrations its initial policy."""
+    return row.policy if row.on == DEMONSTRATIONS else row.on.removeprefix(POLICIES)
+
+
+def check_source(on: str, method: Method) -> None:
+    """A ValueError where the word `on` and the preset's advantage do not go together."""
+    if method.advantage != "teacher":
+        if is_teacher(on):
+            raise ValueError(
+                f"advantage {method.advantage} learns from a reward or an environment, found "
+                f"`on: {on}`: name rewards/.. or environments/.., or take a preset with advantage "
+                f"teacher, such as opd or self_distillation"
+            )
+        return
+    by_solution = method.is_shown_solutions
+    if not (on == DEMONSTRATIONS if by_solution else on.startswith(POLICIES)):
+        expected = DEMONSTRATIONS if by_solution else f"{POLICIES}<row>, the teacher"
+        raise ValueError(
+            f"advantage teacher with teacher_prompt {method.teacher_prompt} needs `on: {expected}`,"
+            f" found `on: {on}`"
+        )
+
+
+def check_tokenizers(
+    student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, names: tuple[str, str]
+) -> None:
+    """A ValueError unless student and teacher, called `names`, have one vocabulary."""
+    own, other = student.get_vocab(), teacher.get_vocab()
+    if own == other:
+        return
+    differing = sorted(
+        token for token in own.keys() | other.keys() if own.get(token) != other.get(token)
+    )
+    token = differing[0]
+    raise ValueError(
+        f"expected one vocabulary of student {names[0]} and teacher {names[1]}, since the teacher "
+        f"judges the student's tokens; found {len(differing)} tokens that differ, such as "
+        f"{token!r}: id {own.get(token)} and {other.get(token)}. Take a teacher that starts from "
+        f"the same base model."
+    )
+
+
+def show_solutions(
+    prompts: Iterable[Prompt], demonstrations: Iterable[Demonstration], begin_id: int | None
+) -> dict[str, list[int]]:
+    """What the teacher reads before a completion, by the prompt's id; a ValueError for nothing.
+
+    The tokens of the problem, of its demonstration, and of the problem again, which begins without
+    the begin-of-sequence token `begin_id`. Where there are gold answers, of right demonstrations
+    alone. A prompt without one is left out.
+    """
+    by_id = {(row.task, row.id): row for row in demonstrations if not row.insertions}
+    shown: dict[str, list[int]] = {}
+    for prompt in prompts:
+        row, asked = by_id.get((prompt.task, prompt.id)), prompt.prompt_ids
+        if row is None or not (prompt.answer is None or solves_problem(prompt, row.completion)):
+            continue
+        again = asked[1:] if asked[:1] == [begin_id] else asked
+        shown[prompt.id] = [*asked, *row.completion_ids, *again]
+    if not shown:
+        raise ValueError(
+            "self-distillation shows the teacher right solutions: expected demonstrations of the "
+            "prompts of split train that end in the gold answer, found none. Name a policy as the "
+            "teacher, on: policies/<row>, with preset opd"
+        )
+    return shown

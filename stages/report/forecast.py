@@ -1,0 +1,245 @@
+"""Forecast of the difference that a comparison can detect, before anything is trained.
+
+Compared is mean accuracy, of each policy minus the baseline, by the test of the report
+(`statistics/crossed_means`), at the level that Holm's method asks of the smallest p-value. How much
+differences vary over seeds and problems is known from the evaluations of an earlier run, where
+there are any; else it is assumed.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stages.algorithms.statistics import crossed_means
+from stages.algorithms.statistics.crossed_means import Forecast, PowerDesign, Spread
+from stages.records.metrics import round_metric
+from stages.report.comparison import POWER
+from stages.report.estimates import MEAN, Results, Table, read_results
+from stages.report.stage_metrics import Plan
+from stages.rows import DATA
+
+POINTS = (1, 2, 5, 10)
+"""Differences in mean accuracy, in points, whose sizes are forecast."""
+MOST_SEEDS = 1000
+"""More seeds than that are called impossible."""
+
+
+class Components(NamedTuple):
+    """Variance components of a difference of two policies' accuracies on a problem."""
+
+    seed: float
+    """Of what a training seed adds on every problem."""
+    problem: float
+    """Of what a problem adds under every seed."""
+    rest: float
+    """Of what a seed adds on a single problem."""
+    sample: float
+    """Of a single sample of each policy, on one problem with one seed."""
+
+
+ASSUMED = Components(seed=1e-4, problem=0.01, rest=0.0, sample=0.27)
+"""Rounded means of the default run's four policies: standard deviations of 1 point over seeds and
+of 10 points over problems. Two policies that are right half of the time, whatever the problem,
+have a `sample` of 0.5."""
+
+
+class Design(NamedTuple):
+    """Sizes of a comparison."""
+
+    num_seeds: int
+    num_problems: int
+    num_samples: int
+    """Of each test problem."""
+    num_differences: int
+    """Policies besides the baseline, without controls: the family that Holm's method adjusts."""
+    confidence: float
+
+
+def estimate_components(results: Results) -> Components | None:
+    """Components of the differences from the baseline, the mean over the other policies.
+
+    None where there is no other policy. One seed says nothing of others, of whose variance ASSUMED
+    takes the place.
+    """
+    baseline, *others = (tables[MEAN] for tables in results.tables.values())
+    if not others:
+        return None
+    all_components = [_separate(other, baseline, results.num_samples) for other in others]
+    return Components(*(float(column) for column in np.mean(all_components, axis=0)))
+
+
+def _separate(policy: Table, baseline: Table, num_samples: int) -> Components:
+    """Components of one difference: what samples add is p (1 - p) of each policy, unbiased.
+
+    Where both policies draw with the same random numbers, samples add less than that: never more
+    than the residual variance.
+    """
+    difference = policy - baseline
+    spread = crossed_means.estimate_means(difference[..., None], confidence=0.5).spread
+    v_seed, v_problem, v_rest = (float(values.item()) for values in spread[:3])
+    drawn = max(1, num_samples - 1)
+    of_samples = sum(float((table * (1.0 - table)).mean()) for table in (policy, baseline)) / drawn
+    if np.isnan(v_seed):  # one seed: `problem` is all there is
+        of_samples = min(of_samples, v_problem)
+        return Components(ASSUMED.seed, v_problem - of_samples, 0.0, of_samples * num_samples)
+    of_samples = min(of_samples, v_rest)
+    return Components(v_seed, v_problem, v_rest - of_samples, of_samples * num_samples)
+
+
+def forecast_comparison(components: Components, design: Design) -> Forecast:
+    """What a comparison of this design detects with probability `POWER`, and its intervals."""
+    rest = components.rest + components.sample / design.num_samples
+    values = (components.seed, components.problem, rest)
+    level = (1.0 - design.confidence) / max(1, design.num_differences)
+    return crossed_means.forecast_difference(
+        Spread(*map(np.atleast_1d, values), pooled=np.array([False])),
+        PowerDesign(significance=level, power=POWER),
+        confidence=design.confidence,
+        num_seeds=design.num_seeds,
+        num_problems=design.num_problems,
+    )
+
+
+def forecast_sizes(
+    components: Components, design: Design, effect: float
+) -> tuple[int | None, int | None]:
+    """Test problems, and seeds, that detect a difference, the other sizes as they are.
+
+    None: no number does, or one seed is trained.
+    """
+
+    def detectable(**size: int) -> float:
+        return forecast_comparison(components, design._replace(**size)).detectable
+
+    problems = crossed_means.find_fewest(lambda n: detectable(num_problems=n), effect)
+    if design.num_seeds == 1:
+        return problems, None
+    seeds = crossed_means.find_fewest(lambda n: detectable(num_seeds=n), effect)
+    return problems, seeds if seeds is not None and seeds <= MOST_SEEDS else None
+
+
+def read_components(folder: Path, baseline: str, others: Collection[str]) -> tuple[Components, str]:
+    """Components, and their source: the run whose evaluations are in `folder`, else ASSUMED."""
+    seeds = sorted(int(path.name) for path in (folder / baseline).glob("[0-9]*"))
+    policies = [
+        name
+        for name in others
+        if all((folder / f"{name}/{seed}/per_problem.jsonl").is_file() for seed in seeds)
+    ]
+    if not seeds or not policies:
+        return ASSUMED, f"assumed, as {folder} has no evaluations of an earlier run"
+    try:
+        components = estimate_components(read_results(folder, [baseline, *policies], seeds, 0.95))
+    except ValueError as error:  # of another run's problems, or without gold answers
+        return ASSUMED, f"assumed, as the evaluations in {folder} are of no use: {error}"
+    assert components is not None
+    source = f"of the run in {folder}, a mean over {len(policies)} policies and {len(seeds)} seeds"
+    alone = (
+        "; one seed says nothing of others, whose variance is assumed" if len(seeds) == 1 else ""
+    )
+    return components, source + alone
+
+
+def plan_comparison(
+    params: Mapping[str, Any], tables: Plan, num_problems: int
+) -> tuple[Components, Design, str]:
+    """What `describe_forecast` describes, of params.yaml and the rows of all tables."""
+    baseline = params["baseline"]
+    others = [
+        name
+        for name, row in tables["policies"].items()
+        if name != baseline and not row.get("control")
+    ]
+    design = Design(
+        num_seeds=len(params["seeds"]),
+        num_problems=num_problems,
+        num_samples=params["sampling"]["test"]["num_samples"],
+        num_differences=len(others),
+        confidence=params["evaluation"]["confidence"],
+    )
+    components, source = read_components(DATA / "evaluations", baseline, others)
+    return components, design, source
+
+
+def describe_forecast(components: Components, design: Design, source: str) -> str:
+    """What the comparison can detect, in a sentence."""
+    sizes = (
+        f"{design.num_seeds} seeds, {design.num_problems:,} test problems and "
+        f"{design.num_samples} samples of each"
+    )
+    if design.num_seeds == 1:
+        return "Forecast: one seed is trained, so no difference is tested; train three or more."
+    if design.num_differences == 0:
+        return "Forecast: there is no policy to compare with the baseline."
+    forecast = forecast_comparison(components, design)
+    return (
+        f"Forecast: with {sizes}, the comparison detects a difference in mean accuracy of "
+        f"{100 * forecast.detectable:.1f} points with a probability of {100 * POWER:.0f} % "
+        f"(confidence {100 * design.confidence:g} %, Holm's method for {design.num_differences} "
+        f"differences), and intervals are about ±{100 * forecast.half_width:.1f} points wide. "
+        f"Variances: {source}."
+    )
+
+
+def describe_sizes(components: Components, design: Design) -> Iterator[str]:
+    """What differences of 1, 2, 5 and 10 points take."""
+    if design.num_seeds == 1 or design.num_differences == 0:
+        return
+    for points in POINTS:
+        problems, seeds = forecast_sizes(components, design, points / 100)
+        of_problems = "no number of problems" if problems is None else f"{problems:,} test problems"
+        of_seeds = "no number of seeds" if seeds is None else f"{seeds:,} seeds"
+        yield (
+            f"{points} point{'s' * (points > 1)}: {of_problems} with {design.num_seeds} seeds, or "
+            f"{of_seeds} with {design.num_problems:,} problems."
+        )
+
+
+def compare_forecast(results: Results, gains: Mapping[str, Any]) -> dict[str, Any]:
+    """`forecast`, by ASSUMED and by the variances of this very run, and what came.
+
+    Without gold answers, several seeds and another policy there is none. `gains`: measure -> policy
+    -> its difference from the baseline, as tested.
+    """
+    differences = gains.get(MEAN, {})
+    components = estimate_components(results) if differences else None
+    if len(results.seeds) == 1 or components is None:
+        return {}
+    design = Design(
+        num_seeds=len(results.seeds),
+        num_problems=len(results.ids),
+        num_samples=results.num_samples,
+        num_differences=len(differences),
+        confidence=results.confidence,
+    )
+    forecasts = {
+        name: forecast_comparison(values, design)._asdict()
+        for name, values in (("assumed", ASSUMED), ("of_this_run", components))
+    }
+    content = {
+        name: {key: round_metric(value) for key, value in forecast.items()}
+        for name, forecast in forecasts.items()
+    }
+    halves = [(each["high"] - each["low"]) / 2 for each in differences.values()]
+    came = {"narrowest": round_metric(min(halves)), "widest": round_metric(max(halves))}
+    return {"forecast": {"power": POWER, **content, "half_widths": came}}
+
+
+def describe_comparison(metrics: Mapping[str, Any]) -> list[str]:
+    """The forecast beside what came, in a sentence; none where there is no forecast."""
+    if (forecast := metrics.get("forecast")) is None:
+        return []
+    assumed, of_this_run = (
+        f"±{100 * forecast[name]['half_width']:.1f} points and a detectable difference of "
+        f"{100 * forecast[name]['detectable']:.1f}"
+        for name in ("assumed", "of_this_run")
+    )
+    narrowest, widest = (100 * width for width in forecast["half_widths"].values())
+    return [
+        f"Forecast of mean accuracy for so many seeds, problems and samples: intervals of "
+        f"{assumed} by the variances that are assumed where there is no earlier run; of "
+        f"{of_this_run} by those of this run, which `python -m stages.doctor` uses from now on. "
+        f"What came: intervals from ±{narrowest:.1f} to ±{widest:.1f}."
+    ]

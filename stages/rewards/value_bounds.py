@@ -1,0 +1,246 @@
+r"""Bounds of an expression's value at fixed points: whether two expressions surely differ.
+
+A sum, product, quotient, power, root or function of numbers and letters is computed in interval
+arithmetic, each letter at a positive number of its own. Where the intervals of two expressions are
+apart, the expressions are different, whatever algebra could do with them. That takes less than a
+millisecond, and no longer for `(x+y+1)^{30}` or ten nested fractions than for `x+1`, which algebra
+expands.
+
+Only notation of one meaning is read: `1/2x`, `x^10`, `2\frac{1}{2}`, `\sin 2x`, units, lists and
+relations are not, but for two equations that give the same letter (`y=3x` and `y=2x`). Nor is what
+is not real at the points, such as `\sqrt{-2}`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from mpmath import isfinite
+from mpmath.ctx_iv import MPIntervalContext
+
+PRECISION = 200
+"""Bits of a bound; a number with more digits has wider bounds."""
+MIN_DISTANCE = 1e-6
+"""Between the bounds of values that differ, in parts of the larger one."""
+MAX_DEPTH = 100
+MAX_EXPONENT = 100_000
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<command>\\[A-Za-z]+)|(?P<word>[A-Za-z]+)"
+    r"|(?P<mark>[-+*/^(){}]))",
+    re.ASCII,
+)
+_EQUATION = re.compile(r"\s*([A-Za-z])\s*=([^=]*)", re.ASCII)
+_LAST_LETTERS = re.compile(r"(?<=[\d}\s])[A-Za-z]+\s*$", re.ASCII)
+"""math-verify takes `m`, `t` and many others for a unit here, and leaves them out."""
+_END = ("end", "")
+_BRACKETS = {"(": ")", "{": "}"}
+_FRACTIONS = (r"\frac", r"\dfrac", r"\tfrac")
+_PRODUCTS = ("*", r"\cdot", r"\times")
+_LETTERS = (r"\theta", r"\alpha", r"\beta", r"\phi", r"\lambda", r"\mu", r"\omega")
+_PRODUCT_LETTERS = frozenset("abckmnpqrstuvwxyz")
+"""Of a word of them, such as `xy`, a product."""
+_context: Any = MPIntervalContext()
+_context.prec = PRECISION
+_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
+    r"\sin": _context.sin, r"\cos": _context.cos, r"\ln": _context.log, r"\exp": _context.exp,
+}  # fmt: skip
+_OFFSETS = (Fraction(1, 3), Fraction(5, 7))
+"""Of the two points."""
+
+
+class _NotReadError(Exception):
+    """An expression in other notation, or without a real value."""
+
+
+def differ(answer: str, gold: str) -> bool | None:
+    """Whether both have values that are surely different; None: one of them has none here."""
+    equations = [_EQUATION.fullmatch(text) for text in (answer, gold)]
+    if equations[0] is not None and equations[1] is not None:
+        (name, answer), (other, gold) = (match.groups() for match in equations if match)
+        if name != other or name in answer + gold:
+            return None
+    values = [bound_values(reading) for text in (answer, gold) for reading in list_readings(text)]
+    if None in values:
+        return None
+    number = len(list_readings(answer))
+    return all(
+        any(_are_apart(*pair) for pair in zip(one, other, strict=True))
+        for one in values[:number]
+        for other in values[number:]
+        if one is not None and other is not None
+    )
+
+
+def list_readings(text: str) -> set[str]:
+    """The text, and without letters at its end that may be a unit."""
+    return {text, _LAST_LETTERS.sub("", text)}
+
+
+@lru_cache(maxsize=1024)
+def bound_values(text: str) -> tuple[Any, ...] | None:
+    """An interval at each point; None for what is not read, or has no finite bounds."""
+    try:
+        values = tuple(_Reader(text, offset).read() for offset in _OFFSETS)
+        return values if all(isfinite(value.delta) for value in values) else None
+    except (_NotReadError, ArithmeticError, ValueError, RecursionError):
+        return None  # of mpmath: a division by zero, a logarithm of a negative number
+
+
+def _are_apart(one: Any, other: Any) -> bool:
+    distance = max(one.a - other.b, other.a - one.b)  # intervals of one number each
+    size = max(1, abs(one).b, abs(other).b)
+    return bool(distance > MIN_DISTANCE * size)
+
+
+class _Reader:
+    """Computes an expression from left to right."""
+
+    def __init__(self, text: str, offset: Fraction) -> None:
+        self.tokens, self.offset, self.depth = _split(text)[::-1], offset, 0
+        self.previous = ""
+        """Kind of the last factor: of the grammar above, `power` or `function`."""
+
+    def read(self) -> Any:
+        value = self.read_sum()
+        if self.peek() != _END:
+            raise _NotReadError
+        return value
+
+    def peek(self) -> tuple[str, str]:
+        return self.tokens[-1] if self.tokens else _END
+
+    def take(self, *texts: str) -> str | None:
+        """The next token, if it is one of these."""
+        return self.tokens.pop()[1] if self.peek()[1] in texts else None
+
+    def read_sum(self) -> Any:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _NotReadError
+        value, sign = _context.mpf(0), self.take("+", "-") or "+"
+        while True:
+            value = value + self.read_product() if sign == "+" else value - self.read_product()
+            sign = self.take("+", "-")
+            if sign is None:
+                self.depth -= 1
+                return value
+
+    def read_product(self) -> Any:
+        value, is_quotient = self.read_power(), False
+        while True:
+            kind, text = self.peek()
+            if self.take(*_PRODUCTS):
+                value *= self.read_power()
+            elif self.take("/"):
+                value, is_quotient = value / self.read_power(), True
+            elif kind in ("number", "word", "command") or text == "(":
+                has_meanings = (
+                    is_quotient  # 1/2x
+                    or kind == "number"  # x2
+                    or (self.previous == "number" and text in _FRACTIONS)  # 2\frac{1}{2}
+                    or self.previous == "function"  # \sin(x)(2)
+                )
+                if has_meanings:
+                    raise _NotReadError
+                value *= self.read_power()
+            else:
+                return value
+
+    def read_power(self) -> Any:
+        """A factor with its exponent."""
+        kind, text = self.peek()
+        base = self.read_factor()
+        self.previous = "function" if text in _FUNCTIONS else kind
+        if not self.take("^"):
+            return base
+        if self.previous == "function":  # \sin(x)^2
+            raise _NotReadError
+        exponent = self.read_exponent()
+        self.previous = "power"
+        if self.peek()[1] == "^":
+            raise _NotReadError
+        return raise_power(base, exponent)
+
+    def read_exponent(self) -> Any:
+        """In braces, or a digit or letter."""
+        kind, text = self.peek()
+        if text == "{":
+            return self.read_bracket("{", "}")
+        if kind not in ("number", "word") or len(text) > 1:
+            raise _NotReadError
+        return self.read_factor()
+
+    def read_factor(self) -> Any:
+        kind, text = self.peek()
+        if text in _BRACKETS:
+            return self.read_bracket(text, _BRACKETS[text])
+        if kind not in ("number", "word", "command"):
+            raise _NotReadError
+        self.tokens.pop()
+        if kind == "number":
+            number = Fraction(text)
+            return _context.mpf(number.numerator) / number.denominator
+        return self.read_letters(text) if kind == "word" else self.read_command(text)
+
+    def read_command(self, text: str) -> Any:
+        if text == r"\pi":
+            return +_context.pi
+        if text in _LETTERS:
+            return self.read_letter(200 + _LETTERS.index(text))
+        if text in _FRACTIONS:
+            return self.read_bracket("{", "}") / self.read_bracket("{", "}")
+        if text in _FUNCTIONS:
+            return _FUNCTIONS[text](self.read_bracket("(", ")"))
+        if text != r"\sqrt":
+            raise _NotReadError
+        root = self.read_bracket("{", "}")
+        if root.a < 0:
+            raise _NotReadError
+        return _context.sqrt(root)
+
+    def read_letters(self, text: str) -> Any:
+        """The value of a letter, or the product of a word's."""
+        if len(text) > 1 and not _PRODUCT_LETTERS.issuperset(text):
+            raise _NotReadError
+        value = _context.mpf(1)
+        for letter in text:
+            if letter in "iI":
+                raise _NotReadError
+            value *= _context.e if letter == "e" else self.read_letter(ord(letter))
+        return value
+
+    def read_letter(self, number: int) -> Any:
+        """A value that is the root of a fraction: of another letter another one."""
+        place = Fraction(number, 8) + self.offset
+        return _context.sqrt(_context.mpf(place.numerator) / place.denominator)
+
+    def read_bracket(self, opening: str, closing: str) -> Any:
+        if not self.take(opening):
+            raise _NotReadError
+        value = self.read_sum()
+        if not self.take(closing):
+            raise _NotReadError
+        return value
+
+
+def raise_power(base: Any, exponent: Any) -> Any:
+    """Of a positive base, or with a whole exponent."""
+    if abs(exponent).b <= MAX_EXPONENT and exponent.a == exponent.b == round(float(exponent.mid)):
+        return base ** round(float(exponent.mid))
+    if not base.a > 0:
+        raise _NotReadError
+    return _context.exp(exponent * _context.log(base))
+
+
+def _split(text: str) -> list[tuple[str, str]]:
+    """Kind and text of each token."""
+    text, tokens, place = text.strip(), list[tuple[str, str]](), 0
+    while place < len(text):
+        match = _TOKEN.match(text, place)
+        if match is None:
+            raise _NotReadError
+        tokens.append((match.lastgroup or "", match[match.lastgroup or 0]))
+        place = match.end()
+    return tokens

@@ -1,0 +1,91 @@
+"""Which files of a data set's folder are which split, as the README.md of a hub repository says.
+
+    ---
+    configs:
+    - config_name: main
+      data_files:
+      - split: train
+        path: main/train-*
+      - split: test
+        path: main/test-*
+    ---
+
+A configuration counts where some of its files are in the folder, so that a part of a repository can
+be copied.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from stages.config import suggest
+
+NAME = "README.md"
+
+
+def find_files(folder: str, name: str | None) -> dict[str, list[Path]] | None:
+    """Split -> its files, of the configuration of this name, or of the only or default one.
+
+    None: the folder has no README.md that lists files which are there.
+
+    Raises:
+        ValueError: there are several configurations and `name` is none of them.
+    """
+    splits_by_name = {
+        str(config.get("config_name", "default")): files
+        for config in _read_configs(Path(folder))
+        if (files := _list_splits(Path(folder), config.get("data_files")))
+    }
+    if not splits_by_name:
+        return None
+    if name is None and len(splits_by_name) == 1:
+        return next(iter(splits_by_name.values()))
+    if name is None or name not in splits_by_name:
+        hint = "" if name is None else suggest(name, splits_by_name, otherwise="")
+        raise ValueError(
+            f"{folder} has the configurations {', '.join(splits_by_name)}: expected one of them as "
+            f"`name`, found {name or 'none'}{hint}"
+        )
+    return splits_by_name[name]
+
+
+def _read_configs(folder: Path) -> list[Mapping[str, Any]]:
+    """The configurations in the front matter of the README.md."""
+    card = folder / NAME
+    if not card.is_file():
+        return []
+    text = card.read_text(encoding="utf-8", errors="replace")
+    _, mark, rest = text.partition("---\n")
+    try:
+        header = (
+            YAML(typ="safe").load(rest.partition("\n---")[0])
+            if mark and text.startswith(mark)
+            else {}
+        )
+    except YAMLError as error:
+        raise ValueError(f"{card}: expected YAML between its first --- and ---: {error}") from error
+    configs = header.get("configs") if isinstance(header, dict) else None
+    return [item for item in configs or [] if isinstance(item, dict)]
+
+
+def _list_splits(folder: Path, data_files: Any) -> dict[str, list[Path]]:
+    """Split -> its files that are in the folder."""
+    splits: dict[str, list[Path]] = {}
+    for split, pattern in _list_patterns(data_files):
+        files = sorted(file for file in folder.glob(pattern) if file.is_file())
+        splits.setdefault(split, []).extend(files)
+    return {split: files for split, files in splits.items() if files}
+
+
+def _list_patterns(data_files: Any) -> Iterator[tuple[str, str]]:
+    """Split and pattern of `data_files`: of one split a pattern or several, of more a list."""
+    entries: Sequence[Any] = data_files if isinstance(data_files, list) else [data_files]
+    for entry in entries:
+        split, path = "train", entry
+        if isinstance(entry, dict):
+            split, path = str(entry.get("split", split)), entry.get("path")
+        patterns = path if isinstance(path, list) else [path]
+        yield from ((split, str(pattern)) for pattern in patterns if pattern)

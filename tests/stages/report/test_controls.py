@@ -1,0 +1,97 @@
+"""Controls: the four outcomes, families of their own, and no trace in what is compared without."""
+
+import numpy as np
+import pytest
+
+from stages.report import comparison, controls
+from stages.report.estimates import FIELDS, Results
+
+SEEDS = [0, 1, 2]
+NOISE = np.random.default_rng(0).normal(0.0, 0.02, (5, 3, 30))
+SFT = 0.5 + NOISE[0]
+ROWS = {
+    "coin": {"control": "no_effect", "from": "sft"},
+    "shuffled": {"control": "no_effect", "from": "dpo"},
+    "format": {"control": "no_skill", "from": "sft"},
+}
+
+
+def results(**tables):
+    names = (*FIELDS, "majority/4", "pass/4")
+    return Results(
+        seeds=SEEDS, ids=[str(at) for at in range(30)], num_samples=16, ns=[4],
+        tables={name: dict.fromkeys(names, table) for name, table in tables.items()},
+        halves={name: (table, table) for name, table in tables.items()},
+        metrics={name: {seed: {"dev_accuracy": 0.5} for seed in SEEDS} for name in tables},
+        confidence=0.95,
+    )  # fmt: skip
+
+
+EVERY = results(
+    sft=SFT, dpo=0.8 + NOISE[1], ppo=0.62 + NOISE[2], coin=SFT, shuffled=0.8 + NOISE[1] + 0.001,
+    format=0.6 + NOISE[3],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("significant", "low", "high", "outcome"),
+    [
+        (False, -0.01, 0.015, "none"),
+        (False, -0.01, 0.03, "undecided"),
+        (True, 0.001, 0.015, "different"),
+        (None, -0.001, 0.001, "untested"),
+    ],
+)
+def test_only_a_narrow_interval_shows_that_there_is_no_difference(significant, low, high, outcome):
+    difference = {"significant": significant, "low": low, "high": high}
+    assert controls.judge_no_effect(difference) == outcome
+
+
+def test_each_is_compared_with_its_initial_policy_in_the_family_of_its_kind():
+    metrics = controls.compare_controls(EVERY, ROWS)
+    without_effect = metrics["differences"]["no_effect"]
+    assert {name: row["value"] for name, row in without_effect.items()} == {
+        "coin": 0.0, "shuffled": 0.001,
+    }  # fmt: skip
+    assert without_effect["coin"]["outcome"] == "none"
+    assert without_effect["coin"]["bound"] == 0.0
+    (alone,) = metrics["differences"]["no_skill"].values()
+    assert alone["p_holm"] == alone["p"], "a family of one"
+    assert alone["value"] == pytest.approx(0.1, abs=0.01)
+    assert set(metrics["beyond"]) == {"dpo - format", "ppo - format"}
+    assert metrics["beyond"]["dpo - format"]["value"] == pytest.approx(0.2, abs=0.01)
+
+
+def test_the_other_policies_are_compared_as_if_there_were_no_controls():
+    alone = results(sft=SFT, dpo=0.8 + NOISE[1], ppo=0.62 + NOISE[2])
+    rest = controls.leave_out(EVERY, ROWS)
+    assert comparison.compare_policies(rest) == comparison.compare_policies(alone)
+    metrics = {"verdict": ["one"]}
+    controls.add_controls(metrics, EVERY, {}, has_answers=True)
+    assert metrics == {"verdict": ["one"]}
+
+
+@pytest.mark.parametrize(("shift", "says"), [(0.1, "a gain"), (-0.1, "a loss")])
+def test_a_coin_that_moves_accuracy_is_a_warning_before_the_verdict(shift, says):
+    moved = results(sft=SFT, coin=SFT + shift + NOISE[4] / 10)
+    metrics = {"verdict": ["one"]}
+    controls.add_controls(metrics, moved, {"coin": ROWS["coin"]}, has_answers=True)
+    warning, *rest = metrics["verdict"]
+    assert warning.startswith("Warning: coin ")
+    assert f"{100 * shift:+.1f} points" in warning
+    assert says in warning
+    assert rest == ["one"], "and nothing says that all is as it should be"
+
+
+def test_a_policy_that_is_no_better_than_a_control_without_skill_is_named():
+    near = results(sft=SFT, dpo=0.8 + NOISE[1], ppo=0.6 + NOISE[3], format=0.6 + NOISE[3])
+    (sentence,) = controls.describe_controls(
+        controls.compare_controls(near, {"format": ROWS["format"]})
+    )
+    assert sentence.endswith("Significantly better than each of these: dpo; not so: ppo.")
+
+
+def test_without_gold_answers_it_says_that_controls_are_not_compared():
+    metrics = {"verdict": []}
+    controls.add_controls(metrics, EVERY, ROWS, has_answers=False)
+    assert metrics == {"verdict": [controls.WITHOUT_ANSWERS]}
