@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from stages.report import comparison, controls
-from stages.report.estimates import FIELDS, Results
+from stages.report.estimates import BEST_TEMPERATURE, FIELDS, Results
+from stages.report.sharpening import PolicyTemperatures
 
 SEEDS = [0, 1, 2]
 NOISE = np.random.default_rng(0).normal(0.0, 0.02, (5, 3, 30))
@@ -17,13 +18,19 @@ ROWS = {
 
 
 def results(**tables):
-    names = (*FIELDS, "majority/4", "pass/4")
+    names = (*FIELDS, BEST_TEMPERATURE, "majority/4", "pass/4")
     return Results(
         seeds=SEEDS, ids=[str(at) for at in range(30)], num_samples=16, ns=[4],
         tables={name: dict.fromkeys(names, table) for name, table in tables.items()},
         halves={name: (table, table) for name, table in tables.items()},
         metrics={name: {seed: {"dev_accuracy": 0.5} for seed in SEEDS} for name in tables},
         confidence=0.95,
+        temperatures={
+            name: PolicyTemperatures(
+                sampled=1.0, dev={1.0: table}, test={1.0: table}, lenient={1.0: table}
+            )
+            for name, table in tables.items()
+        },
     )  # fmt: skip
 
 
