@@ -8,7 +8,8 @@ problems, and every reward that is a model; writes for each seed what the reward
 come from the same N samples, without bias for every k: pass@k (Chen et al. 2021), majority@n
 exactly where Wang et al. 2023 vote once, best-of-n by each reward after Nakano et al. 2021, and
 votes weighted by each, over the same random subsets. Papers and formulas: stages/algorithms/
-selection. Accuracy on the dev problems is for choosing among policies. Of prompts without a gold
+selection. Accuracy on the dev problems is for choosing among policies, and at each temperature, of
+both splits (`temperatures.jsonl`), for choosing one for each policy. Of prompts without a gold
 answer there is what each reward scores their samples, and nothing else.
 """
 
@@ -23,10 +24,10 @@ from stages.loops import work
 from stages.loops.run import Run
 from stages.models import pool_scorer, size
 from stages.models.device import ComputeConfig, setup
-from stages.records import pools
+from stages.records import pools, temperatures
 from stages.report import estimates
 from stages.report.evaluation_config import EvaluationConfig
-from stages.rewards import pool_scores, problem_evaluation, reward_file
+from stages.rewards import pool_scores, problem_evaluation, reward_file, temperature_accuracy
 from stages.rows import DATA
 from stages.runtime import process
 from stages.seeding import derive_seed
@@ -43,7 +44,7 @@ class Config(Params):
 
 
 def main(*words: str) -> None:
-    """Write `scores.jsonl`, `per_problem.jsonl` and `metrics.json` of each seed."""
+    """Write `scores.jsonl`, `per_problem.jsonl`, `temperatures.jsonl` and `metrics.json`."""
     stage.run(evaluate, words, Config, gpu=True)
 
 
@@ -106,6 +107,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     sizes = {n: size.measure_scorer(reward_file.model_path(REWARDS / n, run.seed)) for n in rewards}
     run.write("scores.jsonl", scores)
     run.write("per_problem.jsonl", results or unchecked)
+    run.write(temperatures.FILE, temperature_accuracy.read_accuracies(samples))
     return metrics | in_loop | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}
 
 

@@ -4,9 +4,12 @@
     python -m stages pool <pool> --from <policy> --split <split>
 
 `sample` writes, for each seed, N samples of each dev and test problem (`dev.jsonl`, `test.jsonl`)
-and its greedy completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). A completion's random stream
-depends on seed, problem and sample alone, not on the policy, so that policies are compared on the
-same random numbers.
+and its greedy completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). Where answers can be checked,
+it also writes a few samples at other temperatures (`dev_at_0.5.jsonl`), so that a policy can be
+judged at the temperature that suits it; `temperatures.jsonl` says which file is of which. The best
+temperature is chosen in `compare`: were it here, the answer checker would be code of sampling. A
+completion's random stream depends on seed, problem and sample alone, not on the policy or the
+temperature, so that both are compared on the same random numbers.
 
 `pool` writes, for each seed, N completions of each problem of the split (`train.jsonl`) and of each
 dev problem (`heldout.jsonl`), to learn from or to label; `pool.json` says of which policy and split
@@ -14,27 +17,67 @@ they are. The streams of the dev problems are others than those of `sample`: wha
 what policies are evaluated on.
 """
 
-from typing import Any
+from typing import Any, Self
+
+from pydantic import Field, model_validator
 
 from stages import stage
-from stages.config import find_entry
+from stages.config import Params, find_entry
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Pool
 from stages.loops.run import Run
 from stages.models import model_tokenizer, row_policy, size
+from stages.records import temperatures
+from stages.records.temperatures import SampledFile
 from stages.runtime import outputs, process
 
 HELDOUT = "heldout"
 
 
 class Config(SamplingConfig):
-    """Keys of params.yaml that sample and pool read."""
+    """Keys of params.yaml that pool reads, and sample besides others."""
 
     sampling: dict[str, CandidatesConfig]
 
 
-CONFIGS = {"sample": Config, "pool": Config}
+class TemperaturesConfig(Params):
+    """Temperatures besides that of `sampling.test`, and 0, which is greedy."""
+
+    tried: list[float]
+    num_samples: int = Field(gt=0)
+    """Of each dev and test problem, at each of them."""
+
+
+class EvaluationSamplesConfig(Config):
+    """Keys of params.yaml that sample reads."""
+
+    temperatures: TemperaturesConfig
+
+    @model_validator(mode="after")
+    def check_temperatures(self) -> Self:
+        """Each above 0 and once; dev and test problems sampled alike."""
+        dev, test = (
+            find_entry(self.sampling, split, "section 'sampling'").temperature
+            for split in ("dev", "test")
+        )
+        if dev != test:
+            raise ValueError(
+                f"sampling.dev.temperature: expected that of sampling.test, {test}, found {dev}. "
+                f"On the dev problems a temperature is chosen for the test problems: set both alike"
+            )
+        tried = self.temperatures.tried
+        if min(tried, default=1.0) < LOWEST or len({*tried, test}) <= len(tried):
+            raise ValueError(
+                f"temperatures.tried: expected temperatures from {LOWEST}, each once and none that "
+                f"of sampling.test ({test}), which is always tried, as 0 is; found {tried}"
+            )
+        return self
+
+
+LOWEST = 0.01
+"""Temperature below which sampling is greedy but for rounding."""
+CONFIGS = {"sample": EvaluationSamplesConfig, "pool": Config}
 
 
 def main(*words: str) -> None:
@@ -42,16 +85,28 @@ def main(*words: str) -> None:
     if words[0] == "pool":
         stage.run(sample_pool, words, Config, gpu=True, prepare=write_origin)
     else:
-        stage.run(sample_for_evaluation, words, Config, gpu=True)
+        stage.run(sample_for_evaluation, words, EvaluationSamplesConfig, gpu=True)
 
 
 def sample_for_evaluation(run: Run) -> dict[str, Any]:
     """Sample dev and test problems with the policy of one seed; returns the samples' metrics."""
-    pools = {}
+    pools: dict[str, Pool] = {}
+    files: list[SampledFile] = []
     for split in ("dev", "test"):
         settings = run.config.sampling[split]
         pools[split] = candidates.read(split, settings, split)
         pools[f"{split}_greedy"] = candidates.read(split, settings, split, greedy=True)
+        at = {split: settings.temperature, f"{split}_greedy": 0.0}
+        if pools[split].prompts[0].answer is not None:
+            for temperature in run.config.temperatures.tried:
+                name = f"{split}_at_{temperature:g}"
+                changes = {
+                    "temperature": temperature, "num_samples": run.config.temperatures.num_samples,
+                }  # fmt: skip
+                pools[name] = candidates.read(split, settings.model_copy(update=changes), split)
+                at[name] = temperature
+        files += [SampledFile(name=name, split=split, temperature=t) for name, t in at.items()]
+    run.write(temperatures.FILE, files)
     return sample(run, run.row.name, pools)
 
 

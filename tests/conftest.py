@@ -44,6 +44,7 @@ def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:
     params["sft"]["optim"]["learning_rate"] = 3e-3
     for split in params["sampling"].values():
         split["num_samples"] = 8
+    params["temperatures"] = {"tried": [0.5], "num_samples": 1}
     params["evaluation"] |= {"ks": [1, 2], "num_draws": 16, "num_bootstrap": 200}
     params["evaluation"]["max_cut_share"] = 1.0  # such models do not always learn to stop
     params["ppo"] |= {"num_steps": 2, "prompts_per_step": 8}

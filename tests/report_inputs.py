@@ -11,6 +11,7 @@ from stages.records import lines
 from stages.records.episodes import Episode, StartProblem
 from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
+from stages.records.temperatures import TemperatureResult
 from stages.report import estimates
 from stages.rewards import pool_scores, problem_evaluation
 from stages.rewards.pool_scores import Aggregation
@@ -114,6 +115,19 @@ def write_policy(
     lines.write_lines(Path(f"data/samples/{policy}/{seed}/test_greedy.jsonl"), greedy)
     folder = Path(f"data/evaluations/{policy}/{seed}")
     lines.write_lines(folder / "per_problem.jsonl", results)
+    by_temperature = [
+        TemperatureResult(
+            id=row.id, file=file, split=split, temperature=temperature, num_samples=1,
+            accuracy=accuracy, strict=accuracy, lenient=accuracy,
+        )
+        for row in results
+        for split in ("dev", "test")
+        for file, temperature, accuracy in (
+            (split, 1.0, row.mean_accuracy), (f"{split}_greedy", 0.0, float(row.greedy_correct)),
+            (f"{split}_at_0.5", 0.5, (3 * row.mean_accuracy + 1) / 4),
+        )
+    ]  # fmt: skip
+    lines.write_lines(folder / "temperatures.jsonl", by_temperature)
     metrics = estimates.average_results(results) | {"dev_accuracy": round(rate, 3)}
     write_json(f"evaluations/{policy}/{seed}/metrics.json", metrics)
     trained = {"sft": ["loss/nll"], "dpo": ["loss/preference", "margin/accuracy", "kl/k1"]}

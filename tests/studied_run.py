@@ -15,6 +15,7 @@ from stages.models.row_policy import TinyConfig, build_tiny
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
+from stages.records.temperatures import SampledFile
 from stages.rewards import reward_file
 from stages.rows import DATA, PROMPTS
 from stages.studies.study import STUDY_PARAMS
@@ -82,6 +83,12 @@ def make(study: str, settings: dict[str, Any], *, policies: tuple[str, ...] = ("
             for split in ("dev", "test"):
                 lines.write_lines(folder / f"{split}.jsonl", completions(splits[split], 8))
                 lines.write_lines(folder / f"{split}_greedy.jsonl", completions(splits[split], 1))
+            files = [
+                SampledFile(name=f"{split}{end}", split=split, temperature=temperature)
+                for split in ("dev", "test")
+                for end, temperature in (("", 1.0), ("_greedy", 0.0))
+            ]
+            lines.write_lines(folder / "temperatures.jsonl", files)
         start, generator = rows.locate_policy("sft", seed), torch.Generator().manual_seed(seed)
         process = process_head.init_process_model(start, 2, compute(), CPU)
         for parameter in process_head.get_head(process).parameters():

@@ -55,7 +55,7 @@ def test_every_policy_is_there_for_each_seed_and_the_report_compares_them(reposi
             for seed in (0, 1)
         ]
         assert weights[0] != weights[1]
-    assert len((repository.path / "data/report/verdict.txt").read_text().splitlines()) == 3
+    assert len((repository.path / "data/report/verdict.txt").read_text().splitlines()) == 4
 
 
 def test_no_output_but_a_run_record_holds_a_time(repository: PipelineCopy):

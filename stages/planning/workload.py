@@ -151,6 +151,10 @@ def _drawn(stage: Stage, plan: Plan, count: Count) -> None:
     for prompts, settings in ((split, split), ("dev", dev)):
         number = plan.data.prompts.get(prompts, 0)
         tokens = sampling[settings]["num_samples"] * plan.data.completion
+        if stage.entry_point == "sample":
+            others = plan.content["temperatures"]
+            each = len(others["tried"]) * others["num_samples"] + 1
+            tokens += each * plan.data.completion
         count.tokens += number * tokens
         count.read(number, plan.data.prompt + tokens, tokens)
 

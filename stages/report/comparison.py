@@ -15,9 +15,10 @@ import numpy as np
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import CrossedMeans, PowerDesign, holm_adjusted
 from stages.records.metrics import mean_over_seeds, round_metric, with_interval
-from stages.report import verdict
+from stages.report import coverage, sharpening, verdict
 from stages.report.estimates import (
     BEST_OF,
+    BEST_TEMPERATURE,
     FIELDS,
     GREEDY,
     IN_LOOP,
@@ -47,12 +48,14 @@ def compare_policies(results: Results) -> dict[str, Any]:
     """The numbers of `data/report/metrics.json` that are estimated on test problems; the verdict.
 
     Families of comparisons, Holm's adjustment within each: every policy minus the baseline, of each
-    measure; every two of the other policies, of mean accuracy; every way to choose among a policy's
-    samples minus their majority, and minus what a check of the format does in its place.
+    measure, so that accuracies as sampled and at the best temperatures are two families; every two
+    of the other policies, of mean accuracy; every way to choose among a policy's samples minus
+    their majority, and minus what a check of the format does in its place.
     """
     baseline, *trained = results.tables
     n, tables = results.ns[-1], results.tables
-    measures = [*FIELDS, f"{MAJORITY}/{n}", f"{PASS}/{n}"]
+    passes = [f"{PASS}/{k}" for k in results.ks]
+    measures = [*FIELDS, BEST_TEMPERATURE, f"{MAJORITY}/{n}", *passes]
     loops = {
         name: fmean(metrics.get(IN_LOOP, 0.0) for metrics in of_seeds.values())
         for name, of_seeds in results.metrics.items()
@@ -70,7 +73,19 @@ def compare_policies(results: Results) -> dict[str, Any]:
     }
     gains = {
         measure: {name: tables[name][measure] - tables[baseline][measure] for name in trained}
-        for measure in (MEAN, GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient")
+        for measure in (
+            MEAN,
+            BEST_TEMPERATURE,
+            GREEDY,
+            f"{MAJORITY}/{n}",
+            "mean_strict",
+            "mean_lenient",
+            passes[-1],
+        )
+    }
+    of_baseline = results.temperatures[baseline]
+    parts = {
+        name: sharpening.split_gain(of_baseline, results.temperatures[name]) for name in trained
     }
     metrics = {
         "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
@@ -78,6 +93,12 @@ def compare_policies(results: Results) -> dict[str, Any]:
         "best_on_dev": max(policies, key=lambda name: policies[name]["dev_accuracy"]["value"]),
         "policies": policies,
         "gains": {measure: test_differences(family, results) for measure, family in gains.items()},
+        "temperatures": {
+            "sampled": of_baseline.sampled,
+            "policies": {name: of.summarise() for name, of in results.temperatures.items()},
+        },
+        "parts": {name: _estimate_means(tables, results)[1] for name, tables in parts.items()},
+        "coverage": {"ks": results.ks, "policies": coverage.compare_coverage(results)},
         "pairs": test_differences(pairs, results),
         "selection": {name: compare_selection(results, name) for name in tables},
         "difficulty": split_by_difficulty(results),

@@ -44,7 +44,7 @@ def leave_out(results: Results, names: Mapping[str, Any]) -> Results:
     """The results without those of some policies."""
     parts = {
         part: {name: value for name, value in getattr(results, part).items() if name not in names}
-        for part in ("tables", "halves", "metrics")
+        for part in ("tables", "halves", "metrics", "temperatures")
     }
     return replace(results, **parts)
 

@@ -1,7 +1,7 @@
 """Estimates of a policy's quality: of each problem, in tables over seeds, and their means."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from stages.algorithms.selection.best_of_n import pass_at_k
 from stages.records import lines
 from stages.records.metrics import read_metrics, round_metric
 from stages.records.pools import ProblemResult, ScoredPrompt
+from stages.report.sharpening import PolicyTemperatures, Table, read_temperatures
 
 MEAN, GREEDY, MAJORITY, PASS = "mean_accuracy", "greedy_accuracy", "majority", "pass"
 BEST_OF, WEIGHTED = "best_of", "weighted"
+BEST_TEMPERATURE = "best_temperature_accuracy"
+"""Accuracy of a sample at the policy's best temperature (`sharpening.choose_temperature`)."""
 FIELDS = (
     MEAN, "mean_strict", "mean_lenient", GREEDY, "greedy_strict", "greedy_lenient",
     "readable_rate", "format_rate", "truncation_rate", "mean_tokens",
@@ -25,7 +29,6 @@ OF_SAMPLES = ("truncation_rate", "mean_tokens")
 """Estimates of samples without a gold answer, besides the scores of rewards."""
 IN_LOOP = "in_loop/test_greedy"
 """The share of greedy completions cut while they repeated themselves, from 1 % on."""
-Table = Float[np.ndarray, "seed problem"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,14 @@ class Results:
     clusters: Int[np.ndarray, " problem"] | None = None
     """Number of each problem's cluster; those of a cluster are no independent evidence. None: each
     problem is one of its own."""
+    temperatures: dict[str, PolicyTemperatures] = field(default_factory=dict)
+    """Of each policy; empty where no answer can be checked, and of episodes."""
+
+    @property
+    def ks(self) -> list[int]:
+        """The numbers of samples for which pass@k is estimated, rising, the last `num_samples`."""
+        names = (name.split("/") for name in next(iter(self.tables.values())))
+        return sorted(int(parts[1]) for parts in names if parts[0] == PASS)
 
     def methods(self, policy: str, way: str) -> list[str]:
         """Rewards by which a policy's completions are chosen (`best_of`) or weighed."""
@@ -80,6 +91,7 @@ def read_results(
     estimates = {
         policy: list(map(collect_estimates, of_seeds)) for policy, of_seeds in rows.items()
     }
+    by_temperature = {name: read_temperatures(folder / name, seeds, ids) for name in rows}
     return Results(
         seeds=list(seeds),
         ids=ids,
@@ -89,25 +101,43 @@ def read_results(
             policy: {
                 name: np.stack([estimate[name] for estimate in of_seeds]) for name in of_seeds[0]
             }
+            | {BEST_TEMPERATURE: by_temperature[policy].test[by_temperature[policy].best]}
             for policy, of_seeds in estimates.items()
         },
         halves={policy: _halves(of_seeds) for policy, of_seeds in rows.items()},
         metrics={policy: read_metrics(folder / policy, seeds) for policy in rows},
         confidence=confidence,
+        temperatures=by_temperature,
     )
 
 
 def collect_estimates(results: Sequence[ProblemResult]) -> dict[str, Float[np.ndarray, " problem"]]:
-    """Every estimate of every problem, by its name: `mean_accuracy`, `best_of/outcome/8`."""
+    """Every estimate of every problem, by its name: `mean_accuracy`, `best_of/outcome/8`.
+
+    pass@k also for larger k than the others, by doubling and at last that of all samples.
+    """
     fields = {name: name for name in FIELDS} | {GREEDY: "greedy_correct"}
-    return {
-        name: np.array([float(getattr(row, field)) for row in results])
-        for name, field in fields.items()
-    } | {
-        f"{method}/{n}": np.array([row.accuracy_at[method][n] for row in results])
-        for method, of_n in results[0].accuracy_at.items()
-        for n in of_n
-    }
+    num_samples, k, larger = results[0].num_samples, max(map(int, results[0].accuracy_at[PASS])), []
+    while k < num_samples:
+        k = min(2 * k, num_samples)
+        larger.append(k)
+    return (
+        {
+            name: np.array([float(getattr(row, field)) for row in results])
+            for name, field in fields.items()
+        }
+        | {
+            f"{method}/{n}": np.array([row.accuracy_at[method][n] for row in results])
+            for method, of_n in results[0].accuracy_at.items()
+            for n in of_n
+        }
+        | {
+            f"{PASS}/{k}": np.array(
+                [pass_at_k(num_samples, row.num_correct, k=k) for row in results]
+            )
+            for k in larger
+        }
+    )
 
 
 def _halves(of_seeds: Sequence[Sequence[ProblemResult]]) -> tuple[Table, Table]:

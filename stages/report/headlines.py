@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stages.report.estimates import BEST_TEMPERATURE
 from stages.runtime import outputs
 
-GAIN = "gain"
+GAIN, GAIN_AT_BEST = "gain", "gain_at_best_temperature"
 SHARES = {
     "accuracy": ("mean_accuracy", "value"),
     "accuracy_low": ("mean_accuracy", "low"),
@@ -17,6 +18,8 @@ SHARES = {
     "gain": (GAIN, "value"),
     "gain_low": (GAIN, "low"),
     "gain_high": (GAIN, "high"),
+    "accuracy_at_best_temperature": (BEST_TEMPERATURE, "value"),
+    "gain_at_best_temperature": (GAIN_AT_BEST, "value"),
     "greedy_accuracy": ("greedy_accuracy", "value"),
     "strict_accuracy": ("mean_strict", "value"),
     "dev_accuracy": ("dev_accuracy", "value"),
@@ -30,10 +33,12 @@ COUNTS = ("trained_tokens", "generated_tokens")
 
 def write_headlines(folder: Path, metrics: Mapping[str, Any]) -> None:
     """Write the headline numbers of the report's metrics into a folder."""
-    gains = metrics["gains"].get("mean_accuracy", {})
+    gains, at_best = (metrics["gains"].get(m, {}) for m in ("mean_accuracy", BEST_TEMPERATURE))
     numbers: dict[str, dict[str, int | float]] = {}
     for policy, estimates in metrics["policies"].items():
-        of_policy = {**estimates, GAIN: gains.get(policy, {})}
+        of_policy = {
+            **estimates, GAIN: gains.get(policy, {}), GAIN_AT_BEST: at_best.get(policy, {}),
+        }  # fmt: skip
         costs = metrics["costs"]["policies"].get(policy, {})
         headlines = {
             name: round(100 * of_policy[key][field], 2)

@@ -21,7 +21,8 @@ from stages.report.markdown import render_table
 from stages.report.sections import Image, Section, drop_empty
 
 PICTURE = Image(
-    "accuracy.svg", "Mean accuracy of each policy with its interval, and a dot for each seed"
+    "accuracy.svg",
+    "Mean accuracy of each policy, as sampled and at its best temperature, with its interval",
 )
 HIDDEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"

@@ -19,7 +19,15 @@ from matplotlib.ticker import MaxNLocator
 
 from stages.report import verdict
 from stages.report.comparison import UNTESTED
-from stages.report.estimates import BEST_OF, MAJORITY, MEAN, PASS, WEIGHTED, Results
+from stages.report.estimates import (
+    BEST_OF,
+    BEST_TEMPERATURE,
+    MAJORITY,
+    MEAN,
+    PASS,
+    WEIGHTED,
+    Results,
+)
 from stages.report.stage_metrics import History
 
 # Okabe and Ito's palette: told apart with any kind of colour vision.
@@ -100,40 +108,62 @@ def assign_colours(policies: Iterable[str]) -> dict[str, str]:
 
 
 def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
-    """Plot of each policy's mean accuracy with its interval, and a dot for each seed."""
-    policies = {name: estimates[MEAN] for name, estimates in metrics["policies"].items()}
-    seeds = metrics["seeds"]
+    """Plot of each policy's accuracy as sampled, above, and at its best temperature, below."""
+    policies, seeds = metrics["policies"], metrics["seeds"]
+    chosen = {name: of["best"] for name, of in metrics["temperatures"]["policies"].items()}
+    sampled = metrics["temperatures"]["sampled"]
+    numbers = ("value", "low", "high")
+    columns = ("best_temperature", *(f"at_best_{name}" for name in numbers))
     header = ["policy", "mean_accuracy", "low", "high", *(f"seed_{seed}" for seed in seeds)]
     rows = (
-        [name, estimate["value"], estimate["low"], estimate["high"], *estimate["seeds"].values()]
-        for name, estimate in policies.items()
-    )
-    _write_csv(folder / "accuracy.csv", header, rows)
+        [name, *(of[MEAN][number] for number in numbers), *of[MEAN]["seeds"].values(),
+         chosen[name], *(of[BEST_TEMPERATURE][number] for number in numbers)]
+        for name, of in policies.items()
+    )  # fmt: skip
+    _write_csv(folder / "accuracy.csv", [*header, *columns], rows)
     over = "seeds and problems" if len(seeds) > 1 else "problems (one seed)"
-    height = 1.1 + 0.42 * len(policies)
+    height = 1.4 + 0.66 * len(policies)
     # No wider: on a phone it is shown whole, and its words are still large enough.
     with save_figure(folder / "accuracy.svg", width=5.2, height=height) as plot:
         axes = plot.subplots()
         for place, (name, colour) in enumerate(assign_colours(policies).items()):
-            estimate = policies[name]
-            value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
-            axes.plot([low, high], [place, place], color=colour, linewidth=2.2)
-            axes.plot(value, place, "|", markersize=17, markeredgewidth=2.6, color=colour)
-            of_seeds = [100 * seed for seed in estimate["seeds"].values()]
-            axes.plot(of_seeds, [place] * len(of_seeds), "o", markersize=6.5, color=colour,
-                      markeredgecolor="white", markeredgewidth=0.9, zorder=3)  # fmt: skip
-            axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 10),
-                          textcoords="offset points", ha="center", fontsize=9,
-                          bbox={"color": "white", "pad": 0.5})  # fmt: skip
-        before = 100 * policies[metrics["baseline"]]["value"]
-        axes.axvline(before, color=GREY, linewidth=0.8, linestyle=":")
-        axes.set_yticks(range(len(policies)), list(policies))
-        axes.set_ylim(len(policies) - 0.5, -0.7)
+            _draw_estimate(axes, policies[name][MEAN], place - 0.16, colour, above=True)
+            _draw_estimate(axes, policies[name][BEST_TEMPERATURE], place + 0.16, colour)
+        for measure, style in ((MEAN, ":"), (BEST_TEMPERATURE, "--")):
+            before = 100 * policies[metrics["baseline"]][measure]["value"]
+            axes.axvline(before, color=GREY, linewidth=0.8, linestyle=style, zorder=0)
+        places = [place + side for place in range(len(policies)) for side in (-0.16, 0.16)]
+        labels = [
+            label
+            for name in policies
+            for label in (f"{name}, at {sampled:g}", f"at {chosen[name]:g}")
+        ]
+        axes.set_yticks(places, labels)
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(len(policies) - 0.4, -0.7)
         axes.grid(visible=False, axis="y")
         axes.set_xlabel(
-            f"accuracy of a sampled answer on {metrics['num_problems']:,} test problems, %;\n"
-            f"line: {100 * metrics['confidence']:g} % interval over {over},\ndots: seeds"
+            f"accuracy of an answer on {metrics['num_problems']:,} test problems, %, at\n"
+            f"temperature {sampled:g} and at the best one on dev problems (0: greedy);\n"
+            f"lines: {100 * metrics['confidence']:g} % intervals over {over}; dots: seeds",
+            fontsize=9,
         )
+
+
+def _draw_estimate(
+    axes: Axes, estimate: Mapping[str, Any], place: float, colour: str, *, above: bool = False
+) -> None:
+    """An interval, its value and a dot for each seed; filled above, hollow below."""
+    value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
+    axes.plot([low, high], [place, place], color=colour, linewidth=2.2)
+    axes.plot(value, place, "|", markersize=13, markeredgewidth=2.6, color=colour)
+    of_seeds = [100 * seed for seed in estimate["seeds"].values()]
+    face, edge = (colour, "white") if above else ("white", colour)
+    axes.plot(of_seeds, [place] * len(of_seeds), "o", markersize=6, markerfacecolor=face,
+              markeredgecolor=edge, markeredgewidth=0.9, zorder=3)  # fmt: skip
+    axes.annotate(f"{value:.1f}", (value, place), xytext=(0, 7 if above else -15),
+                  textcoords="offset points", ha="center", fontsize=9,
+                  bbox={"color": "white", "pad": 0.4})  # fmt: skip
 
 
 def draw_accuracy_by_n(folder: Path, results: Results) -> None:
@@ -166,14 +196,15 @@ def _draw_panel(panel: Axes, results: Results, policy: str) -> None:
     methods = [PASS, MAJORITY, *(f"{BEST_OF}/{reward}" for reward in rewards)]
     labels = {PASS: "any right (pass@n)", MAJORITY: "majority"}
     for at, method in enumerate(methods):
-        values = [100 * results.tables[policy][f"{method}/{n}"].mean() for n in results.ns]
+        numbers = results.ks if method == PASS else results.ns
+        values = [100 * results.tables[policy][f"{method}/{n}"].mean() for n in numbers]
         panel.plot(
-            results.ns, values, color=_LINES[at % len(_LINES)], marker=MARKERS[at % len(MARKERS)],
+            numbers, values, color=_LINES[at % len(_LINES)], marker=MARKERS[at % len(MARKERS)],
             linestyle=DASHES[at % len(DASHES)], markersize=4.5,
             label=labels.get(method) or verdict.name_choice(method, "n"),
         )  # fmt: skip
     panel.set_xscale("log", base=2)
-    panel.set_xticks(results.ns, [str(n) for n in results.ns])
+    panel.set_xticks(results.ks, [str(k) for k in results.ks])
     panel.set_title(policy)
 
 

@@ -236,12 +236,22 @@ def _build_policies(metrics: Metrics) -> list[Block]:
     n, baseline = metrics["n"], metrics["baseline"]
     blocks: list[Block] = [
         CaptionedTable(
-            f"Accuracy on {metrics['num_problems']:,} test problems, a sampled answer unless it "
-            f"says otherwise",
+            f"Accuracy on {metrics['num_problems']:,} test problems, of an answer sampled at "
+            f"temperature {metrics['temperatures']['sampled']:g} unless it says otherwise",
             tables.tabulate_accuracy(metrics),
         ),
         _explain_intervals(metrics),
         *describe_comparison(metrics),
+        CaptionedTable(
+            f"Where each gain at temperature {metrics['temperatures']['sampled']:g} comes from, "
+            f"points",
+            tables.tabulate_parts(metrics),
+        ),
+        f"The parts add up to the gain. Sharpening: what {baseline} gains by its best temperature, "
+        f"without any training, less what the policy still gains by its own. Format: answers that "
+        f"count already where the last number of the text is read, with or without a statement "
+        f"that it is the answer. Rest: what neither of both gives. The best temperature of each "
+        f"policy is the most accurate on the dev problems, over all seeds; of equals the highest.",
     ]
     if tables.readings_differ(metrics):
         blocks.append(
@@ -254,6 +264,19 @@ def _build_policies(metrics: Metrics) -> list[Block]:
             "Every two of the other policies, mean accuracy", tables.tabulate_pairs(metrics)
         )
     )
+    num_samples = metrics["num_samples"]
+    missed = 100 * (1 - 1 / num_samples) ** num_samples
+    blocks += [
+        CaptionedTable(
+            f"Problems with any right answer among k samples (pass@k), and, of "
+            f"{metrics['num_problems']:,}, those solved in any of {num_samples}",
+            tables.tabulate_coverage(metrics),
+        ),
+        f"Counts are means over seeds. pass@{num_samples} is estimated without bias, but from a "
+        f"single pool for each problem and seed, so that it varies more than at smaller k. A "
+        f"problem never solved in {num_samples} samples may be solved in more: one that is solved "
+        f"once in {num_samples} tries is missed by {missed:.0f} % of such pools.",
+    ]
     labels = {
         GREEDY: "Greedy accuracy",
         f"{MAJORITY}/{n}": f"Majority of {n}",
@@ -397,6 +420,16 @@ def _build_details(metrics: Metrics) -> list[Block]:
     formats = "Format and length of the samples"
     return [
         Section(formats, [CaptionedTable(formats, tables.tabulate_completions(metrics))]),
+        Section(
+            "Accuracy by temperature",
+            [
+                CaptionedTable(
+                    "Accuracy by temperature (0: greedy) on dev and test problems, %",
+                    tables.tabulate_temperatures(metrics),
+                ),
+                "A temperature is chosen by the columns of dev problems alone.",
+            ],
+        ),
         Section(
             "Accuracy by difficulty",
             [

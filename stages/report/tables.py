@@ -4,7 +4,16 @@ from collections.abc import Callable
 
 from stages.records.metrics import round_metric
 from stages.report import verdict
-from stages.report.estimates import BEST_OF, GREEDY, IN_LOOP, MAJORITY, MEAN, PASS, WEIGHTED
+from stages.report.estimates import (
+    BEST_OF,
+    BEST_TEMPERATURE,
+    GREEDY,
+    IN_LOOP,
+    MAJORITY,
+    MEAN,
+    PASS,
+    WEIGHTED,
+)
 from stages.report.stage_metrics import MEASURES, Kind
 from stages.report.verdict import Metrics
 
@@ -18,12 +27,26 @@ WRITTEN: dict[Kind, Callable[[float], str]] = {
 
 
 def tabulate_accuracy(metrics: Metrics) -> Rows:
-    """A row a policy: accuracies, each seed's, and the gain over the baseline."""
-    n, gains = metrics["n"], metrics["gains"][MEAN]
+    """A row a policy: accuracy and gain as sampled, and at its best temperature; then the rest."""
+    n, chosen = metrics["n"], metrics["temperatures"]["policies"]
+    sampled, at_best = metrics["gains"][MEAN], metrics["gains"][BEST_TEMPERATURE]
+    over = f"over {metrics['baseline']}, points"
     return [
         {
             "policy": name,
             "accuracy, %": format_interval(estimates[MEAN]),
+            over: format_difference(sampled.get(name)),
+            **format_seed_columns(sampled.get(name, estimates[MEAN]), "p (Holm)"),
+            "best temperature": f"{chosen[name]['best']:g}",
+            "accuracy at it, %": format_interval(estimates[BEST_TEMPERATURE]),
+            f"{over}, at best": format_difference(at_best.get(name)),
+            **{
+                f"{column}, at best": cell
+                for column, cell in format_seed_columns(
+                    at_best.get(name, estimates[MEAN]), "p (Holm)"
+                ).items()
+            },
+            **(format_readings(metrics, name) if readings_differ(metrics) else {}),
             **format_seed_columns(estimates[MEAN], "each seed"),
             "greedy, %": format_share(estimates[GREEDY]),
             **(
@@ -33,12 +56,54 @@ def tabulate_accuracy(metrics: Metrics) -> Rows:
             ),
             f"majority of {n}, %": format_share(estimates[f"{MAJORITY}/{n}"]),
             "cut, %": format_share(estimates["truncation_rate"]),
-            **(format_readings(metrics, name) if readings_differ(metrics) else {}),
-            f"over {metrics['baseline']}, points": format_difference(gains.get(name)),
-            **format_seed_columns(gains.get(name, estimates[MEAN]), "p (Holm)"),
         }
         for name, estimates in metrics["policies"].items()
     ]
+
+
+def tabulate_parts(metrics: Metrics) -> Rows:
+    """A row a policy: its gain as sampled, and the three parts that add up to it."""
+    return [
+        {
+            "policy": name,
+            f"over {metrics['baseline']}, points": format_difference(metrics["gains"][MEAN][name]),
+            **{part: format_difference(estimate) for part, estimate in parts.items()},
+        }
+        for name, parts in metrics["parts"].items()
+    ]
+
+
+def tabulate_temperatures(metrics: Metrics) -> Rows:
+    """A row a policy, a column a temperature and split."""
+    return [
+        {"policy": name}
+        | {
+            f"{split}, {temperature}": f"{100 * accuracy:.1f}"
+            for split in ("dev", "test")
+            for temperature, accuracy in of_policy[split].items()
+        }
+        for name, of_policy in metrics["temperatures"]["policies"].items()
+    ]
+
+
+def tabulate_coverage(metrics: Metrics) -> Rows:
+    """A row a policy: pass@k, and problems of a seed that only it or the baseline ever solves."""
+    ks, counts, baseline = (*metrics["coverage"].values(), metrics["baseline"])
+    gains = metrics["gains"][f"{PASS}/{ks[-1]}"]
+    rows: Rows = []
+    for name, estimates in metrics["policies"].items():
+        shares = {f"pass@{k}, %": format_share(estimates[f"{PASS}/{k}"]) for k in ks}
+        row = {"policy": name} | shares
+        if name in counts:
+            row |= {
+                f"pass@{ks[-1]} over {baseline}, points": format_difference(gains[name]),
+                **format_seed_columns(gains[name], "p (Holm)"),
+                "solved by it alone": f"{counts[name]['only_policy']['value']:.1f}",
+                f"by {baseline} alone": f"{counts[name]['only_baseline']['value']:.1f}",
+                "by neither": f"{counts[name]['neither']['value']:.1f}",
+            }
+        rows.append(row)
+    return rows
 
 
 def readings_differ(metrics: Metrics) -> bool:

@@ -45,6 +45,8 @@ CASES = [
     Case("num_processes 0", key("num_processes", 0)),
     Case("ks above a quarter", key("evaluation.ks", [1, 2, 400])),
     Case("ks not a list", key("evaluation.ks", 4)),
+    Case("a temperature twice", key("temperatures.tried", [0.5, 0.5])),
+    Case("dev problems sampled at another temperature", key("sampling.dev.temperature", 0.7)),
     Case("confidence 95", key("evaluation.confidence", 95)),
     Case("heads that do not divide", key("model.tiny.num_heads", 5)),
     Case("a vocabulary too small", key("model.tiny.vocab_size", 100)),

@@ -7,7 +7,7 @@ import pytest
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.report import page, plots
-from stages.report.estimates import MEAN
+from stages.report.estimates import BEST_TEMPERATURE, MEAN
 from stages.report.page import escape_invisible
 from stages.report.sections import CaptionedTable, Section
 from stages.report.transcripts import Transcript
@@ -48,8 +48,9 @@ def report(tmp_path_factory):
     lines.write_lines(folder / "prompts.jsonl", rows)
     assert list(lines.read_lines(folder / "prompts.jsonl", Prompt)) == rows
     told = [Transcript(row, row.question, [(NAME, row.question, True)]) for row in rows]
-    policies = {name: {MEAN: ONE} for name in ("sft", NAME)}
-    metrics = {"policies": policies, "seeds": [0], "baseline": "sft"}
+    policies = {name: {MEAN: ONE, BEST_TEMPERATURE: ONE} for name in ("sft", NAME)}
+    best = {"sampled": 1.0, "policies": {name: {"best": 0.5} for name in policies}}
+    metrics = {"policies": policies, "seeds": [0], "baseline": "sft", "temperatures": best}
     plots.draw_accuracy(folder / "plots", metrics | {"num_problems": 4, "confidence": 0.95})
     table = CaptionedTable(NAME, [{"policy": NAME, "%": "1"}])
     parts = [Section("Policies", [table, Section(NAME, [*told])])]

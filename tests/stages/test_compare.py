@@ -91,7 +91,7 @@ def test_dvc_shows_a_narrow_table_of_headline_numbers_and_its_plots():
 def test_the_report_begins_with_the_verdict_the_picture_and_what_was_compared():
     said = text("verdict.txt").splitlines()
     assert said == metrics()["verdict"]
-    assert len(said) == 3
+    assert len(said) == 4
     assert re.match(r"Over 3 seeds and 40 test problems, sft has a mean accuracy of \d", said[0])
     page = text("report.html")
     body = page[page.index("<body>") :]

@@ -16,6 +16,7 @@ from stages.models.scalar_head import load_ensemble
 from stages.records import lines
 from stages.records.pools import Completion, ProblemResult, Score, ScoredPrompt
 from stages.records.problems import Prompt
+from stages.records.temperatures import TemperatureResult
 from stages.rewards import reward_file
 from stages.rows import PROMPTS
 
@@ -104,6 +105,18 @@ def test_the_numbers_are_those_of_the_samples(folder):
     assert metrics["work"]["preference"]["read"]["positions"] > 0
 
 
+def test_each_temperature_has_the_accuracy_of_its_file(folder):
+    evaluate.main("evaluate", "sft")
+    rows = read(0, "temperatures", TemperatureResult)
+    assert len(rows) == 2 * 2 * 6
+    assert {(row.file, row.num_samples) for row in rows} == {
+        ("dev", 8), ("dev_greedy", 1), ("test", 8), ("test_greedy", 1),
+    }  # fmt: skip
+    assert [row.accuracy for row in rows if row.file == "test"] == [0.5] * 6
+    assert [row.accuracy for row in rows if row.file == "test_greedy"] == [1.0, 0.0] * 3
+    assert all(row.strict <= row.accuracy <= row.lenient for row in rows)
+
+
 def test_a_rule_scores_nothing_and_without_models_the_rest_is_estimated(folder):
     shutil.rmtree(DATA / "rewards/process")
     shutil.rmtree(DATA / "rewards/preference")
@@ -165,7 +178,7 @@ def test_a_second_run_writes_the_same_bytes(folder):
     for _ in range(2):
         evaluate.main("evaluate", "sft")
         written.append({path: path.read_bytes() for path in sorted(OUTPUT.rglob("*.json*"))})
-    assert len(written[0]) == 3 * len(SEEDS)
+    assert len(written[0]) == 4 * len(SEEDS)
     assert written[0] == written[1]
 
 

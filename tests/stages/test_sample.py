@@ -12,13 +12,15 @@ from tiny_rollouts import make_prompts
 from stages import sample
 from stages.records import lines
 from stages.records.pools import Completion
+from stages.records.temperatures import SampledFile
 from stages.rows import DATA, PROMPTS
 
 SPLIT = {"num_samples": 3, "temperature": 1.0, "max_new_tokens": 5}
+TEMPERATURES = {"tried": [0.5], "num_samples": 2}
 SAMPLES, POOL = DATA / "samples/sft", DATA / "pools/new"
 
 
-def run(*words, seeds=(SEED,), sampling=None):
+def run(*words, seeds=(SEED,), sampling=None, temperatures=None):
     names = ("train", "preference", "heldout", "dev", "test")
     sections = dict.fromkeys(names, SPLIT) | {"dev": SPLIT | {"num_samples": 1}}
     stage_inputs.configure(
@@ -28,6 +30,7 @@ def run(*words, seeds=(SEED,), sampling=None):
         model=MODEL,
         engine="transformers",
         sampling=sections if sampling is None else sampling,
+        temperatures=TEMPERATURES if temperatures is None else temperatures,
     )
     sample.main(*words)
 
@@ -52,7 +55,10 @@ def folder(tmp_path, monkeypatch):
 
 def test_each_dev_and_test_problem_has_its_samples_and_its_greedy_completion():
     run("sample", "sft")
-    numbers = {"dev": 2, "dev_greedy": 2, "test": 12, "test_greedy": 4}
+    numbers = {
+        "dev": 2, "dev_greedy": 2, "dev_at_0.5": 4,
+        "test": 12, "test_greedy": 4, "test_at_0.5": 8,
+    }  # fmt: skip
     found = {name: read(SAMPLES / f"{SEED}/{name}.jsonl") for name in numbers}
     assert {name: len(rows) for name, rows in found.items()} == numbers
     metrics = stage_inputs.metrics(SAMPLES / str(SEED))
@@ -60,6 +66,30 @@ def test_each_dev_and_test_problem_has_its_samples_and_its_greedy_completion():
     assert metrics["generated_tokens"] == tokens
     assert metrics["work"]["policy"]["sampled"]["outputs"] == tokens
     assert metrics["test"]["problems"] == 4
+
+
+def test_other_temperatures_change_nothing_else_and_draw_from_the_same_streams():
+    run("sample", "sft")
+    rows = lines.read_lines(SAMPLES / f"{SEED}/temperatures.jsonl", SampledFile)
+    assert {row.name: (row.split, row.temperature) for row in rows} == {
+        "dev": ("dev", 1.0), "dev_greedy": ("dev", 0.0), "dev_at_0.5": ("dev", 0.5),
+        "test": ("test", 1.0), "test_greedy": ("test", 0.0), "test_at_0.5": ("test", 0.5),
+    }  # fmt: skip
+    paths = [SAMPLES / f"{SEED}/{name}.jsonl" for name in ("dev", "test", "test_greedy")]
+    before, cold = (
+        [path.read_bytes() for path in paths],
+        read(SAMPLES / f"{SEED}/test_at_0.5.jsonl"),
+    )
+    assert {row.seed for row in cold} == {row.seed for row in read(paths[1])}
+    run("sample", "sft", temperatures={"tried": [], "num_samples": 1})
+    assert [path.read_bytes() for path in paths] == before
+    assert not (SAMPLES / f"{SEED}/test_at_0.5.jsonl").exists()
+
+
+@pytest.mark.parametrize("tried", [[0.5, 0.5], [1.0], [0.0]])
+def test_a_temperature_twice_or_that_is_always_tried_is_refused(tried):
+    with pytest.raises(ValueError, match=r"temperatures\.tried"):
+        run("sample", "sft", temperatures={"tried": tried, "num_samples": 1})
 
 
 def test_seeds_draw_apart_and_a_seed_alone_draws_the_same():

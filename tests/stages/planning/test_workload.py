@@ -49,6 +49,13 @@ def test_samples_share_their_prompt():
     assert found.operations == 2 * 2 * (body + 10 * 20 * (40 * own + 10 * dev))
 
 
+def test_samples_of_both_splits_at_every_temperature():
+    content = PLAN.content | {"temperatures": {"tried": [0.25, 0.5], "num_samples": 3}}
+    found = workload.expect(stage("sample", {}), replace(PLAN, content=content), MODEL)
+    # 16 and 4 as sampled, the greedy one, and 3 at each of two temperatures.
+    assert found.tokens == 2 * 20 * (20 * (16 + 1 + 6) + 10 * (4 + 1 + 6))
+
+
 def test_half_of_the_problems_make_pairs():
     words = {"on": "pairs/verifier", "from": "sft"}
     sizes = SimpleNamespace(num_epochs=1)

@@ -5,6 +5,7 @@ import pytest
 
 from stages.report import comparison, tables
 from stages.report.estimates import Results
+from stages.report.sharpening import PolicyTemperatures
 
 SEEDS = [0, 1]
 NAMES = ("outcome", "mean_logprob", "format", "longest", "shortest")
@@ -18,7 +19,7 @@ def results(accuracy, *, majority=None, halves=None, seeds=SEEDS):
         ways = [f"{way}/{name}/4" for way in ("best_of", "weighted") for name in NAMES]
         keys = ["mean_strict", "mean_lenient", "greedy_accuracy", "greedy_strict", "greedy_lenient",
                 "mean_accuracy", "readable_rate", "format_rate", "truncation_rate", "mean_tokens",
-                "majority/4", "pass/4", *ways]  # fmt: skip
+                "majority/4", "pass/4", "pass/16", "best_temperature_accuracy", *ways]  # fmt: skip
         tables[policy] = dict.fromkeys(keys, values)
         if majority is not None:
             tables[policy]["majority/4"] = np.asarray(majority, dtype=np.float64)
@@ -35,6 +36,18 @@ def results(accuracy, *, majority=None, halves=None, seeds=SEEDS):
             name: dict.fromkeys(seeds, one | {"auc/outcome": 0.7}) for name, one in dev.items()
         },
         confidence=0.95,
+        temperatures={name: at_temperatures(t["mean_accuracy"]) for name, t in tables.items()},
+    )
+
+
+def at_temperatures(sampled, best=None, lenient=None):
+    """Accuracies as sampled at 1, and at 0, which is the best on the dev problems."""
+    best = sampled if best is None else np.asarray(best)
+    return PolicyTemperatures(
+        sampled=1.0,
+        dev={1.0: np.zeros((len(sampled), 2)), 0.0: np.ones((len(sampled), 2))},
+        test={1.0: np.asarray(sampled), 0.0: best},
+        lenient={1.0: np.asarray(sampled), 0.0: best if lenient is None else np.asarray(lenient)},
     )
 
 
@@ -64,6 +77,35 @@ def test_what_repeats_itself_is_told_of_those_policies_that_do():
     }
     assert told == {"sft": None, "dpo": "25.0"}, "the mean of 0 and 0.5"
     assert "in_loop/test_greedy" not in metrics["policies"]["sft"]
+
+
+def test_gains_at_the_best_temperature_are_a_family_of_their_own():
+    stream = np.random.default_rng(0)
+    given = results(
+        {name: stream.random((3, 40)) for name in ("sft", "dpo", "ppo")}, seeds=[0, 1, 2]
+    )
+    given.tables["dpo"]["best_temperature_accuracy"] = (
+        given.tables["sft"]["mean_accuracy"] + 0.1 + 0.05 * stream.random((3, 40))
+    )
+    gains = comparison.compare_policies(given)["gains"]
+    at_best, sampled = gains["best_temperature_accuracy"], gains["mean_accuracy"]
+    assert at_best["dpo"]["significant"]
+    assert not sampled["dpo"]["significant"]
+    assert at_best["dpo"]["p_holm"] == pytest.approx(2 * at_best["dpo"]["p"], abs=2e-6), "of two"
+    assert at_best["ppo"]["p"] == sampled["ppo"]["p"]
+    assert at_best["ppo"]["p_holm"] != sampled["ppo"]["p_holm"], "not adjusted with the others"
+
+
+def test_the_parts_of_a_gain_add_up_to_it():
+    given = results({"sft": [[0.5, 0.5]] * 2, "dpo": [[0.75, 1.0]] * 2})
+    given.temperatures["sft"] = at_temperatures([[0.5, 0.5]] * 2, best=[[0.75, 0.75]] * 2)
+    given.temperatures["dpo"] = at_temperatures([[0.75, 1.0]] * 2, best=[[1.0, 1.0]] * 2)
+    found = comparison.compare_policies(given)
+    parts = {name: part["value"] for name, part in found["parts"]["dpo"].items()}
+    assert parts == {"sharpening": 0.125, "format": 0.0, "rest": 0.25}
+    assert sum(parts.values()) == found["gains"]["mean_accuracy"]["dpo"]["value"]
+    (row,) = tables.tabulate_parts(found)
+    assert row["sharpening"].startswith("+12.5 [")
 
 
 def test_ways_to_choose_against_the_majority_and_the_format():

@@ -5,7 +5,8 @@ import pytest
 
 from stages.records.problems import Prompt
 from stages.report import comparison, controls
-from stages.report.estimates import FIELDS, Results
+from stages.report.estimates import BEST_TEMPERATURE, FIELDS, Results
+from stages.report.sharpening import PolicyTemperatures
 from stages.rewards.own import coin
 
 SEEDS = [0, 1, 2]
@@ -19,14 +20,20 @@ ROWS = {
 
 
 def results(**tables):
-    names = (*FIELDS, "majority/4", "pass/4", "best_of/outcome/4", "weighted/outcome/4",
-             "best_of/format/4", "weighted/format/4")  # fmt: skip
+    names = (*FIELDS, BEST_TEMPERATURE, "majority/4", "pass/4", "best_of/outcome/4",
+             "weighted/outcome/4", "best_of/format/4", "weighted/format/4")  # fmt: skip
     return Results(
         seeds=SEEDS, ids=[str(at) for at in range(30)], num_samples=16, ns=[4],
         tables={name: dict.fromkeys(names, table) for name, table in tables.items()},
         halves={name: (table, table) for name, table in tables.items()},
         metrics={name: {seed: {"dev_accuracy": 0.5} for seed in SEEDS} for name in tables},
         confidence=0.95,
+        temperatures={
+            name: PolicyTemperatures(
+                sampled=1.0, dev={1.0: table}, test={1.0: table}, lenient={1.0: table}
+            )
+            for name, table in tables.items()
+        },
     )  # fmt: skip
 
 

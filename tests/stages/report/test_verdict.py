@@ -12,8 +12,12 @@ def metrics(gains, pairs=None, ways=None, seeds=(0, 1, 2)):
         "num_problems": 1200,
         "n": 8,
         "baseline": "sft",
-        "policies": {name: {"mean_accuracy": {"value": v}} for name, v in accuracy.items()},
-        "gains": {"mean_accuracy": gains},
+        "policies": {
+            name: {"mean_accuracy": {"value": v}, "best_temperature_accuracy": {"value": 0.9}}
+            for name, v in accuracy.items()
+        },
+        "gains": {"mean_accuracy": gains, "best_temperature_accuracy": gains},
+        "temperatures": {"sampled": 1.0, "policies": {name: {"best": 0.0} for name in accuracy}},
         "pairs": pairs or {},
         "selection": {"sft": {"over_majority": ways or {"best_of/outcome": difference(0.1)}}},
     }
@@ -29,10 +33,21 @@ def test_gains_losses_and_what_is_not_significant():
         }
     )
     assert verdict.describe_gains(found) == (
-        "Over 3 seeds and 1,200 test problems, sft has a mean accuracy of 50.0 %: grpo (+25.0 "
-        "points) and dpo (+20.0 points) are significantly better; ppo (-10.0 points) is "
-        "significantly worse; dpo-ai (+1.2 points) does not differ significantly."
+        "Over 3 seeds and 1,200 test problems, sft has a mean accuracy of 50.0 % when it is "
+        "sampled at temperature 1: grpo (+25.0 points) and dpo (+20.0 points) are significantly "
+        "better; ppo (-10.0 points) is significantly worse; dpo-ai (+1.2 points) does not differ "
+        "significantly."
     )
+
+
+def test_gains_at_the_best_temperature_name_it():
+    found = metrics({"dpo": difference(0.05)})
+    assert verdict.describe_gains_at_best(found) == (
+        "At the temperature that is best for each on the dev problems (0 for all), sft has a mean "
+        "accuracy of 90.0 %: dpo (+5.0 points) is significantly better."
+    )
+    found["temperatures"]["policies"]["dpo"]["best"] = 0.25
+    assert "(sft 0 and dpo 0.25)" in verdict.describe_gains_at_best(found)
 
 
 def test_pairs():
@@ -83,4 +98,4 @@ def test_one_seed_has_no_verdict():
 
 
 def test_there_are_three_sentences_whatever_is_compared():
-    assert len(verdict.write_verdict(metrics({}))) == 3
+    assert len(verdict.write_verdict(metrics({}))) == 4

@@ -1,0 +1,123 @@
+"""Each policy at its best temperature, and how much of a gain is sharpening, format, and the rest.
+
+A sample at temperature 1 is more often right once the distribution is narrower, and a lower
+temperature narrows it without any training. So policies are also compared each at the temperature
+that suits it, and a gain at the sampling temperature is split.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from stages.records import lines, temperatures
+from stages.records.metrics import round_metric
+from stages.records.temperatures import Split, TemperatureResult
+
+Table = Float[np.ndarray, "seed problem"]
+DevTable = Float[np.ndarray, "seed dev_problem"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTemperatures:
+    """Accuracy of a policy by temperature."""
+
+    sampled: float
+    """That of the samples from which all else is estimated."""
+    dev: dict[float, DevTable]
+    test: dict[float, Table]
+    lenient: dict[float, Table]
+    """Of the test problems, where the last number of the text counts, too."""
+
+    @property
+    def best(self) -> float:
+        """Chosen on the dev problems."""
+        return choose_temperature(self.dev)
+
+    def summarise(self) -> dict[str, Any]:
+        """The chosen temperature, and mean accuracies by temperature."""
+        means = {
+            split: {f"{t:g}": round_metric(table.mean()) for t, table in sorted(tables.items())}
+            for split, tables in (("dev", self.dev), ("test", self.test))
+        }
+        return {"best": self.best, **means}
+
+
+def choose_temperature(dev: Mapping[float, DevTable]) -> float:
+    """The temperature of the highest mean accuracy over all seeds and dev problems.
+
+    Of equals the highest, which changes the policy least. One for all seeds of a policy: a choice
+    for each would rest on a fraction of the samples, and vary by chance. On dev problems alone, so
+    that the accuracy on test problems at this temperature is without bias.
+
+    With means of 0.5 at 1, 0.75 at 0.5 and 0.75 at 0, it is 0.5.
+    """
+    return max(dev, key=lambda temperature: (round_metric(dev[temperature].mean()), temperature))
+
+
+def read_temperatures(folder: Path, seeds: Sequence[int], ids: Sequence[str]) -> PolicyTemperatures:
+    """What `evaluate` wrote of a policy; `ids`: of the test problems."""
+    rows = [
+        list(lines.read_lines(folder / f"{seed}/{temperatures.FILE}", TemperatureResult))
+        for seed in seeds
+    ]
+    sampled = {row.temperature for of_seed in rows for row in of_seed if row.file == "test"}
+    found = [[row.id for row in of_seed if row.file == "test"] for of_seed in rows]
+    if len(sampled) != 1 or any(of_seed != list(ids) for of_seed in found):
+        raise ValueError(
+            f"expected accuracies of each of the {len(ids)} test problems at one sampling "
+            f"temperature in {folder}/*/{temperatures.FILE}, found {list(map(len, found))} at "
+            f"{sorted(sampled)}. They come from different runs: rerun `dvc repro`."
+        )
+
+    def tabulate(split: Split, reading: str) -> dict[float, Any]:
+        present = dict.fromkeys(row.temperature for row in rows[0] if row.split == split)
+        return {
+            temperature: np.array(
+                [
+                    [
+                        getattr(row, reading)
+                        for row in of_seed
+                        if (row.split, row.temperature) == (split, temperature)
+                    ]
+                    for of_seed in rows
+                ]
+            )
+            for temperature in present
+        }
+
+    return PolicyTemperatures(
+        sampled=sampled.pop(), dev=tabulate("dev", "accuracy"),
+        test=tabulate("test", "accuracy"), lenient=tabulate("test", "lenient"),
+    )  # fmt: skip
+
+
+def split_gain(baseline: PolicyTemperatures, policy: PolicyTemperatures) -> dict[str, Table]:
+    """The gain over the baseline at the sampling temperature, as a sum of three parts.
+
+    With b and p the accuracies of baseline and policy as they are sampled, b* and p* at their best
+    temperatures, and lenient(b*), lenient(p*) the same under the lenient reading:
+
+        sharpening = (b* - b) - (p* - p)
+        format     = (p* - lenient(p*)) - (b* - lenient(b*))
+        rest       = lenient(p*) - lenient(b*)
+
+    The three add up to p - b for every seed and problem, so that each has a paired interval.
+    Sharpening: what the baseline gains by its best temperature, without what the policy still gains
+    by its own; format: answers that the lenient reading counted before; rest: what neither gives.
+    A part may be negative.
+
+    With b = 0.5, p = 0.875, b* = 0.75, p* = 1, lenient(b*) = 0.875 and lenient(p*) = 1: of the
+    0.375, sharpening is 0.25 - 0.125 = 0.125, format 0 + 0.125, and the rest 0.125.
+    """
+    b, p = (one.test[one.sampled] for one in (baseline, policy))
+    best_b, best_p = (one.test[one.best] for one in (baseline, policy))
+    lenient_b, lenient_p = (one.lenient[one.best] for one in (baseline, policy))
+    return {
+        "sharpening": (best_b - b) - (best_p - p),
+        "format": (best_p - lenient_p) - (best_b - lenient_b),
+        "rest": lenient_p - lenient_b,
+    }
