@@ -126,6 +126,8 @@ def forecast_test(params: dict[str, Any], tables: Tables) -> str | None:
     from stages.report import forecast  # with scipy
 
     num_problems = json.loads(CARD.read_text(encoding="utf-8"))["counts"].get("test", 0)
+    if not num_problems:
+        return None
     return forecast.describe_forecast(*forecast.plan_comparison(params, tables, num_problems))
 
 

@@ -246,8 +246,8 @@ def check_row(
         end, labelled = preset.separator, labels.preset.separator
         if end != labelled:
             yield (
-                f"{row}: preset '{row.words[PRESET]}' ends a step with {end!r:.100} and its "
-                f"labels, {row.words['on']}, with {labelled!r:.100}: take the same"
+                f"{row}: preset '{row.words[PRESET]}' has the separator {end!r:.100} and the "
+                f"preset of its labels, {row.words['on']}, {labelled!r:.100}: take the same"
             )
     try:
         if row.entry_point == "reward_rule":

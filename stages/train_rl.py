@@ -125,8 +125,8 @@ def check_source(run: Run) -> None:
 def check_teacher(row: Row, seed: int) -> None:
     """Refuse a teacher with another tokenizer than the student's."""
     names = row.policy, teacher.find_teacher(row)
-    student, other = (row_policy.load_row_tokenizer(name, seed) for name in names)
-    teacher.check_tokenizers(student, other, names)
+    of_student, of_teacher = (row_policy.load_row_tokenizer(name, seed) for name in names)
+    teacher.check_tokenizers(of_student, of_teacher, names)
 
 
 def train(run: Run) -> dict[str, Any]:
@@ -239,15 +239,16 @@ def load_models(
     )
     pad_id = model_tokenizer.pad_id(tokenizer)
     learner = shard_model(Policy(model, compute, pad_id, without_adapters))
-    initial = other = None
+    initial = teacher_policy = None
     if chosen.has_reference or chosen.is_shown_solutions:
         initial = learner if without_adapters else frozen(row.policy)
     if chosen.has_teacher:
-        other = initial if chosen.is_shown_solutions else frozen(teacher.find_teacher(row))
+        is_initial = chosen.is_shown_solutions
+        teacher_policy = initial if is_initial else frozen(teacher.find_teacher(row))
     models = RlModels(
         policy=learner,
         reference=initial if chosen.has_reference else None,
-        teacher=other,
+        teacher=teacher_policy,
         sampler=sampler,
         decode=model_tokenizer.make_decode(tokenizer),
     )

@@ -59,18 +59,17 @@ def check_tokenizers(
     student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, names: tuple[str, str]
 ) -> None:
     """A ValueError unless student and teacher, called `names`, have one vocabulary."""
-    own, other = student.get_vocab(), teacher.get_vocab()
-    if own == other:
+    of_student, of_teacher = student.get_vocab(), teacher.get_vocab()
+    if of_student == of_teacher:
         return
-    differing = sorted(
-        token for token in own.keys() | other.keys() if own.get(token) != other.get(token)
-    )
+    tokens = of_student.keys() | of_teacher.keys()
+    differing = sorted(token for token in tokens if of_student.get(token) != of_teacher.get(token))
     token = differing[0]
     raise ValueError(
         f"expected one vocabulary of student {names[0]} and teacher {names[1]}, since the teacher "
         f"judges the student's tokens; found {len(differing)} tokens that differ, such as "
-        f"{token!r}: id {own.get(token)} and {other.get(token)}. Take a teacher that starts from "
-        f"the same base model."
+        f"{token!r}: id {of_student.get(token)} and {of_teacher.get(token)}. Take a teacher that "
+        f"starts from the same base model."
     )
 
 
@@ -86,11 +85,11 @@ def show_solutions(
     by_id = {(row.task, row.id): row for row in demonstrations if not row.insertions}
     shown: dict[str, list[int]] = {}
     for prompt in prompts:
-        row, asked = by_id.get((prompt.task, prompt.id)), prompt.prompt_ids
+        row, prompt_ids = by_id.get((prompt.task, prompt.id)), prompt.prompt_ids
         if row is None or not (prompt.answer is None or solves_problem(prompt, row.completion)):
             continue
-        again = asked[1:] if asked[:1] == [begin_id] else asked
-        shown[prompt.id] = [*asked, *row.completion_ids, *again]
+        again = prompt_ids[1:] if prompt_ids[:1] == [begin_id] else prompt_ids
+        shown[prompt.id] = [*prompt_ids, *row.completion_ids, *again]
     if not shown:
         raise ValueError(
             "self-distillation shows the teacher right solutions: expected demonstrations of the "

@@ -152,8 +152,8 @@ def _drawn(stage: Stage, plan: Plan, count: Count) -> None:
         number = plan.data.prompts.get(prompts, 0)
         tokens = sampling[settings]["num_samples"] * plan.data.completion
         if stage.entry_point == "sample":
-            others = plan.content["temperatures"]
-            each = len(others["tried"]) * others["num_samples"] + 1
+            temperatures = plan.content["temperatures"]
+            each = len(temperatures["tried"]) * temperatures["num_samples"] + 1
             tokens += each * plan.data.completion
         count.tokens += number * tokens
         count.read(number, plan.data.prompt + tokens, tokens)

@@ -81,14 +81,16 @@ def compare_controls(results: Results, rows: Mapping[str, Mapping[str, Any]]) ->
     """
     tables = results.tables
     baseline = next(iter(tables))
-    named = {kind: [name for name, row in rows.items() if row["control"] == kind] for kind in KINDS}
+    by_kind = {
+        kind: [name for name, row in rows.items() if row["control"] == kind] for kind in KINDS
+    }
     differences, greedy = (
         {
             kind: test_differences(
                 {name: tables[name][key] - tables[rows[name]["from"]][key] for name in names},
                 results,
             )
-            for kind, names in named.items()
+            for kind, names in by_kind.items()
             if names
         }
         for key in (MEAN, GREEDY)
@@ -97,11 +99,11 @@ def compare_controls(results: Results, rows: Mapping[str, Mapping[str, Any]]) ->
         differences[NO_EFFECT][name] = difference | {
             "outcome": judge_no_effect(difference), "bound": find_bound(difference),
         }  # fmt: skip
-    others = [name for name in tables if name not in rows and name != baseline]
+    compared = [name for name in tables if name not in rows and name != baseline]
     beyond = {
         f"{name} - {control}": tables[name][MEAN] - tables[control][MEAN]
-        for control in named[NO_SKILL]
-        for name in others
+        for control in by_kind[NO_SKILL]
+        for name in compared
     }
     return {
         "margin": MARGIN, "from": {name: row["from"] for name, row in rows.items()},
@@ -150,12 +152,12 @@ def describe_controls(controls: Metrics) -> list[str]:
     """Sentences on the other controls."""
     no_effect = controls["differences"].get(NO_EFFECT, {})
     no_skill = controls["differences"].get(NO_SKILL, {})
-    named: dict[Outcome, list[str]] = {
+    by_outcome: dict[Outcome, list[str]] = {
         outcome: [name for name in no_effect if no_effect[name]["outcome"] == outcome]
         for outcome in OUTCOMES
     }
     sentences: list[str] = []
-    if names := named["none"]:
+    if names := by_outcome["none"]:
         bound = 100 * max(no_effect[name]["bound"] for name in names)
         subject = f"{join_words(names)} {'do' if len(names) > 1 else 'does'}"
         sentences.append(
@@ -167,9 +169,9 @@ def describe_controls(controls: Metrics) -> list[str]:
         f"{controls['from'][name]}, which is no proof: the interval goes to "
         f"{100 * no_effect[name]['bound']:.1f} points, and no more than "
         f"{100 * controls['margin']:g} count as no difference."
-        for name in named["undecided"]
+        for name in by_outcome["undecided"]
     ]
-    if names := named["untested"]:
+    if names := by_outcome["untested"]:
         listed = join_words(describe_gain(name, no_effect[name]) for name in names)
         sentences.append(f"With nothing to learn: {listed}; with one seed this is not tested.")
     if no_skill:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stages.algorithms.statistics import crossed_means
-from stages.algorithms.statistics.crossed_means import Forecast, PowerDesign, Spread
+from stages.algorithms.statistics.crossed_means import DifferenceForecast, PowerDesign, Spread
 from stages.records.metrics import round_metric
 from stages.report.comparison import POWER
 from stages.report.estimates import MEAN, Results, Table, read_results
@@ -64,10 +64,12 @@ def estimate_components(results: Results) -> Components | None:
     None where there is no other policy. One seed says nothing of others, of whose variance ASSUMED
     takes the place.
     """
-    baseline, *others = (tables[MEAN] for tables in results.tables.values())
-    if not others:
+    baseline, *policies = (tables[MEAN] for tables in results.tables.values())
+    if not policies:
         return None
-    columns = zip(*(_separate(one, baseline, results.num_samples) for one in others), strict=True)
+    columns = zip(
+        *(_separate(policy, baseline, results.num_samples) for policy in policies), strict=True
+    )
     return Components(*(max(0.0, fmean(column)) for column in columns))
 
 
@@ -81,8 +83,10 @@ def _separate(policy: Table, baseline: Table, num_samples: int) -> Components:
     num_seeds, num_problems = difference.shape
     spread = crossed_means.estimate_means(difference[..., None], confidence=0.5).spread
     v_problem, v_rest = (float(values.item()) for values in (spread.problem, spread.rest))
-    drawn = max(1, num_samples - 1)
-    of_samples = sum(float((table * (1.0 - table)).mean()) for table in (policy, baseline)) / drawn
+    degrees = max(1, num_samples - 1)
+    of_samples = (
+        sum(float((table * (1.0 - table)).mean()) for table in (policy, baseline)) / degrees
+    )
     if num_seeds == 1:  # `problem` is all there is
         of_samples = min(of_samples, v_problem)
         return Components(ASSUMED.seed, v_problem - of_samples, 0.0, of_samples * num_samples)
@@ -91,7 +95,7 @@ def _separate(policy: Table, baseline: Table, num_samples: int) -> Components:
     return Components(v_seed, v_problem, v_rest - of_samples, of_samples * num_samples)
 
 
-def forecast_comparison(components: Components, design: Design) -> Forecast:
+def forecast_comparison(components: Components, design: Design) -> DifferenceForecast:
     """What a comparison of this design detects with probability `POWER`, and its intervals."""
     rest = components.rest + components.sample / design.num_samples
     values = (components.seed, components.problem, rest)
@@ -123,12 +127,12 @@ def forecast_sizes(
     return problems, seeds if seeds is not None and seeds <= MOST_SEEDS else None
 
 
-def read_components(folder: Path, baseline: str, others: Collection[str]) -> tuple[Components, str]:
+def read_components(folder: Path, baseline: str, names: Collection[str]) -> tuple[Components, str]:
     """Components, and their source: the run whose evaluations are in `folder`, else ASSUMED."""
     seeds = sorted(int(path.name) for path in (folder / baseline).glob("[0-9]*"))
     policies = [
         name
-        for name in others
+        for name in names
         if all((folder / f"{name}/{seed}/per_problem.jsonl").is_file() for seed in seeds)
     ]
     if not seeds or not policies:
@@ -150,7 +154,7 @@ def plan_comparison(
 ) -> tuple[Components, Design, str]:
     """What `describe_forecast` describes, of params.yaml and the rows of all tables."""
     baseline = params["baseline"]
-    others = [
+    policies = [
         name
         for name, row in tables["policies"].items()
         if name != baseline and not row.get("control")
@@ -159,10 +163,10 @@ def plan_comparison(
         num_seeds=len(params["seeds"]),
         num_problems=num_problems,
         num_samples=params["sampling"]["test"]["num_samples"],
-        num_differences=len(others),
+        num_differences=len(policies),
         confidence=params["evaluation"]["confidence"],
     )
-    components, source = read_components(DATA / "evaluations", baseline, others)
+    components, source = read_components(DATA / "evaluations", baseline, policies)
     return components, design, source
 
 

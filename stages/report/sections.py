@@ -243,6 +243,10 @@ def _build_policies(metrics: Metrics) -> list[Block]:
         _explain_intervals(metrics),
         *describe_comparison(metrics),
         CaptionedTable(
+            "The gains' p-values; accuracy by seed, greedy, and by majority",
+            tables.tabulate_estimates(metrics),
+        ),
+        CaptionedTable(
             f"Where each gain at temperature {metrics['temperatures']['sampled']:g} comes from, "
             f"points",
             tables.tabulate_parts(metrics),

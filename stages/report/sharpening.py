@@ -65,12 +65,13 @@ def read_temperatures(folder: Path, seeds: Sequence[int], ids: Sequence[str]) ->
         for seed in seeds
     ]
     sampled = {row.temperature for of_seed in rows for row in of_seed if row.file == "test"}
-    found = [[row.id for row in of_seed if row.file == "test"] for of_seed in rows]
-    if len(sampled) != 1 or any(of_seed != list(ids) for of_seed in found):
+    ids_of_seeds = [[row.id for row in of_seed if row.file == "test"] for of_seed in rows]
+    if len(sampled) != 1 or any(of_seed != list(ids) for of_seed in ids_of_seeds):
         raise ValueError(
             f"expected accuracies of each of the {len(ids)} test problems at one sampling "
-            f"temperature in {folder}/*/{temperatures.FILE}, found {list(map(len, found))} at "
-            f"{sorted(sampled)}. They come from different runs: rerun `dvc repro`."
+            f"temperature in {folder}/*/{temperatures.FILE}, found "
+            f"{list(map(len, ids_of_seeds))} at {sorted(sampled)}. They come from "
+            f"different runs: rerun `dvc repro`."
         )
 
     def tabulate(split: Split, reading: str) -> dict[float, Any]:
@@ -113,9 +114,9 @@ def split_gain(baseline: PolicyTemperatures, policy: PolicyTemperatures) -> dict
     With b = 0.5, p = 0.875, b* = 0.75, p* = 1, lenient(b*) = 0.875 and lenient(p*) = 1: of the
     0.375, sharpening is 0.25 - 0.125 = 0.125, format 0 + 0.125, and the rest 0.125.
     """
-    b, p = (one.test[one.sampled] for one in (baseline, policy))
-    best_b, best_p = (one.test[one.best] for one in (baseline, policy))
-    lenient_b, lenient_p = (one.lenient[one.best] for one in (baseline, policy))
+    b, p = (of.test[of.sampled] for of in (baseline, policy))
+    best_b, best_p = (of.test[of.best] for of in (baseline, policy))
+    lenient_b, lenient_p = (of.lenient[of.best] for of in (baseline, policy))
     return {
         "sharpening": (best_b - b) - (best_p - p),
         "format": (best_p - lenient_p) - (best_b - lenient_b),

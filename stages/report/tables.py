@@ -27,8 +27,8 @@ WRITTEN: dict[Kind, Callable[[float], str]] = {
 
 
 def tabulate_accuracy(metrics: Metrics) -> Rows:
-    """A row a policy: accuracy and gain as sampled, and at its best temperature; then the rest."""
-    n, chosen = metrics["n"], metrics["temperatures"]["policies"]
+    """A row a policy: accuracy and gain as sampled, and at its best temperature."""
+    chosen = metrics["temperatures"]["policies"]
     sampled, at_best = metrics["gains"][MEAN], metrics["gains"][BEST_TEMPERATURE]
     over = f"over {metrics['baseline']}, points"
     return [
@@ -36,17 +36,28 @@ def tabulate_accuracy(metrics: Metrics) -> Rows:
             "policy": name,
             "accuracy, %": format_interval(estimates[MEAN]),
             over: format_difference(sampled.get(name)),
-            **format_seed_columns(sampled.get(name, estimates[MEAN]), "p (Holm)"),
             "best temperature": f"{chosen[name]['best']:g}",
             "accuracy at it, %": format_interval(estimates[BEST_TEMPERATURE]),
             f"{over}, at best": format_difference(at_best.get(name)),
+            **(format_readings(metrics, name) if readings_differ(metrics) else {}),
+        }
+        for name, estimates in metrics["policies"].items()
+    ]
+
+
+def tabulate_estimates(metrics: Metrics) -> Rows:
+    """A row a policy: p-values of its gains, and accuracy by seed, greedy and by majority."""
+    gains = {"sampled": metrics["gains"][MEAN], "at best": metrics["gains"][BEST_TEMPERATURE]}
+    return [
+        {
+            "policy": name,
             **{
-                f"{column}, at best": cell
+                f"{column}, {kind}": cell
+                for kind, differences in gains.items()
                 for column, cell in format_seed_columns(
-                    at_best.get(name, estimates[MEAN]), "p (Holm)"
+                    differences.get(name, estimates[MEAN]), "p (Holm)"
                 ).items()
             },
-            **(format_readings(metrics, name) if readings_differ(metrics) else {}),
             **format_seed_columns(estimates[MEAN], "each seed"),
             "greedy, %": format_share(estimates[GREEDY]),
             **(
@@ -54,7 +65,7 @@ def tabulate_accuracy(metrics: Metrics) -> Rows:
                 if IN_LOOP in estimates
                 else {}
             ),
-            f"majority of {n}, %": format_share(estimates[f"{MAJORITY}/{n}"]),
+            f"majority of {metrics['n']}, %": format_share(estimates[f"{MAJORITY}/{metrics['n']}"]),
             "cut, %": format_share(estimates["truncation_rate"]),
         }
         for name, estimates in metrics["policies"].items()

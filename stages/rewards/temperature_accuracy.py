@@ -37,9 +37,9 @@ def measure_problem(
         read = [readings[row.completion] for row in pool]
         yield TemperatureResult(
             id=prompt.id, file=file.name, split=file.split, temperature=file.temperature,
-            num_samples=len(pool), accuracy=_share([one.right for one in read]),
-            strict=_share([one.strictly_right for one in read]),
-            lenient=_share([one.leniently_right for one in read]),
+            num_samples=len(pool), accuracy=_share([reading.right for reading in read]),
+            strict=_share([reading.strictly_right for reading in read]),
+            lenient=_share([reading.leniently_right for reading in read]),
         )  # fmt: skip
 
 

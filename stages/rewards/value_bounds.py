@@ -60,18 +60,18 @@ def differ(answer: str, gold: str) -> bool | None:
     """Whether both have values that are surely different; None: one of them has none here."""
     equations = [_EQUATION.fullmatch(text) for text in (answer, gold)]
     if equations[0] is not None and equations[1] is not None:
-        (name, answer), (other, gold) = (match.groups() for match in equations if match)
-        if name != other or name in answer + gold:
+        (name, answer), (gold_name, gold) = (match.groups() for match in equations if match)
+        if name != gold_name or name in answer + gold:
             return None
     values = [bound_values(reading) for text in (answer, gold) for reading in list_readings(text)]
     if None in values:
         return None
     number = len(list_readings(answer))
     return all(
-        any(_are_apart(*pair) for pair in zip(one, other, strict=True))
-        for one in values[:number]
-        for other in values[number:]
-        if one is not None and other is not None
+        any(_are_apart(*pair) for pair in zip(of_answer, of_gold, strict=True))
+        for of_answer in values[:number]
+        for of_gold in values[number:]
+        if of_answer is not None and of_gold is not None
     )
 
 
@@ -90,9 +90,9 @@ def bound_values(text: str) -> tuple[Any, ...] | None:
         return None  # of mpmath: a division by zero, a logarithm of a negative number
 
 
-def _are_apart(one: Any, other: Any) -> bool:
-    distance = max(one.a - other.b, other.a - one.b)  # intervals of one number each
-    size = max(1, abs(one).b, abs(other).b)
+def _are_apart(first: Any, second: Any) -> bool:
+    distance = max(first.a - second.b, second.a - first.b)  # intervals of one number each
+    size = max(1, abs(first).b, abs(second).b)
     return bool(distance > MIN_DISTANCE * size)
 
 

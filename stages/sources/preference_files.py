@@ -354,9 +354,9 @@ def _compare_rated(
 def _compare(answers: Sequence[tuple[Answer, float]], line: int, file: str) -> list[RawPreference]:
     """The pairs of answers of different scores."""
     return [
-        _make_pair(*(first, second) if one > two else (second, first), line=line, file=file)
-        for (first, one), (second, two) in combinations(answers, 2)
-        if one != two and first.text.strip() != second.text.strip()
+        _make_pair(*(first, second) if score > score_2 else (second, first), line=line, file=file)
+        for (first, score), (second, score_2) in combinations(answers, 2)
+        if score != score_2 and first.text.strip() != second.text.strip()
     ]
 
 
@@ -485,11 +485,11 @@ def _join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
     A system message may stand in one of the two. RejectedError where both ask something else.
     """
     systems = [turn for turn in turns if turn.role == "system"]
-    asked, answered = ([turn for turn in side if turn.role != "system"] for side in (before, turns))
-    if asked and answered[: len(asked)] == asked:
-        if systems and asked != before and turns[: len(before)] != before:
+    prompt, answer = ([turn for turn in side if turn.role != "system"] for side in (before, turns))
+    if prompt and answer[: len(prompt)] == prompt:
+        if systems and prompt != before and turns[: len(before)] != before:
             raise RejectedError(f"two systems: '{name}' has another system message")
-        return turns if systems else [*before[: len(before) - len(asked)], *answered]
+        return turns if systems else [*before[: len(before) - len(prompt)], *answer]
     if before and turns[0].role != "assistant":
         raise RejectedError(f"contradiction: '{name}' begins with another prompt")
     return [*before, *turns]

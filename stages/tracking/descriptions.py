@@ -36,7 +36,7 @@ def describe_stage(
 
     `runs`: MLflow's id of the run of each stage that has one.
     """
-    sources = {out.path: one.stage for one in entries for out in one.outs}
+    sources = {out.path: source.stage for source in entries for out in source.outs}
     inputs = []
     for dep in entry.deps:
         stage = next(

@@ -43,7 +43,7 @@ def test_it_is_refused_by_name_and_nothing_is_lost(name, case, expected, tmp_pat
         mistakes = [text for text in named if not text.startswith("did you mean")]
         assert len(message.splitlines()) == (1 if "YAML" in message else len(mistakes)), message
     for path in OLD:
-        assert Path(path).read_text(encoding="utf-8") == f"{path} as it was\n"
+        assert Path(path).read_text(encoding="utf-8") == meeting.earlier_content(path)
     written = {path for path in Path().rglob("*") if path.is_file()} - before
     assert [path for path in written if path.parts[0] == "data" and "runs" not in path.parts] == []
 

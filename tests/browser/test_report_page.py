@@ -176,16 +176,16 @@ def test_tables_fit_the_page_and_scroll_in_their_own_box_on_a_phone(opened):
         assert all(needed == inside for inside, needed in boxes)
 
 
-def test_it_begins_with_three_sentences_the_picture_and_what_was_compared(driver, address):
+def test_it_begins_with_four_sentences_the_picture_and_what_was_compared(driver, address):
     chromium.set_width(driver, 900)
     driver.get(address)
     top = driver.execute_script(
-        "return ['.verdict:nth-of-type(3)', 'img', 'dl', 'nav', 'table']"
+        "return ['.verdict:nth-of-type(4)', 'img', 'dl', 'nav', 'table']"
         ".map(one => document.querySelector(one).getBoundingClientRect().top)"
     )
     assert top == sorted(top)
     assert top[2] < 900
-    assert driver.execute_script("return document.querySelectorAll('.verdict').length") == 3
+    assert driver.execute_script("return document.querySelectorAll('.verdict').length") == 4
     assert driver.execute_script("return document.querySelectorAll('details[open]').length") == 0
 
 

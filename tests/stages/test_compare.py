@@ -124,8 +124,8 @@ def test_controls_have_a_section_and_change_nothing_else():
     after = metrics()
     for key in ("policies", "gains", "pairs", "selection", "difficulty", "forecast", "best_on_dev"):
         assert after[key] == before[key], key
-    assert after["verdict"][:3] == before["verdict"]
-    (undecided, paid) = after["verdict"][3:]
+    assert after["verdict"][:4] == before["verdict"]
+    (undecided, paid) = after["verdict"][4:]
     assert "coin does not differ significantly from sft, which is no proof" in undecided
     assert paid.startswith("Paid for no skill: short (+")
     shown = text("report.md")

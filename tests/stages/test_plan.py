@@ -307,7 +307,7 @@ def test_a_process_model_ends_its_steps_where_the_labels_do(problems):
     text = Path("stages/presets.yaml").read_text().replace("\nprocess:\n", "\nprocess: &process\n")
     Path("stages/presets.yaml").write_text(text)
     (found,) = problems(row("rewards", "process", preset="process_dots"))
-    assert found.startswith("rewards.process: preset 'process_dots' ends a step with '. '")
+    assert found.startswith("rewards.process: preset 'process_dots' has the separator '. '")
 
 
 def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):

@@ -118,6 +118,9 @@ def check_parameter(pipeline: DonePipeline, readers: dict[str, Reader], name: st
     # DVC has one list for all kinds of a stage, but for the section that only one kind has.
     listed = {one.split("@")[0] for one in expected if "@" in one}
     spared = {one for one in readers if one.split("@")[0] in listed and key[0] not in METHODS}
+    if key[-1] == "max_new_tokens":
+        # Which of them bounds the completions is read later: of what the row rescores.
+        spared |= {one for one in readers if one.startswith("rescore@")}
     with pipeline.changed("params.yaml", edit):
         stale = set(pipeline.stale())
     assert expected <= stale <= expected | spared, name

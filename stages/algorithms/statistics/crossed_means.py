@@ -143,8 +143,10 @@ def collapse_clusters(
     if num_clusters == num_problems:
         return values
     mean = values.mean(axis=(0, 1))
-    sums = np.zeros((values.shape[0], num_clusters, values.shape[2]))
-    np.add.at(sums, (slice(None), members), values - mean)
+    deviations = values - mean
+    sums = np.stack(
+        [deviations[:, members == cluster].sum(axis=1) for cluster in range(num_clusters)], axis=1
+    )
     return mean + num_clusters / num_problems * sums
 
 
@@ -224,7 +226,7 @@ def detectable_difference(
     return (seen + special.stdtrit(degrees, design.power)) * np.sqrt(variance)
 
 
-class Forecast(NamedTuple):
+class DifferenceForecast(NamedTuple):
     """What an experiment of some size can be expected to show."""
 
     detectable: float
@@ -235,7 +237,7 @@ class Forecast(NamedTuple):
 
 def forecast_difference(
     spread: Spread, design: PowerDesign, *, confidence: float, num_seeds: int, num_problems: int
-) -> Forecast:
+) -> DifferenceForecast:
     """What another experiment detects, the chance of its test simulated.
 
     `detectable_difference` takes the estimated variance for certain; of three seeds that differ
@@ -272,7 +274,7 @@ def forecast_difference(
     tested: Columns = special.stdtrit(degrees, 1.0 - design.significance / 2.0) * errors
     mean = math.sqrt(true_variance) * stream.standard_normal(NUM_DRAWS)
     detectable = float(np.quantile(tested - mean, design.power))
-    return Forecast(detectable, half_width=float(np.median(shown)))
+    return DifferenceForecast(detectable, half_width=float(np.median(shown)))
 
 
 def required_sizes(

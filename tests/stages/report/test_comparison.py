@@ -73,7 +73,7 @@ def test_what_repeats_itself_is_told_of_those_policies_that_do():
     given.metrics["dpo"][1] = given.metrics["dpo"][1] | {"in_loop/test_greedy": 0.5}
     metrics = comparison.compare_policies(given)
     told = {
-        row["policy"]: row.get("greedy in a loop, %") for row in tables.tabulate_accuracy(metrics)
+        row["policy"]: row.get("greedy in a loop, %") for row in tables.tabulate_estimates(metrics)
     }
     assert told == {"sft": None, "dpo": "25.0"}, "the mean of 0 and 0.5"
     assert "in_loop/test_greedy" not in metrics["policies"]["sft"]
