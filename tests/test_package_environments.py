@@ -49,7 +49,7 @@ def add_rows(params: dict[str, Any], presets: dict[str, Any]) -> None:
             "by": kind, "preset": f"of_{kind}", "from": "base", "on": on
         }  # fmt: skip
         params["policies"][f"in_{kind}"] = {
-            "train": "grpo", "preset": "grpo_deepseekmath", "from": "base",
+            "train": "grpo", "preset": "grpo_deepseekmath", "from": "sft",
             "on": f"environments/{kind}",
         }  # fmt: skip
         params["episodes"][kind] = {

@@ -1,7 +1,7 @@
 """Stages of a small pipeline that are killed and go on, and what they left in the end.
 
-Each is run in a repository where those before it are up to date, its own outputs, its entry of
-dvc.lock and dvc's memory of former runs removed.
+Each is run in a repository where all others are up to date, its own outputs, its entry of dvc.lock
+and dvc's memory of former runs removed.
 """
 
 import hashlib
@@ -41,7 +41,6 @@ FAMILIES = {
     "revising": "label@revision",
     "step labels": "label_steps@sft",
     "playing": "play@sft",
-    "rl in an environment": "train@guesser",
     "evaluating": "evaluate@grpo",
 }
 
@@ -56,11 +55,7 @@ def add_families(params: dict[str, Any], presets: dict[str, Any]) -> None:
                                        "on": "own/guess_number"}  # fmt: skip
     params["episodes"]["sft"] = {"by": "policy", "from": "sft", "on": "environments/guess",
                                  "split": "test"}  # fmt: skip
-    params["policies"]["guesser"] = {"train": "grpo", "preset": "grpo_deepseekmath",
-                                     "from": "sft", "on": "environments/guess"}  # fmt: skip
-    # More starts than are played together: a killed stage has episodes that it goes on from.
-    starts = {"train": 16, "dev": 2, "test": 130}
-    presets["game"] |= {"max_turn_tokens": 8, "num_episodes": 2, "starts": starts}
+    presets["game"] |= {"max_turn_tokens": 8, "num_episodes": 2}
     presets["bradley_terry"]["members"] = 2
     for method in ("ppo", "grpo"):
         params[method]["num_steps"] = 5
@@ -77,10 +72,10 @@ class Kills:
 
 
 class KilledStages:
-    """A run, and stages of it run again."""
+    """A whole run, and stages of it run again."""
 
     def __init__(self, copy: PipelineCopy) -> None:
-        """`copy`: its stages that will be killed are up to date."""
+        """`copy`: up to date."""
         self.path = copy.path
         self.lock = YAML(typ="safe").load(self.path / "dvc.lock")["stages"]
 

@@ -3,8 +3,6 @@
 Which families and where, the commit chooses (tests/rotation.py). The whole sweep:
 
     RESUME_FAMILIES=all RESUME_KILLS=20 pytest -n 0 -m slow -s tests/resume/test_kills.py
-
-RESUME_FAMILIES is a number of families, or names with commas between them.
 """
 
 import os
@@ -21,17 +19,13 @@ pytestmark = pytest.mark.slow
 
 SEED, NUMBER = rotation.seed(), os.environ.get("RESUME_FAMILIES", "4")
 KILLS = int(os.environ.get("RESUME_KILLS", "3"))
-CHOSEN = (
-    random.Random(SEED).sample([*FAMILIES], int(NUMBER))
-    if NUMBER.isdigit()
-    else [name for name in FAMILIES if NUMBER == "all" or name in NUMBER.split(",")]
-)
+CHOSEN = list(FAMILIES) if NUMBER == "all" else random.Random(SEED).sample([*FAMILIES], int(NUMBER))
 
 
 @pytest.fixture(scope="module")
 def stages(pipeline_copy: Callable[..., PipelineCopy]) -> KilledStages:
     copy = pipeline_copy(add_families)
-    copy.run("-m", "dvc", "repro", *(FAMILIES[name] for name in CHOSEN))
+    copy.repro()
     return KilledStages(copy)
 
 

@@ -14,7 +14,8 @@ from stages.loops.state import State
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 COMMON = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where nohup runs the tests
 from pathlib import Path
 import torch
 from stages.loops.work import Step
