@@ -27,6 +27,12 @@ def study() -> Any:
     return module
 
 
+def test_its_parameters_have_the_sections_of_the_pipelines():
+    paths = (FOLDER / "study.yaml", ROOT / "params.yaml")
+    of_study, of_pipeline = (YAML(typ="safe").load(path).keys() for path in paths)
+    assert of_study == of_pipeline
+
+
 def test_a_solution_is_the_equation_in_whole_numbers_and_the_last_problems_are_test(study):
     row = {
         "ID": "chal-1", "Body": "Dan had 9 and gave 2 away.", "Question": "How many?",
