@@ -86,6 +86,7 @@ def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:
     for split in params["sampling"].values():
         split |= {"num_samples": 4, "max_new_tokens": 24}
     params["evaluation"] |= {"ks": [1], "num_bootstrap": 100}
+    params["temperatures"]["tried"] = []
     for section in ("sft", "dpo"):
         params[section]["num_epochs"] = 1
     params["ppo"] |= {"prompts_per_step": 8, "samples_per_prompt": 2}  # a prompt a mini-batch
