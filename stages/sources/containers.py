@@ -50,8 +50,9 @@ _COLUMN = re.compile(r"\w[\w .():/-]*")
 """Name of a column in the header of a table."""
 _DECIMAL_COMMA = re.compile(r" *-?\d+,\d+ *", re.ASCII)
 ARCHIVES = {
-    b"PK": "a zip archive or a spreadsheet", b"Rar!": "a rar archive", b"7z\xbc\xaf": "an archive",
-    b"ORC": "an ORC file", b"\x04\x22\x4d\x18": "an lz4 file", b"SQLite": "a database",
+    b"PK\x03\x04": "a zip archive or a spreadsheet", b"Rar!": "a rar archive",
+    b"7z\xbc\xaf": "an archive",
+    b"\x04\x22\x4d\x18": "an lz4 file", b"SQLite format 3\x00": "a database",
     b"\x89HDF": "an HDF file", b"%PDF": "a PDF", b"\x80\x04": "a pickle", b"\x80\x05": "a pickle",
     b"<!DOCTYPE": "a web page", b"<html": "a web page",
     b"version https://git-lfs": "a pointer of Git LFS, for which `git lfs pull` gets the file",

@@ -214,6 +214,13 @@ def test_a_file_of_which_nothing_can_be_read_is_named(tmp_path, kind):
         list(containers.read_file(path))
 
 
+@pytest.mark.parametrize("name", ["PK", "ORCID", "SQLite", "pdf"])
+def test_a_table_whose_first_column_is_called_like_another_format_is_a_table(tmp_path, name):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{name},question\n1,2\n", encoding="utf-8")
+    assert read(path) == [{name: "1", "question": "2"}]
+
+
 def test_a_folder_has_its_data_files_by_split(tmp_path):
     names = ["data/train-00000-of-00002.jsonl", "data/train-00001-of-00002.jsonl.gz",
              "data/test-00000.csv", "validation.json", "README.md", "dataset_info.json",
