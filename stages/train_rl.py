@@ -145,6 +145,7 @@ def train(run: Run) -> dict[str, Any]:
         task = make_environment_task(row, environment, tokenizer)
     else:
         prompts = list(lines.read_lines(rows.PROMPTS / "train.jsonl", Prompt))
+        teacher.check_answers(prompts, settings.method)
         longest = max((len(prompt.prompt_ids) for prompt in prompts), default=0)
         max_length = longest + sizes.max_new_tokens
         models, tokenizer = load_models(config, row, run.seed, settings, max_length)
@@ -240,14 +241,14 @@ def load_models(
     pad_id = model_tokenizer.pad_id(tokenizer)
     learner = shard_model(Policy(model, compute, pad_id, without_adapters))
     initial = teacher_policy = None
-    if chosen.has_reference or chosen.is_shown_solutions:
+    if chosen.measures_kl or chosen.is_shown_solutions:
         initial = learner if without_adapters else frozen(row.policy)
     if chosen.has_teacher:
         is_initial = chosen.is_shown_solutions
         teacher_policy = initial if is_initial else frozen(teacher.find_teacher(row))
     models = RlModels(
         policy=learner,
-        reference=initial if chosen.has_reference else None,
+        reference=initial if chosen.measures_kl else None,
         teacher=teacher_policy,
         sampler=sampler,
         decode=model_tokenizer.make_decode(tokenizer),

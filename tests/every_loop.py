@@ -280,7 +280,7 @@ def start_rl(given: Inputs) -> Iterator[Step]:
     models = RlModels(
         policy=policy,
         reference=policy
-        if given.setup.rank and method.has_reference
+        if given.setup.rank and method.measures_kl
         else given.trained.get("reference"),
         teacher=given.trained.get("teacher"),
         value=given.trained.get("value"),

@@ -262,7 +262,7 @@ class Method(Params):
         return self.advantage == "teacher"
 
     @property
-    def has_reference(self) -> bool:
+    def measures_kl(self) -> bool:
         """Whether the KL from a reference is measured; beside a teacher, only where it decides."""
         return not self.has_teacher or self.needs_reference()
 

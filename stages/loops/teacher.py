@@ -4,7 +4,10 @@
     own:       {train: grpo, preset: self_distillation, from: sft, on: demonstrations}
 
 The policy samples, and the teacher's log-probs of its tokens are the signal (`advantage: teacher`
-of `loops/method`, `follow_teacher` of `loops/rl`): no reward, and no group. In self-distillation
+of `loops/method`, `follow_teacher` of `loops/rl`): no reward, and no group. The reverse KL on the
+student's own samples: Agarwal et al., "On-Policy Distillation of Language Models" (GKD, 2024),
+https://arxiv.org/abs/2306.13649; as an advantage of the sampled token: Lu, "On-Policy Distillation"
+(Thinking Machines Lab, 2025). In self-distillation
 the teacher is the initial policy, frozen, that is shown a right solution: Zhao et al.,
 "Self-Distilled Reasoner" (2026), https://arxiv.org/abs/2601.18734, and Shenfeld et al.,
 "Self-Distillation Enables Continual Learning" (2026), https://arxiv.org/abs/2601.19897.
@@ -14,7 +17,7 @@ signal is the log-prob of the sampled token, not the divergence over the whole v
 teacher stays as it is and follows no moving average.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
@@ -52,6 +55,17 @@ def check_source(on: str, method: Method) -> None:
         raise ValueError(
             f"advantage teacher with teacher_prompt {method.teacher_prompt} needs `on: {expected}`,"
             f" found `on: {on}`"
+        )
+
+
+def check_answers(prompts: Sequence[Prompt], method: Method) -> None:
+    """A ValueError where `reward_coef` weighs verdicts, and prompts have no gold answers."""
+    without = [prompt.id for prompt in prompts if prompt.answer is None]
+    if method.has_teacher and method.reward_coef and without:
+        raise ValueError(
+            f"reward_coef {method.reward_coef} weighs the answer checker's verdicts: expected a "
+            f"gold answer of each prompt, found none of {len(without)} of {len(prompts)}, such as "
+            f"'{without[0]}'. Set reward_coef to 0"
         )
 
 

@@ -132,14 +132,14 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     settings = Settings(config=sizes, method=preset.for_engine("transformers"), seed=0)
     trained = models.build("policy", trained=True)
     initial = teacher = None
-    if preset.has_reference or preset.is_shown_solutions:
+    if preset.measures_kl or preset.is_shown_solutions:
         initial = trained if trial.config.lora.rank else models.build("policy")
     if preset.has_teacher:
         teacher = initial if preset.is_shown_solutions else models.build("policy")
     # See `engines/loading`: each of several processes draws from a whole copy.
     drawn_from = trained if trial.num_processes == 1 else models.build("policy", spread=False)
     actor = RlModels(
-        policy=trained, reference=initial if preset.has_reference else None, teacher=teacher,
+        policy=trained, reference=initial if preset.measures_kl else None, teacher=teacher,
         decode=lambda _: "", sampler=models.sampler(drawn_from.model, max_prompts),
     )  # fmt: skip
     task = Task(

@@ -120,7 +120,7 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     count.tokens = times * tokens * (1 + preset.num_epochs)
     reuse = preset.num_epochs * preset.num_minibatches > 1
     # Drawn, read by the reference and, where it moves on meanwhile, by the policy; scored.
-    count.read(times * (1 + preset.has_reference + reuse), positions, tokens)
+    count.read(times * (1 + preset.measures_kl + reuse), positions, tokens)
     shown = plan.data.prompt + completion if preset.is_shown_solutions else 0
     count.read(times * preset.has_teacher, positions + shown, tokens)
     models = stage_of.scorers(stage.words["on"], plan)

@@ -128,9 +128,9 @@ def test_the_reference_is_needed_where_its_divergence_decides_anything():
     assert Method(kl="none", kl_budget=1.0).needs_reference()
     assert Method(kl="none", advantage="gae").needs_reference()
     # It is measured in any case, but beside a teacher.
-    assert Method(kl="none").has_reference
-    assert not presets.method("opd").has_reference
-    assert presets.method("opd", kl_budget=1.0).has_reference
+    assert Method(kl="none").measures_kl
+    assert not presets.method("opd").measures_kl
+    assert presets.method("opd", kl_budget=1.0).measures_kl
 
 
 @pytest.mark.parametrize("name", [*presets.GROUP_RL, *presets.DISTILLATION, *presets.PPO])

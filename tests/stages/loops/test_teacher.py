@@ -1,5 +1,7 @@
 """On-policy distillation in the loop: its advantages, what it needs, and what it refuses."""
 
+from dataclasses import replace
+
 import presets
 import pytest
 import torch
@@ -95,6 +97,14 @@ def test_the_teacher_reads_its_own_prompts():
     assert first_kl(prompts) == first_kl(None)
     longer = {name: [*ids, EOS, *ids] for name, ids in prompts.items()}
     assert first_kl(longer) != first_kl(None)
+
+
+def test_verdicts_without_gold_answers_are_refused_where_they_count():
+    prompts = [replace(row, answer=None) for row in make_prompts(2)]
+    teacher.check_answers(prompts, presets.method("opd"))
+    teacher.check_answers(make_prompts(2), presets.method("opd", reward_coef=1.0))
+    with pytest.raises(ValueError, match="2 of 2"):
+        teacher.check_answers(prompts, presets.method("opd", reward_coef=1.0))
 
 
 def test_a_teacher_belongs_to_its_advantage():
