@@ -99,11 +99,10 @@ def main(*words: str) -> None:
         source = TypeAdapter(SourceConfig).validate_python(params["data"]["source"])
         for line in source_checks.describe_partly_read(source, list_rows(tables)):
             sys.stdout.write(f"{line}\n")
-        if (line := describe_unwatched(params["model"]["path"])) is not None:
+        lines = describe_unwatched(params["model"]["path"]), describe_detectable(params, tables)
+        for line in filter(None, lines):
             sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
-    if (line := forecast_test(read_yaml(), tables)) is not None:
-        sys.stdout.write(f"{line}\n")
 
 
 def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
@@ -119,7 +118,7 @@ def check_plan(paths: Iterable[Path]) -> tuple[Tables, list[str]]:
     return tables, [*problems, *plan_checks.find_problems(params, presets, tables, entry_points)]
 
 
-def forecast_test(params: dict[str, Any], tables: Tables) -> str | None:
+def describe_detectable(params: dict[str, Any], tables: Tables) -> str | None:
     """Which difference the comparison can detect; None before the problems are prepared."""
     if not CARD.is_file():
         return None
