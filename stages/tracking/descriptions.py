@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from stages.rows import DATA
+from stages.runtime import identity
 from stages.tracking.lockfile import Entry
 
 CURVES = "model-metrics"
@@ -15,7 +16,7 @@ CURVES = "model-metrics"
 
 def name_run(stage: str) -> str:
     """Name in MLflow of a stage's run."""
-    return stage.rpartition(":")[2].replace("@", " ")
+    return identity.name_of(stage).replace("@", " ")
 
 
 def link(text: str, experiment_id: str, run_id: str, page: str = "") -> str:

@@ -65,7 +65,7 @@ class Entry:
     @property
     def kind(self) -> str:
         """`train` of `train@grpo`, `rescore` of `studies/dvc.yaml:rescore@grpo`."""
-        return self.stage.rpartition(":")[2].partition("@")[0]
+        return identity.name_of(self.stage).partition("@")[0]
 
     @property
     def record(self) -> Path | None:

@@ -229,7 +229,7 @@ def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
 
 def _grouping_tags(stage: str) -> dict[str, str]:
     """What the list of runs is grouped by."""
-    kind, _, row = stage.rpartition(":")[2].partition("@")
+    kind, _, row = identity.name_of(stage).partition("@")
     return {"stage": kind, "posttrain.stage": stage} | ({"row": row} if row else {})
 
 

@@ -11,7 +11,7 @@ from stages.environments.problem_draws import draw_problem
 from stages.environments.tool_functions import Tools, write_call
 
 
-class Environment:
+class Calculator:
     """A problem: calls of the calculator, as many as the policy likes, then the answer."""
 
     def __init__(self, *, largest: int = 99, guess_share: float = 0, tools: bool = True) -> None:

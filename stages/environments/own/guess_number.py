@@ -9,7 +9,7 @@ from stages.environments.environment import Message, Reply, Row, Start, write_me
 from stages.environments.problem_draws import draw_problem
 
 
-class Environment:
+class GuessNumber:
     """A number to guess."""
 
     def __init__(self, *, highest: int = 15) -> None:

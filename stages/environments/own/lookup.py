@@ -10,7 +10,7 @@ from stages.environments.problem_draws import draw_problem
 from stages.environments.tool_functions import Tools, write_call
 
 
-class Environment:
+class Lookup:
     """A question: look-ups, as many as the policy likes, then the answer."""
 
     def __init__(self, *, path: str, key: str, value: str) -> None:

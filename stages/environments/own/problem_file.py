@@ -12,7 +12,7 @@ from stages.models.prompting import PLACEHOLDER
 from stages.rewards.answer_checker import is_leniently_correct
 
 
-class Environment:
+class ProblemFile:
     """A problem of the file."""
 
     def __init__(self, *, path: str, template: str = PLACEHOLDER) -> None:

@@ -4,13 +4,13 @@ import ast
 import json
 import re
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stages.environments import own
+from stages.environments.definition import load_own_class
 from stages.environments.environment import Environment, Message
 from stages.environments.own import calculator, guess_number, lookup, problem_file
 from stages.environments.problem_draws import draw_problem
@@ -47,7 +47,7 @@ def play(environment: Environment, row: dict[str, Any], script: Sequence[Message
 def test_demonstrations_succeed_and_are_read_back(
     name: str, options: dict[str, Any] | None, num_turns: int, table: dict[str, str]
 ):
-    make = import_module(f"stages.environments.own.{name}").Environment
+    make = load_own_class(name, ("start", "step"))
     options = table if options is None else options
     renderer = TurnRenderer(train_tokenizer(["What is 2?"], 700))
     for split in SPLITS:
@@ -68,20 +68,20 @@ def test_problems_of_a_file_are_those_at_the_index_and_the_last_number_counts(tm
     rows = [{"question": f"What is {number} + 1?", "answer": str(number + 1)} for number in (3, 4)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {"path": str(path), "template": "{question} Think."}
-    (message,), tools = problem_file.Environment(**options).start({"index": 1}, 0)
+    (message,), tools = problem_file.ProblemFile(**options).start({"index": 1}, 0)
     assert (message["content"], tools) == ("What is 4 + 1? Think.", None)
     for text, reward in {"#### 5": 1, "It is 5.": 1, "5 or 6": 0, "": 0}.items():
         reply = [{"role": "assistant", "content": text}]
-        assert play(problem_file.Environment(**options), {"index": 1}, reply) == reward
+        assert play(problem_file.ProblemFile(**options), {"index": 1}, reply) == reward
     with pytest.raises(ValueError, match="expected 3 problems or more"):
-        problem_file.Environment(**options).start({"index": 2}, 0)
+        problem_file.ProblemFile(**options).start({"index": 2}, 0)
 
 
 def test_wrong_answers_are_paid_nothing(table: dict[str, str]):
     row, wrong = {"id": "test-3"}, [{"role": "assistant", "content": "#### 5"}]
-    assert play(calculator.Environment(), row, wrong) == 0
-    assert play(lookup.Environment(**table), row, wrong) == 0
-    game = guess_number.Environment()
+    assert play(calculator.Calculator(), row, wrong) == 0
+    assert play(lookup.Lookup(**table), row, wrong) == 0
+    game = guess_number.GuessNumber()
     game.start(row, 0)
     for guess, hint in (("1", "higher"), ("I say 15.", "lower"), ("nothing", "higher")):
         reply = game.step({"role": "assistant", "content": guess})
@@ -91,7 +91,7 @@ def test_wrong_answers_are_paid_nothing(table: dict[str, str]):
 def test_results_of_products_are_small_and_numbers_positive():
     tasks = list[str]()
     for number in range(200):
-        environment = calculator.Environment(largest=4)
+        environment = calculator.Calculator(largest=4)
         ((message,), _) = environment.start({"id": f"train-{number}"}, 0)
         tasks.append(message["content"].partition(" =")[0])
     assert {int(calculator.calculate(task)) for task in tasks} == set(range(1, 21))
@@ -100,14 +100,14 @@ def test_results_of_products_are_small_and_numbers_positive():
 
 
 def test_a_share_of_demonstrations_answers_without_a_call():
-    environment = calculator.Environment(largest=12, guess_share=0.5)
+    environment = calculator.Calculator(largest=12, guess_share=0.5)
     scripts = [environment.demonstrate({"id": "train-0"}, seed) for seed in range(100)]
     assert [len(script) for script in scripts].count(1) == 50
     assert play(environment, {"id": "train-0"}, scripts[0]) == 1.0
 
 
 def test_tools_answer_wrong_calls():
-    environment = calculator.Environment()
+    environment = calculator.Calculator()
     environment.start({"id": "train-0"}, 0)
     for call in (write_call("calculate", expression="2 ** 99"), write_call("calculate")):
         (result,) = environment.step(call).messages
@@ -133,7 +133,7 @@ def test_a_table_names_the_row_that_does_not_fit(tmp_path: Path):
         path.write_text("\n".join(map(json.dumps, ({"a": "x", "b": 1}, second))) + "\n")
         lookup.read_table.cache_clear()
         with pytest.raises(ValueError, match=f"row 2.*{part}"):
-            lookup.Environment(path=str(path), key="a", value="b")
+            lookup.Lookup(path=str(path), key="a", value="b")
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("[a-z]*.py")), ids=lambda path: path.stem)

@@ -21,15 +21,15 @@ def digest(factory: Callable[[], Any], rows: list[dict[str, Any]], seed: int = 7
 
 
 def test_a_hidden_problem_is_seen_by_its_demonstration() -> None:
-    environment, numbers = guess_number.Environment(), list[int]()
+    environment, numbers = guess_number.GuessNumber(), list[int]()
     for row in ROWS:
         environment.start(row, 7)
         numbers.append(environment.number)
-    digests = digest(guess_number.Environment, ROWS)
+    digests = digest(guess_number.GuessNumber, ROWS)
     assert len(set(numbers)) == len(set(digests)) == len(set(zip(numbers, digests, strict=True)))
     assert len(set(numbers)) < len(ROWS)
-    assert digest(guess_number.Environment, ROWS, seed=8) == digests
-    assert len(set(digest(calculator.Environment, ROWS))) == len(ROWS)
+    assert digest(guess_number.GuessNumber, ROWS, seed=8) == digests
+    assert len(set(digest(calculator.Calculator, ROWS))) == len(ROWS)
 
 
 def test_without_it_by_the_row_or_not_at_all() -> None:
