@@ -276,7 +276,7 @@ class Player:
                 episode.end(FAILED, problem)
 
     def _read_turn(self, episode: _EpisodeInProgress, sample: Sample, decode: Decode) -> None:
-        """Add a sampled turn to a episode, which it may end."""
+        """Add a sampled turn to an episode, which it may end."""
         start = len(episode.token_ids)
         episode.token_ids += sample.token_ids
         episode.logprobs += sample.logprobs

@@ -134,13 +134,16 @@ def read_rollouts(policy: str, seed: int) -> Iterator[tuple[list[Rollout], Rollo
 
 
 def read_pool(name: str, seed: int) -> Iterator[tuple[list[Rollout], Rollouts]]:
-    """Completions of a pool, a batch for each problem; their reward is the checker's verdict."""
+    """Completions of a pool, a batch for each problem; their reward is the checker's verdict.
+
+    A ValueError where problems have no gold answers.
+    """
     for prompt, completions in pools.read_pools(DATA / name, seed, "train"):
         stored = [
             Rollout(
                 step=0, id=row.id, index=row.index, completion=row.completion,
                 completion_ids=row.completion_ids, finish_reason=row.finish_reason,
-                reward=float(is_right), correct=None if prompt.answer is None else is_right,
+                reward=float(is_right), correct=is_right,
             )
             for row in completions
             for is_right in [answer_checker.solves_problem(prompt, row.completion)]

@@ -102,7 +102,7 @@ class _Reader:
     def __init__(self, text: str, offset: Fraction) -> None:
         self.tokens, self.offset, self.depth = _split(text)[::-1], offset, 0
         self.previous = ""
-        """Kind of the last factor: of the grammar above, `power` or `function`."""
+        """Kind of the last factor: that of its token, `function` or `power`."""
 
     def read(self) -> Any:
         value = self.read_sum()
