@@ -10,13 +10,14 @@ Whatever plays in an environment builds it from that folder alone.
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from stages.config import Params
 from stages.environments import catalogue
@@ -65,6 +66,12 @@ class EnvironmentPreset(EpisodeLimits):
     """Episodes of a start, in table `episodes`."""
     temperature: float = Field(1.0, gt=0)
     """Of sampling in table `episodes`."""
+
+    @field_validator("options")
+    @classmethod
+    def _options_are_json(cls, options: dict[str, Any]) -> dict[str, Any]:
+        check_options(options)
+        return options
 
     @model_validator(mode="after")
     def _a_turn_fits_the_transcript(self) -> "EnvironmentPreset":
@@ -129,6 +136,18 @@ def read_rows(folder: Path, split: str) -> list[dict[str, Any]]:
 def read_versions(kind: str) -> dict[str, str]:
     """Versions of the packages that environments of a kind come from."""
     return {name: metadata.version(name) for name in PACKAGES.get(kind, ())}
+
+
+def check_options(content: Mapping[Any, Any] | Sequence[Any], place: str = "options") -> None:
+    """A ValueError for what JSON does not hold: a key that is no text, NaN or an infinity."""
+    items = content.items() if isinstance(content, Mapping) else enumerate(content)
+    for key, value in items:
+        if isinstance(content, Mapping) and not isinstance(key, str):
+            raise ValueError(f"{place}: expected texts as keys, found {key!r:.40}")
+        if isinstance(value, Mapping | list):
+            check_options(value, f"{place}.{key}")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{place}.{key}: expected a finite number, found {value}")
 
 
 def digest_files(options: Mapping[str, Any]) -> dict[str, str]:

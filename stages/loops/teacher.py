@@ -54,7 +54,7 @@ def check_source(on: str, method: Method) -> None:
         expected = DEMONSTRATIONS if by_solution else f"{POLICIES}<row>, the teacher"
         raise ValueError(
             f"advantage teacher with teacher_prompt {method.teacher_prompt} needs `on: {expected}`,"
-            f" found `on: {on}`"
+            f" found `on: {ascii(on)[1:-1]:.100}`"
         )
 
 

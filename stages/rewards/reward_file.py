@@ -120,7 +120,7 @@ def check_source(composition: Composition, on: str) -> None:
         if needed != on.startswith(prefix):
             raise ValueError(
                 f"components of kind {', '.join(sorted(composition.kinds()))}: expected `on: "
-                f"{f'{prefix}<name>' if needed else 'prompts'}`, found `on: {on}`"
+                f"{f'{prefix}<name>' if needed else 'prompts'}`, found `on: {ascii(on)[1:-1]:.100}`"
             )
 
 

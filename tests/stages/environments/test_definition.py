@@ -81,3 +81,15 @@ def test_a_folder_gives_back_what_was_written(tmp_path: Path) -> None:
 def test_a_turn_shorter_than_the_transcript() -> None:
     with pytest.raises(ValueError, match="raise max_tokens"):
         make_file("high", max_turn_tokens=64, max_tokens=64)
+
+
+def test_options_hold_what_json_holds() -> None:
+    preset = {"starts": STARTS, "options": {"low": 1, "words": ["a", {"deep": 1.5}]}}
+    assert EnvironmentPreset.model_validate(preset).options == preset["options"]
+    for options, message in [
+        ({"low": float("nan")}, r"options\.low: expected a finite number, found nan"),
+        ({"low": ["a", {"deep": float("inf")}]}, r"options\.low\.1\.deep: .* found inf"),
+        ({"sizes": {3: 1}}, r"options\.sizes: expected texts as keys, found 3"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            EnvironmentPreset.model_validate({"starts": STARTS, "options": options})
