@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 ROUNDING = os.environ.get("POSTTRAIN_ROUNDING", "pinned")
-"""How results on a CPU are rounded. `pinned`: alike on every x86-64 processor with AVX2. `native`:
-with the widest instructions that there are, and `native-2` with those on two threads; both are for
-a study of what rounding does, which trains under several."""
-if ROUNDING not in ("pinned", "native", "native-2"):
+"""How this process rounds on a CPU. `pinned`: alike on every x86-64 processor with AVX2. `native`:
+with the widest instructions that there are, and `native-2` with those on two threads. In stages it
+is `compute.rounding` of params.yaml, which every stage with a model depends on."""
+ROUNDINGS = ("pinned", "native", "native-2")
+if ROUNDING not in ROUNDINGS:
     raise ValueError(
         f"POSTTRAIN_ROUNDING: expected pinned, native or native-2, found {ROUNDING!r}. Set one "
         f"of these, or nothing, which is pinned."

@@ -8,8 +8,12 @@ The first word is an entry point, a key of `rows.ENTRY_POINTS`; the others are t
 import importlib
 import sys
 
+from stages.params import adopt_rounding
 from stages.rows import ENTRY_POINTS
 from stages.runtime import process
+
+WITHOUT_MODEL = "environment"
+"""The entry point whose stage does not depend on `compute`: it computes nothing with a model."""
 
 
 def main(*words: str) -> None:
@@ -19,7 +23,10 @@ def main(*words: str) -> None:
             f"expected an entry point, found {words[0] if words else 'none'}: name one of "
             f"{', '.join(ENTRY_POINTS)}"
         )
-    importlib.import_module(f"stages.{ENTRY_POINTS[words[0]]}").main(*words)
+    module = ENTRY_POINTS[words[0]]
+    if module != WITHOUT_MODEL:
+        adopt_rounding()
+    importlib.import_module(f"stages.{module}").main(*words)
 
 
 if __name__ == "__main__":

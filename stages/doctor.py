@@ -20,6 +20,7 @@ from rich.table import Table
 
 from stages import auto, tables
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
+from stages.params import adopt_rounding
 from stages.planning import checkup, forecast, pace
 from stages.planning import stage as stage_of
 from stages.planning.checkup import GIB
@@ -106,4 +107,5 @@ def make_forecast_table(forecasts: Sequence[Forecast]) -> Table:
 
 
 if __name__ == "__main__":
+    adopt_rounding()
     process.run(main)

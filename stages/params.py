@@ -1,6 +1,8 @@
 """params.yaml and presets.yaml as configurations, every `auto` replaced by its value (`auto`)."""
 
 import json
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +12,7 @@ import pydantic
 from rich.console import Console
 from rich.table import Table
 
+import stages
 from stages import auto
 from stages.auto import Facts
 from stages.config import (
@@ -28,6 +31,21 @@ from stages.rows import PROMPTS
 FACTS_PATH = PROMPTS / "facts.json"
 LOCK_PATH = Path("dvc.lock")
 ConfigT = TypeVar("ConfigT", bound=Params)
+
+
+def adopt_rounding() -> None:
+    """Start this process again with the instructions of `compute.rounding` of params.yaml.
+
+    To be called before anything computes: libraries choose their instructions when they are loaded.
+    Nothing happens where they are those that this process has, or without a params.yaml.
+    """
+    if not PARAMS_PATH.exists():
+        return
+    compute = read_yaml().get("compute")
+    rounding = compute.get("rounding", "pinned") if isinstance(compute, dict) else "pinned"
+    if rounding != stages.ROUNDING and rounding in stages.ROUNDINGS:
+        os.environ["POSTTRAIN_ROUNDING"] = rounding
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def load_config(

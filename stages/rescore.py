@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from stages.config import Params
 from stages.loops import rescoring
 from stages.models.device import ComputeConfig
-from stages.params import load_config
+from stages.params import adopt_rounding, load_config
 from stages.records import lines
 from stages.report import rescored
 from stages.runtime import outputs, process
@@ -66,4 +66,5 @@ def main(*words: str) -> None:
 
 
 if __name__ == "__main__":
+    adopt_rounding()
     process.run(main)

@@ -46,6 +46,10 @@ class ComputeConfig(Params):
     """Precision of matrix products, of weights that are not trained (references, scorers, judges,
     samplers) and of policies as they are saved. Weights in training and their optimizer stay in
     float32: steps of a small learning rate would be lost in the rounding of bfloat16."""
+    rounding: Literal["pinned", "native", "native-2"] = "pinned"
+    """Instructions on a CPU: pinned, the same bits on every x86-64 processor with AVX2; native, the
+    widest of this machine, faster with AVX-512 or AMX, the same bits on processors of its kind
+    alone; native-2, those on two threads."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, about a third more time."""
     max_tokens: int = Field(gt=0)
@@ -61,6 +65,7 @@ class ComputeConfig(Params):
 
 COMPUTE = ComputeConfig(
     dtype="float32",
+    rounding=stages.ROUNDING,  # type: ignore[arg-type]  # one of them: stages/__init__.py
     gradient_checkpointing=False,
     max_tokens=4096,
     row_tokens=512,
@@ -73,8 +78,15 @@ COMPUTE = ComputeConfig(
 def setup(config: ComputeConfig) -> torch.device:
     """Make torch deterministic and join the process group.
 
-    Returns the first visible GPU, or the CPU.
+    Returns the first visible GPU, or the CPU. A ValueError if this process was started with another
+    rounding than `config` has (`params.adopt_rounding`).
     """
+    if config.rounding != stages.ROUNDING:
+        raise ValueError(
+            f"compute.rounding: expected {stages.ROUNDING}, with which this process was started, "
+            f"found {config.rounding}: set the environment variable POSTTRAIN_ROUNDING="
+            f"{config.rounding} before Python starts"
+        )
     # cuBLAS reads this when it starts; without it its sums are not reproducible.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(stages.THREADS)
@@ -94,7 +106,7 @@ def setup(config: ComputeConfig) -> torch.device:
 
 
 def pin_instructions() -> None:
-    """Pin the instructions of this process, unless POSTTRAIN_ROUNDING is native.
+    """Pin the instructions of this process, unless `compute.rounding` is native.
 
     To be called before the first operation of torch: libraries that have computed have chosen
     their instructions, and a warning names them. A ValueError for a processor without AVX2, and
@@ -106,7 +118,7 @@ def pin_instructions() -> None:
         raise ValueError(
             f"expected an x86-64 processor with AVX2 and FMA, on which results are the same to the "
             f"bit, found one without {', '.join(missing)}. Run on another one, or accept results "
-            f"of this one alone: set the environment variable POSTTRAIN_ROUNDING=native."
+            f"of this one alone: set compute.rounding: native."
         )
     if torch.backends.mkl.is_available():
         _pretend_intel()
@@ -142,7 +154,7 @@ def _pretend_intel() -> None:
         raise ValueError(
             f"expected MKL as torch's wheels have it, {QUESTION} in {LIBRARY}, found another: on a "
             f"processor that is not Intel's it would round in its own way. Install torch as "
-            f"constraints.txt has it, or set the environment variable POSTTRAIN_ROUNDING=native."
+            f"constraints.txt has it, or set compute.rounding: native."
         )
 
 

@@ -26,6 +26,7 @@ from stages.loops.training import list_intermediate_policies
 from stages.models import model_tokenizer, policy
 from stages.models.device import ComputeConfig, setup
 from stages.models.policy import Policy
+from stages.params import adopt_rounding
 from stages.records import lines, pools
 from stages.report import markdown, plots
 from stages.report.evaluation_config import Intervals
@@ -215,4 +216,5 @@ def _table(steps: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    adopt_rounding()
     process.run(main)

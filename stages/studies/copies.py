@@ -68,15 +68,12 @@ class RepoCopy:
         """Folder of outputs."""
         return self.path / DATA
 
-    def run(self, command: Command, **environment: str) -> None:
-        """Run a stage, unless its output is there; `environment` besides this process's own.
-
-        A RuntimeError, where it fails, has the end of what it said.
-        """
+    def run(self, command: Command) -> None:
+        """Run a stage, unless its output is there; a RuntimeError has the end of what it said."""
         if (self.data / command.output).exists():
             return
         variables = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
-        variables |= environment | {"DVC_STAGE": command.stage}  # dies with us: runtime/process
+        variables["DVC_STAGE"] = command.stage  # dies with us: runtime/process
         result = subprocess.run(
             [sys.executable, "-m", "stages", command.entry_point, *command.words],
             cwd=self.path, env=variables, capture_output=True, text=True, check=False,

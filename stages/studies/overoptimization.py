@@ -24,6 +24,7 @@ from stages.loops import candidates
 from stages.loops.run import Run
 from stages.models import model_tokenizer, row_policy
 from stages.models.device import setup
+from stages.params import adopt_rounding
 from stages.records import lines
 from stages.runtime import outputs, process
 from stages.seeding import derive_seed
@@ -174,4 +175,5 @@ def summarise_over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict
 
 
 if __name__ == "__main__":
+    adopt_rounding()
     process.run(main)

@@ -20,6 +20,7 @@ from stages.models import model_tokenizer, process_head, prompting, row_policy, 
 from stages.models.batch import Group, split_group
 from stages.models.device import setup
 from stages.models.process_head import TokenizedSolution
+from stages.params import adopt_rounding
 from stages.records import lines, pools
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -189,4 +190,5 @@ def attack_judge(problems: Problems, judge: str, seed: int, config: Config) -> V
 
 
 if __name__ == "__main__":
+    adopt_rounding()
     process.run(main)

@@ -16,6 +16,7 @@ from stages.config import Params
 from stages.loops import rescoring
 from stages.loops.run import Run
 from stages.models.device import ComputeConfig
+from stages.params import adopt_rounding
 from stages.records import lines
 from stages.records.rescored import Rescored
 from stages.report import rescored
@@ -97,4 +98,5 @@ def rescore_seed(config: Config, name: str, reward: str, run: Run, folder: Path)
 
 
 if __name__ == "__main__":
+    adopt_rounding()
     process.run(main)

@@ -3,7 +3,7 @@
     python -m stages.studies rounding
 
 Trains policies with every seed again under other roundings: the instructions of the machine in
-place of the pinned ones, with one thread and with two (`POSTTRAIN_ROUNDING`, stages/__init__.py).
+place of the pinned ones, with one thread and with two (`compute.rounding`, stages/__init__.py).
 All else is the same, and each rounding repeats to the bit, so what differs is the order of float32
 sums alone. Reports the standard deviation of accuracy between roundings beside that between seeds:
 a difference smaller than the former would not be the same on another kind of machine, were the
@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from stages import ROUNDING
-from stages.config import Params
+from stages.config import Params, read_yaml
+from stages.models.device import ComputeConfig
 from stages.records import pools
 from stages.records.metrics import round_metric
 from stages.report import markdown
@@ -50,20 +50,25 @@ class Config(Params):
     """Keys that the study reads."""
 
     seeds: list[int]
+    compute: ComputeConfig
     rounding: Rounding
 
 
 def main() -> None:
     """Write `metrics.json` and `report.md`."""
-    if ROUNDING != PINNED:
-        raise ValueError(f"expected the study to start with POSTTRAIN_ROUNDING={PINNED} or unset")
     with studies.start_study("rounding", rows=False, plots=False) as study:
         config = studies.load_study_config(Config, "rounding")
+        if config.compute.rounding != PINNED:
+            raise ValueError(
+                f"compute.rounding: expected {PINNED}, with which the others are compared, found "
+                f"{config.compute.rounding}"
+            )
         plan, settings = outputs.read_json(DATA / "plan.json"), config.rounding
         folders = {PINNED: DATA}
         for rounding in settings.roundings:
-            copy = copies.make_copy(study.run.folder / rounding)
-            train_copy(copy, plan, settings.policies, rounding)
+            changes = {"compute": {**read_yaml()["compute"], "rounding": rounding}}
+            copy = copies.make_copy(study.run.folder / rounding, changes=changes)
+            train_copy(copy, plan, settings.policies)
             folders[rounding] = copy.data
         accuracy_by_policy = {
             policy: {
@@ -82,12 +87,12 @@ def main() -> None:
         study.write(metrics, render_report(metrics))
 
 
-def train_copy(copy: RepoCopy, plan: copies.Plan, policies: list[str], rounding: str) -> None:
-    """Make the policies and their samples under one rounding."""
+def train_copy(copy: RepoCopy, plan: copies.Plan, policies: list[str]) -> None:
+    """Make the policies and their samples."""
     rows = [row for policy in policies for row in copies.list_needed_rows(plan, "policies", policy)]
     commands = [copies.make_row_command(*row, plan[row[0]][row[1]]) for row in dict.fromkeys(rows)]
     for command in (*commands, *map(copies.make_sample_command, policies)):
-        copy.run(command, POSTTRAIN_ROUNDING=rounding)
+        copy.run(command)
 
 
 def tabulate_accuracy(

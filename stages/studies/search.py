@@ -16,6 +16,7 @@ from stages.engines.loading import SamplingConfig
 from stages.loops.run import Run
 from stages.models import process_head, row_policy, size
 from stages.models.device import setup
+from stages.params import adopt_rounding
 from stages.records import lines, pools
 from stages.records.pools import ProblemResult, Score
 from stages.records.problems import Prompt
@@ -128,4 +129,5 @@ def make_curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, 
 
 
 if __name__ == "__main__":
+    adopt_rounding()
     process.run(main)

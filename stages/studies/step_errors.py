@@ -26,6 +26,7 @@ from stages.loops import process_reward
 from stages.loops.run import Run
 from stages.models import process_head
 from stages.models.device import ComputeConfig, setup
+from stages.params import adopt_rounding
 from stages.records import lines, pools
 from stages.records.steps import StepLabels
 from stages.report import markdown, plots
@@ -244,4 +245,5 @@ def _steps(seeds: Seeds) -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
+    adopt_rounding()
     process.run(main)

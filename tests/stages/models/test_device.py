@@ -97,7 +97,7 @@ def test_an_unknown_rounding_is_refused():
 def test_a_processor_without_avx2_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stages, "ROUNDING", "pinned")
     monkeypatch.setattr(stages, "flags", lambda: FEW)
-    with pytest.raises(ValueError, match=r"found one without avx2, fma.*=native"):
+    with pytest.raises(ValueError, match=r"found one without avx2, fma.*rounding: native"):
         device.pin_instructions()
 
 
@@ -141,6 +141,22 @@ def test_setup_makes_torch_deterministic_on_one_thread():
     assert torch.get_num_threads() == 1
     assert torch.are_deterministic_algorithms_enabled()
     assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_stage_starts_again_with_the_rounding_of_its_params(tmp_path: Path):
+    code = (
+        f"import os; os.chdir({str(tmp_path)!r}); import stages; from stages import params; "
+        "params.adopt_rounding(); "  # nothing without params.yaml
+        "from pathlib import Path; p = Path('params.yaml'); first = not p.exists(); "
+        "first and p.write_text('compute: {rounding: native-2}'); params.adopt_rounding(); "
+        "print(first, stages.ROUNDING, stages.THREADS, stages.INSTRUCTIONS.keys() & os.environ)"
+    )
+    assert told("-c", code) == "False native-2 2 set()\n"
+
+
+def test_another_rounding_than_the_process_s_is_refused():
+    with pytest.raises(ValueError, match=r"expected pinned, .* found native: .*ROUNDING=native"):
+        device.setup(compute(rounding="native"))
 
 
 @pytest.mark.usefixtures("restored")

@@ -31,7 +31,7 @@ out = pathlib.Path("data/samples") / sys.argv[2]
 if sys.argv[2] == "broken":
     sys.exit("this is why")
 out.mkdir(parents=True)
-named = ("POSTTRAIN_ROUNDING", "DVC_STAGE", "DVC_ROOT")
+named = ("DVC_STAGE", "DVC_ROOT")
 (out / "seen").write_text(" ".join(os.environ.get(name, "none") for name in named))
 """
 
@@ -96,15 +96,15 @@ def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path):
     assert not (copy.path / "stages/plan.py").exists()
 
 
-def test_a_stage_of_a_copy_runs_once_and_knows_its_rounding(tmp_path, monkeypatch):
+def test_a_stage_of_a_copy_runs_once(tmp_path, monkeypatch):
     monkeypatch.setitem(os.environ, "DVC_ROOT", "elsewhere")
     copy = copies.make_copy(tmp_path / "copy")
-    copy.run(copies.make_sample_command("sft"), POSTTRAIN_ROUNDING="native-2")
+    copy.run(copies.make_sample_command("sft"))
     seen = copy.data / "samples/sft/seen"
-    assert seen.read_text() == "native-2 sample@sft none"
-    again = copies.make_copy(tmp_path / "copy")
-    again.run(copies.make_sample_command("sft"), POSTTRAIN_ROUNDING="native")
-    assert seen.read_text() == "native-2 sample@sft none"
+    assert seen.read_text() == "sample@sft none"
+    seen.write_text("kept")
+    copies.make_copy(tmp_path / "copy").run(copies.make_sample_command("sft"))
+    assert seen.read_text() == "kept"
 
 
 def test_a_stage_that_fails_says_why(tmp_path):
