@@ -93,18 +93,18 @@ class TransformersSampler:
         order = sorted(range(len(prompts)), key=lambda i: (i not in cached, -len(prompts[i]), i))
         per_batch = max(1, self.max_batch // num_samples)
         results: list[list[Sample]] = [[] for _ in prompts]
-        for start in range(0, len(order), per_batch):
-            numbers = sorted(
-                order[start : start + per_batch],
-                key=lambda i: reading_group(prompts[i], cached.get(i)),
-            )
-            requests = [(prompts[i], seeds[i], limits[i]) for i in numbers]
-            rows = [cached.pop(i, None) for i in numbers]
-            with eval_no_grad(self.model):
+        with eval_no_grad(self.model), cast_weights_once(self.model.device.type):
+            for start in range(0, len(order), per_batch):
+                numbers = sorted(
+                    order[start : start + per_batch],
+                    key=lambda i: reading_group(prompts[i], cached.get(i)),
+                )
+                requests = [(prompts[i], seeds[i], limits[i]) for i in numbers]
+                rows = [cached.pop(i, None) for i in numbers]
                 read = partial(self._read, rows=rows, is_last=not cached)
                 batch = self._decode(requests, read, num_samples, temperature, break_after)
-            for i, samples in zip(numbers, batch, strict=True):
-                results[i] = samples
+                for i, samples in zip(numbers, batch, strict=True):
+                    results[i] = samples
         return results
 
     def next_logprobs(
@@ -290,6 +290,23 @@ def make_sampler(
         max_tokens=max_tokens,
         check_every=16 if model.device.type == "cuda" else 1,
     )
+
+
+@contextmanager
+def cast_weights_once(device: str) -> Iterator[None]:
+    """Context in which autocast keeps the casts of a policy's float32 weights from token to token.
+
+    For 128 rows of a model of 135 M parameters casting is half of a token's time. Nothing may
+    change the weights within.
+    """
+    if not torch.is_autocast_enabled(device):
+        yield
+        return
+    try:
+        with torch.autocast(device, torch.get_autocast_dtype(device), cache_enabled=True):
+            yield
+    finally:
+        torch.clear_autocast_cache()  # an outer context would keep casts of weights that change
 
 
 def sample_tokens(

@@ -1,4 +1,5 @@
 import math
+from contextlib import nullcontext
 from itertools import chain
 
 import numpy as np
@@ -11,6 +12,7 @@ from tiny_checkpoints import (
     FAMILIES,
     PAD,
     VOCAB,
+    build,
     checkpoint,
     compute,
     load,
@@ -341,3 +343,24 @@ def test_every_completion_is_counted_once_and_early_ones_before_the_call_ends(ch
     assert len(set(counted)) > 2, "it moves within a call"
     sampler(model).next_logprobs(PROMPTS, [1, 2])
     assert meter.COUNTS["messages"] == NUM_PROMPTS
+
+
+def test_casts_of_a_policys_weights_are_kept_within_a_call_and_not_beyond_it(monkeypatch):
+    trained = build("llama")
+
+    def sample_and_count_casts():
+        with torch.profiler.profile() as profile:
+            samples = sample(trained, range(NUM_PROMPTS))
+        return samples, sum(event.name == "aten::_to_copy" for event in profile.events())
+
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        first = sample(trained, range(NUM_PROMPTS))
+        with torch.no_grad():
+            for weight in trained.parameters():
+                weight.mul_(-1.5)
+        second, num_casts = sample_and_count_casts()
+        assert not torch.is_autocast_cache_enabled()
+        monkeypatch.setattr(engine, "cast_weights_once", lambda _device: nullcontext())
+        again, num_casts_at_every_token = sample_and_count_casts()
+        assert again == second != first
+        assert num_casts < 0.7 * num_casts_at_every_token
