@@ -363,4 +363,4 @@ def test_casts_of_a_policys_weights_are_kept_within_a_call_and_not_beyond_it(mon
         monkeypatch.setattr(engine, "cast_weights_once", lambda _device: nullcontext())
         again, num_casts_at_every_token = sample_and_count_casts()
         assert again == second != first
-        assert num_casts < 0.7 * num_casts_at_every_token
+        assert num_casts < num_casts_at_every_token
