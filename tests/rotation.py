@@ -4,7 +4,7 @@ ROTATION_SEED=<commit> chooses as that commit did. How much is chosen:
 
     ROTATION_SHARE=3       one in three of the tests marked `rotating`; without it all
     MUTATION_SHARE=20      one in twenty of the mutations of tests/staleness
-    RESUME_FAMILIES=4      families of stages of tests/resume/test_kills.py, or `all`
+    RESUME_FAMILIES=4      families of stages of tests/resume/test_kills.py; `all`, or names
     RESUME_KILLS=3         kills of each family, and of agents in tests/flows/test_agents.py
 """
 

@@ -3,6 +3,8 @@
 Which families and where, the commit chooses (tests/rotation.py). The whole sweep:
 
     RESUME_FAMILIES=all RESUME_KILLS=20 pytest -n 0 -m slow -s tests/resume/test_kills.py
+
+Families by name: RESUME_FAMILIES=playing,sampling.
 """
 
 import os
@@ -19,7 +21,10 @@ pytestmark = pytest.mark.slow
 
 SEED, NUMBER = rotation.seed(), os.environ.get("RESUME_FAMILIES", "4")
 KILLS = int(os.environ.get("RESUME_KILLS", "3"))
-CHOSEN = list(FAMILIES) if NUMBER == "all" else random.Random(SEED).sample([*FAMILIES], int(NUMBER))
+if NUMBER.isdecimal():
+    CHOSEN = random.Random(SEED).sample([*FAMILIES], int(NUMBER))
+else:
+    CHOSEN = [*FAMILIES] if NUMBER == "all" else NUMBER.split(",")
 
 
 @pytest.fixture(scope="module")
