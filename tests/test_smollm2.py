@@ -58,7 +58,7 @@ def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(stu
         return {table: {*params[table]} for table in study.TABLES}
 
     before = select("core")
-    assert before["policies"] == {"as-is", "sft", "grpo"}
+    assert before["policies"] == {"sft", "grpo"}
     assert before["rewards"] == {"rule"}
     assert not before["pools"]
     for part in [*study.PARTS][1:]:

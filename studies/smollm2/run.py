@@ -1,8 +1,9 @@
 """The study: its data, the rows of a part of it, and `dvc repro`.
 
-    python run.py core                  the base model, SFT and GRPO by rule
+    python run.py core                  SFT, and GRPO by rule
     python run.py                       everything
     python run.py rates                 GRPO with each of the learning rates to choose from
+    python run.py results               the report is copied to results/, which is committed
     python run.py core --data <folder>  with SVAMP.json(.gz) and GSM8K's test.jsonl(.gz) of a folder
 
 Run it again after a kill: `dvc repro` goes on. A part holds the rows of the parts before it; what
@@ -16,6 +17,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -57,7 +59,8 @@ split at random would train on variants of the test problems."""
 NUM_TRANSFER = 300
 """Of GSM8K's test problems the first."""
 PARTS = {
-    "core": ("policies/as-is", "policies/sft", "policies/grpo"),
+    "core": ("policies/sft", "policies/grpo"),
+    "as-is": ("policies/as-is",),
     "rewards": ("rewards/preference", "rewards/outcome", "rewards/process", "policies/dpo"),
     "feedback": ("policies/dpo-ai", "policies/ppo"),
     "control": ("policies/grpo-coin",),
@@ -69,15 +72,22 @@ made from."""
 RATES, CHOICE = "rates", (3e-6, 1e-5, 3e-5)
 """A run for itself: seed 0, and rows of `grpo` with each of these rates. `auto` is 2.7e-6."""
 
+RESULTS, REPORT = "results", ("report.md", "metrics.json", "verdict.txt", "plots/accuracy.svg")
+"""The folder of committed results, and the files of the report that it holds."""
+
 
 def main() -> int:
     """Prepare the part, and run `dvc repro`; its exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=[*PARTS, RATES], default=[*PARTS][-1])
+    parser.add_argument("part", nargs="?", choices=[*PARTS, RATES, RESULTS], default=[*PARTS][-1])
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     arguments, options = parser.parse_known_args()
+    if arguments.part == RESULTS:
+        for name in REPORT:
+            shutil.copy(HERE / "data/report" / name, HERE / RESULTS)
+        return 0
     RAW.mkdir(parents=True, exist_ok=True)
     if not all((RAW / name).exists() for name in ("svamp.jsonl", "gsm8k.jsonl")):
         write_rows(RAW / "svamp.jsonl", convert_svamp(read_file("SVAMP.json", arguments.data)))
