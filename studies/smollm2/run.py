@@ -72,8 +72,8 @@ made from."""
 RATES, CHOICE = "rates", (3e-6, 1e-5, 3e-5)
 """A run for itself: seed 0, and rows of `grpo` with each of these rates. `auto` is 2.7e-6."""
 
-RESULTS, REPORT = "results", ("report.md", "metrics.json", "verdict.txt", "plots/accuracy.svg")
-"""The folder of committed results, and the files of the report that it holds."""
+RESULTS = "results"
+"""The folder of the committed report."""
 
 
 def main() -> int:
@@ -85,8 +85,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     arguments, options = parser.parse_known_args()
     if arguments.part == RESULTS:
-        for name in REPORT:
-            shutil.copy(HERE / "data/report" / name, HERE / RESULTS)
+        shutil.copytree(HERE / "data/report", HERE / RESULTS, dirs_exist_ok=True)
         return 0
     RAW.mkdir(parents=True, exist_ok=True)
     if not all((RAW / name).exists() for name in ("svamp.jsonl", "gsm8k.jsonl")):
