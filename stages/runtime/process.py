@@ -41,10 +41,11 @@ def run(main: Callable[..., None]) -> None:
     """Call `main` with the words of the command line, and end the process as soon as it returns.
 
     Threads are waited for and exit handlers called. The million objects that torch and transformers
-    made are not taken apart, which takes a second. An error takes the usual way out, but a
-    ValueError that this package raises is a sentence for the user: it is shown without the
-    traceback, which is in the run's failed.json. Every message may quote what a model wrote: it is
-    escaped (`terminal.escape_output`).
+    made are not taken apart, which takes a second; so it is after an exit that the code asks for,
+    such as argparse's and `Stopped`. A ValueError that this package raises is a sentence for the
+    user and ends it alike: it is shown without the traceback, which is in the run's failed.json.
+    Any other error takes the interpreter's way out. Every message may quote what a model wrote: it
+    is escaped (`terminal.escape_output`).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
@@ -52,18 +53,25 @@ def run(main: Callable[..., None]) -> None:
             mallopt(name, value)
     terminal.survive_lost_output()
     terminal.escape_output(sys.stderr)
+    status = None
     try:
         main(*sys.argv[1:])
+    except SystemExit as request:
+        status = request.code
     except ValueError as error:
         if not is_for_users(error):
             raise
-        sys.exit("\n".join([f"Error: {error}", *getattr(error, "__notes__", [])]))
+        status = "\n".join([f"Error: {error}", *getattr(error, "__notes__", [])])
+    if not isinstance(status, int | None):  # a message, as `sys.exit` takes it
+        if sys.stderr is not None:
+            sys.stderr.write(f"{status}\n")
+        status = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by who started it
             stream.flush()
-    os._exit(0)
+    os._exit(status or 0)
 
 
 def is_for_users(error: ValueError) -> bool:

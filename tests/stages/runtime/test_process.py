@@ -41,6 +41,22 @@ def test_threads_and_handlers_come_first_and_nothing_is_taken_apart() -> None:
     assert result.stderr == "said last\n"
 
 
+@pytest.mark.parametrize(
+    ("end", "status", "shown"),
+    [
+        ("sys.exit('why')", 1, "why\n"),
+        ("import argparse; argparse.ArgumentParser('it').error('why')", 2, "it: error: why\n"),
+        ("raise process.Stopped(process.STATUS)", 143, ""),
+    ],
+)
+def test_an_exit_ends_it_with_its_status_and_nothing_is_taken_apart(end, status, shown) -> None:
+    result = ended(end)
+    assert result.returncode == status
+    assert result.stdout.splitlines() == ["one two", "thread", "handler"]
+    assert result.stderr.endswith(shown)
+    assert "Traceback" not in result.stderr
+
+
 def test_an_error_ends_it_as_ever() -> None:
     result = ended("raise ValueError('why')")
     assert result.returncode == 1
@@ -55,7 +71,7 @@ def test_a_sentence_for_the_user_is_shown_without_a_traceback() -> None:
     assert result.returncode == 1
     assert result.stderr.startswith("Error: none.yaml: expected YAML in UTF-8")
     assert "Traceback" not in result.stderr
-    assert "handler" in result.stdout
+    assert result.stdout.splitlines()[-1] == "handler"  # and nothing is taken apart
 
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b2J\u202e"
