@@ -93,6 +93,9 @@ def setup(config: ComputeConfig) -> torch.device:
     # The same as `use_deterministic_algorithms(True)` without its import of torch's compiler and of
     # sympy, 0.6 s in the process of every seed.
     torch.set_deterministic_debug_mode("error")
+    # torch would write NaN into each new tensor, in case something reads it before it is written:
+    # on a GPU a fourth of the kernels of a decoding step.
+    torch.utils.deterministic.fill_uninitialized_memory = False
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         pin_instructions()

@@ -25,8 +25,10 @@ GROUPS = (
 )
 LARGE_LOGIT = 100.0
 """Size to which some logits are scaled: a cap does little to the small ones of random weights."""
-TOLERANCE = 1e-3
-"""Largest `relative_gap`; rounding in float32 is a hundred times smaller."""
+TOLERANCE = 0.03
+"""Largest `relative_gap`. Rounding in float32 makes 1e-6 with random weights; with SmolLM2-135M's,
+where the first token's states are huge, 3e-5 on a CPU and 2e-3 on an H200. A layer that ignores
+masks or positions makes 0.4 and more."""
 
 
 def get_body(model: nn.Module) -> nn.Module:

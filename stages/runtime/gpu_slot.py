@@ -1,7 +1,9 @@
 """Exclusive use of GPUs: a file lock for each device, held by the process that computes.
 
-The kernel frees it when the process and the ranks that it forked have ended, however they end
-(filelock's would be free while a rank still computes); `dvc repro` and the flows respect it.
+Small models leave most of a large GPU idle: with POSTTRAIN_SEEDS_PER_GPU=3 a device has three
+locks, and at most three processes compute on it. The kernel frees a lock when the process and the
+ranks that it forked have ended, however they end (filelock's would be free while a rank still
+computes); `dvc repro` and the flows respect it.
 """
 
 import fcntl
@@ -19,6 +21,9 @@ from stages.runtime.outputs import PIPE
 logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_TRIES = 0.5
+SEEDS_PER_GPU = "POSTTRAIN_SEEDS_PER_GPU"
+"""Number of processes that may compute on a GPU at the same time, 1 by default. It changes no bit
+of the outputs, so it is no parameter."""
 
 
 def devices(proc: Path = Path("/proc/driver/nvidia/gpus"), dev: Path = Path("/dev")) -> list[str]:
@@ -64,20 +69,30 @@ def take(number: int = 1) -> Iterator[list[str]]:
             os.close(descriptor)
 
 
+def seeds_per_gpu() -> int:
+    """Value of `SEEDS_PER_GPU`; a ValueError for anything but a number from 1 on."""
+    value = os.environ.get(SEEDS_PER_GPU, "1")
+    if not value.isdecimal() or int(value) < 1:
+        raise ValueError(f"{SEEDS_PER_GPU}: expected a whole number from 1 on, found {value!r}")
+    return int(value)
+
+
 def _wait(names: list[str], number: int) -> dict[str, int]:
     """The first free ones, by name, with the descriptors that hold them."""
     folder = locate_checkout() / PIPE / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
+    # All devices first, then each a second time: two processes share one only if none is free.
+    locks = [(name, f"{name}-{place}.lock") for place in range(seeds_per_gpu()) for name in names]
     slots: dict[str, int] = {}
     is_logged = False
     # One at a time gathers several: two that held half of them each would wait for ever.
     with (folder / "queue.lock").open("a") as queue:
         fcntl.flock(queue, fcntl.LOCK_EX)
         while True:
-            for name in names:
+            for name, lock in locks:
                 if name in slots:
                     continue
-                descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
+                descriptor = os.open(folder / lock, os.O_RDWR | os.O_CREAT)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:

@@ -49,7 +49,7 @@ class Found:
 
 def prepared(config, device: torch.device) -> PreTrainedModel:
     """A random model as a stage would load it."""
-    return policy.prepare_model(build(config), COMPUTE, device)
+    return policy.prepare_model(build(config, device), COMPUTE, device)
 
 
 def bfloat16_logprobs(scale: Scale, device: torch.device) -> list[Found]:

@@ -1,5 +1,6 @@
 """Models and sizes of the measurements: the real ones, and small ones of the same kind."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -66,11 +67,12 @@ COMPUTE = ComputeConfig(
 )  # fmt: skip
 
 
-def build(config: PreTrainedConfig) -> PreTrainedModel:
-    """A model of that shape with random float32 weights."""
+def build(config: PreTrainedConfig, device: torch.device | None = None) -> PreTrainedModel:
+    """A model of that shape with random float32 weights, drawn on the device: seconds on a GPU."""
     torch.manual_seed(0)
     kind = Qwen3ForCausalLM if isinstance(config, Qwen3Config) else Qwen2ForCausalLM
-    return kind._from_config(config, attn_implementation="sdpa")
+    with device or nullcontext():
+        return kind._from_config(config, attn_implementation="sdpa")
 
 
 def token_ids(number: int, config: PreTrainedConfig, seed: int = 0) -> list[int]:

@@ -85,9 +85,11 @@ def test_the_share_is_of_what_is_free_and_stays_so():
 def test_vllm_computes_without_the_trainers_autocast_and_deterministic_mode():
     torch.set_deterministic_debug_mode("error")
     try:
-        with torch.autocast("cpu", torch.bfloat16), vllm_hosting.vllm_precision():
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        ones = torch.ones(2, 2, device=device)
+        with torch.autocast(device, torch.bfloat16), vllm_hosting.vllm_precision():
             assert torch.get_deterministic_debug_mode() == 0
-            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+            assert (ones @ ones).dtype == torch.float32
         assert torch.get_deterministic_debug_mode() == 2
     finally:
         torch.set_deterministic_debug_mode("default")

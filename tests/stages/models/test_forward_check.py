@@ -233,3 +233,23 @@ def test_what_a_model_stumbles_over_is_its_real_reason():
     model.lm_head = torch.nn.Linear(8, 32)
     with pytest.raises(ValueError, match=r"expected logits .* found them of 16 and 8 numbers"):
         policy.prepare_model(model, APART, CPU)
+
+
+@pytest.mark.parametrize(("size", "is_refused"), [(2e-3, False), (0.1, True)])
+def test_rounding_of_a_gpu_is_accepted_and_what_masks_change_is_refused(size, is_refused):
+    """2e-3: SmolLM2-135M in float32 on an H200."""
+    model = tiny("llama")
+    generator = torch.Generator().manual_seed(0)
+
+    def perturb(_module, _args, output):
+        states = output.last_hidden_state
+        signs = torch.randint(2, states.shape, generator=generator) * 2 - 1
+        output.last_hidden_state = states * (1 + size * signs)
+        return output
+
+    model.base_model.register_forward_hook(perturb)
+    if is_refused:
+        with pytest.raises(ValueError, match="expected the same hidden states"):
+            policy.prepare_model(model, compute(), CPU)
+    else:
+        policy.prepare_model(model, compute(), CPU)

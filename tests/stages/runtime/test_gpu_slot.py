@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,25 @@ def test_more_than_there_are_is_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     with pytest.raises(ValueError, match="num_processes is 3, a GPU each: found 2"):
         gpu_slot.take(3).__enter__()
+
+
+def test_a_gpu_is_shared_by_as_many_as_the_environment_says_after_all_others_are_taken(
+    monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setenv("POSTTRAIN_SEEDS_PER_GPU", "2")
+    names = []
+    with ExitStack() as stack:
+        for _ in range(4):
+            names += stack.enter_context(gpu_slot.take())
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+        assert names == ["4", "7", "4", "7"]
+        fifth = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+        assert not select.select([fifth.stdout], [], [], 1.0)[0]
+    assert fifth.stdout.readline() == "4\n"
+    fifth.kill()
+    fifth.communicate()
+    monkeypatch.setenv("POSTTRAIN_SEEDS_PER_GPU", "0")
+    with pytest.raises(ValueError, match="expected a whole number from 1 on"):
+        gpu_slot.take().__enter__()
