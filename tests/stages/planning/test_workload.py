@@ -34,7 +34,7 @@ def stage(entry_point, words, **config):
 
 def test_demonstrations():
     sizes = SimpleNamespace(num_epochs=3)
-    preset = SimpleNamespace(num_demonstrations=None, over=lambda _: sizes)
+    preset = SimpleNamespace(num_demonstrations=None, teacher=None, over=lambda _: sizes)
     found = workload.expect(stage("train_sft", {}, preset=preset, sft=sizes), PLAN, MODEL)
     assert found.tokens == 2 * 3 * 50 * 20
     assert found.operations == 2 * 6 * 3 * 50 * (100 * 50 + 10 * 20)
