@@ -65,8 +65,9 @@ def check_teacher(run: Run) -> None:
     if preset.teacher is not None:
         for seed, folder in zip(run.config.seeds, folders, strict=True):
             student = row_policy.load_row_tokenizer(row.policy, seed)
-            other = model_tokenizer.load_tokenizer(folder)
-            model_tokenizer.check_same_vocabulary(student, other, (row.policy, f"of {row.on}"))
+            of_teacher = model_tokenizer.load_tokenizer(folder)
+            names = row.policy, f"of {row.on}"
+            model_tokenizer.check_same_vocabulary(student, of_teacher, names)
 
 
 def train(run: Run) -> dict[str, Any]:
@@ -83,17 +84,17 @@ def train(run: Run) -> dict[str, Any]:
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
     learner = shard_model(Policy(model, config.compute, pad_id))
-    taught = None
+    teacher = None
     if config.preset.teacher is not None:
         frozen = policy.load_policy(run.source / TEACHER, config.compute, device, trained=False)
         frozen = shard_model(Policy(frozen, config.compute, pad_id))
-        taught = Teacher(policy=frozen, loss=config.preset.teacher)
+        teacher = Teacher(policy=frozen, loss=config.preset.teacher)
     state = run.resume()
-    steps = sft.train(learner, examples, schedule, settings, state, taught)
+    steps = sft.train(learner, examples, schedule, settings, state, teacher)
     history = run.record(steps, total=len(schedule))
     sizes = {"policy": size.measure_model(model)}
-    if taught is not None:
-        sizes["teacher"] = size.measure_frozen(taught.policy.model)
+    if teacher is not None:
+        sizes["teacher"] = size.measure_frozen(teacher.policy.model)
     metrics = {**work.learned(history, sizes), "demonstrations": len(examples)}
     last = history[-max(1, len(history) // 20) :]
     for loss, name in FINAL.items():

@@ -203,10 +203,10 @@ def compute_losses(
     if teacher is None:
         logprobs = model(batch, temperature=1.0, entropy=False).logprobs
         return {"loss/nll": token_mean(-logprobs, batch.mask, num_tokens=num_tokens)}
-    found = model.diverge(batch, teacher.policy, temperature=teacher.loss.temperature)
+    outputs = model.diverge(batch, teacher.policy, temperature=teacher.loss.temperature)
     return {
-        "loss/nll": token_mean(-found.logprobs, batch.mask, num_tokens=num_tokens),
-        "loss/forward_kl": token_mean(found.divergences, batch.mask, num_tokens=num_tokens),
+        "loss/nll": token_mean(-outputs.logprobs, batch.mask, num_tokens=num_tokens),
+        "loss/forward_kl": token_mean(outputs.divergences, batch.mask, num_tokens=num_tokens),
     }
 
 

@@ -54,7 +54,9 @@ def test_forward_kl(embedded, teacher):
     schedule = epochs.batches(len(rows), settings.num_epochs, settings.batch_size, 1)
     student, taught = Policy(model, embedded.compute, teacher.pad_id), preset.teacher
     assert taught is not None
-    steps = sft.train(student, rows, schedule, settings, teacher=Teacher(policy=teacher, loss=taught))
+    steps = sft.train(
+        student, rows, schedule, settings, teacher=Teacher(policy=teacher, loss=taught)
+    )
     divergences = [step.metrics["loss/forward_kl"] for step in steps]
     found = gain(rollout_rewards.check_answers(embedded.draw(model)), start)
     first, last = (sum(part) / 20 for part in (divergences[:20], divergences[-20:]))

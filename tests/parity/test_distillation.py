@@ -89,5 +89,5 @@ def test_one_step_towards_a_teacher_is_that_of_the_forward_divergence(
     (step,) = sft.train(policy, rows, [range(4)], config, teacher=teacher)
     found = Computed(loss=step.metrics["loss/forward_kl"], gradients=seen[0])
     compared = f"`loops/sft.train`, one step, `generalized_jsd_loss` with `beta` 0, T {temperature}"
-    note = "TRL pads on the right here, ours in two micro-batches; no factor T^2 in either"
+    note = "TRL's GKD with `lmbda` 0; no factor T^2 in either"
     agree("forward KL", compared, found, theirs, note=note)

@@ -21,7 +21,6 @@ CHECKPOINTED = {"gradient_checkpointing": True}
         ("train_sft", {}),
         ("train_sft", BF16),
         ("train_sft", {"preset": {"name": "forward_kl"}}),
-        pytest.param("train_sft", BF16 | {"preset": {"name": "forward_kl"}}, marks=pytest.mark.slow),
         ("train_dpo", {}),
         ("train_dpo", CHECKPOINTED),
         pytest.param("train_dpo", BF16 | CHECKPOINTED | {"rank": 8}, marks=pytest.mark.slow),
