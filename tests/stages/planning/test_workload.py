@@ -34,10 +34,24 @@ def stage(entry_point, words, **config):
 
 def test_demonstrations():
     sizes = SimpleNamespace(num_epochs=3)
-    preset = SimpleNamespace(num_demonstrations=None, over=lambda _: sizes)
+    preset = SimpleNamespace(num_demonstrations=None, teacher=None, over=lambda _: sizes)
     found = workload.expect(stage("train_sft", {}, preset=preset, sft=sizes), PLAN, MODEL)
     assert found.tokens == 2 * 3 * 50 * 20
     assert found.operations == 2 * 6 * 3 * 50 * (100 * 50 + 10 * 20)
+
+
+def test_a_teacher_of_demonstrations_reads_all_that_its_pool_has():
+    words, sizes = {"on": "pairs/taught", "from": "sft"}, SimpleNamespace(num_epochs=3)
+    preset = SimpleNamespace(num_demonstrations=None, teacher={}, over=lambda _: sizes)
+    pairs = {"taught": {"by": "teacher", "preset": "teacher", "on": "pools/sft"}}
+    each = CONTENT["sampling"]["preference"]["num_samples"]
+    for limit, kept in ((None, each), (2, 2)):
+        presets_here = PRESETS | {"teacher": {"max_samples_per_problem": limit}}
+        plan = replace(PLAN, presets=presets_here, rows=ROWS | {"pairs": pairs})
+        found = workload.expect(stage("train_sft", words, preset=preset, sft=sizes), plan, MODEL)
+        assert found.tokens == 2 * 3 * 40 * kept * 20
+        # Forward and backward of the policy are 6 operations a number, forward of the teacher 2.
+        assert found.operations == 2 * 8 * 3 * 40 * kept * (100 * 50 + 10 * 20)
 
 
 def test_samples_share_their_prompt():
