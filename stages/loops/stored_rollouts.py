@@ -37,5 +37,6 @@ def decode_rollouts(content: dict[str, Any]) -> Rollouts:
 
 
 def _decode_sample(content: dict[str, Any]) -> Sample:
-    insertions = tuple((place, tuple(ids)) for place, ids in content["insertions"])
-    return Sample(**content | {"insertions": insertions})
+    fields: dict[str, Any] = dict(content)
+    fields["insertions"] = tuple((place, tuple(ids)) for place, ids in content["insertions"])
+    return Sample(**fields)

@@ -1,7 +1,6 @@
 """Rollout batches that older weights have sampled (`Method.staleness`)."""
 
 import hashlib
-from dataclasses import replace
 
 import every_loop
 import presets
@@ -10,7 +9,16 @@ import torch
 from every_loop import NUM_ROWS, Setup
 from safetensors.torch import load_file
 from tiny_checkpoints import load, plain_logprobs
-from tiny_rollouts import OPTIM, draws, even_share, make_models, make_prompts, make_task, weights
+from tiny_rollouts import (
+    OPTIM,
+    draws,
+    even_share,
+    make_models,
+    make_prompts,
+    make_sampler,
+    make_task,
+    weights,
+)
 
 from stages.loops import rl, rollouts
 from stages.loops.method import GroupRlConfig, Method, Settings
@@ -52,8 +60,8 @@ def train(staleness, *, reward=None, state=None, save=None, **changes):
     method = presets.method(staleness=staleness, **{"kl": "none"} | changes)
     settings = Settings(config=GroupRlConfig(**SIZES), method=method, seed=0)
     model = load("llama")
-    models = make_models(model)
-    models = replace(models, sampler=WatchedSampler(models.sampler))
+    sampler = WatchedSampler(make_sampler(model))
+    models = make_models(model, sampler=sampler)
     state, digests, steps = state or State(), [digest(model)], []
     schedule = draws(8, NUM_STEPS, 4 * method.max_rounds, seed=0)
     for step in rl.train(models, make_task(8, reward), schedule, settings, state):
@@ -61,7 +69,7 @@ def train(staleness, *, reward=None, state=None, save=None, **changes):
         steps.append(step)
         if save is not None:
             state.save(save / str(step.index))
-    return steps, models.sampler, digests
+    return steps, sampler, digests
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2, 4, 7])
@@ -173,7 +181,9 @@ def take(name, staleness, state, save=None):
 
 def tensors(state, folder):
     state.save(folder)
-    return load_file(checkpoints.last(folder) / TENSORS)
+    checkpoint = checkpoints.last(folder)
+    assert checkpoint is not None
+    return load_file(checkpoint / TENSORS)
 
 
 LOOPS = ["grpo_verl", "remax", "opd", "ppo_instructgpt", "ppo in episodes"]
