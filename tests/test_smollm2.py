@@ -52,6 +52,34 @@ def test_a_file_with_another_digest_is_refused(study, tmp_path: Path):
         study.read_file("SVAMP.json", tmp_path)
 
 
+def test_its_page_shows_the_committed_results():
+    def percent(metric: dict[str, float], sign: str = "") -> str:
+        value, low, high = (100 * metric[key] for key in ("value", "low", "high"))
+        return f"{value:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]"
+
+    metrics = json.loads((FOLDER / "results/metrics.json").read_text())
+    page = (FOLDER / "README.md").read_text()
+    for label, measure in {
+        "sampled at temperature 1": "mean_accuracy", "greedy": "greedy_accuracy",
+        "best temperature on dev problems": "best_temperature_accuracy",
+        "any of 8 samples right": "pass/8",
+    }.items():  # fmt: skip
+        sft, grpo = (percent(metrics["policies"][name][measure]) for name in ("sft", "grpo"))
+        difference = percent(metrics["gains"][measure]["grpo"], "+")
+        assert f"| {label} | {sft} | {grpo} | {difference} |" in page
+
+
+def test_a_report_takes_the_place_of_the_one_before(study, tmp_path: Path):
+    report, folder = tmp_path / "report", tmp_path / "results"
+    with pytest.raises(ValueError, match="found none: run a part first"):
+        study.copy_report(report, folder)
+    for path in (report / "plots/new.svg", folder / "plots/old.svg"):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    study.copy_report(report, folder)
+    assert [path.name for path in folder.rglob("*.svg")] == ["new.svg"]
+
+
 def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(study):
     def select(part: str) -> dict[str, set[str]]:
         params = study.select_rows(YAML().load(FOLDER / "study.yaml"), part)

@@ -85,7 +85,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     arguments, options = parser.parse_known_args()
     if arguments.part == RESULTS:
-        shutil.copytree(HERE / "data/report", HERE / RESULTS, dirs_exist_ok=True)
+        copy_report(HERE / "data/report", HERE / RESULTS)
         return 0
     RAW.mkdir(parents=True, exist_ok=True)
     if not all((RAW / name).exists() for name in ("svamp.jsonl", "gsm8k.jsonl")):
@@ -97,6 +97,14 @@ def main() -> int:
     yaml.dump(select(yaml.load(HERE / "study.yaml")), HERE / "params.yaml")
     os.chdir(HERE)
     return run_dvc(["repro", *options])
+
+
+def copy_report(report: Path, folder: Path) -> None:
+    """Put a report in the place of what the folder holds; a ValueError if there is no report."""
+    if not report.exists():
+        raise ValueError(f"expected a report in {report}, found none: run a part first")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(report, folder)
 
 
 def read_file(name: str, folder: Path | None) -> str:

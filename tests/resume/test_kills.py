@@ -19,12 +19,12 @@ from resume.killed_stages import FAMILIES, KilledStages, add_families
 pytestmark = pytest.mark.slow
 
 
-SEED, NUMBER = rotation.seed(), os.environ.get("RESUME_FAMILIES", "4")
+SEED, SELECTED = rotation.seed(), os.environ.get("RESUME_FAMILIES", "4")
 KILLS = int(os.environ.get("RESUME_KILLS", "3"))
-if NUMBER.isdecimal():
-    CHOSEN = random.Random(SEED).sample([*FAMILIES], int(NUMBER))
+if SELECTED.isdecimal():
+    CHOSEN = random.Random(SEED).sample([*FAMILIES], int(SELECTED))
 else:
-    CHOSEN = [*FAMILIES] if NUMBER == "all" else NUMBER.split(",")
+    CHOSEN = [*FAMILIES] if SELECTED == "all" else SELECTED.split(",")
 
 
 @pytest.fixture(scope="module")
