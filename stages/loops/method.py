@@ -284,6 +284,11 @@ class Method(Params):
         return self.advantage == "teacher"
 
     @property
+    def rewards_logprobs(self) -> bool:
+        """Whether reward or signal has the policy's own log-probs in it."""
+        return self.kl == "reward" or self.has_teacher
+
+    @property
     def measures_kl(self) -> bool:
         """Whether the KL from a reference is measured; beside a teacher, only where it decides."""
         return not self.has_teacher or self.needs_reference()

@@ -256,8 +256,9 @@ def train(
         num_updates = budget.num_updates(index, per_step)
         state.mixed = True
         learned = learn(models, optimizers, experience, settings, coefs, index, num_updates)
-        # A stale batch may have been read by the policy before (`measure_logprobs`).
-        work.add(learned, {name: metrics[name] for name in learned.keys() & metrics.keys()})
+        # The policy may have read a stale batch before (`measure_logprobs`).
+        counted = [name for name in learned if name.startswith(work.PREFIX) and name in metrics]
+        work.add(learned, {name: int(metrics[name]) for name in counted})
         metrics |= learned
         if is_policy_trained(method, index):
             coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
@@ -535,7 +536,7 @@ def measure_logprobs(
     if not method.staleness:
         return sampler_logprobs, {}
     metrics: Metrics = {"sampling/staleness": method.lag(index)}
-    if method.lag(index) == 0 or not (method.kl == "reward" or method.has_teacher):
+    if method.lag(index) == 0 or not method.rewards_logprobs:
         return sampler_logprobs, metrics
     batches = rollouts.make_batches(models, batch, ~batch.failed())
     logprobs = frozen_grid(models.policy, batches, batch.mask(), config.temperature, adapted=True)

@@ -127,6 +127,9 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     reuse = preset.num_epochs * preset.num_minibatches > 1
     # Drawn, read by the reference and, where it moves on meanwhile, by the policy; scored.
     count.read(times * (1 + preset.measures_kl + reuse), positions, tokens)
+    if preset.rewards_logprobs:
+        stale = max(0, sizes.num_steps - 1) if preset.staleness else 0
+        count.read(stale * sizes.prompts_per_step, positions, tokens)
     shown = plan.data.prompt + completion if preset.is_shown_solutions else 0
     count.read(times * preset.has_teacher, positions + shown, tokens)
     models = stage_of.scorers(stage.words["on"], plan)

@@ -102,6 +102,21 @@ def test_a_teacher_reads_in_place_of_a_reference_and_more_where_it_is_shown_solu
     assert shown - alone == 2 * 2 * 15 * 100 * (30 + 20)
 
 
+def test_a_stale_batch_is_read_once_more_where_the_reward_has_log_probs_in_it():
+    sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=1)
+    words = {"on": "rewards/rule", "from": "sft", "train": "grpo"}
+
+    def operations(name, staleness):
+        method = presets.method(name, staleness=staleness)
+        online = stage("train_grpo", words, preset=method, grpo=sizes)
+        return workload.expect(online, PLAN, MODEL).operations
+
+    assert operations("dr_grpo", 2) == operations("dr_grpo", 0)
+    # The first batch is of the weights that learn from it.
+    more = 2 * 2 * (3 - 1) * 5 * (100 * (30 + 20) + 10 * 20)
+    assert operations("rloo", 2) - operations("rloo", 0) == more
+
+
 def test_a_stage_without_a_model_takes_nothing():
     assert workload.expect(stage("label_verifier", {}), PLAN, MODEL).operations == 0
 
