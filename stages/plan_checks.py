@@ -21,14 +21,14 @@ from stages.config import (
     suggest,
 )
 from stages.environments.definition import FOLDER
-from stages.loops import episodes, teacher
+from stages.loops import episodes, sft, teacher
 from stages.loops.rollout_rewards import check_reward
 from stages.params import measured_facts
 from stages.report import evaluation_config
 from stages.rewards import components, reward_file
 from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE, ENTRY_POINTS
-from stages.tables import ABOVE, REWARDS, TableRow, Tables, list_rows
+from stages.tables import ABOVE, PAIRS, REWARDS, TableRow, Tables, list_rows
 
 NEEDS_TRAINED = (
     "train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision",
@@ -241,6 +241,8 @@ def check_row(
     untrained = row.words["from"] == BASE and auto.is_embedded(content)
     if untrained and row.entry_point in NEEDS_TRAINED and not remote:
         yield f"{row}.from: {RANDOM_BASE}"
+    if row.entry_point == "label_teacher" and row.words["from"] == BASE:
+        yield f"{row}.from: no stage writes the weights of '{BASE}': name a row of policies"
     labels = configs.get(row.words.get("on", "").replace("/", ".", 1))
     if row.entry_point == "reward_process" and labels is not None:
         end, labelled = preset.separator, labels.preset.separator
@@ -253,12 +255,21 @@ def check_row(
         if row.entry_point == "reward_rule":
             yield from check_forms(row, preset, configs)
             describe_reward(row.name, configs, tables)
+        elif row.kind == "sft":
+            check_demonstrated(row, preset, tables)
         elif row.kind in ("grpo", "ppo"):
             check_signal(row, config, configs, tables)
     except pydantic.ValidationError as error:
         yield from error_messages(error.errors(), {}, {"": str(row)})
     except ValueError as error:
         yield f"{row}: {error}"
+
+
+def check_demonstrated(row: TableRow, preset: Any, tables: Tables) -> None:
+    """Raise a ValueError for a preset with a teacher whose row names no demonstrations of one."""
+    table, _, name = row.words["on"].partition("/")
+    by = tables[PAIRS].get(name, {}).get("by") if table == PAIRS else None
+    sft.check_teacher(row.words["on"], preset, has_teacher=by == "teacher")
 
 
 def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -> None:

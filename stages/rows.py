@@ -6,7 +6,8 @@ point, the row's name, then its keys and values. Every path follows from them:
 
     data/policies/<policy>/model/<seed>/      a policy; of `base` one folder for all seeds
     data/pools/<pool>/<seed>/                 completions to label or to learn from
-    data/pairs/<pairs>/<seed>/                pairs, or demonstrations, made of them
+    data/pairs/<pairs>/<seed>/                pairs, or demonstrations, made of them; by teacher
+                                              also model/, the teacher
     data/steps/<steps>/<seed>/                solutions whose steps are labelled
     data/rewards/<reward>/                    reward.json, and the models in <seed>/
     data/environments/<environment>/          environment.json, and rows that episodes start from
@@ -47,6 +48,7 @@ ENTRY_POINTS = {
     "label_revision": "label_feedback",
     "label_people": "label_people",
     "label_episodes": "label_episodes",
+    "label_teacher": "label_teacher",
     "steps_people": "label_people",
     "steps_completions": "steps_completions",
     "reward_rule": "reward_rule",

@@ -34,7 +34,7 @@ READS = {
         "ppo": (REWARDS, ENVIRONMENTS),
         "grpo": (REWARDS, ENVIRONMENTS, POLICIES, "demonstrations"),
     },
-    PAIRS: dict.fromkeys(("verifier", "judge", "revision", "selection"), (POOLS,))
+    PAIRS: dict.fromkeys(("verifier", "judge", "revision", "selection", "teacher"), (POOLS,))
     | {"people": (RAW, HUB), "episodes": (EPISODES,)},
     STEPS: {"completions": (POOLS,), "people": (RAW, HUB)},
     REWARDS: {
@@ -46,8 +46,10 @@ READS = {
     EPISODES: dict.fromkeys(("policy", "script"), (ENVIRONMENTS,)),
 }  # fmt: skip
 """Table -> kind -> the first parts of `on` that its stage reads."""
-DEMONSTRATING = ("selection", "revision")
-"""Pairs with demonstrations for `train: sft` beside them; those of `selection` are no pairs."""
+DEMONSTRATING = ("selection", "revision", "teacher")
+"""Pairs with demonstrations for `train: sft` beside them."""
+NO_PAIRS = ("selection", "teacher")
+"""Of them those that have demonstrations alone."""
 
 
 Word = Annotated[str, Field(min_length=1)]
@@ -84,7 +86,7 @@ class PolicyRow(LearningRow):
 class PairsRow(LearningRow):
     """Preference pairs, or demonstrations: `pairs`."""
 
-    by: Literal["verifier", "judge", "revision", "selection", "people", "episodes"]
+    by: Literal["verifier", "judge", "revision", "selection", "teacher", "people", "episodes"]
 
 
 class StepsRow(LearningRow):
@@ -278,7 +280,7 @@ def check_made_source(row: TableRow, on: str, tables: Tables) -> str | None:
     by = tables[PAIRS][name]["by"] if kind == PAIRS else ""
     if by and row.kind == "sft" and by not in DEMONSTRATING:
         return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
-    if by == "selection" and row.kind != "sft":
+    if by in NO_PAIRS and row.kind != "sft":
         return f"'{on}', by {by}, holds demonstrations and no pairs"
     if by == "episodes" and row.kind != "dpo":
         return f"'{on}', by {by}, holds pairs of episodes, from which `train: dpo` alone learns"

@@ -126,7 +126,7 @@ def check_teacher(row: Row, seed: int) -> None:
     """Refuse a teacher with another tokenizer than the student's."""
     names = row.policy, teacher.find_teacher(row)
     of_student, of_teacher = (row_policy.load_row_tokenizer(name, seed) for name in names)
-    teacher.check_tokenizers(of_student, of_teacher, names)
+    model_tokenizer.check_same_vocabulary(of_student, of_teacher, names)
 
 
 def train(run: Run) -> dict[str, Any]:

@@ -7,7 +7,8 @@ policy `from`, or the base model; writes a policy of each seed. With `model.path
 model is a small Llama with random weights. The loss is the mean - log p over the completion tokens
 of a step (Ouyang et al., "Training language models to follow instructions" (2022), step 1); of an
 episode these are the tokens of the assistant. Departure: every token of an optimizer step weighs
-the same, whatever its micro-batch.
+the same, whatever its micro-batch. With a preset that has a `teacher`, the loss is the forward KL
+from the policy that wrote the demonstrations (`algorithms/forward_kl`).
 """
 
 from functools import partial
@@ -16,19 +17,22 @@ from typing import Any
 
 from pydantic import model_validator
 
-from stages import stage
+from stages import rows, stage
 from stages.loops import epochs, sft, training, work
 from stages.loops.run import Run
-from stages.loops.sft import SftConfig, SftPreset
+from stages.loops.sft import SftConfig, SftPreset, Teacher
 from stages.models import model_tokenizer, policy, row_policy, size
 from stages.models.device import setup
 from stages.models.policy import Policy
 from stages.models.sharding import shard_model
 from stages.records import lines
 from stages.records.episodes import EPISODES, Episode
-from stages.records.problems import NO_SOLUTIONS, Demonstration
+from stages.records.problems import NO_SOLUTIONS, TEACHER, Demonstration
 from stages.runtime import process
 from stages.seeding import derive_seed
+
+FINAL = {"loss/nll": "final_loss", "loss/forward_kl": "final_forward_kl"}
+"""Loss of a step -> its mean over the last twentieth of the steps, in metrics.json."""
 
 
 class Config(training.TrainingConfig):
@@ -49,7 +53,21 @@ class Config(training.TrainingConfig):
 
 def main(*words: str) -> None:
     """Write `model/` and `training/` of the row's policy."""
-    stage.run(train, words, Config, gpu=True)
+    stage.run(train, words, Config, gpu=True, prepare=check_teacher)
+
+
+def check_teacher(run: Run) -> None:
+    """Refuse demonstrations without a teacher for a preset with one, and another vocabulary."""
+    row, preset = run.row, run.config.preset
+    folders = [rows.seed_folder(row.source, seed) / TEACHER for seed in run.config.seeds]
+    has_teacher = all(folder.is_dir() for folder in folders)
+    sft.check_teacher(row.on, preset, has_teacher=has_teacher)
+    if preset.teacher is not None:
+        for seed, folder in zip(run.config.seeds, folders, strict=True):
+            student = row_policy.load_row_tokenizer(row.policy, seed)
+            of_teacher = model_tokenizer.load_tokenizer(folder)
+            names = row.policy, f"of {row.on}"
+            model_tokenizer.check_same_vocabulary(student, of_teacher, names)
 
 
 def train(run: Run) -> dict[str, Any]:
@@ -64,17 +82,25 @@ def train(run: Run) -> dict[str, Any]:
     row_policy.add_adapters(model, config.lora, seed)
     examples = sft.choose(read_demonstrations(run.source), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
-    learner = shard_model(Policy(model, config.compute, model_tokenizer.pad_id(tokenizer)))
+    pad_id = model_tokenizer.pad_id(tokenizer)
+    learner = shard_model(Policy(model, config.compute, pad_id))
+    teacher = None
+    if config.preset.teacher is not None:
+        frozen = policy.load_policy(run.source / TEACHER, config.compute, device, trained=False)
+        frozen = shard_model(Policy(frozen, config.compute, pad_id))
+        teacher = Teacher(policy=frozen, loss=config.preset.teacher)
     state = run.resume()
-    steps = sft.train(learner, examples, schedule, settings, state)
+    steps = sft.train(learner, examples, schedule, settings, state, teacher)
     history = run.record(steps, total=len(schedule))
-    last = [metrics["loss/nll"] for metrics in history[-max(1, len(history) // 20) :]]
-    metrics = {
-        **work.learned(history, {"policy": size.measure_model(model)}),
-        "demonstrations": len(examples),
-    }
-    if last:  # of no step there is none
-        metrics["final_loss"] = sum(last) / len(last)
+    sizes = {"policy": size.measure_model(model)}
+    if teacher is not None:
+        sizes["teacher"] = size.measure_frozen(teacher.policy.model)
+    metrics = {**work.learned(history, sizes), "demonstrations": len(examples)}
+    last = history[-max(1, len(history) // 20) :]
+    for loss, name in FINAL.items():
+        values = [step[loss] for step in last if loss in step]
+        if values:  # of no step there is none
+            metrics[name] = sum(values) / len(values)
     save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
     run.write_policy(save)
     return metrics

@@ -240,6 +240,14 @@ def start_sft(given: Inputs) -> Iterator[Step]:
     return sft.train(given.trained["policy"], rows, given.schedule, config, given.state)
 
 
+def start_forward_kl(given: Inputs) -> Iterator[Step]:
+    rows = given.pick(make_demonstrations(NUM_ROWS))
+    loss = sft.TeacherLoss(temperature=0.7, likelihood_coef=0.5)
+    frozen = sft.Teacher(policy=given.trained["teacher"], loss=loss)
+    config, policy = SftConfig(**EPOCHS), given.trained["policy"]
+    return sft.train(policy, rows, given.schedule, config, given.state, frozen)
+
+
 def start_preference(given: Inputs) -> Iterator[Step]:
     pairs, config = given.pick(PAIRS), PreferenceConfig(**EPOCHS, num_checkpoints=0)
     requests = ref_logprobs.of_pairs(pairs)
@@ -316,12 +324,14 @@ def make_game(given: Inputs) -> Task:
 
 
 START: dict[str, Callable[[Inputs], Iterator[Step]]] = {
-    "sft": start_sft, "preference": start_preference, "kto": start_kto, "reward": start_reward,
+    "sft": start_sft, "forward_kl": start_forward_kl, "preference": start_preference,
+    "kto": start_kto, "reward": start_reward,
     "outcome": start_outcome, "process": start_process, "grpo": start_rl, "ppo": start_rl,
     "distillation": start_rl,
 }  # fmt: skip
 ROLES = {
-    "sft": ["policy"], "preference": ["policy", "reference"], "kto": ["policy", "reference"],
+    "sft": ["policy"], "forward_kl": ["policy", "teacher"],
+    "preference": ["policy", "reference"], "kto": ["policy", "reference"],
     "reward": ["reward"], "outcome": ["reward"], "process": ["process"],
     "grpo": ["policy", "reference"], "ppo": ["policy", "reference", "value"],
     "distillation": ["policy", "teacher"],
@@ -329,11 +339,11 @@ ROLES = {
 EPISODES = {"grpo in episodes": "grpo_deepseekmath", "ppo in episodes": "ppo_process"}
 """Cases in an environment, of several turns each -> the preset."""
 RL = (*presets.GROUP_RL, *presets.DISTILLATION, *presets.PPO, *EPISODES)
-KIND = {"sft": "sft", "reward": "reward", "outcome": "outcome", "process": "process"}
+KIND = {name: name for name in ("sft", "forward_kl", "reward", "outcome", "process")}
 KIND |= {name: "kto" if name == "kto" else "preference" for name in presets.PREFERENCE}
 KIND |= dict.fromkeys(presets.GROUP_RL, "grpo") | dict.fromkeys(presets.PPO, "ppo")
 KIND |= dict.fromkeys(presets.DISTILLATION, "distillation")
 KIND |= {name: name.partition(" ")[0] for name in EPISODES}
 """Name of a case, a preset where the loop has presets -> the loop."""
-ONE_EACH = ("sft", "dpo", "kto", "reward", "outcome", "process", "grpo_deepseekmath", "opd",
-            "ppo_instructgpt", "ppo in episodes")  # fmt: skip
+ONE_EACH = ("sft", "forward_kl", "dpo", "kto", "reward", "outcome", "process", "grpo_deepseekmath",
+            "opd", "ppo_instructgpt", "ppo in episodes")  # fmt: skip

@@ -144,6 +144,14 @@ class Trial:
         rows = make_demonstrations(8)
         return sft.train(self.policy(), rows, self.schedule, config, self.state)
 
+    def forward_kl(self) -> Iterator[Any]:
+        config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
+        other = policy.load_policy(self.paths[1], self.compute, CPU, trained=False)
+        frozen = shard_model(Policy(other, self.compute, PAD))
+        loss = sft.TeacherLoss(temperature=0.7, likelihood_coef=0.5)
+        teacher, rows = sft.Teacher(policy=frozen, loss=loss), make_demonstrations(8)
+        return sft.train(self.policy(), rows, self.schedule, config, self.state, teacher)
+
     def dpo(self) -> Iterator[Any]:
         config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
         model, pairs = self.policy(), make_pairs(8)

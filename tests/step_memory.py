@@ -188,7 +188,7 @@ class Measured:
             row_tokens=256, max_batch=64, max_tokens=rows * (PROMPT + self.per_row * COMPLETION)
         ).model_copy(update=changes)
         self.held = dict(HELD[entry_point])
-        if self.preset.get("name") in presets.DISTILLATION:
+        if self.preset.get("name") in (*presets.DISTILLATION, "forward_kl"):
             self.held = {"policy": "policy", "teacher": "policy"}
 
     @property
@@ -215,10 +215,7 @@ class Measured:
         match self.method:
             case "train_sft":
                 named["sft"] = SftConfig(**common)
-                preset = SftPreset(
-                    num_epochs=None, learning_rate=None, num_demonstrations=None, tasks=None,
-                    learn_prompt=False,
-                )  # fmt: skip
+                preset = SftPreset(**presets.CONTENT[self.preset.get("name", "sft")])
             case "train_dpo":
                 named["dpo"] = PreferenceConfig(**common, num_checkpoints=0)
                 preset = presets.loss("dpo")
@@ -282,7 +279,11 @@ class Measured:
         model = models.get("policy", models.get("reward"))
         match self.method:
             case "train_sft":
-                return sft.train(model, demonstrations(number), schedule, config.sft)
+                teacher = None
+                if "teacher" in models:
+                    teacher = sft.Teacher(policy=models["teacher"], loss=config.preset.teacher)
+                rows = demonstrations(number)
+                return sft.train(model, rows, schedule, config.sft, teacher=teacher)
             case "train_dpo":
                 reference = torch.full((number, 2), -50.0)
                 return preference.train(

@@ -79,17 +79,26 @@ def token_logprobs(
         gradient = logprobs.exp_().mul_(weight)
         return gradient.scatter_add_(-1, token_ids[:, None], of_chosen[:, None])
 
+    term = Term(value, slope, temperature, 1 + (entropy and entropy_gradient))
+    values = evaluate_term(term, hidden, output, token_ids, limits)
+    return values[0], values[1]
+
+
+def evaluate_term(
+    term: "Term", hidden: Hidden, output: OutputLayer, inputs: Tensor, limits: ChunkLimits
+) -> tuple[Tensor, ...]:
+    """Values of a term at each token; in chunks of tokens where the logits are too many.
+
+    `inputs`: what the term is a function of besides, a row for each token; without a gradient.
+    """
     size = max(limits.min_tokens, limits.max_logits // len(output.weight))
     if len(hidden) * len(output.weight) <= limits.max_logits:
-        values = value(_vocabulary_logprobs(hidden, output, temperature), token_ids)
-    else:
-        term = _Term(value, slope, temperature, 1 + (entropy and entropy_gradient))
-        # torch's `apply` is not annotated.
-        values = _Chunked.apply(term, size, hidden, *output, token_ids)  # pyright: ignore
-    return values[0], values[1]  # pyright: ignore
+        return term.value(vocabulary_logprobs(hidden, output, term.temperature), inputs)
+    # torch's `apply` is not annotated.
+    return _Chunked.apply(term, size, hidden, *output, inputs)  # pyright: ignore
 
 
-def _vocabulary_logprobs(
+def vocabulary_logprobs(
     hidden: Hidden, output: OutputLayer, temperature: float
 ) -> Float[Tensor, "token vocab"]:
     """log softmax((W h + b) / T): only for as many positions as fit."""
@@ -101,7 +110,7 @@ def _vocabulary_logprobs(
     return logits.log_softmax(-1, dtype=dtype)
 
 
-def _cast(output: OutputLayer, hidden: Tensor) -> OutputLayer:
+def cast_layer(output: OutputLayer, hidden: Tensor) -> OutputLayer:
     """In the dtype in which `linear` of these hidden states computes."""
     kind, dtype = hidden.device.type, hidden.dtype
     if torch.is_autocast_enabled(kind) and dtype != torch.float64:
@@ -111,11 +120,11 @@ def _cast(output: OutputLayer, hidden: Tensor) -> OutputLayer:
     return OutputLayer(weight, bias)
 
 
-class _Term(NamedTuple):
+class Term(NamedTuple):
     """Function of the log-probabilities over the vocabulary, token by token."""
 
     value: Callable[..., tuple[Tensor, ...]]
-    """Of log p [token, vocab] and the chosen tokens."""
+    """Of log p [token, vocab] and the inputs of these tokens."""
     slope: Callable[..., Tensor]
     """The gradient of the logits over T, of the same and the values' gradients; may reuse log p."""
     temperature: float
@@ -132,17 +141,17 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, term: _Term, size: int, hidden: Tensor, weight: Tensor, bias: Tensor | None,
-        token_ids: Tensor,
+        ctx: Any, term: Term, size: int, hidden: Tensor, weight: Tensor, bias: Tensor | None,
+        inputs: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        output = _cast(OutputLayer(weight, bias), hidden)
+        output = cast_layer(OutputLayer(weight, bias), hidden)
         ctx.term, ctx.size = term, size
-        ctx.save_for_backward(hidden, *output, token_ids)
+        ctx.save_for_backward(hidden, *output, inputs)
         with torch.autocast(hidden.device.type, enabled=False):
             states = hidden.to(output.weight.dtype)
             parts = [
                 term.value(
-                    _vocabulary_logprobs(states[part], output, term.temperature), token_ids[part]
+                    vocabulary_logprobs(states[part], output, term.temperature), inputs[part]
                 )
                 for part in _slices(hidden, size)
             ]
@@ -153,7 +162,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        hidden, weight, bias, token_ids = ctx.saved_tensors
+        hidden, weight, bias, inputs = ctx.saved_tensors
         term, needs_weight, needs_bias = ctx.term, ctx.needs_input_grad[3], ctx.needs_input_grad[4]
         dtype = torch.promote_types(weight.dtype, torch.float32)
         total = torch.zeros_like(weight, dtype=dtype) if needs_weight else None
@@ -162,9 +171,9 @@ class _Chunked(torch.autograd.Function):
 
         def add(part: slice) -> None:
             h = hidden[part].to(weight.dtype)
-            logprobs = _vocabulary_logprobs(h, OutputLayer(weight, bias), term.temperature)
+            logprobs = vocabulary_logprobs(h, OutputLayer(weight, bias), term.temperature)
             scaled = (gradient[part] / term.temperature for gradient in gradients)
-            slope = term.slope(logprobs, token_ids[part], *scaled).to(weight.dtype)
+            slope = term.slope(logprobs, inputs[part], *scaled).to(weight.dtype)
             del logprobs
             of_hidden[part] = slope @ weight
             if total is not None:

@@ -149,7 +149,8 @@ class Method(Params):
     ] = "auto"  # fmt: skip
     """Importance weights that correct for the sampler's other probabilities:
     `algorithms/losses/importance_ratios`. `auto`:
-    `token_truncated` where another engine than the trainer samples (vLLM), else `none`."""
+    `token_truncated` where another engine than the trainer samples (vLLM), and with `staleness`;
+    else `none`."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest weight (Yao et al. 2025, truncated importance sampling)."""
     correction_low: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -182,6 +183,12 @@ class Method(Params):
     """Training ends when a completion's KL exceeds it, in nats; null: never."""
 
     # Sampling
+    staleness: Annotated[int, Field(ge=0)] = 0
+    """Steps k between weights and the rollout batch that they sample: batch n, from 0, is drawn
+    with the weights after max(0, n - k) steps, so the first k + 1 batches with the initial ones,
+    and learned from in step n. 0: on policy. The log-probs of the weights that sampled are those
+    of the behaviour policy, for which `correction` corrects; old log-probs are of the weights at
+    the start of step n."""
     max_rounds: Annotated[int, Field(gt=0)] = 1
     """Above 1, dynamic sampling: calls of the sampler until enough groups carry a signal (DAPO)."""
     truncation: Literal["penalise", "mask", "exclude"] = "penalise"
@@ -237,12 +244,27 @@ class Method(Params):
                 raise ValueError(f"{target} scales {coef}: expected {coef} above 0, found 0")
         return self
 
+    @model_validator(mode="after")
+    def _stale_batches_are_all_learned_from(self) -> "Method":
+        for name in ("token_budget", "kl_budget"):
+            if self.staleness and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} ends training at a step that is not known before, and with staleness "
+                    f"{self.staleness} as many rollout batches would be drawn in vain: set "
+                    f"staleness to 0, or {name} to null and num_steps to the steps to take"
+                )
+        return self
+
     def for_engine(self, engine: str) -> "Method":
         """The method with `correction: auto` decided for the engine that samples."""
         if self.correction != "auto":
             return self
-        correction = "token_truncated" if engine == "vllm" else "none"
+        correction = "token_truncated" if engine == "vllm" or self.staleness else "none"
         return self.model_copy(update={"correction": correction})
+
+    def lag(self, index: int) -> int:
+        """Steps that rollout batch `index` is behind the weights that learn from it."""
+        return min(index, self.staleness)
 
     def compares(self) -> bool:
         """Whether the completions of a prompt are compared, so that a group has at least two."""
@@ -260,6 +282,11 @@ class Method(Params):
     def has_teacher(self) -> bool:
         """Whether a teacher's log-probs are the signal: on-policy distillation."""
         return self.advantage == "teacher"
+
+    @property
+    def rewards_logprobs(self) -> bool:
+        """Whether reward or signal has the policy's own log-probs in it."""
+        return self.kl == "reward" or self.has_teacher
 
     @property
     def measures_kl(self) -> bool:

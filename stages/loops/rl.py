@@ -1,7 +1,8 @@
 """GRPO, PPO and their relatives: one training loop; a `Method` is a row of choices in it.
 
     for each step
-        rollouts     sample several completions of each prompt from the policy
+        rollouts     sample several completions of each prompt from the policy, or from that of
+                     `staleness` steps before
         rewards      score the completions
         advantages   subtract a baseline: the group's mean (GRPO) or a value model (PPO); in
                      distillation, the teacher's log-probs less the policy's
@@ -16,6 +17,7 @@ number, order, padding or packing of micro-batches; before the first update of a
 importance ratio is exactly 1.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +38,7 @@ from stages.loops import epochs, rollouts, work
 from stages.loops.method import Method, PpoConfig, RlConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
+from stages.loops.stored_rollouts import decode_rollouts, encode_rollouts
 from stages.loops.work import Step
 from stages.models.batch import Batch, eval_no_grad
 from stages.models.policy import Policy, TokenLogprobs
@@ -167,6 +170,24 @@ class Selection(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Draw:
+    """Rollout batch that nothing was learned from yet, with its rewards."""
+
+    rollouts: Rollouts
+    rewards: CompletionRewards
+    used: Flags
+    """Completions that are learned from."""
+    num_rounds: int
+    """Calls of the sampler for them."""
+    greedy_rewards: Float[Tensor, " completion"] | None
+    """Of the greedy completion of each one's prompt; None where the method has no use for it."""
+    greedy_counts: dict[str, int]
+    """Tokens of the greedy completions, and the passes that they took."""
+    calls: list[Rollouts]
+    """What each call of the sampler returned; everything else follows from that."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Experience:
     """Rollout batch with rewards, advantages and mini-batches; nothing in it has a gradient."""
 
@@ -195,6 +216,10 @@ def train(
     Policy and value model are changed in place. Training ends early when `token_budget` or
     `kl_budget` is exceeded. `state` is updated before each step is yielded; a run that continues
     from a saved one ends with the same bits.
+
+    In step n, batch n + `staleness` is drawn before batch n is learned from; before step 0 all up
+    to it are. So each is drawn with the weights that `Method.staleness` defines, and batches that
+    wait are all that a checkpoint needs besides: whole, in order, and each of them learned from.
     """
     config, method = settings.config, settings.method
     check_models(models, method)
@@ -210,11 +235,18 @@ def train(
     budget = TrainingBudget(
         num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.get("spent", 0)
     )
-    for index, numbers in enumerate(islice(schedule, state.step, None), state.step):
-        if over:
+    stored: deque[Any] = deque(saved.get("waiting", []))
+    waiting: deque[Draw] = deque()
+    coming = enumerate(islice(schedule, state.step, None), state.step)
+    while not over:
+        for number, places in islice(coming, method.staleness + 1 - len(waiting)):
+            prompts = [task.prompts[place] for place in places]
+            calls = stored.popleft() if stored else []
+            waiting.append(draw_batch(models, task, prompts, settings, number, calls))
+        if not waiting:
             return
-        prompts = [task.prompts[number] for number in numbers]
-        experience = gather(models, task, prompts, settings, index, coefs.kl)
+        index = state.step
+        experience = gather(models, task, waiting.popleft(), settings, index, coefs.kl)
         if isinstance(models.sampler, ColocatedSampler):
             models.sampler.sleep()
         num_truncated_steps = rollouts.check_truncation(experience.rollouts, num_truncated_steps)
@@ -223,7 +255,11 @@ def train(
         per_step = method.num_epochs * method.num_minibatches
         num_updates = budget.num_updates(index, per_step)
         state.mixed = True
-        metrics |= learn(models, optimizers, experience, settings, coefs, index, num_updates)
+        learned = learn(models, optimizers, experience, settings, coefs, index, num_updates)
+        # The policy may have read a stale batch before (`measure_logprobs`).
+        counted = [name for name in learned if name.startswith(work.PREFIX) and name in metrics]
+        work.add(learned, {name: int(metrics[name]) for name in counted})
+        metrics |= learned
         if is_policy_trained(method, index):
             coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
         kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
@@ -231,6 +267,7 @@ def train(
         state.step, state.numbers = index + 1, {
             "coefs": [*coefs], "num_truncated_steps": num_truncated_steps, "spent": budget.spent,
             "over": over,
+            "waiting": [[encode_rollouts(call) for call in draw.calls] for draw in waiting],
         }  # fmt: skip
         rows = rollouts.make_rows(
             experience.rollouts, index, experience.rewards, experience.correct
@@ -282,23 +319,34 @@ def next_coefs(coefs: Coefs, method: Method, metrics: Metrics, num_samples: int)
 # --- Rollouts and rewards
 
 
-def gather(
+def draw_batch(
     models: RlModels,
     task: Task,
     prompts: Sequence[Prompt],
     settings: Settings,
     index: int,
-    kl_coef: float,
-) -> Experience:
-    """Sample and reward completions, measure the KL from the reference, estimate advantages.
+    stored: Sequence[Any] = (),
+) -> Draw:
+    """Sample and reward the completions of rollout batch `index` with the present weights.
 
-    A completion with advantage 0 is left out of the optimizer step's forward and backward passes,
-    unless another term of the loss (KL, entropy, negative log-likelihood) has a gradient there.
+    `stored`: of a batch that was drawn before, what each call of the sampler returned
+    (`stored_rollouts`); nothing is sampled again then.
     """
     config, method = settings.config, settings.method
-    draw = partial(
-        task.draw, models.sampler, models.decode, config=config, step=index, seed=settings.seed
-    )
+    calls = [decode_rollouts(content) for content in stored]
+    remaining = iter([*calls])
+
+    def draw(prompts: Sequence[Prompt], *, group_size: int | None) -> Rollouts:
+        if stored:
+            return next(remaining)
+        calls.append(
+            task.draw(
+                models.sampler, models.decode, prompts, config=config, group_size=group_size,
+                step=index, seed=settings.seed,
+            )
+        )  # fmt: skip
+        return calls[-1]
+
     reward = partial(shape_rewards, task, config, method)
     batch, rewards, used, num_rounds = sample(draw, reward, prompts, config, method)
     greedy_rewards: Float[Tensor, " completion"] | None = None
@@ -306,26 +354,50 @@ def gather(
     if method.advantage == "greedy_baseline":
         greedy_rewards, has_baseline, greedy_counts = sample_greedy(draw, reward, batch)
         used = used & has_baseline
+    return Draw(
+        rollouts=batch, rewards=rewards, used=used, num_rounds=num_rounds,
+        greedy_rewards=greedy_rewards, greedy_counts=greedy_counts, calls=calls,
+    )  # fmt: skip
+
+
+def gather(
+    models: RlModels,
+    task: Task,
+    draw: Draw,
+    settings: Settings,
+    index: int,
+    kl_coef: float,
+) -> Experience:
+    """Measure the KL of a rollout batch from the reference, and estimate its advantages.
+
+    A completion with advantage 0 is left out of the optimizer step's forward and backward passes,
+    unless another term of the loss (KL, entropy, negative log-likelihood) has a gradient there.
+    """
+    config, method = settings.config, settings.method
+    batch, rewards, used = draw.rollouts, draw.rewards, draw.used
     correct = task.verdicts(batch)
     in_baseline, in_loss = masks_of_truncated(batch.truncated(), method)
     has_gradient = in_loss = used & in_loss
     metrics = rollouts.summarise_rollouts(batch, rewards, task.correct and correct)
-    ref_logprobs, penalties, kl_metrics = measure_kl(models, batch, config, method, kl_coef)
-    metrics |= kl_metrics
+    logprobs, logprob_metrics = measure_logprobs(models, batch, config, method, index)
+    ref_logprobs, penalties, kl_metrics = measure_kl(
+        models, batch, config, method, kl_coef, logprobs
+    )
+    metrics |= logprob_metrics | kl_metrics
     estimates: dict[str, Grid] = {}
     if models.value is None:
-        metrics |= {"sampling/rounds": num_rounds, "sampling/used": used.float().mean().item()}
-        work.add(metrics, greedy_counts)
+        metrics |= {"sampling/rounds": draw.num_rounds, "sampling/used": used.float().mean().item()}
+        work.add(metrics, draw.greedy_counts)
         counted = in_baseline & used
         if models.teacher is None:
             estimates["advantages"] = compare_completions(
-                method, rewards, penalties, batch, counted, greedy_rewards
+                method, rewards, penalties, batch, counted, draw.greedy_rewards
             )
         else:
             teacher_logprobs, teacher_metrics = measure_teacher(models, task, batch, config)
             metrics |= teacher_metrics
             estimates["advantages"] = follow_teacher(
-                method, rewards, penalties, batch, counted, teacher_logprobs
+                method, rewards, penalties, batch, counted, logprobs, teacher_logprobs
             )
         is_nonzero = (estimates["advantages"] != 0).any(1)
         metrics["advantage/zero_share"] = (~is_nonzero).float().mean().item()
@@ -451,15 +523,40 @@ def sample_greedy(
 # --- KL divergence from the reference
 
 
+def measure_logprobs(
+    models: RlModels, batch: Rollouts, config: RlConfig, method: Method, index: int
+) -> tuple[Grid, Metrics]:
+    """Log-probs of the policy that learns, for the KL in its reward or a teacher; and metrics.
+
+    Those that the sampler reported. Of a batch that older weights have sampled they are computed
+    where the method has a use for them, since reward and signal are those of the policy at the
+    start of the step, and `correction` weighs its completions.
+    """
+    sampler_logprobs = batch.sampler_logprobs()
+    if not method.staleness:
+        return sampler_logprobs, {}
+    metrics: Metrics = {"sampling/staleness": method.lag(index)}
+    if method.lag(index) == 0 or not method.rewards_logprobs:
+        return sampler_logprobs, metrics
+    batches = rollouts.make_batches(models, batch, ~batch.failed())
+    logprobs = frozen_grid(models.policy, batches, batch.mask(), config.temperature, adapted=True)
+    return logprobs, metrics | work.of_batches("policy", "read", batches)
+
+
 def measure_kl(
-    models: RlModels, batch: Rollouts, config: RlConfig, method: Method, kl_coef: float
+    models: RlModels,
+    batch: Rollouts,
+    config: RlConfig,
+    method: Method,
+    kl_coef: float,
+    policy_logprobs: Grid,
 ) -> tuple[Grid | None, Grid, Metrics]:
     """Log-probs under the reference, the penalty of the KL at each token, and metrics.
 
-    The penalty is 0 unless the KL is part of the reward. The metrics are unbiased estimates of
-    KL(policy || reference), k1 and k3 per token and k1 per completion, over all completions and
-    under the log-probs that they were sampled with: leaving out groups without a signal would bias
-    them. Without a reference there are none. Episodes that failed are left out.
+    The penalty, of `policy_logprobs`, is 0 unless the KL is part of the reward. The metrics are
+    unbiased estimates of KL(policy || reference), k1 and k3 per token and k1 per completion, over
+    all completions and under the log-probs that they were sampled with: leaving out groups without
+    a signal would bias them. Without a reference there are none. Episodes that failed are left out.
     """
     counted = ~batch.failed()
     mask, logprobs = batch.mask() & counted[:, None], batch.sampler_logprobs()
@@ -469,7 +566,7 @@ def measure_kl(
     batches = rollouts.make_batches(models, batch, counted)
     ref_logprobs = frozen_grid(models.reference, batches, mask, config.temperature)
     if method.kl == "reward":
-        penalty = kl_coef * KL_ESTIMATORS[method.kl_estimator](logprobs, ref_logprobs)
+        penalty = kl_coef * KL_ESTIMATORS[method.kl_estimator](policy_logprobs, ref_logprobs)
         penalties = torch.where(mask, penalty, 0.0)
     k1 = kl.k1(logprobs, ref_logprobs)
     return (
@@ -510,10 +607,17 @@ def show_prompts(batch: Rollouts, prompt_ids: Mapping[str, Sequence[int]] | None
     return replace(batch, prompts=shown)
 
 
-def frozen_grid(model: Policy, batches: Sequence[Batch], mask: Mask, temperature: float) -> Grid:
-    """`frozen_logprobs` without adapters, of all completions of a rollout batch."""
+def frozen_grid(
+    model: Policy,
+    batches: Sequence[Batch],
+    mask: Mask,
+    temperature: float,
+    *,
+    adapted: bool = False,
+) -> Grid:
+    """`frozen_logprobs` of all completions of a rollout batch, by default without adapters."""
     grid = torch.zeros(mask.shape)
-    of_batches = frozen_logprobs(model, batches, temperature, adapted=False)
+    of_batches = frozen_logprobs(model, batches, temperature, adapted=adapted)
     for batch, rows in zip(batches, of_batches, strict=True):
         grid[batch.indices, : rows.shape[1]] = rows.cpu()
     return grid
@@ -612,6 +716,7 @@ def follow_teacher(
     penalties: Grid,
     batch: Rollouts,
     counted: Flags,
+    policy_logprobs: Grid,
     teacher_logprobs: Grid,
 ) -> Grid:
     """Advantages of on-policy distillation (`loops/teacher`).
@@ -619,13 +724,11 @@ def follow_teacher(
         A_t = log teacher(x_t) - log policy(x_t) - penalty_t
               + reward_coef (reward - mean reward of its group)
 
-    The policy's log-probs are those that x_t was sampled with, as for the KL in the reward. A
-    completion that is not `counted` has advantage 0.
+    The policy's log-probs are those that x_t was sampled with, as for the KL in the reward; of a
+    stale batch see `measure_logprobs`. A completion that is not `counted` has advantage 0.
     """
     mask = batch.mask() & counted[:, None]
-    advantages = token_advantages.negative_log_ratio(
-        batch.sampler_logprobs(), teacher_logprobs, mask
-    )
+    advantages = token_advantages.negative_log_ratio(policy_logprobs, teacher_logprobs, mask)
     advantages = advantages - torch.where(mask, penalties, 0.0)
     if method.reward_coef == 0:
         return advantages
@@ -754,7 +857,8 @@ def learn(
             means |= add_policy_gradient(
                 models, minibatch, old, experience, settings, coefs, on_policy=number == first
             )
-            rollouts.check_sampler_gap(means["sampling/logprob_gap"])
+            if method.lag(index) == 0:
+                rollouts.check_sampler_gap(means["sampling/logprob_gap"])
             metrics |= step_optimizer(optimizers["policy"], config.optim, number, total)
         if isinstance(config, PpoConfig):
             norms = step_optimizer(optimizers["value"], config.value_optim, number, total)

@@ -31,7 +31,8 @@ ItemT = TypeVar("ItemT")
 WATCHED = {
     "loss/nll": "loss", "loss/preference": "loss", "loss/bradley_terry": "loss",
     "loss/outcome": "loss", "loss/step_labels": "loss", "reward/mean": "reward",
-    "kl/sequence": "KL", "length/mean": "length", "optim/grad_norm": "gradient",
+    "kl/sequence": "KL", "loss/forward_kl": "KL", "length/mean": "length",
+    "optim/grad_norm": "gradient",
     "margin/accuracy": "right", "pairs/accuracy": "right", "outcomes/accuracy": "right",
     "steps/accuracy": "right", "reward/accuracy": "right", "completions/right": "right",
     "episode/success": "success",

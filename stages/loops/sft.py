@@ -1,11 +1,22 @@
-"""Supervised fine-tuning on the completions of demonstrations."""
+"""Supervised fine-tuning on the completions of demonstrations.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+With a teacher, off-policy distillation on its completions:
+
+    loss = mean over tokens t of  KL(teacher || policy)_t - likelihood_coef log policy(x_t)
+
+KL over the whole vocabulary, by the teacher's forward pass beside the policy's: `forward_kl`, with
+the sources. Without the KL, the likelihood of the teacher's completions is the sequence-level
+distillation of Kim and Rush (2016); there, those of a beam search. Departure from GKD: every token
+of an optimizer step weighs the same, as in TRL; there, every completion.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from pydantic import Field
+from torch import Tensor
 
 from stages.algorithms.aggregation import token_mean
 from stages.config import Params
@@ -13,7 +24,7 @@ from stages.loops import work
 from stages.loops.epochs import EpochsConfig
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
-from stages.models.batch import Group, model_batches
+from stages.models.batch import Batch, Group, model_batches
 from stages.models.policy import Policy
 from stages.records.episodes import Episode
 from stages.records.problems import Demonstration
@@ -30,6 +41,15 @@ class SftConfig(EpochsConfig):
     """Passes over the rows; 0: the policy as it is, to compare others with."""
 
 
+class TeacherLoss(Params):
+    """What is learned of a teacher."""
+
+    temperature: float = Field(gt=0)
+    """T, which divides the logits of both."""
+    likelihood_coef: float = Field(ge=0)
+    """Weight of - log p of the teacher's tokens, beside the KL; 0: the KL alone."""
+
+
 class SftPreset(Params):
     """What is learned."""
 
@@ -42,6 +62,9 @@ class SftPreset(Params):
     """Learn from demonstrations of these tasks: solve, chat, judge, critique, revise; null: all."""
     learn_prompt: bool
     """Whether the prompt is learned too: plain language modelling of documents."""
+    teacher: TeacherLoss | None = None
+    """Learn from the distribution of the teacher that wrote the demonstrations (`on: pairs/<row>`,
+    by teacher); null: from the tokens alone."""
 
     def over(self, config: SftConfig) -> SftConfig:
         """The sizes and rates, with what this preset has in their place."""
@@ -49,6 +72,15 @@ class SftPreset(Params):
         optim = config.optim.model_copy(update={"learning_rate": rate})
         num_epochs = self.num_epochs or config.num_epochs
         return config.model_copy(update={"num_epochs": num_epochs, "optim": optim})
+
+
+def check_teacher(on: str, preset: SftPreset, *, has_teacher: bool) -> None:
+    """A ValueError where the preset learns from a teacher, and the row `on` has none."""
+    if preset.teacher is not None and not has_teacher:
+        raise ValueError(
+            f"a preset with a teacher learns from completions with the teacher beside them: "
+            f"expected `on: pairs/<row>`, a row `by: teacher`, found `on: {ascii(on)[1:-1]:.100}`"
+        )
 
 
 def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Sequence[Demonstration]:
@@ -110,16 +142,25 @@ def as_document(row: Demonstration) -> Demonstration:
     return replace(row, prompt_ids=[first], completion_ids=rest)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Teacher:
+    """A frozen policy, and what is learned of it."""
+
+    policy: Policy
+    loss: TeacherLoss
+
+
 def train(
     model: Policy,
     rows: Sequence[Demonstration],
     schedule: Sequence[Sequence[int]],
     config: SftConfig,
     state: State | None = None,
+    teacher: Teacher | None = None,
 ) -> Iterator[Step]:
     """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
-    loss = mean of - log p over the step's completion tokens
+    loss = mean of - log p over the step's completion tokens; with a teacher, see above
     """
 
     def gradient(_: int, chosen: Sequence[int]) -> Metrics:
@@ -133,19 +174,46 @@ def train(
             for i in chosen
         ]
         num_tokens = sum(len(rows[i].completion_ids) for i in chosen)
-        total, num_read, num_positions = 0.0, 0, 0
+        totals: dict[str, float] = {}
+        num_read, num_positions = 0, 0
         for batch in model_batches(model, groups):
-            logprobs = model(batch, temperature=1.0, entropy=False).logprobs
-            loss = token_mean(-logprobs, batch.mask, num_tokens=num_tokens)
-            loss.backward()
-            total += loss.item()
+            losses = compute_losses(model, batch, num_tokens, teacher)
+            combine_losses(losses, teacher).backward()
+            for name, loss in losses.items():
+                totals[name] = totals.get(name, 0.0) + loss.item()
             num_read += batch.num_tokens
             num_positions += batch.num_padded
-        return {
-            "loss/nll": total,
+        metrics: Metrics = {
+            **totals,
             "tokens/trained": num_tokens,
             **work.passed("policy", "trained", positions=num_read, outputs=num_tokens),
             "batch/padding_share": 1 - num_read / num_positions,
         }
+        if teacher is not None:
+            metrics |= work.passed("teacher", "read", positions=num_read, outputs=num_tokens)
+        return metrics
 
     return optimise(model, config.optim, schedule, gradient, state)
+
+
+def compute_losses(
+    model: Policy, batch: Batch, num_tokens: int, teacher: Teacher | None
+) -> dict[str, Tensor]:
+    """Sums over the batch's tokens, divided by those of the step: `loss/nll`, `loss/forward_kl`."""
+    if teacher is None:
+        logprobs = model(batch, temperature=1.0, entropy=False).logprobs
+        return {"loss/nll": token_mean(-logprobs, batch.mask, num_tokens=num_tokens)}
+    outputs = model.diverge(batch, teacher.policy, temperature=teacher.loss.temperature)
+    return {
+        "loss/nll": token_mean(-outputs.logprobs, batch.mask, num_tokens=num_tokens),
+        "loss/forward_kl": token_mean(outputs.divergences, batch.mask, num_tokens=num_tokens),
+    }
+
+
+def combine_losses(losses: Mapping[str, Tensor], teacher: Teacher | None) -> Tensor:
+    """The loss: the likelihood alone, or the KL from the teacher with as much of it as is asked."""
+    if teacher is None:
+        return losses["loss/nll"]
+    if not (coef := teacher.loss.likelihood_coef):
+        return losses["loss/forward_kl"]
+    return losses["loss/forward_kl"] + coef * losses["loss/nll"]

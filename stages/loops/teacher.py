@@ -1,4 +1,4 @@
-"""On-policy distillation: which teacher a row names, what it reads, and what both must share.
+"""On-policy distillation: which teacher a row names, and what it reads.
 
     distilled: {train: grpo, preset: opd,               from: sft, on: policies/grpo}
     own:       {train: grpo, preset: self_distillation, from: sft, on: demonstrations}
@@ -18,8 +18,6 @@ teacher stays as it is and follows no moving average.
 """
 
 from collections.abc import Iterable, Sequence
-
-from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.loops.method import Method
 from stages.records.problems import Demonstration, Prompt
@@ -67,24 +65,6 @@ def check_answers(prompts: Sequence[Prompt], method: Method) -> None:
             f"gold answer of each prompt, found none of {len(without)} of {len(prompts)}, such as "
             f"'{without[0]}'. Set reward_coef to 0"
         )
-
-
-def check_tokenizers(
-    student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, names: tuple[str, str]
-) -> None:
-    """A ValueError unless student and teacher, called `names`, have one vocabulary."""
-    of_student, of_teacher = student.get_vocab(), teacher.get_vocab()
-    if of_student == of_teacher:
-        return
-    tokens = of_student.keys() | of_teacher.keys()
-    differing = sorted(token for token in tokens if of_student.get(token) != of_teacher.get(token))
-    token = differing[0]
-    raise ValueError(
-        f"expected one vocabulary of student {names[0]} and teacher {names[1]}, since the teacher "
-        f"judges the student's tokens; found {len(differing)} tokens that differ, such as "
-        f"{token!r}: id {of_student.get(token)} and {of_teacher.get(token)}. Take a teacher that "
-        f"starts from the same base model."
-    )
 
 
 def show_solutions(

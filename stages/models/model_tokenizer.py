@@ -308,3 +308,21 @@ def _turn_end_id(tokenizer: PreTrainedTokenizerBase, template: str | None) -> in
         starts = {token.content: i for i, token in tokens if rest.startswith(token.content)}
         ends.append(starts[max(starts, key=len)] if starts else None)
     return ends[0] if ends[0] == ends[1] else None
+
+
+def check_same_vocabulary(
+    student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, names: tuple[str, str]
+) -> None:
+    """A ValueError unless student and teacher, called `names`, have one vocabulary."""
+    of_student, of_teacher = student.get_vocab(), teacher.get_vocab()
+    if of_student == of_teacher:
+        return
+    tokens = of_student.keys() | of_teacher.keys()
+    differing = sorted(token for token in tokens if of_student.get(token) != of_teacher.get(token))
+    token = differing[0]
+    raise ValueError(
+        f"expected one vocabulary of student {names[0]} and teacher {names[1]}, since the teacher "
+        f"judges the student's tokens; found {len(differing)} tokens that differ, such as "
+        f"{token!r}: id {of_student.get(token)} and {of_teacher.get(token)}. Take a teacher that "
+        f"starts from the same base model."
+    )

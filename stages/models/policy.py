@@ -13,9 +13,10 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from stages.algorithms.forward_kl import forward_kl
 from stages.algorithms.logprobs import token_logprobs
 from stages.models import attention, forward_check, model_tokenizer, rope_limit, sharding
-from stages.models.batch import Batch
+from stages.models.batch import Batch, eval_no_grad
 from stages.models.device import COMPUTE, ComputeConfig
 from stages.models.forward_check import compute_hidden_states, get_output_layer
 
@@ -138,6 +139,15 @@ class TokenLogprobs(NamedTuple):
     """The entropy of p."""
 
 
+class TokenDivergences(NamedTuple):
+    """Divergences from a teacher, and log-probabilities; 0 where `batch.mask` is False."""
+
+    divergences: Float[Tensor, "batch token"]
+    """KL(teacher || policy) of the next token, at the position of each completion token."""
+    logprobs: Float[Tensor, "batch token"]
+    """log p of each completion token at temperature 1."""
+
+
 class Policy(nn.Module):
     """Causal language model that computes log-probs of batches of completions.
 
@@ -190,6 +200,21 @@ class Policy(nn.Module):
             entropy_gradient=entropy_gradient,
         )
         return TokenLogprobs(*(unflatten(values, batch) for values in outputs))
+
+    def diverge(self, batch: Batch, teacher: "Policy", *, temperature: float) -> TokenDivergences:
+        """Forward KL from a frozen teacher, which reads the same batch, and log-probs."""
+        states, output = self.logit_states(batch, adapted=True), get_output_layer(self.model)
+        with eval_no_grad(teacher.model):
+            teacher_states = teacher.logit_states(batch, adapted=True)
+        # Sharded weights outside of blocks are whole from here to the end of the backward pass.
+        teacher_output = get_output_layer(teacher.model)
+        divergences = forward_kl(
+            states, output, teacher_states, teacher_output, temperature=temperature
+        )
+        logprobs, _ = token_logprobs(
+            states, output, batch.counted_ids(), temperature=1.0, entropy=False
+        )
+        return TokenDivergences(*(unflatten(values, batch) for values in (divergences, logprobs)))
 
 
 def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:

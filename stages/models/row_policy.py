@@ -87,8 +87,8 @@ class ModelConfig(Params):
         is_hub_id = self.path is not None and not model_files.is_local(self.path)
         if is_hub_id and self.revision is None:
             raise ValueError(
-                f"'{self.path}' is no folder here, so it is a hub id, and what that holds can "
-                f"change: set model.revision to a commit"
+                f"the path '{self.path}' is no folder here, so it is a hub id, and what that holds "
+                f"can change: set model.revision to a commit"
             )
         return self
 

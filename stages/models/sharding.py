@@ -71,7 +71,8 @@ def shard_model(model: ModelT) -> ModelT:
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
     if hasattr(model, "logit_states"):  # else the last norm and the output layer have no gradient
-        register_fsdp_forward_method(model, "logit_states")
+        for method in ("logit_states", "diverge"):
+            register_fsdp_forward_method(model, method)
     return model
 
 

@@ -41,8 +41,10 @@ def _sft(trial: Trial, models: Models) -> Iterator[Any]:
         for i, ids in enumerate(trial.completions(len(numbers)))
     ]  # fmt: skip
     rows = [sft.as_document(row) for row in rows] if config.preset.learn_prompt else rows
-    model = models.build("policy", trained=True)
-    return sft.train(model, rows, [numbers] * 2, settings)
+    model, teacher = models.build("policy", trained=True), None
+    if (loss := config.preset.teacher) is not None:
+        teacher = sft.Teacher(policy=models.build("policy"), loss=loss)
+    return sft.train(model, rows, [numbers] * 2, settings, teacher=teacher)
 
 
 def _pairs(trial: Trial, numbers: range) -> list[Preference]:

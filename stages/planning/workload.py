@@ -83,9 +83,15 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
     if (environment := stage_of.find_environment(stage, plan)) is not None:
         number = stage_of.count_starts(environment, "train", plan)
         completion = _episode_tokens(environment)
+    if preset.teacher is not None:
+        limit = stage_of.labelled(stage, plan).get("max_samples_per_problem")
+        each = stage_of.samples(stage, plan)
+        number = _problems(stage, plan) * (each if limit is None else min(limit, each))
     times = preset.over(stage.config.sft).num_epochs * (preset.num_demonstrations or number)
     count.tokens = times * completion
     count.trained(times, data.prompt + completion, completion)
+    if preset.teacher is not None:
+        count.read(times, data.prompt + completion, completion)
 
 
 def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
@@ -121,6 +127,9 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     reuse = preset.num_epochs * preset.num_minibatches > 1
     # Drawn, read by the reference and, where it moves on meanwhile, by the policy; scored.
     count.read(times * (1 + preset.measures_kl + reuse), positions, tokens)
+    if preset.rewards_logprobs:
+        stale = max(0, sizes.num_steps - 1) if preset.staleness else 0
+        count.read(stale * sizes.prompts_per_step, positions, tokens)
     shown = plan.data.prompt + completion if preset.is_shown_solutions else 0
     count.read(times * preset.has_teacher, positions + shown, tokens)
     models = stage_of.scorers(stage.words["on"], plan)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from stages.records import lines
 from stages.records.preferences import Preference
-from stages.records.problems import Prompt
+from stages.records.problems import Demonstration, Prompt
 from stages.rows import PROMPTS
 
 
@@ -210,4 +210,16 @@ def make_preference(
         rejected_ids=rejected.completion_ids,
         probability=probability,
         source=source,
+    )
+
+
+def make_demonstration(prompt: Prompt, row: Completion) -> Demonstration:
+    """A problem with a completion that is to be imitated."""
+    return Demonstration(
+        id=prompt.id,
+        task=prompt.task,
+        prompt=prompt.prompt,
+        prompt_ids=prompt.prompt_ids,
+        completion=row.completion,
+        completion_ids=row.completion_ids,
     )

@@ -22,6 +22,8 @@ THOUGHTS = {
 """What begins a model's thought, and what ends it."""
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 """Names that data and chat templates have for the reasoning beside a message's content."""
+TEACHER = "model"
+"""Folder of the teacher beside the demonstrations that it wrote."""
 NO_SOLUTIONS = (
     "The source has neither solutions nor replies: name their column in data.source.columns, or "
     "let policies learn from rewards alone (from: base)"

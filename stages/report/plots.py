@@ -58,7 +58,8 @@ _NO_METADATA: Any = {".svg": {"Date": None, "Creator": None}, ".png": {"Software
 COLUMNS = 3
 SHOWN = {
     "reward/mean": "reward", "reward/accuracy": "accuracy on training problems",
-    "loss/nll": "loss, nats/token", "loss/preference": "preference loss",
+    "loss/nll": "loss, nats/token", "loss/forward_kl": "KL from the teacher, nats/token",
+    "loss/preference": "preference loss",
     "margin/accuracy": "pairs ordered rightly", "logprobs/chosen": "log-probability of the chosen",
     "kl/k1": "KL to reference, nats/token", "entropy": "entropy, nats/token",
     "length/mean": "tokens a completion", "length/truncated": "share cut at the limit",

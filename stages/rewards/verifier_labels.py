@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stages.records.pools import Completion, make_preference
+from stages.records.pools import Completion, make_demonstration, make_preference
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards import answer_checker
@@ -171,18 +171,6 @@ def select_demonstrations(
     if len(right) > max_kept:
         right = sorted(random.Random(seed).sample(right, max_kept), key=lambda row: row.index)
     return [make_demonstration(prompt, row) for row in right]
-
-
-def make_demonstration(prompt: Prompt, row: Completion) -> Demonstration:
-    """A problem with a completion that is to be imitated."""
-    return Demonstration(
-        id=prompt.id,
-        task=prompt.task,
-        prompt=prompt.prompt,
-        prompt_ids=prompt.prompt_ids,
-        completion=row.completion,
-        completion_ids=row.completion_ids,
-    )
 
 
 def summarise_demonstrations(

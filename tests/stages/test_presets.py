@@ -16,7 +16,7 @@ from stages.loops.sft import SftPreset
 
 TABLE = Path(__file__).with_name("resolved_presets.txt").read_text(encoding="utf-8").splitlines()
 FROZEN = {line.split(": ", 1)[0]: line.split(": ", 1)[1].split("; ") for line in TABLE}
-SFT = ["sft", "cold_start", "rejection_sampling", "pretraining"]
+SFT = ["sft", "cold_start", "rejection_sampling", "forward_kl", "pretraining"]
 KINDS = dict.fromkeys(SFT, SftPreset)
 KINDS |= dict.fromkeys(presets.PREFERENCE, PreferencePreset)
 KINDS |= dict.fromkeys([*presets.GROUP_RL, *presets.DISTILLATION], Method)

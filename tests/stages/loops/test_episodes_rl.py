@@ -169,7 +169,9 @@ def test_the_experience_of_ppo_is_that_of_the_definition_token_by_token():
     )  # fmt: skip
     task = episodes.make_task(make_player(), make_rows(6))
     with default_dtype(torch.float64), torch.no_grad():
-        found = rl.gather(models, task, task.prompts[:3], make_settings(method), 0, KL)
+        settings = make_settings(method)
+        draw = rl.draw_batch(models, task, task.prompts[:3], settings, 0)
+        found = rl.gather(models, task, draw, settings, 0, KL)
     assert found.rollouts.episodes is not None
     assert {len(episode.sampled) for episode in found.rollouts.episodes} == {1, 3}
     policy, reference, mask = load_exact("llama"), load_exact("llama", 2), found.rollouts.mask()

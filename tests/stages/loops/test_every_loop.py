@@ -106,8 +106,10 @@ def test_a_batch_with_every_row_twice_has_the_gradient_of_one_with_each_once(nam
         assert doubled[key] == pytest.approx(times * value, rel=1e-6, abs=1e-6), key
 
 
+DEMONSTRATED = [len(row.completion_ids) for row in every_loop.make_demonstrations(NUM_ROWS)]
 WEIGHTS = {
-    "sft": [len(row.completion_ids) for row in every_loop.make_demonstrations(NUM_ROWS)],
+    "sft": DEMONSTRATED,
+    "forward_kl": DEMONSTRATED,
     "outcome": [sum(row.weight for row in rows) for rows in every_loop.make_problems()],
     "process": [sum(label is not None for label in labels) for labels in every_loop.LABELS],
 }

@@ -455,7 +455,9 @@ def gather(num_minibatches=1, step_rewards=None, truncation="penalise", whiten_e
         value=ScalarHead(value, compute(**limits), PAD),
         reference=Policy(reference, compute(**limits), PAD),
     )
-    found = rl.gather(models, make_task(8, judge), PROMPTS[:4], settings, 0, KL)
+    task = make_task(8, judge)
+    draw = rl.draw_batch(models, task, PROMPTS[:4], settings, 0)
+    found = rl.gather(models, task, draw, settings, 0, KL)
     return (policy, value, reference, reward), found
 
 

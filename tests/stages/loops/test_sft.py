@@ -12,7 +12,7 @@ from tiny_rollouts import (
 )
 
 from stages.loops import epochs, sft
-from stages.loops.sft import SftConfig, SftPreset
+from stages.loops.sft import SftConfig, SftPreset, Teacher, TeacherLoss
 from stages.models.policy import Policy
 
 ROWS = make_demonstrations(8)
@@ -139,3 +139,59 @@ def test_only_demonstrations_of_the_tasks_asked_for_are_chosen():
     assert {row.task for row in sft.choose(rows, few, seed=0)} == {"solve"}
     with pytest.raises(ValueError, match=r"of \['revise'\], found those of \['judge', 'solve'\]"):
         sft.choose(rows, ALL.model_copy(update={"tasks": ["revise"]}), seed=0)
+
+
+def taught(model, other, temperature=1.0, likelihood_coef=0.0, schedule=ONE_STEP, **settings):
+    """Steps of distillation from another model."""
+    loss = TeacherLoss(temperature=temperature, likelihood_coef=likelihood_coef)
+    policy, frozen = (Policy(one, compute(**settings), PAD) for one in (model, other))
+    teacher = Teacher(policy=frozen, loss=loss)
+    return list(sft.train(policy, ROWS, schedule, config(), teacher=teacher))
+
+
+def plain_kl(model, other, temperature):
+    """KL(teacher || policy) at every completion token by the models' own logits, in float64."""
+    values = []
+    for row in ROWS:
+        ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
+        here = slice(len(row.prompt_ids) - 1, -1)
+        with torch.no_grad():
+            target = other(input_ids=ids).logits[0, here]
+        logits = model(input_ids=ids).logits[0, here]
+        p, q = ((z.double() / temperature).softmax(-1) for z in (target, logits))
+        values.append((p * (p.log() - q.log())).sum(-1))
+    return torch.cat(values)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_with_a_teacher_loss_and_gradient_are_those_of_the_divergence(family, monkeypatch):
+    seen, model, other = watch_gradients(monkeypatch), load(family), load(family, 1)
+    (step,) = taught(load(family), other, 0.7, 0.5, row_tokens=64)
+    divergence = plain_kl(model, other, 0.7).mean()
+    likelihood = torch.cat([plain_logprobs(model, r.prompt_ids, r.completion_ids) for r in ROWS])
+    assert step.metrics["loss/forward_kl"] == pytest.approx(divergence.item(), rel=1e-5)
+    assert step.metrics["loss/nll"] == pytest.approx(-likelihood.mean().item(), rel=1e-5)
+    (divergence - 0.5 * likelihood.mean()).backward()
+    ordered = sorted(model.parameters(), key=lambda parameter: parameter.ndim < 2)
+    assert_same_gradients(seen[0], gradients(torch.nn.ParameterList(ordered)))
+    assert all(parameter.grad is None for parameter in other.parameters())
+
+
+def test_a_policy_that_is_its_own_teacher_learns_nothing():
+    # Weight decay aside, which is 0 here, AdamW moves by the gradient's sign, however small it is.
+    model, start = load("llama"), load("llama")
+    (step,) = taught(model, start)
+    assert step.metrics["loss/forward_kl"] == pytest.approx(0, abs=1e-7)
+    assert step.metrics["optim/grad_norm"] < 1e-6
+    assert step.metrics["loss/nll"] > 2
+
+
+def test_the_divergence_falls_and_the_teacher_stays_as_it_is():
+    model, other = load("llama"), load("llama", 1)
+    before = weights(other)
+    steps = taught(model, other, schedule=epochs.batches(8, 60, 4, seed=0))
+    assert steps[0].metrics["loss/forward_kl"] > 0.2
+    assert steps[-1].metrics["loss/forward_kl"] < 0.05
+    assert torch.equal(weights(other), before)
+    last = steps[-1].metrics
+    assert last["work/teacher/read/outputs"] == last["tokens/trained"]

@@ -42,14 +42,16 @@ def test_advantages_by_hand():
     taught = torch.tensor([[-1.0, 0.5], [-2.0, 9.0]])  # after the end of a completion: nothing
     penalties = torch.tensor([[0.25, 0.0], [0.0, 0.0]])
     data = CompletionRewards(totals=[1.0, 0.0]), penalties, batch
-    every = torch.tensor([True, True])
-    alone = rl.follow_teacher(presets.method("opd"), *data, every, taught)
+    every, sampled = torch.tensor([True, True]), batch.sampler_logprobs()
+    alone = rl.follow_teacher(presets.method("opd"), *data, every, sampled, taught)
     assert alone.tolist() == [[-1.25, 0.5], [-2.0, 0.0]]
-    mixed = rl.follow_teacher(presets.method("opd", reward_coef=2.0), *data, every, taught)
+    method = presets.method("opd", reward_coef=2.0)
+    mixed = rl.follow_teacher(method, *data, every, sampled, taught)
     # The rewards 1 and 0 centred, twice: 1 and -1.
     assert mixed.tolist() == [[-0.25, 1.5], [-3.0, 0.0]]
     first = torch.tensor([True, False])
-    assert rl.follow_teacher(presets.method("opd"), *data, first, taught)[1].tolist() == [0.0, 0.0]
+    second = rl.follow_teacher(presets.method("opd"), *data, first, sampled, taught)[1]
+    assert second.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("preset", presets.DISTILLATION)

@@ -33,7 +33,15 @@ def assert_same(found, expected):
 @pytest.mark.parametrize(
     ("loop", "rank"),
     [
-        *(("sft", 0), ("sft", 4), ("dpo", 0), ("dpo", 4), ("reward", 0), ("process", 4)),
+        *(
+            ("sft", 0),
+            ("sft", 4),
+            ("forward_kl", 0),
+            ("dpo", 0),
+            ("dpo", 4),
+            ("reward", 0),
+            ("process", 4),
+        ),
         *(("grpo", 0), ("grpo", 4), ("grpo_twice", 0), ("ppo", 0), ("ppo", 4)),
         ("grpo_in_episodes", 0),
     ],

@@ -20,6 +20,7 @@ CHECKPOINTED = {"gradient_checkpointing": True}
     [
         ("train_sft", {}),
         ("train_sft", BF16),
+        ("train_sft", {"preset": {"name": "forward_kl"}}),
         ("train_dpo", {}),
         ("train_dpo", CHECKPOINTED),
         pytest.param("train_dpo", BF16 | CHECKPOINTED | {"rank": 8}, marks=pytest.mark.slow),

@@ -34,10 +34,24 @@ def stage(entry_point, words, **config):
 
 def test_demonstrations():
     sizes = SimpleNamespace(num_epochs=3)
-    preset = SimpleNamespace(num_demonstrations=None, over=lambda _: sizes)
+    preset = SimpleNamespace(num_demonstrations=None, teacher=None, over=lambda _: sizes)
     found = workload.expect(stage("train_sft", {}, preset=preset, sft=sizes), PLAN, MODEL)
     assert found.tokens == 2 * 3 * 50 * 20
     assert found.operations == 2 * 6 * 3 * 50 * (100 * 50 + 10 * 20)
+
+
+def test_a_teacher_of_demonstrations_reads_all_that_its_pool_has():
+    words, sizes = {"on": "pairs/taught", "from": "sft"}, SimpleNamespace(num_epochs=3)
+    preset = SimpleNamespace(num_demonstrations=None, teacher={}, over=lambda _: sizes)
+    pairs = {"taught": {"by": "teacher", "preset": "teacher", "on": "pools/sft"}}
+    each = CONTENT["sampling"]["preference"]["num_samples"]
+    for limit, kept in ((None, each), (2, 2)):
+        presets_here = PRESETS | {"teacher": {"max_samples_per_problem": limit}}
+        plan = replace(PLAN, presets=presets_here, rows=ROWS | {"pairs": pairs})
+        found = workload.expect(stage("train_sft", words, preset=preset, sft=sizes), plan, MODEL)
+        assert found.tokens == 2 * 3 * 40 * kept * 20
+        # Forward and backward of the policy are 6 operations a number, forward of the teacher 2.
+        assert found.operations == 2 * 8 * 3 * 40 * kept * (100 * 50 + 10 * 20)
 
 
 def test_samples_share_their_prompt():
@@ -86,6 +100,21 @@ def test_a_teacher_reads_in_place_of_a_reference_and_more_where_it_is_shown_solu
     assert operations("opd", "policies/grpo") == alone
     shown = operations("self_distillation", "demonstrations")
     assert shown - alone == 2 * 2 * 15 * 100 * (30 + 20)
+
+
+def test_a_stale_batch_is_read_once_more_where_the_reward_has_log_probs_in_it():
+    sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=1)
+    words = {"on": "rewards/rule", "from": "sft", "train": "grpo"}
+
+    def operations(name, staleness):
+        method = presets.method(name, staleness=staleness)
+        online = stage("train_grpo", words, preset=method, grpo=sizes)
+        return workload.expect(online, PLAN, MODEL).operations
+
+    assert operations("dr_grpo", 2) == operations("dr_grpo", 0)
+    # The first batch is of the weights that learn from it.
+    more = 2 * 2 * (3 - 1) * 5 * (100 * (30 + 20) + 10 * 20)
+    assert operations("rloo", 2) - operations("rloo", 0) == more
 
 
 def test_a_stage_without_a_model_takes_nothing():
