@@ -67,6 +67,10 @@ else:
     for _name in [name for name in INSTRUCTIONS if os.environ.get(name) == INSTRUCTIONS[name]]:
         del os.environ[_name]  # left by a pinned parent
 
+# oneDNN compiles a product of bfloat16 for each new shape, and keeps 1,024 of them: 2 GB for a
+# pretrained model, whose batches all differ. 64 are more than a pass has, and no slower.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+
 try:
     pwd.getpwuid(os.getuid())
 except KeyError:  # in a container; DVC, torch and MLflow ask for the name of the user

@@ -95,7 +95,7 @@ def setup(config: ComputeConfig) -> torch.device:
     torch.set_deterministic_debug_mode("error")
     # torch would write NaN into each new tensor, in case something reads it before it is written:
     # on a GPU a fourth of the kernels of a decoding step.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         pin_instructions()

@@ -1,4 +1,7 @@
-"""What a seed run uses of its machine: processor cores, memory, GPU memory, every ten seconds."""
+"""What a seed run uses of its machine: processor cores, memory, GPU memory, every ten seconds.
+
+Memory that it freed is returned to the kernel just before, so that what is measured is in use.
+"""
 
 import sys
 import threading
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from stages.runtime import journal
+from stages.runtime import journal, process
 
 SECONDS = 10.0
 USAGE = "usage.jsonl"
@@ -28,6 +31,7 @@ def sampling(path: Path) -> Iterator[None]:
         cpu_seconds, clock, index = measure_cpu_seconds(), time.monotonic(), 0
         with suppress(OSError), journal.writing(path) as log:
             while not ended.wait(SECONDS):
+                process.return_free_memory()
                 before, begin = cpu_seconds, clock
                 cpu_seconds, clock = measure_cpu_seconds(), time.monotonic()
                 cores = max(0.0, cpu_seconds - before) / (clock - begin)

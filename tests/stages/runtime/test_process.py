@@ -226,3 +226,29 @@ def main():
         for end in ("process.run(main)", "main()")
     ]
     assert found[0] < 1_000 < found[1]  # a page is 4 KiB: 16,384 of them, ten times
+
+
+FREED = """
+import ctypes, psutil
+from stages.runtime import process
+libc = process.LIBRARY_OF_C
+libc.malloc.restype = ctypes.c_void_p
+def main():
+    blocks = [libc.malloc(2**18) for _ in range(800)]
+    for block in blocks:
+        ctypes.memset(block, 1, 2**18)
+    for block in blocks[:-1]:  # the last one stands at the end of the heap
+        libc.free(ctypes.c_void_p(block))
+    before = psutil.Process().memory_info().rss
+    process.return_free_memory()
+    print(before - psutil.Process().memory_info().rss)
+process.run(main)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not glibc")
+def test_memory_that_was_freed_below_memory_in_use_is_returned() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", FREED], check=True, capture_output=True, text=True
+    )
+    assert int(result.stdout) > 0.9 * 800 * 2**18
