@@ -97,7 +97,7 @@ def test_the_runtime_cannot_change_an_output(toy_repo):
 
     toy_repo.run(*command, CUDA_VISIBLE_DEVICES="3,1", MLFLOW_TRACKING_URI="http://127.0.0.1:9")
     assert contents(toy_repo.path / "data") == written
-    assert (toy_repo.path / ".pipe/gpu/3.lock").exists()
+    assert (toy_repo.path / ".pipe/gpu/3-0.lock").exists()
 
     toy_repo.run(*command, code=1, TOY_STOP="fail")
     toy_repo.run(*command)
