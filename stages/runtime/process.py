@@ -110,13 +110,14 @@ def is_dvc_quiet() -> bool:
     return False
 
 
-def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:
+def die_with_parent(by: signal.Signals = signal.SIGKILL, parent: int | None = None) -> int:
     """Have the kernel send this process a signal when its parent ends; the parent's id.
 
     If it was forked, its own work begins here: what its parent was doing is no more its own.
+    `parent`: where `os.fork` was called, of which multiprocessing does not know.
     """
     _stop_request.process, forked_by = os.getpid(), multiprocessing.parent_process()
-    parent = (forked_by and forked_by.pid) or os.getppid()
+    parent = parent or (forked_by and forked_by.pid) or os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
