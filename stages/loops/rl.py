@@ -34,7 +34,7 @@ from stages.algorithms.aggregation import masked_mean, masked_sum, masked_whiten
 from stages.algorithms.length_and_repetition import soft_overlong
 from stages.algorithms.losses import importance_ratios, surrogates
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
-from stages.loops import epochs, rollouts, work
+from stages.loops import epochs, overlap, rollouts, work
 from stages.loops.method import Method, PpoConfig, RlConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
@@ -236,43 +236,54 @@ def train(
         num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.get("spent", 0)
     )
     stored: deque[Any] = deque(saved.get("waiting", []))
-    waiting: deque[Draw] = deque()
+    waiting: deque[Callable[[], Draw]] = deque()
     coming = enumerate(islice(schedule, state.step, None), state.step)
-    while not over:
-        for number, places in islice(coming, method.staleness + 1 - len(waiting)):
-            prompts = [task.prompts[place] for place in places]
-            calls = stored.popleft() if stored else []
-            waiting.append(draw_batch(models, task, prompts, settings, number, calls))
-        if not waiting:
-            return
-        index = state.step
-        experience = gather(models, task, waiting.popleft(), settings, index, coefs.kl)
-        if isinstance(models.sampler, ColocatedSampler):
-            models.sampler.sleep()
-        num_truncated_steps = rollouts.check_truncation(experience.rollouts, num_truncated_steps)
-        metrics = experience.metrics
-        budget.spend(metrics)
-        per_step = method.num_epochs * method.num_minibatches
-        num_updates = budget.num_updates(index, per_step)
-        state.mixed = True
-        learned = learn(models, optimizers, experience, settings, coefs, index, num_updates)
-        # The policy may have read a stale batch before (`measure_logprobs`).
-        counted = [name for name in learned if name.startswith(work.PREFIX) and name in metrics]
-        work.add(learned, {name: int(metrics[name]) for name in counted})
-        metrics |= learned
-        if is_policy_trained(method, index):
-            coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
-        kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
-        over = kl_exceeded or budget.is_spent()
-        state.step, state.numbers = index + 1, {
-            "coefs": [*coefs], "num_truncated_steps": num_truncated_steps, "spent": budget.spent,
-            "over": over,
-            "waiting": [[encode_rollouts(call) for call in draw.calls] for draw in waiting],
-        }  # fmt: skip
-        rows = rollouts.make_rows(
-            experience.rollouts, index, experience.rewards, experience.correct
-        )
-        yield Step(index=index, metrics=metrics, rows=rows)
+
+    def draw(task: Task, number: int, places: Sequence[int], calls: Sequence[Any]) -> Draw:
+        prompts = [task.prompts[place] for place in places]
+        return draw_batch(models, task, prompts, settings, number, calls)
+
+    with overlap.drawing(models, task, settings, draw, encode_draw) as start:
+        while not over:
+            for number, places in islice(coming, method.staleness + 1 - len(waiting)):
+                waiting.append(start(number, places, stored.popleft() if stored else ()))
+            if not waiting:
+                return
+            index = state.step
+            experience = gather(models, task, waiting.popleft()(), settings, index, coefs.kl)
+            if isinstance(models.sampler, ColocatedSampler):
+                models.sampler.sleep()
+            num_truncated_steps = rollouts.check_truncation(
+                experience.rollouts, num_truncated_steps
+            )
+            metrics = experience.metrics
+            budget.spend(metrics)
+            per_step = method.num_epochs * method.num_minibatches
+            num_updates = budget.num_updates(index, per_step)
+            state.mixed = True
+            learned = learn(models, optimizers, experience, settings, coefs, index, num_updates)
+            # The policy may have read a stale batch before (`measure_logprobs`).
+            counted = [name for name in learned if name.startswith(work.PREFIX) and name in metrics]
+            work.add(learned, {name: int(metrics[name]) for name in counted})
+            metrics |= learned
+            if is_policy_trained(method, index):
+                coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
+            kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
+            over = kl_exceeded or budget.is_spent()
+            state.step, state.numbers = index + 1, {
+                "coefs": [*coefs], "num_truncated_steps": num_truncated_steps,
+                "spent": budget.spent, "over": over,
+                "waiting": [encode_draw(wait()) for wait in waiting],
+            }  # fmt: skip
+            rows = rollouts.make_rows(
+                experience.rollouts, index, experience.rewards, experience.correct
+            )
+            yield Step(index=index, metrics=metrics, rows=rows)
+
+
+def encode_draw(draw: Draw) -> list[Any]:
+    """JSON content from which `draw_batch` restores a rollout batch."""
+    return [encode_rollouts(call) for call in draw.calls]
 
 
 def check_models(models: RlModels, method: Method) -> None:

@@ -30,7 +30,6 @@ KEPT_BYTES = {-3: 32 * 2**20, -1: 512 * 2**20}
 """glibc's M_MMAP_THRESHOLD, up to which a tensor is of the heap, and M_TRIM_THRESHOLD, up to which
 the heap keeps what was freed. Left alone, the pages of every large activation are given back and
 asked for again, a tenth of the time of sampling. Weights of a real model are given back as ever."""
-LIBRARY_OF_C = ctypes.CDLL(None)
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 SECONDS = 10.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -45,7 +44,7 @@ def return_free_memory() -> None:
     and the heap grows: with a model of 135 M parameters to 3.9 GiB in 9 steps of sampling and
     training, in place of 2.2.
     """
-    malloc_trim = getattr(LIBRARY_OF_C, "malloc_trim", None)  # as mallopt
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # as mallopt
     if malloc_trim is not None:
         malloc_trim(0)
 
@@ -60,7 +59,7 @@ def run(main: Callable[..., None]) -> None:
     Any other error takes the interpreter's way out. Every message may quote what a model wrote: it
     is escaped (`terminal.escape_output`).
     """
-    mallopt = getattr(LIBRARY_OF_C, "mallopt", None)  # glibc has it; macOS and musl do without
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
         for name, value in KEPT_BYTES.items():
             mallopt(name, value)
@@ -131,13 +130,14 @@ def is_dvc_quiet() -> bool:
     return False
 
 
-def die_with_parent(by: signal.Signals = signal.SIGKILL) -> int:
+def die_with_parent(by: signal.Signals = signal.SIGKILL, parent: int | None = None) -> int:
     """Have the kernel send this process a signal when its parent ends; the parent's id.
 
     If it was forked, its own work begins here: what its parent was doing is no more its own.
+    `parent`: where `os.fork` was called, of which multiprocessing does not know.
     """
     _stop_request.process, forked_by = os.getpid(), multiprocessing.parent_process()
-    parent = (forked_by and forked_by.pid) or os.getppid()
+    parent = parent or (forked_by and forked_by.pid) or os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")

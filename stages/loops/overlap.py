@@ -1,0 +1,150 @@
+"""Rollout batches drawn in a process of their own, while the trainer's learns from earlier ones.
+
+With `staleness` k > 0, batch n + k needs the weights before step n and no later ones. So it can be
+drawn during step n: `POSTTRAIN_SAMPLERS=1` forks a process that does. Before each step it gets the
+weights by shared memory; a step ends when its batch is there. Which batch is drawn with which
+weights is as without that process, so every bit of the run is, whatever takes how long.
+
+The process sends what the sampler returned. Rewards are computed where they are learned from, and
+in both only where they decide whether more is sampled (`max_rounds` above 1).
+"""
+
+import logging
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from stages.loops.method import Settings
+from stages.loops.rollouts import RlModels, Rollouts, Task
+from stages.models import sharding
+from stages.rewards.completion_rewards import CompletionRewards
+from stages.runtime.forked_process import ForkedProcess
+from stages.sampler import ColocatedSampler
+
+logger = logging.getLogger(__name__)
+
+SAMPLERS = "POSTTRAIN_SAMPLERS"
+ALIGNMENT = 64
+DrawT = TypeVar("DrawT")
+Stored = Sequence[Any]
+"""What the sampler returned for a batch (`stored_rollouts`); empty: it is to be drawn."""
+Start = Callable[[int, Sequence[int], Stored], Callable[[], DrawT]]
+"""Begins to draw batch `number` of prompts at `places`; what it returns waits for the batch."""
+
+
+def read_samplers() -> int:
+    """Processes that sample, 0 or 1; a ValueError if the environment has another word."""
+    text = os.environ.get(SAMPLERS, "0")
+    if text not in ("0", "1"):
+        raise ValueError(f"{SAMPLERS}: expected 0 or 1, found {text!r}. Set one of the two.")
+    return int(text)
+
+
+@contextmanager
+def drawing(
+    models: RlModels,
+    task: Task,
+    settings: Settings,
+    draw: Callable[[Task, int, Sequence[int], Stored], DrawT],
+    encode: Callable[[DrawT], Stored],
+) -> Iterator[Start[DrawT]]:
+    """Starts draws of batches, in the order of their numbers, with the weights of the start.
+
+    `draw`: the batch of a task by its number and the places of its prompts. Every draw has to be
+    waited for before the weights change twice.
+    """
+
+    def draw_here(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
+        batch = draw(task, number, places, stored)
+        return lambda: batch
+
+    if not read_samplers() or not settings.method.staleness or not _can_fork(models):
+        yield draw_here
+        return
+    weights = SharedWeights(models.policy)
+    unpaid = replace(task, reward=pay_nothing) if settings.method.max_rounds == 1 else task
+
+    def answer(request: Any) -> Stored:
+        weights.read()
+        return encode(draw(unpaid, *request, ()))
+
+    process, num_asked = ForkedProcess(answer), 0
+
+    def start(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
+        nonlocal num_asked
+        if stored:
+            return draw_here(number, places, stored)
+        if num_asked == 0:  # else the process may be reading them, and they are the same
+            weights.write()
+        process.ask([number, [*places]])
+        num_asked += 1
+
+        @cache
+        def wait() -> DrawT:
+            nonlocal num_asked
+            calls = process.receive()
+            num_asked -= 1
+            return draw(task, number, places, calls)
+
+        return wait
+
+    try:
+        yield start
+    finally:
+        process.close()
+
+
+def _can_fork(models: RlModels) -> bool:
+    """Whether another process can sample; a warning says why not."""
+    reason = None
+    if models.policy.device.type != "cpu":
+        reason = "the policy is on a GPU, which a forked process cannot use"
+    elif sharding.get_world_size() > 1:
+        reason = "several processes train the policy"
+    elif isinstance(models.sampler, ColocatedSampler):
+        reason = "vLLM samples, with an engine of the trainer's process"
+    if reason is not None:
+        logger.warning("%s=1 changes nothing here: %s", SAMPLERS, reason)
+    return reason is None
+
+
+def pay_nothing(batch: Rollouts) -> CompletionRewards:
+    """Rewards of 0, where nobody reads them."""
+    return CompletionRewards(totals=[0.0] * len(batch.samples))
+
+
+class SharedWeights:
+    """Memory that a process shares with one that it forks later, for weights that are trained."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """As large as the weights of `model` that are trained."""
+        self._weights = [weight for weight in model.parameters() if weight.requires_grad]
+        sizes = [
+            -(-weight.numel() * weight.element_size() // ALIGNMENT) * ALIGNMENT
+            for weight in self._weights
+        ]
+        memory, place = mmap.mmap(-1, sum(sizes)), 0
+        self._shared: list[Tensor] = []
+        for weight, size in zip(self._weights, sizes, strict=True):
+            flat = torch.frombuffer(memory, dtype=weight.dtype, count=weight.numel(), offset=place)
+            self._shared.append(flat.view(weight.shape))
+            place += size
+
+    @torch.no_grad()
+    def write(self) -> None:
+        """Copy the weights into the shared memory."""
+        for weight, shared in zip(self._weights, self._shared, strict=True):
+            shared.copy_(weight)
+
+    @torch.no_grad()
+    def read(self) -> None:
+        """Copy the shared memory into the weights."""
+        for weight, shared in zip(self._weights, self._shared, strict=True):
+            weight.copy_(shared)

@@ -1,0 +1,79 @@
+"""A forked process that answers requests, one after the other, while this process works.
+
+It has what this process has when it is forked. Requests and answers are JSON content and cross
+sockets; nothing is unpickled. The kernel ends it when this process ends, however that does.
+"""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from stages.runtime.process import die_with_parent, ignore
+
+
+class ForkedProcess:
+    """Process that computes `answer` of each request; answers come in the order of requests."""
+
+    def __init__(self, answer: Callable[[Any], Any]) -> None:
+        """Fork it; to be called from the main thread, whose end is the end of the process."""
+        ours, theirs = Pipe()
+        parent = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            ours.close()
+            _answer(answer, theirs, parent)
+        theirs.close()
+        self._pipe = ours
+
+    def ask(self, request: Any) -> None:
+        """Send a request, which is small: sending does not wait."""
+        with suppress(OSError):  # it has ended: `receive` says so
+            self._pipe.send_bytes(json.dumps(request).encode())
+
+    def receive(self) -> Any:
+        """Wait for the answer to the first request that has none."""
+        try:
+            content = json.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            raise RuntimeError(
+                f"the process that samples beside training (process id {self.pid}) has ended, "
+                f"perhaps for want of memory. Run again: training resumes from its last checkpoint"
+            ) from None
+        if "error" in content:
+            raise RuntimeError(f"in the process that samples beside training:\n{content['error']}")
+        return content["answer"]
+
+    def close(self) -> None:
+        """End it."""
+        self._pipe.close()
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def _answer(answer: Callable[[Any], Any], pipe: Connection, parent: int) -> None:
+    """The forked process: ends with its parent, or when nothing is asked any more."""
+    try:
+        ignore()  # the parent says when both end
+        die_with_parent(parent=parent)
+        while True:
+            request = json.loads(pipe.recv_bytes())
+            try:
+                content = {"answer": answer(request)}
+            except BaseException:  # noqa: BLE001
+                content = {"error": traceback.format_exc()}
+            pipe.send_bytes(json.dumps(content).encode())
+    except (EOFError, OSError):
+        pass  # the parent has closed its end
+    finally:
+        os._exit(0)

@@ -1,0 +1,159 @@
+"""A sampler in a process of its own changes no bit, whatever takes how long."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import presets
+import psutil
+import pytest
+import torch
+from tiny_checkpoints import load
+from tiny_rollouts import OPTIM, draws, even_share, make_models, make_sampler, make_task, weights
+
+from stages.loops import overlap, rl, rollouts
+from stages.loops.method import GroupRlConfig, Settings
+from stages.loops.state import State
+
+NUM_STEPS = 4
+SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "group_size": 4, "temperature": 0.9,
+         "max_new_tokens": 6, "num_checkpoints": 0, "optim": OPTIM}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_answer_ends(monkeypatch):
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
+
+
+class SlowSampler:
+    """A sampler that notes its process, and sleeps."""
+
+    def __init__(self, model, path, seconds):
+        self.sampler, self.path, self.seconds = make_sampler(model), path, seconds
+
+    def sample(self, *prompts, **settings):
+        with self.path.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(self.seconds)
+        return self.sampler.sample(*prompts, **settings)
+
+    def read_processes(self):
+        return [*map(int, self.path.read_text().split())]
+
+
+def start(tmp_path, staleness=1, state=None, sampling_seconds=0.0, learning_seconds=0.0, **changes):
+    """The steps, the model that they train, and its sampler."""
+
+    def reward(batch):
+        time.sleep(learning_seconds)
+        shares = enumerate(even_share(batch.texts))
+        return [share * (batch.prompt(i).id != "p0") for i, share in shares]
+
+    method = presets.method(staleness=staleness, **changes)
+    settings = Settings(config=GroupRlConfig(**SIZES), method=method, seed=0)
+    model = load("llama")
+    sampler = SlowSampler(model, tmp_path / "processes", sampling_seconds)
+    schedule = draws(8, NUM_STEPS, 4 * method.max_rounds, seed=0)
+    models = make_models(model, sampler=sampler)
+    steps = rl.train(models, make_task(8, reward), schedule, settings, state)
+    return steps, model, sampler
+
+
+def take(tmp_path, **changes):
+    """Everything that a run leaves, and the processes that sampled."""
+    steps, model, sampler = start(tmp_path, **changes)
+    done = [(step.metrics, step.rows) for step in steps]
+    return done, weights(model), sampler.read_processes()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"staleness": 1, "sampling_seconds": 0.1},
+        {"staleness": 2, "learning_seconds": 0.1},
+        {"staleness": 9},
+        {"staleness": 2, "max_rounds": 2},
+        {"staleness": 1, "advantage": "greedy_baseline"},
+    ],
+)
+def test_another_process_samples_and_every_bit_is_the_same(changes, tmp_path, monkeypatch):
+    expected, final, processes = take(tmp_path, **changes)
+    assert set(processes) == {os.getpid()}
+    (tmp_path / "processes").unlink()
+    monkeypatch.setenv(overlap.SAMPLERS, "1")
+    found, there, others = take(tmp_path, **changes)
+    assert found == expected
+    assert torch.equal(there, final)
+    assert len(others) == len(processes)
+    (other,) = set(others)
+    assert other != os.getpid()
+    assert not psutil.pid_exists(other)
+
+
+def test_on_policy_the_trainer_samples(tmp_path, monkeypatch):
+    monkeypatch.setenv(overlap.SAMPLERS, "1")
+    assert set(take(tmp_path, staleness=0)[2]) == {os.getpid()}
+
+
+@pytest.mark.parametrize("resumed", ["0", "1"])
+def test_a_run_whose_sampler_is_killed_resumes_to_the_bit(resumed, tmp_path, monkeypatch):
+    expected, final, _ = take(tmp_path, staleness=2)
+    monkeypatch.setenv(overlap.SAMPLERS, "1")
+    state = State()
+    steps, _, sampler = start(tmp_path, staleness=2, state=state)
+    for _ in range(2):
+        next(steps)
+    state.save(tmp_path / "states")
+    os.kill(sampler.read_processes()[-1], signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="has ended"):
+        next(steps)
+    monkeypatch.setenv(overlap.SAMPLERS, resumed)
+    rest, there, _ = take(tmp_path, staleness=2, state=State.load(tmp_path / "states"))
+    assert rest == expected[2:]
+    assert torch.equal(there, final)
+
+
+def test_an_error_of_the_sampler_is_one_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv(overlap.SAMPLERS, "1")
+    steps, _, sampler = start(tmp_path)
+    sampler.path = tmp_path / "no folder/file"
+    with pytest.raises(RuntimeError, match="FileNotFoundError"):
+        next(steps)
+
+
+def test_another_number_of_samplers_is_refused(monkeypatch):
+    monkeypatch.setenv(overlap.SAMPLERS, "2")
+    with pytest.raises(ValueError, match="POSTTRAIN_SAMPLERS: expected 0 or 1"):
+        overlap.read_samplers()
+
+
+PROGRAM = """
+import os, time
+from stages.runtime.forked_process import ForkedProcess
+process = ForkedProcess(lambda request: time.sleep(60))
+process.ask(None)
+print(process.pid, flush=True)
+os._exit(0)
+"""
+
+
+def is_running(pid):
+    """Whether it has not ended; one that nobody waited for has."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def test_the_process_ends_with_the_one_that_forked_it(tmp_path):
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    end = time.monotonic() + 20
+    while psutil.pid_exists(int(told.stdout)) and time.monotonic() < end:
+        if psutil.Process(int(told.stdout)).status() == psutil.STATUS_ZOMBIE:
+            break
+        time.sleep(0.05)
+    assert time.monotonic() < end
