@@ -100,10 +100,10 @@ def test_on_policy_the_trainer_samples(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("resumed", ["0", "1"])
 def test_a_run_whose_sampler_is_killed_resumes_to_the_bit(resumed, tmp_path, monkeypatch):
-    expected, final, _ = take(tmp_path, staleness=2)
+    expected, final, _ = take(tmp_path, staleness=1)
     monkeypatch.setenv(overlap.SAMPLERS, "1")
     state = State()
-    steps, _, sampler = start(tmp_path, staleness=2, state=state)
+    steps, _, sampler = start(tmp_path, staleness=1, state=state)
     for _ in range(2):
         next(steps)
     state.save(tmp_path / "states")
@@ -111,7 +111,7 @@ def test_a_run_whose_sampler_is_killed_resumes_to_the_bit(resumed, tmp_path, mon
     with pytest.raises(RuntimeError, match="has ended"):
         next(steps)
     monkeypatch.setenv(overlap.SAMPLERS, resumed)
-    rest, there, _ = take(tmp_path, staleness=2, state=State.load(tmp_path / "states"))
+    rest, there, _ = take(tmp_path, staleness=1, state=State.load(tmp_path / "states"))
     assert rest == expected[2:]
     assert torch.equal(there, final)
 
