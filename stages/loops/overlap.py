@@ -73,7 +73,8 @@ def drawing(
 
     def answer(request: Any) -> Stored:
         weights.read()
-        return encode(draw(unpaid, *request, ()))
+        number, places = request
+        return encode(draw(unpaid, number, places, ()))
 
     process, num_asked = ForkedProcess(answer), 0
 

@@ -30,7 +30,7 @@ class ForkedProcess:
         self.pid = os.fork()
         if self.pid == 0:
             ours.close()
-            _answer(answer, theirs, parent)
+            _answer(answer, theirs, parent)  # pyright: ignore[reportArgumentType]
         theirs.close()
         self._pipe = ours
 

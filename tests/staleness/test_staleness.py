@@ -29,7 +29,7 @@ METHODS = ("sft", "dpo", "ppo", "grpo")
 """Sections of params.yaml that `train` watches for its own kind alone."""
 Choose = Callable[[Iterable[str], int], list[str]]
 MODULES = plan_checks.load_entry_points()
-COPIES = frozenset({"equal_tokens", "rounding"})
+COPIES = frozenset({"equal_tokens", "rounding", "staleness"})
 """Studies that run every other stage in a copy of all files, with the whole of params.yaml."""
 READ_PRESETS = COPIES | {"gate", "label_noise"}
 """Studies that look up the presets of whichever rows there are."""

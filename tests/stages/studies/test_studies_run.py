@@ -36,6 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RepoCopy:
     own = read_yaml(ROOT / STUDY_PARAMS)
     own["label_noise"]["flip_percents"] = [0, 50]
     own["equal_tokens"] |= {"policies": ["dpo", "grpo"], "tokens": BUDGET}
+    own["staleness"] |= {"policy": "grpo", "ages": [1]}
     own["rounding"] |= {"policies": ["sft"], "roundings": ["native-2"]}
     studied_run.write_yaml(path / STUDY_PARAMS, own)
     studied_run.write_json(path / ".dvc/.keep", {})
@@ -97,3 +98,13 @@ def test_both_seeds_spend_the_budget_and_no_more_than_a_step_above_it(run):
         assert BUDGET <= row["total"] < 1.3 * BUDGET
         assert row["total"] == row["before"] + row["generated"] + row["trained"]
         assert bool(row["before"]) == (row["policy"] == "dpo")
+
+
+def test_a_stale_policy_is_compared_with_the_one_of_the_run(run):
+    plan = json.loads((run.data / "plan.json").read_text())
+    run.run(copies.make_row_command("policies", "grpo", plan["policies"]["grpo"]))
+    run.run(copies.make_sample_command("grpo"))
+    start(run, "studies.staleness")
+    found = metrics(run, "staleness")
+    assert found["ages"].keys() == found["tokens"].keys() == {"0", "1"}
+    assert found["differences"]["mean"].keys() == {"1"}
