@@ -100,6 +100,7 @@ def start(folder: Path, *arguments: str, program: str = ALONE) -> subprocess.Pop
     environment = os.environ | {
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
         "POSTTRAIN_CHECKPOINT_SECONDS": "300",
+        "PYTHONUNBUFFERED": "",  # or lines of two processes would mix: print writes the end apart
     }
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
