@@ -20,7 +20,7 @@ importance ratio is exactly 1.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -186,6 +186,11 @@ class Draw:
     calls: list[Rollouts]
     """What each call of the sampler returned; everything else follows from that."""
 
+    @cached_property
+    def content(self) -> list[dict[str, Any]]:
+        """JSON content of `calls`, the same in each checkpoint for which the batch waits."""
+        return [encode_rollouts(call) for call in self.calls]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
@@ -267,7 +272,7 @@ def train(
         state.step, state.numbers = index + 1, {
             "coefs": [*coefs], "num_truncated_steps": num_truncated_steps, "spent": budget.spent,
             "over": over,
-            "waiting": [[encode_rollouts(call) for call in draw.calls] for draw in waiting],
+            "waiting": [draw.content for draw in waiting],
         }  # fmt: skip
         rows = rollouts.make_rows(
             experience.rollouts, index, experience.rewards, experience.correct

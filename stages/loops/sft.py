@@ -203,7 +203,10 @@ def compute_losses(
     if teacher is None:
         logprobs = model(batch, temperature=1.0, entropy=False).logprobs
         return {"loss/nll": token_mean(-logprobs, batch.mask, num_tokens=num_tokens)}
-    outputs = model.diverge(batch, teacher.policy, temperature=teacher.loss.temperature)
+    temperature, coef = teacher.loss.temperature, teacher.loss.likelihood_coef
+    outputs = model.diverge(
+        batch, teacher.policy, temperature=temperature, learn_likelihood=coef > 0
+    )
     return {
         "loss/nll": token_mean(-outputs.logprobs, batch.mask, num_tokens=num_tokens),
         "loss/forward_kl": token_mean(outputs.divergences, batch.mask, num_tokens=num_tokens),

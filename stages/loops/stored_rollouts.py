@@ -1,4 +1,4 @@
-"""Rollouts as JSON content and back, to the bit: for checkpoints, and between processes."""
+"""Rollouts as JSON content and back, to the bit: what a checkpoint holds of them."""
 
 from typing import Any
 

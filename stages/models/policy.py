@@ -201,8 +201,13 @@ class Policy(nn.Module):
         )
         return TokenLogprobs(*(unflatten(values, batch) for values in outputs))
 
-    def diverge(self, batch: Batch, teacher: "Policy", *, temperature: float) -> TokenDivergences:
-        """Forward KL from a frozen teacher, which reads the same batch, and log-probs."""
+    def diverge(
+        self, batch: Batch, teacher: "Policy", *, temperature: float, learn_likelihood: bool
+    ) -> TokenDivergences:
+        """Forward KL from a frozen teacher, which reads the same batch, and log-probs.
+
+        The log-probs have a gradient only with `learn_likelihood`.
+        """
         states, output = self.logit_states(batch, adapted=True), get_output_layer(self.model)
         with eval_no_grad(teacher.model):
             teacher_states = teacher.logit_states(batch, adapted=True)
@@ -211,9 +216,10 @@ class Policy(nn.Module):
         divergences = forward_kl(
             states, output, teacher_states, teacher_output, temperature=temperature
         )
-        logprobs, _ = token_logprobs(
-            states, output, batch.counted_ids(), temperature=1.0, entropy=False
-        )
+        with torch.set_grad_enabled(learn_likelihood and torch.is_grad_enabled()):
+            logprobs, _ = token_logprobs(
+                states, output, batch.counted_ids(), temperature=1.0, entropy=False
+            )
         return TokenDivergences(*(unflatten(values, batch) for values in (divergences, logprobs)))
 
 

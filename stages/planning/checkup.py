@@ -33,6 +33,7 @@ from stages.planning.stage import Data, Plan, Stage
 from stages.planning.trial import Trial, is_vllm
 from stages.planning.trial_loops import LOOPS, ONLINE
 from stages.rewards.feedback.prompts import OPTIONS
+from stages.runtime import gpu_slot
 from stages.runtime.runs import PACKAGES
 from stages.sources.problem_files import SourceReport
 
@@ -73,12 +74,12 @@ class Model:
 
 
 def find_machine(pretended_gib: float | None, num_seeds: int) -> Machine:
-    """The first GPU, or a pretended one, or the memory that side by side each seed has."""
+    """The first GPU, or a pretended one, or the CPU, with the memory that each seed has of it."""
     if pretended_gib is not None:
         size = round(pretended_gib * GIB)
         return Machine(name="a pretended GPU", bytes=size, is_gpu=True, is_here=False)
     if torch.cuda.is_available():
-        size = torch.cuda.get_device_properties(0).total_memory
+        size = torch.cuda.get_device_properties(0).total_memory // gpu_slot.seeds_per_gpu()
         return Machine(name=torch.cuda.get_device_name(), bytes=size, is_gpu=True)
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     at_once = min(num_seeds, len(os.sched_getaffinity(0)))

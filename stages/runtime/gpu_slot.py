@@ -78,30 +78,42 @@ def seeds_per_gpu() -> int:
 
 
 def _wait(names: list[str], number: int) -> dict[str, int]:
-    """The first free ones, by name, with the descriptors that hold them."""
+    """The emptiest devices, by name, with the descriptors that hold a place on each."""
     folder = locate_checkout() / PIPE / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
-    # All devices first, then each a second time: two processes share one only if none is free.
-    locks = [(name, f"{name}-{place}.lock") for place in range(seeds_per_gpu()) for name in names]
+    num_places = seeds_per_gpu()
     slots: dict[str, int] = {}
     is_logged = False
     # One at a time gathers several: two that held half of them each would wait for ever.
     with (folder / "queue.lock").open("a") as queue:
         fcntl.flock(queue, fcntl.LOCK_EX)
         while True:
-            for name, lock in locks:
-                if name in slots:
-                    continue
-                descriptor = os.open(folder / lock, os.O_RDWR | os.O_CREAT)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
+            free = {
+                name: _lock_places(folder, name, num_places) for name in names if name not in slots
+            }
+            for name in sorted(free, key=lambda name: len(free[name]), reverse=True):
+                places = free[name]
+                if places and len(slots) < number:
+                    slots[name] = places.pop(0)
+                for descriptor in places:
                     os.close(descriptor)
-                    continue
-                slots[name] = descriptor
-                if len(slots) == number:
-                    return slots
+            if len(slots) == number:
+                return slots
             if not is_logged:
                 logger.info("waiting for %d of %d GPUs (locks in %s)", number, len(names), folder)
                 is_logged = True
             time.sleep(SECONDS_BETWEEN_TRIES)
+
+
+def _lock_places(folder: Path, name: str, number: int) -> list[int]:
+    """Descriptors that hold the free ones among the places on a device."""
+    descriptors = []
+    for place in range(number):
+        descriptor = os.open(folder / f"{name}-{place}.lock", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            descriptors.append(descriptor)
+    return descriptors

@@ -30,7 +30,6 @@ KEPT_BYTES = {-3: 32 * 2**20, -1: 512 * 2**20}
 """glibc's M_MMAP_THRESHOLD, up to which a tensor is of the heap, and M_TRIM_THRESHOLD, up to which
 the heap keeps what was freed. Left alone, the pages of every large activation are given back and
 asked for again, a tenth of the time of sampling. Weights of a real model are given back as ever."""
-LIBRARY_OF_C = ctypes.CDLL(None)
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 SECONDS = 10.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -45,7 +44,7 @@ def return_free_memory() -> None:
     and the heap grows: with a model of 135 M parameters to 3.9 GiB in 9 steps of sampling and
     training, in place of 2.2.
     """
-    malloc_trim = getattr(LIBRARY_OF_C, "malloc_trim", None)  # as mallopt
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # as mallopt
     if malloc_trim is not None:
         malloc_trim(0)
 
@@ -60,7 +59,7 @@ def run(main: Callable[..., None]) -> None:
     Any other error takes the interpreter's way out. Every message may quote what a model wrote: it
     is escaped (`terminal.escape_output`).
     """
-    mallopt = getattr(LIBRARY_OF_C, "mallopt", None)  # glibc has it; macOS and musl do without
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
         for name, value in KEPT_BYTES.items():
             mallopt(name, value)

@@ -21,7 +21,7 @@ from stages.records import pools
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Revision
 from stages.records.problems import Demonstration, Prompt
-from stages.rewards import answer_checker, verifier_labels
+from stages.rewards import answer_checker
 
 Outcome = Literal["pair", "unchanged", "empty", "cut", "too_long"]
 
@@ -71,7 +71,7 @@ class RevisedAnswer:
         """The problem answered by the last revision, unless that is empty, cut or missing."""
         if self.outcome in ("too_long", "empty") or self.revisions[-1].revision_finish == "length":
             return None
-        return verifier_labels.make_demonstration(self.prompt, self.final())
+        return pools.make_demonstration(self.prompt, self.final())
 
     def is_right(self, text: str) -> bool:
         """The answer checker's verdict on another answer; none is right without a gold answer."""

@@ -119,3 +119,19 @@ def test_a_gpu_is_shared_by_as_many_as_the_environment_says_after_all_others_are
     monkeypatch.setenv("POSTTRAIN_SEEDS_PER_GPU", "0")
     with pytest.raises(ValueError, match="expected a whole number from 1 on"):
         gpu_slot.take().__enter__()
+
+
+def test_the_emptiest_device_is_taken(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("POSTTRAIN_SEEDS_PER_GPU", "2")
+    held = []
+    for expected in ("4", "7", "4"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+        held.append(ExitStack())
+        assert held[-1].enter_context(gpu_slot.take()) == [expected]
+    for first in held[:2]:  # the third is still on device 4
+        first.close()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    with gpu_slot.take() as names:
+        assert names == ["7"]
+    held[2].close()

@@ -231,7 +231,7 @@ def main():
 FREED = """
 import ctypes, psutil
 from stages.runtime import process
-libc = process.LIBRARY_OF_C
+libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 def main():
     blocks = [libc.malloc(2**18) for _ in range(800)]
