@@ -38,7 +38,6 @@ from stages.loops import epochs, rollouts, work
 from stages.loops.method import Method, PpoConfig, RlConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
-from stages.loops.stored_rollouts import decode_rollouts, encode_rollouts
 from stages.loops.work import Step
 from stages.models.batch import Batch, eval_no_grad
 from stages.models.policy import Policy, TokenLogprobs
@@ -189,7 +188,7 @@ class Draw:
     @cached_property
     def content(self) -> list[dict[str, Any]]:
         """JSON content of `calls`, the same in each checkpoint for which the batch waits."""
-        return [encode_rollouts(call) for call in self.calls]
+        return [rollouts.encode_rollouts(call) for call in self.calls]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,10 +334,10 @@ def draw_batch(
     """Sample and reward the completions of rollout batch `index` with the present weights.
 
     `stored`: of a batch that was drawn before, what each call of the sampler returned
-    (`stored_rollouts`); nothing is sampled again then.
+    (`rollouts.encode_rollouts`); nothing is sampled again then.
     """
     config, method = settings.config, settings.method
-    calls = [decode_rollouts(content) for content in stored]
+    calls = [rollouts.decode_rollouts(content) for content in stored]
     remaining = iter([*calls])
 
     def draw(prompts: Sequence[Prompt], *, group_size: int | None) -> Rollouts:
