@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +32,20 @@ logger = logging.getLogger(__name__)
 
 SAMPLERS = "POSTTRAIN_SAMPLERS"
 ALIGNMENT = 64
-DrawT = TypeVar("DrawT")
 Stored = Sequence[Any]
-"""What the sampler returned for a batch (`stored_rollouts`); empty: it is to be drawn."""
+"""What the sampler returned for a batch (`rollouts.encode_rollouts`); empty: it is to be drawn."""
+
+
+class Drawn(Protocol):
+    """Rollout batch that knows what the sampler returned for it."""
+
+    @property
+    def content(self) -> Stored:
+        """JSON content from which the batch is made again."""
+        ...
+
+
+DrawT = TypeVar("DrawT", bound=Drawn)
 Start = Callable[[int, Sequence[int], Stored], Callable[[], DrawT]]
 """Begins to draw batch `number` of prompts at `places`; what it returns waits for the batch."""
 
@@ -53,7 +64,6 @@ def drawing(
     task: Task,
     settings: Settings,
     draw: Callable[[Task, int, Sequence[int], Stored], DrawT],
-    encode: Callable[[DrawT], Stored],
 ) -> Iterator[Start[DrawT]]:
     """Starts draws of batches, in the order of their numbers, with the weights of the start.
 
@@ -74,7 +84,7 @@ def drawing(
     def answer(request: Any) -> Stored:
         weights.read()
         number, places = request
-        return encode(draw(unpaid, number, places, ()))
+        return draw(unpaid, number, places, ()).content
 
     process, num_asked = ForkedProcess(answer), 0
 

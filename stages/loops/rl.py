@@ -20,7 +20,7 @@ importance ratio is exactly 1.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -38,7 +38,6 @@ from stages.loops import epochs, overlap, rollouts, work
 from stages.loops.method import Method, PpoConfig, RlConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
-from stages.loops.stored_rollouts import decode_rollouts, encode_rollouts
 from stages.loops.work import Step
 from stages.models.batch import Batch, eval_no_grad
 from stages.models.policy import Policy, TokenLogprobs
@@ -186,6 +185,11 @@ class Draw:
     calls: list[Rollouts]
     """What each call of the sampler returned; everything else follows from that."""
 
+    @cached_property
+    def content(self) -> list[dict[str, Any]]:
+        """JSON content of `calls`, the same in each checkpoint for which the batch waits."""
+        return [rollouts.encode_rollouts(call) for call in self.calls]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
@@ -243,7 +247,7 @@ def train(
         prompts = [task.prompts[place] for place in places]
         return draw_batch(models, task, prompts, settings, number, calls)
 
-    with overlap.drawing(models, task, settings, draw, encode_draw) as start:
+    with overlap.drawing(models, task, settings, draw) as start:
         while not over:
             for number, places in islice(coming, method.staleness + 1 - len(waiting)):
                 waiting.append(start(number, places, stored.popleft() if stored else ()))
@@ -273,17 +277,12 @@ def train(
             state.step, state.numbers = index + 1, {
                 "coefs": [*coefs], "num_truncated_steps": num_truncated_steps,
                 "spent": budget.spent, "over": over,
-                "waiting": [encode_draw(wait()) for wait in waiting],
+                "waiting": [wait().content for wait in waiting],
             }  # fmt: skip
             rows = rollouts.make_rows(
                 experience.rollouts, index, experience.rewards, experience.correct
             )
             yield Step(index=index, metrics=metrics, rows=rows)
-
-
-def encode_draw(draw: Draw) -> list[Any]:
-    """JSON content from which `draw_batch` restores a rollout batch."""
-    return [encode_rollouts(call) for call in draw.calls]
 
 
 def check_models(models: RlModels, method: Method) -> None:
@@ -341,10 +340,10 @@ def draw_batch(
     """Sample and reward the completions of rollout batch `index` with the present weights.
 
     `stored`: of a batch that was drawn before, what each call of the sampler returned
-    (`stored_rollouts`); nothing is sampled again then.
+    (`rollouts.encode_rollouts`); nothing is sampled again then.
     """
     config, method = settings.config, settings.method
-    calls = [decode_rollouts(content) for content in stored]
+    calls = [rollouts.decode_rollouts(content) for content in stored]
     remaining = iter([*calls])
 
     def draw(prompts: Sequence[Prompt], *, group_size: int | None) -> Rollouts:

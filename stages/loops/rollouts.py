@@ -323,3 +323,39 @@ def count_work(rollouts: Rollouts, judged: CompletionRewards) -> dict[str, int]:
     num_inserted = sum(len(ids) for sample in samples for _, ids in sample.insertions)
     completions = [sample.token_ids for sample in samples]
     return scored | work.sampled(prompts, completions, num_inserted)
+
+
+def encode_rollouts(rollouts: Rollouts) -> dict[str, Any]:
+    """JSON content of rollouts, from which `decode_rollouts` makes them again, to the bit.
+
+    It shares their lists.
+    """
+    return {
+        "prompts": [to_dict(prompt) for prompt in rollouts.prompts],
+        "groups": rollouts.groups,
+        "numbers": rollouts.numbers,
+        "samples": [to_dict(sample) for sample in rollouts.samples],
+        "texts": rollouts.texts,
+        "episodes": None
+        if rollouts.episodes is None
+        else [to_dict(episode) for episode in rollouts.episodes],
+    }
+
+
+def decode_rollouts(content: dict[str, Any]) -> Rollouts:
+    """Rollouts from the content that `encode_rollouts` made of them."""
+    episodes = content["episodes"]
+    return Rollouts(
+        prompts=[Prompt(**prompt) for prompt in content["prompts"]],
+        groups=content["groups"],
+        numbers=content["numbers"],
+        samples=[_decode_sample(sample) for sample in content["samples"]],
+        texts=content["texts"],
+        episodes=None if episodes is None else [Episode(**episode) for episode in episodes],
+    )
+
+
+def _decode_sample(content: dict[str, Any]) -> Sample:
+    fields: dict[str, Any] = dict(content)
+    fields["insertions"] = tuple((place, tuple(ids)) for place, ids in content["insertions"])
+    return Sample(**fields)

@@ -42,7 +42,7 @@ class SftConfig(EpochsConfig):
 
 
 class TeacherLoss(Params):
-    """What is learned of a teacher."""
+    """Loss of off-policy distillation: temperature and weights."""
 
     temperature: float = Field(gt=0)
     """T, which divides the logits of both."""
@@ -144,7 +144,7 @@ def as_document(row: Demonstration) -> Demonstration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Teacher:
-    """A frozen policy, and what is learned of it."""
+    """Frozen teacher policy, and the loss that learns from it."""
 
     policy: Policy
     loss: TeacherLoss
@@ -214,7 +214,7 @@ def compute_losses(
 
 
 def combine_losses(losses: Mapping[str, Tensor], teacher: Teacher | None) -> Tensor:
-    """The loss: the likelihood alone, or the KL from the teacher with as much of it as is asked."""
+    """Loss of a step: the likelihood alone, or KL from the teacher + `likelihood_coef` times it."""
     if teacher is None:
         return losses["loss/nll"]
     if not (coef := teacher.loss.likelihood_coef):

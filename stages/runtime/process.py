@@ -53,11 +53,11 @@ def run(main: Callable[..., None]) -> None:
     """Call `main` with the words of the command line, and end the process as soon as it returns.
 
     Threads are waited for and exit handlers called. The million objects that torch and transformers
-    made are not taken apart, which takes a second; so it is after an exit that the code asks for,
-    such as argparse's and `Stopped`. A ValueError that this package raises is a sentence for the
-    user and ends it alike: it is shown without the traceback, which is in the run's failed.json.
-    Any other error takes the interpreter's way out. Every message may quote what a model wrote: it
-    is escaped (`terminal.escape_output`).
+    made are not taken apart, which takes a second. The same holds for a SystemExit (argparse,
+    `Stopped`) and for a ValueError that this package raises: it is a sentence for the user, shown
+    without the traceback, which is in the run's failed.json. Any other error takes the
+    interpreter's way out. Every message may quote what a model wrote: it is escaped
+    (`terminal.escape_output`).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; macOS and musl do without
     if mallopt is not None:
