@@ -5,8 +5,9 @@ drawn during step n: `POSTTRAIN_SAMPLERS=1` forks a process that does. Before ea
 weights by shared memory; a step ends when its batch is there. Which batch is drawn with which
 weights is as without that process, so every bit of the run is, whatever takes how long.
 
-The process sends what the sampler returned. Rewards are computed where they are learned from, and
-in both only where they decide whether more is sampled (`max_rounds` above 1).
+The process sends what the sampler returned, with the log-probs of reference and teacher, which
+training leaves as they are. Rewards are computed where they are learned from, and in both only
+where they decide whether more is sampled (`max_rounds` above 1).
 """
 
 import logging
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,20 +33,9 @@ logger = logging.getLogger(__name__)
 
 SAMPLERS = "POSTTRAIN_SAMPLERS"
 ALIGNMENT = 64
-Stored = Sequence[Any]
-"""What the sampler returned for a batch (`rollouts.encode_rollouts`); empty: it is to be drawn."""
-
-
-class Drawn(Protocol):
-    """Rollout batch that knows what the sampler returned for it."""
-
-    @property
-    def content(self) -> Stored:
-        """JSON content from which the batch is made again."""
-        ...
-
-
-DrawT = TypeVar("DrawT", bound=Drawn)
+Stored = dict[str, Any] | None
+"""JSON content from which a batch is made again; None: it is to be drawn."""
+DrawT = TypeVar("DrawT")
 Start = Callable[[int, Sequence[int], Stored], Callable[[], DrawT]]
 """Begins to draw batch `number` of prompts at `places`; what it returns waits for the batch."""
 
@@ -64,6 +54,7 @@ def drawing(
     task: Task,
     settings: Settings,
     draw: Callable[[Task, int, Sequence[int], Stored], DrawT],
+    encode: Callable[[DrawT], dict[str, Any]],
 ) -> Iterator[Start[DrawT]]:
     """Starts draws of batches, in the order of their numbers, with the weights of the start.
 
@@ -84,13 +75,13 @@ def drawing(
     def answer(request: Any) -> Stored:
         weights.read()
         number, places = request
-        return draw(unpaid, number, places, ()).content
+        return encode(draw(unpaid, number, places, None))
 
     process, num_asked = ForkedProcess(answer), 0
 
     def start(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
         nonlocal num_asked
-        if stored:
+        if stored is not None:
             return draw_here(number, places, stored)
         if num_asked == 0:  # else the process may be reading them, and they are the same
             weights.write()

@@ -183,12 +183,39 @@ class Draw:
     greedy_counts: dict[str, int]
     """Tokens of the greedy completions, and the passes that they took."""
     calls: list[Rollouts]
-    """What each call of the sampler returned; everything else follows from that."""
+    """What each call of the sampler returned."""
+    frozen: "FrozenLogprobs"
 
     @cached_property
-    def content(self) -> list[dict[str, Any]]:
-        """JSON content of `calls`, the same in each checkpoint for which the batch waits."""
-        return [rollouts.encode_rollouts(call) for call in self.calls]
+    def content(self) -> dict[str, Any]:
+        """JSON content from which `draw_batch` makes it again without a model.
+
+        It is the same in each checkpoint for which the batch waits.
+        """
+        calls = [rollouts.encode_rollouts(call) for call in self.calls]
+        return {"calls": calls, **self.frozen.encode(self.rollouts.mask())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenLogprobs:
+    """Log-probs of a rollout batch under the models that training leaves as they are.
+
+    They do not depend on when they are computed: the process that samples does it.
+    """
+
+    ref_logprobs: Grid | None
+    """Under the reference; None: there is none."""
+    teacher_logprobs: Grid | None
+    """Under the teacher, which may read another prompt; None: there is none."""
+    counts: dict[str, int]
+    """Tokens that the two models read."""
+
+    def encode(self, mask: Mask) -> dict[str, Any]:
+        """JSON content, from which `decode_frozen_logprobs` makes them again, to the bit."""
+        grids = {"reference": self.ref_logprobs, "teacher": self.teacher_logprobs}
+        values = {name: None if grid is None else grid[mask] for name, grid in grids.items()}
+        content = {name: None if row is None else row.tolist() for name, row in values.items()}
+        return {**content, "counts": self.counts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,14 +270,14 @@ def train(
     waiting: deque[Callable[[], Draw]] = deque()
     coming = enumerate(islice(schedule, state.step, None), state.step)
 
-    def draw(task: Task, number: int, places: Sequence[int], calls: Sequence[Any]) -> Draw:
+    def draw(task: Task, number: int, places: Sequence[int], content: Any) -> Draw:
         prompts = [task.prompts[place] for place in places]
-        return draw_batch(models, task, prompts, settings, number, calls)
+        return draw_batch(models, task, prompts, settings, number, content)
 
-    with overlap.drawing(models, task, settings, draw) as start:
+    with overlap.drawing(models, task, settings, draw, lambda batch: batch.content) as start:
         while not over:
             for number, places in islice(coming, method.staleness + 1 - len(waiting)):
-                waiting.append(start(number, places, stored.popleft() if stored else ()))
+                waiting.append(start(number, places, stored.popleft() if stored else None))
             if not waiting:
                 return
             index = state.step
@@ -335,15 +362,14 @@ def draw_batch(
     prompts: Sequence[Prompt],
     settings: Settings,
     index: int,
-    stored: Sequence[Any] = (),
+    stored: Mapping[str, Any] | None = None,
 ) -> Draw:
     """Sample and reward the completions of rollout batch `index` with the present weights.
 
-    `stored`: of a batch that was drawn before, what each call of the sampler returned
-    (`rollouts.encode_rollouts`); nothing is sampled again then.
+    `stored`: the `content` of a batch that was drawn before. Only its rewards are computed then.
     """
     config, method = settings.config, settings.method
-    calls = [rollouts.decode_rollouts(content) for content in stored]
+    calls = [rollouts.decode_rollouts(call) for call in stored["calls"]] if stored else []
     remaining = iter([*calls])
 
     def draw(prompts: Sequence[Prompt], *, group_size: int | None) -> Rollouts:
@@ -364,10 +390,49 @@ def draw_batch(
     if method.advantage == "greedy_baseline":
         greedy_rewards, has_baseline, greedy_counts = sample_greedy(draw, reward, batch)
         used = used & has_baseline
+    frozen = (
+        decode_frozen_logprobs(stored, batch.mask())
+        if stored
+        else compute_frozen_logprobs(models, task, batch, config)
+    )
     return Draw(
         rollouts=batch, rewards=rewards, used=used, num_rounds=num_rounds,
-        greedy_rewards=greedy_rewards, greedy_counts=greedy_counts, calls=calls,
+        greedy_rewards=greedy_rewards, greedy_counts=greedy_counts, calls=calls, frozen=frozen,
     )  # fmt: skip
+
+
+def compute_frozen_logprobs(
+    models: RlModels, task: Task, batch: Rollouts, config: RlConfig
+) -> FrozenLogprobs:
+    """Log-probs under reference and teacher; the reference does not read failed episodes."""
+    mask, counts = batch.mask(), dict[str, int]()
+    ref_logprobs = teacher_logprobs = None
+    if models.reference is not None:
+        counted = ~batch.failed()
+        batches = rollouts.make_batches(models, batch, counted)
+        of_counted = mask & counted[:, None]
+        ref_logprobs = frozen_grid(models.reference, batches, of_counted, config.temperature)
+        counts |= work.of_batches("reference", "read", batches)
+    if models.teacher is not None:
+        batches = rollouts.make_batches(models, show_prompts(batch, task.teacher_prompts))
+        teacher_logprobs = frozen_grid(models.teacher, batches, mask, config.temperature)
+        counts |= work.of_batches("teacher", "read", batches)
+    return FrozenLogprobs(
+        ref_logprobs=ref_logprobs, teacher_logprobs=teacher_logprobs, counts=counts
+    )
+
+
+def decode_frozen_logprobs(content: Mapping[str, Any], mask: Mask) -> FrozenLogprobs:
+    """Log-probs from the content that `FrozenLogprobs.encode` made of them."""
+    grids = {
+        name: None
+        if content[name] is None
+        else torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(content[name]))
+        for name in ("reference", "teacher")
+    }
+    return FrozenLogprobs(
+        ref_logprobs=grids["reference"], teacher_logprobs=grids["teacher"], counts=content["counts"]
+    )
 
 
 def gather(
@@ -390,22 +455,22 @@ def gather(
     has_gradient = in_loss = used & in_loss
     metrics = rollouts.summarise_rollouts(batch, rewards, task.correct and correct)
     logprobs, logprob_metrics = measure_logprobs(models, batch, config, method, index)
-    ref_logprobs, penalties, kl_metrics = measure_kl(
-        models, batch, config, method, kl_coef, logprobs
-    )
-    metrics |= logprob_metrics | kl_metrics
+    ref_logprobs, teacher_logprobs = draw.frozen.ref_logprobs, draw.frozen.teacher_logprobs
+    penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
+    metrics |= logprob_metrics | kl_metrics | draw.frozen.counts
     estimates: dict[str, Grid] = {}
     if models.value is None:
         metrics |= {"sampling/rounds": draw.num_rounds, "sampling/used": used.float().mean().item()}
         work.add(metrics, draw.greedy_counts)
         counted = in_baseline & used
-        if models.teacher is None:
+        if teacher_logprobs is None:
             estimates["advantages"] = compare_completions(
                 method, rewards, penalties, batch, counted, draw.greedy_rewards
             )
         else:
-            teacher_logprobs, teacher_metrics = measure_teacher(models, task, batch, config)
-            metrics |= teacher_metrics
+            k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
+            # An unbiased estimate of KL(policy || teacher) per token.
+            metrics["kl/teacher"] = masked_mean(k1, batch.mask()).item()
             estimates["advantages"] = follow_teacher(
                 method, rewards, penalties, batch, counted, logprobs, teacher_logprobs
             )
@@ -554,14 +619,13 @@ def measure_logprobs(
 
 
 def measure_kl(
-    models: RlModels,
     batch: Rollouts,
-    config: RlConfig,
     method: Method,
     kl_coef: float,
     policy_logprobs: Grid,
-) -> tuple[Grid | None, Grid, Metrics]:
-    """Log-probs under the reference, the penalty of the KL at each token, and metrics.
+    ref_logprobs: Grid | None,
+) -> tuple[Grid, Metrics]:
+    """The penalty of the KL from the reference at each token, and metrics.
 
     The penalty, of `policy_logprobs`, is 0 unless the KL is part of the reward. The metrics are
     unbiased estimates of KL(policy || reference), k1 and k3 per token and k1 per completion, over
@@ -571,41 +635,16 @@ def measure_kl(
     counted = ~batch.failed()
     mask, logprobs = batch.mask() & counted[:, None], batch.sampler_logprobs()
     penalties = torch.zeros(mask.shape)
-    if models.reference is None:
-        return None, penalties, {}
-    batches = rollouts.make_batches(models, batch, counted)
-    ref_logprobs = frozen_grid(models.reference, batches, mask, config.temperature)
+    if ref_logprobs is None:
+        return penalties, {}
     if method.kl == "reward":
         penalty = kl_coef * KL_ESTIMATORS[method.kl_estimator](policy_logprobs, ref_logprobs)
         penalties = torch.where(mask, penalty, 0.0)
     k1 = kl.k1(logprobs, ref_logprobs)
-    return (
-        ref_logprobs,
-        penalties,
-        {
-            "kl/k1": masked_mean(k1, mask).item(),
-            "kl/k3": masked_mean(kl.k3(logprobs, ref_logprobs), mask).item(),
-            "kl/sequence": masked_sum(k1, mask).item() / int(counted.sum()),
-            **work.of_batches("reference", "read", batches),
-        },
-    )
-
-
-def measure_teacher(
-    models: RlModels, task: Task, batch: Rollouts, config: RlConfig
-) -> tuple[Grid, Metrics]:
-    """Log-probs under the teacher, which may read another prompt, and metrics.
-
-    `kl/teacher` is an unbiased estimate of KL(policy || teacher) per token.
-    """
-    assert models.teacher is not None
-    mask = batch.mask()
-    batches = rollouts.make_batches(models, show_prompts(batch, task.teacher_prompts))
-    teacher_logprobs = frozen_grid(models.teacher, batches, mask, config.temperature)
-    k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
-    return teacher_logprobs, {
-        "kl/teacher": masked_mean(k1, mask).item(),
-        **work.of_batches("teacher", "read", batches),
+    return penalties, {
+        "kl/k1": masked_mean(k1, mask).item(),
+        "kl/k3": masked_mean(kl.k3(logprobs, ref_logprobs), mask).item(),
+        "kl/sequence": masked_sum(k1, mask).item() / int(counted.sum()),
     }
 
 

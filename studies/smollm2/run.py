@@ -20,7 +20,7 @@ import re
 import shutil
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,7 +93,9 @@ def main() -> int:
         write_rows(RAW / "gsm8k.jsonl", convert_gsm8k(read_file("test.jsonl", arguments.data)))
     yaml = YAML()
     yaml.width = 1000
-    select = vary_rate if arguments.part == RATES else partial(select_rows, part=arguments.part)
+    select = vary_rate
+    if arguments.part != RATES:
+        select = partial(select_rows, parts=list_parts(arguments.part))
     yaml.dump(select(yaml.load(HERE / "study.yaml")), HERE / "params.yaml")
     os.chdir(HERE)
     return run_dvc(["repro", *options])
@@ -152,9 +154,13 @@ def write_rows(path: Path, rows: Iterator[dict[str, Any]]) -> None:
     partial.replace(path)
 
 
-def select_rows(params: dict[str, Any], part: str) -> dict[str, Any]:
-    """The parameters with the rows of a part, and of the parts before it, alone."""
-    parts = [*PARTS][: [*PARTS].index(part) + 1]
+def list_parts(part: str) -> list[str]:
+    """The parts before a part, and itself."""
+    return [*PARTS][: [*PARTS].index(part) + 1]
+
+
+def select_rows(params: dict[str, Any], parts: Iterable[str]) -> dict[str, Any]:
+    """The parameters with the rows of these parts, and all that they are made from, alone."""
     pending = [row for name in parts for row in PARTS[name]]
     selected = set[str]()
     while pending:
@@ -177,7 +183,7 @@ def select_rows(params: dict[str, Any], part: str) -> dict[str, Any]:
 
 def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
     """The parameters with seed 0, and a row of `grpo` for each learning rate, alone."""
-    params = select_rows(params, "core") | {"seeds": [0]}
+    params = select_rows(params, ["core"]) | {"seeds": [0]}
     row = params["policies"]["grpo"]
     rows = {f"grpo-{rate:.0e}": {**row, "optim": {"learning_rate": rate}} for rate in CHOICE}
     return params | {"policies": {"sft": params["policies"]["sft"], **rows}}

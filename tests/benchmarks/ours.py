@@ -41,8 +41,11 @@ Steps = Iterator[dict[str, int | float]]
 """The metrics of each step."""
 
 
-def steps(method: str, number: int) -> tuple[dict[str, PreTrainedModel], Steps]:
-    """The models of a method by their role, and `number` of its steps."""
+def steps(method: str, number: int, **changes: object) -> tuple[dict[str, PreTrainedModel], Steps]:
+    """The models of a method by their role, and `number` of its steps.
+
+    `changes` are to the preset of GRPO.
+    """
     found = {"policy": policy.prepare_model(setting.build(), COMPUTE, CPU)}
     match method:
         case "sft":
@@ -62,7 +65,7 @@ def steps(method: str, number: int) -> tuple[dict[str, PreTrainedModel], Steps]:
         case _:
             if method == "grpo_kl":
                 found["reference"] = policy.prepare_model(setting.build(), COMPUTE, CPU)
-            return found, _grpo(found["policy"], found.get("reference"), number)
+            return found, _grpo(found["policy"], found.get("reference"), number, **changes)
 
 
 def operations(models: dict[str, PreTrainedModel], metrics: dict[str, int | float]) -> int:
@@ -166,10 +169,12 @@ def _sizes(number: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _grpo(model: PreTrainedModel, reference: PreTrainedModel | None, number: int) -> Steps:
+def _grpo(
+    model: PreTrainedModel, reference: PreTrainedModel | None, number: int, **changes: object
+) -> Steps:
     config = GroupRlConfig(**_sizes(number), group_size=SAMPLES)
-    changes = {"aggregation": "token_mean"} | ({} if reference else {"kl": "none"})
-    method = presets.method("grpo_deepseekmath", **changes)
+    kl = {} if reference else {"kl": "none"}
+    method = presets.method("grpo_deepseekmath", aggregation="token_mean", **kl, **changes)
     task = _task(
         lambda batch: CompletionRewards(totals=setting.reward([s.token_ids for s in batch.samples]))
     )

@@ -84,10 +84,8 @@ def test_temperature_is_in_every_log_prob_so_reference_and_sampler_agree_at_the_
         models.sampler, decode, make_prompts(12), step=0, seed=0, group_size=2, config=config
     )
     sizes = GroupRlConfig(**SIZES | {"temperature": temperature})
-    ref_logprobs, *_ = rl.measure_kl(
-        models, batch, sizes, presets.method(), 0.0, batch.sampler_logprobs()
-    )
-    torch.testing.assert_close(ref_logprobs, batch.sampler_logprobs(), rtol=1e-4, atol=1e-4)
+    frozen = rl.compute_frozen_logprobs(models, make_task(12), batch, sizes)
+    torch.testing.assert_close(frozen.ref_logprobs, batch.sampler_logprobs(), rtol=1e-4, atol=1e-4)
 
 
 def test_stale_weights_in_the_sampler_are_found_after_a_few_updates(monkeypatch):

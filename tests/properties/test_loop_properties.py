@@ -59,7 +59,7 @@ class Drawn:
     correct: list[bool]
 
     def ref_logprobs(self) -> Tensor:
-        """In float64, which `rl.measure_kl` does not keep."""
+        """In float64, which `rl.compute_frozen_logprobs` does not keep."""
         every = self.rollouts.mask().any(1)
         batch = collate(make_groups(self.rollouts, every, 0), 0, PAD, CPU)
         (found,) = frozen_logprobs(Policy(REFERENCE), [batch], TEMPERATURE)

@@ -17,6 +17,7 @@ from tiny_rollouts import OPTIM, draws, even_share, make_models, make_sampler, m
 from stages.loops import overlap, rl, rollouts
 from stages.loops.method import GroupRlConfig, Settings
 from stages.loops.state import State
+from stages.models.policy import Policy
 
 NUM_STEPS = 4
 SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "group_size": 4, "temperature": 0.9,
@@ -57,7 +58,8 @@ def start(tmp_path, staleness=1, state=None, sampling_seconds=0.0, learning_seco
     model = load("llama")
     sampler = SlowSampler(model, tmp_path / "processes", sampling_seconds)
     schedule = draws(8, NUM_STEPS, 4 * method.max_rounds, seed=0)
-    models = make_models(model, sampler=sampler)
+    teacher = Policy(load("llama", 1)) if method.advantage == "teacher" else None
+    models = make_models(model, sampler=sampler, teacher=teacher)
     steps = rl.train(models, make_task(8, reward), schedule, settings, state)
     return steps, model, sampler
 
@@ -77,6 +79,7 @@ def take(tmp_path, **changes):
         {"staleness": 9},
         {"staleness": 2, "max_rounds": 2},
         {"staleness": 1, "advantage": "greedy_baseline"},
+        {"staleness": 1, "advantage": "teacher", "reward_coef": 0.5},
     ],
 )
 def test_another_process_samples_and_every_bit_is_the_same(changes, tmp_path, monkeypatch):
