@@ -36,7 +36,7 @@ class Aviary:
         calls = list[ToolCall]()
         for call in message.get("tool_calls") or ():
             self.num_calls += 1
-            function = {
+            function: Any = {  # the class reads dictionaries too
                 "name": call["function"]["name"],
                 "arguments": call["function"]["arguments"],
             }

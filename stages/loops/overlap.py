@@ -77,22 +77,22 @@ def drawing(
         number, places = request
         return encode(draw(unpaid, number, places, None))
 
-    process, num_asked = ForkedProcess(answer), 0
+    process, num_pending = ForkedProcess(answer), 0
 
     def start(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
-        nonlocal num_asked
+        nonlocal num_pending
         if stored is not None:
             return draw_here(number, places, stored)
-        if num_asked == 0:  # else the process may be reading them, and they are the same
+        if num_pending == 0:  # else the process may be reading them, and they are the same
             weights.write()
-        process.ask([number, [*places]])
-        num_asked += 1
+        process.request([number, [*places]])
+        num_pending += 1
 
         @cache
         def wait() -> DrawT:
-            nonlocal num_asked
+            nonlocal num_pending
             calls = process.receive()
-            num_asked -= 1
+            num_pending -= 1
             return draw(task, number, places, calls)
 
         return wait

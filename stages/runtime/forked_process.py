@@ -34,10 +34,10 @@ class ForkedProcess:
         theirs.close()
         self._pipe = ours
 
-    def ask(self, request: Any) -> None:
+    def request(self, content: Any) -> None:
         """Send a request, which is small: sending does not wait."""
         with suppress(OSError):  # it has ended: `receive` says so
-            self._pipe.send_bytes(json.dumps(request).encode())
+            self._pipe.send_bytes(json.dumps(content).encode())
 
     def receive(self) -> Any:
         """Wait for the answer to the first request that has none."""
@@ -62,7 +62,7 @@ class ForkedProcess:
 
 
 def _answer(answer: Callable[[Any], Any], pipe: Connection, parent: int) -> None:
-    """The forked process: ends with its parent, or when nothing is asked any more."""
+    """The forked process: ends with its parent, or when the pipe is closed."""
     try:
         ignore()  # the parent says when both end
         die_with_parent(parent=parent)

@@ -36,7 +36,7 @@ PROMPT = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Measurement:
     """A row of the table."""
 
     name: str
@@ -52,7 +52,7 @@ def prepared(config, device: torch.device) -> PreTrainedModel:
     return policy.prepare_model(build(config, device), COMPUTE, device)
 
 
-def bfloat16_logprobs(scale: Scale, device: torch.device) -> list[Found]:
+def bfloat16_logprobs(scale: Scale, device: torch.device) -> list[Measurement]:
     """Log-probs under autocast against float32's, of the same weights and tokens."""
     model = prepared(scale.trained, device)
     batch = _batch(scale, [min(1024, scale.sft_tokens)], device)
@@ -63,17 +63,17 @@ def bfloat16_logprobs(scale: Scale, device: torch.device) -> list[Found]:
     gap = (low - high).abs()[batch.mask]
     mean, largest = gap.mean().item(), gap.max().item()
     return [
-        Found(
+        Measurement(
             name="log-probs in bf16 against float32: mean difference", value=mean, unit="nats",
             target="at most 0.02", met=mean <= 0.02,
         ),
-        Found(
+        Measurement(
             name="largest", value=largest, unit="nats", target="at most 0.25", met=largest <= 0.25
         ),
     ]  # fmt: skip
 
 
-def determinism(scale: Scale, device: torch.device) -> list[Found]:
+def determinism(scale: Scale, device: torch.device) -> list[Measurement]:
     """Two steps of SFT from the same start, twice: numbers that differ."""
     ends = []
     for _ in range(2):
@@ -83,14 +83,14 @@ def determinism(scale: Scale, device: torch.device) -> list[Found]:
         del model
     differing = sum(int((a != b).sum()) for a, b in zip(*ends, strict=True))
     return [
-        Found(
+        Measurement(
             name="weights that differ after two steps, twice", value=differing, unit="numbers",
             target="0", met=differing == 0,
         )
     ]  # fmt: skip
 
 
-def training(scale: Scale, device: torch.device) -> list[Found]:
+def training(scale: Scale, device: torch.device) -> list[Measurement]:
     """Speed and memory of SFT on one long row a step."""
     model = prepared(scale.trained, device)
     sizes, counted = size.count_matrices(model), scale.sft_tokens - PROMPT
@@ -103,7 +103,7 @@ def training(scale: Scale, device: torch.device) -> list[Found]:
     rate, share = scale.sft_tokens / seconds, flops.count_training_flops(sizes, passes) / seconds
     found = [
         _speed("SFT, 0.6B, rows of 8k", rate, 52_000),
-        Found(
+        Measurement(
             name="its share of the peak (MFU)", value=100 * share / BFLOAT16_PEAK, unit="%",
             target="at least 35", met=share >= 0.35 * BFLOAT16_PEAK,
         ),
@@ -113,7 +113,7 @@ def training(scale: Scale, device: torch.device) -> list[Found]:
     return found
 
 
-def update_speed(scale: Scale, device: torch.device) -> list[Found]:
+def update_speed(scale: Scale, device: torch.device) -> list[Measurement]:
     """Tokens a second of a policy gradient step, its forward and backward pass and optimizer."""
     model = prepared(scale.trained, device).train()
     policy_model, optimizer = Policy(model), make_adamw(model, OPTIM)
@@ -143,7 +143,7 @@ def update_speed(scale: Scale, device: torch.device) -> list[Found]:
     return [_speed("RL update, 0.6B, 16k", number / seconds, 24_000)]
 
 
-def rollouts(scale: Scale, device: torch.device) -> list[Found]:
+def rollouts(scale: Scale, device: torch.device) -> list[Measurement]:
     """Tokens a second of the own sampler; no token ends a completion."""
     model = prepared(scale.sampled, device)
     rows = scale.prompts * scale.samples
@@ -162,10 +162,10 @@ def rollouts(scale: Scale, device: torch.device) -> list[Found]:
     return [_speed("rollouts, 1.5B, 512 x 512, own sampler", rate, 15_000)]
 
 
-def _memory(peak: int, scale: Scale) -> Found:
+def _memory(peak: int, scale: Scale) -> Measurement:
     predicted = predicted_peak(scale)
     off = 100 * (peak / predicted - 1)
-    return Found(
+    return Measurement(
         name=f"peak memory of SFT against {predicted / 2**30:.1f} GiB predicted", value=off,
         unit="%", target="within 10", met=abs(off) <= 10,
     )  # fmt: skip
@@ -208,8 +208,8 @@ def _batch(scale: Scale, lengths: list[int], device: torch.device) -> Batch:
     return make_batch([[group] for group in groups], 0, device)
 
 
-def _speed(name: str, rate: float, target: int) -> Found:
-    return Found(
+def _speed(name: str, rate: float, target: int) -> Measurement:
+    return Measurement(
         name=name, value=rate, unit="tokens/s", target=f"at least {target:,}", met=rate >= target
     )
 

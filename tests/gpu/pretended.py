@@ -7,12 +7,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from stages.algorithms.logprobs import token_logprobs
 from stages.models.forward_check import compute_hidden_states, get_output_layer
-from tests.gpu.measurements import PROMPT, Found, _batch, _memory
+from tests.gpu.measurements import PROMPT, Measurement, _batch, _memory
 from tests.gpu.scales import COMPUTE, Scale, build
 from tests.live_memory import LiveMemory
 
 
-def memory(scale: Scale) -> list[Found]:
+def memory(scale: Scale) -> list[Measurement]:
     """Live bytes of SFT's forward and backward pass with weights and moments held."""
     cpu = torch.device("cpu")
     real = _batch(scale, [scale.sft_tokens], cpu)

@@ -137,7 +137,7 @@ PROGRAM = """
 import os, time
 from stages.runtime.forked_process import ForkedProcess
 process = ForkedProcess(lambda request: time.sleep(60))
-process.ask(None)
+process.request(None)
 print(process.pid, flush=True)
 os._exit(0)
 """
@@ -151,12 +151,12 @@ def is_running(pid):
 
 
 def test_the_process_ends_with_the_one_that_forked_it(tmp_path):
-    told = subprocess.run(
+    program = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
     end = time.monotonic() + 20
-    while psutil.pid_exists(int(told.stdout)) and time.monotonic() < end:
-        if psutil.Process(int(told.stdout)).status() == psutil.STATUS_ZOMBIE:
+    while psutil.pid_exists(int(program.stdout)) and time.monotonic() < end:
+        if psutil.Process(int(program.stdout)).status() == psutil.STATUS_ZOMBIE:
             break
         time.sleep(0.05)
     assert time.monotonic() < end
