@@ -62,6 +62,7 @@ def read_experiment(
                 model,
                 config=outputs.read_json(model_path / "config.json"),
                 size=read_metrics(training, seeds)[seeds[0]]["work"]["policy"],
+                origin=card.get("model"),
             ),
             "Data": describe_data(card),
             "Seeds": join_words(map(str, seeds)),
@@ -83,11 +84,14 @@ def read_experiment(
 
 
 def describe_model(
-    model: Mapping[str, Any], *, config: Mapping[str, Any], size: Mapping[str, int]
-) -> str:
-    """Name, architecture, parameters and layers; of LoRA what it adds and trains."""
-    name = shorten_path(model["path"]) if model["path"] else "trained from scratch"
-    revision = f", revision {model['revision']}" if model.get("revision") else ""
+    model: Mapping[str, Any], *, config: Mapping[str, Any], size: Mapping[str, int],
+    origin: Mapping[str, Any] | None = None,
+) -> str:  # fmt: skip
+    """Name, architecture, parameters, layers and origin; of LoRA what it adds and trains.
+
+    `origin`: of the data card, the files of the weights and their quantisation.
+    """
+    path, quantisation = model["path"], (origin or {}).get("quantisation")
     architecture = (config.get("architectures") or ["model"])[0].removesuffix("ForCausalLM")
     layers = config.get("num_hidden_layers") or config.get("n_layer")
     trained, parameters = size["trained_parameters"], size["parameters"]
@@ -95,7 +99,17 @@ def describe_model(
     text = f"{architecture} of {parameters - is_lora * trained:,} parameters"
     text += f" in {layers} layers" if layers else ""
     lora = f"; LoRA trains {trained:,} more" if is_lora else ""
-    return f"{text}, {name}{revision}{lora}"
+    if not path:
+        return f"{text}, trained from scratch{lora}"
+    revision = f", revision {model['revision']}" if model.get("revision") else ""
+    if not quantisation:
+        return f"{shorten_path(path)}{revision}, a {text}{lora}"
+    ((file, digest),) = origin["files"].items()  # pyright: ignore[reportOptionalSubscript]
+    name = Path(file).stem.removesuffix(f".{quantisation}")
+    return (
+        f"{name}, a {text}, converted from {quantisation} in `{shorten_path(path)}` (SHA-256 "
+        f"{digest:.12}){lora}"
+    )
 
 
 def describe_data(card: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
     python -m stages.studies search                     one study
     python -m stages.studies checkpoints@ppo gate       several; `<study>@<row>` for one row of it
     python -m stages.studies all --force                every study, with options of `dvc repro`
+    python -m stages.studies --check                    no study: are all names fit for a shell
 
 DVC reads every dvc.yaml of the repository, so stages that were never run would appear in `dvc
 status`, `dvc checkout`, `dvc metrics show` and the like, with their outputs missing. Therefore the
@@ -12,6 +13,9 @@ calls `dvc repro studies/dvc.yaml:<study>`. They are stages of the same DVC proj
 pipeline's: upstream stages run where they are out of date, results are cached, restored and pushed.
 What has no result when `dvc repro` ends is taken out again. Commit studies/dvc.yaml with its
 dvc.lock to keep the results of studies with those of the pipeline.
+
+Names of rows stand in commands, which a shell reads. So those of the pipeline (`preflight`) and of
+the studies are checked before DVC is called; and again, by `--check`, in each command that has one.
 """
 
 import re
@@ -25,8 +29,9 @@ from typing import Any
 from filelock import FileLock
 from ruamel.yaml import YAML
 
+from stages import tables
 from stages.config import read_yaml
-from stages.runtime import outputs
+from stages.runtime import outputs, preflight
 from stages.runtime.outputs import PIPE
 from stages.studies.study import DVC_YAML, STUDIES, STUDY_PARAMS
 
@@ -36,7 +41,11 @@ LOCK = PIPE / "studies.lock"
 
 
 def main(*words: str) -> int:
-    """Run the studies that are named; the exit status of `dvc repro`."""
+    """Run the studies that are named, or check names alone; the exit status of `dvc repro`."""
+    preflight.check()
+    if words == ("--check",):
+        check_row_names(read_yaml(DEFINITIONS)["stages"], read_yaml(STUDY_PARAMS))
+        return 0
     names = [word for word in words if not word.startswith("-")]
     options = [word for word in words if word.startswith("-")]
     stages = add_stages(names)
@@ -81,13 +90,30 @@ def resolve_names(
 
 
 def read_rows_of_foreach(
-    template: str, parameters: Mapping[str, Any]
+    template: str | None, parameters: Mapping[str, Any]
 ) -> list[str] | dict[str, Any]:
     """The value of `${checkpoints.runs}`: names, or rows by name, of the studies' parameters."""
+    if template is None:
+        return []
     value: Any = parameters
     for key in re.fullmatch(r"\$\{(.*)\}", template)[1].split("."):  # type: ignore[index]
         value = value[key]
     return value
+
+
+def check_row_names(definitions: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+    """Raise a ValueError that lists the studies' rows whose name is none of a row."""
+    wrong = [
+        f"{study}: {row!a:.103}"
+        for study, stage in definitions.items()
+        for row in read_rows_of_foreach(stage.get("foreach"), parameters)
+        if not isinstance(row, str) or tables.NAME.fullmatch(row) is None
+    ]
+    if wrong:
+        raise ValueError(
+            f"{STUDY_PARAMS}: expected names of at most 100 letters, digits, `-`, `_`, `.`, found "
+            f"{', '.join(wrong)}: rename the row, or correct the name of it"
+        )
 
 
 def list_upstream_studies(definition: Mapping[str, Any]) -> list[str]:
@@ -102,6 +128,7 @@ def add_stages(names: Iterable[str]) -> list[str]:
     Stages that are in it already take the definition of today.
     """
     definitions, parameters = read_yaml(DEFINITIONS)["stages"], read_yaml(STUDY_PARAMS)
+    check_row_names(definitions, parameters)
     stages = list(resolve_names(names, definitions, parameters))
     PIPE.mkdir(exist_ok=True)
     with FileLock(LOCK):

@@ -33,13 +33,22 @@ def test_the_digest_of_the_evaluations_is_dvcs(tmp_path):
     [
         ({"path": None}, SIZE, "Qwen3 of 1,234,000 parameters in 28 layers, trained from scratch"),
         ({"path": "Qwen/Qwen3-0.6B", "revision": "c1899de"}, SIZE,
-         "Qwen3 of 1,234,000 parameters in 28 layers, Qwen/Qwen3-0.6B, revision c1899de"),
+         "Qwen/Qwen3-0.6B, revision c1899de, a Qwen3 of 1,234,000 parameters in 28 layers"),
         ({"path": "/home/ann/models/mine"}, SIZE | {"trained_parameters": 34_000},
-         "Qwen3 of 1,200,000 parameters in 28 layers, mine; LoRA trains 34,000 more"),
+         "mine, a Qwen3 of 1,200,000 parameters in 28 layers; LoRA trains 34,000 more"),
     ],
 )  # fmt: skip
 def test_a_model_is_named_with_its_size_and_no_folder_of_the_user(model, size, text):
     assert experiment.describe_model(model, config=CONFIG, size=size) == text
+
+
+def test_a_converted_model_is_named_by_its_file_and_not_by_its_architecture():
+    origin = {"files": {"Tiny-1M.Q4_1.gguf": "b179c9523d0e6a0f98a3"}, "quantisation": "Q4_1"}
+    model = {"path": "package:weights/Tiny-1M.Q4_1.gguf"}
+    assert experiment.describe_model(model, config=CONFIG, size=SIZE, origin=origin) == (
+        "Tiny-1M, a Qwen3 of 1,234,000 parameters in 28 layers, converted from Q4_1 in "
+        "`package:weights/Tiny-1M.Q4_1.gguf` (SHA-256 b179c9523d0e)"
+    )
 
 
 def test_data_with_the_size_of_each_split():

@@ -113,6 +113,31 @@ def test_a_definition_that_changed_is_taken_over_and_a_row_that_is_gone_is_dropp
     assert listed() == {"made", f"{DVC_YAML}:counted@b"}
 
 
+@pytest.mark.parametrize("words", [("summed", "--quiet"), ("--check",)])
+def test_a_rows_name_that_a_shell_would_read_is_refused_before_dvc_is_called(words):
+    studied_run.write_yaml(
+        STUDY_PARAMS, {"counted": {"rows": ["a; touch seen"]}, "paired": {"rows": {}}}
+    )
+    with pytest.raises(ValueError, match=r"counted: 'a; touch seen'"):
+        command.main(*words)
+    assert not DVC_YAML.exists()
+    assert not Path("seen").exists()
+
+
+def test_names_of_the_pipelines_rows_are_checked_first():
+    Path("stages/__init__.py").touch()
+    Path("stages/plan.py").write_text("import sys; sys.exit('policies: rename the row')")
+    with pytest.raises(ValueError, match="rename the row"):
+        command.main("counted", "--quiet")
+    assert not DVC_YAML.exists()
+
+
+def test_commands_with_the_name_of_a_row_check_it_first():
+    for study, stage in read_yaml(ROOT / command.DEFINITIONS)["stages"].items():
+        first, *rest = stage.get("do", stage)["cmd"].splitlines()
+        assert first == "python -m stages.studies --check" or ("$" not in first and not rest), study
+
+
 @pytest.mark.parametrize("names", [[], ["cuonted"], ["counted@b", "summed"]])
 def test_names_that_no_study_has_are_refused_and_nothing_is_written(names):
     with pytest.raises(ValueError, match=r"expected names of studies, found .*counted"):
