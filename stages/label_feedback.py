@@ -93,10 +93,6 @@ def label_by_judge(run: Run) -> dict[str, Any]:
         requests = judging.choose_pairs(
             problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed
         )
-        if side == "train" and len(requests) > judging.FIRST:
-            first = requests[: judging.FIRST]
-            mass = judging.measure_option_mass(judge_model, first, prompts)
-            judge_quality.warn_of_low_mass(mass, f"first {judging.FIRST} {side}")
         parts = judging.split_chunks(requests)
         judge = partial(judging.judge_chunks, judge_model, parts, prompts, preset.rule, side)
         of_side = []
@@ -111,7 +107,7 @@ def label_by_judge(run: Run) -> dict[str, Any]:
         metrics[side] = judge_quality.summarise_verdicts(
             of_side, *judging.correctness_and_lengths(requests), seed
         )
-        judge_quality.warn_of_low_mass(metrics[side].get("mean_option_mass"), side)
+        judging.warn_of_low_mass(metrics[side].get("mean_option_mass"), side)
         headline = judge_quality.select_headline(metrics[side])
         run.progress.watch(
             {name: headline[name] for name in ("pairs", "agreement") if name in headline}

@@ -5,7 +5,7 @@ A `Sampler` has token ids in and token ids out, and knows nothing of text, tasks
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import add
@@ -133,8 +133,11 @@ class Engine(Sampler, Protocol):
 
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
-    ) -> list[list[float]]:
-        """log p(token | prompt) of each of `token_ids`, at temperature 1, for each prompt."""
+    ) -> Iterator[tuple[int, list[float]]]:
+        """log p(token | prompt) of each of `token_ids`, at temperature 1, for each prompt.
+
+        With the prompt's number, batch by batch as they are computed.
+        """
         ...
 
     def close(self) -> None:
@@ -175,9 +178,16 @@ def count_judge_tokens(judgements: Sequence[Judgement | None]) -> Counter[str]:
 class Judge(Protocol):
     """Language model that chooses between options."""
 
-    def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
+    def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
         """Judgement of each message, a function of it and the model alone, up to rounding.
 
-        None where a message is longer than the model can read.
+        With the message's number, as they come. None where a message is longer than the model can
+        read.
         """
         ...
+
+
+def judge_messages(judge: Judge, messages: Sequence[str]) -> list[Judgement | None]:
+    """Judgement of each message, in their order."""
+    judgements = dict(judge.stream(messages))
+    return [judgements[number] for number in range(len(messages))]

@@ -1,6 +1,6 @@
 """Problems with pools for judges, and judges whose rule is written down."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
@@ -51,9 +51,10 @@ class RuleChooser:
         self.mass = mass
         self.messages: list[str] = []
 
-    def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
-        self.messages += messages
-        return [self.one(message) for message in messages]
+    def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
+        for number, message in enumerate(messages):
+            self.messages.append(message)
+            yield number, self.one(message)
 
     def one(self, message: str) -> Judgement | None:
         first, second = (

@@ -21,6 +21,7 @@ from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
 from stages.engines.openai_endpoint import EndpointJudge
 from stages.models import model_tokenizer, policy
 from stages.models.policy_judge import PolicyJudge, option_tokens
+from stages.sampler import judge_messages
 
 SECONDS_TO_START = 540
 # The command line asks for the version of the package `vllm`, which the CPU build is not called.
@@ -113,10 +114,10 @@ def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
     )
     with serve(path, "judge-1", tmp_path) as url:
         served = connect(url, "judge-1", tmp_path)
-        found = served.choose(judge_checkpoint.MESSAGES)
+        found = judge_messages(served, judge_checkpoint.MESSAGES)
         with pytest.raises(ValueError, match="knows no model 'judge-2'"):
-            connect(url, "judge-2", tmp_path).choose(["x"])
-    expected = local.choose(judge_checkpoint.MESSAGES)
+            judge_messages(connect(url, "judge-2", tmp_path), ["x"])
+    expected = judge_messages(local, judge_checkpoint.MESSAGES)
     assert len(found) == 20
     for ours, theirs in zip(expected, found, strict=True):
         assert ours is not None

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -49,15 +49,18 @@ class EndpointJudge:
     cache: AnswerCache
     concurrency: int
 
-    def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
-        """See `stages.sampler.Judge.choose`; a ValueError where the server cannot judge."""
-        distinct = list(dict.fromkeys(messages))
-        # The first alone: if it fails, the error comes before the others are sent.
-        judgements = [self._request(message) for message in distinct[:1]]
+    def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
+        """See `stages.sampler.Judge.stream`; a ValueError where the server cannot judge."""
+        numbers: dict[str, list[int]] = {}
+        for number, message in enumerate(messages):
+            numbers.setdefault(message, []).append(number)
+        distinct = list(numbers)
         with ThreadPoolExecutor(self.concurrency) as pool:
-            judgements += pool.map(self._request, distinct[1:])
-        by_message = dict(zip(distinct, judgements, strict=True))
-        return [by_message[message] for message in messages]
+            # The first alone: if it fails, the error comes before the others are sent.
+            for part in (distinct[:1], distinct[1:]):
+                for message, judgement in zip(part, pool.map(self._request, part), strict=True):
+                    for number in numbers[message]:
+                        yield number, judgement
 
     def _request(self, message: str) -> Judgement | None:
         meter.COUNTS["messages"] += 1

@@ -109,19 +109,16 @@ class TransformersSampler:
 
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
-    ) -> list[list[float]]:
+    ) -> Iterator[tuple[int, list[float]]]:
         """See `stages.sampler.Engine.next_logprobs`; refuses what `sample` refuses."""
         check_requests(prompts, token_limits(0, prompts), self._num_positions())
-        results: list[list[float]] = [[] for _ in prompts]
         for numbers in token_budget_batches([*map(len, prompts)], self.max_tokens):
             inputs = pad_left([prompts[i] for i in numbers], self.pad_id, self.model.device)
             with eval_no_grad(self.model):
                 logits = self.model(**inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
             rows = logits.float().log_softmax(-1)[:, list(token_ids)].tolist()
-            for i, logprobs in zip(numbers, rows, strict=True):
-                results[i] = logprobs
             meter.COUNTS["messages"] += len(numbers)
-        return results
+            yield from zip(numbers, rows, strict=True)
 
     def close(self) -> None:
         """See `stages.sampler.Engine.close`: the caller holds the model."""

@@ -6,7 +6,7 @@ here and in `vllm_transfer` alone, and only when it is chosen.
 """
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +84,7 @@ class VllmSampler:
 
     def next_logprobs(
         self, prompts: Sequence[Sequence[int]], token_ids: Sequence[int]
-    ) -> list[list[float]]:
+    ) -> Iterator[tuple[int, list[float]]]:
         """See `stages.sampler.Engine.next_logprobs`: one token is drawn and thrown away."""
         check_requests(prompts, token_limits(1, prompts), self.max_model_len)
         ids = list(token_ids)
@@ -95,15 +95,16 @@ class VllmSampler:
             for chunk in chunks
         ]
         results = iter(self._generate([prompt for prompt in prompts for _ in chunks], params))
-        return [
-            [
-                first[token].logprob
-                for chunk in chunks
-                for first in [next(results).outputs[0].logprobs[0]]
-                for token in chunk
-            ]
-            for _ in prompts
-        ]
+        for number in range(len(prompts)):
+            yield (
+                number,
+                [
+                    first[token].logprob
+                    for chunk in chunks
+                    for first in [next(results).outputs[0].logprobs[0]]
+                    for token in chunk
+                ],
+            )
 
     def close(self) -> None:
         """See `stages.sampler.Engine.close`."""

@@ -3,7 +3,7 @@
 An option's probability is that of the tokens that spell it, right after the prompt.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,9 @@ from stages.sampler import Engine, Judgement
 
 OPTION_PUNCTUATION = " \t\r\n()[]{}<>.,:;*\"'`"
 """Characters around an option that do not change what it is: "(1)", " 1.", "**1"."""
+
+EARLY = 64
+"""Messages that are answered before the others where a judge reasons."""
 
 
 def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) -> list[list[int]]:
@@ -55,35 +58,43 @@ class PolicyJudge:
     reasoning_tokens: int
     """Most tokens of greedy reasoning before the choice; 0: none."""
 
-    def choose(self, messages: Sequence[str]) -> list[Judgement | None]:
-        """See `stages.sampler.Judge.choose`."""
+    def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
+        """See `stages.sampler.Judge.stream`."""
         request, cue = "", []
         if self.reasoning_tokens:
             request, (cue,) = REASONING_REQUEST, prompting.tokenize([REASONING_CUE], self.tokenizer)
         requests = [message + request for message in messages]
         prompts = prompting.tokenize_messages(requests, self.tokenizer)
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
-        judgements: list[Judgement | None] = [None] * len(prompts)
-        if not fitting:
-            return judgements
-        reasonings = self._reason([prompts[i] for i in fitting])
+        for number in sorted({*range(len(prompts))} - {*fitting}):
+            yield number, None
+        # All reasoning of a call comes before its first choice.
+        first = EARLY if self.reasoning_tokens else len(fitting)
+        for numbers in filter(None, (fitting[:first], fitting[first:])):
+            yield from self._judge({i: prompts[i] for i in numbers}, cue)
+
+    def _judge(
+        self, prompts: Mapping[int, list[int]], cue: list[int]
+    ) -> Iterator[tuple[int, Judgement]]:
+        numbers, reasonings = list(prompts), self._reason(list(prompts.values()))
         contexts = [
-            [*prompts[i], *reasoning, *cue]
-            for i, reasoning in zip(fitting, reasonings, strict=True)
+            [*ids, *reasoning, *cue]
+            for ids, reasoning in zip(prompts.values(), reasonings, strict=True)
         ]
         token_ids = [token_id for ids in self.option_ids for token_id in ids]
-        rows = self.engine.next_logprobs(contexts, token_ids)
-        for i, reasoning, row in zip(fitting, reasonings, rows, strict=True):
+        for place, row in self.engine.next_logprobs(contexts, token_ids):
             logprobs = iter(row)
             variants = [[next(logprobs) for _ in ids] for ids in self.option_ids]
             probabilities, mass = option_probabilities(variants)
-            judgements[i] = Judgement(
-                probabilities=probabilities,
-                mass=mass,
-                num_prompt_tokens=len(prompts[i]),
-                num_generated_tokens=len(reasoning),
+            yield (
+                numbers[place],
+                Judgement(
+                    probabilities=probabilities,
+                    mass=mass,
+                    num_prompt_tokens=len(prompts[numbers[place]]),
+                    num_generated_tokens=len(reasonings[place]),
+                ),
             )
-        return judgements
 
     def _reason(self, prompts: list[list[int]]) -> list[list[int]]:
         """Greedy reasoning after each prompt, without the token that ends it."""

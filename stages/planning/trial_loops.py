@@ -220,7 +220,7 @@ def _judging(trial: Trial, models: Models) -> Iterator[Any]:
         _draw(sampler, trial, 1)  # it thinks before it chooses
     number = max(1, trial.config.compute.max_tokens // trial.prompt)
     with models.live.phase("reading"):
-        sampler.engine.next_logprobs([[TEXT] * trial.prompt] * number, [EOS])  # pyright: ignore[reportOptionalMemberAccess]
+        list(sampler.engine.next_logprobs([[TEXT] * trial.prompt] * number, [EOS]))  # pyright: ignore[reportOptionalMemberAccess]
     return iter(())
 
 

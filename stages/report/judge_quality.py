@@ -1,6 +1,5 @@
 """A judge's numbers: how it reads pairs, and how often it is right where the truth is known."""
 
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,28 +12,11 @@ from stages.algorithms.statistics import intervals
 from stages.records.metrics import round_metric, with_interval
 from stages.records.preferences import Verdict
 
-logger = logging.getLogger(__name__)
-ENOUGH_MASS = 0.5
 NUM_RESAMPLES, CONFIDENCE = 2000, 0.95
 UNREAD = ("too_long", "parse_failure")
 """Pairs dropped for these reasons say nothing about what the judge prefers."""
 Facts = Mapping[tuple[str, int], Any]
 """Facts about a completion, by its problem's id and its index."""
-
-
-def warn_of_low_mass(mass: float | None, side: str) -> None:
-    """Say so where a judge gives its options together, on average, less than `ENOUGH_MASS`.
-
-    `mass`: None where it has read no pair.
-    """
-    if mass is not None and mass < ENOUGH_MASS:
-        logger.warning(
-            "the judge gives both options together a probability of %.3f on the %s pairs: it "
-            "hardly answers, and its labels may mean nothing. See `style`, `reasoning` and "
-            "`min_option_mass` of the preset, and the agreement in metrics.json",
-            mass,
-            side,
-        )
 
 
 def summarise_verdicts(

@@ -22,7 +22,7 @@ from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards, Completions, score_each
 from stages.rewards.feedback.judging import ENOUGH_ASKED
 from stages.rewards.feedback.prompts import Prompts, Style
-from stages.sampler import Judge, Judgement, count_judge_tokens
+from stages.sampler import Judge, Judgement, count_judge_tokens, judge_messages
 from stages.seeding import derive_seed
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -155,7 +155,7 @@ def judge_both_orders(
     requests = [messages(a, b) if texts[a] != texts[b] else () for a, b in compared]
     # Completions repeat each other: the same question is asked once.
     unique = list(dict.fromkeys(chain(*requests)))
-    choices = dict(zip(unique, judge.choose(unique), strict=True)) if unique else {}
+    choices = dict(zip(unique, judge_messages(judge, unique), strict=True)) if unique else {}
     judgements = [[choices[message] for message in both] for both in requests]
     return judgements, count_judge_tokens(list(choices.values()))["read_tokens"]
 

@@ -26,7 +26,8 @@ JUDGING = """
         )
         answers = AnswerCache(Path("data/answers"))
         chooser = openai_endpoint.connect_endpoint(judge, ["1", "2"], 0, answers, retries=0)
-        metrics = {"policies": {"sft": {"mean_accuracy": {"value": chooser.choose(["?"])[0].mass}}}}
+        ((_, choice),) = chooser.stream(["?"])
+        metrics = {"policies": {"sft": {"mean_accuracy": {"value": choice.mass}}}}
         with outputs.replace(data / "report") as folder:
             write(folder, {"metrics.json": json.dumps(metrics), "verdict.txt": "First."})
 """

@@ -13,7 +13,6 @@ from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
-from stages.rewards.feedback import judging
 from stages.rows import DATA
 
 OWN = DATA / f"pairs/new/{SEED}"
@@ -174,15 +173,16 @@ def test_a_judge_that_answers_with_no_option_is_an_error_that_says_so():
 def test_a_judge_that_hardly_answers_is_reported_on_its_first_pairs(monkeypatch, caplog):
     rule = PRESET["rule"] | {"min_option_mass": 0.0}
     set_preset(judge=ENDPOINT, injection_pairs=0, rule=rule)
-    write("train", "abcdefghijkl")  # 36 pairs
+    write("train", "abcdefghijklmnopqrstuvwxyz")  # 78 pairs
     asked = []
     with serve() as server:
         monkeypatch.setenv(openai_endpoint.URL, server.url)
+        monkeypatch.setenv(openai_endpoint.CONCURRENCY, "1")
         server.tokens = lambda _: {"1": 0.2, "2": 0.1}
         caplog.handler.addFilter(lambda _: asked.append(len(server.requests)) or True)
         label_feedback.main("label_judge", *ASKED)
-    assert asked[0] <= judging.FIRST < asked[1], "before the others are asked"
-    assert "0.300 on the first 32 train pairs" in caplog.messages[0]
+    assert asked[0] < asked[-1], "before the others are asked"
+    assert "0.300 on the first 64 messages of the train pairs" in caplog.messages[0]
 
 
 def test_an_endpoint_is_asked_for_no_policy():

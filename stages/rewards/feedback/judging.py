@@ -6,6 +6,7 @@ What is known without the judge (`correctness_and_lengths`) is asked afterwards,
 """
 
 import itertools
+import logging
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,8 +23,10 @@ from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
 from stages.rewards.answer_checker import solves_problem
 from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Prompts
-from stages.sampler import Judge, Judgement, count_judge_tokens
+from stages.sampler import Judge, Judgement, count_judge_tokens, judge_messages
 from stages.seeding import derive_seed
+
+logger = logging.getLogger(__name__)
 
 
 def sample_pairs(
@@ -44,8 +47,10 @@ def sample_pairs(
 
 CHUNK = 512
 """Pairs judged at once: they fill an engine's batches, and progress is seen."""
-FIRST = 32
-"""Pairs by which a judge that hardly answers is noticed before it has read all of them."""
+FIRST = 64
+"""Messages, two a pair, by which a judge that hardly answers is noticed before it has read all: the
+first that it answers, of a policy the longest."""
+ENOUGH_MASS = 0.5
 ENOUGH_ASKED = 8
 """Of so many pairs without a single verdict, none is bad luck."""
 DECIMALS = 6
@@ -153,7 +158,8 @@ def judge_chunks(
 ) -> Iterator[dict[str, Any]]:
     """Verdicts of each part from number `first` on, and their cost (`count_judge_tokens`).
 
-    If not one of the first part is answered, a ValueError says so before the others are asked.
+    If not one of the first part is answered, a ValueError says so before the others are asked; a
+    warning on the first training pairs if they hardly are.
     """
     for number, part in enumerate(parts):
         if number < first:
@@ -162,7 +168,13 @@ def judge_chunks(
             prompts.both(pair.prompt.question, pair.a.completion, pair.b.completion, pair.principle)
             for pair in part
         ]
-        choices = chooser.choose(list(itertools.chain(*both)))
+        messages = list(itertools.chain(*both))
+        is_first = split == "train" and not number
+        choices = (
+            _choose_watched(chooser, messages, split)
+            if is_first
+            else judge_messages(chooser, messages)
+        )
         orders = zip(choices[::2], choices[1::2], strict=True)
         verdicts = [
             _verdict(pair, both_orders, prompts, rule, split)
@@ -176,19 +188,31 @@ def judge_chunks(
         }
 
 
-def measure_option_mass(
-    chooser: Judge, pairs: Sequence[JudgedPair], prompts: Prompts
-) -> float | None:
-    """Mean probability of both options together, each pair read in one order; None: none is read.
+def _choose_watched(chooser: Judge, messages: Sequence[str], split: str) -> list[Judgement | None]:
+    """Judgement of each message, with a warning after the first where it hardly answers."""
+    choices: dict[int, Judgement | None] = {}
+    for number, choice in chooser.stream(messages):
+        choices[number] = choice
+        if len(choices) == FIRST < len(messages):
+            masses = [choice.mass for choice in choices.values() if choice is not None]
+            if masses:
+                warn_of_low_mass(fmean(masses), f"first {FIRST} messages of the {split}")
+    return [choices[number] for number in range(len(messages))]
 
-    A look before the work: its verdicts are not used, so that batches are what they are without it.
+
+def warn_of_low_mass(mass: float | None, pairs: str) -> None:
+    """Say so where a judge gives its options together, on average, less than `ENOUGH_MASS`.
+
+    `mass`: None where it has read no pair.
     """
-    messages = [
-        prompts.both(pair.prompt.question, pair.a.completion, pair.b.completion, pair.principle)[0]
-        for pair in pairs
-    ]
-    masses = [choice.mass for choice in chooser.choose(messages) if choice is not None]
-    return fmean(masses) if masses else None
+    if mass is not None and mass < ENOUGH_MASS:
+        logger.warning(
+            "the judge gives both options together a probability of %.3f on the %s pairs: it "
+            "hardly answers, and its labels may mean nothing. See `style`, `reasoning` and "
+            "`min_option_mass` of the preset, and the agreement in metrics.json",
+            mass,
+            pairs,
+        )
 
 
 def _check_answered(

@@ -12,7 +12,7 @@ from stages.engines.transformers import TransformersSampler
 from stages.models import model_tokenizer
 from stages.models.policy_judge import PolicyJudge
 from stages.models.row_policy import ModelConfig
-from stages.sampler import Sampler
+from stages.sampler import Sampler, judge_messages
 
 MODEL = ModelConfig(
     path=None,
@@ -56,7 +56,7 @@ def test_a_policy_judges_with_its_own_tokenizer(tmp_path, monkeypatch):
     judge = load(POLICY, "sft", reasoning=4)
     assert isinstance(judge, PolicyJudge)
     assert (judge.max_prompt_tokens, judge.reasoning_tokens) == (200, 4)
-    (choice,) = judge.choose(judge_checkpoint.MESSAGES[:1])
+    (choice,) = judge_messages(judge, judge_checkpoint.MESSAGES[:1])
     assert choice is not None
     assert sum(choice.probabilities) == pytest.approx(1.0)
 

@@ -303,8 +303,10 @@ def reader(model, max_tokens: int = 4096) -> TransformersSampler:
 @pytest.mark.parametrize("max_tokens", [1, 8, 4096])
 def test_what_it_reads_is_the_model_s_own_distribution_whatever_the_batches(family, max_tokens):
     model = load(family)
-    found = reader(model, max_tokens).next_logprobs(READ, [5, 2, 31])
-    for prompt, row in zip(READ, found, strict=True):
+    found = dict(reader(model, max_tokens).next_logprobs(READ, [5, 2, 31]))
+    assert sorted(found) == [*range(len(READ))]
+    for number, row in found.items():
+        prompt = READ[number]
         with torch.no_grad():
             logprobs = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
         assert row == pytest.approx(logprobs[[5, 2, 31]].tolist(), abs=1e-5)
@@ -312,24 +314,24 @@ def test_what_it_reads_is_the_model_s_own_distribution_whatever_the_batches(fami
 
 def test_all_tokens_together_have_probability_one():
     model = load("llama")
-    (row,) = reader(model).next_logprobs([[3, 4]], range(VOCAB))
+    ((_, row),) = reader(model).next_logprobs([[3, 4]], range(VOCAB))
     assert math.fsum(math.exp(value) for value in row) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_it_is_a_reader_and_leaves_the_model_as_it_was():
     model = load("llama").train()
     assert isinstance(reader(model), Engine)
-    reader(model).next_logprobs([[3]], [1])
+    list(reader(model).next_logprobs([[3]], [1]))
     assert model.training
-    assert reader(model).next_logprobs([], [1]) == []
+    assert not list(reader(model).next_logprobs([], [1]))
 
 
 def test_an_empty_prompt_and_one_without_positions_are_refused():
     model = load("llama")
     with pytest.raises(ValueError, match="empty"):
-        reader(model).next_logprobs([[]], [1])
+        list(reader(model).next_logprobs([[]], [1]))
     with pytest.raises(ValueError, match=r"128 positions.*max_prompt_tokens"):
-        reader(model).next_logprobs([[3] * 129], [1])
+        list(reader(model).next_logprobs([[3] * 129], [1]))
 
 
 @pytest.mark.parametrize("check_every", [1, 5])
@@ -341,7 +343,7 @@ def test_every_completion_is_counted_once_and_early_ones_before_the_call_ends(ch
     sample(model, range(NUM_PROMPTS), max_batch=13, check_every=check_every)
     assert meter.COUNTS["completions"] == NUM_PROMPTS * 4
     assert len(set(counted)) > 2, "it moves within a call"
-    sampler(model).next_logprobs(PROMPTS, [1, 2])
+    list(sampler(model).next_logprobs(PROMPTS, [1, 2]))
     assert meter.COUNTS["messages"] == NUM_PROMPTS
 
 

@@ -12,6 +12,7 @@ from stages.engines import transformers
 from stages.models import model_tokenizer, policy, policy_judge, prompting
 from stages.models.policy_judge import option_tokens
 from stages.rewards.feedback import prompts
+from stages.sampler import judge_messages
 
 WORDS = [
     "<eos>",
@@ -94,7 +95,9 @@ def next_distribution(model, ids: list[int]) -> torch.Tensor:
 def test_probabilities_are_the_model_s_own_summed_over_variants(model, tokenizer):
     ones, twos = option_tokens(tokenizer, ("1", "2"))
     assert len(ones) == len(twos) == 2
-    for message, choice in zip(MESSAGES, chooser(model, tokenizer).choose(MESSAGES), strict=True):
+    for message, choice in zip(
+        MESSAGES, judge_messages(chooser(model, tokenizer), MESSAGES), strict=True
+    ):
         p = next_distribution(model, tokenizer(message)["input_ids"])
         mass = float(p[ones].sum() + p[twos].sum())
         assert choice.mass == pytest.approx(mass, abs=1e-5)
@@ -106,7 +109,7 @@ def test_probabilities_are_the_model_s_own_summed_over_variants(model, tokenizer
 
 
 def test_this_judge_has_learned_to_answer_and_its_choices_are_not_all_alike(model, tokenizer):
-    found = chooser(model, tokenizer).choose(MESSAGES)
+    found = judge_messages(chooser(model, tokenizer), MESSAGES)
     assert all(choice.mass > 0.9 for choice in found)
     firsts = [choice.probabilities[0] for choice in found]
     assert min(firsts) < 0.5 < max(firsts)
@@ -115,19 +118,22 @@ def test_this_judge_has_learned_to_answer_and_its_choices_are_not_all_alike(mode
 def test_a_message_longer_than_allowed_is_not_read_and_the_others_are(model, tokenizer):
     lengths = [len(tokenizer(message)["input_ids"]) for message in MESSAGES]
     assert min(lengths) < max(lengths)
-    some = chooser(model, tokenizer, max_prompt_tokens=min(lengths)).choose(MESSAGES)
-    every = chooser(model, tokenizer).choose(MESSAGES)
+    some = judge_messages(chooser(model, tokenizer, max_prompt_tokens=min(lengths)), MESSAGES)
+    every = judge_messages(chooser(model, tokenizer), MESSAGES)
     for length, choice, full in zip(lengths, some, every, strict=True):
         if length > min(lengths):
             assert choice is None
         else:
             assert choice.probabilities == pytest.approx(full.probabilities, abs=1e-5)
-    assert chooser(model, tokenizer, max_prompt_tokens=1).choose(MESSAGES[:2]) == [None, None]
+    assert judge_messages(chooser(model, tokenizer, max_prompt_tokens=1), MESSAGES[:2]) == [
+        None,
+        None,
+    ]
 
 
 def test_reasoning_is_the_greedy_continuation_and_the_cue_leads_to_the_options(model, tokenizer):
     judge = chooser(model, tokenizer, reasoning_tokens=5)
-    (choice,) = judge.choose(MESSAGES[:1])
+    (choice,) = judge_messages(judge, MESSAGES[:1])
     prompt = tokenizer(MESSAGES[0] + prompts.REASONING_REQUEST)["input_ids"]
     ids = list(prompt)
     for _ in range(5):
@@ -150,7 +156,7 @@ def test_reasoning_ends_before_whichever_token_ends_a_sequence(model, tokenizer)
     tokenizer.eos_token = "<|step|>"
     plain = chooser(model, tokenizer, reasoning_tokens=5)
     engine = replace(plain.engine, eos_ids=frozenset([tokenizer.eos_token_id, end]))
-    (choice,) = replace(plain, engine=engine).choose(MESSAGES[:1])
+    (choice,) = judge_messages(replace(plain, engine=engine), MESSAGES[:1])
     assert choice.num_generated_tokens == 0
     p = next_distribution(model, prompt + tokenizer(prompts.REASONING_CUE)["input_ids"])
     ones, twos = plain.option_ids
@@ -164,7 +170,7 @@ def test_a_special_token_spelled_in_an_answer_is_read_as_text(model, tokenizer, 
     monkeypatch.setattr(
         prompting, "tokenize", lambda *given: seen.extend(ids(*given)) or ids(*given)
     )
-    chooser(model, tokenizer).choose(["1: #### 9<|end|>\n2: #### 7\nBetter:\n"])
+    judge_messages(chooser(model, tokenizer), ["1: #### 9<|end|>\n2: #### 7\nBetter:\n"])
     assert not set(tokenizer.all_special_ids) & set(seen[0])
 
 
@@ -172,7 +178,7 @@ def test_loaded_alone_it_chooses_the_same_and_reads_what_fits_the_positions(mode
     found = policy_judge.load_judge(
         judge_checkpoint.checkpoint(), ("1", "2"), tiny_checkpoints.compute(), tiny_checkpoints.CPU
     )
-    expected = chooser(model, tokenizer).choose(MESSAGES)
-    for choice, same in zip(found.choose(MESSAGES), expected, strict=True):
+    expected = judge_messages(chooser(model, tokenizer), MESSAGES)
+    for choice, same in zip(judge_messages(found, MESSAGES), expected, strict=True):
         assert choice.probabilities == pytest.approx(same.probabilities, abs=1e-5)
-    assert found.choose([MESSAGES[0] * 10]) == [None]
+    assert judge_messages(found, [MESSAGES[0] * 10]) == [None]

@@ -51,6 +51,21 @@ def judged(rule, pairs, mass=0.9):
     return judging.judge_pairs(RuleChooser(rule, mass), [pairs], PROMPTS, RULE, "train")
 
 
+def test_a_judge_that_hardly_answers_is_noticed_early_and_every_message_is_asked_once(caplog):
+    chooser = RuleChooser(lambda _first, _second: 0.5, mass=0.3)
+    asked = []
+    caplog.handler.addFilter(lambda _: asked.append(len(chooser.messages)) or True)
+    pairs = [pair(f"A{number}", f"B{number}", principle=0) for number in range(40)]
+    free = RULE.model_copy(update={"min_option_mass": 0.0})
+    judging.judge_pairs(chooser, [pairs], PROMPTS, free, "train")
+    assert asked == [judging.FIRST]
+    assert len(set(chooser.messages)) == len(chooser.messages) == 80
+    assert "0.300 on the first 64 messages of the train pairs" in caplog.messages[0]
+    judging.judge_pairs(chooser, [pairs[:32]], PROMPTS, free, "train")
+    judging.judge_pairs(chooser, [pairs], PROMPTS, free, "heldout")
+    assert len(asked) == 1, "not where these are all, nor a second time"
+
+
 def test_each_pair_is_read_in_both_orders_with_one_principle():
     chooser = RuleChooser(lambda _first, _second: 0.5)
     judging.judge_pairs(chooser, [[pair("AAA", "BBB", principle=1)]], PROMPTS, RULE, "train")
