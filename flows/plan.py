@@ -32,6 +32,8 @@ class StageNode:
     """Stages whose outputs it reads, sorted."""
     gpu: int
     """Number of GPUs it needs, `meta.gpu`; 0 when absent. It is no dependency."""
+    seeds: tuple[int, ...] = ()
+    """The numbers of the parameter `seeds`, if it depends on that."""
     changes: tuple[str, ...] = ()
     """Why DVC must be asked about it: the differences from dvc.lock, or the stages that it reads
     from and that may write something new. Empty: the stage is up to date."""
@@ -72,6 +74,12 @@ def read_graph(root: Path) -> dict[str, StageNode]:
                 params=tuple(str(key) for dep in parameters for key in dep.params),
                 upstream=tuple(sorted(str(node.name) for node in graph.successors(stage))),
                 gpu=int((stage.meta or {}).get("gpu", 0)),
+                seeds=tuple(
+                    seed
+                    for dep in parameters
+                    if "seeds" in dep.params
+                    for seed in dep.read_params(flatten=False)["seeds"]
+                ),
             )
     return nodes
 

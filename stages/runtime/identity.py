@@ -46,7 +46,7 @@ class Execution:
     stage: str
     input_key: str
     attempt: int
-    """1, and one more each time a killed or failed execution is started again."""
+    """1, and one more at each further start: after a kill, a failure, or some of its seeds."""
 
 
 def lock_key(entry: dict[str, Any]) -> str:
@@ -147,12 +147,13 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path, Callable[[], None]]]:
         yield execution, folder, partial(check_unchanged, loaded, key)
 
 
-def leave(execution: Execution, folder: Path) -> None:
+def leave(execution: Execution, folder: Path, *, is_partial: bool = False) -> None:
     """The work is done: the folder goes when dvc has recorded the outputs (`_sweep`).
 
-    A kill before that costs the time since the last checkpoint, and not the whole work.
+    A kill before that costs the time since the last checkpoint, and not the whole work. Of some
+    seeds alone the folder holds all that there is.
     """
-    if os.environ.get("DVC_STAGE") == execution.stage:
+    if is_partial or os.environ.get("DVC_STAGE") == execution.stage:
         (folder / ENDED).touch()
     else:
         shutil.rmtree(folder)
