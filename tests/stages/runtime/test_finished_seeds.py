@@ -10,6 +10,7 @@ import pytest
 from seed_stage import STAGE, left, records, started, write_seed_stage
 
 from stages.runtime import finished_seeds, journal, runs
+from stages.tracking import view
 
 ROOT = Path(__file__).parents[3]
 IDENTITY = {"stage": "train@toy", "input_key": "a", "seed": 1}
@@ -82,6 +83,13 @@ def test_seconds_of_a_joined_run_count_what_overlaps_once_and_no_pause():
     assert joined["ended"].endswith("42")
     assert joined["peak_memory_of_a_seed_bytes"] == 9
     assert joined["seeds"]["1"] == earlier[1]
+
+
+def test_mlflow_says_where_each_finished_seed_was_computed():
+    record = {"host": "a", "device": "cpu", "started": "then", "seconds": 3, "cpu": {}}
+    tags = view.name_seeds({"host": "b", "seeds": {"2": record}})
+    assert tags == {f"posttrain.seed-2.{name}": record[name] for name in record if name != "cpu"}
+    assert view.name_seeds({"host": "b"}) == {}
 
 
 @pytest.mark.parametrize(("text", "expected"), [("1", [1]), ("0,2", [2, 0]), (None, None)])
