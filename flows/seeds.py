@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flows import dvc_internals
+from flows.plan import read_graph
 from flows.process import Runner, child_environment, exit_when_terminated, kill_tree
 from flows.remote import KEY, RemoteStatus, ResultExchange
 
@@ -40,6 +41,15 @@ def main() -> int:
     parser.add_argument("--remote", action="store_true", help="share them by the DVC remote")
     options = parser.parse_args()
     exit_when_terminated()
+    graph = read_graph(Path.cwd())
+    allowed = graph[options.stage].seeds if options.stage in graph else ()
+    if not re.fullmatch(r"\d+(,\d+)*", options.seeds) or not set(
+        map(int, options.seeds.split(","))
+    ) <= set(allowed):
+        parser.error(
+            f"expected a stage with seeds and some of them, of {options.stage} "
+            f"{', '.join(map(str, allowed)) or 'none'}, found {options.seeds}"
+        )
     if not options.remote:
         return run_seeds(options.stage, options.seeds)
     from flows.share import restore_upstream, run_shared_seed
