@@ -184,10 +184,10 @@ class Agents:
             name=node.name, outcome=StageOutcome.FAILED, reason="an error in the flow itself"
         )
         of_all = {seed: results.get(seed, missing) for seed in node.seeds}
-        failures = {seed: one for seed, one in of_all.items() if not one.outcome.good}
+        failures = {seed: result for seed, result in of_all.items() if not result.outcome.good}
         if not failures:
             return None
-        reasons = [f"seed {seed}: {one.reason}" for seed, one in failures.items()]
+        reasons = [f"seed {seed}: {result.reason}" for seed, result in failures.items()]
         return Result(
             name=node.name,
             outcome=StageOutcome.FAILED,

@@ -74,7 +74,7 @@ def started(root: Path) -> list[str]:
     return lines
 
 
-def left(root: Path) -> dict[str, Any]:
+def read_outputs(root: Path) -> dict[str, Any]:
     """Every output of the row, byte by byte, and its entry of dvc.lock."""
     files: dict[str, Any] = {
         str(path.relative_to(root)): path.read_bytes()

@@ -90,23 +90,22 @@ def take(
 
     None where there is none; one that is damaged or another's is removed with a warning.
     """
-    kept = folder / FINISHED
-    if not kept.exists():
+    finished = folder / FINISHED
+    if not finished.exists():
         return None
-    if (damage := _damage(kept, identity)) is not None:
-        logger.warning("%s is not used (%s): the seed is computed again", kept, damage)
-        shutil.rmtree(kept)
+    if (damage := _damage(finished, identity)) is not None:
+        logger.warning("%s is not used (%s): the seed is computed again", finished, damage)
+        shutil.rmtree(finished)
         return None
     for number, path in enumerate(folders):
         path.mkdir(parents=True, exist_ok=True)
-        for name in _files(kept, f"{OUTPUTS}/{number}/"):
+        for name in _files(finished, f"{OUTPUTS}/{number}/"):
             target = path / name.split("/", 2)[2]
             target.parent.mkdir(parents=True, exist_ok=True)
-            outputs.link_or_copy(str(kept / name), str(target))
-    for name in (JOURNAL, USAGE):
-        if (kept / name).is_file():
-            shutil.copyfile(kept / name, folder / name)
-    return json.loads((kept / RECORD).read_text(encoding="utf-8"))
+            outputs.link_or_copy(str(finished / name), str(target))
+    for name in {JOURNAL, USAGE}.intersection(_files(finished, "")):
+        shutil.copyfile(finished / name, folder / name)
+    return json.loads((finished / RECORD).read_text(encoding="utf-8"))
 
 
 def forget(folder: Path) -> None:
@@ -115,21 +114,21 @@ def forget(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def _files(kept: Path, prefix: str) -> list[str]:
-    files = json.loads((kept / MANIFEST).read_bytes())["files"]
+def _files(finished: Path, prefix: str) -> list[str]:
+    files = json.loads((finished / MANIFEST).read_bytes())["files"]
     return [name for name in files if name.startswith(prefix)]
 
 
-def _damage(kept: Path, identity: Mapping[str, Any]) -> str | None:
+def _damage(finished: Path, identity: Mapping[str, Any]) -> str | None:
     """Why a finished seed cannot be used, or None. Its files may have come from elsewhere."""
     try:
-        manifest = json.loads((kept / MANIFEST).read_bytes())
+        manifest = json.loads((finished / MANIFEST).read_bytes())
         if manifest["identity"] != dict(identity):
             return f"expected {dict(identity)}, found {manifest['identity']}"
         for name, description in manifest["files"].items():
             if Path(name).is_absolute() or ".." in Path(name).parts:
                 return f"{name} is outside of it"
-            if _describe(kept / name) != description:
+            if _describe(finished / name) != description:
                 return f"{name} has other bits than were written"
         if missing := {JOURNAL, RECORD} - set(manifest["files"]):
             return f"{', '.join(sorted(missing))} is missing"

@@ -263,20 +263,20 @@ def join_records(
     if not earlier:
         return record
     every = sorted(
-        [datetime.fromisoformat(one[name]).timestamp() for name in ("started", "ended")]
-        for one in (*earlier.values(), record)
+        [datetime.fromisoformat(each[name]).timestamp() for name in ("started", "ended")]
+        for each in (*earlier.values(), record)
     )
     seconds, until = 0.0, every[0][0]
     for started, ended in every:
         seconds += max(0.0, ended - max(started, until))
         until = max(until, ended)
-    first = min(str(one["started"]) for one in (*earlier.values(), record))
-    largest = max(one["peak_memory_bytes"] or 0 for one in earlier.values())
+    first = min(str(each["started"]) for each in (*earlier.values(), record))
+    largest = max(each["peak_memory_bytes"] or 0 for each in earlier.values())
     return record | {
         "started": first,
         "seconds": round(seconds, 3),
         "peak_memory_of_a_seed_bytes": max(record["peak_memory_of_a_seed_bytes"], largest),
-        "seeds": {str(seed): dict(one) for seed, one in earlier.items()},
+        "seeds": {str(seed): dict(of_seed) for seed, of_seed in earlier.items()},
     }
 
 

@@ -26,7 +26,7 @@ from clones import (
     unused_port,
     wait_until,
 )
-from seed_stage import left, records, write_seed_stage
+from seed_stage import read_outputs, records, write_seed_stage
 
 from flows.plan import StageNode
 
@@ -211,4 +211,4 @@ def test_each_seed_by_an_agent_then_joined_by_one(
     assert sorted(record["seeds"]) == ["0", "1", "2"]
     alone = on.clones.clone("alone")
     alone.run(sys.executable, "-m", "dvc", "repro", "-q")
-    assert left(on.main.path) == left(alone.path)
+    assert read_outputs(on.main.path) == read_outputs(alone.path)

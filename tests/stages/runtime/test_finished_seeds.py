@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from seed_stage import STAGE, left, records, started, write_seed_stage
+from seed_stage import STAGE, read_outputs, records, started, write_seed_stage
 
 from stages.runtime import finished_seeds, journal, runs
 from stages.tracking import view
@@ -134,7 +134,7 @@ def test_seeds_of_several_calls_give_the_bits_of_one(tmp_path):
     (root / ".gitignore").write_text("/data/*\n/.pipe/\n/started.log\n")
     assert run("dvc", "repro").returncode == 0
     assert len(started(root)) == 3
-    whole = left(root)
+    whole = read_outputs(root)
     assert "seeds" not in records(root)[0]
 
     for name in ("data", ".dvc/cache", ".pipe"):
@@ -153,16 +153,16 @@ def test_seeds_of_several_calls_give_the_bits_of_one(tmp_path):
     assert "seed 1 was finished on" in done.stderr
     assert "is not used" in done.stderr
     assert started(root) == ["seed-0"]
-    assert left(root) == whole
+    assert read_outputs(root) == whole
     (record,) = records(root)
     assert sorted(record["seeds"]) == ["1", "2"]
 
     write_seed_stage(root, rate=0.2)
     assert compute("1").returncode == 0
-    assert left(root) == whole
+    assert read_outputs(root) == whole
     write_seed_stage(root, rate=0.3)
     assert run("dvc", "repro", TOY_FAIL="2").returncode != 0
     assert sorted(started(root)) == ["seed-0", "seed-1", "seed-1", "seed-2"]
     assert run("dvc", "repro").returncode == 0
     assert started(root) == ["seed-2"]
-    assert left(root) != whole
+    assert read_outputs(root) != whole
