@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
+from stages import stage
 
 STAGE, SEEDS = "train@toy", (0, 1, 2)
 DVC_YAML = """\
@@ -37,6 +37,10 @@ class Config(Params):
     seeds: list[int]
 
 
+def others():
+    return len(list(Path(".pipe").glob("*/seed-*/finished")))
+
+
 def train(run):
     with open("started.log", "a") as log:
         log.write(f"seed-{run.seed}\\n")
@@ -44,19 +48,22 @@ def train(run):
              for i in range(3))
     losses = [step.metrics["loss"] for step in run.track(steps, total=3)]
     if os.environ.get("TOY_FAIL") == str(run.seed):
-        while len(list(Path(".pipe").glob("*/seed-*/finished"))) < 2:
+        while others() < 2:
             time.sleep(0.01)
         raise ValueError("as asked")
     if Path(f"refuse-{run.seed}").exists():
         raise ValueError("refused")
     if os.environ.get("TOY_KILL") == str(run.seed):
+        while os.environ.get("POSTTRAIN_SEEDS") != str(run.seed) and others() < 2:
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     (run.model_path / "deep").mkdir()
     (run.model_path / "deep/weights").write_text(str(losses))
     return {"loss": losses[-1] / 3, "none": float("nan")}
 
 
-process.run(lambda *words: stage.run(train, words, Config, gpu=True))
+if __name__ == "__main__":
+    process.run(lambda *words: stage.run(train, words, Config, gpu=True))
 """
 
 
@@ -64,6 +71,14 @@ def write_seed_stage(root: Path, rate: float = 0.1) -> None:
     (root / "dvc.yaml").write_text(DVC_YAML)
     (root / "seed_work.py").write_text(WORK)
     (root / "params.yaml").write_text(f"rate: {rate}\nseeds: {list(SEEDS)}\n")
+
+
+def run_seed_stage() -> None:
+    """The stage in this process, in the repository that is its working directory."""
+    content: dict[str, Any] = {"__name__": "seed_work"}
+    exec(WORK, content)
+    words = ["train_sft", "toy", "--train", "sft", "--from", "base", "--on", "prompts"]
+    stage.run(content["train"], words, content["Config"], gpu=True)
 
 
 def started(root: Path) -> list[str]:
@@ -75,14 +90,15 @@ def started(root: Path) -> list[str]:
 
 
 def read_outputs(root: Path) -> dict[str, Any]:
-    """Every output of the row, byte by byte, and its entry of dvc.lock."""
+    """Every output of the row, byte by byte, and dvc.lock where there is one."""
     files: dict[str, Any] = {
         str(path.relative_to(root)): path.read_bytes()
         for name in ("policies", "journals")
         for path in sorted((root / "data" / name).rglob("*"))
         if path.is_file()
     }
-    return files | {"lock": YAML(typ="safe").load(root / "dvc.lock")["stages"][STAGE]}
+    lock = root / "dvc.lock"
+    return files | ({"lock": lock.read_bytes()} if lock.exists() else {})
 
 
 def records(root: Path) -> list[dict[str, Any]]:

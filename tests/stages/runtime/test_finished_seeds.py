@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from seed_stage import STAGE, read_outputs, records, started, write_seed_stage
+from seed_stage import STAGE, read_outputs, records, run_seed_stage, started, write_seed_stage
 
 from stages.runtime import finished_seeds, journal, runs
 from stages.tracking import view
@@ -112,57 +112,89 @@ def test_no_other_seeds_and_none_under_dvc_or_torchrun(monkeypatch, name, value)
         finished_seeds.read_choice([0, 1, 2])
 
 
-@pytest.mark.slow
-def test_seeds_of_several_calls_give_the_bits_of_one(tmp_path):
-    """One is killed, one is damaged, a number is edited, one fails."""
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A DVC repository whose only stage has three seeds."""
     root = tmp_path / "checkout"
     root.mkdir()
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-
-    def run(*command, **extra):
-        return subprocess.run(
-            command, cwd=root, env=environment | extra, capture_output=True, text=True, check=False
-        )
-
-    def compute(seeds, **extra):
-        return run("python", "-m", "flows.seeds", STAGE, seeds, **extra)
-
-    run("git", "init", "-q")
-    run("dvc", "init", "-q")
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    for command in ("git", "init", "-q"), ("dvc", "init", "-q"):
+        subprocess.run(command, check=True)
     write_seed_stage(root)
     (root / ".gitignore").write_text("/data/*\n/.pipe/\n/started.log\n")
-    assert run("dvc", "repro").returncode == 0
-    assert len(started(root)) == 3
-    whole = read_outputs(root)
-    assert "seeds" not in records(root)[0]
+    return root
 
-    for name in ("data", ".dvc/cache", ".pipe"):
-        shutil.rmtree(root / name)
-    (root / "dvc.lock").unlink()
-    for seed in ("1", "0"):
-        assert compute(seed).returncode == 0
-    assert compute("2", TOY_KILL="2").returncode == 137
-    assert compute("2").returncode == 0
-    assert sorted(started(root)) == ["seed-0", "seed-1", "seed-2", "seed-2"]
-    assert not (root / "data").exists()
-    assert not (root / "dvc.lock").exists()
-    (weights,) = root.glob(".pipe/*/seed-0/finished/outputs/0/deep/weights")
+
+@pytest.fixture
+def compute(checkout, monkeypatch):
+    """`compute("0,2")`: these seeds, or all, in this process; returns those that were computed."""
+
+    def run(seeds=None, **environment):
+        with monkeypatch.context() as patch:
+            for name, value in ({} if seeds is None else {"POSTTRAIN_SEEDS": seeds}).items():
+                patch.setenv(name, value)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            run_seed_stage()
+        return sorted(started(checkout))
+
+    return run
+
+
+def test_seeds_of_several_calls_give_the_bits_of_one(checkout, compute):
+    """One is computed twice, one is damaged, one is killed."""
+    assert compute() == ["seed-0", "seed-1", "seed-2"]
+    whole = read_outputs(checkout)
+    shutil.rmtree(checkout / "data")
+    assert compute("1") == ["seed-1"]
+    with pytest.raises(RuntimeError, match="seed 2 ended without a word"):
+        compute("1,0,2", TOY_KILL="2")
+    assert sorted(started(checkout)) == ["seed-0", "seed-2"]
+    assert compute("0,2") == ["seed-2"]
+    assert not (checkout / "data").exists()
+    (weights,) = checkout.glob(".pipe/*/seed-0/finished/outputs/0/deep/weights")
     weights.write_text("damaged")
-    done = run("dvc", "repro")
-    assert "seed 1 was finished on" in done.stderr
-    assert "is not used" in done.stderr
-    assert started(root) == ["seed-0"]
-    assert read_outputs(root) == whole
-    (record,) = records(root)
+    assert compute() == ["seed-0"]
+    assert read_outputs(checkout) == whole
+    (record,) = records(checkout)
     assert sorted(record["seeds"]) == ["1", "2"]
 
-    write_seed_stage(root, rate=0.2)
-    assert compute("1").returncode == 0
-    assert read_outputs(root) == whole
-    write_seed_stage(root, rate=0.3)
-    assert run("dvc", "repro", TOY_FAIL="2").returncode != 0
-    assert sorted(started(root)) == ["seed-0", "seed-1", "seed-1", "seed-2"]
-    assert run("dvc", "repro").returncode == 0
-    assert started(root) == ["seed-2"]
-    assert read_outputs(root) != whole
+
+def test_a_changed_number_takes_no_seed_of_the_old_one_and_changes_no_output(checkout, compute):
+    compute()
+    whole = read_outputs(checkout)
+    write_seed_stage(checkout, rate=0.2)
+    assert compute("1") == ["seed-1"]
+    assert read_outputs(checkout) == whole
+    write_seed_stage(checkout)
+    assert compute() == ["seed-0", "seed-1", "seed-2"]
+    assert read_outputs(checkout) == whole
+
+
+def test_a_seed_that_fails_costs_no_other(compute):
+    with pytest.raises(ValueError, match="as asked"):
+        compute(TOY_FAIL="2")
+    assert compute() == ["seed-0", "seed-1", "seed-2", "seed-2"]
+
+
+@pytest.mark.slow
+def test_dvc_records_joined_seeds_as_a_run_of_all(checkout):
+    def run(*command, **extra):
+        return subprocess.run(command, env=os.environ | extra, check=False).returncode
+
+    assert run("dvc", "repro") == 0
+    locked = (checkout / "dvc.lock").read_bytes()
+    for name in ("data", ".dvc/cache", ".pipe"):
+        shutil.rmtree(checkout / name)
+    (checkout / "dvc.lock").unlink()
+    started(checkout)
+    command = (sys.executable, "-m", "flows.seeds", STAGE)
+    assert run(*command, "1") == 0
+    assert run(*command, "2", TOY_KILL="2") == 137
+    assert not (checkout / "dvc.lock").exists()
+    assert run("dvc", "repro") == 0
+    assert sorted(started(checkout)) == ["seed-0", "seed-1", "seed-2", "seed-2"]
+    assert (checkout / "dvc.lock").read_bytes() == locked
