@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from flows import dvc_internals
 from flows.process import DVC, Runner
 
+SEED_PAUSES = 15
+"""So many pauses before a seed asks again whether another one here has ended."""
 BUSY_SECONDS = 600.0
 """How long a stage is retried while another DVC process uses one of its paths."""
 MAX_KILLS = 3
@@ -121,6 +123,8 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
             pause = 0.0
         elif trouble is Trouble.PREEMPTED:
             pause *= 2 ** troubles[trouble]
+        elif seed is not None:
+            pause *= SEED_PAUSES
         runner.log(f"{reason}; trying again in {pause:g} s")
         runner.pause(pause)
 
