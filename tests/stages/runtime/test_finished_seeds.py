@@ -198,3 +198,8 @@ def test_dvc_records_joined_seeds_as_a_run_of_all(checkout):
     assert run("dvc", "repro") == 0
     assert sorted(started(checkout)) == ["seed-0", "seed-1", "seed-2", "seed-2"]
     assert (checkout / "dvc.lock").read_bytes() == locked
+    assert run(*command, "1") == 0  # of inputs that dvc.lock has
+    assert run("dvc", "repro", "-f") == 0
+    assert sorted(started(checkout)) == ["seed-0", "seed-1", "seed-2"]
+    assert run("dvc", "repro", "-f") == 0
+    assert sorted(started(checkout)) == ["seed-0", "seed-1", "seed-2"]
