@@ -12,15 +12,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import Context
-from dataclasses import dataclass
+from contextvars import Context, copy_context
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
-from prefect import flow, get_client
+from prefect import flow, get_client, task
+from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
@@ -32,7 +34,13 @@ from prefect.states import Cancelling, Completed, Crashed, Failed
 from flows.execute import Result, StageOutcome
 from flows.plan import StageNode
 from flows.process import Runner, StoppedError
-from flows.share import OUTAGE_SECONDS, describe_commit, restore_upstream, run_shared
+from flows.share import (
+    OUTAGE_SECONDS,
+    describe_commit,
+    restore_upstream,
+    run_shared,
+    run_shared_seed,
+)
 
 BEAT_SECONDS = 5.0
 POLL_SECONDS = 2.0
@@ -44,8 +52,14 @@ STAGE_TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 NO_ANSWER = (httpx.TransportError, PrefectHTTPStatusError)
 
 
-@flow(name="stage", flow_run_name="{name}", persist_result=False, retries=0)
-def stage(name: str, inputs: str, commit: str, timeout_hours: float | None = None) -> State:
+@flow(name="stage", persist_result=False, retries=0)
+def stage(
+    name: str,
+    inputs: str,
+    commit: str,
+    timeout_hours: float | None = None,
+    seed: int | None = None,
+) -> State:
     """Flow of an agent: restore what a stage needs, run it, push its result.
 
     prefect.yaml deploys it once for each work pool.
@@ -55,6 +69,7 @@ def stage(name: str, inputs: str, commit: str, timeout_hours: float | None = Non
         inputs: digest of its inputs, which must be the same in this clone.
         commit: that of the pipeline, for messages.
         timeout_hours: for one attempt.
+        seed: the one to finish and to push, where the stage is not to be run as a whole.
     """
     seconds = None if timeout_hours is None else timeout_hours * 3600
     runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
@@ -63,7 +78,10 @@ def stage(name: str, inputs: str, commit: str, timeout_hours: float | None = Non
             restore_upstream(name, runner)
         except ValueError as error:
             return Failed(message=str(error))
-        result = run_shared(name, runner, inputs=inputs)
+        if seed is None:
+            result = run_shared(name, runner, inputs=inputs)
+        else:
+            result = run_shared_seed(name, seed, runner, inputs=inputs)
     where = f"{socket.gethostname()}, {runner.root.name}"
     if not result.outcome.good:
         return Failed(message=f"on {where}, for a pipeline at {commit}: {result.reason}")
@@ -111,11 +129,13 @@ def is_ending(state: State) -> bool:
 class Agents:
     """Agents of the work pools, as the pipeline that gives them stages sees them."""
 
-    def __init__(self, max_parallel: int) -> None:
+    def __init__(self, max_parallel: int, *, by_seed: bool = False) -> None:
+        """`by_seed`: agents finish the seeds of a stage, then one of them joins these."""
         if not PREFECT_API_URL.value():
             raise ValueError("set PREFECT_API_URL: agents of work pools need a server that runs")
         self.slots = threading.Semaphore(max_parallel)
         """Limits how many stages are restored in this clone at one time."""
+        self.by_seed = by_seed
         self.commit = describe_commit(Path.cwd())
 
     def run_stage(self, node: StageNode, runner: Runner) -> Result:
@@ -124,12 +144,57 @@ class Agents:
         def compute(inputs: str) -> Result:
             self.slots.release()  # any number of stages may be with agents
             try:
+                if self.by_seed and len(node.seeds) > 1:
+                    failed = self.run_seeds(node, inputs, runner)
+                    if failed is not None:
+                        return failed
                 return AgentRun(node, inputs, self.commit, runner).run()
             finally:
                 self.slots.acquire()
 
         with self.slots:
             return run_shared(node.name, runner, compute=compute)
+
+    def run_seeds(self, node: StageNode, inputs: str, runner: Runner) -> Result | None:
+        """Have each seed of a stage finished by an agent; the failure of the stage, or None.
+
+        A task each on Prefect's page. The seeds beside one that fails go on: they are kept.
+        """
+        results: dict[int, Result] = {}
+
+        @task(
+            task_run_name="{name} seed {seed}",
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retries=0,
+        )
+        def finish(name: str, seed: int) -> State:  # noqa: ARG001 - shown on the page
+            of_seed = replace(runner, log=make_log())
+            result = results[seed] = AgentRun(node, inputs, self.commit, of_seed, seed).run()
+            if result.outcome.good:
+                return Completed(name=result.outcome.value.capitalize(), message=result.reason)
+            return Failed(message=result.reason)
+
+        with ThreadPoolExecutor(len(node.seeds)) as pool:
+            for seed in node.seeds:
+                pool.submit(copy_context().run, finish, node.name, seed, return_state=True)
+        if runner.cancel.is_set():
+            raise StoppedError(f"{node.name} was cancelled")
+        missing = Result(
+            name=node.name, outcome=StageOutcome.FAILED, reason="an error in the flow itself"
+        )
+        of_all = {seed: results.get(seed, missing) for seed in node.seeds}
+        failures = {seed: result for seed, result in of_all.items() if not result.outcome.good}
+        if not failures:
+            return None
+        reasons = [f"seed {seed}: {result.reason}" for seed, result in failures.items()]
+        return Result(
+            name=node.name,
+            outcome=StageOutcome.FAILED,
+            seconds=max(result.seconds for result in of_all.values()),
+            attempts=max(result.attempts for result in of_all.values()),
+            reason="; ".join([*reasons, "the other seeds are kept"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -140,6 +205,13 @@ class AgentRun:
     inputs: str
     commit: str
     runner: Runner
+    seed: int | None = None
+    """The one to finish; None: the stage as a whole."""
+
+    @property
+    def title(self) -> str:
+        """How Prefect's page calls it."""
+        return self.node.name if self.seed is None else f"{self.node.name} seed {self.seed}"
 
     def run(self) -> Result:
         """Have the stage computed, by another agent if one dies.
@@ -161,7 +233,7 @@ class AgentRun:
         name = str(state.name).lower()
         good = state.is_completed() and name in list(StageOutcome)
         return Result(
-            name=self.node.name,
+            name=self.title,
             outcome=StageOutcome(name) if good else StageOutcome.FAILED,
             seconds=time.monotonic() - started,
             attempts=attempts,
@@ -180,6 +252,8 @@ class AgentRun:
             "commit": self.commit,
             "timeout_hours": None if seconds is None else seconds / 3600,
         }
+        if self.seed is not None:
+            parameters["seed"] = self.seed
 
         def create(client: SyncPrefectClient) -> FlowRun:
             deployment = client.read_deployment_by_name(f"stage/{self.node.pool}")
@@ -188,9 +262,9 @@ class AgentRun:
                 run = client.create_flow_run_from_deployment(
                     deployment.id,
                     parameters=parameters,
-                    name=self.node.name,
+                    name=self.title,
                     # The server returns the run that has this key, if there is one.
-                    idempotency_key=f"{self.node.name}-{self.inputs}-{number}",
+                    idempotency_key=f"{self.title}-{self.inputs}-{number}",
                 )
                 if run.state is None or not is_ending(run.state):
                     return run
@@ -212,7 +286,7 @@ class AgentRun:
         while True:
             if self.runner.cancel.wait(POLL_SECONDS):
                 self.ask_server(set_state, run.id, Cancelling())
-                raise StoppedError(f"{self.node.name} was cancelled")
+                raise StoppedError(f"{self.title} was cancelled")
             started = time.monotonic()
             run = self.ask_server(SyncPrefectClient.read_flow_run, run.id)
             state = run.state or Crashed(message="the server knows no state of it")
@@ -225,7 +299,7 @@ class AgentRun:
                 last_mark, changed = mark, now
             if state.is_scheduled() and now - logged > LOST_SECONDS:
                 logged = now
-                self.runner.log(f"{self.node.name} waits for a worker of the pool {self.node.pool}")
+                self.runner.log(f"{self.title} waits for a worker of the pool {self.node.pool}")
             if now - changed > LOST_SECONDS:
                 silence = f"no sign of life from its agent for {now - changed:.0f} s"
                 self.ask_server(set_state, run.id, Crashed(message=silence), force=True)

@@ -7,6 +7,7 @@ committed; without it the stage would fail after hours of work.
 
 import enum
 import re
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from flows import dvc_internals
 from flows.process import DVC, Runner
 
+SEED_PAUSES = 15
+"""So many pauses before a seed asks again whether another one here has ended."""
 BUSY_SECONDS = 600.0
 """How long a stage is retried while another DVC process uses one of its paths."""
 MAX_KILLS = 3
@@ -69,13 +72,16 @@ KILLED = re.compile(
     r"exited with (-1|-9|-14|-15|129|137|142|143)$",
     re.MULTILINE,
 )
+KILLS = (-1, -9, -14, -15, 129, 137, 142, 143)
+IN_USE = re.compile(r"stage '[^']*' is running already, with ")
 NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
 
 
-def run_stage(name: str, runner: Runner) -> Result:
-    """Bring one stage up to date, whose inputs must be up to date.
+def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
+    """Bring one stage up to date, whose inputs must be up to date; or finish one of its seeds.
 
-    A failure is a result, not an exception: stages that do not need this one go on.
+    A failure is a result, not an exception: stages that do not need this one go on. A seed waits
+    while another one of the stage is computed in this clone.
 
     Raises:
         StoppedError: once `runner.cancel` is set.
@@ -87,6 +93,8 @@ def run_stage(name: str, runner: Runner) -> Result:
         output = StageOutput(name, runner.log)
         try:
             command = [*DVC, "repro", "--single-item", name]
+            if seed is not None:
+                command = [sys.executable, "-m", "flows.seeds", name, str(seed)]
             status = runner.run(command, output.add_line, runner.timeout_seconds)
             trouble = classify(status, "\n".join(output.tail))
             if status != 0:
@@ -98,13 +106,14 @@ def run_stage(name: str, runner: Runner) -> Result:
         troubles[trouble] += 1
         # Each kill may have cut off a file of DVC, and so may the kill of an earlier run.
         is_worth_retrying = {
-            Trouble.BUSY: seconds < BUSY_SECONDS,
+            Trouble.BUSY: seconds < BUSY_SECONDS or seed is not None,
             Trouble.TORN: troubles[Trouble.TORN] <= troubles[Trouble.PREEMPTED] + 1,
             Trouble.PREEMPTED: troubles[Trouble.PREEMPTED] < MAX_KILLS,
             Trouble.FINAL: False,
         }
         if status == 0 or not is_worth_retrying[trouble]:
-            outcome = output.outcome if status == 0 else StageOutcome.FAILED
+            outcome = StageOutcome.EXECUTED if seed is not None else output.outcome
+            outcome = outcome if status == 0 else StageOutcome.FAILED
             return Result(
                 name=name, outcome=outcome, seconds=seconds, attempts=attempts, reason=reason
             )
@@ -114,6 +123,8 @@ def run_stage(name: str, runner: Runner) -> Result:
             pause = 0.0
         elif trouble is Trouble.PREEMPTED:
             pause *= 2 ** troubles[trouble]
+        elif seed is not None:
+            pause *= SEED_PAUSES
         runner.log(f"{reason}; trying again in {pause:g} s")
         runner.pause(pause)
 
@@ -144,11 +155,11 @@ def classify(status: int, output: str) -> Trouble:
 
     An error in a stage's code or input is final.
     """
-    if dvc_internals.BUSY.search(output):
+    if dvc_internals.BUSY.search(output) or IN_USE.search(output):
         return Trouble.BUSY
     if dvc_internals.TORN.search(output):
         return Trouble.TORN
-    if status in (-1, -9, -14, -15) or KILLED.search(output) or NO_DEVICE.search(output):
+    if status in KILLS or KILLED.search(output) or NO_DEVICE.search(output):
         return Trouble.PREEMPTED
     return Trouble.FINAL
 

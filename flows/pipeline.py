@@ -4,6 +4,7 @@
     python -m flows.pipeline train@grpo -j 1   one stage and what it needs
     python -m flows.pipeline --remote          restore what other clones computed, share the rest
     python -m flows.pipeline --pools           each stage by an agent of the work pool that it needs
+    python -m flows.pipeline --pools --seeds   each seed of a stage by an agent, then joined by one
 
 The graph is that of dvc.yaml, the cache is DVC's, and each stage runs as
 `dvc --wait-for-lock repro -s <stage>`, so the result is that of `dvc repro`. Prefect adds the
@@ -88,6 +89,7 @@ def pipeline(
     timeout_hours: float | None = None,
     remote: bool = False,  # noqa: FBT001, FBT002 - a flow's parameters have names
     pools: bool = False,  # noqa: FBT001, FBT002
+    seeds: bool = False,  # noqa: FBT001, FBT002
     alert: str | None = None,  # noqa: ARG001 - send_alert reads it
 ) -> State:
     """Bring the stages, and the stages that they need, up to date.
@@ -99,13 +101,16 @@ def pipeline(
         timeout_hours: for one attempt of one stage; none means no limit.
         remote: share results by the default DVC remote: `flows.share`.
         pools: have agents of the stages' work pools compute what the remote does not have.
+        seeds: with `pools`, have each seed of such a stage computed by an agent, then joined.
         alert: notification block that is told of a failure, for example `slack-webhook/team`.
     """
     add_tags()
     seconds = None if timeout_hours is None else timeout_hours * 3600
     runner = Runner(root=Path.cwd(), log=make_log(), timeout_seconds=seconds)
     plan = make_plan(runner.root, stages)
-    agents = Agents(max_parallel) if pools else None
+    if seeds and not pools:
+        raise ValueError("seeds: expected pools, too, whose agents compute them. Add --pools.")
+    agents = Agents(max_parallel, by_seed=seeds) if pools else None
     if remote or pools:
         push_current(plan, runner)
 
@@ -184,7 +189,10 @@ def main() -> int:
     parser = make_parser("flows.pipeline", __doc__)
     parser.add_argument("--alert", metavar="BLOCK", help="notification block told of a failure")
     parser.add_argument("--pools", action="store_true", help="agents of the work pools compute")
+    parser.add_argument("--seeds", action="store_true", help="with --pools: a task for each seed")
     options = parser.parse_args()
+    if options.seeds and not options.pools:
+        parser.error("--seeds needs --pools, whose agents compute them")
     exit_when_terminated()
     state = pipeline(
         options.stages or None,
@@ -192,6 +200,7 @@ def main() -> int:
         timeout_hours=options.timeout_hours,
         remote=options.remote,
         pools=options.pools,
+        seeds=options.seeds,
         alert=options.alert,
         return_state=True,
     )

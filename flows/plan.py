@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx
+from ruamel.yaml import YAML
 
 from flows.dvc_internals import mend
 from flows.process import DVC, child_environment
@@ -15,6 +16,8 @@ from flows.process import DVC, child_environment
 FIRST = ("plan", "trace_code")
 """Stages that run before anything is planned: `plan` refuses wrong tables, and every stage depends
 on `trace_code`, so that an edit of one file would make all look stale."""
+
+SEEDS = "seeds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,8 @@ class StageNode:
     """Stages whose outputs it reads, sorted."""
     gpu: int
     """Number of GPUs it needs, `meta.gpu`; 0 when absent. It is no dependency."""
+    seeds: tuple[int, ...] = ()
+    """The numbers of the parameter `seeds`, if it computes on a GPU and depends on that."""
     changes: tuple[str, ...] = ()
     """Why DVC must be asked about it: the differences from dvc.lock, or the stages that it reads
     from and that may write something new. Empty: the stage is up to date."""
@@ -55,6 +60,7 @@ def read_graph(root: Path) -> dict[str, StageNode]:
     nodes: dict[str, StageNode] = {}
     with Repo(str(root)) as repo:
         graph = repo.index.graph
+        seeds = read_seeds(root)  # which DVC has read by now
         # DVC's edges point from a stage to what it needs.
         ordered = networkx.lexicographical_topological_sort(
             graph.reverse(copy=True), key=lambda stage: str(stage.addressing)
@@ -62,6 +68,7 @@ def read_graph(root: Path) -> dict[str, StageNode]:
         for stage in ordered:
             if not isinstance(stage, PipelineStage) or Path(stage.path) != root / "dvc.yaml":
                 continue
+            gpu = int((stage.meta or {}).get("gpu", 0))
             name = str(stage.name)  # .addressing would depend on the working directory
             parameters = [dep for dep in stage.deps if isinstance(dep, ParamsDependency)]
             files = [dep for dep in stage.deps if not isinstance(dep, ParamsDependency)]
@@ -71,9 +78,18 @@ def read_graph(root: Path) -> dict[str, StageNode]:
                 outs=tuple(Path(out.fs_path).relative_to(root).as_posix() for out in stage.outs),
                 params=tuple(str(key) for dep in parameters for key in dep.params),
                 upstream=tuple(sorted(str(node.name) for node in graph.successors(stage))),
-                gpu=int((stage.meta or {}).get("gpu", 0)),
+                gpu=gpu,
+                seeds=seeds if gpu and any(SEEDS in dep.params for dep in parameters) else (),
             )
     return nodes
+
+
+def read_seeds(root: Path) -> tuple[int, ...]:
+    """The list `seeds` of params.yaml; empty where there is none, which `plan` refuses."""
+    path = root / "params.yaml"
+    content = YAML(typ="safe").load(path) if path.is_file() else None
+    seeds = content.get(SEEDS) if isinstance(content, dict) else None
+    return tuple(seed for seed in seeds if isinstance(seed, int)) if isinstance(seeds, list) else ()
 
 
 def downstream(graph: dict[str, StageNode], names: set[str]) -> set[str]:

@@ -2,6 +2,9 @@
 
     python -m flows.remote fetch STAGE          into DVC's cache of this clone, if the remote has it
     python -m flows.remote push STAGE ...       from that cache; what is there already is not sent
+    python -m flows.remote fetch-or-seeds STAGE the same, or its finished seeds (`flows.seeds`)
+    python -m flows.remote fetch-seed STAGE SEED
+    python -m flows.remote push-seeds STAGE
 
 The run records of a stage, which are no outputs, travel beside its result, in the folder `records`
 of the remote: times, host, versions. A result without one is complete.
@@ -53,6 +56,8 @@ def main() -> int:
         exchange = ResultExchange(Path.cwd())
         if action == "fetch":
             return exchange.fetch(*names)
+        if action != "push":
+            return exchange_seeds(exchange, action, *names)
         for name in names:
             exchange.push(name)
     except Exception as error:  # noqa: BLE001 - every kind of remote has errors of its own library
@@ -64,6 +69,20 @@ def main() -> int:
             else RemoteStatus.AWAY
         )
     return RemoteStatus.DONE
+
+
+def exchange_seeds(exchange: "ResultExchange", action: str, name: str, *seed: str) -> RemoteStatus:
+    """Carry out an action on the finished seeds of a stage."""
+    from flows import seeds
+
+    if action == "push-seeds":
+        return seeds.push(exchange, name)
+    if action == "fetch-seed":
+        return seeds.fetch(exchange, name, *map(int, seed))
+    status = exchange.fetch(name)
+    if status is RemoteStatus.ABSENT:
+        seeds.fetch(exchange, name)
+    return status
 
 
 class ResultExchange:

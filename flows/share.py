@@ -55,13 +55,11 @@ def run_shared(
     """
     remote_result = None
     try:
-        answer, key = ask_remote("fetch", [name], runner)
+        # A seed that another clone finished is of use to who computes.
+        action = "fetch-or-seeds" if compute is None else "fetch"
+        answer, key = ask_remote(action, [name], runner)
         if inputs not in ("", key) and answer is not RemoteStatus.NOT_SHARED:
-            raise RemoteError(
-                f"the inputs of {name} differ in {runner.root}, at commit "
-                f"{describe_commit(runner.root)}: bring both clones to one commit, with nothing "
-                "edited but dvc.lock"
-            )
+            raise differ(name, runner.root)
         if answer is RemoteStatus.ABSENT and compute is not None:
             remote_result = compute(key)
             if not remote_result.outcome.good:
@@ -78,6 +76,41 @@ def run_shared(
         return Result(name=name, outcome=StageOutcome.FAILED, reason=str(error))
     if remote_result is not None and result.outcome.good:
         return replace(remote_result, attempts=result.attempts)
+    return result
+
+
+def differ(name: str, root: Path) -> RemoteError:
+    """The error of a clone that has other inputs of a stage than the one that asks."""
+    return RemoteError(
+        f"the inputs of {name} differ in {root}, at commit {describe_commit(root)}: "
+        "bring both clones to one commit, with nothing edited but dvc.lock"
+    )
+
+
+def run_shared_seed(name: str, seed: int, runner: Runner, *, inputs: str = "") -> Result:
+    """One seed of a stage, computed here unless the remote or this clone has it, and pushed.
+
+    Args:
+        name: as DVC addresses the stage; the stages that it needs must be up to date.
+        seed: one of the section `seeds`.
+        runner: runs commands.
+        inputs: as of `run_shared`.
+
+    Raises:
+        StoppedError: once `runner.cancel` is set.
+    """
+    title = f"{name} seed {seed}"
+    try:
+        answer, key = ask_remote("fetch-seed", [name, str(seed)], runner)
+        if inputs not in ("", key):
+            raise differ(name, runner.root)
+        result = Result(name=title, outcome=StageOutcome.RESTORED)
+        if answer is RemoteStatus.ABSENT:
+            result = replace(run_stage(name, runner, seed), name=title)
+        if result.outcome.good:
+            ask_remote("push-seeds", [name], runner)
+    except RemoteError as error:
+        return Result(name=title, outcome=StageOutcome.FAILED, reason=str(error))
     return result
 
 
@@ -112,7 +145,7 @@ def ask_remote(action: str, names: Iterable[str], runner: Runner) -> tuple[Remot
     """Fetch or push, again while the remote does not answer.
 
     Returns:
-        The answer, and of `fetch` the digest of the stage's inputs.
+        The answer, and of what fetches the digest of the stage's inputs.
 
     Raises:
         RemoteError: the remote cannot be used, or did not answer for too long.

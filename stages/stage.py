@@ -6,13 +6,19 @@
 `run` parses the row, claims the run (`runtime`), loads the `Config`, and calls `train(run)` for
 each seed of the section `seeds`, side by side. The dictionary that `train` returns becomes the
 seed's metrics.json. Outputs are written to a scratch folder and moved into place together, when
-every seed is done; a run that fails leaves the outputs of before.
+every seed is done; a run that fails leaves the outputs of before. A seed that an earlier run
+finished with the same inputs is taken from its scratch (`runtime/finished_seeds`).
 """
 
+import logging
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from stages import rows
@@ -20,9 +26,12 @@ from stages.config import PRESET, Params
 from stages.loops.run import Run
 from stages.params import load_config
 from stages.rows import DATA
-from stages.runtime import outputs, ranks, runs, seeds
+from stages.runtime import finished_seeds, outputs, ranks, runs, seeds
 from stages.runtime.journal import Journal
 from stages.runtime.progress import Progress
+from stages.runtime.runs import StageRun
+
+logger = logging.getLogger(__name__)
 
 OUTPUTS = {
     "train": ("policies/{}/model", "policies/{}/training"),
@@ -67,13 +76,22 @@ def run(
     stage = STAGES.get(stage, stage)
     if isinstance(config, Mapping):
         config = config[entry_point]
+    is_partial = finished_seeds.SEEDS in os.environ
     with ExitStack() as stack:
-        stage_run = stack.enter_context(runs.start(f"{stage}@{row.name}"))
+        stage_run = stack.enter_context(runs.start(f"{stage}@{row.name}", is_partial=is_partial))
         preset = row.preset if PRESET in config.model_fields else None
         values: Any = load_config(config, preset, sizes={row.by: row.sizes} if row.sizes else {})
+        chosen = finished_seeds.read_choice(values.seeds)
+        numbers: list[int] = values.seeds if chosen is None else chosen
+        if is_partial and not per_seed:
+            logger.info("%s: its output is the same for all seeds", stage_run.name)
+            return
         paths = [DATA / path.format(row.name) for path in OUTPUTS[stage]]
         if ranks.launched():  # torchrun's processes after the first write into scratch
             folders = [stage_run.folder / path.name for path in paths]
+        elif is_partial:  # the outputs of the row stay as they are
+            scratch = Path(stack.enter_context(TemporaryDirectory(dir=stage_run.folder)))
+            folders = [scratch / path.name for path in paths]
         else:
             folders = [stack.enter_context(outputs.replace(path)) for path in paths]
         for folder in folders:
@@ -98,13 +116,55 @@ def run(
             prepare(whole)
         if not per_seed:
             with whole.progress.shown(partial(stage_run.display.update, None)):
-                results = {whole.output: work(whole)}
-        else:
-            num_processes = getattr(values, "num_processes", 1)
-            of_seeds = seeds.for_each(
-                work, seed_run, values.seeds, stage_run, gpu=gpu, num_processes=num_processes
-            )
-            results = {whole.output / str(seed): metrics for seed, metrics in of_seeds.items()}
-        for folder, metrics in results.items():
-            if metrics is not None:
-                outputs.write_json(folder / "metrics.json", metrics)
+                write_metrics(whole, work(whole))
+            return
+        take_finished(stage_run, numbers, folders)
+        seeds.for_each(
+            partial(finish_seed, work, stage_run), seed_run,
+            [seed for seed in numbers if seed not in stage_run.earlier], stage_run,
+            gpu=gpu, num_processes=getattr(values, "num_processes", 1),
+        )  # fmt: skip
+
+
+def write_metrics(run: Run, metrics: dict[str, Any] | None) -> None:
+    """Write a run's metrics.json, unless it measures nothing."""
+    if metrics is not None:
+        outputs.write_json(run.output / "metrics.json", metrics)
+
+
+def take_finished(stage_run: StageRun, numbers: Sequence[int], folders: Sequence[Path]) -> None:
+    """Take from scratch what is finished of some seeds, into the output folders of the row."""
+    if ranks.launched() is not None:  # the other processes have a scratch of their own
+        return
+    for seed in numbers:
+        of_seed = [folder / str(seed) for folder in folders]
+        scratch, identity = stage_run.folder / f"seed-{seed}", identify(stage_run, seed)
+        record = finished_seeds.take(scratch, identity, of_seed)
+        if record is not None:
+            logger.info("%s: seed %d was finished on %s", stage_run.name, seed, record["host"])
+            stage_run.earlier[seed] = record
+
+
+def finish_seed(
+    work: Callable[[Run], dict[str, Any] | None], stage_run: StageRun, run: Run
+) -> None:
+    """Do the work of a seed, write its metrics, and keep it as finished."""
+    started, clock = datetime.now(UTC).isoformat(), time.monotonic()
+    metrics = work(run)
+    if run.rank:
+        return
+    write_metrics(run, metrics)
+    if ranks.launched() is not None:
+        return
+    record = {**stage_run.start, "started": started, **runs.describe_end(clock)}
+    try:
+        finished_seeds.keep(run.folder, identify(stage_run, run.seed), run.outputs, run.log, record)
+    except OSError as error:
+        if finished_seeds.SEEDS in os.environ:
+            raise
+        logger.warning("seed %d is not kept as finished: %s", run.seed, error)
+
+
+def identify(stage_run: StageRun, seed: int) -> dict[str, Any]:
+    """What a finished seed must be of."""
+    return {"stage": stage_run.name, "input_key": stage_run.start["input_key"], "seed": seed}

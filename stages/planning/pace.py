@@ -58,6 +58,8 @@ def read_rates(parameters: int) -> dict[str, tuple[float, float]]:
         record = read_last_record(path)
         if record is None or device != (record["device"], record["cpu"]["model"]):
             continue
+        if any(seed["host"] != record["host"] for seed in record.get("seeds", {}).values()):
+            continue  # its seconds are those of several machines
         folder = DATA / OUTPUTS.get(stage, ("none",))[-1].format(row)
         done = 0.0
         for metrics in sorted(folder.glob("*/metrics.json")):

@@ -36,6 +36,8 @@ from stages.runtime.outputs import PIPE
 
 WRITING_SECONDS = 10.0
 EXECUTION, ENDED = "exec.json", "ended"
+PARTIAL = "some seeds"
+"""In the file `ended`, where the run is not the whole stage's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class Execution:
     stage: str
     input_key: str
     attempt: int
-    """1, and one more each time a killed or failed execution is started again."""
+    """1, and one more at each further start: after a kill, a failure, or some of its seeds."""
 
 
 def lock_key(entry: dict[str, Any]) -> str:
@@ -147,12 +149,15 @@ def claim(stage: str) -> Iterator[tuple[Execution, Path, Callable[[], None]]]:
         yield execution, folder, partial(check_unchanged, loaded, key)
 
 
-def leave(execution: Execution, folder: Path) -> None:
+def leave(execution: Execution, folder: Path, *, is_partial: bool = False) -> None:
     """The work is done: the folder goes when dvc has recorded the outputs (`_sweep`).
 
-    A kill before that costs the time since the last checkpoint, and not the whole work.
+    A kill before that costs the time since the last checkpoint, and not the whole work. Of some
+    seeds alone the folder holds all that there is.
     """
-    if os.environ.get("DVC_STAGE") == execution.stage:
+    if is_partial:
+        (folder / ENDED).write_text(PARTIAL, encoding="utf-8")
+    elif os.environ.get("DVC_STAGE") == execution.stage:
         (folder / ENDED).touch()
     else:
         shutil.rmtree(folder)
@@ -186,18 +191,27 @@ def _is_orphan(lock: IO[str]) -> bool:
 
 
 def _sweep(stage: str, key: str) -> None:
-    """Remove the folders of executions whose outputs are in dvc.lock, or soon are replaced."""
+    """Remove the folders of executions whose outputs are in dvc.lock, or soon are replaced.
+
+    Seeds that are to be joined stay: what dvc.lock has of these inputs may be an older run's.
+    """
     for folder in {ended.parent for ended in PIPE.glob(f"*/{ENDED}")}:
         execution = _read(folder / EXECUTION)
         if (
             execution is None
-            or recorded(execution)
+            or (not _is_partial(folder) and recorded(execution))
             or (name_of(execution.stage) == stage and execution.input_key != key)
         ):
             with suppress(OSError):  # another start sweeps, too
                 folder.rename(f"{folder}.gone")
     for gone in PIPE.glob("*.gone"):
         shutil.rmtree(gone, ignore_errors=True)
+
+
+def _is_partial(folder: Path) -> bool:
+    with suppress(FileNotFoundError):  # another start sweeps, too
+        return (folder / ENDED).read_text(encoding="utf-8") == PARTIAL
+    return False
 
 
 def recorded(execution: Execution) -> bool:

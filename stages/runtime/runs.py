@@ -17,16 +17,25 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import stages
-from stages.runtime import identity, journal, outputs, preflight, process, progress, ranks
+from stages.runtime import (
+    finished_seeds,
+    identity,
+    journal,
+    outputs,
+    preflight,
+    process,
+    progress,
+    ranks,
+)
 from stages.runtime.checkout import locate_checkout
 from stages.runtime.progress import Display
 from stages.runtime.usage import USAGE
@@ -64,10 +73,14 @@ class StageRun:
     """Shows how far the seed runs are."""
     check_unchanged: Callable[[], None] = lambda: None
     """See `identity.check_unchanged`."""
+    start: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The fields of run.json that are known at the start."""
+    earlier: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    """The records of seeds that were finished before (`finished_seeds`), perhaps elsewhere."""
 
 
 @contextmanager
-def start(stage: str) -> Iterator[StageRun]:
+def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
     """Claim and record a stage run.
 
     On success the run record (`find_records`) holds run.json, the journals of the stage and of each
@@ -77,7 +90,7 @@ def start(stage: str) -> Iterator[StageRun]:
 
     `stage` is DVC's name (`sample@sft`), of a stage that is not in ./dvc.yaml with its file before
     it (`studies/dvc.yaml:search`). A process that torchrun started beside the first leaves no
-    record.
+    record. Nor does one that `is_partial`: it finishes some seeds, for a later run to join.
     """
     is_quiet = process.is_dvc_quiet()
     display = progress.make_display(stage, is_shown=not ranks.launched(), is_quiet=is_quiet)
@@ -107,6 +120,7 @@ def start(stage: str) -> Iterator[StageRun]:
         if execution.attempt > 1:
             logger.info("%s: attempt %d of an unfinished run", stage, execution.attempt)
         begin, clock = datetime.now(UTC), time.monotonic()
+        earlier: dict[int, dict[str, Any]] = {}
         record = asdict(execution) | {"started": begin.isoformat()} | surroundings()
         # What is imported by now is not the work's: the peak's growth over it is.
         record["memory_at_start_bytes"] = memory_bytes("VmRSS")
@@ -114,17 +128,23 @@ def start(stage: str) -> Iterator[StageRun]:
             with journal.writing(folder / "journal.jsonl") as log:
                 yield StageRun(
                     name=stage, folder=folder, log=log, display=display,
-                    check_unchanged=check_unchanged,
+                    check_unchanged=check_unchanged, start=record, earlier=earlier,
                 )  # fmt: skip
-            check_unchanged()
-            _leave_record(execution, folder, record | _end(clock))
+            try:
+                check_unchanged()
+            except ValueError:
+                finished_seeds.forget(folder)
+                raise
+            if not is_partial:
+                end = join_records(earlier, record | describe_end(clock))
+                _leave_record(execution, folder, end)
         except BaseException as error:
             display.erase()
             trace = "".join(traceback.format_exception(error))
             reason = {"error": f"{type(error).__name__}: {error}", "traceback": trace}
-            _dump(failure, record | _end(clock) | reason)
+            _dump(failure, record | describe_end(clock) | reason)
             raise
-        identity.leave(execution, folder)
+        identity.leave(execution, folder, is_partial=is_partial)
     display.end()
 
 
@@ -232,7 +252,35 @@ def git_state() -> tuple[str | None, bool | None]:
     return head.stdout.strip(), bool(status.stdout.strip())
 
 
-def _end(clock: float) -> dict[str, Any]:
+def join_records(
+    earlier: Mapping[int, Mapping[str, Any]], record: dict[str, Any]
+) -> dict[str, Any]:
+    """The record of a run that took seeds which were finished before, with theirs in `seeds`.
+
+    It began when the first of them did. Its seconds are those in which at least one machine worked
+    on it: seeds side by side count once, as in a run of all, and waiting between them not at all.
+    """
+    if not earlier:
+        return record
+    every = sorted(
+        [datetime.fromisoformat(each[name]).timestamp() for name in ("started", "ended")]
+        for each in (*earlier.values(), record)
+    )
+    seconds, until = 0.0, every[0][0]
+    for started, ended in every:
+        seconds += max(0.0, ended - max(started, until))
+        until = max(until, ended)
+    first = min(str(each["started"]) for each in (*earlier.values(), record))
+    largest = max(each["peak_memory_bytes"] or 0 for each in earlier.values())
+    return record | {
+        "started": first,
+        "seconds": round(seconds, 3),
+        "peak_memory_of_a_seed_bytes": max(record["peak_memory_of_a_seed_bytes"], largest),
+        "seeds": {str(seed): dict(of_seed) for seed, of_seed in earlier.items()},
+    }
+
+
+def describe_end(clock: float) -> dict[str, Any]:
     """The fields that are known at the end; torch is asked about a GPU, not imported."""
     torch, device = sys.modules.get("torch"), {"device": "cpu"}
     if torch is not None and torch.cuda.is_initialized():

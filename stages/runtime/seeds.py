@@ -66,6 +66,8 @@ def for_each(
     only. No seed may change what another sees.
     """
     stage_run.check_unchanged()  # the parameters have been read by now
+    if not numbers:  # all are finished: no GPU is waited for
+        return {}
     task = _Task(work, make_run, stage_run.folder, gpu, num_processes)
     if len(numbers) > 1 and ranks.launched() is None:
         return _fork(task, numbers, stage_run.display)

@@ -218,6 +218,7 @@ def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
                 f"posttrain.{name}": record[name]
                 for name in ("attempt", "git_dirty", "host", "device")
             },
+            **name_seeds(record),
             "posttrain.cpu": (record.get("cpu") or {}).get("model"),
             MLFLOW_GIT_COMMIT: record["git_commit"],
             "mlflow.source.name": entry.command,
@@ -225,6 +226,15 @@ def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
         }
     )
     return {name: str(value) for name, value in tags.items() if value is not None}
+
+
+def name_seeds(record: dict[str, Any]) -> dict[str, Any]:
+    """When and where the seeds were computed that a run took as finished, as tags."""
+    return {
+        f"posttrain.seed-{seed}.{name}": of_seed[name]
+        for seed, of_seed in record.get("seeds", {}).items()
+        for name in ("host", "device", "started", "seconds")
+    }
 
 
 def _grouping_tags(stage: str) -> dict[str, str]:

@@ -26,8 +26,11 @@ from clones import (
     unused_port,
     wait_until,
 )
+from seed_stage import read_outputs, records, write_seed_stage
 
 from flows.plan import StageNode
+
+REPOSITORY = Path(__file__).parents[2]
 
 POOLS = ("cpu", "gpu")
 
@@ -75,8 +78,8 @@ class Machines:
             if psutil.Process(self.processes[f"{name} {pool}"].pid).children()
         ]
 
-    def start_pipeline(self) -> "subprocess.Popen[str]":
-        command = (sys.executable, "-m", "flows.pipeline", "--pools")
+    def start_pipeline(self, *options: str) -> "subprocess.Popen[str]":
+        command = (sys.executable, "-m", "flows.pipeline", "--pools", *options)
         self.processes["pipeline"] = self.main.start(*command)
         return self.processes["pipeline"]
 
@@ -177,3 +180,35 @@ def test_agents_that_are_killed_while_they_work(machines: Callable[..., Machines
         assert kills == most, on.log()
         assert pipeline.wait(timeout=900) == 0, on.log()
         on.end_as_one_machine(most_repeats=kills)
+
+
+@pytest.mark.slow
+@pytest.mark.rotating
+def test_each_seed_by_an_agent_then_joined_by_one(
+    machines: Callable[..., Machines],
+    checkout_with_flows: Path,
+    server_environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "remote").mkdir()
+    write_seed_stage(checkout_with_flows)
+    server_environment |= {"PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": ""}
+    on = machines(str(tmp_path / "remote"), {})
+    for name, agent in on.agents.items():
+        (agent.path / "refuse-1").touch()
+        on.start_agent(name)
+    assert on.start_pipeline("--seeds").wait(timeout=500) == 1
+    assert "refused" in on.log()
+    assert "the other seeds are kept" in on.log()
+    for agent in on.agents.values():
+        assert agent.started(), "each has its share"
+        (agent.path / "refuse-1").unlink()
+    assert on.start_pipeline("--seeds").wait(timeout=500) == 0, on.log()
+    counts = starts(on.main, *on.agents.values())
+    assert counts == {"seed-0": 1, "seed-1": 2, "seed-2": 1}
+    assert on.main.started() == []
+    (record,) = records(on.main.path)
+    assert sorted(record["seeds"]) == ["0", "1", "2"]
+    alone = on.clones.clone("alone")
+    alone.run(sys.executable, "-m", "dvc", "repro", "-q")
+    assert read_outputs(on.main.path) == read_outputs(alone.path)

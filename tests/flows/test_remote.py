@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from flows import seeds
 from flows.lock import list_records, parse_lock
 from flows.remote import KEY, RemoteStatus, ResultExchange
 
@@ -98,6 +99,40 @@ def test_a_fetched_result_is_restored_without_running(
     assert (remote / "runs" / key[:2] / key).is_dir()
     assert "is cached" in repro(other, "prepare")
     assert (other / "dvc.lock").read_text() == (toy_repository / "dvc.lock").read_text()
+
+
+def test_a_finished_seed_travels_whole_or_not_at_all(
+    toy_repository: Path,
+    remote: Path,
+    visit: Callable[[Path], ResultExchange],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = other_clone(toy_repository, "other")
+    assert seeds.fetch(visit(toy_repository), "prepare", 1) is RemoteStatus.ABSENT
+    key = capsys.readouterr().out.split(KEY)[1].strip()
+    here, there = (
+        root / f".pipe/prepare-{key[:16]}/seed-1/finished" for root in (toy_repository, other)
+    )
+    (here / "outputs/0").mkdir(parents=True)
+    (here / "outputs/0/weights").write_text("of seed 1")
+    (here / "manifest.json").write_text("{}")
+    seeds.push(visit(toy_repository), "prepare")
+    assert seeds.fetch(visit(other), "prepare", 0) is RemoteStatus.ABSENT
+    assert not there.exists()
+    assert seeds.fetch(visit(other), "prepare") is RemoteStatus.ABSENT  # gets all
+    assert (there / "outputs/0/weights").read_text() == "of seed 1"
+    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.DONE
+    shutil.rmtree(there)
+    shutil.rmtree(other / ".dvc/cache")
+    (weights,) = [path for path in remote.rglob("*") if path.is_file() and path.stat().st_size == 9]
+    weights.chmod(0o644)
+    weights.write_text("of seed 2")
+    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.ABSENT
+    assert not there.exists()
+    seeds.push(visit(toy_repository), "prepare")
+    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.DONE
+    (other / "raw.txt").write_text("edited")
+    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.ABSENT
 
 
 def test_run_records_travel_beside_the_result(

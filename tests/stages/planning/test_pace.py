@@ -15,11 +15,12 @@ def records(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pace, "describe_device", lambda: ("cpu", "this one"))
 
-    def record(stage, row, seconds, processor="this one"):
+    def record(stage, row, seconds, processor="this one", host="here"):
         folder = tmp_path / "data/runs" / stage / row / "0123456789abcdef-0"
         folder.mkdir(parents=True)
         ended = datetime.now(UTC).isoformat()
         told = {"device": "cpu", "cpu": {"model": processor}, "seconds": seconds, "ended": ended}
+        told |= {"host": "here", "seeds": {"0": {"host": host}}}
         (folder / "run.json").write_text(json.dumps(told))
         journals = tmp_path / "data/journals" / stage / row
         journals.mkdir(parents=True)
@@ -42,6 +43,7 @@ def test_a_rate_is_that_of_all_seeds(records):
 
 def test_another_machine_and_another_size_tell_nothing(records):
     records("train", "sft", 10.0, processor="another")
+    records("train", "kto", 10.0, host="there")
     assert pace.read_rates(110) == {}
     records("train", "dpo", 10.0)
     assert pace.read_rates(1000) == {}

@@ -1,0 +1,143 @@
+"""Finished seeds: what a stage run wrote for a seed, kept until the outputs of all are safe.
+
+    .pipe/<stage>-<key>/seed-1/finished/
+        outputs/0/ 1/ ...    what the seed wrote into each output folder of the row, in their order
+        journal.jsonl        with times; usage.jsonl where the seed took long enough
+        seed.json            when and where it was computed
+        manifest.json        stage, input key and seed; length and digest of each other file
+
+A stage run takes the finished seeds that it finds and computes the others. With POSTTRAIN_SEEDS=1,
+or 0,2, it computes these seeds alone, changes no output of the row, and leaves no run record: a
+later run without the variable joins the seeds (`flows.seeds`, flows/README.md).
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.runtime import outputs, ranks
+from stages.runtime.journal import Journal
+from stages.runtime.usage import USAGE
+
+logger = logging.getLogger(__name__)
+
+SEEDS = "POSTTRAIN_SEEDS"
+FINISHED, OUTPUTS, JOURNAL = "finished", "outputs", "journal.jsonl"
+RECORD, MANIFEST = "seed.json", "manifest.json"
+
+
+def read_choice(seeds: Sequence[int]) -> list[int] | None:
+    """The seeds that POSTTRAIN_SEEDS names, in the order of `seeds`; None: all, as outputs.
+
+    A ValueError if it names others, or where DVC runs the stage: it would record them as all.
+    """
+    text = os.environ.get(SEEDS)
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d+(,\d+)*", text) or not set(map(int, text.split(","))) <= set(seeds):
+        raise ValueError(
+            f"{SEEDS}: expected some of the seeds {', '.join(map(str, seeds))}, as in 0,2, "
+            f"found {text!r}. Name some of them, or unset it."
+        )
+    if stage := os.environ.get("DVC_STAGE"):
+        raise ValueError(
+            f"{SEEDS}: expected a stage that is run without DVC, found `dvc repro`. "
+            f"`python -m flows.seeds {stage} {text}` computes these seeds, after `dvc checkout`; "
+            f"or unset it."
+        )
+    if ranks.launched() is not None:
+        raise ValueError(f"{SEEDS}: expected no torchrun, which needs all seeds. Unset it.")
+    return sorted(set(map(int, text.split(","))), key=list(seeds).index)
+
+
+def keep(
+    folder: Path, identity: Mapping[str, Any], folders: Sequence[Path], log: Journal,
+    record: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """Keep what a seed wrote into `folders`, its journal and its record: whole or not at all.
+
+    `folder` is the seed's scratch, `identity` what must be the same where it is taken.
+    """
+    with outputs.replace(folder / FINISHED) as temporary:
+        temporary.mkdir()
+        for number, path in enumerate(folders):
+            target = temporary / OUTPUTS / str(number)
+            shutil.copytree(path, target, copy_function=outputs.link_or_copy)
+        with log.path.open("rb") as file:
+            (temporary / JOURNAL).write_bytes(file.read(log.length))
+        if (folder / USAGE).is_file() and (folder / USAGE).stat().st_size:
+            shutil.copyfile(folder / USAGE, temporary / USAGE)
+        (temporary / RECORD).write_text(json.dumps(dict(record), sort_keys=True), encoding="utf-8")
+        files = {
+            path.relative_to(temporary).as_posix(): _describe(path)
+            for path in sorted(temporary.rglob("*"))
+            if path.is_file()
+        }
+        manifest = {"identity": dict(identity), "files": files}
+        (temporary / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def take(
+    folder: Path, identity: Mapping[str, Any], folders: Sequence[Path]
+) -> dict[str, Any] | None:
+    """Put a finished seed's files into `folders`, and its journal into its scratch; its record.
+
+    None where there is none; one that is damaged or another's is removed with a warning.
+    """
+    finished = folder / FINISHED
+    if not finished.exists():
+        return None
+    if (damage := _damage(finished, identity)) is not None:
+        logger.warning("%s is not used (%s): the seed is computed again", finished, damage)
+        shutil.rmtree(finished)
+        return None
+    for number, path in enumerate(folders):
+        path.mkdir(parents=True, exist_ok=True)
+        for name in _files(finished, f"{OUTPUTS}/{number}/"):
+            target = path / name.split("/", 2)[2]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            outputs.link_or_copy(str(finished / name), str(target))
+    for name in {JOURNAL, USAGE}.intersection(_files(finished, "")):
+        shutil.copyfile(finished / name, folder / name)
+    return json.loads((finished / RECORD).read_text(encoding="utf-8"))
+
+
+def forget(folder: Path) -> None:
+    """Remove the finished seeds of a stage run in its scratch folder."""
+    for path in folder.glob(f"seed-*/{FINISHED}"):
+        shutil.rmtree(path)
+
+
+def _files(finished: Path, prefix: str) -> list[str]:
+    files = json.loads((finished / MANIFEST).read_bytes())["files"]
+    return [name for name in files if name.startswith(prefix)]
+
+
+def _damage(finished: Path, identity: Mapping[str, Any]) -> str | None:
+    """Why a finished seed cannot be used, or None. Its files may have come from elsewhere."""
+    try:
+        manifest = json.loads((finished / MANIFEST).read_bytes())
+        if manifest["identity"] != dict(identity):
+            return f"expected {dict(identity)}, found {manifest['identity']}"
+        for name, description in manifest["files"].items():
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                return f"{name} is outside of it"
+            if _describe(finished / name) != description:
+                return f"{name} has other bits than were written"
+        if missing := {JOURNAL, RECORD} - set(manifest["files"]):
+            return f"{', '.join(sorted(missing))} is missing"
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _describe(path: Path) -> list[Any]:
+    """Length and SHA-256 of a file."""
+    with path.open("rb") as file:
+        return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]

@@ -1,0 +1,106 @@
+"""A DVC stage of three seeds through `stages.stage.run`, so small that it mostly starts up."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from stages import stage
+
+STAGE, SEEDS = "train@toy", (0, 1, 2)
+DVC_YAML = """\
+stages:
+  train:
+    foreach: [toy]
+    do:
+      cmd: |-
+        python -m stages.runtime.preflight
+        python seed_work.py train_sft ${item} --train sft --from base --on prompts
+      deps: [seed_work.py]
+      params: [rate, seeds]
+      outs: ["data/policies/${item}/model", "data/policies/${item}/training",
+             "data/journals/train/${item}"]
+      meta: {gpu: 1}
+"""
+# A line of started.log for each seed that is computed; TOY_FAIL and TOY_KILL name a seed.
+WORK = """\
+import os, signal, time
+from pathlib import Path
+from stages import stage
+from stages.config import Params
+from stages.loops.work import Step
+from stages.runtime import process
+
+
+class Config(Params):
+    rate: float
+    seeds: list[int]
+
+
+def others():
+    return len(list(Path(".pipe").glob("*/seed-*/finished")))
+
+
+def train(run):
+    with open("started.log", "a") as log:
+        log.write(f"seed-{run.seed}\\n")
+    steps = (Step(index=i, metrics={"loss": run.config.rate * (run.seed + i), "time/step": 0.1})
+             for i in range(3))
+    losses = [step.metrics["loss"] for step in run.track(steps, total=3)]
+    if os.environ.get("TOY_FAIL") == str(run.seed):
+        while others() < 2:
+            time.sleep(0.01)
+        raise ValueError("as asked")
+    if Path(f"refuse-{run.seed}").exists():
+        raise ValueError("refused")
+    if os.environ.get("TOY_KILL") == str(run.seed):
+        while os.environ.get("POSTTRAIN_SEEDS") != str(run.seed) and others() < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    (run.model_path / "deep").mkdir()
+    (run.model_path / "deep/weights").write_text(str(losses))
+    return {"loss": losses[-1] / 3, "none": float("nan")}
+
+
+if __name__ == "__main__":
+    process.run(lambda *words: stage.run(train, words, Config, gpu=True))
+"""
+
+
+def write_seed_stage(root: Path, rate: float = 0.1) -> None:
+    (root / "dvc.yaml").write_text(DVC_YAML)
+    (root / "seed_work.py").write_text(WORK)
+    (root / "params.yaml").write_text(f"rate: {rate}\nseeds: {list(SEEDS)}\n")
+
+
+def run_seed_stage() -> None:
+    """The stage in this process, in the repository that is its working directory."""
+    content: dict[str, Any] = {"__name__": "seed_work"}
+    exec(WORK, content)
+    words = ["train_sft", "toy", "--train", "sft", "--from", "base", "--on", "prompts"]
+    stage.run(content["train"], words, content["Config"], gpu=True)
+
+
+def started(root: Path) -> list[str]:
+    """The seeds that were computed in a clone since the last call."""
+    path = root / "started.log"
+    lines = path.read_text().split() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return lines
+
+
+def read_outputs(root: Path) -> dict[str, Any]:
+    """Every output of the row, byte by byte, and dvc.lock where there is one."""
+    files: dict[str, Any] = {
+        str(path.relative_to(root)): path.read_bytes()
+        for name in ("policies", "journals")
+        for path in sorted((root / "data" / name).rglob("*"))
+        if path.is_file()
+    }
+    lock = root / "dvc.lock"
+    return files | ({"lock": lock.read_bytes()} if lock.exists() else {})
+
+
+def records(root: Path) -> list[dict[str, Any]]:
+    paths = sorted(root.glob("data/runs/train/toy/*/run.json"), key=os.path.getmtime)
+    return [json.loads(path.read_text()) for path in paths]

@@ -1,0 +1,205 @@
+"""Seeds that are finished in one run of a stage and joined by another: the bits of a run of all."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from seed_stage import STAGE, read_outputs, records, run_seed_stage, started, write_seed_stage
+
+from stages.runtime import finished_seeds, journal, runs
+from stages.tracking import view
+
+ROOT = Path(__file__).parents[3]
+IDENTITY = {"stage": "train@toy", "input_key": "a", "seed": 1}
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A finished seed: its scratch, and the folders that it was kept from."""
+    folders = [tmp_path / "model", tmp_path / "training"]
+    for folder in folders:
+        (folder / "deep").mkdir(parents=True)
+        (folder / "deep/file").write_text(folder.name)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with journal.writing(scratch / "journal.jsonl") as log:
+        log(0, {"loss": 1})
+        finished_seeds.keep(scratch, IDENTITY, folders, log, {"host": "here"})
+    return scratch
+
+
+def take(scratch, identity=IDENTITY):
+    folders = [scratch.parent / "taken/0", scratch.parent / "taken/1"]
+    record = finished_seeds.take(scratch, identity, folders)
+    assert (record is not None) == (scratch / "finished").exists()
+    return record
+
+
+def test_a_finished_seed_is_taken_with_its_journal(kept):
+    written = (kept / "journal.jsonl").read_bytes()
+    (kept / "journal.jsonl").unlink()
+    assert take(kept) == {"host": "here"}
+    assert (kept / "journal.jsonl").read_bytes() == written
+    assert (kept.parent / "taken/0/deep/file").read_text() == "model"
+    assert (kept.parent / "taken/1/deep/file").read_text() == "training"
+
+
+@pytest.mark.parametrize("key", list(IDENTITY))
+def test_one_of_another_run_is_not_taken(kept, key):
+    assert take(kept, IDENTITY | {key: "another"}) is None
+
+
+@pytest.mark.parametrize("damage", ["bits", "lost", "manifest", "outside"])
+def test_a_damaged_one_is_not_taken(kept, damage):
+    path = kept / "finished/outputs/0/deep/file"
+    manifest = kept / "finished/manifest.json"
+    if damage == "bits":
+        path.unlink()  # a link
+        path.write_text("modeL")
+    elif damage == "lost":
+        path.unlink()
+    elif damage == "manifest":
+        manifest.write_text(manifest.read_text()[:-9])
+    else:
+        (kept / "outside").write_text("model")
+        text = manifest.read_text()
+        manifest.write_text(text.replace("outputs/0/deep/file", "outputs/0/../../../outside"))
+    assert take(kept) is None
+    assert not (kept.parent / "taken/0").exists()
+
+
+def test_seconds_of_a_joined_run_count_what_overlaps_once_and_no_pause():
+    def record(started, ended, **others):
+        times = {"started": f"2026-01-01T00:00:{started}", "ended": f"2026-01-01T00:00:{ended}"}
+        return {**times, "peak_memory_bytes": 1, "peak_memory_of_a_seed_bytes": 5, **others}
+
+    earlier = {0: record(10, 20), 1: record(15, 25, peak_memory_bytes=9)}
+    joined = runs.join_records(earlier, record(40, 42, host="here"))
+    assert joined["seconds"] == 15 + 2
+    assert joined["started"].endswith("10")
+    assert joined["ended"].endswith("42")
+    assert joined["peak_memory_of_a_seed_bytes"] == 9
+    assert joined["seeds"]["1"] == earlier[1]
+
+
+def test_mlflow_says_where_each_finished_seed_was_computed():
+    record = {"host": "a", "device": "cpu", "started": "then", "seconds": 3, "cpu": {}}
+    tags = view.name_seeds({"host": "b", "seeds": {"2": record}})
+    assert tags == {f"posttrain.seed-2.{name}": record[name] for name in record if name != "cpu"}
+    assert view.name_seeds({"host": "b"}) == {}
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1", [1]), ("0,2", [2, 0]), (None, None)])
+def test_seeds_are_chosen_in_the_order_of_the_parameter(monkeypatch, text, expected):
+    if text is not None:
+        monkeypatch.setenv(finished_seeds.SEEDS, text)
+    assert finished_seeds.read_choice([2, 1, 0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("POSTTRAIN_SEEDS", "3"), ("POSTTRAIN_SEEDS", ""), ("DVC_STAGE", "train@toy"),
+     ("TORCHELASTIC_RUN_ID", "a")],
+)  # fmt: skip
+def test_no_other_seeds_and_none_under_dvc_or_torchrun(monkeypatch, name, value):
+    monkeypatch.setenv(finished_seeds.SEEDS, "1")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="POSTTRAIN_SEEDS: expected"):
+        finished_seeds.read_choice([0, 1, 2])
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A DVC repository whose only stage has three seeds."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    for command in ("git", "init", "-q"), ("dvc", "init", "-q"):
+        subprocess.run(command, check=True)
+    write_seed_stage(root)
+    (root / ".gitignore").write_text("/data/*\n/.pipe/\n/started.log\n")
+    return root
+
+
+@pytest.fixture
+def compute(checkout, monkeypatch):
+    """`compute("0,2")`: these seeds, or all, in this process; returns those that were computed."""
+
+    def run(seeds=None, **environment):
+        with monkeypatch.context() as patch:
+            for name, value in ({} if seeds is None else {"POSTTRAIN_SEEDS": seeds}).items():
+                patch.setenv(name, value)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            run_seed_stage()
+        return sorted(started(checkout))
+
+    return run
+
+
+def test_seeds_of_several_calls_give_the_bits_of_one(checkout, compute):
+    """One is computed twice, one is damaged, one is killed."""
+    assert compute() == ["seed-0", "seed-1", "seed-2"]
+    whole = read_outputs(checkout)
+    shutil.rmtree(checkout / "data")
+    assert compute("1") == ["seed-1"]
+    with pytest.raises(RuntimeError, match="seed 2 ended without a word"):
+        compute("1,0,2", TOY_KILL="2")
+    assert sorted(started(checkout)) == ["seed-0", "seed-2"]
+    assert compute("0,2") == ["seed-2"]
+    assert not (checkout / "data").exists()
+    (weights,) = checkout.glob(".pipe/*/seed-0/finished/outputs/0/deep/weights")
+    weights.write_text("damaged")
+    assert compute() == ["seed-0"]
+    assert read_outputs(checkout) == whole
+    (record,) = records(checkout)
+    assert sorted(record["seeds"]) == ["1", "2"]
+
+
+def test_a_changed_number_takes_no_seed_of_the_old_one_and_changes_no_output(checkout, compute):
+    compute()
+    whole = read_outputs(checkout)
+    write_seed_stage(checkout, rate=0.2)
+    assert compute("1") == ["seed-1"]
+    assert read_outputs(checkout) == whole
+    write_seed_stage(checkout)
+    assert compute() == ["seed-0", "seed-1", "seed-2"]
+    assert read_outputs(checkout) == whole
+
+
+def test_a_seed_that_fails_costs_no_other(compute):
+    with pytest.raises(ValueError, match="as asked"):
+        compute(TOY_FAIL="2")
+    assert compute() == ["seed-0", "seed-1", "seed-2", "seed-2"]
+
+
+@pytest.mark.slow
+def test_dvc_records_joined_seeds_as_a_run_of_all(checkout):
+    def run(*command, **extra):
+        return subprocess.run(command, env=os.environ | extra, check=False).returncode
+
+    assert run("dvc", "repro") == 0
+    locked = (checkout / "dvc.lock").read_bytes()
+    for name in ("data", ".dvc/cache", ".pipe"):
+        shutil.rmtree(checkout / name)
+    (checkout / "dvc.lock").unlink()
+    started(checkout)
+    command = (sys.executable, "-m", "flows.seeds", STAGE)
+    assert run(*command, "1") == 0
+    assert run(*command, "2", TOY_KILL="2") == 137
+    assert not (checkout / "dvc.lock").exists()
+    assert run("dvc", "repro") == 0
+    assert sorted(started(checkout)) == ["seed-0", "seed-1", "seed-2", "seed-2"]
+    assert (checkout / "dvc.lock").read_bytes() == locked
+    assert run(*command, "1") == 0  # of inputs that dvc.lock has
+    assert run("dvc", "repro", "-f") == 0
+    assert sorted(started(checkout)) == ["seed-0", "seed-1", "seed-2"]
+    assert run("dvc", "repro", "-f") == 0
+    assert sorted(started(checkout)) == ["seed-0", "seed-1", "seed-2"]
