@@ -1,6 +1,11 @@
-"""What both sides are given: one model, one tokenizer, the same rows, sizes and rates."""
+"""What both sides are given: one model, one tokenizer, the same rows, sizes and rates.
 
+BENCHMARK_MODEL names one of `MODELS`: its shape, with random weights, and the sizes of a step.
+"""
+
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,10 +18,41 @@ from transformers import (
     Qwen2ForSequenceClassification,
 )
 
-VOCAB, PAD, EOS = 1000, 0, 1
-PROMPTS, SAMPLES, LENGTH = 64, 8, 32
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """Shape of a model, and how much of an optimizer step it can take."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    num_rows: int
+    """Demonstrations or pairs in an optimizer step."""
+    num_prompts: int
+    """Of an online step."""
+    length: int
+    """Tokens of a completion that is sampled."""
+
+
+MODELS = {
+    "small": Model(
+        vocab_size=1000, hidden_size=128, intermediate_size=384, num_layers=4, num_heads=4,
+        num_kv_heads=2, num_rows=64, num_prompts=64, length=32,
+    ),
+    "smollm2": Model(
+        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_layers=30, num_heads=9,
+        num_kv_heads=3, num_rows=8, num_prompts=16, length=40,
+    ),
+}  # fmt: skip
+"""0.92 million parameters, and SmolLM2-135M but for the bias of its attention."""
+MODEL = MODELS[os.environ.get("BENCHMARK_MODEL", "small")]
+VOCAB, PAD, EOS = MODEL.vocab_size, 0, 1
+PROMPTS, SAMPLES, LENGTH = MODEL.num_prompts, 8, MODEL.length
 """Of an online step: prompts, completions of each, tokens of a completion."""
-ROWS = 64
+ROWS = MODEL.num_rows
 """Demonstrations or pairs in an optimizer step."""
 PROMPT_TOKENS, COMPLETION_TOKENS = (24, 73), (8, 57)
 """Shortest, and one more than the longest: 48 and 32 in the mean."""
@@ -24,15 +60,15 @@ RATE, KL_COEF = 1e-4, 0.04
 
 
 def build(head: type[PreTrainedModel] = Qwen2ForCausalLM, seed: int = 0) -> PreTrainedModel:
-    """A Qwen2 of 0.92 million parameters: grouped heads, tied embeddings, random weights."""
+    """A Qwen2 of that shape: grouped heads, tied embeddings, random weights."""
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=VOCAB,
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        hidden_size=MODEL.hidden_size,
+        intermediate_size=MODEL.intermediate_size,
+        num_hidden_layers=MODEL.num_layers,
+        num_attention_heads=MODEL.num_heads,
+        num_key_value_heads=MODEL.num_kv_heads,
         max_position_embeddings=256,
         tie_word_embeddings=True,
         pad_token_id=PAD,
