@@ -13,9 +13,12 @@ Finished seeds travel through the DVC remote as objects of DVC, named by their d
 """
 
 import argparse
+import hashlib
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -47,8 +50,8 @@ def main() -> int:
         map(int, options.seeds.split(","))
     ) <= set(allowed):
         parser.error(
-            f"expected a stage with seeds and some of them, of {options.stage} "
-            f"{', '.join(map(str, allowed)) or 'none'}, found {options.seeds}"
+            f"expected a stage that has seeds, and some of them, found {options.stage} with "
+            f"{options.seeds}: it has {', '.join(map(str, allowed)) or 'none'}"
         )
     if not options.remote:
         return run_seeds(options.stage, options.seeds)
@@ -95,6 +98,8 @@ def push(exchange: ResultExchange, name: str) -> RemoteStatus:
     exchange.check_remote()
     fs, local = exchange.entries.fs, exchange.repo.cache.local
     for folder in sorted(locate_scratch(exchange, name, key).glob(f"seed-*/{FINISHED}")):
+        if not is_whole(folder):
+            continue
         tree = dvc_internals.add_folder(exchange.repo, folder)
         objects = {tree.hash_info, *(info for _, _, info in tree)}
         if failed := exchange.repo.cloud.transfer(local, exchange.objects, objects).failed:
@@ -118,10 +123,23 @@ def fetch(exchange: ResultExchange, name: str, seed: int | None = None) -> Remot
     scratch = locate_scratch(exchange, name, key)
     for number, digest in list_entries(exchange, name, key):
         target = scratch / f"seed-{number}" / FINISHED
-        if seed in (None, number) and not target.exists():
+        if seed in (None, number) and not is_whole(target):
+            shutil.rmtree(target, ignore_errors=True)
             get_files(exchange, digest, target)
-    is_here = (scratch / f"seed-{seed}" / FINISHED).exists()
+    is_here = is_whole(scratch / f"seed-{seed}" / FINISHED)
     return RemoteStatus.DONE if is_here else RemoteStatus.ABSENT
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a finished seed is there, with the bits that its manifest names."""
+    try:
+        files = json.loads((folder / "manifest.json").read_bytes())["files"]
+        return all(
+            hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+            for name, (_, digest) in files.items()
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return False
 
 
 def list_entries(exchange: ResultExchange, name: str, key: str) -> Iterator[tuple[int, str]]:
@@ -142,14 +160,17 @@ def get_files(exchange: ResultExchange, digest: str, target: Path) -> bool:
     if not exchange.download({item for _, _, item in tree}):
         return False
     part = target.with_name(f".{FINISHED}.{os.getpid()}")
-    for names, _, item in tree:
-        if any(name in ("", "..") for name in names) or Path(*names).is_absolute():
-            return False
-        path = part.joinpath(*names)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        dvc_internals.link_object(exchange.repo, item, path)
-    if not target.exists():
-        part.rename(target)
+    try:
+        for names, _, item in tree:
+            if any(name in ("", "..") for name in names) or Path(*names).is_absolute():
+                return False
+            path = part.joinpath(*names)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            dvc_internals.link_object(exchange.repo, item, path)
+        if not target.exists():
+            part.rename(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return True
 
 

@@ -105,7 +105,7 @@ def run_shared_seed(name: str, seed: int, runner: Runner, *, inputs: str = "") -
         if inputs not in ("", key):
             raise differ(name, runner.root)
         result = Result(name=title, outcome=StageOutcome.RESTORED)
-        if answer is RemoteStatus.ABSENT:
+        if answer is not RemoteStatus.DONE:
             result = replace(run_stage(name, runner, seed), name=title)
         if result.outcome.good:
             ask_remote("push-seeds", [name], runner)

@@ -12,6 +12,7 @@ finished with the same inputs is taken from its scratch (`runtime/finished_seeds
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -139,7 +140,7 @@ def take_finished(stage_run: StageRun, numbers: Sequence[int], folders: Sequence
     for seed in numbers:
         of_seed = [folder / str(seed) for folder in folders]
         scratch, identity = stage_run.folder / f"seed-{seed}", identify(stage_run, seed)
-        record = finished_seeds.take(scratch, identity, of_seed)
+        record = finished_seeds.take(scratch, identity, of_seed, stage_run.start)
         if record is not None:
             logger.info("%s: seed %d was finished on %s", stage_run.name, seed, record["host"])
             stage_run.earlier[seed] = record
@@ -163,6 +164,8 @@ def finish_seed(
         if finished_seeds.SEEDS in os.environ:
             raise
         logger.warning("seed %d is not kept as finished: %s", run.seed, error)
+    else:
+        shutil.rmtree(run.folder / "loop", ignore_errors=True)  # its checkpoints
 
 
 def identify(stage_run: StageRun, seed: int) -> dict[str, Any]:

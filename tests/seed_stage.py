@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,19 @@ def write_seed_stage(root: Path, rate: float = 0.1) -> None:
     (root / "params.yaml").write_text(f"rate: {rate}\nseeds: {list(SEEDS)}\n")
 
 
-def run_seed_stage() -> None:
-    """The stage in this process, in the repository that is its working directory."""
+def run_seed_stage(start: str = "base") -> None:
+    """The stage in this process, in the repository that is its working directory.
+
+    With another `start` it is not the command of dvc.yaml.
+    """
     content: dict[str, Any] = {"__name__": "seed_work"}
     exec(WORK, content)
-    words = ["train_sft", "toy", "--train", "sft", "--from", "base", "--on", "prompts"]
-    stage.run(content["train"], words, content["Config"], gpu=True)
+    words = ["train_sft", "toy", "--train", "sft", "--from", start, "--on", "prompts"]
+    before, sys.argv = sys.argv, ["seed_work.py", *words]
+    try:
+        stage.run(content["train"], words, content["Config"], gpu=True)
+    finally:
+        sys.argv = before
 
 
 def started(root: Path) -> list[str]:

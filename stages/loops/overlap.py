@@ -66,7 +66,7 @@ def drawing(
         batch = draw(task, number, places, stored)
         return lambda: batch
 
-    if not read_samplers() or not settings.method.staleness or not _can_fork(models):
+    if not read_samplers() or not _can_fork(models, settings):
         yield draw_here
         return
     weights = SharedWeights(models.policy)
@@ -91,9 +91,9 @@ def drawing(
         @cache
         def wait() -> DrawT:
             nonlocal num_pending
-            calls = process.receive()
+            content = process.receive()
             num_pending -= 1
-            return draw(task, number, places, calls)
+            return draw(task, number, places, content)
 
         return wait
 
@@ -103,13 +103,17 @@ def drawing(
         process.close()
 
 
-def _can_fork(models: RlModels) -> bool:
+def _can_fork(models: RlModels, settings: Settings) -> bool:
     """Whether another process can sample; a warning says why not."""
     reason = None
-    if models.policy.device.type != "cpu":
+    if not settings.method.staleness:
+        reason = "batches are drawn on policy; see `staleness` of a preset"
+    elif models.policy.device.type != "cpu":
         reason = "the policy is on a GPU, which a forked process cannot use"
     elif sharding.get_world_size() > 1:
         reason = "several processes train the policy"
+    elif torch.get_num_threads() > 1:
+        reason = "this process computes on several threads, which a forked one does not have"
     elif isinstance(models.sampler, ColocatedSampler):
         reason = "vLLM samples, with an engine of the trainer's process"
     if reason is not None:

@@ -374,7 +374,12 @@ def draw_batch(
 
     def draw(prompts: Sequence[Prompt], *, group_size: int | None) -> Rollouts:
         if stored:
-            return next(remaining)
+            if (call := next(remaining, None)) is not None:
+                return call
+            raise ValueError(
+                f"expected the rewards of rollout batch {index} that it had when it was sampled, "
+                f"found others, which take more rounds: make the reward a function of the text"
+            )
         calls.append(
             task.draw(
                 models.sampler, models.decode, prompts, config=config, group_size=group_size,

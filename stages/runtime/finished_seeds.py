@@ -84,16 +84,23 @@ def keep(
 
 
 def take(
-    folder: Path, identity: Mapping[str, Any], folders: Sequence[Path]
+    folder: Path,
+    identity: Mapping[str, Any],
+    folders: Sequence[Path],
+    surroundings: Mapping[str, Any],
 ) -> dict[str, Any] | None:
     """Put a finished seed's files into `folders`, and its journal into its scratch; its record.
 
-    None where there is none; one that is damaged or another's is removed with a warning.
+    None where there is none; one that is damaged, another's, or was computed in other
+    `surroundings` (packages, arithmetic) is removed with a warning.
     """
     finished = folder / FINISHED
     if not finished.exists():
         return None
-    if (damage := _damage(finished, identity)) is not None:
+    damage = _damage(finished, identity) or find_difference(
+        json.loads((finished / RECORD).read_text(encoding="utf-8")), surroundings
+    )
+    if damage is not None:
         logger.warning("%s is not used (%s): the seed is computed again", finished, damage)
         shutil.rmtree(finished)
         return None
@@ -106,6 +113,21 @@ def take(
     for name in {JOURNAL, USAGE}.intersection(_files(finished, "")):
         shutil.copyfile(finished / name, folder / name)
     return json.loads((finished / RECORD).read_text(encoding="utf-8"))
+
+
+def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str | None:
+    """What seeds of one run must not differ in, and do; None: nothing.
+
+    With `compute.rounding: native` that includes the processor.
+    """
+    names = ["packages", "rounding", "threads"]
+    if surroundings.get("rounding", "pinned") != "pinned":
+        names.append("cpu")
+    for name in names:
+        computed, expected = record.get(name), surroundings.get(name)
+        if computed != expected:
+            return f"computed with {name} {computed}, here {expected}"
+    return None
 
 
 def forget(folder: Path) -> None:

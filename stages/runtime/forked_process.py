@@ -48,6 +48,8 @@ class ForkedProcess:
                 f"the process that samples beside training (process id {self.pid}) has ended, "
                 f"perhaps for want of memory. Run again: training resumes from its last checkpoint"
             ) from None
+        if "refusal" in content:
+            raise ValueError(content["refusal"])
         if "error" in content:
             raise RuntimeError(f"in the process that samples beside training:\n{content['error']}")
         return content["answer"]
@@ -70,6 +72,8 @@ def _answer(answer: Callable[[Any], Any], pipe: Connection, parent: int) -> None
             request = json.loads(pipe.recv_bytes())
             try:
                 content = {"answer": answer(request)}
+            except ValueError as error:  # for the user
+                content = {"refusal": str(error)}
             except BaseException:  # noqa: BLE001
                 content = {"error": traceback.format_exc()}
             pipe.send_bytes(json.dumps(content).encode())

@@ -7,6 +7,7 @@ they may share a folder under `.pipe/`.
 
 import fcntl
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -33,6 +34,8 @@ from voluptuous import Invalid
 
 from stages.runtime import intact, outputs, process
 from stages.runtime.outputs import PIPE
+
+logger = logging.getLogger(__name__)
 
 WRITING_SECONDS = 10.0
 EXECUTION, ENDED = "exec.json", "ended"
@@ -68,7 +71,8 @@ def name_of(stage: str) -> str:
 def dvc_stage(stage: str) -> Any:
     """DVC's own, of the dvc.yaml in the working directory or of the file that it names, or None.
 
-    A ValueError if an input does not exist or is damaged, or its code or its row was edited since
+    None also where the process has other words than the stage's command, as in a run by hand. A
+    ValueError if an input does not exist or is damaged, or its code or its row was edited since
     dvc started.
     """
     try:
@@ -79,9 +83,11 @@ def dvc_stage(stage: str) -> Any:
             intact.check_inputs(loaded)
             lines = (sys.argv[1:], shlex.split(loaded.cmd))
             words, expected = (" ".join(["", *line, ""]) for line in lines)
-            if os.environ.get("DVC_STAGE") == stage and words not in expected:
+            if words in expected:
+                return loaded
+            if os.environ.get("DVC_STAGE") == stage:
                 raise ValueError(f"{stage} was edited since dvc started: run `dvc repro` again")
-            return loaded
+            return None
     except (NotDvcRepoError, StageNotFound, StageFileDoesNotExistError):
         return None
     except DvcException as error:
@@ -123,14 +129,22 @@ def _load(repo: Repo, stage: str) -> Any:
 
 
 @contextmanager
-def claim(stage: str) -> Iterator[tuple[Execution, Path, Callable[[], None]]]:
+def claim(
+    stage: str, *, is_partial: bool = False
+) -> Iterator[tuple[Execution, Path, Callable[[], None]]]:
     """The execution of `stage`, its folder `.pipe/<stage>-<key>/`, held, and `check_unchanged`.
 
     A folder that exists already belongs to an execution that was killed or failed, or whose outputs
     dvc has not recorded: its id is taken over. Outside a DVC pipeline the key is random, so nothing
-    is ever taken over. A ValueError if another process executes the same stage.
+    is ever taken over. A ValueError if another process executes the same stage, or where the run
+    `is_partial` and not the stage's of dvc.yaml: nothing could ever join it.
     """
     loaded = dvc_stage(stage)
+    if loaded is None and is_partial:
+        raise ValueError(
+            f"expected the command of {stage} in dvc.yaml, found `{shlex.join(sys.argv[1:])}`: "
+            f"`python -m flows.seeds` runs a stage for some of its seeds"
+        )
     key = uuid.uuid4().hex * 2 if loaded is None else input_key(loaded)
     name = name_of(stage)
     PIPE.mkdir(exist_ok=True)
@@ -204,6 +218,8 @@ def _sweep(stage: str, key: str) -> None:
         ):
             with suppress(OSError):  # another start sweeps, too
                 folder.rename(f"{folder}.gone")
+                if execution is not None and _is_partial(Path(f"{folder}.gone")):
+                    logger.warning("finished seeds of other inputs are removed: %s", folder)
     for gone in PIPE.glob("*.gone"):
         shutil.rmtree(gone, ignore_errors=True)
 

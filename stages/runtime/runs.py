@@ -114,7 +114,9 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
     preflight.check()
     with ExitStack() as stack:
         stack.enter_context(process.listening())
-        execution, folder, check_unchanged = stack.enter_context(identity.claim(stage))
+        execution, folder, check_unchanged = stack.enter_context(
+            identity.claim(stage, is_partial=is_partial)
+        )
         failure = folder / "failed.json"
         failure.unlink(missing_ok=True)
         if execution.attempt > 1:

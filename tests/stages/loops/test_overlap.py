@@ -119,6 +119,24 @@ def test_a_run_whose_sampler_is_killed_resumes_to_the_bit(resumed, tmp_path, mon
     assert torch.equal(there, final)
 
 
+def test_a_refusal_of_the_sampler_is_one_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv(overlap.SAMPLERS, "1")
+    steps, _, sampler = start(tmp_path)
+
+    def refuse(*_, **__):
+        raise ValueError("expected another prompt")
+
+    sampler.sampler.sample = refuse
+    with pytest.raises(ValueError, match="expected another prompt"):
+        next(steps)
+
+
+def test_where_torch_has_several_threads_none_is_forked(tmp_path, monkeypatch):
+    monkeypatch.setenv(overlap.SAMPLERS, "1")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert set(take(tmp_path, staleness=1)[2]) == {os.getpid()}
+
+
 def test_an_error_of_the_sampler_is_one_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv(overlap.SAMPLERS, "1")
     steps, _, sampler = start(tmp_path)

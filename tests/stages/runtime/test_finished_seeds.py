@@ -31,9 +31,9 @@ def kept(tmp_path):
     return scratch
 
 
-def take(scratch, identity=IDENTITY):
+def take(scratch, identity=IDENTITY, **surroundings):
     folders = [scratch.parent / "taken/0", scratch.parent / "taken/1"]
-    record = finished_seeds.take(scratch, identity, folders)
+    record = finished_seeds.take(scratch, identity, folders, surroundings)
     assert (record is not None) == (scratch / "finished").exists()
     return record
 
@@ -69,6 +69,19 @@ def test_a_damaged_one_is_not_taken(kept, damage):
         manifest.write_text(text.replace("outputs/0/deep/file", "outputs/0/../../../outside"))
     assert take(kept) is None
     assert not (kept.parent / "taken/0").exists()
+
+
+def test_one_of_other_packages_is_not_taken(kept):
+    assert take(kept, packages={"torch": "2.11"}) is None
+
+
+def test_under_native_rounding_the_processor_counts_too():
+    here = {"packages": {"torch": "2.11"}, "rounding": "pinned", "cpu": {"model": "a"}}
+    other = here | {"cpu": {"model": "b"}}
+    assert finished_seeds.find_difference(other, here) is None
+    native = {"rounding": "native"}
+    assert finished_seeds.find_difference(here | native, here | native) is None
+    assert "cpu" in (finished_seeds.find_difference(other | native, here | native) or "")
 
 
 def test_seconds_of_a_joined_run_count_what_overlaps_once_and_no_pause():
@@ -172,6 +185,19 @@ def test_a_changed_number_takes_no_seed_of_the_old_one_and_changes_no_output(che
     write_seed_stage(checkout)
     assert compute() == ["seed-0", "seed-1", "seed-2"]
     assert read_outputs(checkout) == whole
+
+
+def test_what_runs_with_other_words_is_never_joined(checkout, compute, monkeypatch):
+    monkeypatch.setenv("POSTTRAIN_SEEDS", "1")
+    with pytest.raises(ValueError, match="expected the command of train@toy"):
+        run_seed_stage("other")
+    monkeypatch.delenv("POSTTRAIN_SEEDS")
+    monkeypatch.setenv("TOY_FAIL", "2")
+    with pytest.raises(ValueError, match="as asked"):
+        run_seed_stage("other")
+    monkeypatch.delenv("TOY_FAIL")
+    started(checkout)
+    assert compute() == ["seed-0", "seed-1", "seed-2"]
 
 
 def test_a_seed_that_fails_costs_no_other(compute):
