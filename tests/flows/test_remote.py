@@ -1,5 +1,7 @@
 """What one clone pushed another fetches whole or not at all; on real DVC repositories."""
 
+import hashlib
+import json
 import logging
 import os
 import shutil
@@ -115,7 +117,14 @@ def test_a_finished_seed_travels_whole_or_not_at_all(
     )
     (here / "outputs/0").mkdir(parents=True)
     (here / "outputs/0/weights").write_text("of seed 1")
-    (here / "manifest.json").write_text("{}")
+    weights = here / "outputs/0/weights"
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    files = {"outputs/0/weights": [weights.stat().st_size, digest]}
+    (here / "manifest.json").write_text(json.dumps({"files": files}))
+    weights.write_text("damaged")
+    seeds.push(visit(toy_repository), "prepare")  # sends nothing
+    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.ABSENT
+    weights.write_text("of seed 1")
     seeds.push(visit(toy_repository), "prepare")
     assert seeds.fetch(visit(other), "prepare", 0) is RemoteStatus.ABSENT
     assert not there.exists()
