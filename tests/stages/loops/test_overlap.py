@@ -75,10 +75,10 @@ def take(tmp_path, **changes):
     "changes",
     [
         {"staleness": 1, "sampling_seconds": 0.1},
-        {"staleness": 2, "learning_seconds": 0.1},
-        {"staleness": 9},
+        pytest.param({"staleness": 2, "learning_seconds": 0.1}, marks=pytest.mark.slow),
+        pytest.param({"staleness": 9}, marks=pytest.mark.slow),
         {"staleness": 2, "max_rounds": 2},
-        {"staleness": 1, "advantage": "greedy_baseline"},
+        pytest.param({"staleness": 1, "advantage": "greedy_baseline"}, marks=pytest.mark.slow),
         {"staleness": 1, "advantage": "teacher", "reward_coef": 0.5},
     ],
 )

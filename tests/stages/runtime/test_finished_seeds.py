@@ -176,6 +176,7 @@ def test_seeds_of_several_calls_give_the_bits_of_one(checkout, compute):
     assert sorted(record["seeds"]) == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_a_changed_number_takes_no_seed_of_the_old_one_and_changes_no_output(checkout, compute):
     compute()
     whole = read_outputs(checkout)
@@ -187,6 +188,7 @@ def test_a_changed_number_takes_no_seed_of_the_old_one_and_changes_no_output(che
     assert read_outputs(checkout) == whole
 
 
+@pytest.mark.slow
 def test_what_runs_with_other_words_is_never_joined(checkout, compute, monkeypatch):
     monkeypatch.setenv("POSTTRAIN_SEEDS", "1")
     with pytest.raises(ValueError, match="expected the command of train@toy"):

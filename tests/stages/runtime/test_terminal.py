@@ -68,7 +68,7 @@ def as_by_dvc(*options):
     return [sys.executable, "-c", start, "dvc", *options, "--", *COMMAND]
 
 
-@pytest.mark.parametrize("options", [(), ("-q",)])
+@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.slow), ("-q",)])
 def test_in_a_log_there_are_plain_lines_and_only_warnings_of_a_quiet_run(tmp_path, options):
     environment = os.environ | ENVIRONMENT | {"DVC_STAGE": "train@another"}
     ended = subprocess.run(
@@ -80,6 +80,7 @@ def test_in_a_log_there_are_plain_lines_and_only_warnings_of_a_quiet_run(tmp_pat
     assert [bool(re.fullmatch(DONE, line)) for line in others] == ([] if options else [True])
 
 
+@pytest.mark.slow
 def test_a_terminal_that_can_draw_nothing_has_the_lines_of_a_log(tmp_path):
     written = run_on_terminal(COMMAND, tmp_path, 80, ENVIRONMENT | {"TERM": "dumb"})
     warning, done, *rest = written.split("\r\n")
@@ -96,6 +97,7 @@ def test_colour_is_left_out_where_it_is_not_wanted(monkeypatch):
     assert terminal.green("a") == "a"
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_gone_ends_no_stage(tmp_path):
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -109,6 +111,7 @@ def test_a_terminal_that_is_gone_ends_no_stage(tmp_path):
     assert (tmp_path / "ended").exists()
 
 
+@pytest.mark.slow
 def test_a_stage_that_fails_leaves_no_line_that_it_drew(tmp_path):
     fails = PROGRAM.replace("time.sleep(0.8)", "time.sleep(0.6); 1 / (3 - step.index)")
     command = [sys.executable, "-c", fails]
