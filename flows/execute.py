@@ -65,14 +65,15 @@ class Trouble(enum.Enum):
     FINAL = "failed"
 
 
-# SIGHUP, SIGKILL (also from the kernel's out-of-memory killer, which may end a single seed),
-# SIGALRM (a stage that was told to end had no time left) and SIGTERM; a shell adds 128.
+KILLS = (-1, -9, -14, -15, 129, 137, 142, 143)
+"""Exit statuses after SIGHUP, SIGKILL (also from the kernel's out-of-memory killer, which may end a
+single seed), SIGALRM (a stage that was told to end had no time left) and SIGTERM; a shell adds 128.
+"""
 KILLED = re.compile(
     r"(failed to run: .*|process of seed \d+ ended without a word), "
-    r"exited with (-1|-9|-14|-15|129|137|142|143)$",
+    rf"exited with ({'|'.join(map(str, KILLS))})$",
     re.MULTILINE,
 )
-KILLS = (-1, -9, -14, -15, 129, 137, 142, 143)
 IN_USE = re.compile(r"stage '[^']*' is running already, with ")
 NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
 

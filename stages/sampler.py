@@ -174,6 +174,11 @@ def count_judge_tokens(judgements: Sequence[Judgement | None]) -> Counter[str]:
     )
 
 
+NUM_EARLY = 64
+"""Messages, two a pair, after whose answers a judge that hardly answers is noticed. One that
+reasons answers so many before it reads the others."""
+
+
 @runtime_checkable
 class Judge(Protocol):
     """Language model that chooses between options."""

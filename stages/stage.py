@@ -24,7 +24,7 @@ from typing import Any
 
 from stages import rows
 from stages.config import PRESET, Params
-from stages.loops.run import Run
+from stages.loops.run import LOOP, Run
 from stages.params import load_config
 from stages.rows import DATA
 from stages.runtime import finished_seeds, outputs, ranks, runs, seeds
@@ -125,6 +125,7 @@ def run(
             [seed for seed in numbers if seed not in stage_run.earlier], stage_run,
             gpu=gpu, num_processes=getattr(values, "num_processes", 1),
         )  # fmt: skip
+        finished_seeds.warn_of_devices([stage_run.folder / f"seed-{seed}" for seed in numbers])
 
 
 def write_metrics(run: Run, metrics: dict[str, Any] | None) -> None:
@@ -149,7 +150,10 @@ def take_finished(stage_run: StageRun, numbers: Sequence[int], folders: Sequence
 def finish_seed(
     work: Callable[[Run], dict[str, Any] | None], stage_run: StageRun, run: Run
 ) -> None:
-    """Do the work of a seed, write its metrics, and keep it as finished."""
+    """Do the work of a seed, write its metrics, and keep it as finished.
+
+    A ValueError if parameters or inputs were edited meanwhile: a seed that is kept is of its key.
+    """
     started, clock = datetime.now(UTC).isoformat(), time.monotonic()
     metrics = work(run)
     if run.rank:
@@ -157,6 +161,7 @@ def finish_seed(
     write_metrics(run, metrics)
     if ranks.launched() is not None:
         return
+    stage_run.check_unchanged()
     record = {**stage_run.start, "started": started, **runs.describe_end(clock)}
     try:
         finished_seeds.keep(run.folder, identify(stage_run, run.seed), run.outputs, run.log, record)
@@ -165,7 +170,7 @@ def finish_seed(
             raise
         logger.warning("seed %d is not kept as finished: %s", run.seed, error)
     else:
-        shutil.rmtree(run.folder / "loop", ignore_errors=True)  # its checkpoints
+        shutil.rmtree(run.folder / LOOP, ignore_errors=True)  # its checkpoints
 
 
 def identify(stage_run: StageRun, seed: int) -> dict[str, Any]:

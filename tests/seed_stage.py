@@ -23,7 +23,7 @@ stages:
              "data/journals/train/${item}"]
       meta: {gpu: 1}
 """
-# A line of started.log for each seed that is computed; TOY_FAIL and TOY_KILL name a seed.
+# A line of started.log for each seed that is computed; TOY_FAIL, TOY_KILL and TOY_EDIT name a seed.
 WORK = """\
 import os, signal, time
 from pathlib import Path
@@ -52,6 +52,8 @@ def train(run):
         while others() < 2:
             time.sleep(0.01)
         raise ValueError("as asked")
+    if os.environ.get("TOY_EDIT") == str(run.seed):
+        Path("params.yaml").write_text("rate: 0.2\\nseeds: [0, 1, 2]\\n")
     if Path(f"refuse-{run.seed}").exists():
         raise ValueError("refused")
     if os.environ.get("TOY_KILL") == str(run.seed):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from stages.loops.run import LOOP
 from stages.loops.state import TENSORS, Metrics, State
 from stages.loops.training import POLICY_PREFIX, spaced_steps
 from stages.loops.work import Step
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOOP, STATES, REFERENCE = "loop", "states", "known"
+STATES, REFERENCE = "states", "known"
 HISTORY, ROLLOUTS, POLICIES = "history.jsonl", "rollouts.jsonl", "checkpoints"
 
 

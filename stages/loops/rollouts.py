@@ -351,8 +351,14 @@ def decode_rollouts(content: dict[str, Any]) -> Rollouts:
         numbers=content["numbers"],
         samples=[_decode_sample(sample) for sample in content["samples"]],
         texts=content["texts"],
-        episodes=None if episodes is None else [Episode(**episode) for episode in episodes],
+        episodes=None if episodes is None else [_decode_episode(episode) for episode in episodes],
     )
+
+
+def _decode_episode(content: dict[str, Any]) -> Episode:
+    fields: dict[str, Any] = dict(content)
+    fields["sampled"] = [tuple(turn) for turn in content["sampled"]]
+    return Episode(**fields)
 
 
 def _decode_sample(content: dict[str, Any]) -> Sample:

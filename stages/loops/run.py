@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from stages.loops.state import Metrics, State
     from stages.loops.work import Step
 
+LOOP = "loop"
+"""Folder of a run's training loops in its scratch: checkpoints, history, rollouts, policies."""
 Save = Callable[[Path], None]
 """Writes the policy with its present weights, for others to read (`policy.save_model`)."""
 ItemT = TypeVar("ItemT")

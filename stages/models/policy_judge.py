@@ -15,13 +15,10 @@ from stages.engines import transformers
 from stages.models import model_tokenizer, policy, prompting
 from stages.models.device import ComputeConfig
 from stages.rewards.feedback.prompts import REASONING_CUE, REASONING_REQUEST
-from stages.sampler import Engine, Judgement
+from stages.sampler import NUM_EARLY, Engine, Judgement
 
 OPTION_PUNCTUATION = " \t\r\n()[]{}<>.,:;*\"'`"
 """Characters around an option that do not change what it is: "(1)", " 1.", "**1"."""
-
-EARLY = 64
-"""Messages that are answered before the others where a judge reasons."""
 
 
 def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) -> list[list[int]]:
@@ -69,7 +66,7 @@ class PolicyJudge:
         for number in sorted({*range(len(prompts))} - {*fitting}):
             yield number, None
         # All reasoning of a call comes before its first choice.
-        first = EARLY if self.reasoning_tokens else len(fitting)
+        first = NUM_EARLY if self.reasoning_tokens else len(fitting)
         for numbers in filter(None, (fitting[:first], fitting[first:])):
             yield from self._judge({i: prompts[i] for i in numbers}, cue)
 

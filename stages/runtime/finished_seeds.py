@@ -130,10 +130,19 @@ def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) 
     return None
 
 
-def forget(folder: Path) -> None:
-    """Remove the finished seeds of a stage run in its scratch folder."""
-    for path in folder.glob(f"seed-*/{FINISHED}"):
-        shutil.rmtree(path)
+def warn_of_devices(folders: Sequence[Path]) -> None:
+    """Warn where seeds that are joined were computed on several devices: their bits may differ.
+
+    `folders`: the scratch of each seed.
+    """
+    paths = [folder / FINISHED / RECORD for folder in folders]
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+    devices = sorted({str(record["device"]) for record in records})
+    if len(devices) > 1:
+        logger.warning(
+            "seeds of this run were computed on %s: what differs between them may be the devices'",
+            " and ".join(devices),
+        )
 
 
 def _files(finished: Path, prefix: str) -> list[str]:

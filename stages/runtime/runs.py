@@ -27,7 +27,6 @@ from typing import Any, Literal
 
 import stages
 from stages.runtime import (
-    finished_seeds,
     identity,
     journal,
     outputs,
@@ -132,11 +131,7 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
                     name=stage, folder=folder, log=log, display=display,
                     check_unchanged=check_unchanged, start=record, earlier=earlier,
                 )  # fmt: skip
-            try:
-                check_unchanged()
-            except ValueError:
-                finished_seeds.forget(folder)
-                raise
+            check_unchanged()
             if not is_partial:
                 end = join_records(earlier, record | describe_end(clock))
                 _leave_record(execution, folder, end)

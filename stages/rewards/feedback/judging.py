@@ -23,7 +23,7 @@ from stages.records.preferences import Preference, Verdict
 from stages.records.problems import Prompt
 from stages.rewards.answer_checker import solves_problem
 from stages.rewards.feedback.prompts import JUDGE_VERSIONS, Prompts
-from stages.sampler import Judge, Judgement, count_judge_tokens, judge_messages
+from stages.sampler import NUM_EARLY, Judge, Judgement, count_judge_tokens, judge_messages
 from stages.seeding import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -47,9 +47,6 @@ def sample_pairs(
 
 CHUNK = 512
 """Pairs judged at once: they fill an engine's batches, and progress is seen."""
-FIRST = 64
-"""Messages, two a pair, by which a judge that hardly answers is noticed before it has read all: the
-first that it answers, of a policy the longest."""
 ENOUGH_MASS = 0.5
 ENOUGH_ASKED = 8
 """Of so many pairs without a single verdict, none is bad luck."""
@@ -189,14 +186,16 @@ def judge_chunks(
 
 
 def _choose_watched(chooser: Judge, messages: Sequence[str], split: str) -> list[Judgement | None]:
-    """Judgement of each message, with a warning after the first where it hardly answers."""
+    """Judgement of each message, with a warning after `NUM_EARLY` where it hardly answers."""
     choices: dict[int, Judgement | None] = {}
+    masses: list[float] = []
     for number, choice in chooser.stream(messages):
         choices[number] = choice
-        if len(choices) == FIRST < len(messages):
-            masses = [choice.mass for choice in choices.values() if choice is not None]
-            if masses:
-                warn_of_low_mass(fmean(masses), f"first {FIRST} messages of the {split}")
+        if choice is None:  # too long to read
+            continue
+        masses.append(choice.mass)
+        if len(masses) == NUM_EARLY < len(messages):
+            warn_of_low_mass(fmean(masses), f"first {NUM_EARLY} messages of the {split}")
     return [choices[number] for number in range(len(messages))]
 
 

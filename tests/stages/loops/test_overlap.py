@@ -11,6 +11,7 @@ import presets
 import psutil
 import pytest
 import torch
+from peft import LoraConfig, inject_adapter_in_model
 from tiny_checkpoints import load
 from tiny_rollouts import OPTIM, draws, even_share, make_models, make_sampler, make_task, weights
 
@@ -45,7 +46,10 @@ class SlowSampler:
         return [*map(int, self.path.read_text().split())]
 
 
-def start(tmp_path, staleness=1, state=None, sampling_seconds=0.0, learning_seconds=0.0, **changes):
+def start(
+    tmp_path, staleness=1, state=None, sampling_seconds=0.0, learning_seconds=0.0,
+    with_adapter=False, **changes,
+):  # fmt: skip
     """The steps, the model that they train, and its sampler."""
 
     def reward(batch):
@@ -56,6 +60,9 @@ def start(tmp_path, staleness=1, state=None, sampling_seconds=0.0, learning_seco
     method = presets.method(staleness=staleness, **changes)
     settings = Settings(config=GroupRlConfig(**SIZES), method=method, seed=0)
     model = load("llama")
+    if with_adapter:
+        torch.manual_seed(0)
+        inject_adapter_in_model(LoraConfig(r=2, target_modules=["q_proj", "down_proj"]), model)
     sampler = SlowSampler(model, tmp_path / "processes", sampling_seconds)
     schedule = draws(8, NUM_STEPS, 4 * method.max_rounds, seed=0)
     teacher = Policy(load("llama", 1)) if method.advantage == "teacher" else None
@@ -78,6 +85,7 @@ def take(tmp_path, **changes):
         pytest.param({"staleness": 2, "learning_seconds": 0.1}, marks=pytest.mark.slow),
         pytest.param({"staleness": 9}, marks=pytest.mark.slow),
         {"staleness": 2, "max_rounds": 2},
+        {"staleness": 1, "with_adapter": True},
         pytest.param({"staleness": 1, "advantage": "greedy_baseline"}, marks=pytest.mark.slow),
         {"staleness": 1, "advantage": "teacher", "reward_coef": 0.5},
     ],

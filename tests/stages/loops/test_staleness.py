@@ -20,7 +20,7 @@ from tiny_rollouts import (
     weights,
 )
 
-from stages.loops import rl, rollouts
+from stages.loops import overlap, rl, rollouts
 from stages.loops.method import GroupRlConfig, Method, Settings
 from stages.loops.state import TENSORS, State
 from stages.records.lines import to_json_line
@@ -203,6 +203,19 @@ def test_a_run_resumes_from_every_step_to_the_bit(name, staleness, tmp_path):
         assert take(name, staleness, state) == expected[step + 1 :]
         there = tensors(state, tmp_path / f"from {step}")
         assert all(torch.equal(there[key], value) for key, value in final.items())
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_sampler_in_a_process_of_its_own_changes_no_bit(name, tmp_path, monkeypatch, caplog):
+    states = {samplers: State() for samplers in "01"}
+    runs = {}
+    for samplers, state in states.items():
+        monkeypatch.setenv(overlap.SAMPLERS, samplers)
+        runs[samplers] = take(name, 1, state)
+    assert runs["0"] == runs["1"]
+    assert not caplog.messages, "no warning that it changes nothing"
+    alone, beside = (tensors(state, tmp_path / samplers) for samplers, state in states.items())
+    assert all(torch.equal(beside[key], value) for key, value in alone.items())
 
 
 def test_a_batch_of_several_rounds_resumes_to_the_bit(tmp_path):

@@ -1,5 +1,6 @@
 """Seeds that are finished in one run of a stage and joined by another: the bits of a run of all."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -82,6 +83,18 @@ def test_under_native_rounding_the_processor_counts_too():
     native = {"rounding": "native"}
     assert finished_seeds.find_difference(here | native, here | native) is None
     assert "cpu" in (finished_seeds.find_difference(other | native, here | native) or "")
+
+
+def test_seeds_of_several_devices_are_joined_with_a_warning(tmp_path, caplog):
+    folders = [tmp_path / f"seed-{seed}" for seed in range(3)]
+    for folder, device in zip(folders, ["cpu", "H100", "cpu"], strict=True):
+        (folder / "finished").mkdir(parents=True)
+        (folder / "finished/seed.json").write_text(json.dumps({"device": device}))
+    finished_seeds.warn_of_devices([folders[0], folders[2], tmp_path / "seed-3"])
+    assert not caplog.messages
+    finished_seeds.warn_of_devices(folders)
+    (message,) = caplog.messages
+    assert "computed on H100 and cpu" in message
 
 
 def test_seconds_of_a_joined_run_count_what_overlaps_once_and_no_pause():
@@ -186,6 +199,17 @@ def test_a_changed_number_takes_no_seed_of_the_old_one_and_changes_no_output(che
     write_seed_stage(checkout)
     assert compute() == ["seed-0", "seed-1", "seed-2"]
     assert read_outputs(checkout) == whole
+
+
+@pytest.mark.parametrize("seeds", ["1", None])
+def test_a_seed_is_not_kept_where_parameters_were_edited_meanwhile(checkout, compute, seeds):
+    with pytest.raises(ValueError, match="were edited while it ran"):
+        compute(seeds, TOY_EDIT="1")
+    assert "rate: 0.2" in (checkout / "params.yaml").read_text()
+    write_seed_stage(checkout)
+    assert not list(checkout.glob(".pipe/*/seed-1/finished"))
+    started(checkout)
+    assert "seed-1" in compute()
 
 
 @pytest.mark.slow

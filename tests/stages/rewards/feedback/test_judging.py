@@ -7,6 +7,7 @@ from stages.rewards.feedback import judging
 from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.principles import CORRECT
 from stages.rewards.feedback.prompts import Prompts
+from stages.sampler import NUM_EARLY
 
 
 def pool(texts: str, cut: str = "") -> list[Completion]:
@@ -58,7 +59,7 @@ def test_a_judge_that_hardly_answers_is_noticed_early_and_every_message_is_asked
     pairs = [pair(f"A{number}", f"B{number}", principle=0) for number in range(40)]
     free = RULE.model_copy(update={"min_option_mass": 0.0})
     judging.judge_pairs(chooser, [pairs], PROMPTS, free, "train")
-    assert asked == [judging.FIRST]
+    assert asked == [NUM_EARLY]
     assert len(set(chooser.messages)) == len(chooser.messages) == 80
     assert "0.300 on the first 64 messages of the train pairs" in caplog.messages[0]
     judging.judge_pairs(chooser, [pairs[:32]], PROMPTS, free, "train")
