@@ -51,12 +51,15 @@ def learn(state):
 ALONE = (
     COMMON
     + """
-process.SECONDS = float(sys.argv[2])
-with process.listening(), journal.writing(Path("journal.jsonl")) as log:
-    run = make_run(folder=Path("."), log=log)
-    state = run.resume()
-    print("after", state.step, flush=True)
-    print([one["loss/a"] for one in run.record(learn(state), total=4)])
+def main(where, seconds):
+    process.SECONDS = float(seconds)
+    with process.listening(), journal.writing(Path("journal.jsonl")) as log:
+        run = make_run(folder=Path("."), log=log)
+        state = run.resume()
+        print("after", state.step, flush=True)
+        print([one["loss/a"] for one in run.record(learn(state), total=4)])
+
+process.run(main)
 """
 )
 TOGETHER = (
@@ -73,9 +76,11 @@ def work(rank):
         history = run.record(learn(state), total=4)
     print(rank, "after", first, [one["loss/a"] for one in history], flush=True)
 
-with process.listening():
-    with ranks.joined(work, 2, Path(".")) as rank:
+def main(where):
+    with process.listening(), ranks.joined(work, 2, Path(".")) as rank:
         work(rank)
+
+process.run(main)
 """
 )
 
