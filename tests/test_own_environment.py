@@ -59,6 +59,7 @@ def add_rows(params: dict[str, Any], presets: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 def test_an_edit_of_its_file_reruns_its_rows_alone(
     pipeline_copy: Callable[..., PipelineCopy],
 ) -> None:

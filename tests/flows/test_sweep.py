@@ -37,6 +37,7 @@ def test_a_change_that_cannot_be_read_is_refused(change: str):
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 def test_two_workers_run_the_points_side_by_side_in_copies_that_share_a_cache(
     checkout_with_flows: Path, server_environment: dict[str, str], free_port: int, tmp_path: Path
 ):
