@@ -118,7 +118,7 @@ MEANINGFUL = frozenset({
     "Passage", "Context", "ctx", "story", "support", "document", "documents", "paragraph",
     "paragraphs", "table", "tables", "pre_text", "post_text", "reward_model", "reward_spec",
     "reasoning", "complex_cot", "chain_of_thought", "loss_weight", "loss_mask", "train_on_turn",
-    "instructions", "ranking", "rankings", "margin",
+    "instructions", "ranking", "rankings", "margin", "probability",
 })  # fmt: skip
 """Names of what decides how a row is to be used, or is a part of what it says; in any case."""
 _MEANINGFUL = frozenset(name.lower() for name in MEANINGFUL)

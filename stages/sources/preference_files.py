@@ -22,6 +22,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import combinations, islice, takewhile
 from pathlib import Path
@@ -74,6 +75,14 @@ RANKS = ("rank", "ranks")
 SINGLE = ("completion", "response", "output", "answer", *columns_of.MESSAGE_LISTS)
 DUPLICATES = ("messages", "response", "labels")
 """Columns beside `chosen` and `rejected`, or scores, that say again what these say."""
+MIN_SIGNED = 10
+"""So many preferences, of which none is negative, are no preferences around 0."""
+_COMPARES = re.compile(
+    r"best|better|prefer|winner|chosen|select|accepted|rank|scor|rating|label|vote|grade|quality"
+    r"|reward|correct",
+    re.IGNORECASE,
+)
+"""In the name of a column or key that says which of several answers is better."""
 TIES = ("tie", "tie (bothbad)", "both", "both_bad", "none")
 
 
@@ -181,7 +190,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
 def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str, str | None]:
     """Columns that say which of two answers is better."""
     if (first, second) in columns_of.BETTER_FIRST:
-        probability = sample.first(("probability",), int, float, bool)
+        probability = "probability" if sample.values("probability") else None
         return {"chosen": first, "rejected": second, "probability": probability}
     pair: dict[str, str | None] = {"a": first, "b": second}
     for names in COMPARED:
@@ -218,9 +227,17 @@ def read_preferences(
             f"columns: expected chosen and rejected, or a and b with what compares them, or "
             f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
         )
-    expressions, droppable = [*columns.used().values()], [*ignore, *DUPLICATES]
+    if columns.preference is not None:
+        _check_signs(columns.preference, ColumnSample(sample))
+    expressions = [*columns.used().values()]
+    is_ranking = bool(columns.answers) and not (columns.scores or columns.ranks)
+    droppable = [*ignore, *(() if is_ranking else DUPLICATES)]
     for row in (row for row in rows if isinstance(row, RawRow)):
-        if unread := [*columns_of.find_unread(row.fields, expressions, droppable)]:
+        unread = [*columns_of.find_unread(row.fields, expressions, droppable)]
+        if is_ranking and not unread:
+            beside = _find_comparison_beside(row.fields, str(columns.answers))
+            unread = [name for name in beside if name not in (*ignore, *expressions)]
+        if unread:
             raise ValueError(describe_unread(row, unread))
     if columns.score is not None:
         yield from _compare_rated(rows, columns, ignore)
@@ -273,6 +290,13 @@ def read_pair(
         scores = [fields.get(name) for name in (better, worse)]
         if None not in scores and _read_number(fields, better) < _read_number(fields, worse):
             raise RejectedError(f"contradiction: '{better}' is below '{worse}'")
+    for name in (str(columns.chosen), str(columns.rejected)):
+        value = columns_of.read(fields, name)
+        if isinstance(value, str) and value in fields.keys() - {name}:
+            raise RejectedError(
+                f"no answer: '{name}' should hold an answer and is the name of a column, "
+                f"{value!r:.60}: name {{a: .., b: .., winner: {name}}} under columns"
+            )
     pair = _read_two(fields, columns, str(columns.chosen), str(columns.rejected), ignore)
     probability = _read_probability(fields, columns.probability)
     return _make_pair(*pair, line=line, file=file, probability=probability)
@@ -307,6 +331,18 @@ def _read_comparison(
     return _make_pair(better, worse, line=line, file=file)
 
 
+def _check_signs(column: str, sample: ColumnSample) -> None:
+    """Raise a ValueError for preferences of which none is below 0: they are coded otherwise."""
+    values = [value for value in sample.values(column) if _is_number(value)]
+    if len(values) >= MIN_SIGNED and max(values) > 0 <= min(values):
+        raise ValueError(
+            f"columns.preference: expected numbers below 0 (the first answer is better) and above "
+            f"0 (the second is), found {min(values):g} to {max(values):g} in '{column}': name a "
+            f"column of 1 and 2 as `winner`, one of P(the first is better) as `probability`, with "
+            f"the answers as `chosen` and `rejected`."
+        )
+
+
 def _read_list(
     fields: Mapping[str, Any], line: int, file: str, columns: PairColumns, ignore: Sequence[str]
 ) -> list[RawPreference]:
@@ -327,6 +363,19 @@ def _read_list(
     if not pairs:
         raise RejectedError("tie: no two answers differ in their score and in their text")
     return pairs
+
+
+def _find_comparison_beside(fields: Mapping[str, Any], answers: str) -> Iterator[str]:
+    """Unread columns, and keys of the answers, that may say which of a row's answers is better."""
+    column = columns_of.root(answers, fields)
+    values = {name: value for name, value in fields.items() if name != column}
+    for item in fields[column] if isinstance(fields.get(column), list) else ():
+        if isinstance(item, dict):
+            values |= {f"{column}.{key}": value for key, value in item.items()}
+    for name, value in values.items():
+        compares = name != answers and _COMPARES.search(name.rpartition(".")[2])
+        if compares and not columns_of.is_empty(value):
+            yield name
 
 
 def _compare_rated(
@@ -385,9 +434,16 @@ def _check_answer(answer: Answer, name: str) -> None:
 
 def _read_probability(fields: Mapping[str, Any], column: str | None) -> float:
     """P(chosen is better); 1 where the file has no such column."""
-    if column is None or isinstance(fields.get(column), bool):
-        return 1.0 if column is None else float(fields[column])
-    value = raw_rows.read_share(fields, column, "no probability")
+    if column is None:
+        return 1.0
+    value = columns_of.read(fields, column)
+    flags = {"true": 1.0, "false": 0.0}
+    if (text := str(value).strip().lower()) in flags:
+        return flags[text]
+    if isinstance(value, str):
+        with suppress(ValueError):  # tables hold text alone
+            value = float(value)
+    value = raw_rows.read_share({column: value}, column, "no probability")
     if value == 0.5:
         raise RejectedError(f"tie: '{column}' is 0.5 and prefers neither answer")
     return value

@@ -299,10 +299,11 @@ def describe_unread(row: RawRow, names: Sequence[str]) -> str:
     if any(map(columns_of.CHOICE_COLUMN.fullmatch, names)):
         hint = _CHOICES_HINT
     hint = next((HINTS[name] for name in names if name in HINTS), hint)
-    shown = ", ".join(names)
+    shown, value = ", ".join(names), columns_of.find(row.fields, names[0])
+    content = "" if value is MISSING else f" ({names[0]}: {value!r:.60})"  # MISSING: not in all
     return (
-        f"{row.file}, row {row.line}: {shown} carries meaning and is not read ({names[0]}: "
-        f"{row.fields[names[0]]!r:.60}). {hint}; what may be dropped: ignore: [{shown}]."
+        f"{row.file}, row {row.line}: {shown} carries meaning and is not read{content}. {hint}; "
+        f"what may be dropped: ignore: [{shown}]."
     )
 
 

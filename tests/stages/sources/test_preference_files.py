@@ -522,3 +522,44 @@ def test_of_a_folder_with_splits_the_train_split_is_read(tmp_path):
     (pair,) = preference_files.read_preferences(tmp_path, PairColumns())
     assert isinstance(pair, RawPreference)
     assert pair.plain_prompt == "train?"
+
+
+@pytest.mark.parametrize("text", ["0.2", "false", 0.2])
+def test_a_probability_is_read_as_text_too(read, text):
+    rows = read({"prompt": "Why?", "chosen": "a", "rejected": "b", "probability": text})
+    assert compared(rows) == [("b", "a")]
+
+
+def test_a_probability_has_a_path_and_is_never_left_unread(read):
+    row = {"prompt": "Why?", "chosen": "a", "rejected": "b"}
+    rows = read(
+        row | {"vote": {"p": 0.2}},
+        prompt="prompt", chosen="chosen", rejected="rejected", probability="vote.p",
+    )  # fmt: skip
+    assert compared(rows) == [("b", "a")]
+    with pytest.raises(ValueError, match="probability carries meaning"):
+        read(*[row] * 200, row | {"probability": 0.2})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"labels": [0, 1]}, {"grades": [0, 1]}, {"preferred_index": 1}, {"best": "b"},
+     {"responses": [{"text": "a", "quality": 1}, {"text": "b", "quality": 2}]}],
+)  # fmt: skip
+def test_a_list_is_no_ranking_beside_what_may_order_it(read, more):
+    name = next(iter(more))
+    with pytest.raises(ValueError, match=rf"{name}\S* carries meaning"):
+        read({"prompt": "Why?", "responses": ["a", "b"]} | more)
+
+
+@pytest.mark.parametrize("codes", [(1, 2), (0, 1), (0.2, 0.9)])
+def test_preferences_that_are_coded_without_a_sign_are_refused(read, codes):
+    rows = [TWO | {"p": codes[number % 2]} for number in range(preference_files.MIN_SIGNED)]
+    with pytest.raises(ValueError, match="expected numbers below 0"):
+        read(*rows, **NAMES, preference="p")
+
+
+def test_an_answer_that_names_a_column_is_no_answer(read):
+    row = {"prompt": "Why?", "response_a": "So.", "response_b": "No."}
+    (bad,) = read(row | {"chosen": "response_b", "rejected": "response_a"})
+    assert bad.reason.startswith("no answer: ")
