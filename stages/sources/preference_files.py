@@ -42,7 +42,7 @@ from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, raw_rows, splitting
 from stages.sources.columns import MISSING, ColumnSample
 from stages.sources.containers import HubSplit, RawRow
-from stages.sources.problem_files import NUM_SAMPLE, describe_unread
+from stages.sources.problem_files import NUM_SAMPLE, SourceReport, describe_unread
 from stages.sources.quarantine import RejectedError, bad_row
 
 PROMPTS = (
@@ -83,6 +83,11 @@ _COMPARES = re.compile(
     re.IGNORECASE,
 )
 """In the name of a column or key that says which of several answers is better."""
+FORMS = {
+    "pairs": "preference pairs", "compared": "two answers with a comparison",
+    "lists": "lists of answers", "rated": "answers with scores", "labelled": "labelled completions",
+}  # fmt: skip
+"""Form of a row -> what a reader calls it."""
 TIES = ("tie", "tie (bothbad)", "both", "both_bad", "none")
 
 
@@ -203,7 +208,7 @@ def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str,
 
 def read_preferences(
     place: Path | HubSplit, columns: PairColumns, ignore: Sequence[str] = (),
-    limit: int | None = None,
+    limit: int | None = None, *, report: SourceReport | None = None,
 ) -> Iterator[RawPreference | RawLabelled | BadRow]:  # fmt: skip
     """The pairs or labelled completions of files or of the hub, and the rows that hold none.
 
@@ -212,6 +217,7 @@ def read_preferences(
         columns: Those that are named; found by their usual names where none is.
         ignore: Columns, and keys of messages, that may be dropped.
         limit: Read the first rows alone.
+        report: Filled in with the columns that are read and those that are not.
 
     Raises:
         ValueError: files or columns that are not there, columns that make no preference, or one
@@ -227,8 +233,26 @@ def read_preferences(
             f"columns: expected chosen and rejected, or a and b with what compares them, or "
             f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
         )
+    _check_read(columns, rows, ignore)
+    if report is not None and sample:
+        _describe_reading(report, rows, columns)
+    if columns.score is not None:
+        yield from _compare_rated(rows, columns, ignore)
+        return
+    parse = partial(_parse, columns=columns, ignore=ignore)
+    for parsed in raw_rows.parse_rows(iter(rows), parse):
+        if isinstance(parsed, BadRow):
+            yield parsed
+        else:
+            yield from parsed
+
+
+def _check_read(
+    columns: PairColumns, rows: Sequence[RawRow | BadRow], ignore: Sequence[str]
+) -> None:
+    """Raise a ValueError for a column that carries meaning and is not read, or is misread."""
     if columns.preference is not None:
-        _check_signs(columns.preference, ColumnSample(sample))
+        _check_signs(columns.preference, ColumnSample(containers.sample_fields(rows, ignore)))
     expressions = [*columns.used().values()]
     is_ranking = bool(columns.answers) and not (columns.scores or columns.ranks)
     droppable = [*ignore, *(() if is_ranking else DUPLICATES)]
@@ -239,15 +263,18 @@ def read_preferences(
             unread = [name for name in beside if name not in (*ignore, *expressions)]
         if unread:
             raise ValueError(describe_unread(row, unread))
-    if columns.score is not None:
-        yield from _compare_rated(rows, columns, ignore)
-        return
-    parse = partial(_parse, columns=columns, ignore=ignore)
-    for parsed in raw_rows.parse_rows(iter(rows), parse):
-        if isinstance(parsed, BadRow):
-            yield parsed
-        else:
-            yield from parsed
+
+
+def _describe_reading(
+    report: SourceReport, rows: Sequence[RawRow | BadRow], columns: PairColumns
+) -> None:
+    """Fill in how a file was read."""
+    report.columns, report.form = columns.used(), FORMS[columns.forms()[0]]
+    names = [*columns_of.all_names(report.columns.values())]
+    fields = [row.fields for row in rows if isinstance(row, RawRow)]
+    roots = {columns_of.root(name, fields[0]) for name in names}
+    report.unused = list(dict.fromkeys(key for row in fields for key in row if key not in roots))
+    report.rows["unsplit"] = len(rows)
 
 
 def _parse(

@@ -27,7 +27,7 @@ from stages.sources import (
     splitting,
     tool_calls,
 )
-from stages.sources.choices import read_choices
+from stages.sources.choices import check_numbers, read_choices
 from stages.sources.columns import MISSING, Columns, Reading
 from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
@@ -213,6 +213,8 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
         head = list(itertools.islice(rows, NUM_SAMPLE))
         sample = containers.sample_fields(head, source.ignore)
         reading = find_columns(source.columns, sample)
+        if reading.columns.choices is not None and reading.columns.answer is not None:
+            check_numbers(sample, reading.columns.choices, reading.columns.answer)
         report.columns, report.form = reading.columns.used(), name_form(reading.columns)
         expressions = reading.expressions()
         parse = partial(parse_problem, reading=reading, split=split, ignore=source.ignore)
@@ -222,7 +224,11 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
             if isinstance(row, BadRow):
                 yield row
                 continue
-            if unread := [*columns_of.find_unread(row.fields, expressions, source.ignore)]:
+            unread = columns_of.find_unread(row.fields, expressions, source.ignore)
+            if split == "test":  # which a column may say again
+                unread = (name for name in unread
+                          if not columns_of.says_test(name, row.fields.get(name)))  # fmt: skip
+            if unread := [*unread]:
                 raise ValueError(describe_unread(row, unread))
             read = {columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)}
             unused |= dict.fromkeys(name for name in row.fields if name not in read)
@@ -299,6 +305,11 @@ def describe_unread(row: RawRow, names: Sequence[str]) -> str:
     if any(map(columns_of.CHOICE_COLUMN.fullmatch, names)):
         hint = _CHOICES_HINT
     hint = next((HINTS[name] for name in names if name in HINTS), hint)
+    if any(columns_of.says_test(name, row.fields.get(name)) for name in names):
+        hint = (
+            "What is not to be trained on is kept apart as columns: {split: .., ..}, in `pairs` by "
+            "a file of its own"
+        )
     shown, value = ", ".join(names), columns_of.find(row.fields, names[0])
     content = "" if value is MISSING else f" ({names[0]}: {value!r:.60})"  # MISSING: not in all
     return (

@@ -8,8 +8,9 @@ import pytest
 from stages.records import transcripts
 from stages.records.preferences import Preference, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Turn
-from stages.sources import conversations, preference_files
+from stages.sources import conversations, preference_files, problem_files
 from stages.sources.preference_files import PairColumns, read_pair, split_pairs
+from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import FileLimits, RejectedError
 from stages.sources.splitting import opening
 
@@ -148,6 +149,8 @@ def test_what_is_rendered_is_parsed_again():
         *TURNS,
         Turn("assistant", "Yes"),
     ]
+    later = (Turn("user", "Hi"), Turn("system", "Be brief."))
+    assert transcripts.render_transcript(later) == "\n\nHuman: Hi\n\nBe brief.\n\nAssistant:"
     assert transcripts.render_transcript((Turn("system", "Be brief."), Turn("user", "Hi"))) == (
         "Be brief.\n\nHuman: Hi\n\nAssistant:"
     )
@@ -563,3 +566,22 @@ def test_an_answer_that_names_a_column_is_no_answer(read):
     row = {"prompt": "Why?", "response_a": "So.", "response_b": "No."}
     (bad,) = read(row | {"chosen": "response_b", "rejected": "response_a"})
     assert bad.reason.startswith("no answer: ")
+
+
+def test_tools_beside_the_messages_of_an_object_are_refused(read):
+    row = {"preferred_output": [YES], "non_preferred_output": [NO]}
+    (pair,) = read(row | {"input": {"messages": [ASK], "tools": []}})
+    assert pair.chosen == "good"
+    with pytest.raises(ValueError, match=r"input\.tools carries meaning"):
+        read(row | {"input": {"messages": [ASK], "tools": [{"name": "add"}]}})
+
+
+def test_a_report_says_which_columns_are_read(tmp_path):
+    path, report = tmp_path / "mine.jsonl", SourceReport(path="mine.jsonl")
+    row = {"prompt": "Why?", "chosen": "a", "rejected": "b", "agreement": 0.6}
+    path.write_text(json.dumps(row))
+    assert len(list(preference_files.read_preferences(path, PairColumns(), report=report))) == 1
+    assert problem_files.describe_report(report) == (
+        "mine.jsonl: preference pairs, 1 rows; read as prompt: 'prompt', chosen: 'chosen', "
+        "rejected: 'rejected'\n  columns that are not read: agreement"
+    )
