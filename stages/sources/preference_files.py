@@ -251,6 +251,11 @@ def _check_read(
     columns: PairColumns, rows: Sequence[RawRow | BadRow], ignore: Sequence[str]
 ) -> None:
     """Raise a ValueError for a column that carries meaning and is not read, or is misread."""
+    if (name := columns.score or columns.scores) and name.rpartition(".")[2].lower() in RANKS:
+        raise ValueError(
+            f"columns: expected a score, the higher the better, found '{name}': name it as `ranks` "
+            f"with `answers`, or write the scores of single answers as numbers below 0"
+        )
     if columns.preference is not None:
         _check_signs(columns.preference, ColumnSample(containers.sample_fields(rows, ignore)))
     expressions = [*columns.used().values()]

@@ -349,6 +349,7 @@ def parse_problem(
         raise RejectedError("no question: the turn before the answer is not the user's")
     if all(turn.role != "user" for turn in turns):
         raise RejectedError("no question: results of tools, and no turn of the user")
+    _check_reply(reply, solution, columns)
     if solution is not None or reply is None or not reply.is_imitated:
         reply = None
     else:
@@ -375,6 +376,16 @@ def parse_problem(
         file=file, turns=None if is_plain else tuple(turns), tools=tools,
         reply=None if reply is None or reply.is_text else reply,
     )  # fmt: skip
+
+
+def _check_reply(reply: Turn | None, solution: str | None, columns: Columns) -> None:
+    """Raise RejectedError where a reply would be lost since a column of its own has another."""
+    text = None if reply is None else _CALCULATOR.sub("", reply.content).strip()
+    if None not in (text, solution) and text != solution:
+        raise RejectedError(
+            f"two replies: the conversation ends with {text!r:.40}, and "
+            f"'{columns.solution or columns.assistant}' has another"
+        )
 
 
 def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:

@@ -585,3 +585,10 @@ def test_a_report_says_which_columns_are_read(tmp_path):
         "mine.jsonl: preference pairs, 1 rows; read as prompt: 'prompt', chosen: 'chosen', "
         "rejected: 'rejected'\n  columns that are not read: agreement"
     )
+
+
+@pytest.mark.parametrize("columns", [{"answer": "a", "score": "rank"},
+                                     {"answers": "a", "scores": "rank"}])  # fmt: skip
+def test_a_rank_is_no_score(read, columns):
+    with pytest.raises(ValueError, match="the higher the better"):
+        read({"prompt": "Why?", "a": ["x", "y"], "rank": [1, 2]}, prompt="prompt", **columns)

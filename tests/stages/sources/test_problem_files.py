@@ -595,3 +595,10 @@ def test_a_number_is_an_index_or_a_text_of_choices_and_never_guessed(read, answe
 def test_numbers_that_are_labels_of_choices_are_no_indexes(read):
     choices = {"text": ["3", "1"], "label": ["1", "2"]}
     assert read(ROW | {"choices": choices, "answer": "1"})[0][0].answer == "A"
+
+
+def test_the_beginning_of_a_reply_is_not_lost_before_the_rest_of_it(read):
+    prompt = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because"}]
+    problems, bad, _ = read({"prompt": prompt, "completion": " of rain."})
+    assert problems == []
+    assert bad[0].reason.startswith("two replies: ")
