@@ -23,6 +23,7 @@ after an error and of those with the separator inside (`cut_at_separator` counts
 sources/step_files, prm800k, math_aps.
 """
 
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ from stages.records.preferences import LABELLED, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Prompt
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
-from stages.sources import preference_files, quarantine, step_files
+from stages.sources import preference_files, problem_files, quarantine, step_files
 from stages.sources.containers import HubSplit
+from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import FileLimits
 from stages.tables import HUB
 
@@ -97,7 +99,10 @@ def read_pairs(run: Run) -> dict[str, Any]:
     """Write preference pairs, or labelled completions, out of files; returns their metrics."""
     table_row, preset = run.row, run.config.preset
     place = locate_rows(run.row.on, preset)
-    parsed = list(preference_files.read_preferences(place, preset.columns, preset.ignore))
+    report = SourceReport(path=run.row.on)
+    columns, ignore = preset.columns, preset.ignore
+    parsed = list(preference_files.read_preferences(place, columns, ignore, report=report))
+    sys.stdout.write(f"{problem_files.describe_report(report)}\n")
     bad = [row for row in parsed if isinstance(row, BadRow)]
     labelled = [row for row in parsed if isinstance(row, RawLabelled)]
     # The tokenizer is the same for every seed.

@@ -16,15 +16,17 @@ TOOL = "Tool"
 def render_transcript(turns: Sequence[Turn]) -> str:
     r"""The turns as a transcript that ends where the assistant is to speak.
 
-    A system message stands before the first turn. `[user: Hi]` gives
-    "\n\nHuman: Hi\n\nAssistant:", to which " Hello!" is an answer.
+    A system message stands before the first turn; a later one is a paragraph without a name.
+    `[user: Hi]` gives "\n\nHuman: Hi\n\nAssistant:", to which " Hello!" is an answer.
     """
     spoken = [
-        turn.content
+        f"\n\n{turn.content}"
         if turn.role == "system"
         else f"\n\n{SPEAKERS.get(turn.role, TOOL)}: {show_turn(turn)}"
         for turn in turns
     ]
+    if turns and turns[0].role == "system":
+        spoken[0] = turns[0].content
     return "".join([*spoken, f"\n\n{SPEAKERS['assistant']}:"])
 
 

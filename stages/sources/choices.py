@@ -2,7 +2,7 @@
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,3 +78,36 @@ def read_choices(value: Any, column: str) -> Choices:
         labels = list(expected)
     labels = [str(label).strip() for label in labels] if any(labels) else list(expected)
     return Choices(tuple(labels), tuple(texts))
+
+
+def check_numbers(
+    rows: Sequence[Mapping[str, Any]], choices_column: str, answer_column: str
+) -> None:
+    """Raise a ValueError where gold answers may be indexes of choices or their texts.
+
+    A whole number is an index, and a text of digits a choice's text where one is the same. Not so
+    if all whole numbers are texts of choices, or some texts of digits are none.
+    """
+    doubtful, are_texts, is_whole = list[Any](), True, False
+    for fields in rows:
+        gold, value = (columns.read(fields, name) for name in (answer_column, choices_column))
+        text = str(gold).strip()
+        if isinstance(gold, bool) or not text.isdecimal():
+            continue
+        try:
+            choices = read_choices(value, choices_column)
+        except RejectedError:
+            continue  # a bad row is recorded with its line
+        if text in choices.labels:
+            return
+        is_whole = is_whole or isinstance(gold, int)
+        are_texts = are_texts and text in choices.texts
+        if text in choices.texts and choices.texts[int(text) :][:1] not in ((), (text,)):
+            doubtful.append((gold, choices.texts))
+    if doubtful and is_whole == are_texts:
+        gold, texts = doubtful[0]
+        raise ValueError(
+            f"'{answer_column}': expected letters of choices, or numbers that are either indexes "
+            f"from 0 or texts of choices, found {gold!r}, which may be both of {texts!r:.60}. "
+            f"Write the letters (A, B, ..) of the right choices."
+        )

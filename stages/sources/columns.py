@@ -118,11 +118,16 @@ MEANINGFUL = frozenset({
     "Passage", "Context", "ctx", "story", "support", "document", "documents", "paragraph",
     "paragraphs", "table", "tables", "pre_text", "post_text", "reward_model", "reward_spec",
     "reasoning", "complex_cot", "chain_of_thought", "loss_weight", "loss_mask", "train_on_turn",
-    "instructions", "ranking", "rankings", "margin",
+    "instructions", "ranking", "rankings", "margin", "probability", "thought", "thoughts",
+    "premise", "premises", "hypothesis", "background", "schema", "db_schema", "query",
+    "distractors", "distractor1",
 })  # fmt: skip
 """Names of what decides how a row is to be used, or is a part of what it says; in any case."""
 _MEANINGFUL = frozenset(name.lower() for name in MEANINGFUL)
 _MEDIUM = re.compile(r"(?:decoded_)?(?:image|video|audio)s?(?:_(?:path|url|file|bytes)s?)?")
+_SYSTEM = re.compile(r"sys(?:tem)?_?(?:prompt|message|instruction|msg)s?")
+_SPLIT = re.compile(r"(?:\w+_)?split(?:_name)?|subset|partition|set|fold|is_test")
+"""Names of columns that may say of a row that it is not to be learned from."""
 CHOICE_COLUMN = re.compile(r"(?i:options?|choices?|ending|op|sol)[ _]?(?i:[a-j]|\d)|[A-J]")
 """Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
 
@@ -223,13 +228,40 @@ def check_names(expressions: Mapping[str, str], sample: Sequence[Mapping[str, An
 def find_unread(
     fields: Mapping[str, Any], expressions: Iterable[str], ignore: Sequence[str]
 ) -> Iterator[str]:
-    """The columns of a row that carry meaning and are neither read nor ignored."""
-    names = {root(name, fields) for name in all_names(expressions)}
+    """The columns of a row that carry meaning and are neither read nor ignored.
+
+    Also the tools, the system message and the media beside a path into an object that holds them.
+    """
+    paths = [*all_names(expressions)]
+    names = {root(name, fields) for name in paths}
     for name, value in fields.items():
         is_flag = name == "reasoning" and str(value) in ("on", "off")  # of Nemotron
         is_unread = name not in names and name not in ignore and not is_empty(value)
-        if is_unread and is_meaningful(name) and not is_flag:
+        if is_unread and (is_meaningful(name) or says_test(name, value)) and not is_flag:
             yield name
+    for column in names - {*paths}:
+        content = fields.get(column)
+        for key, value in content.items() if isinstance(content, Mapping) else ():
+            path = f"{column}.{key}"
+            is_unread = not {path, column}.intersection((*ignore, *paths)) and not is_empty(value)
+            if is_unread and is_context(str(key)):
+                yield path
+
+
+def says_test(name: str, value: Any) -> bool:
+    """Whether a column says that the row is one of a test or of a validation."""
+    word = str(value).lower()
+    is_held_out = (
+        value is True if name.lower() == "is_test" else SPLITS.get(word, "train") != "train"
+    )
+    return is_held_out and _SPLIT.fullmatch(name.lower()) is not None
+
+
+def is_context(name: str) -> bool:
+    """Whether a column of this name is shown to the assistant beside the messages."""
+    lowered = name.lower()
+    is_system = lowered in SYSTEMS or _SYSTEM.fullmatch(lowered) is not None
+    return lowered in TOOLS or is_system or _MEDIUM.fullmatch(lowered) is not None
 
 
 @cache
@@ -237,7 +269,7 @@ def is_meaningful(name: str) -> bool:
     """Whether what a column of this name holds may not be dropped silently."""
     lowered = name.lower()
     is_choice = CHOICE_COLUMN.fullmatch(name) is not None
-    return lowered in _MEANINGFUL or is_choice or _MEDIUM.fullmatch(lowered) is not None
+    return lowered in _MEANINGFUL or is_choice or is_context(name)
 
 
 def unwrap(value: Any) -> Any:

@@ -68,13 +68,17 @@ LISTS = (
 SPLITS = {
     "train": "train", "training": "train", "test": "test", "testing": "test",
     "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
-    "eval": "validation",
+    "eval": "validation", "heldout": "validation", "holdout": "validation",
 }  # fmt: skip
 """Word in a file's name -> the split that it holds."""
 
 
-_TEST_FILE = re.compile(r"test(?:set)?[-_.]?(?:\d[^a-z]*(?:of[^a-z]*)?)?\.[a-z]", re.IGNORECASE)
-"""Name of a file that says nothing but `test`; `test_cases.jsonl` may be of anything."""
+_HELD_OUT = re.compile(
+    r"(?:^|[-_.])(?:test|testing|validation|valid|val|dev|eval|held_?out|hold_?out)(?:set)?"
+    r"[-_.]?(?:\d[^a-z]*(?:of[^a-z]*)?)?(?:\.[a-z]|$)",
+    re.IGNORECASE,
+)
+"""Name of a file or folder that ends with its split; `test_cases.jsonl` may be of anything."""
 
 
 class RawRow(NamedTuple):
@@ -152,15 +156,14 @@ def find_splits(paths: str | Sequence[str]) -> DataFiles:
         words = [word.removesuffix("set") for word in words]  # `testset`
         split = next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
         by_split.setdefault(split, []).append(file)
-    tests = by_split.get("test", [])
-    is_mixed = len(by_split) > 1 and (
-        None not in by_split or any(map(_TEST_FILE.match, (file.name for file in tests)))
-    )
-    if "train" not in by_split and tests and is_mixed and isinstance(paths, str):
+    parts = [part for file in files for part in name_in(paths, file).split("/")]
+    is_mixed = len(by_split) > 1 and (None not in by_split or any(map(_HELD_OUT.search, parts)))
+    if "train" not in by_split and is_mixed and isinstance(paths, str):
         shown = ", ".join(name_in(paths, file) for file in files)
         raise ValueError(
-            f"{paths}: expected a file whose name says 'train' beside those of the test, found "
-            f"{shown:.200}. Say which are which: path and test_path, or train_split and test_split."
+            f"{paths}: expected a file whose name says 'train' beside those held out, found "
+            f"{shown:.200}. Say which are which: path and test_path, or train_split and "
+            f"test_split; for `pairs` and `steps` name the file that is learned from."
         )
     if len(files) == 1 or "train" not in by_split:
         return DataFiles(splits={None: files}, unread=[])

@@ -22,6 +22,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import combinations, islice, takewhile
 from pathlib import Path
@@ -41,7 +42,7 @@ from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, raw_rows, splitting
 from stages.sources.columns import MISSING, ColumnSample
 from stages.sources.containers import HubSplit, RawRow
-from stages.sources.problem_files import NUM_SAMPLE, describe_unread
+from stages.sources.problem_files import NUM_SAMPLE, SourceReport, describe_unread
 from stages.sources.quarantine import RejectedError, bad_row
 
 PROMPTS = (
@@ -74,6 +75,19 @@ RANKS = ("rank", "ranks")
 SINGLE = ("completion", "response", "output", "answer", *columns_of.MESSAGE_LISTS)
 DUPLICATES = ("messages", "response", "labels")
 """Columns beside `chosen` and `rejected`, or scores, that say again what these say."""
+MIN_SIGNED = 10
+"""So many preferences, of which none is negative, are no preferences around 0."""
+_COMPARES = re.compile(
+    r"best|better|prefer|winner|chosen|select|accepted|rank|scor|rating|label|vote|grade|quality"
+    r"|reward|correct",
+    re.IGNORECASE,
+)
+"""In the name of a column or key that says which of several answers is better."""
+FORMS = {
+    "pairs": "preference pairs", "compared": "two answers with a comparison",
+    "lists": "lists of answers", "rated": "answers with scores", "labelled": "labelled completions",
+}  # fmt: skip
+"""Form of a row -> what a reader calls it."""
 TIES = ("tie", "tie (bothbad)", "both", "both_bad", "none")
 
 
@@ -181,7 +195,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
 def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str, str | None]:
     """Columns that say which of two answers is better."""
     if (first, second) in columns_of.BETTER_FIRST:
-        probability = sample.first(("probability",), int, float, bool)
+        probability = "probability" if sample.values("probability") else None
         return {"chosen": first, "rejected": second, "probability": probability}
     pair: dict[str, str | None] = {"a": first, "b": second}
     for names in COMPARED:
@@ -194,7 +208,7 @@ def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str,
 
 def read_preferences(
     place: Path | HubSplit, columns: PairColumns, ignore: Sequence[str] = (),
-    limit: int | None = None,
+    limit: int | None = None, *, report: SourceReport | None = None,
 ) -> Iterator[RawPreference | RawLabelled | BadRow]:  # fmt: skip
     """The pairs or labelled completions of files or of the hub, and the rows that hold none.
 
@@ -203,6 +217,7 @@ def read_preferences(
         columns: Those that are named; found by their usual names where none is.
         ignore: Columns, and keys of messages, that may be dropped.
         limit: Read the first rows alone.
+        report: Filled in with the columns that are read and those that are not.
 
     Raises:
         ValueError: files or columns that are not there, columns that make no preference, or one
@@ -218,10 +233,9 @@ def read_preferences(
             f"columns: expected chosen and rejected, or a and b with what compares them, or "
             f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
         )
-    expressions, droppable = [*columns.used().values()], [*ignore, *DUPLICATES]
-    for row in (row for row in rows if isinstance(row, RawRow)):
-        if unread := [*columns_of.find_unread(row.fields, expressions, droppable)]:
-            raise ValueError(describe_unread(row, unread))
+    _check_read(columns, rows, ignore)
+    if report is not None and sample:
+        _describe_reading(report, rows, columns)
     if columns.score is not None:
         yield from _compare_rated(rows, columns, ignore)
         return
@@ -231,6 +245,41 @@ def read_preferences(
             yield parsed
         else:
             yield from parsed
+
+
+def _check_read(
+    columns: PairColumns, rows: Sequence[RawRow | BadRow], ignore: Sequence[str]
+) -> None:
+    """Raise a ValueError for a column that carries meaning and is not read, or is misread."""
+    if (name := columns.score or columns.scores) and name.rpartition(".")[2].lower() in RANKS:
+        raise ValueError(
+            f"columns: expected a score, the higher the better, found '{name}': name it as `ranks` "
+            f"with `answers`, or write the scores of single answers as numbers below 0"
+        )
+    if columns.preference is not None:
+        _check_signs(columns.preference, ColumnSample(containers.sample_fields(rows, ignore)))
+    expressions = [*columns.used().values()]
+    is_ranking = bool(columns.answers) and not (columns.scores or columns.ranks)
+    droppable = [*ignore, *(() if is_ranking else DUPLICATES)]
+    for row in (row for row in rows if isinstance(row, RawRow)):
+        unread = [*columns_of.find_unread(row.fields, expressions, droppable)]
+        if is_ranking and not unread:
+            beside = _find_comparison_beside(row.fields, str(columns.answers))
+            unread = [name for name in beside if name not in (*ignore, *expressions)]
+        if unread:
+            raise ValueError(describe_unread(row, unread))
+
+
+def _describe_reading(
+    report: SourceReport, rows: Sequence[RawRow | BadRow], columns: PairColumns
+) -> None:
+    """Fill in how a file was read."""
+    report.columns, report.form = columns.used(), FORMS[columns.forms()[0]]
+    names = [*columns_of.all_names(report.columns.values())]
+    fields = [row.fields for row in rows if isinstance(row, RawRow)]
+    roots = {columns_of.root(name, fields[0]) for name in names}
+    report.unused = list(dict.fromkeys(key for row in fields for key in row if key not in roots))
+    report.rows["unsplit"] = len(rows)
 
 
 def _parse(
@@ -273,6 +322,13 @@ def read_pair(
         scores = [fields.get(name) for name in (better, worse)]
         if None not in scores and _read_number(fields, better) < _read_number(fields, worse):
             raise RejectedError(f"contradiction: '{better}' is below '{worse}'")
+    for name in (str(columns.chosen), str(columns.rejected)):
+        value = columns_of.read(fields, name)
+        if isinstance(value, str) and value in fields.keys() - {name}:
+            raise RejectedError(
+                f"no answer: '{name}' should hold an answer and is the name of a column, "
+                f"{value!r:.60}: name {{a: .., b: .., winner: {name}}} under columns"
+            )
     pair = _read_two(fields, columns, str(columns.chosen), str(columns.rejected), ignore)
     probability = _read_probability(fields, columns.probability)
     return _make_pair(*pair, line=line, file=file, probability=probability)
@@ -307,6 +363,18 @@ def _read_comparison(
     return _make_pair(better, worse, line=line, file=file)
 
 
+def _check_signs(column: str, sample: ColumnSample) -> None:
+    """Raise a ValueError for preferences of which none is below 0: they are coded otherwise."""
+    values = [value for value in sample.values(column) if _is_number(value)]
+    if len(values) >= MIN_SIGNED and max(values) > 0 <= min(values):
+        raise ValueError(
+            f"columns.preference: expected numbers below 0 (the first answer is better) and above "
+            f"0 (the second is), found {min(values):g} to {max(values):g} in '{column}': name a "
+            f"column of 1 and 2 as `winner`, one of P(the first is better) as `probability`, with "
+            f"the answers as `chosen` and `rejected`."
+        )
+
+
 def _read_list(
     fields: Mapping[str, Any], line: int, file: str, columns: PairColumns, ignore: Sequence[str]
 ) -> list[RawPreference]:
@@ -327,6 +395,19 @@ def _read_list(
     if not pairs:
         raise RejectedError("tie: no two answers differ in their score and in their text")
     return pairs
+
+
+def _find_comparison_beside(fields: Mapping[str, Any], answers: str) -> Iterator[str]:
+    """Unread columns, and keys of the answers, that may say which of a row's answers is better."""
+    column = columns_of.root(answers, fields)
+    values = {name: value for name, value in fields.items() if name != column}
+    for item in fields[column] if isinstance(fields.get(column), list) else ():
+        if isinstance(item, dict):
+            values |= {f"{column}.{key}": value for key, value in item.items()}
+    for name, value in values.items():
+        compares = name != answers and _COMPARES.search(name.rpartition(".")[2])
+        if compares and not columns_of.is_empty(value):
+            yield name
 
 
 def _compare_rated(
@@ -385,9 +466,16 @@ def _check_answer(answer: Answer, name: str) -> None:
 
 def _read_probability(fields: Mapping[str, Any], column: str | None) -> float:
     """P(chosen is better); 1 where the file has no such column."""
-    if column is None or isinstance(fields.get(column), bool):
-        return 1.0 if column is None else float(fields[column])
-    value = raw_rows.read_share(fields, column, "no probability")
+    if column is None:
+        return 1.0
+    value = columns_of.read(fields, column)
+    flags = {"true": 1.0, "false": 0.0}
+    if (text := str(value).strip().lower()) in flags:
+        return flags[text]
+    if isinstance(value, str):
+        with suppress(ValueError):  # tables hold text alone
+            value = float(value)
+    value = raw_rows.read_share({column: value}, column, "no probability")
     if value == 0.5:
         raise RejectedError(f"tie: '{column}' is 0.5 and prefers neither answer")
     return value

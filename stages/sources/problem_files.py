@@ -27,7 +27,7 @@ from stages.sources import (
     splitting,
     tool_calls,
 )
-from stages.sources.choices import read_choices
+from stages.sources.choices import check_numbers, read_choices
 from stages.sources.columns import MISSING, Columns, Reading
 from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
@@ -213,6 +213,8 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
         head = list(itertools.islice(rows, NUM_SAMPLE))
         sample = containers.sample_fields(head, source.ignore)
         reading = find_columns(source.columns, sample)
+        if reading.columns.choices is not None and reading.columns.answer is not None:
+            check_numbers(sample, reading.columns.choices, reading.columns.answer)
         report.columns, report.form = reading.columns.used(), name_form(reading.columns)
         expressions = reading.expressions()
         parse = partial(parse_problem, reading=reading, split=split, ignore=source.ignore)
@@ -222,7 +224,11 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
             if isinstance(row, BadRow):
                 yield row
                 continue
-            if unread := [*columns_of.find_unread(row.fields, expressions, source.ignore)]:
+            unread = columns_of.find_unread(row.fields, expressions, source.ignore)
+            if split == "test":  # which a column may say again
+                unread = (name for name in unread
+                          if not columns_of.says_test(name, row.fields.get(name)))  # fmt: skip
+            if unread := [*unread]:
                 raise ValueError(describe_unread(row, unread))
             read = {columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)}
             unused |= dict.fromkeys(name for name in row.fields if name not in read)
@@ -299,10 +305,16 @@ def describe_unread(row: RawRow, names: Sequence[str]) -> str:
     if any(map(columns_of.CHOICE_COLUMN.fullmatch, names)):
         hint = _CHOICES_HINT
     hint = next((HINTS[name] for name in names if name in HINTS), hint)
-    shown = ", ".join(names)
+    if any(columns_of.says_test(name, row.fields.get(name)) for name in names):
+        hint = (
+            "What is not to be trained on is kept apart as columns: {split: .., ..}, in `pairs` by "
+            "a file of its own"
+        )
+    shown, value = ", ".join(names), columns_of.find(row.fields, names[0])
+    content = "" if value is MISSING else f" ({names[0]}: {value!r:.60})"  # MISSING: not in all
     return (
-        f"{row.file}, row {row.line}: {shown} carries meaning and is not read ({names[0]}: "
-        f"{row.fields[names[0]]!r:.60}). {hint}; what may be dropped: ignore: [{shown}]."
+        f"{row.file}, row {row.line}: {shown} carries meaning and is not read{content}. {hint}; "
+        f"what may be dropped: ignore: [{shown}]."
     )
 
 
@@ -337,6 +349,7 @@ def parse_problem(
         raise RejectedError("no question: the turn before the answer is not the user's")
     if all(turn.role != "user" for turn in turns):
         raise RejectedError("no question: results of tools, and no turn of the user")
+    _check_reply(reply, solution, columns)
     if solution is not None or reply is None or not reply.is_imitated:
         reply = None
     else:
@@ -363,6 +376,16 @@ def parse_problem(
         file=file, turns=None if is_plain else tuple(turns), tools=tools,
         reply=None if reply is None or reply.is_text else reply,
     )  # fmt: skip
+
+
+def _check_reply(reply: Turn | None, solution: str | None, columns: Columns) -> None:
+    """Raise RejectedError where a reply would be lost since a column of its own has another."""
+    text = None if reply is None else _CALCULATOR.sub("", reply.content).strip()
+    if None not in (text, solution) and text != solution:
+        raise RejectedError(
+            f"two replies: the conversation ends with {text!r:.40}, and "
+            f"'{columns.solution or columns.assistant}' has another"
+        )
 
 
 def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:

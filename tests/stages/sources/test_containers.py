@@ -284,10 +284,15 @@ def test_a_decimal_comma_beside_semicolons_is_no_two_numbers(tmp_path):
         (["trainset.jsonl", "testset.jsonl"], ["testset.jsonl"]),
         (["validation.jsonl", "test.jsonl"], None),
         (["rows.jsonl", "test-00000-of-00001.jsonl"], None),
+        (["rows.jsonl", "eval.jsonl"], None),
+        (["rows.jsonl", "math_test.jsonl"], None),
+        (["rows.jsonl", "heldout.jsonl"], None),
+        (["rows.jsonl", "val/rows.jsonl"], None),
     ],
 )
 def test_test_rows_are_never_rows_of_no_split(tmp_path, names, tests):
     for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(LINES)
     if tests is None:
         with pytest.raises(ValueError, match="test_path"):

@@ -8,8 +8,9 @@ import pytest
 from stages.records import transcripts
 from stages.records.preferences import Preference, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Turn
-from stages.sources import conversations, preference_files
+from stages.sources import conversations, preference_files, problem_files
 from stages.sources.preference_files import PairColumns, read_pair, split_pairs
+from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import FileLimits, RejectedError
 from stages.sources.splitting import opening
 
@@ -148,6 +149,8 @@ def test_what_is_rendered_is_parsed_again():
         *TURNS,
         Turn("assistant", "Yes"),
     ]
+    later = (Turn("user", "Hi"), Turn("system", "Be brief."))
+    assert transcripts.render_transcript(later) == "\n\nHuman: Hi\n\nBe brief.\n\nAssistant:"
     assert transcripts.render_transcript((Turn("system", "Be brief."), Turn("user", "Hi"))) == (
         "Be brief.\n\nHuman: Hi\n\nAssistant:"
     )
@@ -522,3 +525,70 @@ def test_of_a_folder_with_splits_the_train_split_is_read(tmp_path):
     (pair,) = preference_files.read_preferences(tmp_path, PairColumns())
     assert isinstance(pair, RawPreference)
     assert pair.plain_prompt == "train?"
+
+
+@pytest.mark.parametrize("text", ["0.2", "false", 0.2])
+def test_a_probability_is_read_as_text_too(read, text):
+    rows = read({"prompt": "Why?", "chosen": "a", "rejected": "b", "probability": text})
+    assert compared(rows) == [("b", "a")]
+
+
+def test_a_probability_has_a_path_and_is_never_left_unread(read):
+    row = {"prompt": "Why?", "chosen": "a", "rejected": "b"}
+    rows = read(
+        row | {"vote": {"p": 0.2}},
+        prompt="prompt", chosen="chosen", rejected="rejected", probability="vote.p",
+    )  # fmt: skip
+    assert compared(rows) == [("b", "a")]
+    with pytest.raises(ValueError, match="probability carries meaning"):
+        read(*[row] * 200, row | {"probability": 0.2})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"labels": [0, 1]}, {"grades": [0, 1]}, {"preferred_index": 1}, {"best": "b"},
+     {"responses": [{"text": "a", "quality": 1}, {"text": "b", "quality": 2}]}],
+)  # fmt: skip
+def test_a_list_is_no_ranking_beside_what_may_order_it(read, more):
+    name = next(iter(more))
+    with pytest.raises(ValueError, match=rf"{name}\S* carries meaning"):
+        read({"prompt": "Why?", "responses": ["a", "b"]} | more)
+
+
+@pytest.mark.parametrize("codes", [(1, 2), (0, 1), (0.2, 0.9)])
+def test_preferences_that_are_coded_without_a_sign_are_refused(read, codes):
+    rows = [TWO | {"p": codes[number % 2]} for number in range(preference_files.MIN_SIGNED)]
+    with pytest.raises(ValueError, match="expected numbers below 0"):
+        read(*rows, **NAMES, preference="p")
+
+
+def test_an_answer_that_names_a_column_is_no_answer(read):
+    row = {"prompt": "Why?", "response_a": "So.", "response_b": "No."}
+    (bad,) = read(row | {"chosen": "response_b", "rejected": "response_a"})
+    assert bad.reason.startswith("no answer: ")
+
+
+def test_tools_beside_the_messages_of_an_object_are_refused(read):
+    row = {"preferred_output": [YES], "non_preferred_output": [NO]}
+    (pair,) = read(row | {"input": {"messages": [ASK], "tools": []}})
+    assert pair.chosen == "good"
+    with pytest.raises(ValueError, match=r"input\.tools carries meaning"):
+        read(row | {"input": {"messages": [ASK], "tools": [{"name": "add"}]}})
+
+
+def test_a_report_says_which_columns_are_read(tmp_path):
+    path, report = tmp_path / "mine.jsonl", SourceReport(path="mine.jsonl")
+    row = {"prompt": "Why?", "chosen": "a", "rejected": "b", "agreement": 0.6}
+    path.write_text(json.dumps(row))
+    assert len(list(preference_files.read_preferences(path, PairColumns(), report=report))) == 1
+    assert problem_files.describe_report(report) == (
+        "mine.jsonl: preference pairs, 1 rows; read as prompt: 'prompt', chosen: 'chosen', "
+        "rejected: 'rejected'\n  columns that are not read: agreement"
+    )
+
+
+@pytest.mark.parametrize("columns", [{"answer": "a", "score": "rank"},
+                                     {"answers": "a", "scores": "rank"}])  # fmt: skip
+def test_a_rank_is_no_score(read, columns):
+    with pytest.raises(ValueError, match="the higher the better"):
+        read({"prompt": "Why?", "a": ["x", "y"], "rank": [1, 2]}, prompt="prompt", **columns)

@@ -542,3 +542,63 @@ def test_a_local_test_path_beside_a_hub_id_is_a_file_to_watch(tmp_path):
 def test_two_fields_that_say_the_same_are_refused(read, columns):
     with pytest.raises(ValueError, match="name one"):
         read(ROW, columns=columns)
+
+
+@pytest.mark.parametrize("column", [{"Split": "test"}, {"subset": "validation"}, {"is_test": True}])
+def test_a_column_that_says_test_is_read_or_refused(read, column):
+    with pytest.raises(ValueError, match=r"carries meaning.*columns: \{split"):
+        read(*[ROW] * 200, ROW | column)
+    assert len(read(ROW | dict.fromkeys(column, "train"))[0]) == 1
+
+
+def test_a_split_beside_named_columns_is_not_dropped(read):
+    columns = {"question": "question", "answer": "answer"}
+    with pytest.raises(ValueError, match="split carries meaning"):
+        read(ROW | {"split": "test"}, columns=columns)
+    problems, _, _ = read(ROW | {"split": "test"}, columns=columns | {"split": "split"})
+    assert problems[0].split == "test"
+
+
+def test_a_test_file_may_say_again_that_it_is_one(tmp_path):
+    for name in ("train", "test"):
+        row = {"question": f"{name}?", "answer": 1, "Split": name}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
+    problems, _, _ = read_all(FileSource(path=str(tmp_path)))
+    assert [problem.split for problem in problems] == ["train", "test"]
+
+
+@pytest.mark.parametrize(
+    "name", ["systemPrompt", "system_instruction", "sys_msg", "thought", "premises", "db_schema"]
+)
+def test_a_system_message_or_context_by_another_name_is_refused(read, name):
+    with pytest.raises(ValueError, match=f"{name} carries meaning"):
+        read({"prompt": "Why?", "response": "So.", name: "Be brief."})
+
+
+@pytest.mark.parametrize(
+    ("answers", "letters"),
+    [
+        ((2, 3), None), (("0", "2"), None),  # all are texts of choices; one is none
+        ((0, 2), ["A", "C"]), (("2", "3"), ["B", "C"]), ((4, 3), None),
+    ],
+)  # fmt: skip
+def test_a_number_is_an_index_or_a_text_of_choices_and_never_guessed(read, answers, letters):
+    rows = [{"question": f"{answer}?", "choices": list("1234"), "answer": answer}
+            for answer in answers]  # fmt: skip
+    if letters is None:
+        with pytest.raises(ValueError, match="expected letters of choices"):
+            read(*rows)
+    else:
+        assert [problem.answer for problem in read(*rows)[0]] == letters
+
+
+def test_numbers_that_are_labels_of_choices_are_no_indexes(read):
+    choices = {"text": ["3", "1"], "label": ["1", "2"]}
+    assert read(ROW | {"choices": choices, "answer": "1"})[0][0].answer == "A"
+
+
+def test_the_beginning_of_a_reply_is_not_lost_before_the_rest_of_it(read):
+    prompt = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because"}]
+    problems, bad, _ = read({"prompt": prompt, "completion": " of rain."})
+    assert problems == []
+    assert bad[0].reason.startswith("two replies: ")
