@@ -12,6 +12,7 @@ reads.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -84,6 +85,8 @@ def report_stages(
         rates = checkup.measure_speed(model, machine, plan)
     except ValueError as error:
         console.print(f"Speed: {error}", markup=False)
+    if rates and (load := os.getloadavg()[0]) > len(os.sched_getaffinity(0)) + 1:
+        console.print(f"Busy machine, load {load:.1f}: minutes are those of an idle one, roughly.")
     chosen = checkup.find_arithmetic(plan)
     forecasts = list(forecast.forecast_stages(stages, model, machine, plan, rates.get(chosen)))
     work = [item.work for item in forecasts if item.work.operations]

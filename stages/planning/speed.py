@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 from stages.planning.workload import Work
 
 TIMEOUT = 300
-"""Seconds after which a measurement is given up; on an idle machine it takes 20."""
+"""Seconds after which a measurement is given up."""
 GAIN = 1.3
 """Times as fast that a costlier arithmetic has to be, to be recommended."""
 FLOAT32, BFLOAT16, PINNED, NATIVE = "float32", "bfloat16", "pinned", "native"
