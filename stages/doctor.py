@@ -2,14 +2,17 @@
 
     python -m stages.doctor [--gpu-gib 80]
 
-Prints, for each stage, its memory (`planning/memory`: the stage's loop on fake tensors), whether it
-fits, the expected tokens and minutes, and the error of the last estimates; the difference that the
-comparison can detect, and what smaller ones take (`report/forecast`); the GPU and the versions of
-packages; one demonstration as the model will read it; and every problem, with what to change: it
-then exits with code 1. Writes nothing that a stage reads.
+Prints the base model's speed on this machine in each arithmetic, measured for some seconds, and
+which to choose (`planning/speed`); for each stage, its memory (`planning/memory`: the stage's loop
+on fake tensors), whether it fits, the expected tokens and minutes, and the error of the last
+estimates; the difference that the comparison can detect, and what smaller ones take
+(`report/forecast`); the GPU and the versions of packages; one demonstration as the model will read
+it; and every problem, with what to change: it then exits with code 1. Writes nothing that a stage
+reads.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,11 +24,13 @@ from rich.table import Table
 from stages import auto, tables
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.params import adopt_rounding
-from stages.planning import checkup, forecast, pace
+from stages.planning import checkup, forecast, pace, speed
 from stages.planning import stage as stage_of
-from stages.planning.checkup import GIB
+from stages.planning.checkup import GIB, Machine, Model
 from stages.planning.forecast import Forecast
-from stages.planning.stage import Plan
+from stages.planning.speed import Arithmetic, Rates
+from stages.planning.stage import Plan, Stage
+from stages.planning.workload import Work
 from stages.report import forecast as detection
 from stages.runtime import process
 from stages.sources import problem_files
@@ -60,15 +65,7 @@ def main(*words: str) -> None:
     console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)
     stages = list(stage_of.stages(plan))
-    forecasts = list(forecast.forecast_stages(stages, model, machine, plan))
-    console.print(make_forecast_table(forecasts))
-    if (error := pace.estimate_error()) is not None:
-        console.print(f"The last estimates were off by {error[0]:.0%}, over {error[1]} stages.")
-    if machine.is_here:
-        pace.write_estimates({item.stage.name: item.seconds for item in forecasts if item.seconds})
-    for item in forecasts:
-        if item.unmeasured:
-            console.print(f"{item.stage.name}: not measured, {item.unmeasured}", markup=False)
+    forecasts = report_stages(stages, model, machine, plan, console)
     test = detection.plan_comparison(content, rows, model.data.prompts["test"])
     lines = [detection.describe_forecast(*test), *detection.describe_sizes(*test[:2])]
     console.print("\n".join(lines), markup=False, highlight=False)
@@ -77,6 +74,33 @@ def main(*words: str) -> None:
     if problems:
         sys.exit("What cannot work:\n" + "\n".join(f"  {problem}" for problem in problems))
     console.print("No problem was found.")
+
+
+def report_stages(
+    stages: Sequence[Stage], model: Model, machine: Machine, plan: Plan, console: Console
+) -> list[Forecast]:
+    """Print speed, and each stage's memory and time; their forecasts."""
+    rates: Mapping[Arithmetic, Rates] = {}
+    try:
+        rates = checkup.measure_speed(model, machine, plan)
+    except ValueError as error:
+        console.print(f"Speed: {error}", markup=False)
+    if rates and (load := os.getloadavg()[0]) > len(os.sched_getaffinity(0)) + 1:
+        console.print(f"Busy machine, load {load:.1f}: minutes are those of an idle one, roughly.")
+    chosen = checkup.find_arithmetic(plan)
+    forecasts = list(forecast.forecast_stages(stages, model, machine, plan, rates.get(chosen)))
+    work = [item.work for item in forecasts if item.work.operations]
+    if len(rates) > 1 and work:
+        console.print(make_speed_table(rates, work, chosen))
+    console.print(make_forecast_table(forecasts))
+    if (error := pace.estimate_error()) is not None:
+        console.print(f"The last estimates were off by {error[0]:.0%}, over {error[1]} stages.")
+    if machine.is_here:
+        pace.write_estimates({item.stage.name: item.seconds for item in forecasts if item.seconds})
+    for item in forecasts:
+        if item.unmeasured:
+            console.print(f"{item.stage.name}: not measured, {item.unmeasured}", markup=False)
+    return forecasts
 
 
 def make_pairs_table(title: str, values: Mapping[str, str]) -> Table:
@@ -97,12 +121,29 @@ def make_forecast_table(forecasts: Sequence[Forecast]) -> Table:
         phase, size = item.largest
         memory = f"{size / GIB:.2f}" if size else "not measured" if item.unmeasured else "-"
         minutes = f"{item.seconds / 60:.1f}" if item.seconds else "-"
-        rate = ("an earlier run" if item.is_recorded else "a guess") if item.seconds else "-"
         fits = "no" if item.problem else "?" if item.unmeasured else "yes"
         shown.add_row(
-            item.stage.name, memory, phase, fits, f"{item.work.tokens:,.0f}", minutes, rate
+            item.stage.name, memory, phase, fits, f"{item.work.tokens:,.0f}", minutes, item.source
         )
     shown.add_row("all", "", "", "", "", f"{total / 60:.1f}", "")
+    return shown
+
+
+def make_speed_table(
+    rates: Mapping[Arithmetic, Rates], work: Sequence[Work], chosen: Arithmetic
+) -> Table:
+    """Table of arithmetics: how many times as fast as pinned float32 they make the plan."""
+    seconds = {
+        arithmetic: sum(each.predict_seconds(item) for item in work)
+        for arithmetic, each in rates.items()
+    }
+    best, slowest = speed.recommend(seconds), seconds[speed.SIMPLEST]
+    shown = Table("dtype", "rounding", "times as fast", "costs", "", title="compute",
+                  title_justify="left")  # fmt: skip
+    for arithmetic, time in seconds.items():
+        remarks = ["the plan's"] * (arithmetic == chosen) + ["recommended"] * (arithmetic == best)
+        times = f"{slowest / time:.1f}"
+        shown.add_row(*arithmetic, times, arithmetic.describe_cost(), ", ".join(remarks))
     return shown
 
 

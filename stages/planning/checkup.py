@@ -2,6 +2,7 @@
 
 import collections
 import importlib.metadata
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,8 +28,9 @@ from stages.models import (
 )
 from stages.models.policy_judge import option_tokens
 from stages.params import load_config
+from stages.planning import speed, workload
 from stages.planning import stage as stage_of
-from stages.planning import workload
+from stages.planning.speed import Arithmetic, Rates
 from stages.planning.stage import Data, Plan, Stage
 from stages.planning.trial import Trial, is_vllm
 from stages.planning.trial_loops import LOOPS, ONLINE
@@ -189,6 +191,35 @@ def make_trial(stage: Stage, model: Model, machine: Machine, plan: Plan) -> Tria
         completion=completion, scorers=reward_models, is_gpu=machine.is_gpu,
         samples=stage_of.samples(stage, plan),
     )  # fmt: skip
+
+
+def find_arithmetic(plan: Plan) -> Arithmetic:
+    """The arithmetic of the plan."""
+    compute = plan.content["compute"]
+    return Arithmetic(compute["dtype"], compute.get("rounding", speed.PINNED))
+
+
+def measure_speed(model: Model, machine: Machine, plan: Plan) -> Mapping[Arithmetic, Rates]:
+    """Rates of the base model on this machine; none for another machine."""
+    if not machine.is_here:
+        return {}
+    content = plan.content
+    request = {
+        "base": json.loads(model.config.to_json_string(use_diff=False)), "lora": content["lora"],
+        "compute": content["compute"], "prompt": max(1, round(plan.data.prompt)),
+        "completion": max(1, round(plan.data.completion)),
+        "batch_size": content["sft"]["batch_size"],
+    }  # fmt: skip
+    places = len(gpu_slot.devices()) if machine.is_gpu else len(os.sched_getaffinity(0))
+    num_processes = 1 if machine.is_gpu else min(len(content["seeds"]), places)
+    chosen = find_arithmetic(plan)
+    arithmetics = speed.list_arithmetics(chosen, is_gpu=machine.is_gpu)
+    rates = speed.measure_rates(request, arithmetics, num_processes)
+    if not machine.is_gpu:
+        return rates
+    # GPUs share no memory: each adds the rate of the first.
+    together = min(len(content["seeds"]), max(1, places))
+    return {arithmetic: each.multiply(together) for arithmetic, each in rates.items()}
 
 
 def suggest_changes(phase: str, config: Any) -> str:

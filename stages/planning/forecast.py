@@ -13,6 +13,7 @@ from stages.engines.vllm_hosting import ENVIRONMENT, MEMORY_SHARE_BESIDE
 from stages.models import size
 from stages.planning import checkup, memory, pace, workload
 from stages.planning.checkup import GIB, Machine, Model
+from stages.planning.speed import Rates
 from stages.planning.stage import Plan, Stage
 from stages.planning.trial import Trial, is_vllm
 from stages.planning.trial_loops import ONLINE
@@ -35,8 +36,9 @@ class Forecast:
     """Reason why its memory could not be measured."""
     work: Work
     seconds: float
-    is_recorded: bool
-    """Whether the rate is that of an earlier run."""
+    """0 where there is no rate, or no model computes."""
+    source: str
+    """Where the rate comes from."""
     problem: str | None
     """Reason why it cannot work."""
 
@@ -47,14 +49,12 @@ class Forecast:
 
 
 def forecast_stages(
-    stages: Iterable[Stage], model: Model, machine: Machine, plan: Plan
+    stages: Iterable[Stage], model: Model, machine: Machine, plan: Plan, rates: Rates | None
 ) -> Iterator[Forecast]:
-    """Forecast each stage; equal trials are measured once."""
+    """Forecast each stage; equal trials are measured once. `rates`: None where there are none."""
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(model.config)
     matrices, parameters = size.count_matrices(empty), size.measure_model(empty)["parameters"]
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    here = pace.measure_product_rate(plan.content["compute"]["dtype"], device)
     recorded, measured = pace.read_rates(parameters), {}
     for stage in stages:
         trial = checkup.make_trial(stage, model, machine, plan)
@@ -65,17 +65,12 @@ def forecast_stages(
                 measured[key] = _measure(trial, machine, parameters)
             phases, unmeasured, problem = measured[key]
         work = workload.expect(stage, plan, matrices)
-        rate, is_recorded = pace.estimate_rate(stage.name, stage.entry_point, recorded, here)
-        seconds = work.operations / rate
-        if trial is not None and not is_recorded:
-            seconds += pace.VLLM_START if is_vllm(trial.config) else pace.START
-        if not work.operations and stage.name in recorded:
-            seconds, is_recorded = recorded[stage.name][1], True
-        if not machine.is_here:
-            seconds, is_recorded = 0.0, False
+        seconds, source = 0.0, "-"
+        if machine.is_here:
+            seconds, source = forecast_seconds(stage, work, trial, recorded, rates)
         forecast = Forecast(
             stage=stage, phases=phases, unmeasured=unmeasured, work=work, seconds=seconds,
-            is_recorded=is_recorded, problem=problem,
+            source=source, problem=problem,
         )  # fmt: skip
         phase, peak = forecast.largest
         if peak > machine.room():
@@ -85,6 +80,27 @@ def forecast_stages(
                 f"used of {machine.name}: {change}"
             )
         yield replace(forecast, problem=problem)
+
+
+def forecast_seconds(
+    stage: Stage,
+    work: Work,
+    trial: Trial | None,
+    recorded: Mapping[str, tuple[float, float]],
+    rates: Rates | None,
+) -> tuple[float, str]:
+    """Seconds of a stage, and where its rate comes from; an earlier run's goes first."""
+    if not work.operations and stage.name in recorded:
+        return recorded[stage.name][1], "an earlier run"
+    if not work.operations:
+        return 0.0, "-"
+    if (rate := pace.find_rate(stage.name, recorded)) is not None:
+        return work.operations / rate, "an earlier run"
+    if rates is None:
+        return 0.0, "-"
+    is_other_engine = trial is not None and is_vllm(trial.config)
+    seconds = rates.predict_seconds(work) + rates.start + is_other_engine * pace.VLLM_START
+    return seconds, "measured, without vLLM" if is_other_engine else "measured"
 
 
 def _measure(

@@ -1,12 +1,10 @@
-"""Time of stages: operations over the rate of earlier runs, or of matrix products on this machine.
+"""Time of stages: operations over the rate of earlier runs, or over the measured rates (`speed`).
 
-A rate is operations per second of a whole stage and all its seeds: that of the latest run of the
-same entry point on the same processor or GPU with a model of similar size, else a guess, a share of
-the rate of a matrix product here.
+A run's rate is operations per second of a whole stage and all its seeds: that of the latest run of
+the same entry point on the same processor or GPU with a model of similar size.
 """
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,35 +17,17 @@ import stages
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
 from stages.rows import DATA
-from stages.runtime import gpu_slot, outputs
+from stages.runtime import outputs
 from stages.runtime.outputs import PIPE
 from stages.runtime.runs import JOURNALS, KEY_FILE, find_records
 from stages.stage import OUTPUTS
 
 REMEMBERED = PIPE / "doctor.json"
 """The last estimates, to be compared with the times that follow."""
-GUESSED = {"train": 0.3, "reward": 0.3, "evaluate": 0.2}
-"""Guessed share of the rate of products, by the first word of the entry point."""
-SAMPLING = 0.1
-"""Guessed share of stages that decode, token by token."""
-START, VLLM_START = 2.0, 15.0
-"""Guessed seconds until a model is loaded, and until vLLM is ready."""
+VLLM_START = 15.0
+"""Guessed seconds until vLLM is ready."""
 SIMILAR_SIZE = 4.0
 """Largest ratio of two models' sizes for which the rate of one predicts the other's."""
-
-
-def measure_product_rate(dtype: str, device: torch.device) -> float:
-    """Operations per second of a square matrix product, over all cores or GPUs."""
-    width = 8192 if device.type == "cuda" else 768
-    kind = torch.bfloat16 if dtype == "bfloat16" and device.type == "cuda" else torch.float32
-    matrix = torch.ones(width, width, dtype=kind, device=device)
-    best = float("inf")
-    for _ in range(4):
-        begin = time.perf_counter()
-        (matrix @ matrix)[0, 0].item()
-        best = min(best, time.perf_counter() - begin)
-    # Seeds run side by side, a core or a GPU each.
-    return 2 * width**3 / best * max(1, len(gpu_slot.devices()) or len(os.sched_getaffinity(0)))
 
 
 def read_rates(parameters: int) -> dict[str, tuple[float, float]]:
@@ -101,17 +81,13 @@ def _operations(work: Mapping[str, Any]) -> int:
     )
 
 
-def estimate_rate(
-    name: str, entry_point: str, rates: Mapping[str, tuple[float, float]], here: float
-) -> tuple[float, bool]:
-    """Operations per second of a stage, and whether a run of it or of its kind was recorded."""
+def find_rate(name: str, rates: Mapping[str, tuple[float, float]]) -> float | None:
+    """Operations per second of a stage's own run, or of one of its kind; None: there was none."""
     kind = name.partition("@")[0]
     kinds = [kind, "pool"] if kind == "sample" else [kind]
     same = [rates[name][0]] if name in rates else []
     of_kind = [value for stage, (value, _) in rates.items() if stage.partition("@")[0] in kinds]
-    if candidates := [value for value in same + of_kind if value > 0]:
-        return candidates[0], True
-    return here * GUESSED.get(entry_point.partition("_")[0], SAMPLING), False
+    return next((value for value in same + of_kind if value > 0), None)
 
 
 def write_estimates(expected: Mapping[str, float]) -> None:

@@ -33,7 +33,17 @@ class Work:
 
     tokens: Number
     """Generated, and trained on each time."""
-    operations: int
+    trained: int = 0
+    """Operations of forward and backward passes."""
+    read: int = 0
+    """Of forward passes over texts that are there."""
+    sampled: int = 0
+    """Of those for each new token."""
+
+    @property
+    def operations(self) -> int:
+        """Of all passes."""
+        return self.trained + self.read + self.sampled
 
 
 def describe(summary: DataSummary) -> Data:
@@ -52,18 +62,24 @@ class Count:
 
     def __init__(self, model: Matrices) -> None:
         self.tokens = 0.0
-        self.operations = 0
+        self.operations = {"trained": 0, "read": 0, "sampled": 0}
         self._model = model
 
     def read(self, times: Number, positions: Number, outputs: Number) -> None:
         """`times` rows of so many positions, `outputs` of them with logits, go forward."""
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
-        self.operations += flops.count_forward_flops(self._model, passes)
+        self.operations["read"] += flops.count_forward_flops(self._model, passes)
 
-    def trained(self, times: Number, positions: Number, outputs: Number) -> None:
-        """They go forward and backward."""
+    def sample(self, times: Number, prompt: Number, tokens: Number) -> None:
+        """So many tokens are sampled after each of `times` prompts."""
+        self.read(times, prompt, 0)
+        passes = Passes(positions=round(times * tokens), outputs=round(times * tokens))
+        self.operations["sampled"] += flops.count_forward_flops(self._model, passes)
+
+    def train(self, times: Number, positions: Number, outputs: Number) -> None:
+        """Rows as those of `read` go forward and backward."""
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
-        self.operations += flops.count_training_flops(self._model, passes)
+        self.operations["trained"] += flops.count_training_flops(self._model, passes)
 
 
 def expect(stage: Stage, plan: Plan, model: Matrices) -> Work:
@@ -74,7 +90,8 @@ def expect(stage: Stage, plan: Plan, model: Matrices) -> Work:
     count, seeds = Count(model), len(plan.content["seeds"])
     if stage.entry_point in COUNTED and not stage_of.is_remote(stage):
         COUNTED[stage.entry_point](stage, plan, count)
-    return Work(tokens=seeds * count.tokens, operations=seeds * count.operations)
+    by_kind = {kind: seeds * number for kind, number in count.operations.items()}
+    return Work(tokens=seeds * count.tokens, **by_kind)
 
 
 def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
@@ -89,7 +106,7 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
         number = _problems(stage, plan) * (each if limit is None else min(limit, each))
     times = preset.over(stage.config.sft).num_epochs * (preset.num_demonstrations or number)
     count.tokens = times * completion
-    count.trained(times, data.prompt + completion, completion)
+    count.train(times, data.prompt + completion, completion)
     if preset.teacher is not None:
         count.read(times, data.prompt + completion, completion)
 
@@ -102,7 +119,7 @@ def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     times = settings.num_epochs * pairs * getattr(settings, "members", 1)
     both = 2 * data.completion
     count.tokens = times * both
-    count.trained(times, data.prompt + both, both if is_policy else 0)
+    count.train(times, data.prompt + both, both if is_policy else 0)
     if is_policy:
         count.read(pairs, data.prompt + both, both)
 
@@ -113,7 +130,7 @@ def _completions(stage: Stage, plan: Plan, count: Count) -> None:
     num_labelled = stage_of.labelled(stage, plan).get("num_problems") or plan.data.demonstrations
     times = preset.num_epochs * min(num_labelled, _problems(stage, plan))
     count.tokens = times * shown
-    count.trained(times, plan.data.prompt + shown, 0)
+    count.train(times, plan.data.prompt + shown, 0)
 
 
 def _online(stage: Stage, plan: Plan, count: Count) -> None:
@@ -125,8 +142,9 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + tokens
     count.tokens = times * tokens * (1 + preset.num_epochs)
     reuse = preset.num_epochs * preset.num_minibatches > 1
-    # Drawn, read by the reference and, where it moves on meanwhile, by the policy; scored.
-    count.read(times * (1 + preset.measures_kl + reuse), positions, tokens)
+    count.sample(times, plan.data.prompt, tokens)
+    # Read by the reference and, where it moves on meanwhile, by the policy; scored.
+    count.read(times * (preset.measures_kl + reuse), positions, tokens)
     if preset.rewards_logprobs:
         stale = max(0, sizes.num_steps - 1) if preset.staleness else 0
         count.read(stale * sizes.prompts_per_step, positions, tokens)
@@ -134,9 +152,9 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     count.read(times * preset.has_teacher, positions + shown, tokens)
     models = stage_of.scorers(stage.words["on"], plan)
     count.read(times * (len(models) + is_ppo), positions, 0)
-    count.trained(times * preset.num_epochs, positions, tokens)
+    count.train(times * preset.num_epochs, positions, tokens)
     if is_ppo:
-        count.trained(times * preset.num_epochs, positions, 0)
+        count.train(times * preset.num_epochs, positions, 0)
 
 
 def _played(stage: Stage, plan: Plan, count: Count) -> None:
@@ -145,7 +163,7 @@ def _played(stage: Stage, plan: Plan, count: Count) -> None:
     tokens = environment.num_episodes * _episode_tokens(environment)
     number = stage_of.count_starts(environment, stage.words["split"], plan)
     count.tokens = number * tokens
-    count.read(number, plan.data.prompt + tokens, tokens)
+    count.sample(number, plan.data.prompt, tokens)
 
 
 def _episode_tokens(environment: EnvironmentPreset) -> float:
@@ -165,7 +183,7 @@ def _drawn(stage: Stage, plan: Plan, count: Count) -> None:
             each = len(temperatures["tried"]) * temperatures["num_samples"] + 1
             tokens += each * plan.data.completion
         count.tokens += number * tokens
-        count.read(number, plan.data.prompt + tokens, tokens)
+        count.sample(number, plan.data.prompt, tokens)
 
 
 def _steps(stage: Stage, plan: Plan, count: Count) -> None:
@@ -174,7 +192,7 @@ def _steps(stage: Stage, plan: Plan, count: Count) -> None:
     prefixes = problems * preset.max_solutions_per_problem * STEPS_OF_A_SOLUTION
     half, tokens = data.completion / 2, preset.num_completions * data.completion / 2
     count.tokens = prefixes * tokens
-    count.read(prefixes, data.prompt + half + tokens, tokens)
+    count.sample(prefixes, data.prompt + half, tokens)
 
 
 def _judged(stage: Stage, plan: Plan, count: Count) -> None:

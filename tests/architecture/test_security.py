@@ -23,6 +23,7 @@ MAY_START = {
     "stages/__main__.py": {"importlib"},  # modules of the table of entry points
     "stages/doctor.py": {"subprocess"},  # the plan's check; it sees no completion
     "stages/planning/checkup.py": {"importlib"},  # versions of packages
+    "stages/planning/speed.py": {"subprocess"},  # timed passes of made-up tokens
     "stages/plan_checks.py": {"importlib"},  # the same modules
     "stages/engines/vllm_hosting.py": {"importlib"},  # asks whether vLLM is installed
     "stages/environments/definition.py": {"importlib"},  # versions of packages

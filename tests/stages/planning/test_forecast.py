@@ -7,9 +7,11 @@ from step_memory import BIGGER, EMBEDDED, Measured
 from tiny_checkpoints import compute
 from transformers import LlamaConfig
 
-from stages.planning import forecast, memory
+from stages.planning import forecast, memory, pace
 from stages.planning.checkup import GIB, Machine
+from stages.planning.speed import Rates
 from stages.planning.trial import Trial
+from stages.planning.workload import Work
 
 GPU = Machine(name="a GPU", bytes=80 * GIB, is_gpu=True)
 CPU = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
@@ -55,6 +57,24 @@ def test_a_stage_that_only_samples_is_not_run_for_vllm():
     phases, unmeasured, problem = forecast._measure(trial(), GPU, 1000)
     assert phases == {"sampling": forecast.minimum_of_vllm(trial(), GPU, 1000)}
     assert (unmeasured, problem) == (None, None)
+
+
+def test_an_earlier_run_goes_before_measured_rates():
+    work = Work(tokens=1, trained=600, read=100, sampled=30)
+    rates = Rates(trained=60.0, read=100.0, sampled=10.0, start=5.0)
+    stage = SimpleNamespace(name="train@sft")
+
+    def seconds(recorded, work=work, trial=None, rates=rates):
+        return forecast.forecast_seconds(stage, work, trial, recorded, rates)
+
+    assert seconds({"train@dpo": (73.0, 1.0)}) == (730 / 73, "an earlier run")
+    # 600 / 60 and 100 / 100 and 30 / 10, and the start.
+    assert seconds({}) == (10 + 1 + 3 + 5, "measured")
+    assert seconds({}, trial=trial()) == (19 + pace.VLLM_START, "measured, without vLLM")
+    assert seconds({}, rates=None) == (0.0, "-")
+    nothing = Work(tokens=0)
+    assert seconds({}, work=nothing) == (0.0, "-")
+    assert seconds({"train@sft": (0.0, 8.0)}, work=nothing) == (8.0, "an earlier run")
 
 
 @pytest.mark.slow

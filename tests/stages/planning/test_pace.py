@@ -49,13 +49,13 @@ def test_another_machine_and_another_size_tell_nothing(records):
     assert pace.read_rates(1000) == {}
 
 
-def test_its_own_run_before_one_of_its_kind_before_a_guess():
+def test_its_own_run_before_one_of_its_kind():
     known = {"train@sft": (5.0, 1.0), "train@dpo": (7.0, 1.0), "pool@sft": (3.0, 1.0)}
-    assert pace.estimate_rate("train@dpo", "train_dpo", known, 100.0) == (7.0, True)
-    assert pace.estimate_rate("train@new", "train_dpo", known, 100.0) == (5.0, True)
-    assert pace.estimate_rate("sample@sft", "sample", known, 100.0) == (3.0, True)
-    assert pace.estimate_rate("train@sft", "train_sft", {}, 100.0) == (30.0, False)
-    assert pace.estimate_rate("pool@sft", "pool", {}, 100.0) == (10.0, False)
+    assert pace.find_rate("train@dpo", known) == 7.0
+    assert pace.find_rate("train@new", known) == 5.0
+    assert pace.find_rate("sample@sft", known) == 3.0
+    assert pace.find_rate("label@judge", known) is None
+    assert pace.find_rate("train@sft", {"train@sft": (0.0, 1.0)}) is None
 
 
 def test_the_error_is_over_what_ran_since(records):

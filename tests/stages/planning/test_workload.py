@@ -63,6 +63,28 @@ def test_samples_share_their_prompt():
     assert found.operations == 2 * 2 * (body + 10 * 20 * (40 * own + 10 * dev))
 
 
+def test_a_pool_reads_its_prompts_and_samples_the_rest():
+    sampling = CONTENT["sampling"]
+    own, dev = sampling["preference"]["num_samples"], sampling["heldout"]["num_samples"]
+    found = workload.expect(stage("pool", {"from": "sft", "split": "preference"}), PLAN, MODEL)
+    assert found.read == 2 * 2 * 100 * 30 * (40 + 10)
+    assert found.sampled == 2 * 2 * (100 + 10) * 20 * (40 * own + 10 * dev)
+    assert found.trained == 0
+
+
+def test_grpo_samples_reads_and_trains():
+    sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=4)
+    words = {"on": "rewards/rule", "from": "sft", "train": "grpo"}
+    online = stage("train_grpo", words, preset=presets.method("grpo_deepseekmath"), grpo=sizes)
+    found = workload.expect(online, PLAN, MODEL)
+    of_body, of_output = 15 * 100, 15 * 10 * 4 * 20
+    assert found.sampled == 2 * 2 * (of_body * 4 * 20 + of_output)
+    # The prompts before sampling; all of them again by the reference.
+    assert found.read == 2 * 2 * (of_body * 30 + of_body * (30 + 4 * 20) + of_output)
+    assert found.trained == 2 * 6 * (of_body * (30 + 4 * 20) + of_output)
+    assert found.operations == found.sampled + found.read + found.trained
+
+
 def test_samples_of_both_splits_at_every_temperature():
     content = PLAN.content | {"temperatures": {"tried": [0.25, 0.5], "num_samples": 3}}
     found = workload.expect(stage("sample", {}), replace(PLAN, content=content), MODEL)

@@ -1,0 +1,167 @@
+"""Speed of the base model on this machine, in each arithmetic, and which of them to choose.
+
+A rate is operations per second of all seeds that run side by side (`workload`, `algorithms/flops`),
+for each kind of pass. Seeds share the memory's bandwidth, so as many processes as run side by side
+are timed at once, and their rates added. Rounding is fixed when a process starts, so each rounding
+has processes of its own: `timed_passes`. They import side by side, and are timed in turn.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, NamedTuple
+
+from stages.planning.workload import Work
+
+TIMEOUT = 300
+"""Seconds after which a measurement is given up."""
+GAIN = 1.3
+"""Times as fast that a costlier arithmetic has to be, to be recommended."""
+FLOAT32, BFLOAT16, PINNED, NATIVE = "float32", "bfloat16", "pinned", "native"
+
+
+class Arithmetic(NamedTuple):
+    """Precision and instructions: `dtype` and `rounding` of section `compute`."""
+
+    dtype: str
+    rounding: str
+
+    def describe_cost(self) -> str:
+        """What it costs against pinned float32."""
+        costs = ["less precise"] * (self.dtype == BFLOAT16)
+        costs += ["bits that hold on this kind of processor alone"] * (self.rounding != PINNED)
+        return ", ".join(costs) or "nothing: the same bits on every processor with AVX2"
+
+
+SIMPLEST = Arithmetic(FLOAT32, PINNED)
+"""What the others are compared with."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """Operations per second of all seeds that run side by side, by kind of pass."""
+
+    trained: float
+    read: float
+    sampled: float
+    start: float
+    """Seconds until the packages of a stage are imported."""
+
+    def multiply(self, number: int) -> "Rates":
+        """Rates of so many GPUs."""
+        return Rates(
+            trained=number * self.trained, read=number * self.read, sampled=number * self.sampled,
+            start=self.start,
+        )  # fmt: skip
+
+    def predict_seconds(self, work: Work) -> float:
+        """Seconds of these passes."""
+        return work.trained / self.trained + work.read / self.read + work.sampled / self.sampled
+
+
+def list_arithmetics(chosen: Arithmetic, *, is_gpu: bool) -> list[Arithmetic]:
+    """Arithmetics to measure, that of the plan among them; on a GPU it alone."""
+    if is_gpu:
+        return [chosen]
+    native = NATIVE if chosen.rounding == PINNED else chosen.rounding
+    usual = [SIMPLEST, Arithmetic(FLOAT32, native), Arithmetic(BFLOAT16, native)]
+    return usual if chosen in usual else [*usual, chosen]
+
+
+def recommend(seconds: Mapping[Arithmetic, float]) -> Arithmetic:
+    """Arithmetic to choose, of the seconds that the plan takes in each.
+
+    Native where it is `GAIN` times as fast as pinned float32, and bfloat16 where it is so against
+    the fastest float32.
+    """
+    precise = {item: time for item, time in seconds.items() if item.dtype == FLOAT32}
+    fastest = min(precise, key=precise.__getitem__)
+    best = fastest if precise[SIMPLEST] >= GAIN * precise[fastest] else SIMPLEST
+    for item, time in seconds.items():
+        if item.dtype == BFLOAT16 and precise[fastest] >= GAIN * time:
+            best = item
+    return best
+
+
+def measure_rates(
+    request: Mapping[str, Any], arithmetics: Sequence[Arithmetic], num_processes: int
+) -> dict[Arithmetic, Rates]:
+    """Rates in each arithmetic, of so many processes side by side.
+
+    `request`: `timed_passes.Request` without what differs between them. A ValueError where the base
+    model cannot be run.
+    """
+    # float32 first: autocast is switched on, and never off.
+    dtypes_by_rounding: dict[str, list[str]] = {}
+    for dtype, rounding in sorted(arithmetics, key=lambda item: item.dtype, reverse=True):
+        dtypes_by_rounding.setdefault(rounding, []).append(dtype)
+    rates: dict[Arithmetic, Rates] = {}
+    with _start(list(dtypes_by_rounding)) as processes:
+        for rounding, process in processes.items():
+            content = {
+                **request, "dtypes": dtypes_by_rounding[rounding], "num_processes": num_processes,
+                "compute": {**request["compute"], "rounding": rounding},
+            }  # fmt: skip
+            _write_line(process, json.dumps(content))
+        for process in processes.values():
+            _read_line(process)  # its imports are over
+        for rounding, process in processes.items():
+            _write_line(process, "")
+            parts = [json.loads(_read_line(process)) for _ in range(num_processes)]
+            for dtype in dtypes_by_rounding[rounding]:
+                rates[Arithmetic(dtype, rounding)] = add_rates([part[dtype] for part in parts])
+    return rates
+
+
+def add_rates(parts: Sequence[Mapping[str, float]]) -> Rates:
+    """Rates of processes side by side, together."""
+    kinds = {kind: sum(part[kind] for part in parts) for kind in ("trained", "read", "sampled")}
+    return Rates(**kinds, start=max(part["start"] for part in parts))
+
+
+@contextmanager
+def _start(roundings: Sequence[str]) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """A process for each rounding, ended at the end; a ValueError has the last line of errors."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+        processes: dict[str, subprocess.Popen[str]] = {}
+        timer = threading.Timer(TIMEOUT, lambda: [each.kill() for each in processes.values()])
+        try:
+            timer.start()
+            for rounding in roundings:
+                processes[rounding] = subprocess.Popen(
+                    [sys.executable, "-m", "stages.planning.timed_passes"],
+                    env=os.environ | {"POSTTRAIN_ROUNDING": rounding}, text=True,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                )  # fmt: skip
+            yield processes
+        except (EOFError, BrokenPipeError):
+            errors.seek(0)
+            lines = errors.read().strip().splitlines() or ["no answer, for want of memory or time"]
+            raise ValueError(
+                f"expected the base model to run on this machine, found: {lines[-1]:.250}. Times "
+                f"are not forecast without an earlier run."
+            ) from None
+        finally:
+            timer.cancel()
+            for process in processes.values():
+                process.kill()
+                process.communicate()
+
+
+def _write_line(process: subprocess.Popen[str], text: str) -> None:
+    pipe: IO[str] = process.stdin  # pyright: ignore[reportAssignmentType]
+    pipe.write(f"{text}\n")
+    pipe.flush()
+
+
+def _read_line(process: subprocess.Popen[str]) -> str:
+    pipe: IO[str] = process.stdout  # pyright: ignore[reportAssignmentType]
+    if not (line := pipe.readline()):
+        raise EOFError
+    return line

@@ -1,0 +1,245 @@
+"""Timed passes of a model of random weights: operations per second of one core or GPU.
+
+    python -m stages.planning.timed_passes
+
+Reads a request (`Request`, as JSON) from a line of standard input, writes a line when all is
+imported, waits for a line, and writes the rates of each dtype, a line of JSON for each of as many
+processes as are to be timed side by side. What is timed is the stages' own code: micro-batches and
+log-probabilities of a `Policy`, and `TransformersSampler`; the optimizer is not, a few per cent of
+a step. Seconds of a pass are a line over its rows, and over the model's layers (`layers`), so a few
+rows and layers are timed, and those of a stage computed from them.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+
+import stages
+from stages.algorithms import flops
+from stages.algorithms.flops import Passes
+from stages.config import Params
+from stages.engines.transformers import TransformersSampler
+from stages.models import device, policy, row_policy, size
+from stages.models.batch import Batch, eval_no_grad, make_groups, micro_batches
+from stages.models.device import ComputeConfig
+from stages.models.policy import Policy
+from stages.models.row_policy import LoraConfig
+from stages.planning.layers import choose_layers, extend_line, keep_layers
+
+SECONDS = 0.5
+"""Time that a pass may take: with so many more rows it is not tried."""
+GROWTH = 3
+"""Rows of a pass, over those of the smaller one before."""
+LAYER_GROWTH = 3
+"""Layers of the larger of two models, over those of the smaller one."""
+REPEATS = 3
+"""Passes that are timed, as long as they take less than `SECONDS` together."""
+SMALLEST = {"read": 1, "sampled": 8, "trained": 1}
+"""Kind of pass -> rows of the smallest."""
+NEW_TOKENS = 4
+"""Tokens that each row decodes."""
+TEXT, PAD = 1, 0
+
+
+class Request(Params):
+    """What is to be timed."""
+
+    base: dict[str, Any]
+    """The base model's configuration."""
+    compute: ComputeConfig
+    dtypes: list[str]
+    """In which it is timed, whatever `compute` has; float32 first."""
+    lora: LoraConfig
+    prompt: int
+    """Mean tokens of a prompt."""
+    completion: int
+    batch_size: int
+    """Rows of a training step."""
+    num_processes: int
+    """Processes side by side."""
+
+
+class Cost(NamedTuple):
+    """Cost of a pass."""
+
+    seconds: float
+    operations: int
+
+
+class TimedModel:
+    """The base model with some of its layers, and the passes to time."""
+
+    def __init__(self, base: PreTrainedConfig, request: Request, place: torch.device) -> None:
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(base, dtype=torch.float32)
+        self.matrices = size.count_matrices(model)
+        self._request = request
+        policy.prepare_model(model, request.compute, place)
+        row_policy.add_adapters(model, request.lora, 0)
+        self._policy = Policy(model, request.compute, PAD)
+        self._sampler = TransformersSampler(
+            model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=request.compute.max_batch
+        )
+
+    def find_largest(self, kind: str) -> int:
+        """Rows of a pass in a stage."""
+        request = self._request
+        if kind == "sampled":
+            return request.compute.max_batch
+        fitting = max(1, request.compute.max_tokens // (request.prompt + request.completion))
+        return min(fitting, request.batch_size) if kind == "trained" else fitting
+
+    def run(self, kind: str, rows: int) -> int:
+        """Operations of a pass of so many rows."""
+        return {"trained": self._train, "read": self._read, "sampled": self._sample}[kind](rows)
+
+    def _batches(self, rows: int) -> list[Batch]:
+        request = self._request
+        texts = [TEXT] * request.prompt, [[TEXT] * request.completion]
+        groups = make_groups([texts] * rows, request.compute.row_tokens)
+        return [*micro_batches(groups, request.compute, PAD, self._policy.device)]
+
+    def _train(self, rows: int) -> int:
+        passes = Passes(positions=0, outputs=0)
+        for batch in self._batches(rows):
+            (-self._policy(batch, temperature=1.0, entropy=False).logprobs.mean()).backward()
+            passes = _add(passes, batch)
+        self._policy.zero_grad(set_to_none=True)
+        return flops.count_training_flops(self.matrices, passes)
+
+    def _read(self, rows: int) -> int:
+        passes = Passes(positions=0, outputs=0)
+        with eval_no_grad(self._policy):
+            for batch in self._batches(rows):
+                self._policy(batch, temperature=1.0, entropy=False)
+                passes = _add(passes, batch)
+        return flops.count_forward_flops(self.matrices, passes)
+
+    def _sample(self, rows: int) -> int:
+        prompt = [TEXT] * self._request.prompt
+        self._sampler.sample(
+            [prompt], [0], num_samples=rows, temperature=1.0, max_new_tokens=NEW_TOKENS
+        )
+        positions = len(prompt) + rows * (NEW_TOKENS - 1)
+        passes = Passes(positions=positions, outputs=rows * NEW_TOKENS)
+        return flops.count_forward_flops(self.matrices, passes)
+
+
+def _add(passes: Passes, batch: Batch) -> Passes:
+    return Passes(
+        positions=passes.positions + batch.num_tokens,
+        outputs=passes.outputs + int(batch.mask.sum()),
+    )
+
+
+def read_clock() -> float:
+    """Seconds of a clock that stands still while another process has the core.
+
+    A GPU and several threads are waited for: there it is a clock on the wall.
+    """
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.process_time() if stages.THREADS == 1 else time.perf_counter()
+
+
+def time_pass(model: TimedModel, kind: str, rows: int) -> Cost:
+    """Median of a few passes."""
+    seconds: list[float] = []
+    operations = 0
+    while not seconds or (len(seconds) < REPEATS and sum(seconds) < SECONDS):
+        begin = read_clock()
+        operations = model.run(kind, rows)
+        seconds.append(read_clock() - begin)
+    # In the first of several, kernels are compiled for its shapes.
+    return Cost(statistics.median(seconds[1:] or seconds), operations)
+
+
+def choose_rows(model: TimedModel, kind: str) -> dict[int, Cost]:
+    """Cost of passes by their rows: the two largest that are quick enough, or as in a stage."""
+    largest = model.find_largest(kind)
+    rows = min(SMALLEST[kind], largest)
+    model.run(kind, rows)  # libraries choose their kernels
+    costs = {rows: time_pass(model, kind, rows)}
+    while rows < largest and costs[rows].seconds < SECONDS:
+        rows = min(largest, GROWTH * rows)
+        costs[rows] = time_pass(model, kind, rows)
+    if rows == largest:
+        return {rows: costs[rows]}
+    return {rows: costs[rows] for rows in sorted(costs)[-2:]}
+
+
+def measure_kind(models: Mapping[int, TimedModel], kind: str, total: int) -> float:
+    """Operations per second of a model with `total` layers; `models`: by the number of theirs."""
+    large = max(models)
+    costs = {large: choose_rows(models[large], kind)}
+    for number in models.keys() - costs.keys():
+        costs[number] = {rows: time_pass(models[number], kind, rows) for rows in costs[large]}
+    return extend_costs(costs, total, models[large].find_largest(kind))
+
+
+def extend_costs(costs: Mapping[int, Mapping[int, Cost]], total: int, rows: int) -> float:
+    """Operations per second with `total` layers and so many rows; costs by layers and rows."""
+    seconds, operations = (
+        extend_line(
+            {
+                layers: extend_line({each: cost[i] for each, cost in by_rows.items()}, rows)
+                for layers, by_rows in costs.items()
+            },
+            total,
+        )
+        for i in (0, 1)
+    )
+    # A disturbance can make the lines fall; no pass is quicker than one of less.
+    slowest = max(cost.seconds for by_rows in costs.values() for cost in by_rows.values())
+    return operations / max(seconds, slowest)
+
+
+def measure(request: Request, start: float) -> dict[str, dict[str, float]]:
+    """Rates by dtype and kind of pass, and the seconds of the imports."""
+    base = AutoConfig.for_model(**request.base)
+    total = base.get_text_config(decoder=True).num_hidden_layers
+    place = device.setup(request.compute.model_copy(update={"dtype": "float32"}))
+    models = {
+        number: TimedModel(keep_layers(base, number), request, place)
+        for number in choose_layers(base, LAYER_GROWTH)
+    }
+    rates: dict[str, dict[str, float]] = {}
+    for dtype in request.dtypes:
+        device.setup(request.compute.model_copy(update={"dtype": dtype}))
+        rates[dtype] = {kind: measure_kind(models, kind, total) for kind in SMALLEST}
+        rates[dtype]["start"] = start
+    return rates
+
+
+def main() -> None:
+    """Answer one request."""
+    request = Request.model_validate_json(sys.stdin.readline())
+    _write_line("ready")
+    sys.stdin.readline()
+    start, children = time.process_time(), list[int]()
+    # Forked, as the seeds of a stage: packages are imported once.
+    for _ in range(request.num_processes - 1):
+        if not (child := os.fork()):
+            children.clear()
+            break
+        children.append(child)
+    _write_line(json.dumps(measure(request, start)))
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def _write_line(text: str) -> None:
+    # At once and whole, beside those of other processes.
+    os.write(sys.stdout.fileno(), f"{text}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

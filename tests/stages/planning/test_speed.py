@@ -1,0 +1,104 @@
+"""Rates, the recommendation and costs of passes worked by hand; a tiny model timed in processes."""
+
+import json
+
+import pytest
+from transformers import LlamaConfig
+
+from stages.planning import speed, timed_passes
+from stages.planning.layers import choose_layers, extend_line, keep_layers
+from stages.planning.speed import Arithmetic, Rates
+from stages.planning.timed_passes import Cost
+from stages.planning.workload import Work
+
+PINNED, NATIVE = Arithmetic("float32", "pinned"), Arithmetic("float32", "native")
+BFLOAT16 = Arithmetic("bfloat16", "native")
+BASE = LlamaConfig(
+    hidden_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    intermediate_size=96, vocab_size=60,
+)  # fmt: skip
+REQUEST = {
+    "base": json.loads(BASE.to_json_string(use_diff=False)),
+    "compute": {
+        "dtype": "float32", "gradient_checkpointing": False, "max_tokens": 256, "row_tokens": 128,
+        "pack_tokens": 64, "max_batch": 16,
+    },
+    "lora": {"rank": 0, "alpha": 16}, "prompt": 7, "completion": 5, "batch_size": 4,
+}  # fmt: skip
+
+
+def test_each_kind_of_pass_has_its_rate():
+    rates = Rates(trained=6.0, read=2.0, sampled=1.0, start=4.0)
+    assert rates.predict_seconds(Work(tokens=0, trained=60, read=10, sampled=3)) == 10 + 5 + 3
+    assert rates.multiply(3) == Rates(trained=18.0, read=6.0, sampled=3.0, start=4.0)
+
+
+def test_rates_side_by_side_add_up():
+    parts = [
+        {"trained": 6.0, "read": 2.0, "sampled": 1.0, "start": 4.0},
+        {"trained": 5.0, "read": 3.0, "sampled": 2.0, "start": 3.0},
+    ]
+    assert speed.add_rates(parts) == Rates(trained=11.0, read=5.0, sampled=3.0, start=4.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"),
+    [
+        ((13.0, 11.0, 9.0), PINNED),  # 1.18 and 1.22 times as fast
+        ((13.0, 10.0, 9.0), NATIVE),
+        ((13.0, 10.0, 7.0), BFLOAT16),
+        ((13.0, 11.0, 8.4), BFLOAT16),  # 1.31 times as fast as native
+        ((13.0, 11.0, 8.6), PINNED),  # 1.51 times as fast as pinned, 1.28 as native
+        ((10.0, 20.0, 8.0), PINNED),
+        ((10.0, 20.0, 7.0), BFLOAT16),
+    ],
+)
+def test_a_costlier_arithmetic_is_to_be_much_faster(seconds, best):
+    assert speed.recommend(dict(zip((PINNED, NATIVE, BFLOAT16), seconds, strict=True))) == best
+
+
+def test_the_arithmetic_of_the_plan_is_measured_and_on_a_gpu_it_alone():
+    assert speed.list_arithmetics(PINNED, is_gpu=False) == [PINNED, NATIVE, BFLOAT16]
+    odd = Arithmetic("bfloat16", "pinned")
+    assert speed.list_arithmetics(odd, is_gpu=False) == [PINNED, NATIVE, BFLOAT16, odd]
+    two = Arithmetic("float32", "native-2")
+    assert speed.list_arithmetics(two, is_gpu=False)[1] == two
+    assert speed.list_arithmetics(odd, is_gpu=True) == [odd]
+
+
+def test_costs_are_a_line_over_rows_and_layers():
+    # Seconds 1 + 2 layers x rows, operations 10 layers x rows.
+    costs = {
+        layers: {rows: Cost(1 + 2.0 * layers * rows, 10 * layers * rows) for rows in (1, 3)}
+        for layers in (2, 6)
+    }
+    assert timed_passes.extend_costs(costs, 30, 8) == pytest.approx(10 * 30 * 8 / (1 + 2 * 30 * 8))
+
+
+def test_a_line_that_falls_is_a_disturbance():
+    costs = {2: {4: Cost(5.0, 10)}, 6: {4: Cost(2.0, 30)}}
+    assert timed_passes.extend_costs(costs, 10, 4) == 50 / 5.0
+
+
+def test_of_many_layers_two_numbers_are_measured():
+    assert choose_layers(BASE) == (2,)
+    deep = keep_layers(BASE, 30)
+    assert (choose_layers(deep), choose_layers(deep, 3)) == ((2, 4), (2, 6))
+    assert (deep.num_hidden_layers, BASE.num_hidden_layers) == (30, 2)
+    assert extend_line({2: 5.0, 4: 9.0}, 30) == 5 + 2 * 28
+    assert extend_line({2: 5.0}, 2) == 5.0
+
+
+@pytest.mark.slow
+def test_processes_side_by_side_have_rates_of_three_kinds():
+    rates = speed.measure_rates(REQUEST, [PINNED, NATIVE, BFLOAT16], 2)
+    assert set(rates) == {PINNED, NATIVE, BFLOAT16}
+    for each in rates.values():
+        assert min(each.trained, each.read, each.sampled, each.start) > 0
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_run_is_an_error_with_its_reason():
+    broken = REQUEST | {"base": REQUEST["base"] | {"num_attention_heads": 5}}
+    with pytest.raises(ValueError, match="expected the base model to run on this machine"):
+        speed.measure_rates(broken, [PINNED], 1)
