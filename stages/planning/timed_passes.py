@@ -6,13 +6,12 @@ Reads a request (`Request`, as JSON) from a line of standard input, writes a lin
 imported, waits for a line, and writes the rates of each dtype, a line of JSON for each of as many
 processes as are to be timed side by side. What is timed is the stages' own code: micro-batches and
 log-probabilities of a `Policy`, and `TransformersSampler`; the optimizer is not, a few per cent of
-a step. Seconds of a pass are a line over its rows, and over the model's layers (`layers`), so a few
-rows and layers are timed, and those of a stage computed from them.
+a step. Seconds of a pass are a line over the model's layers (`layers`), so a few layers are timed
+and all are computed from them.
 """
 
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Mapping
@@ -33,14 +32,12 @@ from stages.models.policy import Policy
 from stages.models.row_policy import LoraConfig
 from stages.planning.layers import choose_layers, extend_line, keep_layers
 
-SECONDS = 0.5
-"""Time that a pass may take: with so many more rows it is not tried."""
-GROWTH = 3
-"""Rows of a pass, over those of the smaller one before."""
+SECONDS = 0.4
+"""Time that a pass of the larger model takes, if as many rows are in a pass of a stage."""
 LAYER_GROWTH = 3
 """Layers of the larger of two models, over those of the smaller one."""
-REPEATS = 3
-"""Passes that are timed, as long as they take less than `SECONDS` together."""
+REPEATS = 2
+"""Passes of each model that are timed, of which the quickest counts."""
 SMALLEST = {"read": 1, "sampled": 8, "trained": 1}
 """Kind of pass -> rows of the smallest."""
 NEW_TOKENS = 4
@@ -151,55 +148,41 @@ def read_clock() -> float:
 
 
 def time_pass(model: TimedModel, kind: str, rows: int) -> Cost:
-    """Median of a few passes."""
-    seconds: list[float] = []
-    operations = 0
-    while not seconds or (len(seconds) < REPEATS and sum(seconds) < SECONDS):
-        begin = read_clock()
-        operations = model.run(kind, rows)
-        seconds.append(read_clock() - begin)
-    # In the first of several, kernels are compiled for its shapes.
-    return Cost(statistics.median(seconds[1:] or seconds), operations)
+    """Cost of a pass."""
+    begin = read_clock()
+    operations = model.run(kind, rows)
+    return Cost(read_clock() - begin, operations)
 
 
-def choose_rows(model: TimedModel, kind: str) -> dict[int, Cost]:
-    """Cost of passes by their rows: the two largest that are quick enough, or as in a stage."""
+def choose_rows(model: TimedModel, kind: str) -> int:
+    """Rows of a pass that takes about `SECONDS`, at most those of a stage."""
     largest = model.find_largest(kind)
     rows = min(SMALLEST[kind], largest)
     model.run(kind, rows)  # libraries choose their kernels
-    costs = {rows: time_pass(model, kind, rows)}
-    while rows < largest and costs[rows].seconds < SECONDS:
-        rows = min(largest, GROWTH * rows)
-        costs[rows] = time_pass(model, kind, rows)
-    if rows == largest:
-        return {rows: costs[rows]}
-    return {rows: costs[rows] for rows in sorted(costs)[-2:]}
+    seconds = time_pass(model, kind, rows).seconds
+    return max(rows, min(largest, int(rows * SECONDS / seconds)))
 
 
 def measure_kind(models: Mapping[int, TimedModel], kind: str, total: int) -> float:
     """Operations per second of a model with `total` layers; `models`: by the number of theirs."""
-    large = max(models)
-    costs = {large: choose_rows(models[large], kind)}
-    for number in models.keys() - costs.keys():
-        costs[number] = {rows: time_pass(models[number], kind, rows) for rows in costs[large]}
-    return extend_costs(costs, total, models[large].find_largest(kind))
+    rows = choose_rows(models[max(models)], kind)
+    for model in models.values():
+        model.run(kind, rows)  # kernels are compiled for these shapes
+    costs: dict[int, Cost] = {}
+    for _ in range(REPEATS):
+        for number, model in models.items():
+            cost = time_pass(model, kind, rows)
+            costs[number] = min(cost, costs.get(number, cost))
+    return extend_costs(costs, total)
 
 
-def extend_costs(costs: Mapping[int, Mapping[int, Cost]], total: int, rows: int) -> float:
-    """Operations per second with `total` layers and so many rows; costs by layers and rows."""
+def extend_costs(costs: Mapping[int, Cost], total: int) -> float:
+    """Operations per second with `total` layers; costs by the number of layers."""
     seconds, operations = (
-        extend_line(
-            {
-                layers: extend_line({each: cost[i] for each, cost in by_rows.items()}, rows)
-                for layers, by_rows in costs.items()
-            },
-            total,
-        )
-        for i in (0, 1)
+        extend_line({number: cost[i] for number, cost in costs.items()}, total) for i in (0, 1)
     )
-    # A disturbance can make the lines fall; no pass is quicker than one of less.
-    slowest = max(cost.seconds for by_rows in costs.values() for cost in by_rows.values())
-    return operations / max(seconds, slowest)
+    # A disturbance can make the line fall; no model is quicker than one with fewer layers.
+    return operations / max(seconds, *(cost.seconds for cost in costs.values()))
 
 
 def measure(request: Request, start: float) -> dict[str, dict[str, float]]:

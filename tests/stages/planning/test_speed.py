@@ -66,18 +66,15 @@ def test_the_arithmetic_of_the_plan_is_measured_and_on_a_gpu_it_alone():
     assert speed.list_arithmetics(odd, is_gpu=True) == [odd]
 
 
-def test_costs_are_a_line_over_rows_and_layers():
-    # Seconds 1 + 2 layers x rows, operations 10 layers x rows.
-    costs = {
-        layers: {rows: Cost(1 + 2.0 * layers * rows, 10 * layers * rows) for rows in (1, 3)}
-        for layers in (2, 6)
-    }
-    assert timed_passes.extend_costs(costs, 30, 8) == pytest.approx(10 * 30 * 8 / (1 + 2 * 30 * 8))
+def test_costs_are_a_line_over_layers():
+    costs = {layers: Cost(1 + 2.0 * layers, 10 * layers) for layers in (2, 6)}
+    assert timed_passes.extend_costs(costs, 30) == 10 * 30 / (1 + 2 * 30)
+    assert timed_passes.extend_costs({2: Cost(5.0, 10)}, 2) == 2.0
 
 
 def test_a_line_that_falls_is_a_disturbance():
-    costs = {2: {4: Cost(5.0, 10)}, 6: {4: Cost(2.0, 30)}}
-    assert timed_passes.extend_costs(costs, 10, 4) == 50 / 5.0
+    costs = {2: Cost(5.0, 10), 6: Cost(2.0, 30)}
+    assert timed_passes.extend_costs(costs, 10) == 50 / 5.0
 
 
 def test_of_many_layers_two_numbers_are_measured():
