@@ -33,6 +33,7 @@ def test_stages_on_a_terminal_have_a_line_a_seed_and_leave_one_line_each(tmp_pat
     assert max(map(len, texts)) <= 60
 
 
+@pytest.mark.slow
 def test_a_run_of_which_everything_is_there_ends_with_the_verdict(
     checkout_with_flows: Path,
 ) -> None:

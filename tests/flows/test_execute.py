@@ -61,6 +61,7 @@ def test_a_parameter_that_is_changed_back_restores(run_left: Callable[[str], Res
     assert outcomes == ["executed", "executed", "restored"]
 
 
+@pytest.mark.slow
 def test_a_dvc_lock_that_a_kill_cut_off_costs_nothing(
     runner: Runner, run_left: Callable[[str], Result]
 ) -> None:

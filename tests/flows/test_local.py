@@ -25,6 +25,7 @@ def local(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_parallel_and_serial_runs_write_the_same_lock(
     checkout_with_flows: Path, started: Callable[[], list[str]]
 ) -> None:

@@ -331,6 +331,7 @@ def test_a_model_without_a_tokenizer_is_a_clear_error():
 
 
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not at ../shared/data/gsm8k")
+@pytest.mark.slow
 def test_gsm8k_gives_all_its_problems_with_every_gold_answer_read():
     card = prepare(
         source={"path": str(GSM8K), "licence": "MIT"},

@@ -205,7 +205,13 @@ def test_a_run_resumes_from_every_step_to_the_bit(name, staleness, tmp_path):
         assert all(torch.equal(there[key], value) for key, value in final.items())
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("grpo_verl", "remax") else [])
+        for name in LOOPS
+    ],
+)
 def test_a_sampler_in_a_process_of_its_own_changes_no_bit(name, tmp_path, monkeypatch, caplog):
     states = {samplers: State() for samplers in "01"}
     runs = {}

@@ -201,7 +201,7 @@ def test_a_changed_number_takes_no_seed_of_the_old_one_and_changes_no_output(che
     assert read_outputs(checkout) == whole
 
 
-@pytest.mark.parametrize("seeds", ["1", None])
+@pytest.mark.parametrize("seeds", ["1", pytest.param(None, marks=pytest.mark.slow)])
 def test_a_seed_is_not_kept_where_parameters_were_edited_meanwhile(checkout, compute, seeds):
     with pytest.raises(ValueError, match="were edited while it ran"):
         compute(seeds, TOY_EDIT="1")

@@ -42,7 +42,8 @@ COMMAND = [sys.executable, "-c", PROGRAM]
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 
 
-@pytest.mark.parametrize("columns", [40, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [40, 120])
 def test_a_line_a_seed_is_drawn_again_within_the_width_and_one_line_remains(tmp_path, columns):
     written = run_on_terminal(COMMAND, tmp_path, columns, ENVIRONMENT)
     texts = list_texts(written)
@@ -68,7 +69,8 @@ def as_by_dvc(*options):
     return [sys.executable, "-c", start, "dvc", *options, "--", *COMMAND]
 
 
-@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.slow), ("-q",)])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("-q",)])
 def test_in_a_log_there_are_plain_lines_and_only_warnings_of_a_quiet_run(tmp_path, options):
     environment = os.environ | ENVIRONMENT | {"DVC_STAGE": "train@another"}
     ended = subprocess.run(
