@@ -14,6 +14,8 @@ from toy_repo import make_toy_repo
 from stages import track
 from stages.tracking import lockfile, registry, saved_views, view
 
+pytestmark = pytest.mark.slow
+
 STAGES = {
     "train@sft",
     "train@dpo",
@@ -294,7 +296,6 @@ def test_a_run_that_an_outage_left_half_way_is_completed_without_duplicates(trac
     assert len(tracked.client.get_metric_history(run_id, "seed-0/loss/total")) == 6
 
 
-@pytest.mark.slow
 def test_a_result_that_was_computed_elsewhere_is_found_or_added_without_times(tracked, tmp_path):
     shutil.rmtree(tracked.repo.path / "data/runs")
     assert "0 runs added" in tracked.repo.run("python", "-m", "stages.track")
