@@ -19,6 +19,8 @@ from flows import seeds
 from flows.lock import list_records, parse_lock
 from flows.remote import KEY, RemoteStatus, ResultExchange
 
+pytestmark = pytest.mark.slow
+
 DVC = [sys.executable, "-m", "dvc"]
 
 
@@ -62,7 +64,6 @@ def other_clone(root: Path, name: str) -> Path:
     return other
 
 
-@pytest.mark.slow
 def test_the_remote_holds_what_dvc_itself_would_write_and_read(
     toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange], tmp_path: Path
 ) -> None:
@@ -196,7 +197,6 @@ def test_whatever_is_missing_or_damaged_in_the_remote_nothing_is_restored(
     assert visit(other).fetch("prepare") is RemoteStatus.DONE
 
 
-@pytest.mark.slow
 def test_a_push_that_was_killed_leaves_nothing_to_restore_and_is_done_again(
     toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
 ) -> None:
@@ -220,7 +220,6 @@ def test_a_push_that_was_killed_leaves_nothing_to_restore_and_is_done_again(
     assert "is cached" in repro(other, "prepare")
 
 
-@pytest.mark.slow
 def test_a_committed_lock_of_a_result_that_nobody_pushed_does_not_hide_one_that_was(
     toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
 ) -> None:
@@ -246,7 +245,6 @@ def test_a_committed_lock_of_a_result_that_nobody_pushed_does_not_hide_one_that_
     assert (fourth / "dvc.lock").read_text() == (toy_repository / "dvc.lock").read_text()
 
 
-@pytest.mark.slow
 def test_the_newest_of_two_results_here_may_be_gone(
     toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
 ) -> None:

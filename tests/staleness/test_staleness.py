@@ -145,6 +145,7 @@ def check_preset(pipeline: DonePipeline, readers: dict[str, Reader], name: str) 
         assert set(pipeline.stale()) == expected | READ_PRESETS, name
 
 
+@pytest.mark.slow
 def test_a_sample_of_parameters_and_presets(
     pipeline: DonePipeline, readers: dict[str, Reader], chosen: Choose, picked: list[str]
 ) -> None:

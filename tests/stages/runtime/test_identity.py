@@ -12,6 +12,8 @@ import yaml
 
 from stages.runtime import identity
 
+pytestmark = pytest.mark.slow
+
 
 def record(repo, stage="train@sft"):
     return repo.record(stage)
@@ -125,7 +127,6 @@ def wait_for(path: Path) -> str:
     raise AssertionError(f"{path} never appeared")
 
 
-@pytest.mark.slow
 def test_a_killed_stage_keeps_its_execution_id_and_its_journal_has_every_point_once(toy_repo):
     process = toy_repo.start("python", "work.py", "train@sft", TOY_STOP="hang")
     wait_for(toy_repo.path / "stopped")

@@ -9,6 +9,8 @@ import pytest
 
 from stages.tracking import lockfile
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def entered(toy_repo, monkeypatch):
