@@ -3,7 +3,8 @@
     python -m stages.runtime.preflight
 
 The check imports every entry point (seconds) and is no part of the runtime, so it is a subprocess,
-one for stages that start together. Its success is remembered for as long as no file changes.
+one for stages that start together. Its success is remembered for as long as no file changes, of
+those in data/raw no name, size or time.
 """
 
 import hashlib
@@ -18,12 +19,13 @@ from stages.runtime.outputs import PIPE
 
 CODE = Path("stages")
 PASSED = PIPE / "preflight"
+RAW = Path("data/raw")
 
 
 def check() -> None:
     """Raise one ValueError with everything that is wrong in the plan, if there is one to check."""
     passed = PASSED / digest_plan_files()
-    if not (CODE / "plan.py").is_file() or passed.exists():
+    if not (CODE / "plan.py").is_file() or has_passed(passed.name):
         return
     PASSED.mkdir(parents=True, exist_ok=True)
     with FileLock(PASSED / "lock"):
@@ -37,6 +39,11 @@ def check() -> None:
             remember(passed.name)
 
 
+def has_passed(digest: str) -> bool:
+    """Whether the files with this digest have passed the check."""
+    return (PASSED / digest).exists()
+
+
 def remember(digest: str) -> None:
     """Note that the files with this digest have passed the check."""
     passed = PASSED / digest
@@ -48,13 +55,19 @@ def remember(digest: str) -> None:
 
 
 def digest_plan_files() -> str:
-    """SHA-256 of params.yaml, dvc.yaml and every Python and YAML file of the stages."""
+    """SHA-256 of params.yaml, dvc.yaml and every Python and YAML file of the stages.
+
+    Also of names, sizes and times in data/raw: the check reads the files that rows name.
+    """
     content = hashlib.sha256()
     files = sorted([*CODE.rglob("*.yaml"), *CODE.rglob("*.py")])
     for path in [Path("params.yaml"), Path("dvc.yaml"), *files]:
         content.update(str(path).encode() + b"\0")
         if path.is_file():
             content.update(hashlib.sha256(path.read_bytes()).digest())
+    for path in sorted(path for path in RAW.rglob("*") if path.is_file()):
+        state = path.stat()
+        content.update(f"{path}\0{state.st_size} {state.st_mtime_ns}\0".encode())
     return content.hexdigest()
 
 

@@ -24,7 +24,7 @@ def test_in_another_process_scikit_learn_is_there() -> None:
 
 
 def test_a_stage_without_a_model_imports_no_torch() -> None:
-    names = ("compare", "track", "trace_code", "label_verifier")
+    names = ("compare", "track", "trace_code", "label_verifier", "plan")
     code = "\n".join(["import sys", *(f"import stages.{name}" for name in names),
                       "assert not {'torch', 'transformers'} & set(sys.modules)"])  # fmt: skip
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)

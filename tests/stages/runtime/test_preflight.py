@@ -1,5 +1,7 @@
 """The check of tables and parameters: before any work, once for each change."""
 
+import os
+
 import pytest
 
 from stages.runtime import preflight
@@ -38,6 +40,14 @@ def test_it_runs_once_for_each_state_of_parameters_and_code(folder):
     preflight.check()
     preflight.check()
     assert (folder / "calls").read_text() == "xxxxx"
+    raw = folder / "data/raw/pairs.jsonl"
+    raw.parent.mkdir(parents=True)
+    raw.write_text("1")
+    preflight.check()
+    os.utime(raw, ns=(1, 1))  # an edit of equal length
+    preflight.check()
+    preflight.check()
+    assert (folder / "calls").read_text() == "xxxxxxx"
 
 
 def test_what_is_wrong_is_told_each_time_until_it_is_right(folder):
