@@ -168,8 +168,6 @@ def _finish_imports() -> None:
     """Take back what made the imports faster (stages/__init__.py)."""
     gc.freeze()  # what is imported by now lives as long as the process
     gc.set_threshold(*stages.COLLECTOR)
-    if sys.modules.get("sklearn", stages) is None:
-        del sys.modules["sklearn"]
 
 
 def journals_of(stage: str) -> Path:
