@@ -36,10 +36,7 @@ class Aviary:
         calls = list[ToolCall]()
         for call in message.get("tool_calls") or ():
             self.num_calls += 1
-            function: Any = {  # the class reads dictionaries too
-                "name": call["function"]["name"],
-                "arguments": call["function"]["arguments"],
-            }
+            function: Any = call["function"]  # the class reads dictionaries, too
             calls.append(ToolCall(id=call.get("id") or f"call-{self.num_calls}", function=function))
         content = message.get("content")
         request = (

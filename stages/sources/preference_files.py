@@ -319,9 +319,14 @@ def read_pair(
     preferred.
     """
     for better, worse in SCORES:
-        scores = [fields.get(name) for name in (better, worse)]
-        if None not in scores and _read_number(fields, better) < _read_number(fields, worse):
+        if {better, worse} & {*ignore} or None in (fields.get(better), fields.get(worse)):
+            continue
+        lead = _read_number(fields, better) - _read_number(fields, worse)
+        if lead < 0:
             raise RejectedError(f"contradiction: '{better}' is below '{worse}'")
+        if lead == 0:
+            hint = f"keep such pairs as ignore: [{better}, {worse}]"
+            raise RejectedError(f"tie: '{better}' equals '{worse}'; {hint}")
     for name in (str(columns.chosen), str(columns.rejected)):
         value = columns_of.read(fields, name)
         if isinstance(value, str) and value in fields.keys() - {name}:

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,10 @@ COLUMNS = PairColumns(prompt="prompt", chosen="chosen", rejected="rejected", pro
 ROW = {"prompt": "2+2?\n", "chosen": "4", "rejected": " 5", "label": 0.75}
 
 
-def read_one(fields: Mapping[str, Any], columns: PairColumns) -> RawPreference:
-    return read_pair(fields, 7, "mine.jsonl", columns)
+def read_one(
+    fields: Mapping[str, Any], columns: PairColumns, ignore: Sequence[str] = ()
+) -> RawPreference:
+    return read_pair(fields, 7, "mine.jsonl", columns, ignore)
 
 
 def test_prompt_and_answers_are_taken_as_they_are():
@@ -120,11 +122,22 @@ def test_an_answer_that_is_less_likely_the_better_one_is_the_rejected_one():
         ({"chosen": ""}, "empty answer"),
         ({"rejected": " 4\n"}, "equal answers"),
         ({"score_chosen": 1, "score_rejected": 2}, "contradiction"),
+        ({"score_chosen": 7.5, "score_rejected": 7.5}, "tie"),
+        ({"chosen_rating": "4", "rejected_rating": "4.0"}, "tie"),
     ],
 )
 def test_a_bad_field_is_refused(change, reason):
     with pytest.raises(RejectedError, match=f"^{reason}: "):
         read_one(ROW | change, COLUMNS)
+
+
+@pytest.mark.parametrize("scores", [(1, 2), (2, 2)])
+def test_scores_that_are_ignored_contradict_nothing(scores):
+    row = ROW | dict(zip(("score_chosen", "score_rejected"), scores, strict=True))
+    assert (
+        read_one(row, COLUMNS, ["score_chosen", "score_rejected"]).chosen
+        == read_one(ROW, COLUMNS).chosen
+    )
 
 
 WHOLE = PairColumns(chosen="chosen", rejected="rejected")
