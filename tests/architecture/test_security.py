@@ -30,6 +30,7 @@ MAY_START = {
     "stages/environments/skyrl_gym.py": {"importlib"},  # the package, which may be absent
     "stages/environments/textarena.py": {"importlib"},  # likewise
     "stages/own_modules.py": {"importlib"},  # the user's file, by a word of params.yaml
+    "stages/imports.py": {"importlib"},  # the loader of one module of transformers
     "stages/models/model_files.py": {"importlib"},  # where a package of params.yaml lies
     "stages/sources/reasoning_gym.py": {"importlib"},  # the package, which may be absent
     "stages/studies/reasoning_gym.py": {"subprocess"},  # itself, with other hash seeds
