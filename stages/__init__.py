@@ -80,7 +80,7 @@ except KeyError:  # in a container; DVC, torch and MLflow ask for the name of th
 
 COLLECTOR = gc.get_threshold()
 """The garbage collector's thresholds as the interpreter has them."""
-if sys.argv[0] == "-m":  # `python -m stages <entry point>`: 4.4 s of imports become 2.6 s
+if sys.argv[0] == "-m":  # `python -m stages <entry point>`: 4.4 s of imports become 2.7 s
     # Looking through the million objects of the imports for garbage, again and again, takes 1 s.
     gc.set_threshold(1_000_000)
     imports.install()
