@@ -66,6 +66,7 @@ def test_status_is_worded_for_people() -> None:
     )
 
 
+@pytest.mark.slow
 def test_only_a_changed_stage_and_what_reads_it_are_stale(
     toy_repository: Path, set_params: Callable[..., None]
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_trace_is_made_by_the_python_that_asks(
     assert Path((root / "who").read_text()).parent == Path(sys.executable).parent
 
 
+@pytest.mark.slow
 def test_an_edit_makes_the_plan_look_at_what_reads_it_only(root: Path) -> None:
     assert [name for name, stage in plan.make_plan(root).items() if stage.changes] == []
     (root / "stages/unread.py").write_text("# edited\n")

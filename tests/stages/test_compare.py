@@ -107,6 +107,7 @@ def test_the_report_begins_with_the_verdict_the_picture_and_what_was_compared():
     assert method in text("report.md")
 
 
+@pytest.mark.slow
 def test_controls_have_a_section_and_change_nothing_else():
     before = metrics()
     assert "Controls" not in text("report.md")

@@ -265,6 +265,7 @@ def read_math500() -> list[str]:
     return [json.loads(line)["answer"] for line in MATH500.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_no_mutated_gold_of_math500_equals_it_one_of_each_shape() -> None:
     """Of golds that differ in digits alone one is mutated."""
     shapes = {re.sub(r"\d+", "1", gold): gold for gold in reversed(read_math500())}

@@ -85,6 +85,7 @@ def test_dirty_is_said_of_changed_code_but_not_of_the_lock_that_the_pipeline_wri
     assert record["git_dirty"] is True
 
 
+@pytest.mark.slow
 def test_the_runtime_cannot_change_an_output(toy_repo):
     """By hand, by dvc, on a terminal, with GPU slots, after a failure: the same bytes."""
     command = ["python", "work.py", "train@sft"]
@@ -123,6 +124,7 @@ def read_terminal(descriptor: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_a_stage_run_again_by_hand_does_not_write_into_the_cache_that_dvc_linked(toy_repo):
     stage = "sample@dpo"
     toy_repo.repro(stage)

@@ -66,6 +66,7 @@ def listed() -> set[str]:
         return {stage.addressing for stage in repo.index.stages}
 
 
+@pytest.mark.slow
 def test_a_study_is_seen_when_it_was_run_and_brings_what_it_reads_up_to_date():
     assert listed() == {"made"}
     assert command.main("summed", "--quiet") == 0
