@@ -36,7 +36,8 @@ class Aviary:
         calls = list[ToolCall]()
         for call in message.get("tool_calls") or ():
             self.num_calls += 1
-            function: Any = call["function"]  # the class reads dictionaries, too
+            # The class reads dictionaries, too.
+            function: Any = {key: call["function"][key] for key in ("name", "arguments")}
             calls.append(ToolCall(id=call.get("id") or f"call-{self.num_calls}", function=function))
         content = message.get("content")
         request = (

@@ -3,6 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import TypeVar
 
@@ -49,7 +50,8 @@ def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
             over.set()  # nothing below may be interrupted
     finally:
         timer.cancel()
-        timer.join()  # it may be sending its signal, which by default ends the process
+        with suppress(RuntimeError):  # `start` was interrupted: its thread will find it cancelled
+            timer.join()  # it may be sending its signal, which by default ends the process
         signal.signal(signal.SIGALRM, before)
 
 

@@ -45,6 +45,7 @@ from stages.optim import step_optimizer
 from stages.records.problems import Prompt
 from stages.rewards import completion_rewards as rewarding
 from stages.rewards.completion_rewards import CompletionRewards
+from stages.runtime import process
 from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
 
@@ -282,6 +283,7 @@ def train(
                 return
             index = state.step
             experience = gather(models, task, waiting.popleft()(), settings, index, coefs.kl)
+            process.check_stop()  # a reward or an environment may have caught it
             if isinstance(models.sampler, ColocatedSampler):
                 models.sampler.sleep()
             num_truncated_steps = rollouts.check_truncation(

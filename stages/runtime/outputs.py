@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from stages.runtime import process
+
 logger = logging.getLogger(__name__)
 
 PIPE = Path(".pipe")
@@ -86,7 +88,8 @@ def keep_parts(folder: Path, work: Callable[[int], Iterator[Any]]) -> Iterator[A
 
     A part is content of JSON, on disk before it is yielded, its digest in its name; a damaged one
     is made again. What `work` does from part n on must be a function of n and of the stage's inputs
-    alone. The folder is one inside `Run.folder`: of the same inputs, until success.
+    alone. The folder is one inside `Run.folder`: of the same inputs, until success. None is kept
+    after this process was asked to end.
     """
     num_kept = 0
     # A part that was being written has another name until it is whole.
@@ -101,6 +104,7 @@ def keep_parts(folder: Path, work: Callable[[int], Iterator[Any]]) -> Iterator[A
     if num_kept:
         logger.info("%s: goes on after part %d", folder, num_kept)
     for index, part in enumerate(work(num_kept), start=num_kept):
+        process.check_stop()
         content = json.dumps(part).encode()
         with replace(folder / _part_name(index, content)) as temporary:
             temporary.write_bytes(content)

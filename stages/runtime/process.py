@@ -200,6 +200,16 @@ def is_stop_requested() -> bool:
     return _stop_request.requested
 
 
+def check_stop() -> None:
+    """Raise `Stopped` again if this process was asked to end and may do so where it is.
+
+    For the end of work that calls code of others: theirs may catch it, as a bare `except:` does.
+    What they returned then is none of their answers.
+    """
+    if _stop_request.requested and _stop_request.anywhere():
+        raise Stopped(STATUS)
+
+
 @contextmanager
 def between(anywhere: Callable[[], bool]) -> Iterator[None]:
     """Meanwhile `Stopped` is raised where `anywhere` says so; elsewhere see `is_stop_requested`."""

@@ -50,6 +50,7 @@ from stages.models.scalar_head import ScalarHead
 from stages.optim import OptimConfig, schedule_learning_rate
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards
+from stages.runtime import process
 from stages.sampler import Sample
 
 PROMPTS = make_prompts(8)
@@ -78,6 +79,26 @@ def train(schedule, preset="grpo_deepseekmath", *, model=None, reward=None, mode
     settings = make_settings(presets.method(preset, **changes), **sizes)
     models = make_models(model or load("llama"), **(models or {}))
     return list(rl.train(models, make_task(8, reward), schedule, settings))
+
+
+@pytest.mark.parametrize("may_end", [True, False])
+def test_no_step_learns_from_what_a_reward_returned_after_a_request_to_end(monkeypatch, may_end):
+    """A reward may catch `Stopped`, as a bare `except:` does, and pay something else."""
+    asked = process._StopRequest(anywhere=lambda: may_end)
+    monkeypatch.setattr(process, "_stop_request", asked)
+
+    def reward(batch):
+        asked.requested = True
+        return CompletionRewards(totals=[0.0] * len(batch.samples))
+
+    model = load("llama")
+    before = [weight.clone() for weight in model.parameters()]
+    if not may_end:  # several processes, which end together after the step
+        assert len(train(FIRST_FOUR, model=model, reward=reward)) == 1
+        return
+    with pytest.raises(process.Stopped):
+        train(FIRST_FOUR, model=model, reward=reward)
+    assert all(map(torch.equal, before, model.parameters()))
 
 
 def random_scalar(seed):

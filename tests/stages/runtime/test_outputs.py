@@ -2,7 +2,7 @@
 
 import pytest
 
-from stages.runtime import outputs
+from stages.runtime import outputs, process
 
 
 def names(folder):
@@ -122,6 +122,18 @@ def test_what_was_kept_is_read_and_the_rest_computed(tmp_path):
     assert begun == [0, 3]
     assert list(go_on(tmp_path / "parts", begun)) == EXPECTED
     assert begun == [0, 3, 5]
+
+
+def test_no_part_is_kept_after_a_request_to_end_that_the_work_caught(tmp_path, monkeypatch):
+    parts = go_on(tmp_path / "parts", [])
+    assert next(parts) == "part 0"
+    monkeypatch.setattr(process, "_stop_request", process._StopRequest(requested=True))
+    with pytest.raises(process.Stopped):
+        next(parts)
+    monkeypatch.undo()
+    begun = []
+    assert list(go_on(tmp_path / "parts", begun)) == EXPECTED
+    assert begun == [1]
 
 
 def test_a_part_is_kept_before_it_is_used_and_half_a_part_never(tmp_path):
