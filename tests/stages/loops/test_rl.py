@@ -84,11 +84,11 @@ def train(schedule, preset="grpo_deepseekmath", *, model=None, reward=None, mode
 @pytest.mark.parametrize("may_end", [True, False])
 def test_no_step_learns_from_what_a_reward_returned_after_a_request_to_end(monkeypatch, may_end):
     """A reward may catch `Stopped`, as a bare `except:` does, and pay something else."""
-    asked = process._StopRequest(anywhere=lambda: may_end)
-    monkeypatch.setattr(process, "_stop_request", asked)
+    request = process._StopRequest(anywhere=lambda: may_end)
+    monkeypatch.setattr(process, "_stop_request", request)
 
     def reward(batch):
-        asked.requested = True
+        request.requested = True
         return CompletionRewards(totals=[0.0] * len(batch.samples))
 
     model = load("llama")
