@@ -8,9 +8,7 @@ The first word is an entry point, a key of `rows.ENTRY_POINTS`; the others are t
 import importlib
 import sys
 
-from stages.params import adopt_rounding
-from stages.rows import ENTRY_POINTS
-from stages.runtime import process
+from stages.runtime import fork_server, process
 
 WITHOUT_MODEL = "environment"
 """The entry point whose stage does not depend on `compute`: it computes nothing with a model."""
@@ -18,6 +16,10 @@ WITHOUT_MODEL = "environment"
 
 def main(*words: str) -> None:
     """Call `main` of the module that the first word names."""
+    # What a process that has its work done by a fork does not import.
+    from stages.params import adopt_rounding
+    from stages.rows import ENTRY_POINTS
+
     if not words or words[0] not in ENTRY_POINTS:
         sys.exit(
             f"expected an entry point, found {words[0] if words else 'none'}: name one of "
@@ -30,4 +32,6 @@ def main(*words: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] != [WITHOUT_MODEL]:  # which has other rounding than the server
+        fork_server.work_in_fork()
     process.run(main)

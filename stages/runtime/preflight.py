@@ -32,6 +32,8 @@ def check() -> None:
         if passed.exists():
             return
         command = [sys.executable, "-m", "stages.plan", "--check"]
+        if (dvc := process.find_dvc()) is not None:
+            command += ["--serve", str(dvc.pid)]  # the stages of this dvc: runtime/fork_server
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())

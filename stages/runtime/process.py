@@ -118,15 +118,27 @@ def die_with_dvc(stage: str) -> None:
         threading.Thread(target=wait, name="watch-dvc", daemon=True).start()
 
 
+dvc_of_server: psutil.Process | None = None
+"""The dvc for which this process was forked (`runtime/fork_server`): none of its parents."""
+
+
+def find_dvc() -> psutil.Process | None:
+    """The command `dvc` that runs this process, itself or by a shell; None where none does."""
+    if dvc_of_server is not None:
+        return dvc_of_server
+    if "DVC_STAGE" in os.environ:
+        with suppress(psutil.Error):
+            for parent in psutil.Process().parents()[:2]:
+                if "dvc" in [Path(word).name for word in parent.cmdline()]:
+                    return parent
+    return None
+
+
 def is_dvc_quiet() -> bool:
     """Whether the dvc that runs this stage was told to be (`dvc repro -q`)."""
-    if "DVC_STAGE" not in os.environ:
-        return False
     with suppress(psutil.Error):
-        for parent in psutil.Process().parents()[:2]:  # a shell may stand between
-            words = parent.cmdline()
-            if "dvc" in [Path(word).name for word in words]:
-                return bool({"-q", "--quiet"} & set(words))
+        dvc = find_dvc()
+        return dvc is not None and bool({"-q", "--quiet"} & set(dvc.cmdline()))
     return False
 
 

@@ -37,7 +37,7 @@ WATCHED_APART = frozenset({"stages/presets.yaml", "stages/plan.py", "stages/trac
 """By each stage for itself; what the other two look at, rows and code, every stage depends on."""
 NO_STAGE = frozenset({
     "stages/library.py", "stages/__main__.py", "stages/studies/__main__.py",
-    "stages/rewards/own/brevity.py", "stages/rewards/own/coin.py",
+    "stages/rewards/own/__init__.py", "stages/rewards/own/brevity.py", "stages/rewards/own/coin.py",
     *(f"stages/environments/{name}.py" for name in (
         "arithmetic", "lookup_table", "problem_draws", "tools", "own/__init__", "own/calculator",
         "own/guess_number", "own/lookup", "own/problem_file",

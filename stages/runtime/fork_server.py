@@ -1,0 +1,319 @@
+"""Fork server: the stages of a `dvc repro` are forked from a process that has imported torch.
+
+The check of the plan imports every entry point, which takes most of a stage's start. The process
+that has done it stays until its dvc ends, and does the work of each later `python -m stages` in a
+fork: with the words, variables, streams and process group of that process, which passes signals on,
+waits, and ends with the same exit status. When one of the two is killed, so is the other. A stage
+for which the server has another environment, folder or code starts by itself, as does one without a
+server.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, TextIO
+
+import psutil
+
+import stages
+from stages.runtime import process
+
+OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
+OF_ROUNDING = frozenset({"POSTTRAIN_ROUNDING", *stages.INSTRUCTIONS})
+"""Variables by which a process adopts the rounding of params.yaml; a fork has the server's."""
+CREDENTIALS = struct.Struct("3i")
+"""Process, user and group at the other end of a socket."""
+NUM_STREAMS = 3
+
+
+def work_in_fork() -> None:
+    """Have the server do the work of this process, and end as it ends; return if it cannot."""
+    dvc = process.find_dvc()
+    if dvc is None:
+        return
+    with _connect(dvc) as server:
+        if server is None:
+            return
+        signals = _PassedSignals()
+        request = {
+            "program": sys.executable, "command": sys.orig_argv, "argv": sys.argv,
+            "environment": dict(os.environ), "folder": str(Path.cwd()),
+            "group": os.getpgid(0), "ignored": signals.ignored,
+        }  # fmt: skip
+        stream = server.makefile("rw", encoding="utf-8")
+        with signals.caught():
+            with suppress(OSError):  # it ended just now
+                socket.send_fds(server, [b"\n"], [*range(NUM_STREAMS)])
+                stream.write(f"{json.dumps(request)}\n")
+                stream.flush()
+            if worker := _read(stream).get("process"):
+                process.die_with_parent(signal.SIGTERM)
+                signals.pass_to(worker)
+                _end_with(_read(stream).get("status"), worker)
+
+
+def start(main: Callable[..., None], dvc: int, environment: Mapping[str, str]) -> None:
+    """Fork the server of a dvc, which calls `main` with the words of each stage; return at once.
+
+    `environment`: that of this process before its imports.
+    """
+    if not hasattr(os, "pidfd_open"):  # Linux alone has it
+        return
+    try:
+        server = _Server(main, psutil.Process(dvc), environment)  # it listens before this returns
+    except (OSError, psutil.Error):  # the dvc has ended, or has a server
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.fork():
+        return
+    try:
+        server.serve()
+    finally:
+        os._exit(0)
+
+
+@contextmanager
+def _connect(dvc: psutil.Process) -> Iterator[socket.socket | None]:
+    """The connection to the server of a dvc; None where it has none."""
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(_name_address(dvc))
+            yield server if _user_of(server) == os.getuid() else None
+        except (OSError, psutil.Error):
+            yield None
+
+
+def _name_address(dvc: psutil.Process) -> str:
+    """The address of a dvc's server: an abstract one, which is gone with the server."""
+    return f"\0posttrain-{os.getuid()}-{dvc.pid}-{dvc.create_time()}"
+
+
+def _user_of(connection: socket.socket) -> int:
+    """The user of the process at the other end."""
+    content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    return CREDENTIALS.unpack(content)[1]
+
+
+def _read(stream: TextIO) -> dict[str, Any]:
+    """The next message; an empty one if the other process has ended."""
+    with suppress(OSError):
+        return json.loads(stream.readline() or "{}")
+    return {}
+
+
+def _end_with(status: int | None, worker: int) -> NoReturn:
+    """End as a process ended: with its exit status, or by the signal -status.
+
+    None: the server was killed, and the kernel has asked the worker to end.
+    """
+    if status is None:
+        with suppress(ProcessLookupError):
+            select.select([os.pidfd_open(worker)], [], [])
+        status = process.STATUS
+    if status < 0:
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+@dataclass
+class _PassedSignals:
+    """Requests to end, which this process passes on to the worker."""
+
+    worker: int | None = None
+    pending: list[int] = field(default_factory=list[int])
+    ignored: list[int] = field(
+        default_factory=lambda: [
+            number for number in process.SIGNALS if signal.getsignal(number) == signal.SIG_IGN
+        ]
+    )
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Meanwhile signals are passed on; those for which there was no worker come at the end."""
+        numbers = [number for number in process.SIGNALS if number not in self.ignored]
+        before = {number: signal.signal(number, self._catch) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            for number in self.pending:
+                os.kill(os.getpid(), number)
+
+    def pass_to(self, worker: int) -> None:
+        """Pass on what came before, and what comes from now on."""
+        self.worker = worker
+        while self.pending:
+            self._send(self.pending.pop(0))
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self.worker is None:
+            self.pending.append(number)
+        else:
+            self._send(number)
+
+    def _send(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            assert self.worker is not None
+            os.kill(self.worker, number)
+
+
+class _Server:
+    """The process that is forked for each stage."""
+
+    def __init__(
+        self, main: Callable[..., None], dvc: psutil.Process, environment: Mapping[str, str]
+    ) -> None:
+        """Listen; an OSError if the dvc has ended or has a server."""
+        self.main, self.dvc, self.pid = main, dvc, 0
+        self.environment = environment
+        self.imported = {
+            name: value for name, value in os.environ.items() if environment.get(name) != value
+        }
+        """Variables that the imports set."""
+        self.folder = str(Path.cwd())
+        self.files = _list_code()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(_name_address(dvc))
+        self.listener.listen()
+        self.dvc_end = os.pidfd_open(dvc.pid)
+        self.clients: dict[int, tuple[socket.socket, int]] = {}
+        """Descriptor of a worker's end -> the process that waits for it, and the worker."""
+
+    def serve(self) -> None:
+        """Serve until the dvc ends; then ask the workers to end, and wait for them."""
+        self.pid = os.getpid()
+        process.ignore()  # the dvc says when this ends
+        os.setpgid(0, 0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(NUM_STREAMS):  # else a reader of the check's output waits for this
+            os.dup2(null, number)
+        is_served = True
+        while is_served or self.clients:
+            watched = [*self.clients, *(client.fileno() for client, _ in self.clients.values())]
+            if is_served:
+                watched += [self.listener.fileno(), self.dvc_end]
+            ready, _, _ = select.select(watched, [], [])
+            for worker_end in [end for end in self.clients if end in ready]:
+                self._report_end(worker_end)
+            for client, worker in self.clients.values():
+                if client.fileno() in ready:  # it was killed
+                    os.kill(worker, signal.SIGKILL)
+            if is_served and self.dvc_end in ready:
+                is_served = False
+                self.listener.close()
+                for _, worker in self.clients.values():
+                    os.kill(worker, signal.SIGTERM)
+            elif is_served and self.listener.fileno() in ready:
+                with suppress(OSError):  # who asked has ended
+                    self._accept()
+
+    def _accept(self) -> None:
+        """Fork a worker for the next process that asks, unless it is of another kind."""
+        client, _ = self.listener.accept()
+        if _user_of(client) != os.getuid():
+            client.close()
+            return
+        _, descriptors, _, _ = socket.recv_fds(client, 1, NUM_STREAMS)
+        with client.makefile("r", encoding="utf-8") as stream:
+            request = _read(stream)
+        if len(descriptors) == NUM_STREAMS and self._can_serve(request):
+            worker = os.fork()
+            if worker == 0:
+                self._work(client, descriptors, request)
+            self.clients[os.pidfd_open(worker)] = client, worker
+        else:
+            client.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _can_serve(self, request: Mapping[str, Any]) -> bool:
+        """Whether a fork of this process has what the process that asks would have by itself."""
+
+        def select_variables(environment: Mapping[str, str]) -> dict[str, str]:
+            return {
+                name: value
+                for name, value in environment.items()
+                if not name.startswith("DVC_") and name not in OF_THE_SHELL | OF_ROUNDING
+            }
+
+        return (
+            bool(request)
+            and request["program"] == sys.executable
+            and request["folder"] == self.folder
+            and select_variables(request["environment"]) == select_variables(self.environment)
+            and _list_code() == self.files
+        )
+
+    def _report_end(self, worker_end: int) -> None:
+        """Tell the process that waits for a worker how it has ended."""
+        client, worker = self.clients.pop(worker_end)
+        _, status = os.waitpid(worker, 0)
+        with suppress(OSError):  # it has ended itself
+            _write(client, {"status": os.waitstatus_to_exitcode(status)})
+        client.close()
+        os.close(worker_end)
+
+    def _work(
+        self, client: socket.socket, descriptors: list[int], request: Mapping[str, Any]
+    ) -> NoReturn:
+        """The worker: becomes the process that asked, but for its id, and does its work."""
+        try:
+            for number in process.SIGNALS:
+                is_ignored = number in request["ignored"]
+                default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+                signal.signal(number, signal.SIG_IGN if is_ignored else default)
+            process.die_with_parent(signal.SIGTERM, parent=self.pid)
+            os.setpgid(0, request["group"])
+            # Before any work: without this message the process that asked works itself.
+            _write(client, {"process": os.getpid()})
+            for number, descriptor in enumerate(descriptors):
+                os.dup2(descriptor, number)
+            others = [connection.fileno() for connection, _ in self.clients.values()]
+            for descriptor in [
+                *descriptors, *self.clients, *others, client.detach(), self.listener.detach(),
+                self.dvc_end,
+            ]:  # fmt: skip
+                os.close(descriptor)
+            rounding = {name: os.environ[name] for name in OF_ROUNDING & os.environ.keys()}
+            os.environ.clear()
+            os.environ.update(request["environment"] | self.imported)
+            for name in OF_ROUNDING:
+                os.environ.pop(name, None)
+            os.environ.update(rounding)
+            sys.argv, sys.orig_argv = request["argv"], request["command"]
+            process.dvc_of_server = self.dvc
+            process.run(self.main)
+        except BaseException:  # noqa: BLE001
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(1)
+
+
+def _write(client: socket.socket, message: dict[str, int]) -> None:
+    client.sendall(f"{json.dumps(message)}\n".encode())
+
+
+def _list_code() -> dict[str, tuple[int, int]]:
+    """Size and time of the files of `stages` that this process has imported."""
+    content = {}
+    for name, module in [*sys.modules.items()]:
+        path = getattr(module, "__file__", None)
+        if path is not None and name.partition(".")[0] == stages.__name__:
+            state = Path(path).stat()
+            content[name] = state.st_size, state.st_mtime_ns
+    return content
