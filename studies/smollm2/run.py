@@ -86,10 +86,10 @@ LARGE_GPU: dict[str, dict[str, int]] = {
     "compute": {"max_tokens": 16384, "max_batch": 2400},
     "temperatures": {"num_samples": 8},
 }
-"""Section -> its keys with `--gpu`. A GPU of 80 GB holds the logits of 16,384 tokens for each of
-several processes, and draws the 2,400 samples of the test problems at once; there the other
-temperatures can have as many samples as temperature 1. They are parameters and not settings of the
-machine, for the shapes of a batch decide how sums are rounded."""
+"""Section -> its keys with `--gpu`: sizes for the memory of an H200, which several processes share.
+A pass has up to 16,384 tokens, the 2,400 samples of the test problems are drawn at once, and the
+other temperatures have as many samples as temperature 1. They are parameters and not settings of
+the machine, because the shapes of a batch decide how sums are rounded."""
 
 RESULTS = "results"
 """The folder of the committed report."""
