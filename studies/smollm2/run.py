@@ -222,12 +222,14 @@ def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
     """
     params = keep_rows(params, [f"policies/{method}" for method in CHOICE]) | {"seeds": [0]}
     policies = params["policies"]
-    rows = {
-        f"{method}-{rate if isinstance(rate, str) else format(rate, '.0e')}": {
-            **policies[method], "optim": {"learning_rate": rate},
-        }
-        for method, rates in CHOICE.items() for rate in rates
-    }  # fmt: skip
+    rows = dict[str, Any]()
+    for method, rates in CHOICE.items():
+        # A row cannot say `auto`, so the section does, whatever rate was chosen for it.
+        params[method]["optim"]["learning_rate"] = "auto"
+        for rate in rates:
+            name = f"{method}-{rate if isinstance(rate, str) else format(rate, '.0e')}"
+            of_row = {} if rate == "auto" else {"optim": {"learning_rate": rate}}
+            rows[name] = {**policies[method], **of_row}
     params["sampling"]["test"]["num_samples"] = 4
     params["evaluation"]["ks"] = [1]
     params["temperatures"]["tried"] = []
