@@ -21,7 +21,7 @@ from staleness import imported, parameters, rows
 from staleness.parameters import Reader
 from staleness.pipeline import DonePipeline
 
-from stages import plan_checks
+from stages import plan_checks, trace_code
 from stages.config import read_yaml
 
 SHARE = 20
@@ -37,14 +37,16 @@ WATCHED_APART = frozenset({"stages/presets.yaml", "stages/plan.py", "stages/trac
 """By each stage for itself; what the other two look at, rows and code, every stage depends on."""
 NO_STAGE = frozenset({
     "stages/library.py", "stages/__main__.py", "stages/studies/__main__.py",
+    "stages/planning/timed_passes.py",
     "stages/rewards/own/__init__.py", "stages/rewards/own/brevity.py", "stages/rewards/own/coin.py",
     *(f"stages/environments/{name}.py" for name in (
-        "arithmetic", "lookup_table", "problem_draws", "tools", "own/__init__", "own/calculator",
-        "own/guess_number", "own/lookup", "own/problem_file",
+        "arithmetic", "lookup_table", "problem_draws", "tool_functions", "own/__init__",
+        "own/calculator", "own/guess_number", "own/lookup", "own/problem_file",
     )),
 })  # fmt: skip
-"""What no stage imports: the API for other programs, what looks up the stage to run, and rewards
-and environments of one's own that no row names, with what only these import."""
+"""What no stage imports: the API for other programs, what looks up the stage to run, a program of
+the doctor's, and rewards and environments of one's own that no row names, with what only these
+import."""
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "stages").rglob("*.py")
@@ -174,6 +176,19 @@ def test_a_judge_may_read_what_is_sampled_so_labels_follow_each_limit(
     pipeline: DonePipeline, readers: dict[str, Reader]
 ) -> None:
     check_parameter(pipeline, readers, "sampling.test.max_new_tokens")
+
+
+def test_every_file_with_content_is_read_by_a_stage_but_for_those_named_above() -> None:
+    """So that the part of the files that is changed below finds no file that was forgotten."""
+    graph = trace_code.build_import_graph(ROOT)
+    read = {
+        file
+        for entry in trace_code.list_entries(ROOT)
+        if not entry.startswith(trace_code.OWN_PACKAGES)
+        for file in trace_code.list_import_closure(graph, entry, ROOT)
+    }
+    unread = {name for name in SOURCES if (ROOT / name).stat().st_size} - read - {*RUNTIME}
+    assert unread == {name for name in NO_STAGE if (ROOT / name).stat().st_size}
 
 
 @pytest.mark.mutation
