@@ -1,37 +1,75 @@
-"""Command line of the stages of dvc.yaml that work on a row of params.yaml.
+"""Command line of the stages of dvc.yaml that work on a row of params.yaml, or on all rows.
 
     python -m stages train_grpo grpo --train grpo --preset grpo_deepseekmath --from sft --on ..
+    python -m stages compare
 
-The first word is an entry point, a key of `rows.ENTRY_POINTS`; the others are the words of the row.
+The first word is an entry point, a key of `rows.ENTRY_POINTS` or one of `OF_ALL_ROWS`; the others
+are the words of the row.
+
+    python -m stages --serve <process id of a dvc>
+
+checks the plan, and leaves a fork server for the stages of that dvc (`runtime/fork_server`).
 """
 
 import importlib
+import os
 import sys
+from typing import Any
 
 from stages.runtime import fork_server, process
 
-WITHOUT_MODEL = "environment"
-"""The entry point whose stage does not depend on `compute`: it computes nothing with a model."""
+OF_ALL_ROWS = ("compare", "track")
+WITHOUT_MODEL = ("environment", *OF_ALL_ROWS)
+"""Entry points that do not depend on `compute`: they compute nothing with a model."""
+SERVE = "--serve"
+IMPORTED_LATE = ("report.comparison", "report.page", "report.plots", "tracking.view")
+"""What compare and track import when they work: scipy, pandas, matplotlib and MLflow with them."""
 
 
 def main(*words: str) -> None:
     """Call `main` of the module that the first word names."""
-    # What a process that has its work done by a fork does not import.
+    # Here, because a process that has its work done by a fork has no use for them.
     from stages.params import adopt_rounding
     from stages.rows import ENTRY_POINTS
 
-    if not words or words[0] not in ENTRY_POINTS:
+    if words and words[0] == SERVE:
+        serve(int(words[1]))
+        return
+    modules = {**ENTRY_POINTS, **{name: name for name in OF_ALL_ROWS}}
+    if not words or words[0] not in modules:
         sys.exit(
             f"expected an entry point, found {words[0] if words else 'none'}: name one of "
-            f"{', '.join(ENTRY_POINTS)}"
+            f"{', '.join(modules)}"
         )
-    module = ENTRY_POINTS[words[0]]
-    if module != WITHOUT_MODEL:
+    if words[0] not in WITHOUT_MODEL:
         adopt_rounding()
-    importlib.import_module(f"stages.{module}").main(*words)
+    # The others are told their entry point.
+    load(modules[words[0]]).main(*words[words[0] in OF_ALL_ROWS :])
+
+
+def serve(dvc: int) -> None:
+    """Check the plan, which imports every entry point, and leave a fork server."""
+    from stages.params import adopt_rounding
+
+    environment = dict(os.environ)
+    adopt_rounding()
+    load("plan").main("--check")
+    fork_server.start(main, dvc, environment, import_more)
+
+
+def import_more() -> None:
+    """Import what the check did not."""
+    load("track").set_environment()
+    for name in IMPORTED_LATE:
+        load(name)
+
+
+def load(name: str) -> Any:
+    """A module of this package."""
+    return importlib.import_module(f"stages.{name}")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] != [WITHOUT_MODEL]:  # which has other rounding than the server
-        fork_server.work_in_fork()
+    if sys.argv[1:] and sys.argv[1] != SERVE:
+        fork_server.work_in_fork(is_rounded=sys.argv[1] in WITHOUT_MODEL)
     process.run(main)

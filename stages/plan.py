@@ -14,13 +14,11 @@ holds its id, data/hub/<owner>/<name>.
     python -m stages.plan --check
 
 only checks, the recipes that dvc.yaml names included, as `runtime.preflight` does at first, so
-that no name reaches a shell unchecked. With `--serve <process id of a dvc>` a fork of this process
-stays, from which the stages of that dvc start (`runtime/fork_server`).
+that no name reaches a shell unchecked.
 """
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -32,10 +30,10 @@ from pydantic import TypeAdapter
 
 from stages import source_checks
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
-from stages.params import adopt_rounding, measured_facts, print_table
+from stages.params import measured_facts, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import BASE, DATA, TABLES
-from stages.runtime import fork_server, outputs, preflight, process
+from stages.runtime import outputs, preflight, process
 from stages.sources.catalogue import SourceConfig
 from stages.sources.problem_files import FileSource, list_local_files
 from stages.tables import (
@@ -75,22 +73,19 @@ NO_ROWS = ".no-rows"
 def main(*words: str) -> None:
     """Check; then write plan.json and delete outputs of deleted rows, but for `--check`."""
     process.die_with_dvc("plan")
-    environment, is_check = dict(os.environ), words[:1] == ("--check",)
-    if is_check:
-        adopt_rounding()  # stages are forked from this process
     digest, (named, problems) = preflight.digest_plan_files(), list_tables()
     paths = named
-    if not is_check:
+    if words != ("--check",):
         paths = [Path(word) for word in words[1::2]]
         if not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths):
             sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
     # `runtime.preflight`, the first line of this stage's command, may have checked all just now.
-    is_checked = not is_check and {*paths} == {*named} and preflight.has_passed(digest)
+    is_checked = words != ("--check",) and {*paths} == {*named} and preflight.has_passed(digest)
     tables, more = check_plan(paths, is_checked=is_checked)
     if problems := [*problems, *more]:
         sys.exit("\n  ".join(["The plan is not valid; correct this:", *problems]))
     preflight.remember(digest)
-    if not is_check:
+    if words != ("--check",):
         params = read_yaml()
         if (facts := measured_facts(params)) is not None:
             print_table(params, read_yaml(PRESETS_PATH), facts)
@@ -110,10 +105,6 @@ def main(*words: str) -> None:
         for line in filter(None, lines):
             sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
-    if words[1:2] == ("--serve",):
-        from stages import __main__ as stage_command
-
-        fork_server.start(stage_command.main, int(words[2]), environment)
 
 
 def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tables, list[str]]:

@@ -48,8 +48,7 @@ def main(live: str = "") -> None:
         raise ValueError(f"expected nothing or --live, found {live!r}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     process.die_with_dvc("track")
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.WARNING)  # nine lines of set-up each time
     from stages.tracking import store, view  # they import MLflow, which reads the settings
@@ -70,6 +69,12 @@ def main(live: str = "") -> None:
     logger.info(
         "%s", describe_runs({name: record for name, record in records.items() if record}, REPORT)
     )
+
+
+def set_environment() -> None:
+    """Set `SETTINGS`, before MLflow is imported, unless the environment says otherwise."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
 
 
 def write_manifest(entries: list[lockfile.Entry]) -> None:

@@ -36,8 +36,12 @@ CREDENTIALS = struct.Struct("3i")
 NUM_STREAMS = 3
 
 
-def work_in_fork() -> None:
-    """Have the server do the work of this process, and end as it ends; return if it cannot."""
+def work_in_fork(*, is_rounded: bool = True) -> None:
+    """Have the server do the work of this process, and end as it ends; return if it cannot.
+
+    `is_rounded`: whether the work keeps the rounding of this process. Otherwise it adopts that of
+    params.yaml, as the server has.
+    """
     dvc = process.find_dvc()
     if dvc is None:
         return
@@ -49,6 +53,7 @@ def work_in_fork() -> None:
             "program": sys.executable, "command": sys.orig_argv, "argv": sys.argv,
             "environment": dict(os.environ), "folder": str(Path.cwd()),
             "group": os.getpgid(0), "ignored": signals.ignored,
+            "rounding": stages.ROUNDING if is_rounded else None,
         }  # fmt: skip
         stream = server.makefile("rw", encoding="utf-8")
         with signals.caught():
@@ -62,15 +67,24 @@ def work_in_fork() -> None:
                 _end_with(_read(stream).get("status"), worker)
 
 
-def start(main: Callable[..., None], dvc: int, environment: Mapping[str, str]) -> None:
+def start(
+    main: Callable[..., None],
+    dvc: int,
+    environment: Mapping[str, str],
+    prepare: Callable[[], None] = lambda: None,
+) -> None:
     """Fork the server of a dvc, which calls `main` with the words of each stage; return at once.
 
-    `environment`: that of this process before its imports.
+    Args:
+        main: The work of a stage.
+        dvc: Its process id.
+        environment: That of this process before its imports.
+        prepare: What the server does first, while the first stage starts: it imports more.
     """
     if not hasattr(os, "pidfd_open"):  # Linux alone has it
         return
     try:
-        server = _Server(main, psutil.Process(dvc), environment)  # it listens before this returns
+        server = _Server(main, psutil.Process(dvc), environment)
     except (OSError, psutil.Error):  # the dvc has ended, or has a server
         return
     sys.stdout.flush()
@@ -78,7 +92,7 @@ def start(main: Callable[..., None], dvc: int, environment: Mapping[str, str]) -
     if os.fork():
         return
     try:
-        server.serve()
+        server.serve(prepare)
     finally:
         os._exit(0)
 
@@ -95,8 +109,14 @@ def _connect(dvc: psutil.Process) -> Iterator[socket.socket | None]:
 
 
 def _name_address(dvc: psutil.Process) -> str:
-    """The address of a dvc's server: an abstract one, which is gone with the server."""
-    return f"\0posttrain-{os.getuid()}-{dvc.pid}-{dvc.create_time()}"
+    """The address of a dvc's server: an abstract one, which is gone with the server.
+
+    Process ids come again, so it has the dvc's start, in ticks since the machine's: of two
+    processes, psutil's `create_time` may differ by a second, since the clock is adjusted.
+    """
+    state = Path(f"/proc/{dvc.pid}/stat").read_text(encoding="utf-8")
+    start = state.rpartition(")")[2].split()[19]
+    return f"\0posttrain-{os.getuid()}-{dvc.pid}-{start}"
 
 
 def _user_of(connection: socket.socket) -> int:
@@ -177,15 +197,13 @@ class _Server:
     def __init__(
         self, main: Callable[..., None], dvc: psutil.Process, environment: Mapping[str, str]
     ) -> None:
-        """Listen; an OSError if the dvc has ended or has a server."""
+        """Listen, from now on; an OSError if the dvc has ended or has a server."""
         self.main, self.dvc, self.pid = main, dvc, 0
         self.environment = environment
-        self.imported = {
-            name: value for name, value in os.environ.items() if environment.get(name) != value
-        }
-        """Variables that the imports set."""
         self.folder = str(Path.cwd())
-        self.files = _list_code()
+        self.imported: dict[str, str] = {}
+        """Variables that the imports set."""
+        self.files: dict[str, tuple[int, int]] = {}
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(_name_address(dvc))
         self.listener.listen()
@@ -193,7 +211,7 @@ class _Server:
         self.clients: dict[int, tuple[socket.socket, int]] = {}
         """Descriptor of a worker's end -> the process that waits for it, and the worker."""
 
-    def serve(self) -> None:
+    def serve(self, prepare: Callable[[], None]) -> None:
         """Serve until the dvc ends; then ask the workers to end, and wait for them."""
         self.pid = os.getpid()
         process.ignore()  # the dvc says when this ends
@@ -201,6 +219,11 @@ class _Server:
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(NUM_STREAMS):  # else a reader of the check's output waits for this
             os.dup2(null, number)
+        prepare()
+        self.imported = {
+            name: value for name, value in os.environ.items() if self.environment.get(name) != value
+        }
+        self.files = _list_code()
         is_served = True
         while is_served or self.clients:
             watched = [*self.clients, *(client.fileno() for client, _ in self.clients.values())]
@@ -253,6 +276,7 @@ class _Server:
         return (
             bool(request)
             and request["program"] == sys.executable
+            and request["rounding"] in (None, stages.ROUNDING)
             and request["folder"] == self.folder
             and select_variables(request["environment"]) == select_variables(self.environment)
             and _list_code() == self.files

@@ -33,7 +33,8 @@ def check() -> None:
             return
         command = [sys.executable, "-m", "stages.plan", "--check"]
         if (dvc := process.find_dvc()) is not None:
-            command += ["--serve", str(dvc.pid)]  # the stages of this dvc: runtime/fork_server
+            # What has been imported serves the stages of this dvc: runtime/fork_server.
+            command = [sys.executable, "-m", "stages", "--serve", str(dvc.pid)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())

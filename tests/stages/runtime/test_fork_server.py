@@ -29,7 +29,7 @@ import imports
 from stages.runtime import fork_server
 from work import main
 os.environ["SET_BY_AN_IMPORT"] = "yes"
-fork_server.start(main, os.getppid(), environment)
+fork_server.start(main, os.getppid(), environment, lambda: os.environ.update(PREPARED="yes"))
 """
 STAGE = """
 from stages.runtime import fork_server, process
@@ -130,6 +130,7 @@ def test_the_work_is_done_by_a_fork_of_the_check_with_all_that_the_stage_was_giv
     assert by_itself["imported"] == by_itself["id"]
     assert errors == "an error\n"
     assert forked["variables"].pop("SET_BY_AN_IMPORT") == "yes"
+    assert forked["variables"].pop("PREPARED") == "yes"
     for content in (forked, by_itself):
         del content["id"], content["imported"], content["dvc"]
         content["variables"].pop("OF_THE_STAGE", None)
@@ -149,6 +150,21 @@ def test_it_ends_as_its_work_does(dvc: Dvc, words: str, status: int):
         output, errors = dvc.run(*commands)
         assert output.splitlines()[-1] == f"status {status}"
         assert ("RuntimeError: of the work" in errors) == (words == "raise")
+
+
+@pytest.mark.parametrize(("words", "is_forked"), [("", False), ("is_rounded=False", True)])
+def test_another_rounding_is_adopted_by_the_work_or_not_served(dvc: Dvc, words, is_forked):
+    """The server's is that of params.yaml, which only a stage with a model adopts."""
+    (dvc.path / "stage.py").write_text(STAGE.replace("in_fork()", f"in_fork({words})"))
+    (dvc.path / "check.py").write_text(
+        CHECK.replace(
+            "import os, sys", "import os, sys\nos.environ['POSTTRAIN_ROUNDING'] = 'native'"
+        )
+    )
+    output, _ = dvc.run("check.py", "stage.py describe")
+    forked = describe(output)
+    assert (forked["imported"] != forked["id"]) == is_forked
+    assert (forked["variables"].get("POSTTRAIN_ROUNDING") == "native") == is_forked
 
 
 def test_a_stage_whose_code_was_edited_since_starts_by_itself(dvc: Dvc):
