@@ -68,9 +68,12 @@ def test_its_page_shows_the_committed_results():
         "best temperature on dev problems": "best_temperature_accuracy",
         "any of 8 samples right": "pass/8",
     }.items():  # fmt: skip
-        sft, grpo = (percent(metrics["policies"][name][measure]) for name in ("sft", "grpo"))
-        difference = percent(metrics["gains"][measure]["grpo"], "+")
-        assert f"| {label} | {sft} | {grpo} | {difference} |" in page
+        as_is, sft, dpo, grpo = (
+            percent(metrics["policies"][name][measure]) for name in ("as-is", "sft", "dpo", "grpo")
+        )
+        over = {name: percent(metrics["gains"][measure][name], "+") for name in ("dpo", "grpo")}
+        cells = as_is, sft, dpo, over["dpo"], grpo, over["grpo"]
+        assert f"| {label} | {' | '.join(cells)} |" in page
 
 
 def test_a_report_takes_the_place_of_the_one_before(study, tmp_path: Path):

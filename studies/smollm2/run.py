@@ -63,7 +63,8 @@ NUM_TRANSFER = 300
 PARTS = {
     "core": ("policies/sft", "policies/grpo"),
     "as-is": ("policies/as-is",),
-    "rewards": ("rewards/preference", "rewards/outcome", "rewards/process", "policies/dpo"),
+    "dpo": ("policies/dpo",),
+    "rewards": ("rewards/preference", "rewards/outcome", "rewards/process"),
     "feedback": ("policies/dpo-ai", "policies/ppo"),
     "control": ("policies/grpo-coin",),
     "instruct": ("policies/grpo-instruct", "policies/grpo-sums"),

@@ -93,7 +93,9 @@ class Reader:
         _, _, module, *words = command.split()
         if module != "stages":
             return Reader(name, module.removeprefix("stages."), module, tuple(words))
-        return Reader(name, words[0], f"stages.{ENTRY_POINTS[words[0]]}", tuple(words[1:]))
+        entry_point, *rest = words
+        module = ENTRY_POINTS.get(entry_point, entry_point)  # `compare` and `track` are of no row
+        return Reader(name, entry_point, f"stages.{module}", tuple(rest))
 
     def word(self, name: str) -> str | None:
         """What a row says under a name."""

@@ -16,7 +16,8 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux alone has pidfds")
 
 DVC = """
-import json, os, subprocess, sys
+import json, os, signal, subprocess, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
 for command in json.loads(sys.argv[1]):
     variables = command.pop("variables", {})
     ended = subprocess.run([sys.executable, *command["words"]], env=os.environ | variables)
