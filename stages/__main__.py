@@ -12,7 +12,6 @@ checks the plan, and leaves a fork server for the stages of that dvc (`runtime/f
 """
 
 import importlib
-import os
 import sys
 from typing import Any
 
@@ -49,12 +48,12 @@ def main(*words: str) -> None:
 
 def serve(dvc: int) -> None:
     """Check the plan, which imports every entry point, and leave a fork server."""
+    before = fork_server.look_before()
     from stages.params import adopt_rounding
 
-    environment = dict(os.environ)
     adopt_rounding()
     load("plan").main("--check")
-    fork_server.start(main, dvc, environment, import_more)
+    fork_server.start(main, dvc, before, import_more)
 
 
 def import_more() -> None:

@@ -16,12 +16,12 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 import psutil
 
@@ -34,6 +34,24 @@ OF_ROUNDING = frozenset({"POSTTRAIN_ROUNDING", *stages.INSTRUCTIONS})
 CREDENTIALS = struct.Struct("3i")
 """Process, user and group at the other end of a socket."""
 NUM_STREAMS = 3
+Files = dict[str, tuple[int, int]]
+"""Path -> size and time of change."""
+
+
+class Before(NamedTuple):
+    """What a process had before it imported the entry points.
+
+    An edit that comes later, also while they are imported, has another time than in `files`.
+    """
+
+    environment: dict[str, str]
+    files: Files
+
+
+def look_before() -> Before:
+    """To be called before the imports."""
+    package = Path(stages.__file__).parent
+    return Before(dict(os.environ), _describe(map(str, package.rglob("*.py"))))
 
 
 def work_in_fork(*, is_rounded: bool = True) -> None:
@@ -70,7 +88,7 @@ def work_in_fork(*, is_rounded: bool = True) -> None:
 def start(
     main: Callable[..., None],
     dvc: int,
-    environment: Mapping[str, str],
+    before: Before,
     prepare: Callable[[], None] = lambda: None,
 ) -> None:
     """Fork the server of a dvc, which calls `main` with the words of each stage; return at once.
@@ -78,13 +96,13 @@ def start(
     Args:
         main: The work of a stage.
         dvc: Its process id.
-        environment: That of this process before its imports.
+        before: Of `look_before`.
         prepare: What the server does first, while the first stage starts: it imports more.
     """
     if not hasattr(os, "pidfd_open"):  # Linux alone has it
         return
     try:
-        server = _Server(main, psutil.Process(dvc), environment)
+        server = _Server(main, psutil.Process(dvc), before)
     except (OSError, psutil.Error):  # the dvc has ended, or has a server
         return
     sys.stdout.flush()
@@ -194,16 +212,13 @@ class _PassedSignals:
 class _Server:
     """The process that is forked for each stage."""
 
-    def __init__(
-        self, main: Callable[..., None], dvc: psutil.Process, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, main: Callable[..., None], dvc: psutil.Process, before: Before) -> None:
         """Listen, from now on; an OSError if the dvc has ended or has a server."""
         self.main, self.dvc, self.pid = main, dvc, 0
-        self.environment = environment
+        self.before = before
         self.folder = str(Path.cwd())
         self.imported: dict[str, str] = {}
         """Variables that the imports set."""
-        self.files: dict[str, tuple[int, int]] = {}
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(_name_address(dvc))
         self.listener.listen()
@@ -221,9 +236,10 @@ class _Server:
             os.dup2(null, number)
         prepare()
         self.imported = {
-            name: value for name, value in os.environ.items() if self.environment.get(name) != value
+            name: value
+            for name, value in os.environ.items()
+            if self.before.environment.get(name) != value
         }
-        self.files = _list_code()
         is_served = True
         while is_served or self.clients:
             watched = [*self.clients, *(client.fileno() for client, _ in self.clients.values())]
@@ -278,8 +294,9 @@ class _Server:
             and request["program"] == sys.executable
             and request["rounding"] in (None, stages.ROUNDING)
             and request["folder"] == self.folder
-            and select_variables(request["environment"]) == select_variables(self.environment)
-            and _list_code() == self.files
+            and select_variables(request["environment"])
+            == select_variables(self.before.environment)
+            and _list_imported().items() <= self.before.files.items()
         )
 
     def _report_end(self, worker_end: int) -> None:
@@ -332,12 +349,19 @@ def _write(client: socket.socket, message: dict[str, int]) -> None:
     client.sendall(f"{json.dumps(message)}\n".encode())
 
 
-def _list_code() -> dict[str, tuple[int, int]]:
-    """Size and time of the files of `stages` that this process has imported."""
-    content = {}
-    for name, module in [*sys.modules.items()]:
-        path = getattr(module, "__file__", None)
-        if path is not None and name.partition(".")[0] == stages.__name__:
-            state = Path(path).stat()
-            content[name] = state.st_size, state.st_mtime_ns
-    return content
+def _list_imported() -> Files:
+    """The files of `stages` that this process has imported, as they are now."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(stages.__name__)]
+    return _describe(file for module in modules if (file := getattr(module, "__file__", None)))
+
+
+def _describe(paths: Iterable[str]) -> Files:
+    files = Files()
+    for path in paths:
+        try:
+            state = os.stat(path)  # noqa: PTH116
+        except FileNotFoundError:
+            files[path] = -1, -1
+        else:
+            files[path] = state.st_size, state.st_mtime_ns
+    return files

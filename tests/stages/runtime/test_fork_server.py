@@ -25,12 +25,12 @@ for command in json.loads(sys.argv[1]):
 """
 CHECK = """
 import os, sys
-environment = dict(os.environ)
-import imports
 from stages.runtime import fork_server
+before = fork_server.look_before()
+import imports
 from work import main
 os.environ["SET_BY_AN_IMPORT"] = "yes"
-fork_server.start(main, os.getppid(), environment, lambda: os.environ.update(PREPARED="yes"))
+fork_server.start(main, os.getppid(), before, lambda: os.environ.update(PREPARED="yes"))
 """
 STAGE = """
 from stages.runtime import fork_server, process
@@ -181,6 +181,11 @@ def test_a_stage_whose_code_was_edited_since_starts_by_itself(dvc: Dvc):
     output, _ = dvc.run("check.py", "stage.py describe")
     assert describe(output)["imported"] != describe(output)["id"]
     output, _ = dvc.run("check.py", edit, "stage.py describe")
+    assert describe(output)["imported"] == describe(output)["id"]
+    # While the check imports.
+    with (dvc.path / "imports.py").open("a") as file:
+        file.write(f"import {edit.removesuffix('.py')}\n")
+    output, _ = dvc.run("check.py", "stage.py describe")
     assert describe(output)["imported"] == describe(output)["id"]
 
 
