@@ -42,7 +42,7 @@ def main(*words: str) -> None:
         )
     if words[0] not in WITHOUT_MODEL:
         adopt_rounding()
-    # The others are told their entry point.
+    # A module that has several entry points needs the first word.
     load(modules[words[0]]).main(*words[words[0] in OF_ALL_ROWS :])
 
 

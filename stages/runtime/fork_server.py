@@ -49,7 +49,7 @@ class Before(NamedTuple):
 
 
 def look_before() -> Before:
-    """To be called before the imports."""
+    """The variables, and the files of `stages`, as they are; to be called before the imports."""
     package = Path(stages.__file__).parent
     return Before(dict(os.environ), _describe(map(str, package.rglob("*.py"))))
 
@@ -214,8 +214,7 @@ class _Server:
 
     def __init__(self, main: Callable[..., None], dvc: psutil.Process, before: Before) -> None:
         """Listen, from now on; an OSError if the dvc has ended or has a server."""
-        self.main, self.dvc, self.pid = main, dvc, 0
-        self.before = before
+        self.main, self.dvc, self.before = main, dvc, before
         self.folder = str(Path.cwd())
         self.imported: dict[str, str] = {}
         """Variables that the imports set."""
@@ -228,7 +227,6 @@ class _Server:
 
     def serve(self, prepare: Callable[[], None]) -> None:
         """Serve until the dvc ends; then ask the workers to end, and wait for them."""
-        self.pid = os.getpid()
         process.ignore()  # the dvc says when this ends
         os.setpgid(0, 0)
         null = os.open(os.devnull, os.O_RDWR)
@@ -270,9 +268,9 @@ class _Server:
         with client.makefile("r", encoding="utf-8") as stream:
             request = _read(stream)
         if len(descriptors) == NUM_STREAMS and self._can_serve(request):
-            worker = os.fork()
+            server, worker = os.getpid(), os.fork()
             if worker == 0:
-                self._work(client, descriptors, request)
+                self._work(server, client, descriptors, request)
             self.clients[os.pidfd_open(worker)] = client, worker
         else:
             client.close()
@@ -309,7 +307,11 @@ class _Server:
         os.close(worker_end)
 
     def _work(
-        self, client: socket.socket, descriptors: list[int], request: Mapping[str, Any]
+        self,
+        server: int,
+        client: socket.socket,
+        descriptors: list[int],
+        request: Mapping[str, Any],
     ) -> NoReturn:
         """The worker: becomes the process that asked, but for its id, and does its work."""
         try:
@@ -317,7 +319,7 @@ class _Server:
                 is_ignored = number in request["ignored"]
                 default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
                 signal.signal(number, signal.SIG_IGN if is_ignored else default)
-            process.die_with_parent(signal.SIGTERM, parent=self.pid)
+            process.die_with_parent(signal.SIGTERM, parent=server)
             os.setpgid(0, request["group"])
             # Before any work: without this message the process that asked works itself.
             _write(client, {"process": os.getpid()})
