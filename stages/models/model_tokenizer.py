@@ -98,6 +98,8 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
         tokenizer = AutoTokenizer.from_pretrained(
             str(path), revision=revision or "main", trust_remote_code=False
         )
+        # saved with every policy, and otherwise true where HF_HUB_OFFLINE is set
+        tokenizer.init_kwargs["local_files_only"] = False
         pin_date(tokenizer)
         if tokenizer.chat_template is not None:
             tokenizer.apply_chat_template(PROBE, add_generation_prompt=True, tokenize=False)

@@ -208,6 +208,17 @@ def test_the_marks_of_a_thought_are_decoded_and_no_other_special_token():
     assert strip_thinking(decoded) == "4"
 
 
+def test_a_policy_that_was_trained_offline_has_the_same_files(tmp_path, monkeypatch):
+    make_tokenizer("gemma").save_pretrained(tmp_path / "own")
+    files = {}
+    for offline in (False, True):
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
+        folder = tmp_path / f"policy-{offline}"
+        model_tokenizer.load_tokenizer(tmp_path / "own").save_pretrained(folder)
+        files[offline] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert files[True] == files[False]
+
+
 @pytest.mark.parametrize(("kind", "date"), [("llama_3", "26 Jul 2024"), ("gpt_oss", "2024-07-26")])
 def test_the_date_of_a_template_is_the_same_every_day(tmp_path, monkeypatch, kind, date):
     make_tokenizer(kind).save_pretrained(tmp_path / "own")
