@@ -1,8 +1,12 @@
 """Forecast of each stage: memory by phase, tokens, seconds, and whether it fits."""
 
+import multiprocessing
+import os
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 
 import torch
@@ -23,6 +27,8 @@ AWAKE = ("sampling", "reading", "scoring")
 """Phases in which vLLM holds its share of a GPU; in the others it sleeps."""
 UNCOUNTED = (RuntimeError, TypeError, AttributeError, IndexError, AssertionError, KeyError)
 """Errors of models that cannot be run on fake tensors."""
+Measured = tuple[Mapping[str, int], str | None, str | None]
+"""Peak bytes by phase; reason why there are none; reason why the stage cannot work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,21 +55,16 @@ class Forecast:
 
 
 def forecast_stages(
-    stages: Iterable[Stage], model: Model, machine: Machine, plan: Plan, rates: Rates | None
+    stages: Sequence[Stage], model: Model, machine: Machine, plan: Plan, rates: Rates | None
 ) -> Iterator[Forecast]:
-    """Forecast each stage; equal trials are measured once. `rates`: None where there are none."""
+    """Forecast each stage. `rates`: None where there are none."""
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(model.config)
     matrices, parameters = size.count_matrices(empty), size.measure_model(empty)["parameters"]
-    recorded, measured = pace.read_rates(parameters), {}
-    for stage in stages:
-        trial = checkup.make_trial(stage, model, machine, plan)
-        phases, unmeasured, problem = {}, None, None
-        if trial is not None:
-            key = repr(trial).replace(stage.name, "")
-            if key not in measured:
-                measured[key] = _measure(trial, machine, parameters)
-            phases, unmeasured, problem = measured[key]
+    recorded = pace.read_rates(parameters)
+    trials = [checkup.make_trial(stage, model, machine, plan) for stage in stages]
+    measured = measure_trials(stages, trials, machine, parameters)
+    for stage, trial, (phases, unmeasured, problem) in zip(stages, trials, measured, strict=True):
         work = workload.expect(stage, plan, matrices)
         seconds, source = 0.0, "-"
         if machine.is_here:
@@ -75,11 +76,12 @@ def forecast_stages(
         phase, peak = forecast.largest
         if peak > machine.room():
             change = checkup.suggest_changes(phase, stage.config)
-            problem = (
+            too_large = (
                 f"{phase} takes {peak / GIB:.1f} GiB of {machine.room() / GIB:.1f} that can be "
                 f"used of {machine.name}: {change}"
             )
-        yield replace(forecast, problem=problem)
+            forecast = replace(forecast, problem=too_large)
+        yield forecast
 
 
 def forecast_seconds(
@@ -103,9 +105,25 @@ def forecast_seconds(
     return seconds, "measured, without vLLM" if is_other_engine else "measured"
 
 
-def _measure(
-    trial: Trial, machine: Machine, parameters: int
-) -> tuple[Mapping[str, int], str | None, str | None]:
+def measure_trials(
+    stages: Sequence[Stage], trials: Sequence[Trial | None], machine: Machine, parameters: int
+) -> list[Measured]:
+    """What `_measure` returns for each stage's trial; equal trials are measured once.
+
+    On every core at the same time: fake tensors take no memory, and much of Python's time.
+    """
+    keys = [
+        repr(trial).replace(stage.name, "") for stage, trial in zip(stages, trials, strict=True)
+    ]
+    distinct = {key: trial for key, trial in zip(keys, trials, strict=True) if trial is not None}
+    workers = max(1, min(len(distinct), len(os.sched_getaffinity(0))))
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+        results = pool.map(_measure, distinct.values(), repeat(machine), repeat(parameters))
+        measured = dict(zip(distinct, results, strict=True))
+    return [measured.get(key, ({}, None, None)) for key in keys]
+
+
+def _measure(trial: Trial, machine: Machine, parameters: int) -> Measured:
     """Peak bytes by phase; reason why there are none; reason why it cannot work."""
     try:
         if not is_vllm(trial.config):

@@ -3,7 +3,8 @@
 A rate is operations per second of all seeds that run side by side (`workload`, `algorithms/flops`),
 for each kind of pass. Seeds share the memory's bandwidth, so as many processes as run side by side
 are timed at once, and their rates added. Rounding is fixed when a process starts, so each rounding
-has processes of its own: `timed_passes`. They import side by side, and are timed in turn.
+has processes of its own: `timed_passes`. They import side by side, and are timed in turn, but for
+float32, where pinned and native passes take as long and share the places.
 """
 
 import json
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import fmean
 from typing import IO, Any, NamedTuple
 
 from stages.planning.workload import Work
@@ -97,31 +99,38 @@ def measure_rates(
     `request`: `timed_passes.Request` without what differs between them. A ValueError where the base
     model cannot be run.
     """
-    # float32 first: autocast is switched on, and never off.
-    dtypes_by_rounding: dict[str, list[str]] = {}
-    for dtype, rounding in sorted(arithmetics, key=lambda item: item.dtype, reverse=True):
-        dtypes_by_rounding.setdefault(rounding, []).append(dtype)
     rates: dict[Arithmetic, Rates] = {}
-    with _start(list(dtypes_by_rounding)) as processes:
-        for rounding, process in processes.items():
-            content = {
-                **request, "dtypes": dtypes_by_rounding[rounding], "num_processes": num_processes,
-                "compute": {**request["compute"], "rounding": rounding},
-            }  # fmt: skip
-            _write_line(process, json.dumps(content))
+    with _start([*dict.fromkeys(each.rounding for each in arithmetics)]) as processes:
         for process in processes.values():
             _read_line(process)  # its imports are over
-        for rounding, process in processes.items():
-            _write_line(process, "")
-            parts = [json.loads(_read_line(process)) for _ in range(num_processes)]
-            for dtype in dtypes_by_rounding[rounding]:
-                rates[Arithmetic(dtype, rounding)] = add_rates([part[dtype] for part in parts])
-    return rates
+        for turn in take_turns(arithmetics, num_processes):
+            for (dtype, rounding), number in turn.items():
+                compute = {**request["compute"], "dtype": dtype, "rounding": rounding}
+                content = {**request, "compute": compute, "num_processes": number}
+                _write_line(processes[rounding], json.dumps(content))
+            for each, number in turn.items():
+                parts = [json.loads(_read_line(processes[each.rounding])) for _ in range(number)]
+                rates[each] = add_rates(parts, num_processes)
+    return {each: rates[each] for each in arithmetics}
 
 
-def add_rates(parts: Sequence[Mapping[str, float]]) -> Rates:
-    """Rates of processes side by side, together."""
-    kinds = {kind: sum(part[kind] for part in parts) for kind in ("trained", "read", "sampled")}
+def take_turns(
+    arithmetics: Sequence[Arithmetic], num_processes: int
+) -> Iterator[dict[Arithmetic, int]]:
+    """Arithmetics that are timed at the same time, each with its number of processes."""
+    native, rest = Arithmetic(FLOAT32, NATIVE), [*arithmetics]
+    if num_processes > 1 and {SIMPLEST, native} <= {*arithmetics}:
+        yield {SIMPLEST: num_processes - num_processes // 2, native: num_processes // 2}
+        rest = [each for each in arithmetics if each not in (SIMPLEST, native)]
+    yield from ({each: num_processes} for each in rest)
+
+
+def add_rates(parts: Sequence[Mapping[str, float]], num_processes: int) -> Rates:
+    """Rates of so many processes side by side, of which `parts` are as fast as the others."""
+    kinds = {
+        kind: num_processes * fmean(part[kind] for part in parts)
+        for kind in ("trained", "read", "sampled")
+    }
     return Rates(**kinds, start=max(part["start"] for part in parts))
 
 

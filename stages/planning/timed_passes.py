@@ -2,9 +2,9 @@
 
     python -m stages.planning.timed_passes
 
-Reads a request (`Request`, as JSON) from a line of standard input, writes a line when all is
-imported, waits for a line, and writes the rates of each dtype, a line of JSON for each of as many
-processes as are to be timed side by side. What is timed is the stages' own code: micro-batches and
+Writes a line when all is imported. Reads requests (`Request`, a line of JSON each) from standard
+input, and answers each with the rates of as many processes as it names, which are timed side by
+side, a line of JSON each. What is timed is the stages' own code: micro-batches and
 log-probabilities of a `Policy`, and `TransformersSampler`; the optimizer is not, a few per cent of
 a step. Seconds of a pass are a line over the model's layers (`layers`), so a few layers are timed
 and all are computed from them.
@@ -14,11 +14,13 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers.initialization import no_init_weights
 
 import stages
 from stages.algorithms import flops
@@ -31,6 +33,7 @@ from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.models.row_policy import LoraConfig
 from stages.planning.layers import choose_layers, extend_line, keep_layers
+from stages.runtime import process
 
 SECONDS = 0.4
 """Time that a pass of the larger model takes, if as many rows are in a pass of a stage."""
@@ -43,6 +46,8 @@ SMALLEST = {"read": 1, "sampled": 8, "trained": 1}
 NEW_TOKENS = 4
 """Tokens that each row decodes."""
 TEXT, PAD = 1, 0
+WEIGHT = 0.02
+"""Largest weight."""
 
 
 class Request(Params):
@@ -51,8 +56,6 @@ class Request(Params):
     base: dict[str, Any]
     """The base model's configuration."""
     compute: ComputeConfig
-    dtypes: list[str]
-    """In which it is timed, whatever `compute` has; float32 first."""
     lora: LoraConfig
     prompt: int
     """Mean tokens of a prompt."""
@@ -75,7 +78,11 @@ class TimedModel:
 
     def __init__(self, base: PreTrainedConfig, request: Request, place: torch.device) -> None:
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(base, dtype=torch.float32)
+        with no_init_weights():  # which would take three times as long as numbers of one range
+            model = AutoModelForCausalLM.from_config(base, dtype=torch.float32)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.uniform_(-WEIGHT, WEIGHT)
         self.matrices = size.count_matrices(model)
         self._request = request
         policy.prepare_model(model, request.compute, place)
@@ -185,38 +192,48 @@ def extend_costs(costs: Mapping[int, Cost], total: int) -> float:
     return operations / max(seconds, *(cost.seconds for cost in costs.values()))
 
 
-def measure(request: Request, start: float) -> dict[str, dict[str, float]]:
-    """Rates by dtype and kind of pass, and the seconds of the imports."""
+def measure(request: Request) -> dict[str, float]:
+    """Rates by kind of pass."""
     base = AutoConfig.for_model(**request.base)
     total = base.get_text_config(decoder=True).num_hidden_layers
-    place = device.setup(request.compute.model_copy(update={"dtype": "float32"}))
+    place = device.setup(request.compute)
     models = {
         number: TimedModel(keep_layers(base, number), request, place)
         for number in choose_layers(base, LAYER_GROWTH)
     }
-    rates: dict[str, dict[str, float]] = {}
-    for dtype in request.dtypes:
-        device.setup(request.compute.model_copy(update={"dtype": dtype}))
-        rates[dtype] = {kind: measure_kind(models, kind, total) for kind in SMALLEST}
-        rates[dtype]["start"] = start
-    return rates
+    return {kind: measure_kind(models, kind, total) for kind in SMALLEST}
 
 
 def main() -> None:
-    """Answer one request."""
-    request = Request.model_validate_json(sys.stdin.readline())
+    """Answer requests until there are no more."""
+    start = time.process_time()
     _write_line("ready")
-    sys.stdin.readline()
-    start, children = time.process_time(), list[int]()
-    # Forked, as the seeds of a stage: packages are imported once.
-    for _ in range(request.num_processes - 1):
-        if not (child := os.fork()):
-            children.clear()
-            break
-        children.append(child)
-    _write_line(json.dumps(measure(request, start)))
-    for child in children:
-        os.waitpid(child, 0)
+    for line in sys.stdin:
+        request = Request.model_validate_json(line)
+        if torch.cuda.is_available():
+            _write_line(json.dumps({**measure(request), "start": start}))
+            continue
+        # Forked, as the seeds of a stage: packages are imported once.
+        children = [_fork(request, start) for _ in range(request.num_processes)]
+        statuses = [os.waitpid(child, 0)[1] for child in children]
+        if any(statuses):
+            sys.exit(1)
+
+
+def _fork(request: Request, start: float) -> int:
+    """Process id of a child that writes its rates, or on standard error why it has none."""
+    parent = os.getpid()
+    if child := os.fork():
+        return child
+    status = 1
+    try:
+        process.die_with_parent(parent=parent)
+        _write_line(json.dumps({**measure(request), "start": start}))
+        status = 0
+    except Exception:  # noqa: BLE001
+        traceback.print_exc()
+    finally:
+        os._exit(status)
 
 
 def _write_line(text: str) -> None:

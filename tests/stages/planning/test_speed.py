@@ -38,7 +38,18 @@ def test_rates_side_by_side_add_up():
         {"trained": 6.0, "read": 2.0, "sampled": 1.0, "start": 4.0},
         {"trained": 5.0, "read": 3.0, "sampled": 2.0, "start": 3.0},
     ]
-    assert speed.add_rates(parts) == Rates(trained=11.0, read=5.0, sampled=3.0, start=4.0)
+    assert speed.add_rates(parts, 2) == Rates(trained=11.0, read=5.0, sampled=3.0, start=4.0)
+    # four, of which two were timed
+    assert speed.add_rates(parts, 4) == Rates(trained=22.0, read=10.0, sampled=6.0, start=4.0)
+
+
+def test_float32_is_timed_pinned_and_native_at_the_same_time():
+    usual = [PINNED, NATIVE, BFLOAT16]
+    assert [*speed.take_turns(usual, 2)] == [{PINNED: 1, NATIVE: 1}, {BFLOAT16: 2}]
+    assert [*speed.take_turns(usual, 3)] == [{PINNED: 2, NATIVE: 1}, {BFLOAT16: 3}]
+    assert [*speed.take_turns(usual, 1)] == [{PINNED: 1}, {NATIVE: 1}, {BFLOAT16: 1}]
+    two = Arithmetic("float32", "native-2")  # two threads each
+    assert [*speed.take_turns([PINNED, two], 2)] == [{PINNED: 2}, {two: 2}]
 
 
 @pytest.mark.parametrize(
