@@ -78,7 +78,7 @@ def _trainer(method: str, number: int, plain: dict[str, Any]) -> Any:
                 "max_completion_length": setting.LENGTH,
                 "beta": setting.KL_COEF if method == "grpo_kl" else 0.0,
             }
-            rows = {"prompt": prompts[:PROMPTS]}
+            rows = {"prompt": [setting.text(ids) for ids in setting.prompts(PROMPTS)]}
             return _make(
                 "GRPO", plain, rows, words, setting.build(), Dataset, reward_funcs=setting.reward
             )
