@@ -7,6 +7,11 @@ weights is as without that process, so every bit of the run is, whatever takes h
 samples, its engine is in that process alone, and copies the weights once for each step, as one
 beside the trainer does.
 
+On a CPU the process is forked with the models. CUDA cannot be used in a fork of a process that uses
+it, so where a seed run holds a second GPU, the stage forks the process before anything is loaded
+(`train_rl`): it loads models and task itself, and has that GPU. Weights pass through the memory of
+the host. This has run on CPUs alone, with GPUs that are only names.
+
 The process sends what the sampler returned, with the log-probs of reference and teacher, which
 training leaves as they are. Rewards are computed where they are learned from, and in both only
 where they decide whether more is sampled (`max_rounds` above 1).
@@ -16,7 +21,7 @@ import logging
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
@@ -61,20 +66,26 @@ def drawing(
     settings: Settings,
     draw: Draw[DrawT],
     draw_content: DrawContent,
+    process_beside: ForkedProcess | None,
 ) -> Iterator[Start[DrawT]]:
     """Starts draws of batches, in the order of their numbers, with the weights of the start.
 
-    Every draw has to be waited for before the weights change twice.
+    Every draw has to be waited for before the weights change twice. `process_beside`: of
+    `fork_sampler`, before the models were loaded; None: one is forked here, where it can be.
     """
 
     def draw_here(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
         batch = draw(models, task, settings, number, places, stored)
         return lambda: batch
 
-    if not read_samplers() or not _can_fork(models, settings):
+    if process_beside is not None:
+        context = nullcontext(process_beside)
+    elif read_samplers() and _can_fork(models, settings):
+        context = closing(fork_sampler(lambda: (models, task, settings), draw_content))
+    else:
         yield draw_here
         return
-    with closing(fork_sampler(lambda: (models, task, settings), draw_content)) as process:
+    with context as process:
         weights, num_pending = SharedWeights(models.policy, process.memory), 0
 
         def start(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
@@ -105,7 +116,7 @@ def _can_fork(models: RlModels, settings: Settings) -> bool:
     if not settings.method.staleness:
         reason = "batches are drawn on policy; see `staleness` of a preset"
     elif models.policy.device.type != "cpu":
-        reason = "the policy is on a GPU, which a forked process cannot use"
+        reason = "the policy is on a GPU, and this seed run holds no second one"
     elif sharding.get_world_size() > 1:
         reason = "several processes train the policy"
     elif torch.get_num_threads() > 1:

@@ -46,6 +46,7 @@ from stages.records.problems import Prompt
 from stages.rewards import completion_rewards as rewarding
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.runtime import process
+from stages.runtime.forked_process import ForkedProcess
 from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
 
@@ -242,6 +243,7 @@ def train(
     schedule: Iterable[Sequence[int]],
     settings: Settings,
     state: State | None = None,
+    process_beside: ForkedProcess | None = None,
 ) -> Iterator[Step]:
     """Policy gradient training: a step for each list of prompt numbers in `schedule`.
 
@@ -252,6 +254,7 @@ def train(
     In step n, batch n + `staleness` is drawn before batch n is learned from; before step 0 all up
     to it are. So each is drawn with the weights that `Method.staleness` defines, and batches that
     wait are all that a checkpoint needs besides: whole, in order, and each of them learned from.
+    `process_beside`: what draws them, see `overlap.drawing`.
     """
     config, method = settings.config, settings.method
     check_models(models, method)
@@ -271,7 +274,7 @@ def train(
     waiting: deque[Callable[[], Draw]] = deque()
     coming = enumerate(islice(schedule, state.step, None), state.step)
 
-    with overlap.drawing(models, task, settings, draw_batch, draw_content) as start:
+    with overlap.drawing(models, task, settings, draw_batch, draw_content, process_beside) as start:
         while not over:
             for number, places in islice(coming, method.staleness + 1 - len(waiting)):
                 waiting.append(start(number, places, stored.popleft() if stored else None))

@@ -162,6 +162,23 @@ def test_another_number_of_samplers_is_refused(monkeypatch):
         overlap.read_samplers()
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"), [(ValueError, ValueError), (MemoryError, RuntimeError)]
+)
+def test_what_cannot_be_loaded_there_is_an_error_of_the_first_answer(error, expected):
+    def load():
+        raise error("no memory for it")
+
+    process = overlap.fork_sampler(load, rl.draw_content)
+    try:
+        process.request([0, [0], True])
+        with pytest.raises(expected, match="no memory for it"):
+            process.receive()
+    finally:
+        process.close()
+    assert not psutil.pid_exists(process.pid)
+
+
 PROGRAM = """
 import os, time
 from stages.runtime.forked_process import ForkedProcess
