@@ -115,11 +115,12 @@ class SessionSampler(Sampler, Protocol):
 class ColocatedSampler(Sampler, Protocol):
     """Sampler of a policy in training that has a copy of it, in memory of the trainer's device.
 
-    It samples from the policy as it is at the time of the call, as every `Sampler` does.
+    It samples from the policy as it is at the time of the call, as every `Sampler` does, if `sleep`
+    is called whenever the weights are about to change.
     """
 
     def sleep(self) -> None:
-        """Give the memory to the trainer until the next call of `sample`."""
+        """Give the memory to the trainer until the next call of `sample`, which copies again."""
         ...
 
     def close(self) -> None:

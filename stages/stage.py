@@ -124,6 +124,7 @@ def run(
             partial(finish_seed, work, stage_run), seed_run,
             [seed for seed in numbers if seed not in stage_run.earlier], stage_run,
             gpu=gpu, num_processes=getattr(values, "num_processes", 1),
+            num_samplers=getattr(values, "num_samplers", 0),
         )  # fmt: skip
         finished_seeds.warn_of_devices([stage_run.folder / f"seed-{seed}" for seed in numbers])
 

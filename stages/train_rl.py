@@ -20,10 +20,13 @@ advantage `teacher` (`loops/teacher`) the reward is the answer checker's verdict
 far as `reward_coef` says, and there is a reference only if the preset needs one.
 """
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
+import torch
 from pydantic import model_validator
 from torch import nn
 from transformers import PreTrainedModel
@@ -34,7 +37,7 @@ from stages.engines import loading
 from stages.engines.loading import EngineName
 from stages.environments import checks, definition
 from stages.environments.definition import FOLDER, EnvironmentFile
-from stages.loops import episodes, method, rl, rollout_rewards, teacher, training, work
+from stages.loops import episodes, method, overlap, rl, rollout_rewards, teacher, training, work
 from stages.loops.episodes import Player
 from stages.loops.method import (
     GroupMethod,
@@ -57,7 +60,8 @@ from stages.records import lines
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards import reward_file
 from stages.rows import Row
-from stages.runtime import process
+from stages.runtime import gpu_slot, process
+from stages.runtime.forked_process import ForkedProcess
 from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
 
@@ -74,6 +78,12 @@ class RlTraining(training.TrainingConfig):
     def sizes(self) -> RlConfig:
         """Section `grpo` or `ppo` of params.yaml."""
         return getattr(self, self.section)
+
+    @property
+    def num_samplers(self) -> int:
+        """Processes that sample beside the one that trains, 0 or 1 (`loops/overlap`)."""
+        can_overlap = self.preset.staleness > 0 and self.num_processes == 1
+        return overlap.read_samplers() if can_overlap else 0
 
     @model_validator(mode="after")
     def _the_preset_fits_the_sizes(self) -> "RlTraining":
@@ -131,6 +141,50 @@ def check_teacher(row: Row, seed: int) -> None:
 
 def train(run: Run) -> dict[str, Any]:
     """Train the policy of one seed; returns its metrics."""
+    with sampling_beside(run) as process_beside:
+        models, task, settings, tokenizer = load(run)
+        state, schedule = run.resume(), rl.make_schedule(task, settings)
+        steps = rl.train(models, task, schedule, settings, state, process_beside)
+        sizes, dtype = settings.config, run.config.compute.dtype
+        total = sizes.num_steps if settings.method.token_budget is None else None
+        save = partial(policy.save_model, models.policy.model, tokenizer, dtype=dtype)
+        try:
+            history = run.record(
+                steps, total=total, num_checkpoints=sizes.num_checkpoints, save=save
+            )
+            run.write_policy(save, rollouts=True)
+        finally:
+            # After the last save: vLLM takes the process group down with it.
+            if isinstance(models.sampler, ColocatedSampler):
+                models.sampler.close()
+    return {
+        "steps": len(history),
+        **work.learned(history, measure_models(models, run.row, run.seed)),
+    }
+
+
+@contextmanager
+def sampling_beside(run: Run) -> Iterator[ForkedProcess | None]:
+    """The process that samples beside this one on a second GPU; None: this seed holds none.
+
+    Forked before CUDA starts in this one.
+    """
+    if not run.config.num_samplers or len(gpu_slot.devices()) < 2:
+        yield None
+        return
+
+    def load_there() -> tuple[RlModels, Task, Settings]:
+        gpu_slot.show(1)
+        return load(run)[:3]
+
+    assert not torch.cuda.is_initialized(), "CUDA cannot be used in a fork of a process that does"
+    with closing(overlap.fork_sampler(load_there, rl.draw_content)) as process_beside:
+        gpu_slot.show(0)
+        yield process_beside
+
+
+def load(run: Run) -> tuple[RlModels, Task, Settings, PreTrainedTokenizerBase]:
+    """Models and task of one seed."""
     config, row = run.config, run.row
     environment = read_environment(row)
     settings = Settings(
@@ -160,18 +214,7 @@ def train(run: Run) -> dict[str, Any]:
         )
         if settings.method.is_shown_solutions:
             task = show_solutions(task, row, tokenizer)
-    state = run.resume()
-    steps = rl.train(models, task, rl.make_schedule(task, settings), settings, state)
-    total = sizes.num_steps if settings.method.token_budget is None else None
-    save = partial(policy.save_model, models.policy.model, tokenizer, dtype=config.compute.dtype)
-    try:
-        history = run.record(steps, total=total, num_checkpoints=sizes.num_checkpoints, save=save)
-        run.write_policy(save, rollouts=True)
-    finally:
-        # After the last save: vLLM takes the process group down with it.
-        if isinstance(models.sampler, ColocatedSampler):
-            models.sampler.close()
-    return {"steps": len(history), **work.learned(history, measure_models(models, row, run.seed))}
+    return models, task, settings, tokenizer
 
 
 def read_environment(row: Row) -> EnvironmentFile | None:

@@ -1,14 +1,16 @@
-"""vLLM colocated with a policy in training, in the trainer's process: rollouts from its weights.
+"""vLLM colocated with a policy in training, in one process with it: rollouts from its weights.
 
-vLLM holds a copy of the policy. It is refreshed before a call of `sample` where an optimizer has
-taken a step on the policy since the last refresh, weight by weight and adapters merged, by vLLM's
-own weight transfer (https://docs.vllm.ai/en/v0.32.0/training/weight_transfer): `InProcess`, beside
-its engines for CUDA IPC and NCCL, which carry weights between processes. Where several ranks train
-the policy, each has an engine of its own, and all refresh together.
+vLLM holds a copy of the policy. It is refreshed in the first call of `sample` after `sleep`, which
+says that the weights are about to change; weight by weight and adapters merged, by vLLM's own
+weight transfer (https://docs.vllm.ai/en/v0.32.0/training/weight_transfer): `InProcess`, beside its
+engines for CUDA IPC and NCCL, which carry weights between processes. Where several ranks train the
+policy, each has an engine of its own, and all refresh together. Where a process samples beside the
+trainer's (`loops/overlap`), the engine is in it, with a policy to copy from.
 
 On a GPU the engine sleeps while the policy is trained: weights and cache give their memory back.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,8 +19,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
@@ -36,7 +36,8 @@ MOMENTS = 2
 class PolicySampler:
     """Sampler of `policy` as it is at the time of the call: a `stages.sampler.ColocatedSampler`.
 
-    vLLM starts with the first call, when every model beside it has been loaded.
+    vLLM starts with the first call, when every model beside it has been loaded, and in the process
+    of that call: one that is forked before has an engine of its own.
     """
 
     policy: PreTrainedModel
@@ -49,11 +50,11 @@ class PolicySampler:
     """Models of the policy's size that are trained: their optimizers will need memory."""
 
     def __post_init__(self) -> None:
-        """Raise a ValueError where vLLM is missing; watch for steps of the policy's optimizer."""
+        """Raise a ValueError where vLLM is missing."""
         vllm_hosting.require_vllm()
         self._engine: VllmSampler | None = None
         self._stale, self._asleep = True, False
-        self._hook = register_optimizer_step_post_hook(self._mark_stale)
+        self._process: int | None = None
 
     def session(self) -> AbstractContextManager[None]:
         """See `VllmSampler.session`."""
@@ -64,28 +65,23 @@ class PolicySampler:
     ) -> list[list[Sample]]:
         """See `stages.sampler.Sampler.sample` and `VllmSampler.sample`."""
         if self._engine is None:
-            self._engine = self._start_engine()
+            self._engine, self._process = self._start_engine(), os.getpid()
+        assert self._process == os.getpid(), "an engine's threads are not in a fork of its process"
         self._wake_and_refresh(self._engine.llm)
         return self._engine.sample(prompts, seeds, **settings)
 
     def sleep(self) -> None:
         """See `stages.sampler.ColocatedSampler.sleep`; on a CPU the copy keeps its memory."""
+        self._stale = True
         if self._engine is not None and torch.cuda.is_available() and not self._asleep:
             self._engine.llm.sleep(level=2)  # drops the weights: they will be other ones
-            self._asleep = self._stale = True
+            self._asleep = True
 
     def close(self) -> None:
         """See `stages.sampler.ColocatedSampler.close`."""
-        self._hook.remove()
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-
-    def _mark_stale(self, optimizer: Optimizer, *_: Any) -> None:
-        """After a step of any optimizer: the copy is stale if it was a step on the policy."""
-        policy_ids = {id(parameter) for parameter in self.policy.parameters()}
-        stepped = (id(weight) for group in optimizer.param_groups for weight in group["params"])
-        self._stale = self._stale or not policy_ids.isdisjoint(stepped)
 
     def _start_engine(self) -> VllmSampler:
         trained_bytes = sum(

@@ -3,7 +3,14 @@
 With `staleness` k > 0, batch n + k needs the weights before step n and no later ones. So it can be
 drawn during step n: `POSTTRAIN_SAMPLERS=1` forks a process that does. Before each step it gets the
 weights by shared memory; a step ends when its batch is there. Which batch is drawn with which
-weights is as without that process, so every bit of the run is, whatever takes how long.
+weights is as without that process, so every bit of the run is, whatever takes how long. Where vLLM
+samples, its engine is in that process alone, and copies the weights once for each step, as one
+beside the trainer does.
+
+On a CPU the process is forked with the models. CUDA cannot be used in a fork of a process that uses
+it, so where a seed run holds a second GPU, the stage forks the process before anything is loaded
+(`train_rl`): it loads models and task itself, and has that GPU. Weights pass through the memory of
+the host. This has run on CPUs alone, with GPUs that are only names.
 
 The process sends what the sampler returned, with the log-probs of reference and teacher, which
 training leaves as they are. Rewards are computed where they are learned from, and in both only
@@ -14,7 +21,7 @@ import logging
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
@@ -36,6 +43,10 @@ ALIGNMENT = 64
 Stored = dict[str, Any] | None
 """JSON content from which a batch is made again; None: it is to be drawn."""
 DrawT = TypeVar("DrawT")
+Draw = Callable[[RlModels, Task, Settings, int, Sequence[int], Stored], DrawT]
+"""The batch of a task by its number and the places of its prompts."""
+DrawContent = Callable[[RlModels, Task, Settings, int, Sequence[int]], dict[str, Any]]
+"""The content of such a batch."""
 Start = Callable[[int, Sequence[int], Stored], Callable[[], DrawT]]
 """Begins to draw batch `number` of prompts at `places`; what it returns waits for the batch."""
 
@@ -53,54 +64,50 @@ def drawing(
     models: RlModels,
     task: Task,
     settings: Settings,
-    draw: Callable[[Task, int, Sequence[int], Stored], DrawT],
-    encode: Callable[[DrawT], dict[str, Any]],
+    draw: Draw[DrawT],
+    draw_content: DrawContent,
+    process_beside: ForkedProcess | None,
 ) -> Iterator[Start[DrawT]]:
     """Starts draws of batches, in the order of their numbers, with the weights of the start.
 
-    `draw`: the batch of a task by its number and the places of its prompts. Every draw has to be
-    waited for before the weights change twice.
+    Every draw has to be waited for before the weights change twice. `process_beside`: of
+    `fork_sampler`, before the models were loaded; None: one is forked here, where it can be.
     """
 
     def draw_here(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
-        batch = draw(task, number, places, stored)
+        batch = draw(models, task, settings, number, places, stored)
         return lambda: batch
 
-    if not read_samplers() or not _can_fork(models, settings):
+    if process_beside is not None:
+        context = nullcontext(process_beside)
+    elif read_samplers() and _can_fork(models, settings):
+        context = closing(fork_sampler(lambda: (models, task, settings), draw_content))
+    else:
         yield draw_here
         return
-    weights = SharedWeights(models.policy)
-    unpaid = replace(task, reward=pay_nothing) if settings.method.max_rounds == 1 else task
+    with context as process:
+        weights, num_pending = SharedWeights(models.policy, process.memory), 0
 
-    def answer(request: Any) -> Stored:
-        weights.read()
-        number, places = request
-        return encode(draw(unpaid, number, places, None))
-
-    process, num_pending = ForkedProcess(answer), 0
-
-    def start(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
-        nonlocal num_pending
-        if stored is not None:
-            return draw_here(number, places, stored)
-        if num_pending == 0:  # else the process may be reading them, and they are the same
-            weights.write()
-        process.request([number, [*places]])
-        num_pending += 1
-
-        @cache
-        def wait() -> DrawT:
+        def start(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
             nonlocal num_pending
-            content = process.receive()
-            num_pending -= 1
-            return draw(task, number, places, content)
+            if stored is not None:
+                return draw_here(number, places, stored)
+            # Else the process may be reading them, and they are the same.
+            if is_first := num_pending == 0:
+                weights.write()
+            process.request([number, [*places], is_first])
+            num_pending += 1
 
-        return wait
+            @cache
+            def wait() -> DrawT:
+                nonlocal num_pending
+                content = process.receive()
+                num_pending -= 1
+                return draw(models, task, settings, number, places, content)
 
-    try:
+            return wait
+
         yield start
-    finally:
-        process.close()
 
 
 def _can_fork(models: RlModels, settings: Settings) -> bool:
@@ -109,13 +116,11 @@ def _can_fork(models: RlModels, settings: Settings) -> bool:
     if not settings.method.staleness:
         reason = "batches are drawn on policy; see `staleness` of a preset"
     elif models.policy.device.type != "cpu":
-        reason = "the policy is on a GPU, which a forked process cannot use"
+        reason = "the policy is on a GPU, and this seed run holds no second one"
     elif sharding.get_world_size() > 1:
         reason = "several processes train the policy"
     elif torch.get_num_threads() > 1:
         reason = "this process computes on several threads, which a forked one does not have"
-    elif isinstance(models.sampler, ColocatedSampler):
-        reason = "vLLM samples, with an engine of the trainer's process"
     if reason is not None:
         logger.warning("%s=1 changes nothing here: %s", SAMPLERS, reason)
     return reason is None
@@ -126,20 +131,44 @@ def pay_nothing(batch: Rollouts) -> CompletionRewards:
     return CompletionRewards(totals=[0.0] * len(batch.samples))
 
 
-class SharedWeights:
-    """Memory that a process shares with one that it forks later, for weights that are trained."""
+def fork_sampler(
+    load: Callable[[], tuple[RlModels, Task, Settings]], draw_content: DrawContent
+) -> ForkedProcess:
+    """Fork the process; it draws from what `load` returns there, with the weights shared last."""
 
-    def __init__(self, model: nn.Module) -> None:
-        """As large as the weights of `model` that are trained."""
+    def prepare(memory: int) -> Callable[[Any], dict[str, Any]]:
+        models, task, settings = load()
+        weights = SharedWeights(models.policy, memory)
+        unpaid = replace(task, reward=pay_nothing) if settings.method.max_rounds == 1 else task
+
+        def answer(request: Any) -> dict[str, Any]:
+            number, places, is_first = request
+            if is_first:
+                if isinstance(models.sampler, ColocatedSampler):
+                    models.sampler.sleep()
+                weights.read()
+            return draw_content(models, unpaid, settings, number, places)
+
+        return answer
+
+    return ForkedProcess(prepare)
+
+
+class SharedWeights:
+    """Weights of a model that are trained, in memory that processes with an equal model share."""
+
+    def __init__(self, model: nn.Module, memory: int) -> None:
+        """`memory`: descriptor of a file in memory, which gets the size of the weights."""
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
         sizes = [
             -(-weight.numel() * weight.element_size() // ALIGNMENT) * ALIGNMENT
             for weight in self._weights
         ]
-        memory, place = mmap.mmap(-1, sum(sizes)), 0
+        os.ftruncate(memory, sum(sizes))  # as the other process does: it has the same size
+        content, place = mmap.mmap(memory, sum(sizes)), 0
         self._shared: list[Tensor] = []
         for weight, size in zip(self._weights, sizes, strict=True):
-            flat = torch.frombuffer(memory, dtype=weight.dtype, count=weight.numel(), offset=place)
+            flat = torch.frombuffer(content, dtype=weight.dtype, count=weight.numel(), offset=place)
             self._shared.append(flat.view(weight.shape))
             place += size
 

@@ -46,6 +46,7 @@ from stages.records.problems import Prompt
 from stages.rewards import completion_rewards as rewarding
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.runtime import process
+from stages.runtime.forked_process import ForkedProcess
 from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
 
@@ -242,6 +243,7 @@ def train(
     schedule: Iterable[Sequence[int]],
     settings: Settings,
     state: State | None = None,
+    process_beside: ForkedProcess | None = None,
 ) -> Iterator[Step]:
     """Policy gradient training: a step for each list of prompt numbers in `schedule`.
 
@@ -252,6 +254,7 @@ def train(
     In step n, batch n + `staleness` is drawn before batch n is learned from; before step 0 all up
     to it are. So each is drawn with the weights that `Method.staleness` defines, and batches that
     wait are all that a checkpoint needs besides: whole, in order, and each of them learned from.
+    `process_beside`: what draws them, see `overlap.drawing`.
     """
     config, method = settings.config, settings.method
     check_models(models, method)
@@ -271,11 +274,7 @@ def train(
     waiting: deque[Callable[[], Draw]] = deque()
     coming = enumerate(islice(schedule, state.step, None), state.step)
 
-    def draw(task: Task, number: int, places: Sequence[int], content: Any) -> Draw:
-        prompts = [task.prompts[place] for place in places]
-        return draw_batch(models, task, prompts, settings, number, content)
-
-    with overlap.drawing(models, task, settings, draw, lambda batch: batch.content) as start:
+    with overlap.drawing(models, task, settings, draw_batch, draw_content, process_beside) as start:
         while not over:
             for number, places in islice(coming, method.staleness + 1 - len(waiting)):
                 waiting.append(start(number, places, stored.popleft() if stored else None))
@@ -361,16 +360,18 @@ def next_coefs(coefs: Coefs, method: Method, metrics: Metrics, num_samples: int)
 def draw_batch(
     models: RlModels,
     task: Task,
-    prompts: Sequence[Prompt],
     settings: Settings,
     index: int,
+    places: Sequence[int],
     stored: Mapping[str, Any] | None = None,
 ) -> Draw:
     """Sample and reward the completions of rollout batch `index` with the present weights.
 
-    `stored`: the `content` of a batch that was drawn before. Only its rewards are computed then.
+    `places`: of its prompts, among those of the task. `stored`: the `content` of a batch that was
+    drawn before. Only its rewards are computed then.
     """
     config, method = settings.config, settings.method
+    prompts = [task.prompts[place] for place in places]
     calls = [rollouts.decode_rollouts(call) for call in stored["calls"]] if stored else []
     remaining = iter([*calls])
 
@@ -406,6 +407,13 @@ def draw_batch(
         rollouts=batch, rewards=rewards, used=used, num_rounds=num_rounds,
         greedy_rewards=greedy_rewards, greedy_counts=greedy_counts, calls=calls, frozen=frozen,
     )  # fmt: skip
+
+
+def draw_content(
+    models: RlModels, task: Task, settings: Settings, index: int, places: Sequence[int]
+) -> dict[str, Any]:
+    """The `content` of a batch, drawn with the present weights."""
+    return draw_batch(models, task, settings, index, places).content
 
 
 def compute_frozen_logprobs(

@@ -1,7 +1,8 @@
 """A forked process that answers requests, one after the other, while this process works.
 
-It has what this process has when it is forked. Requests and answers are JSON content and cross
-sockets; nothing is unpickled. The kernel ends it when this process ends, however that does.
+It has what this process has when it is forked, and what it loads then. Requests and answers are
+JSON content and cross sockets; nothing is unpickled. The kernel ends it when this process ends,
+however that does.
 """
 
 import json
@@ -11,18 +12,27 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
 from stages.runtime.process import die_with_parent, ignore
 
+Prepare = Callable[[int], Callable[[Any], Any]]
+"""Prepares for requests, and returns the function from a request to its answer."""
+
 
 class ForkedProcess:
-    """Process that computes `answer` of each request; answers come in the order of requests."""
+    """Process that computes an answer to each request; they come in the order of requests."""
 
-    def __init__(self, answer: Callable[[Any], Any]) -> None:
-        """Fork it; to be called from the main thread, whose end is the end of the process."""
+    def __init__(self, prepare: Prepare) -> None:
+        """Fork it; to be called from the main thread, whose end is the end of the process.
+
+        `prepare` is called there, with `memory`.
+        """
+        self.memory = os.memfd_create("shared")
+        """Descriptor of an empty file in memory, which both may size and map."""
         ours, theirs = Pipe()
         parent = os.getpid()
         sys.stdout.flush()
@@ -30,7 +40,7 @@ class ForkedProcess:
         self.pid = os.fork()
         if self.pid == 0:
             ours.close()
-            _answer(answer, theirs, parent)  # pyright: ignore[reportArgumentType]
+            _answer(partial(prepare, self.memory), theirs, parent)  # pyright: ignore[reportArgumentType]
         theirs.close()
         self._pipe = ours
 
@@ -57,27 +67,37 @@ class ForkedProcess:
     def close(self) -> None:
         """End it."""
         self._pipe.close()
+        os.close(self.memory)
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
 
-def _answer(answer: Callable[[Any], Any], pipe: Connection, parent: int) -> None:
+def _answer(prepare: Callable[[], Callable[[Any], Any]], pipe: Connection, parent: int) -> None:
     """The forked process: ends with its parent, or when the pipe is closed."""
     try:
         ignore()  # the parent says when both end
         die_with_parent(parent=parent)
+        prepared = _try(prepare)
+        answer = prepared.get("answer")
+        if answer is None:  # the answer to the first request is why
+            pipe.send_bytes(json.dumps(prepared).encode())
+            return
         while True:
             request = json.loads(pipe.recv_bytes())
-            try:
-                content = {"answer": answer(request)}
-            except ValueError as error:  # for the user
-                content = {"refusal": str(error)}
-            except BaseException:  # noqa: BLE001
-                content = {"error": traceback.format_exc()}
-            pipe.send_bytes(json.dumps(content).encode())
+            pipe.send_bytes(json.dumps(_try(partial(answer, request))).encode())
     except (EOFError, OSError):
         pass  # the parent has closed its end
     finally:
         os._exit(0)
+
+
+def _try(compute: Callable[[], Any]) -> dict[str, Any]:
+    """What `compute` returns as `answer`, or what it raises."""
+    try:
+        return {"answer": compute()}
+    except ValueError as error:  # for the user
+        return {"refusal": str(error)}
+    except BaseException:  # noqa: BLE001
+        return {"error": traceback.format_exc()}

@@ -52,7 +52,10 @@ def take(number: int = 1) -> Iterator[list[str]]:
         yield []
         return
     if len(names) < number:
-        raise ValueError(f"num_processes is {number}, a GPU each: found {len(names)}. Lower it.")
+        raise ValueError(
+            f"expected {number} GPUs, one for each of num_processes and POSTTRAIN_SAMPLERS, found "
+            f"{len(names)}. Lower one of the two."
+        )
     torch = sys.modules.get("torch")
     assert torch is None or not torch.cuda.is_initialized(), (
         "a GPU slot must be taken before CUDA starts: it would not be obeyed"
@@ -67,6 +70,11 @@ def take(number: int = 1) -> Iterator[list[str]]:
         os.environ |= {} if before is None else {"CUDA_VISIBLE_DEVICES": before}
         for descriptor in names_held.values():
             os.close(descriptor)
+
+
+def show(place: int) -> None:
+    """Make one of the GPUs that are held the only visible one, before CUDA starts."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = devices()[place]
 
 
 def seeds_per_gpu() -> int:

@@ -56,24 +56,26 @@ def for_each(
     *,
     gpu: bool = False,
     num_processes: int = 1,
+    num_samplers: int = 0,
 ) -> dict[int, ResultT]:
     """The results of `work(run)` by seed, in the order of `numbers`.
 
     A single seed is worked on in this process, and under torchrun each seed after the other.
     Otherwise each seed has a process, and a GPU where `gpu` is set and there is one; the first
     error ends all processes and is raised here, with its seed in a note. `num_processes` train each
-    seed's model together; the first of them returns the result. Results cross a pipe: small things
-    only. No seed may change what another sees.
+    seed's model together; the first of them returns the result. `num_samplers`: processes of a seed
+    beside them that have a GPU, too. Results cross a pipe: small things only. No seed may change
+    what another sees.
     """
     stage_run.check_unchanged()  # the parameters have been read by now
     if not numbers:  # all are finished: no GPU is waited for
         return {}
-    task = _Task(work, make_run, stage_run.folder, gpu, num_processes)
+    num_gpus = num_processes + num_samplers if gpu else 0
+    task = _Task(work, make_run, stage_run.folder, num_gpus, num_processes)
     if len(numbers) > 1 and ranks.launched() is None:
         return _fork(task, numbers, stage_run.display)
     results = {}
-    num_gpus = 1 if ranks.launched() is not None else num_processes
-    with gpu_slot.take(num_gpus if gpu else 0):
+    with gpu_slot.take(min(num_gpus, 1) if ranks.launched() is not None else num_gpus):
         for seed in numbers:
             with task.begin(seed, partial(stage_run.display.update, seed)) as run:
                 results[seed] = work(run)
@@ -87,7 +89,7 @@ class _Task:
     work: Callable[[Any], Any]
     make_run: MakeRun
     folder: Path
-    gpu: bool
+    num_gpus: int
     num_processes: int
 
     @contextmanager
@@ -183,7 +185,7 @@ def _child(task: _Task, seed: int, pipe: connection.Connection) -> None:
                 pipe.send(("progress", sign))
 
         with (
-            gpu_slot.take(task.num_processes if task.gpu else 0),
+            gpu_slot.take(task.num_gpus),
             task.begin(seed, show) as run,
         ):
             result = task.work(run)

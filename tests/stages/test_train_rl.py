@@ -1,10 +1,17 @@
 """PPO and GRPO as stages, on a random checkpoint and a reward of the length of answers."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import presets
+import psutil
 import pytest
 import stage_inputs
 import torch
@@ -17,7 +24,7 @@ from vllm_installed import needs_vllm
 
 from stages import rows, train_rl
 from stages.engines import loading
-from stages.loops import rollouts
+from stages.loops import overlap, rollouts
 from stages.loops.rollouts import Rollout
 from stages.models import scalar_head
 from stages.records import lines
@@ -263,3 +270,129 @@ def test_vllm_draws_from_the_policy_as_it_learns(method, rank):
     name = "model.layers.0.mlp.up_proj.weight"
     # As far as a step of this rate goes: a stale copy would be noticed.
     assert (written["vllm"][1][name] - start[name]).abs().max() > 1e-3
+
+
+PROGRAM = """
+import os, sys
+from stages import train_rl
+from stages.engines import loading
+from stages.loops import rollouts
+from stages.runtime import process
+
+def make(*words, **settings):
+    sampler = make_policy_sampler(*words, **settings)
+    sample = sampler.sample
+    def note_process(*prompts, **how):
+        with open("processes", "a") as file:
+            file.write(f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\\n")
+        return sample(*prompts, **how)
+    with open("loaded", "a") as file:
+        file.write(f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\\n")
+    sampler.sample = note_process
+    return sampler
+
+make_policy_sampler, loading.make_policy_sampler = loading.make_policy_sampler, make
+rollouts.MAX_TRUNCATED_STEPS = 100
+process.run(train_rl.main)
+"""
+
+
+def start_with_gpus(names, samplers, method="grpo"):
+    """The stage in a process group of its own, on GPUs that are only names: torch sees none."""
+    root = Path(__file__).parents[2]
+    environment = {
+        "CUDA_VISIBLE_DEVICES": names, overlap.SAMPLERS: samplers, "PYTHONPATH": str(root),
+        "POSTTRAIN_CHECKPOINT_SECONDS": "0",
+    }  # fmt: skip
+    words = ["--train", method, "--preset", "mine", "--from", "sft", "--on", "rewards/old"]
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, f"train_{method}", "new", *words],
+        env=os.environ | environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def run_with_gpus(names, samplers, method="grpo"):
+    """Outputs of the stage, and the processes that loaded and that sampled, with their GPUs."""
+    process = start_with_gpus(names, samplers, method)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert list_group(process.pid) == []
+    files = [OWN / "history.jsonl", OWN / "rollouts.jsonl", *POLICY.glob("model/*/*.safetensors")]
+    processes = []
+    for name in ("loaded", "processes"):
+        path = Path(name)
+        lines_read = [tuple(line.split()) for line in path.read_text().splitlines()]
+        processes.append(sorted({(int(pid) == process.pid, gpu) for pid, gpu in lines_read}))
+        path.unlink()
+    return [path.read_bytes() for path in files], *processes, errors
+
+
+def list_group(group):
+    """The processes of a group that run."""
+    running = []
+    for process in psutil.process_iter(["status"]):
+        with suppress(ProcessLookupError):
+            is_zombie = process.info["status"] == psutil.STATUS_ZOMBIE
+            if os.getpgid(process.pid) == group and not is_zombie:
+                running.append(process.pid)
+    return running
+
+
+def prepare_overlap(engine, method="grpo", rank=0, **sizes):
+    """Inputs of a stage with a preset of `staleness` 1."""
+    shape = BLOCKS | {"hidden_size": 128, "num_attention_heads": 4, "initializer_range": 0.1}
+    LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(rows.locate_policy("sft", SEED))
+    write_reward(LENGTH)
+    changes = {"staleness": 1} | ({"value_init": "policy"} if method == "ppo" else {})
+    stage_inputs.configure(
+        PRESETS[method] | changes, compute=COMPUTE, model=MODEL, lora={"rank": rank, "alpha": 16},
+        engine=engine, **{method: SECTIONS[method] | sizes},
+    )  # fmt: skip
+
+
+ENGINES = [
+    ("transformers", "grpo", 0),
+    pytest.param("transformers", "ppo", 4, marks=pytest.mark.slow),
+    pytest.param("vllm", "grpo", 4, marks=[needs_vllm, pytest.mark.vllm]),
+]
+
+
+@pytest.mark.parametrize(("engine", "method", "rank"), ENGINES)
+def test_on_two_gpus_a_process_forked_before_all_else_samples_the_same_bits(engine, method, rank):
+    prepare_overlap(engine, method, rank)
+    expected, loaded, sampled, _ = run_with_gpus("0", "0", method)
+    assert loaded == sampled == [(True, "0")]
+    found, loaded, sampled, errors = run_with_gpus("0,1", "1", method)
+    assert found == expected
+    assert loaded == [(False, "1"), (True, "0")]
+    assert sampled == [(False, "1")]
+    assert "changes nothing" not in errors
+
+
+def test_a_sampler_needs_a_gpu_more():
+    prepare_overlap("transformers")
+    process = start_with_gpus("0", "1")
+    assert (
+        "expected 2 GPUs, one for each of num_processes and POSTTRAIN_SAMPLERS, found 1"
+        in (process.communicate()[1])
+    )
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "engine",
+    ["transformers", pytest.param("vllm", marks=[needs_vllm, pytest.mark.vllm])],
+)
+def test_a_killed_stage_leaves_no_sampler(engine):
+    prepare_overlap(engine, num_steps=100_000)
+    process = start_with_gpus("0,1", "1")
+    path, end = Path("processes"), time.monotonic() + 120
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(list_group(process.pid)) == 2
+    process.kill()
+    process.communicate()
+    end = time.monotonic() + 20
+    while list_group(process.pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert list_group(process.pid) == []

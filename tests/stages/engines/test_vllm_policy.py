@@ -1,6 +1,8 @@
 """vLLM beside a policy that learns, against the trainer's own log-probs."""
 
 import copy
+import multiprocessing
+import os
 
 import presets
 import pytest
@@ -10,7 +12,6 @@ from safetensors.torch import load_file
 from several_processes import Trial, in_processes, tokenizer
 from tiny_checkpoints import BLOCKS, CPU, compute, load, plain_logprobs
 from tiny_rollouts import OPTIM, decode
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -137,6 +138,7 @@ def test_a_turn_goes_on_from_the_prefix_cache_and_never_from_that_of_other_weigh
         # A full block of 128 tokens, of which the last were sampled.
         assert num_cached(sampler, text) == 128
     learn(sampler.policy)
+    sampler.sleep()
     with sampler.session():
         sampler.sample(PROMPTS[:1], [0], **settings)
         assert num_cached(sampler, text) == 0
@@ -150,24 +152,33 @@ def num_cached(sampler: PolicySampler, text: list[int]) -> int:
 
 @needs_vllm
 @pytest.mark.vllm
-def test_only_a_step_on_the_policy_is_followed_by_a_refresh(
+def test_the_first_call_after_sleep_is_preceded_by_a_refresh(
     sampler: PolicySampler, refreshes: list
 ):
-    sampler.sample(PROMPTS, list(range(len(PROMPTS))), **SAMPLING)
-    refreshes.clear()
-    other = torch.nn.Linear(2, 2)
-    other(torch.ones(2)).sum().backward()
-    torch.optim.AdamW(other.parameters()).step()
+    sampler.sleep()
+    for number in range(1, 3):
+        for _ in range(2):
+            sampler.sample(PROMPTS[:1], [0], **SAMPLING)
+            assert len(refreshes) == number
+        sampler.sleep()
+        sampler.sleep()
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_a_fork_of_a_process_with_an_engine_does_not_use_it(sampler: PolicySampler):
     sampler.sample(PROMPTS[:1], [0], **SAMPLING)
-    assert refreshes == []
-    # Every kind of step that torch takes, and part of the policy alone.
-    part = [sampler.policy.model.norm.weight]
-    for number, chosen in enumerate([{"fused": True}, {"foreach": True}, {"foreach": False}], 1):
-        part[0].grad = torch.ones_like(part[0])
-        torch.optim.AdamW(part, **chosen).step()
-        sampler.sample(PROMPTS[:1], [0], **SAMPLING)
-        assert len(refreshes) == number
-    part[0].grad = None
+    context = multiprocessing.get_context("fork")
+
+    def sample() -> None:
+        with pytest.raises(AssertionError, match="not in a fork"):
+            sampler.sample(PROMPTS[:1], [0], **SAMPLING)
+        os._exit(7)
+
+    process = context.Process(target=sample)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 7
 
 
 SIZES = {
@@ -227,7 +238,7 @@ def test_the_gate_lets_rounding_pass_and_nothing_else(
     def again() -> None:
         """A policy that has learned for long says one thing only, at any temperature."""
         model.load_state_dict(kept)
-        sampler._stale = True
+        sampler.sleep()
 
     found = train(sampler, model, correction)
     assert len(found) == 4
@@ -237,13 +248,11 @@ def test_the_gate_lets_rounding_pass_and_nothing_else(
         with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
             train(other, model, correction)
     again()
-    sampler._hook.remove()  # as if no step were seen
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(PolicySampler, "sleep", lambda _: None)  # as if nothing would change
         with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
             train(sampler, model, correction)
-    finally:
-        sampler._hook = register_optimizer_step_post_hook(sampler._mark_stale)
-        again()
+    again()
 
 
 def test_weights_are_those_of_a_saved_checkpoint(tmp_path):
@@ -285,12 +294,13 @@ def test_adapters_are_merged_on_the_way(sampler: PolicySampler):
     seeds = list(range(len(PROMPTS)))
     adapters = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", init_lora_weights=False)
     get_peft_model(sampler.policy, adapters)
-    sampler._stale = True
+    sampler.sleep()
     kept = {name: one.clone() for name, one in sampler.policy.named_parameters()}
     for _ in range(2):
         found = sampler.sample(PROMPTS, seeds, **SAMPLING)
         assert gap(sampler.policy, found) < 2e-5
         learn(sampler.policy)
+        sampler.sleep()
         assert gap(sampler.policy, found) > 0.05
     frozen = dict(sampler.policy.named_parameters())
     assert all(torch.equal(kept[name], frozen[name]) for name in kept if "lora_" not in name)

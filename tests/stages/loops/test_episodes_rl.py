@@ -170,7 +170,7 @@ def test_the_experience_of_ppo_is_that_of_the_definition_token_by_token():
     task = episodes.make_task(make_player(), make_rows(6))
     with default_dtype(torch.float64), torch.no_grad():
         settings = make_settings(method)
-        draw = rl.draw_batch(models, task, task.prompts[:3], settings, 0)
+        draw = rl.draw_batch(models, task, settings, 0, range(3))
         found = rl.gather(models, task, draw, settings, 0, KL)
     assert found.rollouts.episodes is not None
     assert {len(episode.sampled) for episode in found.rollouts.episodes} == {1, 3}

@@ -6,14 +6,17 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import presets
 import psutil
 import pytest
 import torch
 from peft import LoraConfig, inject_adapter_in_model
-from tiny_checkpoints import load
+from tiny_checkpoints import BLOCKS, load
 from tiny_rollouts import OPTIM, draws, even_share, make_models, make_sampler, make_task, weights
+from transformers import LlamaConfig, LlamaForCausalLM
+from vllm_installed import needs_vllm
 
 from stages.loops import overlap, rl, rollouts
 from stages.loops.method import GroupRlConfig, Settings
@@ -159,10 +162,27 @@ def test_another_number_of_samplers_is_refused(monkeypatch):
         overlap.read_samplers()
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"), [(ValueError, ValueError), (MemoryError, RuntimeError)]
+)
+def test_what_cannot_be_loaded_there_is_an_error_of_the_first_answer(error, expected):
+    def load():
+        raise error("no memory for it")
+
+    process = overlap.fork_sampler(load, rl.draw_content)
+    try:
+        process.request([0, [0], True])
+        with pytest.raises(expected, match="no memory for it"):
+            process.receive()
+    finally:
+        process.close()
+    assert not psutil.pid_exists(process.pid)
+
+
 PROGRAM = """
 import os, time
 from stages.runtime.forked_process import ForkedProcess
-process = ForkedProcess(lambda request: time.sleep(60))
+process = ForkedProcess(lambda memory: lambda request: time.sleep(60))
 process.request(None)
 print(process.pid, flush=True)
 os._exit(0)
@@ -186,3 +206,65 @@ def test_the_process_ends_with_the_one_that_forked_it(tmp_path):
             break
         time.sleep(0.05)
     assert time.monotonic() < end
+
+
+def start_vllm(folder, checkpoint, rank, samplers):
+    """A run of `vllm_beside`, in a process group of its own."""
+    folder.mkdir(exist_ok=True)
+    tests = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, tests / "vllm_beside.py", folder, checkpoint, str(rank)],
+        stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=tests.parent,
+        env=os.environ | {overlap.SAMPLERS: samplers, "PYTHONPATH": f"{tests.parent}:{tests}"},
+    )  # fmt: skip
+
+
+def read_run(process):
+    """The lines that it wrote; those of libraries are none of them."""
+    lines = [line for line in process.communicate()[0].splitlines() if line[:1] in '["']
+    assert process.returncode == 0
+    return lines
+
+
+def list_group(group):
+    """The processes of a group that run."""
+    pids = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == group and is_running(process.pid):
+                pids.append(process.pid)
+    return pids
+
+
+@needs_vllm
+@pytest.mark.vllm
+@pytest.mark.parametrize("rank", [0, 4], ids=["whole", "adapters"])
+def test_vllm_in_a_process_of_its_own_changes_no_bit_also_after_a_kill(rank, tmp_path):
+    """Prompts share more than a block of vLLM's cache: one refresh more would round otherwise."""
+    torch.manual_seed(0)
+    shape = BLOCKS | {"hidden_size": 128, "num_attention_heads": 4, "initializer_range": 0.1}
+    config = LlamaConfig(**shape | {"vocab_size": 101, "max_position_embeddings": 192})
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "policy")
+    expected = read_run(start_vllm(tmp_path / "alone", tmp_path / "policy", rank, "0"))
+    assert len(expected) == 6
+    beside = start_vllm(tmp_path / "beside", tmp_path / "policy", rank, "1")
+    lines: list[str] = []
+    while len(lines) < 2:
+        line = beside.stdout.readline()
+        assert line, "it has ended"
+        lines += [line.strip()] if line.startswith("[") else []
+    group = list_group(beside.pid)
+    assert len(group) == 2
+    # vLLM is in the process that samples alone.
+    has_vllm = ["vllm/_C" in Path(f"/proc/{pid}/maps").read_text() for pid in sorted(group)]
+    assert has_vllm == [False, True]
+    os.kill(beside.pid, signal.SIGKILL)
+    beside.communicate()
+    end = time.monotonic() + 20
+    while list_group(beside.pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert list_group(beside.pid) == []
+    rest = read_run(start_vllm(tmp_path / "beside", tmp_path / "policy", rank, "1"))
+    assert len(rest) < 5, "it has begun again"
+    assert lines == expected[: len(lines)]
+    assert rest == expected[len(expected) - len(rest) :]

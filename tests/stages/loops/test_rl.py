@@ -477,7 +477,7 @@ def gather(num_minibatches=1, step_rewards=None, truncation="penalise", whiten_e
         reference=Policy(reference, compute(**limits), PAD),
     )
     task = make_task(8, judge)
-    draw = rl.draw_batch(models, task, PROMPTS[:4], settings, 0)
+    draw = rl.draw_batch(models, task, settings, 0, range(4))
     found = rl.gather(models, task, draw, settings, 0, KL)
     return (policy, value, reference, reward), found
 

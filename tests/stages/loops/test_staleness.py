@@ -14,7 +14,6 @@ from tiny_rollouts import (
     draws,
     even_share,
     make_models,
-    make_prompts,
     make_sampler,
     make_task,
     weights,
@@ -123,7 +122,7 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns():
     config = GroupRlConfig(**SIZES)
     method = presets.method("rloo", staleness=1)
     settings = Settings(config=config, method=method, seed=0)
-    draw = rl.draw_batch(models, task, make_prompts(8)[:4], settings, 1)
+    draw = rl.draw_batch(models, task, settings, 1, range(4))
     batch = draw.rollouts
     models.policy.model.load_state_dict(load("llama", 1).state_dict())
     now, metrics = rl.measure_logprobs(models, batch, config, method, 1)

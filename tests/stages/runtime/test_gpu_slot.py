@@ -95,7 +95,7 @@ def test_several_are_taken_together_by_one_after_the_other(monkeypatch, tmp_path
 def test_more_than_there_are_is_refused(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    with pytest.raises(ValueError, match="num_processes is 3, a GPU each: found 2"):
+    with pytest.raises(ValueError, match=r"expected 3 GPUs, .* found 2"):
         gpu_slot.take(3).__enter__()
 
 
