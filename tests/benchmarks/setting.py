@@ -35,16 +35,18 @@ class Model:
     """Of an online step."""
     length: int
     """Tokens of a completion that is sampled."""
+    num_micro: int
+    """Micro-batches of an online step of TRL, so that its logits fit into 24 GiB."""
 
 
 MODELS = {
     "small": Model(
         vocab_size=1000, hidden_size=128, intermediate_size=384, num_layers=4, num_heads=4,
-        num_kv_heads=2, num_rows=64, num_prompts=64, length=32,
+        num_kv_heads=2, num_rows=64, num_prompts=64, length=32, num_micro=1,
     ),
     "smollm2": Model(
         vocab_size=49152, hidden_size=576, intermediate_size=1536, num_layers=30, num_heads=9,
-        num_kv_heads=3, num_rows=8, num_prompts=16, length=40,
+        num_kv_heads=3, num_rows=8, num_prompts=16, length=40, num_micro=4,
     ),
 }  # fmt: skip
 """0.92 million parameters, and SmolLM2-135M but for the bias of its attention."""

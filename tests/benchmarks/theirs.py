@@ -1,7 +1,7 @@
 """TRL's trainers, with the settings that `setting` and `ours` give our side.
 
 Nothing that costs time and is not the method: no files, no reports, no log of completions, no
-recomputation. One micro-batch a step.
+recomputation. One micro-batch a step, but in GRPO of the larger model `Model.num_micro`.
 """
 
 import importlib
@@ -73,7 +73,8 @@ def _trainer(method: str, number: int, plain: dict[str, Any]) -> Any:
             return _ppo(number, plain)
         case _:
             plain |= {
-                "per_device_train_batch_size": PROMPTS * SAMPLES,
+                "per_device_train_batch_size": PROMPTS * SAMPLES // setting.MODEL.num_micro,
+                "gradient_accumulation_steps": setting.MODEL.num_micro,
                 "num_generations": SAMPLES,
                 "max_completion_length": setting.LENGTH,
                 "beta": setting.KL_COEF if method == "grpo_kl" else 0.0,
