@@ -240,7 +240,7 @@ def list_group(group):
 @pytest.mark.vllm
 @pytest.mark.parametrize("rank", [0, 4], ids=["whole", "adapters"])
 def test_vllm_in_a_process_of_its_own_changes_no_bit_also_after_a_kill(rank, tmp_path):
-    """Prompts share more than a block of vLLM's cache: one refresh more would round otherwise."""
+    """Prompts share more than a block of vLLM's cache."""
     torch.manual_seed(0)
     shape = BLOCKS | {"hidden_size": 128, "num_attention_heads": 4, "initializer_range": 0.1}
     config = LlamaConfig(**shape | {"vocab_size": 101, "max_position_embeddings": 192})
