@@ -140,7 +140,7 @@ def make_speed_table(
     best, slowest = speed.recommend(seconds), seconds[speed.SIMPLEST]
     shown = Table("dtype", "rounding", "times as fast", "costs", "", title="compute",
                   title_justify="left", caption_justify="left",
-                  caption="Measured for a quarter of a minute; between runs they vary by up to a third.",
+                  caption="Measured for seconds; between runs they vary by up to a third.",
                   )  # fmt: skip
     for arithmetic, time in seconds.items():
         remarks = ["the plan's"] * (arithmetic == chosen) + ["recommended"] * (arithmetic == best)

@@ -80,14 +80,14 @@ def requests(driver: webdriver.Chrome) -> list[str]:
 
     A slow machine's browser still loads its own first page, chrome://newtab, beside it.
     """
-    found = []
+    result = []
     for row in driver.get_log("performance"):
         message = json.loads(row["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
             url, asker = message["params"]["request"]["url"], message["params"]["documentURL"]
             if not url.startswith("data:") and not asker.startswith("chrome:"):
-                found.append(url)
-    return found
+                result.append(url)
+    return result
 
 
 def complaints(driver: webdriver.Chrome) -> list[str]:

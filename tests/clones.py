@@ -82,7 +82,8 @@ class Clone:
         """dvc.lock, but for what differs at each execution."""
         stages = YAML(typ="safe").load(self.path / "dvc.lock")["stages"]
         return {
-            name: {"cmd": one["cmd"], "params": one.get("params")} for name, one in stages.items()
+            name: {"cmd": item["cmd"], "params": item.get("params")}
+            for name, item in stages.items()
         } | {path.parent.name: path.read_text() for path in self.path.rglob("data/**/out.txt")}
 
 
@@ -124,9 +125,9 @@ def end(process: "subprocess.Popen[str]") -> None:
     tree = psutil.Process(process.pid)
     below = tree.children(recursive=True)
     tree.kill()
-    for one in [*below, *(late for old in below for late in safe_children(old))]:
-        if one.is_running():
-            one.kill()
+    for item in [*below, *(late for old in below for late in safe_children(old))]:
+        if item.is_running():
+            item.kill()
     process.wait()
 
 

@@ -55,8 +55,8 @@ class LiveMemory(TorchDispatchMode):
         super().__exit__(*raised)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(found):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
                 self._see(leaf)
-        return found
+        return result

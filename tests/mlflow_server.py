@@ -118,10 +118,10 @@ class Proxy:
             sink.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        for one in [self.listener, *self.sockets]:
+        for item in [self.listener, *self.sockets]:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                item.shutdown(socket.SHUT_RDWR)
+            item.close()
 
     def __enter__(self) -> "Proxy":
         return self
@@ -145,10 +145,10 @@ def contents(uri: str, experiment: str = "posttrain") -> dict[str, Any]:
         text = text.replace(f"experiments/{known.experiment_id}/", "experiments/_/")
         return re.sub(r"[0-9a-f]{32}", lambda match: names.get(match[0], match[0]), text)
 
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for run in (client.get_run(run.info.run_id) for run in runs):
         info, inputs, outputs = run.info, run.inputs, run.outputs
-        found[info.run_name] = {
+        result[info.run_name] = {
             "info": (info.status, info.start_time, info.end_time, info.lifecycle_stage),
             "params": run.data.params,
             "tags": {name: rename(value) for name, value in run.data.tags.items()},
@@ -159,25 +159,25 @@ def contents(uri: str, experiment: str = "posttrain") -> dict[str, Any]:
                 )
                 for name in run.data.metrics
             },
-            "inputs": sorted(one.dataset.name for one in inputs.dataset_inputs),
-            "outputs": sorted(names[one.model_id] for one in outputs.model_outputs),
+            "inputs": sorted(item.dataset.name for item in inputs.dataset_inputs),
+            "outputs": sorted(names[output.model_id] for output in outputs.model_outputs),
             "artifacts": artifacts(client, info.run_id, rename),
         }
     for model in models:
         tags = {name: re.sub(r"\d", "", value) if "Versions" in name else value
                 for name, value in model.tags.items()}  # fmt: skip
-        found[model.name] = (str(model.status), tags, names[model.source_run_id])
+        result[model.name] = (str(model.status), tags, names[model.source_run_id])
     versions = client.search_model_versions("name = 'posttrain-policy'")
-    found["versions"] = sorted(
+    result["versions"] = sorted(
         (
-            names[one.run_id],
-            names[one.source.removeprefix("models:/")],
-            tuple(sorted(one.tags.items())),
+            names[item.run_id],
+            names[item.source.removeprefix("models:/")],
+            tuple(sorted(item.tags.items())),
         )
-        for one in versions
-        if one.run_id in names
+        for item in versions
+        if item.run_id in names
     )
-    return found
+    return result
 
 
 def artifacts(

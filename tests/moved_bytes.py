@@ -16,11 +16,13 @@ class MovedBytes(TorchDispatchMode):
         self.bytes = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if not func.is_view:
-            tensors = [t for t in tree_leaves((args, kwargs, found)) if isinstance(t, torch.Tensor)]
+            tensors = [
+                t for t in tree_leaves((args, kwargs, result)) if isinstance(t, torch.Tensor)
+            ]
             sizes = [t.numel() * t.itemsize for t in tensors]
             if func._schema.name.removeprefix("aten::").rstrip("_") in PICKED:
                 sizes = [min(sizes)] * 3
             self.bytes += sum(sizes)
-        return found
+        return result

@@ -51,8 +51,8 @@ class Endpoint:
             choice["logprobs"] = None
         usage = {"prompt_tokens": 11, "completion_tokens": body["max_tokens"], "total_tokens": 12}
         kind = "chat.completion" if chat else "text_completion"
-        found = {"id": "x", "object": kind, "created": 0, "model": body["model"]}
-        return found | {"choices": [choice], "usage": usage}
+        result = {"id": "x", "object": kind, "created": 0, "model": body["model"]}
+        return result | {"choices": [choice], "usage": usage}
 
 
 @contextmanager

@@ -45,10 +45,10 @@ def products(kind: torch.dtype) -> Iterable[tuple[str, object]]:
         a, b = draw(m, k).to(kind), draw(k, n, seed=1).to(kind)
         at, bt = a.t().contiguous().t(), b.t().contiguous().t()
         bias = draw(n).to(kind)
-        found = [a @ b, at @ b, a @ bt, at @ bt, a @ b[:, 0], a[0].dot(a[0])]
+        result = [a @ b, at @ b, a @ bt, at @ bt, a @ b[:, 0], a[0].dot(a[0])]
         # The last one's rows start at no round address.
-        found += [torch.addmm(bias, a, b, beta=0.5, alpha=2), F.linear(a[:, 1:], b[1:].t(), bias)]
-        yield f"products {m}x{k}x{n}", found
+        result += [torch.addmm(bias, a, b, beta=0.5, alpha=2), F.linear(a[:, 1:], b[1:].t(), bias)]
+        yield f"products {m}x{k}x{n}", result
     q, k = draw(12, 40, 32).to(kind), draw(12, 32, 40, seed=3).to(kind)
     yield "bmm", [q @ k, q.transpose(1, 2) @ k.transpose(1, 2)]
     yield "baddbmm", torch.baddbmm(draw(12, 40, 40, seed=4).to(kind), q, k, beta=0.5, alpha=2)
@@ -81,8 +81,8 @@ def gradients() -> Iterable[tuple[str, object]]:
     out.square().sum().backward()
     yield "attention", [out, q.grad, k.grad, v.grad]
     yield "attention causal", F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    one = F.scaled_dot_product_attention(q[:, :, :1], k, v)
-    yield "attention of one", one
+    attended = F.scaled_dot_product_attention(q[:, :, :1], k, v)
+    yield "attention of one", attended
     w, h = draw(900, 192, seed=9).requires_grad_(), draw(64, 192, seed=10).requires_grad_()
     loss = F.cross_entropy(h @ w.T, torch.arange(64))
     loss.backward()
@@ -163,8 +163,8 @@ def main() -> None:
         "python": lambda: [("math", [[f(x / 99) for x in range(1, 99)] for f in
                             (math.exp, math.log, math.sin, math.erf, math.lgamma, math.log1p)])],
     }  # fmt: skip
-    found = {f"{group}: {n}": digest(v) for group, make in groups.items() for n, v in make()}
-    json.dump(found, sys.stdout, indent=0)
+    result = {f"{group}: {n}": digest(v) for group, make in groups.items() for n, v in make()}
+    json.dump(result, sys.stdout, indent=0)
 
 
 if __name__ == "__main__":

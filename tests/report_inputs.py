@@ -88,9 +88,9 @@ def write_policy(
     orders = votes.nested_subsets(NUM_SAMPLES, num_draws=20, seed=0)
     greedy, results = [], []
     for prompt in prompts:
-        own = float(np.clip(rate + stream.normal() * 0.2, 0.02, 0.98))
-        right = stream.random(NUM_SAMPLES + 1) < own
-        pool = [completion(prompt.id, at, is_right=one) for at, one in enumerate(right[1:])]
+        probability = float(np.clip(rate + stream.normal() * 0.2, 0.02, 0.98))
+        right = stream.random(NUM_SAMPLES + 1) < probability
+        pool = [completion(prompt.id, at, is_right=item) for at, item in enumerate(right[1:])]
         greedy.append(completion(prompt.id, 0, is_right=right[0]))
         if policy == "dpo":
             text = ATTACK if right[0] else ATTACK.replace("#### 7", "#### 8")

@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 
 def seed() -> str:
     command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return os.environ.get("ROTATION_SEED") or found or "no commit"
+    result = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return os.environ.get("ROTATION_SEED") or result or "no commit"
 
 
 def part(names: Iterable[str], share: int) -> list[str]:

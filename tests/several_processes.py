@@ -116,8 +116,8 @@ class Trial:
 
         def keep(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            found = [sharding.full_tensor(p.grad).flatten().tolist() for p in parameters]
-            first.setdefault("gradients", found)
+            result = [sharding.full_tensor(p.grad).flatten().tolist() for p in parameters]
+            first.setdefault("gradients", result)
 
         hook, history = register_optimizer_step_pre_hook(keep), []
         self.state = State.load(self.folder) if self.folder else State()

@@ -70,8 +70,8 @@ def write_pool(
     split = "preference" if side == "train" else "dev"
     lines.write_lines(PROMPTS / f"{split}.jsonl", prompts)
     lines.write_lines(POOL / str(seed) / f"{side}.jsonl", completions)
-    told = {"split": "preference", "policy": "sft"}
-    (POOL / "pool.json").write_text(json.dumps(told), encoding="utf-8")
+    pool = {"split": "preference", "policy": "sft"}
+    (POOL / "pool.json").write_text(json.dumps(pool), encoding="utf-8")
 
 
 def write_answers(side: str, answers: Mapping[str, str], seed: int = SEED) -> None:

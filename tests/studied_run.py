@@ -47,18 +47,18 @@ def prompts(split: str, number: int) -> list[Prompt]:
 
 def completions(problems: list[Prompt], number: int) -> list[Completion]:
     """Of each problem the answers in turn, from another one on."""
-    tokenizer, found = words(), []
+    tokenizer, result = words(), []
     for place, prompt in enumerate(problems):
         for index in range(number):
             text = ANSWERS[(index + place) % len(ANSWERS)]
             ids = [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
-            found.append(
+            result.append(
                 Completion(
                     id=prompt.id, index=index, completion=text, completion_ids=ids,
                     logprob_sum=-1.0 - index / 8, finish_reason="stop", seed=0,
                 )
             )  # fmt: skip
-    return found
+    return result
 
 
 def make(study: str, settings: dict[str, Any], *, policies: tuple[str, ...] = ("sft",)) -> None:
@@ -117,9 +117,9 @@ def write_json(path: Path, content: Any) -> None:
 def outputs(study: str) -> dict[str, bytes]:
     """Everything that a study wrote, but its run record and the digest of its inputs."""
     folder = DATA / "studies" / study
-    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    result = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     return {
         name: path.read_bytes()
-        for name, path in found.items()
+        for name, path in result.items()
         if not name.startswith("run/") and name != "journal/key.json"
     }

@@ -45,8 +45,8 @@ def test_every_policy_is_there_for_each_seed_and_the_report_compares_them(reposi
     metrics = repository.read("data/report/metrics.json")
     assert list(metrics["policies"]) == POLICIES
     assert metrics["seeds"] == [0, 1]
-    for one in metrics["policies"].values():
-        accuracy = one["mean_accuracy"]
+    for policy in metrics["policies"].values():
+        accuracy = policy["mean_accuracy"]
         assert 0 <= accuracy["value"] <= 1
         assert set(accuracy["seeds"]) == {"0", "1"}
     for name in POLICIES:
@@ -60,13 +60,13 @@ def test_every_policy_is_there_for_each_seed_and_the_report_compares_them(reposi
 
 def test_no_output_but_a_run_record_holds_a_time(repository: PipelineCopy):
     words = ('"seconds"', "time/", "_seconds")
-    told = [
+    messages = [
         path.relative_to(repository.path).as_posix()
         for path in (repository.path / "data").rglob("*")
         if path.suffix in {".json", ".jsonl", ".csv", ".md"} and "runs" not in path.parts
         if any(word in path.read_text(encoding="utf-8") for word in words)
     ]
-    assert told == []
+    assert messages == []
 
 
 def test_a_second_run_does_nothing(repository: PipelineCopy):
@@ -99,7 +99,7 @@ def stages_of_text(lock: bytes) -> Any:
     from ruamel.yaml import YAML
 
     stages = YAML(typ="safe").load(lock.decode())["stages"]
-    return {name: one for name, one in stages.items() if "dapo" not in name and name != "plan"}
+    return {name: item for name, item in stages.items() if "dapo" not in name and name != "plan"}
 
 
 def test_a_changed_preset_reruns_who_inherits_it_and_a_reverted_one_restores(
@@ -145,7 +145,7 @@ def test_mlflow_holds_one_run_an_execution_and_one_manifest_a_lock(repository: P
         runs = repository.mlflow_runs()
         ids = [run.data.tags.get("posttrain.execution_id") for run in runs]
         manifests = [run for run in runs if "posttrain.manifest" in run.data.tags]
-        return sorted(found for found in ids if found), len(manifests)
+        return sorted(item for item in ids if item), len(manifests)
 
     executions, manifests = held()
     assert executions == sorted(repository.executions)

@@ -68,9 +68,9 @@ def test_an_edit_of_its_file_reruns_its_rows_alone(
 
     def repro() -> set[str]:
         copy.run("-m", "dvc", "repro", *stages)
-        found = copy.records()
-        executed = {name for name, execution in found.items() if execution not in copy.executions}
-        copy.executions |= set(found.values())
+        result = copy.records()
+        executed = {name for name, execution in result.items() if execution not in copy.executions}
+        copy.executions |= set(result.values())
         return executed
 
     assert repro() == {"prepare_data", "train@sft", *OF_ENVIRONMENT}

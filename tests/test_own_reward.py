@@ -82,9 +82,9 @@ def test_in_the_pipeline(pipeline_copy: Callable[..., PipelineCopy]) -> None:
 
     def repro() -> set[str]:
         copy.run("-m", "dvc", "repro", *stages)
-        found = {name: execution for name, execution in copy.records().items() if name in stages}
-        executed = {name for name, execution in found.items() if execution not in copy.executions}
-        copy.executions |= set(found.values())
+        result = {name: execution for name, execution in copy.records().items() if name in stages}
+        executed = {name for name, execution in result.items() if execution not in copy.executions}
+        copy.executions |= set(result.values())
         return executed
 
     assert repro() == set(stages)

@@ -58,8 +58,8 @@ def test_the_rows_presets_and_recipe_pass_the_check(
 ):
     modules = plan_checks.load_entry_points()
     monkeypatch.setattr(plan_checks, "load_entry_points", lambda: modules)
-    own = ("stages/rewards/own", "stages/environments/own")
-    for name in ("dvc.yaml", "stages/presets.yaml", "stages/recipes", *own):
+    folders = ("stages/rewards/own", "stages/environments/own")
+    for name in ("dvc.yaml", "stages/presets.yaml", "stages/recipes", *folders):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)

@@ -73,8 +73,8 @@ def test_r1_and_rejection_sampling_run_and_are_gone_when_they_are_switched_off(
         kept = len(
             (copy.path / f"data/pairs/r1/{seed}/demonstrations.jsonl").read_text().splitlines()
         )
-        found = copy.read(f"data/policies/r1-sft/training/{seed}/metrics.json")["demonstrations"]
-        assert found == kept > 0
+        result = copy.read(f"data/policies/r1-sft/training/{seed}/metrics.json")["demonstrations"]
+        assert result == kept > 0
         cold = copy.read(f"data/policies/cold/training/{seed}/metrics.json")
         assert cold["demonstrations"] == 100
     assert copy.repro() == set()

@@ -111,8 +111,8 @@ def test_rates_are_rows_of_one_seed_that_differ_in_the_rate_alone(study):
     for method, rates in study.CHOICE.items():
         rows = [row for name, row in policies.items() if name.startswith(f"{method}-")]
         of_section = params[method]["optim"]
-        found = [row.pop("optim", of_section)["learning_rate"] for row in rows]
-        assert found == [*rates]
+        result = [row.pop("optim", of_section)["learning_rate"] for row in rows]
+        assert result == [*rates]
         assert all(row == rows[0] for row in rows)
         assert rows[0]["train"] == method
     assert {*params["pools"], *params["pairs"]} == {"sft", "verifier"}

@@ -59,9 +59,9 @@ def serve(model: Path, name: str, folder: Path) -> Iterator[str]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
-    with log.open("w") as told:
+    with log.open("w") as output:
         process = subprocess.Popen(
-            command, stdout=told, stderr=told, env=environment, start_new_session=True
+            command, stdout=output, stderr=output, env=environment, start_new_session=True
         )
         try:
             _wait(process, port, log)
@@ -114,12 +114,12 @@ def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
     )
     with serve(path, "judge-1", tmp_path) as url:
         served = connect(url, "judge-1", tmp_path)
-        found = judge_messages(served, judge_checkpoint.MESSAGES)
+        actual = judge_messages(served, judge_checkpoint.MESSAGES)
         with pytest.raises(ValueError, match="knows no model 'judge-2'"):
             judge_messages(connect(url, "judge-2", tmp_path), ["x"])
     expected = judge_messages(local, judge_checkpoint.MESSAGES)
-    assert len(found) == 20
-    for ours, theirs in zip(expected, found, strict=True):
+    assert len(actual) == 20
+    for ours, theirs in zip(expected, actual, strict=True):
         assert ours is not None
         assert theirs is not None
         assert theirs.probabilities == pytest.approx(ours.probabilities, abs=1e-3)

@@ -161,9 +161,9 @@ class ToyRepo:
 
     def run(self, *command: str, code: int = 0, **extra: str) -> str:
         process = self.start(*command, **extra)
-        told, _ = process.communicate(timeout=600)
-        assert process.returncode == code, told
-        return told
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == code, output
+        return output
 
     def repro(self, *arguments: str, code: int = 0, **extra: str) -> str:
         return self.run("dvc", "repro", *arguments, code=code, **extra)

@@ -51,14 +51,14 @@ def runs(body: Mapping[str, Any], configs: Mapping[str, type[Params]]) -> dict[s
 
 def watched(body: Mapping[str, Any], kind: str) -> set[str]:
     """The top-level keys, and `preset` where an entry of presets.yaml is watched."""
-    found: set[str] = set()
+    result: set[str] = set()
     for item in body.get("params", []):
         if isinstance(item, dict):
             assert list(item) == [str(PRESETS_PATH)]
-            found.add(PRESET)
+            result.add(PRESET)
         elif not fnmatchcase(item, FOLLOWED):
-            found.add(kind if item.startswith("${item.") else item.split(".")[0])
-    return found
+            result.add(kind if item.startswith("${item.") else item.split(".")[0])
+    return result
 
 
 def test_every_key_is_read_by_a_stage_and_every_field_is_a_key(
@@ -102,4 +102,4 @@ def test_every_preset_is_one_of_exactly_one_kind(configs: dict[str, type[Params]
         name: {config for config in configs.values() if plan_checks.fits(config, preset)}
         for name, preset in presets.items()
     }
-    assert {name: found for name, found in kinds.items() if len(found) != 1} == {}
+    assert {name: item for name, item in kinds.items() if len(item) != 1} == {}

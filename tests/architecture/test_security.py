@@ -93,23 +93,23 @@ def test_no_module_unpickles_or_runs_text_or_trusts_remote_code(path: Path):
 
 def starters(source: str) -> set[str]:
     """What a module imports of `STARTERS`."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            result |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").split(".")[0])
-    return found & STARTERS
+            result.add((node.module or "").split(".")[0])
+    return result & STARTERS
 
 
 def test_nothing_that_sees_completions_can_start_a_process_or_a_module():
-    found = {}
+    result = {}
     for path in SOURCES:
         name = path.relative_to(ROOT).as_posix()
         if name.startswith("stages/") and not name.startswith("stages/runtime/"):
             used = starters(path.read_text(encoding="utf-8"))
-            found |= {name: used} if used else {}
-    assert {name: used - MAY_START.get(name, set()) for name, used in found.items()} == {
+            result |= {name: used} if used else {}
+    assert {name: used - MAY_START.get(name, set()) for name, used in result.items()} == {
         name: set() for name in MAY_START
     }
     assert starters("from subprocess import run\nimport importlib.util") == {
@@ -131,7 +131,7 @@ def test_nothing_that_sees_completions_can_start_a_process_or_a_module():
     ],
 )
 def test_the_search_finds_what_it_searches_for(source: str, complaint: str):
-    assert any(complaint in found for found in unsafe(source))
+    assert any(complaint in item for item in unsafe(source))
 
 
 def test_the_search_leaves_ordinary_code_alone():

@@ -54,8 +54,8 @@ def row(table: str, name: str, **words: Any) -> Put:
     like = {"train": "grpo", "preset": "dapo", "from": "sft", "on": "rewards/rule"}
 
     def change(content: Any) -> None:
-        told = content[table].get(name, like if table == "policies" else {})
-        content[table][name] = told | {word.rstrip("_"): one for word, one in words.items()}
+        values = content[table].get(name, like if table == "policies" else {})
+        content[table][name] = values | {word.rstrip("_"): item for word, item in words.items()}
 
     return edit(PARAMS, change)
 
@@ -89,8 +89,8 @@ def recoded(path: str, recode: Callable[[bytes], bytes]) -> Put:
 
 def lines(*rows: Any) -> bytes:
     """JSON lines; text stands as it is."""
-    texts = (one if isinstance(one, str) else json.dumps(one) for one in rows)
-    return "".join(f"{one}\n" for one in texts).encode("utf-8")
+    texts = (item if isinstance(item, str) else json.dumps(item) for item in rows)
+    return "".join(f"{item}\n" for item in texts).encode("utf-8")
 
 
 def both(*puts: Put) -> Put:

@@ -46,7 +46,7 @@ def config(**changes: object) -> Put:
 
     def put() -> None:
         content = json.loads(Path(CONFIG).read_text(encoding="utf-8")) | changes
-        kept = {name: one for name, one in content.items() if one is not ...}
+        kept = {name: item for name, item in content.items() if item is not ...}
         Path(CONFIG).write_text(json.dumps(kept), encoding="utf-8")
 
     return put
@@ -69,7 +69,7 @@ def sharded(change: Put = lambda: None) -> Put:
 
 def without(*patterns: str) -> Put:
     """The folder without these files."""
-    return lambda: [path.unlink() for one in patterns for path in MODEL.glob(one)]
+    return lambda: [path.unlink() for item in patterns for path in MODEL.glob(item)]
 
 
 def pickled() -> None:

@@ -97,7 +97,7 @@ CASES = [
             edit("dvc.yaml", lambda c: c.update(vars=["stages/recipes/mine.yaml"])),
         ),
     ),
-    *(Case(f"the name {told}", row("policies", name)) for told, name in NAMES.items()),
+    *(Case(f"the name {item}", row("policies", name)) for item, name in NAMES.items()),
     Case(
         "a reward of a reserved name",
         row("rewards", "longest", by="rule", preset="rule", from_="base", on="prompts"),

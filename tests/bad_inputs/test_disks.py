@@ -34,9 +34,9 @@ def outputs() -> dict[str, bytes]:
 def run(command: Sequence[str] = (sys.executable, "-m", "stages.prepare_data")) -> str:
     """What `prepare_data` says as it fails, in a process of its own."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert found.returncode == 1, found.stderr
-    return found.stderr.strip().splitlines()[-1]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 1, result.stderr
+    return result.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -46,26 +46,26 @@ def steps(method: str, number: int, **changes: object) -> tuple[dict[str, PreTra
 
     `changes` are to the preset of GRPO.
     """
-    found = {"policy": policy.prepare_model(setting.build(), COMPUTE, CPU)}
+    result = {"policy": policy.prepare_model(setting.build(), COMPUTE, CPU)}
     match method:
         case "sft":
-            return found, _sft(found["policy"], number)
+            return result, _sft(result["policy"], number)
         case "dpo":
-            return found, _dpo(found["policy"], number)
+            return result, _dpo(result["policy"], number)
         case "reward":
-            found = {"reward": policy.prepare_model(setting.build_scalar(0), COMPUTE, CPU)}
-            return found, _reward(found["reward"], number)
+            result = {"reward": policy.prepare_model(setting.build_scalar(0), COMPUTE, CPU)}
+            return result, _reward(result["reward"], number)
         case "sampling":
-            return found, _sampling(found["policy"])
+            return result, _sampling(result["policy"])
         case "ppo":
-            found["reference"] = policy.prepare_model(setting.build(), COMPUTE, CPU)
+            result["reference"] = policy.prepare_model(setting.build(), COMPUTE, CPU)
             for role, seed in (("scorer", 2), ("value", 3)):
-                found[role] = policy.prepare_model(setting.build_scalar(seed), COMPUTE, CPU)
-            return found, _ppo(found, number)
+                result[role] = policy.prepare_model(setting.build_scalar(seed), COMPUTE, CPU)
+            return result, _ppo(result, number)
         case _:
             if method == "grpo_kl":
-                found["reference"] = policy.prepare_model(setting.build(), COMPUTE, CPU)
-            return found, _grpo(found["policy"], found.get("reference"), number, **changes)
+                result["reference"] = policy.prepare_model(setting.build(), COMPUTE, CPU)
+            return result, _grpo(result["policy"], result.get("reference"), number, **changes)
 
 
 def operations(models: dict[str, PreTrainedModel], metrics: dict[str, int | float]) -> int:
@@ -139,7 +139,7 @@ def _sampling(model: PreTrainedModel) -> Steps:
         drawn = sampler.sample(
             given, seeds, num_samples=SAMPLES, temperature=1.0, max_new_tokens=setting.LENGTH
         )
-        new = sum(len(one.token_ids) for group in drawn for one in group)
+        new = sum(len(item.token_ids) for group in drawn for item in group)
         yield {
             f"{PREFIX}policy/sampled/positions": new + sum(map(len, given)),
             f"{PREFIX}policy/sampled/outputs": new,

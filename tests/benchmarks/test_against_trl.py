@@ -11,8 +11,8 @@ from tests.benchmarks.__main__ import compare
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="pip install -e '.[parity]'")
 def test_a_step_of_each_side_is_timed_and_its_work_counted():
-    found = compare("sft", 1)
-    assert len(found["ours"]) == len(found["theirs"]) == 1
-    assert min(*found["ours"], *found["theirs"], found["rate"]) > 0
+    result = compare("sft", 1)
+    assert len(result["ours"]) == len(result["theirs"]) == 1
+    assert min(*result["ours"], *result["theirs"], result["rate"]) > 0
     # 64 rows of 80 tokens on average, 0.8 million numbers in matrices, 6 operations for each.
-    assert 1e10 < found["operations"][0] < 1e11
+    assert 1e10 < result["operations"][0] < 1e11

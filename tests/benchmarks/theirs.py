@@ -60,7 +60,10 @@ def _trainer(method: str, number: int, plain: dict[str, Any]) -> Any:
     words = setting.tokenizer()
     match method:
         case "sft":
-            rows = {"prompt": prompts, "completion": [one.removesuffix(" <eos>") for one in chosen]}
+            rows = {
+                "prompt": prompts,
+                "completion": [item.removesuffix(" <eos>") for item in chosen],
+            }
             return _make("SFT", plain, rows, words, setting.build(), Dataset)
         case "dpo":
             rows = _pairs(prompts, chosen, rejected)
@@ -87,7 +90,7 @@ def _trainer(method: str, number: int, plain: dict[str, Any]) -> Any:
 
 def _pairs(*columns: list[str]) -> dict[str, list[str]]:
     prompts, *sides = columns
-    cut = [[one.removesuffix(" <eos>") for one in side] for side in sides]
+    cut = [[item.removesuffix(" <eos>") for item in side] for side in sides]
     return {"prompt": prompts, "chosen": cut[0], "rejected": cut[1]}
 
 

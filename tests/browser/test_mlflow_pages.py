@@ -134,11 +134,11 @@ def wait_until_shown(driver, *texts):
 
 def charts(driver):
     """Every chart's pixels that are neither white nor grey, as a share."""
-    found = []
+    result = []
     for chart in driver.find_elements("css selector", ".js-plotly-plot"):
         data = chromium.pixels(chart.screenshot_as_png).astype(int)
-        found.append(float((np.ptp(data, axis=2) > 40).mean()))
-    return found
+        result.append(float((np.ptp(data, axis=2) > 40).mean()))
+    return result
 
 
 def wait_until_drawn(driver, *texts, only_first=False):
@@ -254,7 +254,7 @@ def test_the_comparison_of_two_manifests(driver, server, held, tmp_path):
 )
 def test_what_a_model_wrote_is_text(driver, server, held, tmp_path, name, place, shown):
     experiment, runs = held
-    run_id = next(run_id for one, run_id in runs.items() if one.startswith(name))
+    run_id = next(run_id for item, run_id in runs.items() if item.startswith(name))
     opened(driver, f"{server}/#/experiments/{experiment}/runs/{run_id}{place}", *shown)
     settled(driver, server, tmp_path / "attack.png")
     assert driver.execute_script("return window.attacked") is None

@@ -42,18 +42,18 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attacked")
     (folder / "plots").mkdir()
     rows = [
-        Prompt(id=one, task="solve", question=one, prompt=one, prompt_ids=[1], answer=one)
-        for one in ATTACKS
+        Prompt(id=item, task="solve", question=item, prompt=item, prompt_ids=[1], answer=item)
+        for item in ATTACKS
     ]
     lines.write_lines(folder / "prompts.jsonl", rows)
     assert list(lines.read_lines(folder / "prompts.jsonl", Prompt)) == rows
-    told = [Transcript(row, row.question, [(NAME, row.question, True)]) for row in rows]
+    transcripts = [Transcript(row, row.question, [(NAME, row.question, True)]) for row in rows]
     policies = {name: {MEAN: ONE, BEST_TEMPERATURE: ONE} for name in ("sft", NAME)}
     best = {"sampled": 1.0, "policies": {name: {"best": 0.5} for name in policies}}
     metrics = {"policies": policies, "seeds": [0], "baseline": "sft", "temperatures": best}
     plots.draw_accuracy(folder / "plots", metrics | {"num_problems": 4, "confidence": 0.95})
     table = CaptionedTable(NAME, [{"policy": NAME, "%": "1"}])
-    parts = [Section("Policies", [table, Section(NAME, [*told])])]
+    parts = [Section("Policies", [table, Section(NAME, [*transcripts])])]
     page.write_report(folder, ["One."], {"Model": NAME}, parts)
     return folder
 
@@ -70,13 +70,13 @@ def opened(driver, report):
 
 def test_nothing_ran_and_nothing_was_fetched(opened, report):
     assert opened.title == "Post-training, compared"
-    found = opened.execute_script(
+    result = opened.execute_script(
         "return ['script + script, main script', 'iframe', 'svg', 'style + style', 'main a', "
         "'meta[http-equiv=refresh]', "
         "'[onerror], [onload], [onfocus]', 'img:not([src^=data])', 'h3']"
         ".map(one => document.querySelectorAll(one).length)"
     )
-    assert found == [0] * len(found)
+    assert result == [0] * len(result)
     assert chromium.complaints(opened) == []
     assert chromium.requests(opened) == [(report / "report.html").as_uri()]
 
@@ -90,11 +90,11 @@ def test_each_is_read_as_the_text_that_it_is(opened):
         ".map(article => [...article.querySelectorAll(':scope > p')]"
         ".map(p => p.textContent).join(' ').split(/\\s+/).join(' '))"
     )
-    told = [escape_invisible(one) for one in ATTACKS]
-    assert cards == told
-    assert len(questions) == len(told)
-    for one, question in zip(told, questions, strict=True):
-        assert question.count(" ".join(one.split())) == 4
+    escaped = [escape_invisible(item) for item in ATTACKS]
+    assert cards == escaped
+    assert len(questions) == len(escaped)
+    for item, question in zip(escaped, questions, strict=True):
+        assert question.count(" ".join(item.split())) == 4
     names = opened.execute_script(
         "return [...document.querySelectorAll('tbody th')].map(th => th.textContent)"
     )
@@ -116,14 +116,14 @@ def test_the_files_beside_it_hold_no_control_character_and_no_completion(report)
         text = (report / name).read_bytes().decode("utf-8")
         assert escape_invisible(text) == text, name
     written = (report / "report.md").read_text(encoding="utf-8")
-    assert not any(one in written for one in ATTACKS)
+    assert not any(item in written for item in ATTACKS)
 
 
 def test_a_name_in_a_plot_is_text(driver, report):
     path = report / "plots/accuracy.svg"
     assert "&lt;img src=name" in path.read_text(encoding="utf-8")
     driver.get(path.as_uri())
-    found = "return document.querySelectorAll('script, img, foreignObject').length"
-    assert driver.execute_script(found) == 0
+    result = "return document.querySelectorAll('script, img, foreignObject').length"
+    assert driver.execute_script(result) == 0
     assert driver.title != "run"
     assert chromium.complaints(driver) == []

@@ -55,8 +55,8 @@ def test_two_workers_run_the_points_side_by_side_in_copies_that_share_a_cache(
             text=True,
             timeout=300,
         )
-        told = [log.read_text()[-3000:] for log in logs if log.exists()]
-        assert result.returncode == 0, "\n".join([result.stdout, *told])
+        endings = [log.read_text()[-3000:] for log in logs if log.exists()]
+        assert result.returncode == 0, "\n".join([result.stdout, *endings])
         return result.stdout
 
     run(sys.executable, "-m", "dvc", "repro", "-q")

@@ -21,9 +21,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def pipeline(ran: Path, tmp_path: Path) -> Pipeline:
     shutil.copytree(ran, tmp_path / "copy", symlinks=True)
-    one = object.__new__(Pipeline)
-    one.path = tmp_path / "copy"
-    return one
+    copied = object.__new__(Pipeline)
+    copied.path = tmp_path / "copy"
+    return copied
 
 
 def test_a_number_reaches_its_row_and_the_difference_is_that_of_the_same_problems(

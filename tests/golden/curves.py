@@ -188,9 +188,9 @@ def main() -> None:
     device.pin_instructions()
     torch.use_deterministic_algorithms(True)
     rollouts.MAX_TRUNCATED_STEPS = NUM_STEPS + 1  # nothing in the game rewards ending an answer
-    found = {name: curve(loop()) for name, loop in LOOPS.items()}
-    assert {name: len(steps) for name, steps in found.items()} == dict.fromkeys(LOOPS, NUM_STEPS)
-    json.dump(found, sys.stdout, indent=0)
+    result = {name: curve(loop()) for name, loop in LOOPS.items()}
+    assert {name: len(steps) for name, steps in result.items()} == dict.fromkeys(LOOPS, NUM_STEPS)
+    json.dump(result, sys.stdout, indent=0)
 
 
 if __name__ == "__main__":

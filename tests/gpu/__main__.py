@@ -35,9 +35,9 @@ def measure(*, pretend: bool) -> Iterator:
     try:
         for function in MEASUREMENTS:
             start = time.perf_counter()
-            for found in function(scale, device):
-                speed = pretend and found.unit in SPEED_UNITS
-                yield replace(found, met=None) if speed else found
+            for result in function(scale, device):
+                speed = pretend and result.unit in SPEED_UNITS
+                yield replace(result, met=None) if speed else result
             print(f"{function.__name__}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
             gc.collect()
             if device.type == "cuda":

@@ -101,7 +101,7 @@ def training(scale: Scale, device: torch.device) -> list[Measurement]:
     seconds = _time(lambda: [next(steps) for _ in range(scale.steps)], device) / scale.steps
     passes = Passes(positions=scale.sft_tokens, outputs=counted)
     rate, share = scale.sft_tokens / seconds, flops.count_training_flops(sizes, passes) / seconds
-    found = [
+    result = [
         _speed("SFT, 0.6B, rows of 8k", rate, 52_000),
         Measurement(
             name="its share of the peak (MFU)", value=100 * share / BFLOAT16_PEAK, unit="%",
@@ -109,8 +109,8 @@ def training(scale: Scale, device: torch.device) -> list[Measurement]:
         ),
     ]  # fmt: skip
     if device.type == "cuda":
-        found.append(_memory(torch.cuda.max_memory_allocated(), scale))
-    return found
+        result.append(_memory(torch.cuda.max_memory_allocated(), scale))
+    return result
 
 
 def update_speed(scale: Scale, device: torch.device) -> list[Measurement]:

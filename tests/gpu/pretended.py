@@ -29,10 +29,10 @@ def memory(scale: Scale) -> list[Measurement]:
         places = mode.from_tensor(real.predict_index)
         with LiveMemory(held) as live, torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
             states = compute_hidden_states(model, batch)[places]
-            found, _ = token_logprobs(
+            result, _ = token_logprobs(
                 states, get_output_layer(model), ids, temperature=1.0, entropy=False
             )
-            (-found.sum()).backward()
+            (-result.sum()).backward()
     assert len(ids) == scale.sft_tokens - PROMPT
     name = "peak memory of SFT on fake tensors, off the plan"
     return [replace(_memory(live.peak, scale), name=name)]

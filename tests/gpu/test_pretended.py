@@ -11,15 +11,15 @@ from tests.gpu import measurements, pretended, scales
 
 def test_small_models_on_the_cpu_pass_every_measurement():
     torch.set_autocast_dtype("cpu", torch.bfloat16)
-    found = {}
+    result = {}
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         for function in measurements.MEASUREMENTS:
             rows = function(scales.TINY, torch.device("cpu"))
-            found |= {row.name: row for row in rows}
-    right = [row for row in found.values() if row.unit not in ("tokens/s", "%")]
+            result |= {row.name: row for row in rows}
+    right = [row for row in result.values() if row.unit not in ("tokens/s", "%")]
     assert len(right) == 3
     assert all(row.met for row in right), right
-    assert all(row.value > 0 for row in found.values() if row.unit == "tokens/s")
+    assert all(row.value > 0 for row in result.values() if row.unit == "tokens/s")
 
 
 @pytest.mark.slow

@@ -58,9 +58,9 @@ def test_forward_kl(embedded, teacher):
         student, rows, schedule, settings, teacher=Teacher(policy=teacher, loss=taught)
     )
     divergences = [step.metrics["loss/forward_kl"] for step in steps]
-    found = gain(rollout_rewards.check_answers(embedded.draw(model)), start)
+    result = gain(rollout_rewards.check_answers(embedded.draw(model)), start)
     first, last = (sum(part) / 20 for part in (divergences[:20], divergences[-20:]))
     print(f"\nforward_kl: KL from the teacher {first:.3f} to {last:.3f} in {len(divergences)} "
-          f"steps, accuracy {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}]")  # fmt: skip
+          f"steps, accuracy {result[0]:+.3f} [{result[1]:+.3f}, {result[2]:+.3f}]")  # fmt: skip
     assert last < first
-    assert found[1] > 0
+    assert result[1] > 0

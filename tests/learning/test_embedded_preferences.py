@@ -44,9 +44,9 @@ def test_preference_loss(name, embedded, pairs, start):
         ref = ref_logprobs.compute(Policy(model, compute, pad_id), wanted).view(-1, 2)
         steps = preference.train(Policy(model, compute, pad_id), pairs, ref, schedule, loss, CONFIG)
     history = [step.metrics for step in steps]
-    found = gain(rollout_rewards.check_answers(embedded.draw(model)), start)
-    print(f"\n{name}: accuracy {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], margin "
+    result = gain(rollout_rewards.check_answers(embedded.draw(model)), start)
+    print(f"\n{name}: accuracy {result[0]:+.3f} [{result[1]:+.3f}, {result[2]:+.3f}], margin "
           f"accuracy {history[-1]['margin/accuracy']:.2f}, log-ratios "
           f"{history[-1].get('log_ratios/chosen', 0):+.2f} "
           f"{history[-1].get('log_ratios/rejected', 0):+.2f}")  # fmt: skip
-    assert found[1] > 0
+    assert result[1] > 0

@@ -75,10 +75,10 @@ def make_models(embedded: Embedded) -> RlModels:
 
 def report(name, reward, start, drawn):
     accuracy = gain(rollout_rewards.check_answers(drawn), rollout_rewards.check_answers(start))
-    found = gain(reward(drawn).totals, reward(start).totals)
-    print(f"\n{name}: reward {found[0]:+.3f} [{found[1]:+.3f}, {found[2]:+.3f}], "
+    result = gain(reward(drawn).totals, reward(start).totals)
+    print(f"\n{name}: reward {result[0]:+.3f} [{result[1]:+.3f}, {result[2]:+.3f}], "
           f"accuracy {accuracy[0]:+.3f} [{accuracy[1]:+.3f}, {accuracy[2]:+.3f}]")  # fmt: skip
-    return found
+    return result
 
 
 def rule_as_one_step(drawn):

@@ -42,9 +42,9 @@ def test_a_killed_and_resumed_stage_is_shown_and_ends_as_if_it_had_never_been(tm
     time.sleep(1.0)
     said = repo.repro()  # from the beginning, with track at its end
     live[1].send_signal(signal.SIGINT)
-    told = [one.communicate(timeout=60)[0] for one in live]
+    outputs = [item.communicate(timeout=60)[0] for item in live]
     assert live[1].returncode == 0
-    assert "Traceback" not in "".join(told)
+    assert "Traceback" not in "".join(outputs)
     assert "MLflow: 7 runs added" in said
     record = repo.record("train@sft")
     assert record["attempt"] == 2

@@ -66,8 +66,8 @@ def sync(repo, monkeypatch):
 @pytest.fixture(scope="module")
 def never_out(repo, server):
     """What a server holds that was there all the time."""
-    told = repo.run("python", "-m", "stages.track", MLFLOW_TRACKING_URI=server.url)
-    assert "MLflow: 7 runs added" in told
+    output = repo.run("python", "-m", "stages.track", MLFLOW_TRACKING_URI=server.url)
+    assert "MLflow: 7 runs added" in output
     return contents(server.url)
 
 

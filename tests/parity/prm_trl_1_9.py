@@ -36,8 +36,8 @@ def step(folder: Path, **settings: object) -> ReferenceStep:
         processing_class=tokenizer(),
     )
     assert model.dropout.p == 0
-    (found,) = reference.run(trainer)
-    return found
+    (result,) = reference.run(trainer)
+    return result
 
 
 def save(path: Path, found: ReferenceStep) -> None:

@@ -86,8 +86,8 @@ def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
 
 def scalar_model(seed: int) -> PreTrainedModel:
     """With a head that is not zero, or the body would get no gradient."""
-    found = scalar_head.init_scalar_model(checkpoint("llama", seed), PAD, compute(), CPU)
+    result = scalar_head.init_scalar_model(checkpoint("llama", seed), PAD, compute(), CPU)
     generator = torch.Generator().manual_seed(seed)
-    weight = found.get_parameter("score.weight")
+    weight = result.get_parameter("score.weight")
     weight.data = 0.3 * torch.randn(weight.shape, generator=generator)
-    return found
+    return result

@@ -45,14 +45,14 @@ def largest_differences(
 ) -> tuple[float, float]:
     """Of the losses, and of the gradients of any parameter, over the steps if there are several."""
     pairs = list(zip(_steps(ours), _steps(theirs), strict=True))
-    for found, expected in pairs:
-        assert found.gradients.keys() == expected.gradients.keys()
+    for actual, expected in pairs:
+        assert actual.gradients.keys() == expected.gradients.keys()
     # On policy the loss of standardised advantages is 0 but for rounding: no scale of its own.
     scale = max(abs(expected.loss) for _, expected in pairs)
-    losses = [abs(found.loss - expected.loss) / scale for found, expected in pairs]
+    losses = [abs(item.loss - expected.loss) / scale for item, expected in pairs]
     gradients = [
-        relative(found.gradients[name], expected.gradients[name])
-        for found, expected in pairs
+        relative(item.gradients[name], expected.gradients[name])
+        for item, expected in pairs
         for name in expected.gradients
     ]
     return max(losses), max(gradients)

@@ -69,11 +69,11 @@ def solutions() -> Sequence[Solution]:
 def step_model() -> PreTrainedModel:
     """The tiny Llama under a head of two scores, all dropout off."""
     new = frozenset({"score.weight", "score.bias"})
-    found = policy.load_checkpoint(
+    result = policy.load_checkpoint(
         AutoModelForTokenClassification, checkpoint("llama"), new=new, num_labels=2
     )
     generator = torch.Generator().manual_seed(5)
     for name in sorted(new):
-        parameter = found.get_parameter(name)
+        parameter = result.get_parameter(name)
         parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
-    return policy.prepare_model(found, compute(), CPU)
+    return policy.prepare_model(result, compute(), CPU)

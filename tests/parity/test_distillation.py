@@ -50,10 +50,10 @@ def test_mean_advantage_and_gradient_are_those_of_the_reverse_divergence(record)
     advantages = negative_log_ratio(logprobs, teacher_logprobs, mask)
     losses, _ = reinforce(logprobs, advantages, mask)
     num_tokens = int(mask.sum())
-    (found,) = torch.autograd.grad(token_mean(losses, mask, num_tokens=num_tokens), student)
+    (actual,) = torch.autograd.grad(token_mean(losses, mask, num_tokens=num_tokens), student)
 
     value = relative(-advantages.sum() / num_tokens, loss.detach())
-    gradient = relative(found, expected)
+    gradient = relative(actual, expected)
     compared = "`generalized_jsd_loss` with `beta` 1, draws in proportion"
     note = "TRL's `beta` 1 is KL(student, teacher), 0 is KL(teacher, student)"
     record(Row(method="OPD", compared=compared, value=value, gradient=gradient, note=note))
@@ -83,11 +83,11 @@ def test_one_step_towards_a_teacher_is_that_of_the_forward_divergence(
     theirs = ours.computed(load("llama"), model.state_dict(), divergence)
     seen = ours.watch(monkeypatch, sft, model)
     loss = TeacherLoss(temperature=temperature, likelihood_coef=0.0)
-    policy, frozen = (Policy(one, compute(max_tokens=40), PAD) for one in (model, other))
+    policy, frozen = (Policy(item, compute(max_tokens=40), PAD) for item in (model, other))
     config = SftConfig(num_epochs=1, batch_size=4, optim=OPTIM)
     teacher = Teacher(policy=frozen, loss=loss)
     (step,) = sft.train(policy, rows, [range(4)], config, teacher=teacher)
-    found = Computed(loss=step.metrics["loss/forward_kl"], gradients=seen[0])
+    result = Computed(loss=step.metrics["loss/forward_kl"], gradients=seen[0])
     compared = f"`loops/sft.train`, one step, `generalized_jsd_loss` with `beta` 0, T {temperature}"
     note = "TRL's GKD with `lmbda` 0; no factor T^2 in either"
-    agree("forward KL", compared, found, theirs, note=note)
+    agree("forward KL", compared, result, theirs, note=note)

@@ -30,8 +30,8 @@ NOTES = {
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 def test_advantages(scale, tmp_path, record):
-    found = train_grpo(tmp_path, scale_rewards=scale)
-    _, completions = online.token_lists(found.sampled)
+    result = train_grpo(tmp_path, scale_rewards=scale)
+    _, completions = online.token_lists(result.sampled)
     rewards = torch.tensor(online.reward(completions))
     groups = torch.arange(len(rewards)) // online.GROUP
     advantage, numbers = {
@@ -41,7 +41,7 @@ def test_advantages(scale, tmp_path, record):
     }[scale]
     every = torch.ones(len(rewards), dtype=torch.bool)
     advantages = advantage(rewards, groups, counted=every, **numbers)
-    difference = relative(advantages, found.sampled["advantages"])
+    difference = relative(advantages, result.sampled["advantages"])
     note = "" if scale == "none" else "`ddof` 1, `eps` 1e-4 added to the standard deviation"
     record(
         Row(
@@ -59,13 +59,13 @@ def test_advantages(scale, tmp_path, record):
     [("grpo", per_sequence), ("dapo", per_token), ("bnpo", per_token), ("dr_grpo", per_length)],
 )
 def test_clipped_surrogate(loss_type, aggregate, tmp_path, agree):
-    found = train_grpo(tmp_path, loss_type=loss_type, epsilon=0.2, epsilon_high=0.28)
+    result = train_grpo(tmp_path, loss_type=loss_type, epsilon=0.2, epsilon_high=0.28)
     losses = TokenLosses(clipped_surrogate, low=0.2, high=0.28)
     agree(
         "GRPO",
         f"`loss_type` {loss_type}, ratios of tokens",
-        our_steps(found, losses, aggregate),
-        their_steps(found),
+        our_steps(result, losses, aggregate),
+        their_steps(result),
         note=NOTES.get(loss_type, ""),
     )
     assert losses.clipped == [False, True]
@@ -73,7 +73,7 @@ def test_clipped_surrogate(loss_type, aggregate, tmp_path, agree):
 
 @pytest.mark.parametrize(("loss_type", "aggregate"), [("grpo", per_sequence), ("dapo", per_token)])
 def test_ratio_of_the_completion(loss_type, aggregate, tmp_path, agree):
-    found = train_grpo(
+    result = train_grpo(
         tmp_path,
         loss_type=loss_type,
         importance_sampling_level="sequence",
@@ -84,20 +84,20 @@ def test_ratio_of_the_completion(loss_type, aggregate, tmp_path, agree):
     agree(
         "GSPO",
         f"`loss_type` {loss_type}, `importance_sampling_level` sequence",
-        our_steps(found, losses, aggregate),
-        their_steps(found),
+        our_steps(result, losses, aggregate),
+        their_steps(result),
     )
     assert losses.clipped == [False, True]
 
 
 def test_cispo(tmp_path, agree):
-    found = train_grpo(tmp_path, loss_type="cispo", epsilon_high=1.1)
+    result = train_grpo(tmp_path, loss_type="cispo", epsilon_high=1.1)
     losses = TokenLosses(cispo, cap=1.1)
     agree(
         "CISPO",
         "`loss_type` cispo",
-        our_steps(found, losses, per_token),
-        their_steps(found),
+        our_steps(result, losses, per_token),
+        their_steps(result),
         note="TRL's `epsilon_high` is the largest weight itself, not its distance from 1: "
         "its default of 0.2 caps every weight at 0.2",
     )
@@ -106,15 +106,15 @@ def test_cispo(tmp_path, agree):
 
 def test_dual_clip(tmp_path, agree):
     """TRL's `delta`; close above 1, so that it is met."""
-    found = train_grpo(tmp_path, loss_type="grpo", delta=1.21)
+    result = train_grpo(tmp_path, loss_type="grpo", delta=1.21)
     losses = TokenLosses(dual_clip_surrogate, low=0.2, high=0.2, cap=1.21)
-    agree("dual clip", "`delta`", our_steps(found, losses, per_sequence), their_steps(found))
+    agree("dual clip", "`delta`", our_steps(result, losses, per_sequence), their_steps(result))
     assert losses.clipped == [False, True]
 
 
 @pytest.mark.parametrize("corrected", [False, True])
 def test_kl(corrected, tmp_path, agree):
-    found = train_grpo(tmp_path, loss_type="grpo", beta=0.04, use_bias_correction_kl=corrected)
+    result = train_grpo(tmp_path, loss_type="grpo", beta=0.04, use_bias_correction_kl=corrected)
     surrogate = TokenLosses(clipped_surrogate, low=0.2, high=0.2)
 
     def losses(logprobs, rows):
@@ -126,7 +126,7 @@ def test_kl(corrected, tmp_path, agree):
     agree(
         "GRPO",
         f"k3 in the loss, {'times the ratio' if corrected else 'plain'}",
-        our_steps(found, losses, per_sequence),
-        their_steps(found),
+        our_steps(result, losses, per_sequence),
+        their_steps(result),
         note="TRL's default, `use_bias_correction_kl`" if corrected else "",
     )

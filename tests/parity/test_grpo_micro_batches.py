@@ -22,27 +22,27 @@ SPLIT = {
 
 @pytest.mark.parametrize(("loss_type", "aggregate"), [("grpo", per_sequence), ("dapo", per_token)])
 def test_our_one_normaliser_is_theirs(loss_type, aggregate, tmp_path, agree):
-    found = train_grpo(tmp_path, loss_type=loss_type, **SPLIT)
+    result = train_grpo(tmp_path, loss_type=loss_type, **SPLIT)
     losses = TokenLosses(clipped_surrogate, low=0.2, high=0.2)
-    assert [len(step.batches) for step in found.steps] == [2, 2]
+    assert [len(step.batches) for step in result.steps] == [2, 2]
     agree(
         "GRPO",
         f"`loss_type` {loss_type}, two micro-batches",
-        our_steps(found, losses, aggregate),
-        their_steps(found),
+        our_steps(result, losses, aggregate),
+        their_steps(result),
     )
 
 
 def test_bnpo_depends_on_the_split(tmp_path, agree):
-    found = train_grpo(tmp_path, loss_type="bnpo", **SPLIT)
+    result = train_grpo(tmp_path, loss_type="bnpo", **SPLIT)
     losses = TokenLosses(clipped_surrogate, low=0.2, high=0.2)
     agree(
         "GRPO",
         "`loss_type` bnpo, two micro-batches",
-        our_steps(found, losses, per_token, mean_of_means=True),
-        their_steps(found),
+        our_steps(result, losses, per_token, mean_of_means=True),
+        their_steps(result),
         note="TRL takes the mean of the micro-batches' token means; "
         "ours is `token_mean` over the step, whatever the split",
     )
-    whole, theirs = our_steps(found, losses, per_token)[1], found.steps[1].computed
+    whole, theirs = our_steps(result, losses, per_token)[1], result.steps[1].computed
     assert abs(whole.loss - theirs.loss) > 1e-3 * abs(theirs.loss)

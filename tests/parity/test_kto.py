@@ -98,13 +98,13 @@ def test_kto(policy_seed, reference_seed, tmp_path, monkeypatch, agree):
         [group.prompt_ids for group in reversed(groups)],
         [group.completions[0] for group in reversed(groups)],
     )
-    found, point = our_step(rows, schedule, reference_seed, policy_seed, monkeypatch)
+    result, point = our_step(rows, schedule, reference_seed, policy_seed, monkeypatch)
     # The two cases are each other's mirror image: an estimate below 0 counts as 0.
     assert (point == 0) == (policy_seed == 0)
     agree(
         "KTO",
         f"`loops/kto.train`, one step, reference point {'above' if point else 'clamped to'} 0",
-        found,
+        result,
         step.computed,
         note="TRL mismatches a prompt with the completion before it, ours with the one after it, "
         "and not where both are of one problem",

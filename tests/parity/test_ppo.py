@@ -78,8 +78,8 @@ def in_our_order(batch: Batch, values: torch.Tensor) -> torch.Tensor:
 
 def test_experience_and_losses(updates, record):
     """Every completion fills the length limit, so that TRL's layout is ours."""
-    found = updates("none")
-    state, batch = found[0].state, rows(found[0])
+    result = updates("none")
+    state, batch = result[0].state, rows(result[0])
     assert not state["padding_mask"].any()
     theirs = {name: in_our_order(batch, value) for name, value in state.items() if value.dim() == 2}
     differences = {}
@@ -117,10 +117,10 @@ def test_experience_and_losses(updates, record):
 
 @pytest.mark.parametrize("stop_token", ["none", "eos"])
 def test_policy_loss(stop_token, updates, agree):
-    found = updates(stop_token)
-    batch = rows(found[0])
-    old = in_our_order(batch, found[0].state["logprobs"])
-    advantages = in_our_order(batch, found[0].state["advantages"])
+    result = updates(stop_token)
+    batch = rows(result[0])
+    old = in_our_order(batch, result[0].state["logprobs"])
+    advantages = in_our_order(batch, result[0].state["advantages"])
     clipped = []
 
     def loss(model):
@@ -134,10 +134,10 @@ def test_policy_loss(stop_token, updates, agree):
     agree(
         "PPO",
         f"policy loss, stop token {stop_token}",
-        [ours.computed(load("llama"), part(u.weights, "policy."), loss) for u in found],
+        [ours.computed(load("llama"), part(u.weights, "policy."), loss) for u in result],
         [
             Computed(loss=u.state["pg_loss"].item(), gradients=part(u.gradients, "policy."))
-            for u in found
+            for u in result
         ],
         trl=TRL,
     )
@@ -145,10 +145,10 @@ def test_policy_loss(stop_token, updates, agree):
 
 
 def test_value_loss(updates, agree):
-    found = updates("none")
-    batch = rows(found[0])
-    old = in_our_order(batch, found[0].state["values"])
-    returns = in_our_order(batch, found[0].state["returns"])
+    result = updates("none")
+    batch = rows(result[0])
+    old = in_our_order(batch, result[0].state["values"])
+    returns = in_our_order(batch, result[0].state["returns"])
 
     def loss(model):
         losses = clipped_value_loss(
@@ -161,7 +161,7 @@ def test_value_loss(updates, agree):
         "value loss",
         [
             ours.computed(reference.scalar_model(3), part(u.weights, "value_model."), loss)
-            for u in found
+            for u in result
         ],
         [
             Computed(
@@ -171,7 +171,7 @@ def test_value_loss(updates, agree):
                     for name, value in part(u.gradients, "value_model.").items()
                 },
             )
-            for u in found
+            for u in result
         ],
         note="TRL adds it to the policy loss times `vf_coef`; ours has an optimizer of its own",
         trl=TRL,

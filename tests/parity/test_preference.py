@@ -25,5 +25,5 @@ def test_pairs_with_a_reference(method, settings, loss, tmp_path, monkeypatch, a
 
     step = trl_step(DPOTrainer, DPOConfig, tmp_path, with_reference=True, beta=BETA, **settings)
     compared = f"`loops/preference.train`, one step, `loss_type` {settings['loss_type'][0]}"
-    found = our_step(PreferencePreset.model_validate(loss), monkeypatch)
-    agree(method, compared, found, step.computed, note=NOTES.get(method, ""))
+    result = our_step(PreferencePreset.model_validate(loss), monkeypatch)
+    agree(method, compared, result, step.computed, note=NOTES.get(method, ""))

@@ -20,16 +20,16 @@ def test_simpo(tmp_path, monkeypatch, agree):
         CPOTrainer, CPOConfig, tmp_path, with_reference=False,
         loss_type="simpo", beta=2.0, simpo_gamma=0.6, cpo_alpha=0.0,
     )  # fmt: skip
-    found = our_step(loss_of(kind="simpo", beta=2.0, gamma=0.6), monkeypatch)
-    agree("SimPO", "`loops/preference.train`, one step, `loss_type` simpo", found, step.computed)
+    result = our_step(loss_of(kind="simpo", beta=2.0, gamma=0.6), monkeypatch)
+    agree("SimPO", "`loops/preference.train`, one step, `loss_type` simpo", result, step.computed)
 
 
 def test_cpo_without_its_likelihood_term(tmp_path, monkeypatch, agree):
     from trl.experimental.cpo import CPOConfig, CPOTrainer
 
     step = trl_step(CPOTrainer, CPOConfig, tmp_path, with_reference=False, beta=0.3, cpo_alpha=0.0)
-    found = our_step(loss_of(kind="cpo", beta=0.3, alpha=0.0), monkeypatch)
-    agree("CPO", "`loops/preference.train`, one step, `cpo_alpha` 0", found, step.computed)
+    result = our_step(loss_of(kind="cpo", beta=0.3, alpha=0.0), monkeypatch)
+    agree("CPO", "`loops/preference.train`, one step, `cpo_alpha` 0", result, step.computed)
 
 
 def test_cpo(tmp_path, agree):

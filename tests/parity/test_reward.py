@@ -42,8 +42,8 @@ def test_one_step_of_the_reward_model(centring, tmp_path, monkeypatch, agree):
     )
     (step,) = reference.run(trainer)
 
-    found = reference.scalar_model(0)
-    seen = ours.watch(monkeypatch, reward, found)
+    result = reference.scalar_model(0)
+    seen = ours.watch(monkeypatch, reward, result)
     config = reward.RewardConfig(
         num_epochs=1,
         batch_size=4,
@@ -51,7 +51,7 @@ def test_one_step_of_the_reward_model(centring, tmp_path, monkeypatch, agree):
         margin=0.0,
         optim=OptimConfig(**OPTIM),
     )
-    (taken,) = reward.train(ScalarHead(found, compute(), PAD), PAIRS, [range(4)], config)
+    (taken,) = reward.train(ScalarHead(result, compute(), PAD), PAIRS, [range(4)], config)
     agree(
         "reward model",
         "`loops/reward.train`, one step" + (f", centring {centring}" if centring else ""),

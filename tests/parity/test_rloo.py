@@ -23,9 +23,9 @@ def train(folder):
 
 def test_advantages(tmp_path, record):
     """The penalty is in the reward: the sum of k1 over a completion's tokens."""
-    found = train(tmp_path)
-    rows = online.learnable([found.sampled], found.steps[0].weights)
-    _, completions = online.token_lists(found.sampled)
+    result = train(tmp_path)
+    rows = online.learnable([result.sampled], result.steps[0].weights)
+    _, completions = online.token_lists(result.sampled)
     penalty = torch.stack(
         [
             masked_sum(values[None], keep[None])
@@ -45,12 +45,12 @@ def test_advantages(tmp_path, record):
 
 
 def test_loss(tmp_path, agree):
-    found = train(tmp_path)
+    result = train(tmp_path)
     losses = TokenLosses(sequence_ratio_surrogate, low=0.2, high=0.2, normalise=False)
     agree(
         "RLOO",
         "ratio of whole completions, clipped",
-        our_steps(found, losses, per_sequence),
-        their_steps(found),
+        our_steps(result, losses, per_sequence),
+        their_steps(result),
     )
     assert losses.clipped == [False, True]

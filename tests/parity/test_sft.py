@@ -39,11 +39,11 @@ def test_one_step_of_sft(micro_batches, tmp_path, monkeypatch, agree):
     model = load("llama")
     seen = ours.watch(monkeypatch, sft, model)
     config = sft.SftConfig(num_epochs=1, batch_size=4, optim=OptimConfig(**OPTIM))
-    (found,) = sft.train(Policy(model, compute(), PAD), ROWS, [range(4)], config)
+    (result,) = sft.train(Policy(model, compute(), PAD), ROWS, [range(4)], config)
     agree(
         "SFT",
         "`loops/sft.train`, one step" + (", 2 micro-batches" if micro_batches == 2 else ""),
-        Computed(loss=found.metrics["loss/nll"], gradients=seen[0]),
+        Computed(loss=result.metrics["loss/nll"], gradients=seen[0]),
         step.computed,
     )
     assert sum(int((b["labels"] != -100).sum()) for b in step.batches) == sum(

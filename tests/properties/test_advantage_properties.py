@@ -57,7 +57,7 @@ class Drawn:
         Halves of whole numbers are exact; `advantages/test_step_zscore` has steps anywhere.
         """
         lengths, longest = self.mask.sum(1), int(self.mask.sum(1).max())
-        found = torch.zeros_like(self.penalties)
+        result = torch.zeros_like(self.penalties)
         penalties, steps, first = self.penalties[:, :longest], None, None
         if name == "mean_normalised":  # of rewards that are never negative
             penalties = 0 * penalties
@@ -65,7 +65,7 @@ class Drawn:
             first = (torch.arange(longest) == 0).expand(len(self.rewards), -1)
             steps = torch.where(first, self.rewards[:, None] / 2, 0.0)
         rewards = self.rewards if steps is None else self.rewards / 2
-        found[:, :longest] = compare_completions(
+        result[:, :longest] = compare_completions(
             ADVANTAGES[name],
             CompletionRewards(totals=rewards.tolist(), step_rewards=steps, step_ends=first),
             penalties,
@@ -73,7 +73,7 @@ class Drawn:
             self.counted,
             self.greedy.float(),
         )
-        return found
+        return result
 
 
 @pytest.fixture(autouse=True)
@@ -134,12 +134,12 @@ def test_the_order_of_completions_and_groups_and_the_groups_ids_do_not_matter(na
 @examples(15)
 @given(drawn=completions())
 def test_only_counted_completions_and_their_own_tokens_get_one(name, drawn):
-    found = drawn.advantages(name)
-    assert found.isfinite().all()
-    assert (found[~drawn.mask] == 0).all()
-    assert (found[~drawn.counted] == 0).all()
+    result = drawn.advantages(name)
+    assert result.isfinite().all()
+    assert (result[~drawn.mask] == 0).all()
+    assert (result[~drawn.counted] == 0).all()
     elsewhere = torch.where(drawn.counted, drawn.rewards, 1e6)
-    close(replace(drawn, rewards=elsewhere).advantages(name), found)
+    close(replace(drawn, rewards=elsewhere).advantages(name), result)
 
 
 @every_advantage
@@ -179,20 +179,20 @@ def test_a_prompts_only_completion_has_no_baseline_and_an_empty_batch_no_advanta
     nobody = replace(drawn, counted=torch.zeros_like(drawn.counted))
     assert (nobody.advantages(name) == 0).all()
     alone = replace(drawn, groups=torch.arange(len(drawn.groups)))
-    found = alone.advantages(name)
-    assert found.isfinite().all()
+    result = alone.advantages(name)
+    assert result.isfinite().all()
     if name in SHIFTED_WITH_ITS_GROUP - {"greedy_baseline"} or name == "batch_std":
-        assert (found == 0).all()
+        assert (result == 0).all()
 
 
 @pytest.mark.parametrize("name", sorted(SHIFTED_WITH_ITS_GROUP))
 @examples(15)
 @given(drawn=completions())
 def test_a_group_gets_what_it_would_get_alone(name, drawn):
-    found = drawn.advantages(name)
+    result = drawn.advantages(name)
     for group in drawn.groups.unique():
         rows = (drawn.groups == group).nonzero()[:, 0]
-        close(drawn.rows(rows).advantages(name), found[rows])
+        close(drawn.rows(rows).advantages(name), result[rows])
 
 
 @every_advantage
@@ -200,7 +200,7 @@ def test_a_group_gets_what_it_would_get_alone(name, drawn):
 @given(drawn=completions())
 def test_within_a_group_a_better_completion_never_gets_less(name, drawn):
     drawn = replace(drawn, penalties=0 * drawn.penalties[:, :1], mask=drawn.mask[:, :1])
-    found = drawn.advantages(name)[:, 0]
+    result = drawn.advantages(name)[:, 0]
     same = (drawn.groups[:, None] == drawn.groups) & drawn.counted & drawn.counted[:, None]
     better = same & (drawn.rewards[:, None] > drawn.rewards)
-    assert (found[:, None] >= found)[better].all()
+    assert (result[:, None] >= result)[better].all()

@@ -64,8 +64,8 @@ def check_finite(grids: Grids, config, **arguments):
     dtype=dtypes,
 )
 def test_log_ratios_of_ten_thousand_or_infinity(names, jump, data, grids, config, dtype):
-    found = {name: shaken(data, grids, name, [jump]) for name in names}
-    check_finite(replaced(grids, **found).to(dtype), config)
+    result = {name: shaken(data, grids, name, [jump]) for name in names}
+    check_finite(replaced(grids, **result).to(dtype), config)
 
 
 @examples(60)
@@ -110,7 +110,7 @@ def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
     rewards = torch.full((len(groups),), scale)
     rewards = torch.where(torch.tensor(steps) > 0, rewards.nextafter(2 * rewards), rewards)
     by_step = kind == "step_zscore"
-    found = compare_completions(
+    result = compare_completions(
         method,
         CompletionRewards(
             totals=rewards.tolist(),
@@ -122,10 +122,10 @@ def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
         torch.ones(len(groups), dtype=torch.bool),
         torch.full_like(rewards, scale),
     )
-    assert found.isfinite().all()
+    assert result.isfinite().all()
     if kind in ("group_zscore", "batch_std", "batch_whitened", "step_zscore"):
         # No score is further than sqrt(n) standard deviations from the mean of n, up to rounding.
-        assert found.abs().max() <= 2 * math.sqrt(found.numel())
+        assert result.abs().max() <= 2 * math.sqrt(result.numel())
 
 
 @examples(40)
@@ -142,7 +142,7 @@ def test_gae_and_whitening_of_any_scale_with_anything_outside(grids, scale, dtyp
         )
     assert results[0].isfinite().all()
     assert (results[0][:, ~mask] == 0).all()
-    assert all(torch.equal(found, results[0]) for found in results[1:])
+    assert all(torch.equal(result, results[0]) for result in results[1:])
 
 
 @pytest.mark.parametrize("name", presets.PREFERENCE)
@@ -154,7 +154,7 @@ def test_pairs_of_any_likelihood(name, data, dtype):
     leaves = [torch.tensor([n], dtype=dtype, requires_grad=True) for n in data.draw(sums)]
     chosen, rejected, chosen_ref, rejected_ref = leaves
     if preset.kind == KTO:
-        found, _ = kto_loss(
+        result, _ = kto_loss(
             chosen,
             ref_logprobs=chosen_ref,
             desirable=torch.tensor([data.draw(st.booleans())]),
@@ -164,9 +164,9 @@ def test_pairs_of_any_likelihood(name, data, dtype):
     else:
         lengths = torch.tensor([3]), torch.tensor([1])
         pairs = PairLogprobs(chosen, rejected, chosen_ref, rejected_ref, *lengths)
-        found, _ = pair_losses(preset, pairs)
-    found.sum().backward()
-    assert found.isfinite().all()
+        result, _ = pair_losses(preset, pairs)
+    result.sum().backward()
+    assert result.isfinite().all()
     assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)
 
 

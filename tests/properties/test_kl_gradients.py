@@ -27,8 +27,8 @@ def expected_gradient(kl, surrogate="clip", advantages=None):
     rows = Grids(columns, torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, dtype=torch.bool))
     method = objective_choices.make({"surrogate": surrogate, "aggregation": "token_mean"}, kl)
     _, gradients = random_grids.step(rows, method, [[0, 1], [2], [3]])
-    (found,) = torch.autograd.grad(logprobs[DRAWN], logits, gradients["logprobs"][:, 0])
-    return found
+    (result,) = torch.autograd.grad(logprobs[DRAWN], logits, gradients["logprobs"][:, 0])
+    return result
 
 
 def divergence_gradient(first_is_policy):
@@ -57,8 +57,8 @@ def test_a_teachers_log_ratio_as_advantage_has_the_gradient_of_the_divergence():
     grid = torch.ones(4, 1, dtype=torch.bool)
     drawn = (log.double()[DRAWN][:, None] for log in (P.log(), Q.log()))
     advantages = negative_log_ratio(*drawn, grid)
-    found = expected_gradient({"kl": "none"}, "reinforce", advantages=advantages)
-    torch.testing.assert_close(found, divergence_gradient(True))
+    result = expected_gradient({"kl": "none"}, "reinforce", advantages=advantages)
+    torch.testing.assert_close(result, divergence_gradient(True))
 
 
 def test_a_token_answers_for_itself_alone_where_a_teacher_is_followed():
@@ -74,14 +74,14 @@ def test_a_token_answers_for_itself_alone_where_a_teacher_is_followed():
     assert not advantages.requires_grad
     weights = logprobs[chosen].sum(1).exp().detach()
     loss = (weights[:, None] * -advantages * logprobs[chosen]).sum()
-    (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
+    (actual,) = torch.autograd.grad(loss, logits, retain_graph=True)
     divergences = (logprobs.exp() * (logprobs - teacher_logprobs)).sum(1)
     visits = torch.cat([torch.ones(1).double(), logprobs[0].exp().detach()])
     (expected,) = torch.autograd.grad((visits * divergences).sum(), logits)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_kl_in_the_reward_has_the_gradient_of_the_divergence():
     cost = (P.log() - Q.log())[DRAWN][:, None]
-    found = expected_gradient({"kl": "none"}, "reinforce", advantages=-cost)
-    torch.testing.assert_close(found, divergence_gradient(True))
+    result = expected_gradient({"kl": "none"}, "reinforce", advantages=-cost)
+    torch.testing.assert_close(result, divergence_gradient(True))

@@ -169,9 +169,9 @@ def test_dropout_is_off_in_training_mode(loader):
     groups = [Group(prompt_ids=[3, 4], completions=[[5, 6, EOS]], indices=[0])]
     batch = collate(groups, 0, PAD, CPU)
     with torch.no_grad():
-        found = [Policy(model)(batch, temperature=1.0)[0] for _ in range(3)]
+        result = [Policy(model)(batch, temperature=1.0)[0] for _ in range(3)]
         before = Policy(model.eval())(batch, temperature=1.0)[0]
-    assert all(torch.equal(logprobs, before) for logprobs in found)
+    assert all(torch.equal(logprobs, before) for logprobs in result)
 
 
 LANGUAGE, SCALAR = language_model(), scalar_model()

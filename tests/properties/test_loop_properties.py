@@ -62,9 +62,9 @@ class Drawn:
         """In float64, which `rl.compute_frozen_logprobs` does not keep."""
         every = self.rollouts.mask().any(1)
         batch = collate(make_groups(self.rollouts, every, 0), 0, PAD, CPU)
-        (found,) = frozen_logprobs(Policy(REFERENCE), [batch], TEMPERATURE)
-        grid = torch.zeros_like(found)
-        grid[batch.indices] = found
+        (result,) = frozen_logprobs(Policy(REFERENCE), [batch], TEMPERATURE)
+        grid = torch.zeros_like(result)
+        grid[batch.indices] = result
         return grid
 
     def rows(self, order: list[int]) -> "Drawn":
@@ -189,8 +189,8 @@ def test_micro_batches_shared_prompts_and_order_do_not_change_the_policys_gradie
 def test_nor_the_value_models(data, drawn, row_tokens, max_tokens):
     expected = value_gradient(drawn, row_tokens=0, max_tokens=4096)
     order = data.draw(st.permutations(range(len(drawn.correct))))
-    found = value_gradient(drawn.rows(order), row_tokens=row_tokens, max_tokens=max_tokens)
-    assert_same(found, expected)
+    actual = value_gradient(drawn.rows(order), row_tokens=row_tokens, max_tokens=max_tokens)
+    assert_same(actual, expected)
 
 
 @examples(20)

@@ -31,7 +31,7 @@ def whole(grids, config):
 def check_layout(data, grids, config, tolerance):
     expected = whole(grids, config)
     assert all(gradient.isfinite().all() for gradient in expected[1].values())
-    found = random_grids.step(
+    actual = random_grids.step(
         grids.filled(*data.draw(some_fillers, label="masked tokens")),
         config,
         random_grids.split(data.draw, len(grids.mask)),
@@ -39,8 +39,8 @@ def check_layout(data, grids, config, tolerance):
         right=data.draw(st.integers(0, 3), label="right"),
         filler=data.draw(st.sampled_from(FILLERS), label="padding"),
     )
-    assert_close(found, expected, tolerance)
-    for gradient in found[1].values():
+    assert_close(actual, expected, tolerance)
+    for gradient in actual[1].values():
         assert (gradient[~grids.mask] == 0).all()
 
 
@@ -72,13 +72,13 @@ def test_in_float32_they_agree_to_a_millionth(data, grids, config):
 def test_a_row_alone_adds_what_it_adds_among_others(grids, config):
     _, expected = whole(grids, config)
     for row in range(len(grids.mask)):
-        _, found = random_grids.step(grids, config, [[row]])
+        _, actual = random_grids.step(grids, config, [[row]])
         for name, gradient in expected.items():
             torch.testing.assert_close(
-                found[name][row], gradient[row], rtol=FLOAT64, atol=FLOAT64 * gradient.abs().max()
+                actual[name][row], gradient[row], rtol=FLOAT64, atol=FLOAT64 * gradient.abs().max()
             )
             others = torch.arange(len(grids.mask)) != row
-            assert (found[name][others] == 0).all()
+            assert (actual[name][others] == 0).all()
 
 
 @examples(40)

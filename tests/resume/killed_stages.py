@@ -132,14 +132,14 @@ class KilledStages:
         self.forget(stage)
         folder.mkdir()
         begun = time.monotonic()
-        told, _ = (process := self.start(stage, RESUME_COUNTS=str(folder))).communicate()
-        assert process.returncode == 0, told
+        output, _ = (process := self.start(stage, RESUME_COUNTS=str(folder))).communicate()
+        assert process.returncode == 0, output
         seconds = time.monotonic() - begun
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for path in folder.iterdir():
-            own = path.name.partition("-")[0]
-            found[own] = max(found.get(own, 0), int(path.read_text()))
-        return found, seconds
+            stage_name = path.name.partition("-")[0]
+            result[stage_name] = max(result.get(stage_name, 0), int(path.read_text()))
+        return result, seconds
 
     def kill_and_go_on(
         self, stage: str, number: int, draw: random.Random, counts: dict[str, int], seconds: float
@@ -162,32 +162,32 @@ class KilledStages:
                         sent = signal.SIGKILL if kind == "time" else signal.SIGTERM
                         os.killpg(process.pid, sent)
                     assert ended(process.pid, 30.0), point  # some of it may still be starting
-                told, _ = process.communicate()
+                output, _ = process.communicate()
             else:
                 point = f"{kind}:{draw.randint(1, counts[kind])}"
                 process = self.start(stage, RESUME_KILL=point)
-                told, _ = process.communicate()
+                output, _ = process.communicate()
             done.seconds += time.monotonic() - begun
-            assert process.returncode in (0, *KILLED), f"{done.tried}, {point}: {told}"
+            assert process.returncode in (0, *KILLED), f"{done.tried}, {point}: {output}"
             if process.returncode:
                 done.tried.append(point)
                 mend(self.path)  # as flows do, and stages/README.md tells who runs dvc by hand
             else:  # it ended before that point
                 self.compare(stage, point)
                 self.forget(stage)
-        told, _ = (process := self.start(stage)).communicate()
-        assert process.returncode == 0, f"after {done.tried}: {told}"
+        output, _ = (process := self.start(stage)).communicate()
+        assert process.returncode == 0, f"after {done.tried}: {output}"
         self.compare(stage, " ".join(done.tried))
         return done
 
     def compare(self, stage: str, when: str) -> None:
         """Every bit of the outputs, dvc.lock, and the journals but for their times."""
         expected = self.lock[stage]
-        found = YAML(typ="safe").load(self.path / "dvc.lock")["stages"][stage]
-        for one, other in zip(expected["outs"], found["outs"], strict=True):
-            if not one["path"].startswith("data/runs"):
-                assert one == other, (stage, when)
-        assert expected | {"outs": 0} == found | {"outs": 0}, (stage, when)
+        actual = YAML(typ="safe").load(self.path / "dvc.lock")["stages"][stage]
+        for item, other in zip(expected["outs"], actual["outs"], strict=True):
+            if not item["path"].startswith("data/runs"):
+                assert item == other, (stage, when)
+        assert expected | {"outs": 0} == actual | {"outs": 0}, (stage, when)
 
     def journals(self, stage: str) -> dict[str, list[Any]]:
         """Rows of the seeds' journals without times, sorted."""
@@ -207,10 +207,10 @@ def ended(group: int, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         alive = []
-        for one in psutil.process_iter(["status"]):
+        for item in psutil.process_iter(["status"]):
             with suppress(ProcessLookupError):
-                if os.getpgid(one.pid) == group and one.info["status"] != psutil.STATUS_ZOMBIE:
-                    alive.append(one)
+                if os.getpgid(item.pid) == group and item.info["status"] != psutil.STATUS_ZOMBIE:
+                    alive.append(item)
         if not alive:
             return True
         time.sleep(0.1)

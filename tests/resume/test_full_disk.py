@@ -59,9 +59,9 @@ def take(folder: Path, width: int, until: int = NUM_STEPS) -> tuple[list, dict]:
 def test_no_room_for_a_checkpoint_is_a_warning(small_disk, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv(checkpoints.SECONDS, "0")
     expected = take(tmp_path / "large", 50_000)
-    found = take(small_disk / "run", 50_000)
-    assert found[0] == expected[0]
-    assert torch.equal(found[1]["weight"], expected[1]["weight"])
+    actual = take(small_disk / "run", 50_000)
+    assert actual[0] == expected[0]
+    assert torch.equal(actual[1]["weight"], expected[1]["weight"])
     assert "no checkpoint of step 1" in caplog.text
     assert "No space left" in caplog.text
 
@@ -73,6 +73,6 @@ def test_a_run_that_a_full_disk_ended_goes_on_when_there_is_room(small_disk, tmp
         take(small_disk / "run", 100, until=3)
     (small_disk / "filler").unlink()
     assert 0 < State.load(small_disk / "run/loop/states").step <= 3
-    found = take(small_disk / "run", 100)
-    assert found[0] == expected[0]
-    assert torch.equal(found[1]["weight"], expected[1]["weight"])
+    actual = take(small_disk / "run", 100)
+    assert actual[0] == expected[0]
+    assert torch.equal(actual[1]["weight"], expected[1]["weight"])

@@ -54,9 +54,9 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used(damage, tmp_path, caplog
             (last / "manifest.json").write_text("")
         case "grown":
             grown.write_bytes(b"one\ntwx\n")
-    found = checkpoints.last(folder)
-    assert found == folder / "step-00000001"
-    assert checkpoints.outside_lengths(found) == {grown: 4}
+    result = checkpoints.last(folder)
+    assert result == folder / "step-00000001"
+    assert checkpoints.outside_lengths(result) == {grown: 4}
     assert "step-00000002 is damaged" in caplog.text
     grown.write_bytes(b"")
     assert checkpoints.last(folder) is None

@@ -90,15 +90,15 @@ def test_several_processes_end_together_and_go_on_together(tmp_path):
     assert [process.stdout.readline() for _ in range(2)] == ["here\n", "here\n"]
     begun = time.monotonic()
     process.send_signal(signal.SIGTERM)  # to the first alone, as dvc's end is
-    told, complaints = process.communicate()
+    output, complaints = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
     assert time.monotonic() - begun < 10
-    assert told == ""
+    assert output == ""
     assert "Traceback" not in complaints
     assert State.load(tmp_path / "rank-0/loop/states").step == 3
     assert not (tmp_path / "rank-1/loop/states").exists()
-    told, _ = start(tmp_path, "go on", program=TOGETHER).communicate()
-    assert sorted(told.splitlines()) == [f"{n} after 3 [0.0, 1.0, 2.0, 3.0]" for n in (0, 1)]
+    output, _ = start(tmp_path, "go on", program=TOGETHER).communicate()
+    assert sorted(output.splitlines()) == [f"{n} after 3 [0.0, 1.0, 2.0, 3.0]" for n in (0, 1)]
 
 
 def start(folder: Path, *arguments: str, program: str = ALONE) -> subprocess.Popen[str]:
@@ -132,8 +132,8 @@ def test_the_state_after_the_last_whole_step_is_kept(where, steps, number, tmp_p
     assert process.returncode == 128 + signal.SIGTERM
     assert time.monotonic() - begun < 10
     assert State.load(tmp_path / "loop/states").step == steps
-    told, _ = start(tmp_path, "nowhere", "10").communicate()
-    assert told == f"after {steps}\n[0.0, 1.0, 2.0, 3.0]\n"
+    output, _ = start(tmp_path, "nowhere", "10").communicate()
+    assert output == f"after {steps}\n[0.0, 1.0, 2.0, 3.0]\n"
 
 
 def test_a_step_that_does_not_end_is_ended_by_the_kernel(tmp_path):

@@ -142,9 +142,9 @@ def resolve_key(key: str, facts: Facts | None = MODEL, **params: object) -> auto
 
 @pytest.mark.parametrize("key", EMBEDDED)
 def test_the_embedded_model_has_its_own_value(key: str):
-    found = resolve_key(key, None, model={"path": None}, **WORD_PROBLEMS)
-    assert found.value == EMBEDDED[key]
-    assert type(found.value) is type(EMBEDDED[key])
+    result = resolve_key(key, None, model={"path": None}, **WORD_PROBLEMS)
+    assert result.value == EMBEDDED[key]
+    assert type(result.value) is type(EMBEDDED[key])
 
 
 @pytest.mark.parametrize(("key", "facts", "expected"), CASES)
@@ -178,8 +178,8 @@ def test_every_rule_is_tried_with_a_model_and_without():
 
 
 def test_generated_problems_teach_to_judge_with_half_of_the_positions():
-    found = resolve_key("data.mixture", **WORD_PROBLEMS)
-    assert found.value == JUDGING | {"max_prompt_tokens": 16_384}
+    result = resolve_key("data.mixture", **WORD_PROBLEMS)
+    assert result.value == JUDGING | {"max_prompt_tokens": 16_384}
 
 
 def test_a_judge_may_read_two_answers_where_positions_are_few():
@@ -206,8 +206,8 @@ def test_what_follows_from_a_limit_follows_a_number_in_its_place():
 def test_few_train_prompts_are_a_step_together():
     few = replace(MODEL, train_prompts=40)
     content = {"grpo": {"prompts_per_step": "auto", "num_steps": "auto", "max_new_tokens": 8}}
-    found, _ = auto.resolve(content, few, PARAMS | content)
-    assert found["grpo"] == {"prompts_per_step": 40, "num_steps": 1, "max_new_tokens": 8}
+    result, _ = auto.resolve(content, few, PARAMS | content)
+    assert result["grpo"] == {"prompts_per_step": 40, "num_steps": 1, "max_new_tokens": 8}
 
 
 def test_the_readme_shows_every_rule():
@@ -228,9 +228,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_the_embedded_model_needs_no_facts_and_no_auto_is_left():
     content = read_yaml(ROOT / "params.yaml")
-    found, _ = auto.resolve(content, auto.UNMEASURED)
-    assert found == auto.resolve(content, None)[0]
-    assert "auto" not in json.dumps({key: one for key, one in found.items() if key != "tables"})
+    result, _ = auto.resolve(content, auto.UNMEASURED)
+    assert result == auto.resolve(content, None)[0]
+    assert "auto" not in json.dumps({key: item for key, item in result.items() if key != "tables"})
 
 
 def test_a_number_overrides_and_a_step_token_stays():
@@ -284,7 +284,9 @@ def test_facts_are_those_of_prompts_and_of_a_model_alone():
 def test_facts_with_fields_of_other_code_are_none(change: dict[str, int | None]):
     FACTS_PATH.parent.mkdir(parents=True)
     known = asdict(auto.UNMEASURED) | change
-    FACTS_PATH.write_text(json.dumps({name: one for name, one in known.items() if one is not None}))
+    FACTS_PATH.write_text(
+        json.dumps({name: item for name, item in known.items() if item is not None})
+    )
     assert read_facts(GIVEN) is None
 
 
@@ -298,10 +300,10 @@ def test_what_is_shown_has_every_rule_that_is_used(
     for given, facts in ((content, None), (of_mine, auto.UNMEASURED)):
         print_table(given, presets, facts)
         lines = capsys.readouterr().out.splitlines()
-        cells = [[cell.strip() for cell in one.split("│")[1:4]] for one in lines if "│" in one]
+        cells = [[cell.strip() for cell in line.split("│")[1:4]] for line in lines if "│" in line]
         _, used = auto.resolve({**given, "presets": presets}, facts, strict=False)
         shown = {(pattern, value) for pattern, value, _ in cells}
-        assert shown == {(one.pattern, str(one.value)) for one in used}
+        assert shown == {(item.pattern, str(item.value)) for item in used}
         assert len(cells) == len(shown) > 30
         words = {RULES[pattern].description for pattern, _ in shown}
         assert {rule for _, _, rule in cells} == (words if facts else {"of the embedded model"})

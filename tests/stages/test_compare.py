@@ -96,7 +96,7 @@ def test_the_report_begins_with_the_verdict_the_picture_and_what_was_compared():
     page = text("report.html")
     body = page[page.index("<body>") :]
     parts = ("<h1>", said[0].partition("(")[0], "<img src=", "<dl>", "<nav", "<table")
-    places = [body.index(one) for one in parts]
+    places = [body.index(part) for part in parts]
     assert places == sorted(places)
     assert text("report.md").index(said[0]) < text("report.md").index("| policy |")
     for fact in ("Llama of 10 parameters in 2 layers", "1,200 train, 100 preference, 30 dev and 40",
@@ -189,10 +189,10 @@ def test_numbers_are_those_of_the_evaluations():
         for seed in report_inputs.SEEDS
     ]
     dpo = metrics()["policies"]["dpo"]["mean_accuracy"]
-    assert list(dpo["seeds"].values()) == [one["mean_accuracy"] for one in of_seeds]
+    assert list(dpo["seeds"].values()) == [seed["mean_accuracy"] for seed in of_seeds]
     assert dpo["value"] == pytest.approx(sum(dpo["seeds"].values()) / 3, abs=1e-6)
     with (compare.OUTPUT / "plots/accuracy.csv").open(encoding="utf-8") as file:
-        row = {one["policy"]: one for one in csv.DictReader(file)}["dpo"]
+        row = {item["policy"]: item for item in csv.DictReader(file)}["dpo"]
     assert float(row["mean_accuracy"]) == dpo["value"]
     assert float(row["seed_1"]) == dpo["seeds"]["1"]
 
@@ -266,39 +266,39 @@ def test_all_that_is_said_is_escaped():
     inner = Section("<i>", ["<u>", Image("accuracy.svg", "<b>")])
     table = CaptionedTable("<c>", [{"<k>": "<d>"}])
     page.write_report(compare.OUTPUT, ["<v>"], {"<l>": "<f>"}, [Section("<h>", [inner, table])])
-    for one in ("<b>", "<i>", "<u>", "<v>", "<h>", "<c>", "<k>", "<d>", "<l>", "<f>"):
-        assert one.replace("<", "&lt;").replace(">", "&gt;") in text("report.html")
-        assert one not in text("report.html")
+    for item in ("<b>", "<i>", "<u>", "<v>", "<h>", "<c>", "<k>", "<d>", "<l>", "<f>"):
+        assert item.replace("<", "&lt;").replace(">", "&gt;") in text("report.html")
+        assert item not in text("report.html")
 
 
 def test_it_imports_no_torch():
     unwanted = ("torch", "transformers", "mlflow")
     code = f"import sys, stages.compare\nprint([m for m in {unwanted} if sys.modules.get(m)])"
     command = [sys.executable, "-c", code]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 def test_without_gold_answers_the_report_is_of_rewards_and_calls_nothing_right():
     path = PROMPTS / "test.jsonl"
-    prompts = [replace(one, answer=None) for one in list(lines.read_lines(path, Prompt))]
+    prompts = [replace(line, answer=None) for line in list(lines.read_lines(path, Prompt))]
     lines.write_lines(path, prompts)
     for seed in report_inputs.SEEDS:
         for at, policy in enumerate(report_inputs.POLICIES):
             rows = [
                 ScoredPrompt(
-                    id=one.id,
+                    id=item.id,
                     scores={"preference": [at + 0.1 * number, at + 0.2 * number]},
                     truncation_rate=0.0,
                     mean_tokens=4.0,
                 )
-                for number, one in enumerate(prompts)
+                for number, item in enumerate(prompts)
             ]
             lines.write_lines(DATA / f"evaluations/{policy}/{seed}/per_problem.jsonl", rows)
     compare.main()
-    found = metrics()
-    assert list(found["policies"]) == ["sft", "dpo", "grpo"]
-    assert found["gains"]["reward/preference"]["grpo"]["value"] == 2.0
+    result = metrics()
+    assert list(result["policies"]) == ["sft", "dpo", "grpo"]
+    assert result["gains"]["reward/preference"]["grpo"]["value"] == 2.0
     assert "By preference, over 3 seeds and 40 test prompts" in text("verdict.txt")
     page = text("report.html")
     assert "wins against sft, %" in page

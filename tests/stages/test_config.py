@@ -68,9 +68,9 @@ def test_an_unknown_preset_is_refused_with_those_there_are():
 
 def test_every_wrong_key_is_told_at_once(write):
     write("train: {rate: fast, stepz: 1}\n")
-    with pytest.raises(ValueError) as told:
+    with pytest.raises(ValueError) as caught:
         load_config(Config)
-    text = str(told.value)
+    text = str(caught.value)
     assert "seed: missing; add it" in text
     assert "train.rate: expected a number, found 'fast'" in text
     assert "train.stepz: unknown key; did you mean 'steps'?" in text

@@ -64,33 +64,33 @@ def doctor(folder, *words):
 
 @pytest.mark.slow
 def test_before_anything_ran(copied):
-    told = doctor(copied)
-    assert told.returncode == 0, told.stderr
-    assert "train@sft" in told.stdout
-    assert "'<|end|>'" in told.stdout
-    assert "#### " in told.stdout  # a demonstration
-    assert "No problem was found" in told.stdout
+    completed = doctor(copied)
+    assert completed.returncode == 0, completed.stderr
+    assert "train@sft" in completed.stdout
+    assert "'<|end|>'" in completed.stdout
+    assert "#### " in completed.stdout  # a demonstration
+    assert "No problem was found" in completed.stdout
     assert not (copied / "data").exists()  # nothing that a stage reads
 
 
 @pytest.mark.slow
 def test_what_does_not_fit_is_an_error(copied):
-    told = doctor(copied, "--gpu-gib", "0.001")
-    assert told.returncode == 1
-    assert "train@sft: update takes" in told.stderr
-    assert "gradient_checkpointing: true" in told.stderr
+    completed = doctor(copied, "--gpu-gib", "0.001")
+    assert completed.returncode == 1
+    assert "train@sft: update takes" in completed.stderr
+    assert "gradient_checkpointing: true" in completed.stderr
 
 
 @pytest.mark.slow
 def test_what_prepare_data_would_refuse_is_refused(copied):
     problems(copied, "who knows", "who knows")
-    told = doctor(copied)
-    assert told.returncode == 1
-    assert "the answer checker reads a final answer in 0.0%" in told.stderr
+    completed = doctor(copied)
+    assert completed.returncode == 1
+    assert "the answer checker reads a final answer in 0.0%" in completed.stderr
     problems(copied, "#### 3", f"It is{' very' * 80} long. #### 3")
-    told = doctor(copied)
-    assert told.returncode == 1
-    assert "data.max_bad_share" in told.stderr
+    completed = doctor(copied)
+    assert completed.returncode == 1
+    assert "data.max_bad_share" in completed.stderr
 
 
 @pytest.mark.slow
@@ -98,6 +98,6 @@ def test_rows_of_another_source_are_not_read(copied):
     (copied / "data/demonstrations").mkdir(parents=True)
     (copied / "data/demonstrations/demonstrations.jsonl").write_text("{}\n", encoding="utf-8")
     problems(copied, "We add them. #### 3", "We add them. #### 3")
-    told = doctor(copied)
-    assert told.returncode == 0, told.stderr
-    assert "We add them. #### " in told.stdout
+    completed = doctor(copied)
+    assert completed.returncode == 0, completed.stderr
+    assert "We add them. #### " in completed.stdout

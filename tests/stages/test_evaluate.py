@@ -62,7 +62,7 @@ def test_each_seed_is_scored_by_the_rewards_of_its_own(folder):
         assert set(scores[0].scores) == set(scores[0].disagreement) == {"preference"}
         assert set(scores[0].steps) == {"process"}
         samples = list(lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
-        one = samples[3]
+        sample = samples[3]
         prompt = studied_run.prompts("test", 6)[0]
         reward = reward_file.read_reward(DATA / "rewards/preference")
         ensemble = load_ensemble(
@@ -71,7 +71,7 @@ def test_each_seed_is_scored_by_the_rewards_of_its_own(folder):
             compute(),
             CPU,
         )
-        group = Group(prompt_ids=prompt.prompt_ids, completions=[one.completion_ids],
+        group = Group(prompt_ids=prompt.prompt_ids, completions=[sample.completion_ids],
                       indices=range(1))  # fmt: skip
         expected = float(ensemble.score_groups([group]).values[0])
         assert scores[3].scores["preference"] == pytest.approx(expected, abs=2e-5)
@@ -162,12 +162,12 @@ def test_what_repeats_itself_is_counted_apart_and_stops_nothing(folder, caplog):
     lines.write_lines(path, [loop, replace(second, finish_reason="length"), *others])
     write_params(max_cut_share=0.17)  # one of six
     evaluate.main("evaluate", "sft")
-    of_seeds = [json.loads((OUTPUT / f"{one}/metrics.json").read_text()) for one in SEEDS]
+    of_seeds = [json.loads((OUTPUT / f"{seed}/metrics.json").read_text()) for seed in SEEDS]
     assert of_seeds[0]["in_loop/test_greedy"] == pytest.approx(1 / 6, abs=1e-6)
     assert not {"in_loop/test", "in_loop/dev"} & of_seeds[0].keys()
     assert "in_loop/test_greedy" not in of_seeds[1]
     lines.write_lines(
-        path, [replace(one, finish_reason="length") for one in (loop, second, *others)]
+        path, [replace(item, finish_reason="length") for item in (loop, second, *others)]
     )
     with pytest.raises(ValueError, match=r"16\.7% of .* repeat themselves .* 83\.3% were cut"):
         evaluate.main("evaluate", "sft")
@@ -186,7 +186,7 @@ def test_without_gold_answers_there_is_what_rewards_score(folder):
     for split in ("test", "dev"):
         path = PROMPTS / f"{split}.jsonl"
         lines.write_lines(
-            path, [replace(one, answer=None) for one in list(lines.read_lines(path, Prompt))]
+            path, [replace(line, answer=None) for line in list(lines.read_lines(path, Prompt))]
         )
     evaluate.main("evaluate", "sft")
     metrics = json.loads((OUTPUT / "0/metrics.json").read_text(encoding="utf-8"))

@@ -137,10 +137,10 @@ def test_an_endpoint_judges_and_a_second_run_asks_it_nothing(monkeypatch):
         )
         label_feedback.main("label_judge", *ASKED)
         first = outputs()
-        asked = len(server.requests)
+        num_requests = len(server.requests)
         label_feedback.main("label_judge", *ASKED)
         assert outputs() == first
-        assert len(server.requests) == asked
+        assert len(server.requests) == num_requests
     _, _, verdicts, metrics = first
     assert metrics["train"]["agreement"]["averaged"]["value"] == 1.0
     assert metrics["generated_tokens"] == 2 * len(verdicts)  # counted, cached or not
@@ -174,14 +174,14 @@ def test_a_judge_that_hardly_answers_is_reported_on_its_first_pairs(monkeypatch,
     rule = PRESET["rule"] | {"min_option_mass": 0.0}
     set_preset(judge=ENDPOINT, injection_pairs=0, rule=rule)
     write("train", "abcdefghijklmnopqrstuvwxyz")  # 78 pairs
-    asked = []
+    num_requests = []
     with serve() as server:
         monkeypatch.setenv(openai_endpoint.URL, server.url)
         monkeypatch.setenv(openai_endpoint.CONCURRENCY, "1")
         server.tokens = lambda _: {"1": 0.2, "2": 0.1}
-        caplog.handler.addFilter(lambda _: asked.append(len(server.requests)) or True)
+        caplog.handler.addFilter(lambda _: num_requests.append(len(server.requests)) or True)
         label_feedback.main("label_judge", *ASKED)
-    assert asked[0] < asked[-1], "before the others are asked"
+    assert num_requests[0] < num_requests[-1], "before the others are asked"
     assert "0.300 on the first 64 messages of the train pairs" in caplog.messages[0]
 
 

@@ -53,10 +53,10 @@ def learn(preset, on="pairs/new"):
 @pytest.mark.parametrize(("limit", "kept"), [(None, 3), (2, 2)])
 def test_all_completions_are_written_right_or_wrong_and_as_often_as_they_were_drawn(limit, kept):
     label(limit)
-    found = list(lines.read_lines(OWN / "demonstrations.jsonl", Demonstration))
-    assert [row.id for row in found] == ["a"] * kept + ["b"] * kept
+    actual = list(lines.read_lines(OWN / "demonstrations.jsonl", Demonstration))
+    assert [row.id for row in actual] == ["a"] * kept + ["b"] * kept
     expected = ["#### 4", "#### 4", "#### 5"][:kept]
-    assert [row.completion for row in found if row.id == "a"] == expected
+    assert [row.completion for row in actual if row.id == "a"] == expected
     assert stage_inputs.metrics(OWN) == {
         "problems": 2, "demonstrations": 2 * kept, "tokens": 3 * 2 * kept,
     }  # fmt: skip
@@ -82,10 +82,10 @@ def test_the_student_learns_from_the_teacher_beside_the_completions():
     steps = [json.loads(line)["metrics"] for line in history.read_text().splitlines()]
     assert steps[0]["loss/forward_kl"] > steps[-1]["loss/forward_kl"] > 0
     assert metrics["final_forward_kl"] == steps[-1]["loss/forward_kl"]
-    found = load_file(DATA / f"policies/taught/model/{SEED}/model.safetensors")
+    result = load_file(DATA / f"policies/taught/model/{SEED}/model.safetensors")
     learn(SFT)  # on the tokens alone
     plain = load_file(DATA / f"policies/taught/model/{SEED}/model.safetensors")
-    assert any(not torch.equal(found[name], plain[name]) for name in found)
+    assert any(not torch.equal(result[name], plain[name]) for name in result)
 
 
 def test_without_a_teacher_or_with_another_vocabulary_it_is_refused():

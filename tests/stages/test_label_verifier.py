@@ -20,14 +20,14 @@ def test_both_files_hold_the_pairs_of_their_problems_and_the_metrics_count_them(
     write_answers("train", {"a": "4457", "b": "4444", "c": "5678"})
     write_answers("heldout", {"d": "45"})
     label_verifier.main("label_verifier", *WORDS)
-    own = OUTPUT / str(SEED)
-    train = list(lines.read_lines(own / "train.jsonl", Preference))
-    heldout = list(lines.read_lines(own / "heldout.jsonl", Preference))
+    seed_folder = OUTPUT / str(SEED)
+    train = list(lines.read_lines(seed_folder / "train.jsonl", Preference))
+    heldout = list(lines.read_lines(seed_folder / "heldout.jsonl", Preference))
     assert [row.id for row in train] == ["a", "a"]
     assert {row.chosen for row in train} == {"#### 4"}
     assert {row.rejected for row in train} == {"#### 5", "#### 7"}
     assert [(row.id, row.chosen, row.rejected) for row in heldout] == [("d", "#### 4", "#### 5")]
-    metrics = stage_inputs.metrics(own)
+    metrics = stage_inputs.metrics(seed_folder)
     assert metrics["train"]["problems"] == 3
     assert metrics["train"]["problems_with_pairs"] == 1
     assert metrics["train"]["problems_all_correct"] == 1
@@ -77,10 +77,10 @@ def test_half_of_the_training_pairs_of_a_control_are_the_wrong_way_round():
     write_answers("train", {"a": "4457", "b": "4589"})
     write_answers("heldout", {"d": "45"})
     label_verifier.main("label_verifier", *WORDS)
-    own = OUTPUT / str(SEED)
-    pairs = list(lines.read_lines(own / "train.jsonl", Preference))
+    seed_folder = OUTPUT / str(SEED)
+    pairs = list(lines.read_lines(seed_folder / "train.jsonl", Preference))
     assert [pair.chosen == "#### 4" for pair in pairs].count(True) == 2
     assert all((pair.chosen == "#### 4") != (pair.rejected == "#### 4") for pair in pairs)
     assert all(pair.probability == 1.0 for pair in pairs)
-    (heldout,) = lines.read_lines(own / "heldout.jsonl", Preference)
+    (heldout,) = lines.read_lines(seed_folder / "heldout.jsonl", Preference)
     assert heldout.chosen == "#### 4"

@@ -114,8 +114,8 @@ def test_a_tokenizer_needs_no_pad_token_and_an_end(model_path):
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     expected = first_step(copy.deepcopy(model), tokenizer, lambda _prompt, text: len(text))
     tokenizer.pad_token = None
-    found = first_step(copy.deepcopy(model), tokenizer, lambda _prompt, text: len(text))
-    assert found.metrics == pytest.approx(expected.metrics, rel=1e-5)
+    actual = first_step(copy.deepcopy(model), tokenizer, lambda _prompt, text: len(text))
+    assert actual.metrics == pytest.approx(expected.metrics, rel=1e-5)
     assert tokenizer.pad_token is None
     tokenizer.eos_token = None
     with pytest.raises(ValueError, match="no end-of-sequence token"):
@@ -225,9 +225,9 @@ def test_prompts_have_the_ids_of_the_pipeline(model_path, kind):
         )
     else:
         texts.append("Why?")
-    found = library.make_prompts(texts, model, tokenizer)
-    assert [row.prompt_ids for row in found] == [expected.prompt_ids] * 2
-    assert [row.prompt for row in found] == [expected.prompt] * 2
+    actual = library.make_prompts(texts, model, tokenizer)
+    assert [row.prompt_ids for row in actual] == [expected.prompt_ids] * 2
+    assert [row.prompt for row in actual] == [expected.prompt] * 2
     # A plain text starts with the begin token where the template's do.
     (plain,) = library.make_prompts(["Why?"], model, tokenizer)
     starts_with_begin = expected.prompt_ids[0] == tokenizer.bos_token_id

@@ -68,9 +68,9 @@ def test_what_is_committed_is_right(problems):
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_is_right_and_says_where_it_is(problems, recipe):
-    found = problems(lambda content: None, recipe)
+    result = problems(lambda content: None, recipe)
     # people's pairs are a file that the user puts there
-    assert [one for one in found if "there is no file or folder data/raw/" not in one] == []
+    assert [item for item in result if "there is no file or folder data/raw/" not in item] == []
     relative = recipe.relative_to(ROOT).as_posix()
     Path("dvc.yaml").write_text(f"vars: [{relative}]\n")
     assert plan.list_tables() == ([Path("params.yaml"), Path(relative)], [])
@@ -136,10 +136,10 @@ def test_a_row_has_sizes_of_its_own(problems, modules):
         "policies.dapo.num_stepz: unknown key; did you mean 'num_steps'?",
         "policies.dapo.optim.learning_rat: unknown key; did you mean 'learning_rate'?",
     ]
-    (found,) = problems(row("policies", "dapo", num_steps=10**400))
-    assert found.startswith("policies.dapo: grpo.num_steps: expected")
-    found = problems(row("policies", "dapo", group_size=1))  # as one of the section
-    assert found == [
+    (result,) = problems(row("policies", "dapo", num_steps=10**400))
+    assert result.startswith("policies.dapo: grpo.num_steps: expected")
+    result = problems(row("policies", "dapo", group_size=1))  # as one of the section
+    assert result == [
         "policies.dapo: group_size is 1; advantage group_zscore compares completions: at least 2"
     ]
 
@@ -177,10 +177,10 @@ def test_a_wrong_number_of_a_preset_is_refused_by_its_name(problems, files):
     text = path.read_text()
     assert text.count("\nverifier: {max_pairs_per_problem: 4}") == 1
     path.write_text(text.replace("max_pairs_per_problem: 4}", "max_pairs_per_problem: x}"))
-    found = problems()
-    assert len(found) == 1
-    assert found[0].startswith("stages/presets.yaml: verifier.max_pairs_per_problem: ")
-    assert found[0].endswith("expected a whole number, found 'x'")
+    result = problems()
+    assert len(result) == 1
+    assert result[0].startswith("stages/presets.yaml: verifier.max_pairs_per_problem: ")
+    assert result[0].endswith("expected a whole number, found 'x'")
 
 
 def test_a_judge_behind_an_endpoint_is_from_base(problems, files):
@@ -190,8 +190,8 @@ def test_a_judge_behind_an_endpoint_is_from_base(problems, files):
     served = presets["judge"] | {"judge": endpoint}
     path.write_text(path.read_text() + f"\nserved: {json.dumps(served)}\n")
     assert problems(row("pairs", "judge", preset="served", from_="base")) == []
-    (told,) = problems(row("pairs", "judge", from_="base"))
-    assert told.startswith("pairs.judge.from: model.path is null")
+    (problem,) = problems(row("pairs", "judge", from_="base"))
+    assert problem.startswith("pairs.judge.from: model.path is null")
 
 
 COIN = {"train": "sft", "preset": "sft", "from_": "sft", "on": "demonstrations"}
@@ -243,8 +243,8 @@ def test_rows_where_no_change_is_noticed_are_refused(files, entry, named):
     for path in ("mine.yaml", "stages/recipes/mine.yaml"):
         Path(path).write_text("policies: {}\n")
     Path("dvc.yaml").write_text(f"vars: [{entry}]\n")
-    (found,) = plan.list_tables()[1]
-    assert found.startswith(named)
+    (result,) = plan.list_tables()[1]
+    assert result.startswith(named)
 
 
 def test_what_no_row_makes_is_deleted_and_every_table_has_a_folder(tmp_path):
@@ -290,10 +290,10 @@ def test_plan_json_holds_the_rows_as_they_are_written(tmp_path):
     assert written["rewards"] == content["rewards"]
     assert result.stdout == f"The plan is valid: {sum(map(len, written.values()))} rows.\n"
     for wrong in ((), ("--help",), ("--default",), ("--chekc", "params")):
-        told = run(*wrong)
-        assert told.returncode == 1
-        assert f"found {' '.join(wrong) or 'no table'}; expected:" in told.stderr
-        assert "python -m stages.plan --check" in told.stderr
+        completed = run(*wrong)
+        assert completed.returncode == 1
+        assert f"found {' '.join(wrong) or 'no table'}; expected:" in completed.stderr
+        assert "python -m stages.plan --check" in completed.stderr
     # The check of the first stage has nothing left to do.
     passed = [path.name for path in (tmp_path / ".pipe/preflight").iterdir()]
     assert len(passed) == 1
@@ -310,8 +310,8 @@ def test_a_process_model_ends_its_steps_where_the_labels_do(problems):
         file.write('process_dots: {<<: *process, separator: ". "}\n')
     text = Path("stages/presets.yaml").read_text().replace("\nprocess:\n", "\nprocess: &process\n")
     Path("stages/presets.yaml").write_text(text)
-    (found,) = problems(row("rewards", "process", preset="process_dots"))
-    assert found.startswith("rewards.process: preset 'process_dots' has the separator '. '")
+    (result,) = problems(row("rewards", "process", preset="process_dots"))
+    assert result.startswith("rewards.process: preset 'process_dots' has the separator '. '")
 
 
 def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):
@@ -324,11 +324,11 @@ def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):
             "train": "ppo", "preset": "vapo", "from": "sft", "on": "rewards/preference",
         }  # fmt: skip
 
-    found = problems(converse)
-    assert {one.partition(":")[0] for one in found} == {
+    result = problems(converse)
+    assert {item.partition(":")[0] for item in result} == {
         "pairs.verifier", "steps.sft", "rewards.rule", "rewards.outcome", "policies.vapo",
     }  # fmt: skip
-    assert all("Take people's or a judge's pairs" in one for one in found)
+    assert all("Take people's or a judge's pairs" in item for item in result)
 
     def of_people(content):
         converse(content)
@@ -346,7 +346,7 @@ def test_what_needs_a_gold_answer_is_refused_where_there_is_none(problems):
         for name, on in trained.items():
             content["policies"][name]["on"] = on
 
-    assert [one.partition(":")[0] for one in problems(of_people)] == ["pairs.people.on"]
+    assert [problem.partition(":")[0] for problem in problems(of_people)] == ["pairs.people.on"]
 
 
 def write_raw(*rows: object) -> None:
@@ -361,9 +361,9 @@ def test_who_imitates_is_refused_where_there_are_no_solutions_and_nobody_else(pr
     def without_solutions(content):
         content["data"] |= {"source": {"path": "data/raw/mine.jsonl"}, "mixture": None}
 
-    found = problems(without_solutions)
-    assert [one.partition(":")[0] for one in found] == ["policies.sft"]
-    assert "neither solutions nor replies" in found[0]
+    result = problems(without_solutions)
+    assert [item.partition(":")[0] for item in result] == ["policies.sft"]
+    assert "neither solutions nor replies" in result[0]
 
 
 def test_files_are_read_whole_and_of_large_ones_the_first_rows(problems, monkeypatch):
@@ -381,9 +381,9 @@ def test_files_are_read_whole_and_of_large_ones_the_first_rows(problems, monkeyp
     write_raw(*good, *[{"question": "2+2?"}] * 5)
     assert "5 of 305 rows cannot be used (5 missing column)" in problems(of_file)[0]
     monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", 1000)
-    (found,) = problems(of_file)
-    assert found.startswith("policies.sft: it imitates demonstrations")
-    assert found.endswith("(seen in the first 200 rows of each split)")
+    (result,) = problems(of_file)
+    assert result.startswith("policies.sft: it imitates demonstrations")
+    assert result.endswith("(seen in the first 200 rows of each split)")
     source = FileSource(path="data/raw/mine.jsonl")
     people = tables.TableRow(
         table="pairs", name="mine", words={"by": "people", "on": "raw/mine.jsonl"}
@@ -400,8 +400,8 @@ def test_people_s_pairs_are_read_whole(problems):
     write_raw(*good)
     assert problems(edit) == []
     write_raw(*good, *[{"prompt": "?", "chosen": "a", "rejected": "a"}] * 4)
-    (found,) = problems(edit)
-    assert found.startswith("pairs.mine: 4 of 304 rows cannot be used (4 equal answers)")
+    (result,) = problems(edit)
+    assert result.startswith("pairs.mine: 4 of 304 rows cannot be used (4 equal answers)")
 
 
 @pytest.mark.parametrize(
@@ -410,8 +410,8 @@ def test_people_s_pairs_are_read_whole(problems):
      ("hub/../mine", "expected hub/<owner>/<name>"), ("owner/mine", "`hub/<owner>/<name>`")],
 )  # fmt: skip
 def test_a_data_set_of_the_hub_is_a_row_s_source(problems, on, message):
-    found = problems(row("pairs", "mine", by="people", preset="people", from_="base", on=on))
-    assert found == [] if message is None else message in found[0]
+    result = problems(row("pairs", "mine", by="people", preset="people", from_="base", on=on))
+    assert result == [] if message is None else message in result[0]
 
 
 def test_a_row_on_the_hub_depends_on_a_file_with_its_id(tmp_path):
@@ -438,8 +438,8 @@ def test_files_that_cannot_be_read_are_refused_before_anything_runs(problems, so
     def of_files(content):
         content["data"] |= {"source": source, "mixture": None}
 
-    (found,) = problems(of_files)
-    assert message in found
+    (result,) = problems(of_files)
+    assert message in result
 
 
 def test_the_digests_of_the_raw_files_follow_their_content_alone(files):
@@ -459,12 +459,12 @@ def test_a_stage_reads_the_words_of_its_row():
     content = read_yaml(ROOT / "params.yaml")
     for table in TABLES:
         for name, words in content[table].items():
-            told = [word for key, value in words.items() for word in (f"--{key}", value)]
-            found = rows.parse_row((name, *told))
-            assert found.name == name
-            assert found.policy == words["from"]
-            assert found.preset == words.get("preset", words.get("split"))
-            assert found.on == words.get("on", "")
+            arguments = [word for key, value in words.items() for word in (f"--{key}", value)]
+            result = rows.parse_row((name, *arguments))
+            assert result.name == name
+            assert result.policy == words["from"]
+            assert result.preset == words.get("preset", words.get("split"))
+            assert result.on == words.get("on", "")
     assert tables.MODELS.keys() == set(TABLES)
 
 
@@ -517,8 +517,8 @@ PLAYED = row("episodes", "demos", by="script", from_="base", on="environments/su
 
 def with_rows(*edits):
     def edit(content):
-        for one in (SUMS, PLAYED, *edits):
-            one(content)
+        for item in (SUMS, PLAYED, *edits):
+            item(content)
 
     return edit
 
@@ -549,11 +549,11 @@ def test_a_policy_learns_in_an_environment_and_from_its_episodes(problems):
     ],
 )  # fmt: skip
 def test_wrong_words_about_environments_are_refused(problems, edit, expected):
-    found = problems(with_rows(edit))
-    assert found[0].startswith(expected) or f": {expected}" in found[0], found
+    actual = problems(with_rows(edit))
+    assert actual[0].startswith(expected) or f": {expected}" in actual[0], actual
 
 
 def test_what_is_learned_from_starts_in_the_train_split(problems):
     copies = row("policies", "copy", train="sft", preset="sft", on="episodes/demos")
-    (found,) = problems(with_rows(copies, row("episodes", "demos", split="test")))
-    assert found.startswith("policies.copy.on: 'episodes/demos' has `split: test`")
+    (result,) = problems(with_rows(copies, row("episodes", "demos", split="test")))
+    assert result.startswith("policies.copy.on: 'episodes/demos' has `split: test`")

@@ -78,12 +78,12 @@ def test_a_script_is_played_in_tokens_and_imitated():
     stage_inputs.configure(preset | {"learn_prompt": False}, **sections)
     words = ("--train", "sft", "--preset", "mine", "--from", "sft", "--on", "episodes/new")
     train_sft.main("train_sft", "new", *words)
-    found = stage_inputs.metrics(DATA / f"policies/new/training/{SEED}")
-    assert found["demonstrations"] == 2
+    result = stage_inputs.metrics(DATA / f"policies/new/training/{SEED}")
+    assert result["demonstrations"] == 2
     sampled = sum(episode.num_sampled_tokens for episode in episodes)
-    assert found["trained_tokens"] == 2 * sampled
+    assert result["trained_tokens"] == 2 * sampled
     read = sum(len(episode.prompt_ids) + len(episode.token_ids) for episode in episodes)
-    assert found["work"]["policy"]["trained"] == {"positions": 2 * read, "outputs": 2 * sampled}
+    assert result["work"]["policy"]["trained"] == {"positions": 2 * read, "outputs": 2 * sampled}
 
 
 def test_a_demonstration_that_does_not_fit_is_refused():
@@ -95,14 +95,14 @@ def test_a_demonstration_that_does_not_fit_is_refused():
 def test_a_policy_plays_each_start_several_times_alike_in_each_run():
     write_environment(max_turn_tokens=24)
     episodes, metrics = run("policy", "sft", "test")
-    assert [(one.id, one.index) for one in episodes] == [
+    assert [(episode.id, episode.index) for episode in episodes] == [
         (f"test-{i}", j) for i in range(2) for j in range(3)
     ]
-    assert len({one.env_seed for one in episodes}) == 2
-    assert metrics["generated_tokens"] == sum(one.num_sampled_tokens for one in episodes)
+    assert len({episode.env_seed for episode in episodes}) == 2
+    assert metrics["generated_tokens"] == sum(episode.num_sampled_tokens for episode in episodes)
     passes = metrics["work"]["policy"]["sampled"]
-    prompts = sum(len(one.prompt_ids) for one in episodes if one.index == 0)
-    whole = sum(len(one.token_ids) - 1 for one in episodes)
+    prompts = sum(len(episode.prompt_ids) for episode in episodes if episode.index == 0)
+    whole = sum(len(episode.token_ids) - 1 for episode in episodes)
     assert passes == {"positions": prompts + whole, "outputs": metrics["generated_tokens"]}
     assert run("policy", "sft", "test")[0] == episodes
 

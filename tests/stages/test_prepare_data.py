@@ -153,8 +153,8 @@ def test_rows_of_every_bad_kind_are_quarantined_with_file_line_and_reason():
     ]
     Path("mine.jsonl").write_bytes(good + b"\n".join(bad))
     card = prepare()
-    found = {(row.file, row.line, row.reason.partition(":")[0]) for row in quarantined()}
-    assert found == {
+    result = {(row.file, row.line, row.reason.partition(":")[0]) for row in quarantined()}
+    assert result == {
         ("mine.jsonl", 95, "missing column"),
         ("mine.jsonl", 96, "not UTF-8"),
         ("mine.jsonl", 97, "not a number"),

@@ -25,7 +25,7 @@ KINDS |= dict.fromkeys(presets.PPO, Method)
 
 def flat(content: Any, path: str = "") -> list[str]:
     if isinstance(content, dict):
-        return [one for key, value in content.items() for one in flat(value, f"{path}.{key}")]
+        return [item for key, value in content.items() for item in flat(value, f"{path}.{key}")]
     return [f"{path.removeprefix('.')}={content}"]
 
 
@@ -43,5 +43,5 @@ def test_both_readmes_name_every_method(word):
 
 @pytest.mark.parametrize("name", FROZEN)
 def test_the_resolved_values_are_the_frozen_ones(name):
-    found = KINDS[name].model_validate(presets.CONTENT[name]).model_dump()
-    assert sorted(flat(found)) == FROZEN[name]
+    result = KINDS[name].model_validate(presets.CONTENT[name]).model_dump()
+    assert sorted(flat(result)) == FROZEN[name]

@@ -36,12 +36,12 @@ PRESET = {
 def write_pool(side: str, verdicts: dict[str, str]) -> None:
     """Right (+) completions end in an even token, wrong (-) ones in an odd one."""
     prompts = [
-        Prompt(id=one, task="solve", question="", prompt="", prompt_ids=[2, 3 + i % 2], answer="7")
-        for i, one in enumerate(verdicts)
+        Prompt(id=item, task="solve", question="", prompt="", prompt_ids=[2, 3 + i % 2], answer="7")
+        for i, item in enumerate(verdicts)
     ]
     completions = [
         Completion(
-            id=one,
+            id=item,
             index=index,
             completion=f"#### {7 if verdict == '+' else 8}",
             completion_ids=[4 + 2 * ((i + index) % 8) + (verdict == "-"), 1],
@@ -49,7 +49,7 @@ def write_pool(side: str, verdicts: dict[str, str]) -> None:
             finish_reason="stop",
             seed=0,
         )
-        for i, (one, text) in enumerate(verdicts.items())
+        for i, (item, text) in enumerate(verdicts.items())
         for index, verdict in enumerate(text)
     ]
     stage_inputs.write_pool(side, prompts, completions)

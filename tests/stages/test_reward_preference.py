@@ -110,16 +110,22 @@ def test_flipped_labels_are_the_same_for_every_member_and_only_those_of_training
 
 def test_an_ensemble_scores_as_its_members_do_by_the_rule_in_its_reward_json():
     train(members=3, aggregate={"kind": "min"})
-    told = reward_file.read_reward(DATA / "rewards/new")
-    assert (told.kind, told.model, told.aggregate.kind) == ("preference", "reward", "min")
-    assert told.composition.kinds() == {"scorer"}
+    reward_of_row = reward_file.read_reward(DATA / "rewards/new")
+    assert (reward_of_row.kind, reward_of_row.model, reward_of_row.aggregate.kind) == (
+        "preference",
+        "reward",
+        "min",
+    )
+    assert reward_of_row.composition.kinds() == {"scorer"}
     path = reward_file.model_path(DATA / "rewards/new", SEED)
     batch = collate(reward.pair_groups(PAIRS, range(12)), 64, 0, CPU)
     alone = [
-        scalar_head.load_ensemble(path / str(n), told.aggregate, compute(), CPU)(batch).values
+        scalar_head.load_ensemble(path / str(n), reward_of_row.aggregate, compute(), CPU)(
+            batch
+        ).values
         for n in range(3)
     ]
-    together = scalar_head.load_ensemble(path, told.aggregate, compute(), CPU)(batch)
+    together = scalar_head.load_ensemble(path, reward_of_row.aggregate, compute(), CPU)(batch)
     assert torch.equal(together.values, torch.stack(alone).amin(0))
     assert together.disagreement.mean() > 0
 

@@ -102,16 +102,20 @@ def test_it_learns_what_is_right_and_its_folder_alone_scores():
         [TokenizedSolution(prompt_ids=tokenizer("sum?\n")["input_ids"], steps=steps)]
     )
     assert min(scores) > 0.5
-    told = reward_file.read_reward(OUTPUT)
-    assert (told.kind, told.model, told.composition.kinds()) == ("process", "process", {"process"})
+    reward = reward_file.read_reward(OUTPUT)
+    assert (reward.kind, reward.model, reward.composition.kinds()) == (
+        "process",
+        "process",
+        {"process"},
+    )
 
 
 def test_how_scores_become_one_is_chosen_on_the_held_out_solutions():
     accuracy = run()["accuracy"]
     # Each kind tells right from wrong here, so the first of them is taken.
     assert accuracy["best_of"] == accuracy["weighted"] == dict.fromkeys(accuracy["best_of"], 1.0)
-    found = pool_scores.read_aggregation(OWN)
-    assert found == Aggregation(best_of="last", weighted="last")
+    result = pool_scores.read_aggregation(OWN)
+    assert result == Aggregation(best_of="last", weighted="last")
 
 
 def test_the_same_inputs_give_the_same_bytes():
@@ -124,8 +128,8 @@ def test_the_same_inputs_give_the_same_bytes():
 
 
 def test_what_it_is_tested_on_is_not_learned():
-    found = list(lines.read_lines(SOURCE / "train.jsonl", StepLabels))
-    lines.write_lines(SOURCE / "heldout.jsonl", found[:2])
+    result = list(lines.read_lines(SOURCE / "train.jsonl", StepLabels))
+    lines.write_lines(SOURCE / "heldout.jsonl", result[:2])
     with pytest.raises(ValueError, match=r"found 1 in both, such as 'sum\?"):
         run()
     assert not OUTPUT.exists()

@@ -27,17 +27,17 @@ def run(preset: str, policy: str = BASE, on: str = "prompts") -> reward_file.Rew
 
 
 def test_a_rule_that_asks_nobody_is_its_composition_alone():
-    found = run("rule")
-    assert (found.kind, found.model, found.own) == ("rule", None, None)
-    assert found.composition.components["final_line"].weight == 0.2
+    result = run("rule")
+    assert (result.kind, result.model, result.own) == ("rule", None, None)
+    assert result.composition.components["final_line"].weight == 0.2
     assert [path.name for path in OUTPUT.iterdir()] == [reward_file.NAME]
 
 
 def test_a_judge_is_copied_for_each_seed():
     for seed in (SEED, 5):
         stage_inputs.write_policy(seed=seed)
-    found = run("judge_wins", policy="sft")
-    assert found.model == "policy"
+    result = run("judge_wins", policy="sft")
+    assert result.model == "policy"
     for seed in (SEED, 5):
         copied = reward_file.model_path(OUTPUT, seed)
         assert {path.name for path in copied.iterdir()} == {
@@ -55,8 +55,8 @@ def test_a_model_that_scores_is_that_of_another_reward_with_its_aggregate():
             (other / str(seed) / "model" / member / "config.json").write_text(f"{seed} {member}")
     minimum = TypeAdapter(reward_file.Aggregate).validate_python("min")
     reward_file.write_reward(other, reward_file.model_reward_file("preference", minimum))
-    found = run("rule_model", on="rewards/other")
-    assert (found.kind, found.model, found.aggregate) == ("rule", "reward", minimum)
+    result = run("rule_model", on="rewards/other")
+    assert (result.kind, result.model, result.aggregate) == ("rule", "reward", minimum)
     assert (OUTPUT / "5/model/1/config.json").read_text() == "5 1"
     with pytest.raises(ValueError, match="expected model process, found reward"):
         run("process_sum", on="rewards/other")
@@ -67,9 +67,9 @@ def test_a_function_of_the_users_is_named_with_the_digest_of_its_source():
     digests = []
     for content in ("{'a': 1}", "{'a': 2}", "{'a': 1}"):
         (DATA / "own/brevity").write_text(content)
-        found = run("rule_own", on="own/brevity")
-        assert (found.model, found.own) == (None, "brevity")
-        digests.append(found.own_digest)
+        result = run("rule_own", on="own/brevity")
+        assert (result.model, result.own) == (None, "brevity")
+        digests.append(result.own_digest)
     assert digests[0] == digests[2] != digests[1]
     (DATA / "own/absent").write_text("{}")
     with pytest.raises(ValueError, match=r"there is no stages/rewards/own/absent\.py"):

@@ -59,10 +59,10 @@ def test_each_dev_and_test_problem_has_its_samples_and_its_greedy_completion():
         "dev": 2, "dev_greedy": 2, "dev_at_0.5": 4,
         "test": 12, "test_greedy": 4, "test_at_0.5": 8,
     }  # fmt: skip
-    found = {name: read(SAMPLES / f"{SEED}/{name}.jsonl") for name in numbers}
-    assert {name: len(rows) for name, rows in found.items()} == numbers
+    result = {name: read(SAMPLES / f"{SEED}/{name}.jsonl") for name in numbers}
+    assert {name: len(rows) for name, rows in result.items()} == numbers
     metrics = stage_inputs.metrics(SAMPLES / str(SEED))
-    tokens = sum(len(row.completion_ids) for rows in found.values() for row in rows)
+    tokens = sum(len(row.completion_ids) for rows in result.values() for row in rows)
     assert metrics["generated_tokens"] == tokens
     assert metrics["work"]["policy"]["sampled"]["outputs"] == tokens
     assert metrics["test"]["problems"] == 4
@@ -103,8 +103,8 @@ def test_seeds_draw_apart_and_a_seed_alone_draws_the_same():
 
 def test_a_pool_holds_its_split_and_other_draws_of_the_dev_problems():
     run("pool", "new", "--from", "sft", "--split", "preference")
-    told = json.loads((POOL / "pool.json").read_text(encoding="utf-8"))
-    assert told == {"split": "preference", "policy": "sft"}
+    pool = json.loads((POOL / "pool.json").read_text(encoding="utf-8"))
+    assert pool == {"split": "preference", "policy": "sft"}
     train, heldout = (read(POOL / f"{SEED}/{name}.jsonl") for name in ("train", "heldout"))
     assert (len(train), len(heldout)) == (9, 6)
     run("sample", "sft")

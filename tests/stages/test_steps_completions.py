@@ -151,20 +151,20 @@ def test_rows_counts_and_metrics_fit_together(monkeypatch):
     # In two tokens the random model cannot state another answer behind the right one.
     monkeypatch.setattr(step_labels, "count", briefly)
     metrics = run()
-    found = {side: labelled(side) for side in ("train", "heldout")}
+    result = {side: labelled(side) for side in ("train", "heldout")}
     counts = list(lines.read_lines(OWN / "prefixes.jsonl", PrefixCount))
-    first = [(row.id, row.index) for row in found["train"][:4]]
+    first = [(row.id, row.index) for row in result["train"][:4]]
     assert first == [("p0", 0), ("p0", 2), ("p1", 0), ("p1", 2)]
     by_prefix = {(count.id, *count.prefix_ids): count for count in counts}
     assert len(by_prefix) == len(counts)
-    for row in [*found["train"], *found["heldout"][:4]]:
+    for row in [*result["train"], *result["heldout"][:4]]:
         ids = []
         for step_ids, label in zip(row.step_ids[:-1], row.labels[:-1], strict=True):
             ids += step_ids
             assert label == by_prefix[row.id, *ids].num_right / 4
         assert row.labels[-1] == float(row.correct)
         assert row.num_completions == [4] * (len(row.steps) - 1) + [0]
-    stated = [row for row in found["train"] if row.steps[1] == "#### 9"]
+    stated = [row for row in result["train"] if row.steps[1] == "#### 9"]
     assert [row.labels[1] for row in stated] == [1.0] * 3
     assert all(row.true_labels == [True, True, False] for row in stated)
     # RIGHT and ODD share their first step
@@ -179,14 +179,14 @@ def test_rows_counts_and_metrics_fit_together(monkeypatch):
 
 def test_held_out_are_all_solutions_to_choose_among_of_which_some_are_labelled():
     run()
-    found = labelled("heldout")
-    assert [(row.id, row.index) for row in found[:4]] == [
+    actual = labelled("heldout")
+    assert [(row.id, row.index) for row in actual[:4]] == [
         ("p6", 0),
         ("p6", 2),
         ("p7", 0),
         ("p7", 2),
     ]
-    others = found[4:]
+    others = actual[4:]
     expected = [("p6", 1), ("p7", 1), ("p8", 0), ("p8", 1), ("p8", 2)]
     assert [(row.id, row.index) for row in others] == expected
     assert all(row.labels == [None] * 3 and row.source == "none" for row in others)
@@ -197,9 +197,9 @@ def test_without_completions_the_labels_are_the_truth_and_no_model_is_read():
     set_preset(num_completions=0)
     (rows.locate_policy("sft", SEED) / "model.safetensors").unlink()
     metrics = run()
-    found = labelled("train")
-    assert all(row.labels == [float(one) for one in row.true_labels] for row in found)
-    assert {tuple(row.labels) for row in found} == {(1.0,) * 3, (0.0,) * 3, (1.0, 1.0, 0.0)}
+    result = labelled("train")
+    assert all(row.labels == [float(label) for label in row.true_labels] for row in result)
+    assert {tuple(row.labels) for row in result} == {(1.0,) * 3, (0.0,) * 3, (1.0, 1.0, 0.0)}
     assert (metrics["generated_tokens"], metrics["train"]["audit"]) == (0, {})
     assert (OWN / "prefixes.jsonl").read_bytes() == b""
 
@@ -225,9 +225,12 @@ def test_a_prefix_is_gone_on_with_as_far_as_the_longest_completion_of_the_pool(m
     monkeypatch.setattr(step_labels, "count", watched)
     run()
     drawn = [
-        one for side in pools.SIDES for _, own in pools.read_pools(POOL, SEED, side) for one in own
+        completion
+        for side in pools.SIDES
+        for _, group in pools.read_pools(POOL, SEED, side)
+        for completion in group
     ]
-    assert seen == [max(len(one.completion_ids) for one in drawn)]
+    assert seen == [max(len(item.completion_ids) for item in drawn)]
 
 
 def test_the_first_problems_are_the_same_alone():

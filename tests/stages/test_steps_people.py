@@ -43,11 +43,11 @@ def words(tmp_path, monkeypatch):
 def run(
     file: str = "raw/mine.jsonl", side: str = "heldout"
 ) -> tuple[list[StepLabels], list[BadRow], dict]:
-    told = ("mine", "--by", "people", "--preset", "mine", "--from", BASE, "--on", file)
-    label_people.main("steps_people", *told)
-    found = list(lines.read_lines(OUTPUT / f"{side}.jsonl", StepLabels))
+    arguments = ("mine", "--by", "people", "--preset", "mine", "--from", BASE, "--on", file)
+    label_people.main("steps_people", *arguments)
+    result = list(lines.read_lines(OUTPUT / f"{side}.jsonl", StepLabels))
     bad = list(lines.read_lines(OUTPUT / "quarantine.jsonl", BadRow))
-    return found, bad, stage_inputs.metrics(OUTPUT)
+    return result, bad, stage_inputs.metrics(OUTPUT)
 
 
 def test_a_solution_is_tokenised_step_by_step_and_ends_once(words):
@@ -69,7 +69,7 @@ def test_a_step_with_the_separator_inside_is_cut_as_scoring_cuts_its_tokens(word
     assert row.steps == ["2 + 2:\n\n", " 4 - 1\n", "#### 4\n", "4"]
     assert row.labels == [None, 1.0, None, 0.0]
     assert row.true_labels == [None, True, None, False]
-    joined = [one for ids in row.step_ids for one in ids]
+    joined = [item for ids in row.step_ids for item in ids]
     assert split_steps(joined, model_tokenizer.make_decode(words), "\n") == row.step_ids
     assert metrics["cut_at_separator"] == {"solutions": 1, "steps": 2}
     assert metrics["labels"] == {"steps": 6, "labelled": 4, "wrong": 2, "mean": 0.5}
@@ -83,8 +83,8 @@ def test_what_is_left_out_is_told_with_its_line_and_reason():
     ]
     text = "\n".join(["{oops", *map(json.dumps, [ROW, *bad])])
     FILE.write_text(text, encoding="utf-8")
-    found, bad, metrics = run()
-    assert len(found) == 1
+    result, bad, metrics = run()
+    assert len(result) == 1
     assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [
         (1, "not JSON"),
         (3, "no label"),
@@ -173,15 +173,15 @@ def test_a_second_run_writes_the_same_bytes():
 def test_real_rows(form, file, solutions, labelled, words):
     stage_inputs.configure(PRESET | {"format": form, "max_tokens": 100_000, "max_bad_share": 0.0})
     (DATA / "raw/shared").symlink_to(SHARED)
-    found, bad, metrics = run(f"raw/shared/{file}")
+    result, bad, metrics = run(f"raw/shared/{file}")
     assert bad == []
-    assert len(found) == metrics["solutions"]["all"] == solutions
+    assert len(result) == metrics["solutions"]["all"] == solutions
     assert labelled in (None, metrics["labels"]["labelled"])
-    assert len({(row.id, row.index) for row in found}) == len(found)
-    for row in found:
+    assert len({(row.id, row.index) for row in result}) == len(result)
+    for row in result:
         assert len(row.steps) == len(row.step_ids) == len(row.labels) == len(row.num_completions)
-    for row in found[::8]:
-        joined = [one for ids in row.step_ids for one in ids]
+    for row in result[::8]:
+        joined = [item for ids in row.step_ids for item in ids]
         assert split_steps(joined, model_tokenizer.make_decode(words), "\n") == row.step_ids
     if form["kind"] == "processbench":
         assert metrics["solutions"]["erroneous"] == 207

@@ -42,8 +42,8 @@ class View:
         return list(self.client.search_runs([self.experiment], run_view_type=ViewType.ALL))
 
     def run(self, name):
-        (found,) = [run for run in self.runs() if run.info.run_name == name]
-        return found
+        (result,) = [run for run in self.runs() if run.info.run_name == name]
+        return result
 
     def manifests(self):
         return [run for run in self.runs() if run.info.run_name.startswith("manifest")]
@@ -60,10 +60,10 @@ class View:
         )
 
     def artifacts(self, run_id, folder=None):
-        found = set()
+        result = set()
         for item in self.client.list_artifacts(run_id, folder):
-            found |= self.artifacts(run_id, item.path) if item.is_dir else {item.path}
-        return found
+            result |= self.artifacts(run_id, item.path) if item.is_dir else {item.path}
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -117,12 +117,12 @@ def test_the_views_hold_the_columns_that_the_policies_have(tracked):
 
 
 def test_it_ends_with_the_seconds_the_verdict_and_where_the_report_is(tracked):
-    told = tracked.said
-    lines = told[told.index("seconds of each stage") :].splitlines()
+    output = tracked.said
+    lines = output[output.index("seconds of each stage") :].splitlines()
     stages = ["compare", "evaluate", "sample", "train", "all"]
     assert [line.split()[0] for line in lines[1:6]] == stages
-    assert "First.\nSecond.\nThird." in told
-    assert "The report: data/report/report.html" in told
+    assert "First.\nSecond.\nThird." in output
+    assert "The report: data/report/report.html" in output
 
 
 def test_a_run_holds_every_seeds_history_parameters_and_headline_numbers(tracked):
@@ -204,11 +204,11 @@ def test_the_policy_of_each_seed_is_an_external_model_with_dvc_path_and_digest(t
 
 def test_the_manifest_holds_all_parameters_headline_numbers_and_the_runs(tracked, tmp_path):
     run = tracked.manifests()[0]
-    children = [one for one in tracked.runs() if one.info.run_id != run.info.run_id]
+    children = [item for item in tracked.runs() if item.info.run_id != run.info.run_id]
     assert run.data.params == {"rate": "1e-05", "seed": "0", "seeds": "[0, 1]", "goal": "0.5"}
     assert next(iter(run.data.metrics)) == "accuracy"  # which the page of comparison plots
     seconds = run.data.metrics.pop("run/seconds")
-    assert seconds == pytest.approx(sum(one.data.metrics["run/seconds"] for one in children))
+    assert seconds == pytest.approx(sum(item.data.metrics["run/seconds"] for item in children))
     accuracy = {"accuracy/sft": 0.25, "accuracy/dpo": 0.5, "gain/dpo": 0.25}
     assert run.data.metrics == accuracy | {"accuracy": 0.5}  # of the best on dev problems
     path = tracked.client.download_artifacts(run.info.run_id, "runs.json", str(tmp_path))
@@ -300,9 +300,9 @@ def test_a_result_that_was_computed_elsewhere_is_found_or_added_without_times(tr
     shutil.rmtree(tracked.repo.path / "data/runs")
     assert "0 runs added" in tracked.repo.run("python", "-m", "stages.track")
     uri = f"sqlite:///{tmp_path}/another.db"
-    told = tracked.repo.run("python", "-m", "stages.track", MLFLOW_TRACKING_URI=uri)
-    assert "7 runs added" in told
-    assert "6 stages were computed elsewhere" in told
+    output = tracked.repo.run("python", "-m", "stages.track", MLFLOW_TRACKING_URI=uri)
+    assert "7 runs added" in output
+    assert "6 stages were computed elsewhere" in output
     run = View(tracked.repo, uri).run("train dpo")
     assert "run/seconds" not in run.data.metrics
     assert run.data.metrics["final_loss"] == 0.75
@@ -319,13 +319,13 @@ def test_an_unreachable_server_costs_seconds_and_tells_no_password(tracked):
     manifest = tracked.repo.path / "data/tracked/manifest.json"
     before = manifest.read_bytes()
     started = time.monotonic()
-    told = tracked.repo.run(
+    output = tracked.repo.run(
         "python", "-m", "stages.track", MLFLOW_TRACKING_URI="http://me:secret@127.0.0.1:9"
     )
     assert time.monotonic() - started < 90  # MLflow's own patience is 246 s a call
-    assert "run `python -m stages.track` when it can be reached" in told
-    assert "secret" not in told
-    assert "Traceback" not in told
+    assert "run `python -m stages.track` when it can be reached" in output
+    assert "secret" not in output
+    assert "Traceback" not in output
     assert manifest.read_bytes() == before
 
 
@@ -366,9 +366,9 @@ def test_an_experiment_in_a_temporary_copy_is_a_group_in_the_store_of_the_checko
         "--",
         "dvc.lock",
     )
-    told = tracked.repo.run("dvc", "exp", "run", "--temp", "--name", "hot", "-S", "goal=0.375")
-    assert "WARNING" not in told
-    assert "MLflow was not brought up to date" not in told
+    output = tracked.repo.run("dvc", "exp", "run", "--temp", "--name", "hot", "-S", "goal=0.375")
+    assert "WARNING" not in output
+    assert "MLflow was not brought up to date" not in output
     added = {run.info.run_name for run in tracked.runs() if run.info.run_id not in before}
     assert added == {"manifest hot", "evaluate sft", "evaluate dpo", "compare"}
     tracked.repo.run("dvc", "exp", "apply", "hot")
@@ -384,10 +384,10 @@ def test_four_calls_on_a_fresh_store_add_each_run_once_and_weights_where_asked(t
         )
         for _ in range(4)
     ]
-    told = [call.communicate(timeout=600)[0] for call in calls]
-    assert [call.returncode for call in calls] == [0, 0, 0, 0], told
-    assert sum("MLflow: 7 runs added" in text for text in told) == 1, told
-    assert sum("MLflow: 0 runs added" in text for text in told) == 3, told
+    outputs = [call.communicate(timeout=600)[0] for call in calls]
+    assert [call.returncode for call in calls] == [0, 0, 0, 0], outputs
+    assert sum("MLflow: 7 runs added" in text for text in outputs) == 1, outputs
+    assert sum("MLflow: 0 runs added" in text for text in outputs) == 3, outputs
     with_weights = View(tracked.repo, uri)
     run = with_weights.run("train dpo")
     assert {"model/0/config.json", "model/1/weights"} <= with_weights.artifacts(run.info.run_id)

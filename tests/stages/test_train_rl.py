@@ -134,7 +134,7 @@ def test_a_policy_is_written_with_its_checkpoint_its_rollouts_and_its_numbers(me
     weights = [load_file(path / "model.safetensors") for path in
                (rows.locate_policy("sft", SEED), checkpoint, POLICY / f"model/{SEED}")]  # fmt: skip
     name = "model.layers.0.mlp.up_proj.weight"
-    assert len({tuple(one[name].flatten().tolist()) for one in weights}) == 3
+    assert len({tuple(weight[name].flatten().tolist()) for weight in weights}) == 3
 
 
 def test_a_rule_needs_no_model_and_a_budget_of_tokens_ends_the_training():
@@ -143,8 +143,8 @@ def test_a_rule_needs_no_model_and_a_budget_of_tokens_ends_the_training():
     assert "scorer" not in fixed["work"]
     spent = [step["tokens/generated"] + step["tokens/trained"] for step in steps()]
     budget = int(sum(spent[:2]))
-    found = run("grpo", PRESETS["grpo"] | {"token_budget": budget})
-    assert found["steps"] == 2
+    result = run("grpo", PRESETS["grpo"] | {"token_budget": budget})
+    assert result["steps"] == 2
     assert not (OWN / "checkpoints").exists(), "nobody knows where the middle is"
 
 
@@ -207,15 +207,15 @@ def test_memory_is_left_for_the_moments_of_each_model_that_is_trained(
     method, expected, monkeypatch, tmp_path
 ):
     write_reward(SCORE, "reward")
-    told, real = tmp_path / "num_trained", loading.make_policy_sampler
+    path, real = tmp_path / "num_trained", loading.make_policy_sampler
 
     def watched(engine, num_trained, *models, **settings):
-        told.write_text(str(num_trained))
+        path.write_text(str(num_trained))
         return real(engine, num_trained, *models, **settings)
 
     monkeypatch.setattr(loading, "make_policy_sampler", watched)
     run(method, num_steps=1)
-    assert told.read_text() == str(expected)
+    assert path.read_text() == str(expected)
 
 
 @pytest.mark.parametrize("value_init", ["reward_model", "policy"])
@@ -259,10 +259,10 @@ def test_vllm_draws_from_the_policy_as_it_learns(method, rank):
         run(method, engine=engine, rank=rank)
         gaps[engine] = [step["sampling/logprob_gap"] for step in steps()]
         weights = load_file(POLICY / f"model/{SEED}/model.safetensors")
-        found = (OWN / "rollouts.jsonl").read_bytes(), weights
-        before = written.setdefault(engine, found)
+        result = (OWN / "rollouts.jsonl").read_bytes(), weights
+        before = written.setdefault(engine, result)
         # Twice the same seed: the same bits.
-        assert before[0] == found[0]
+        assert before[0] == result[0]
         assert all(torch.equal(before[1][name], weights[name]) for name in weights)
     assert len(gaps["vllm"]) == len(gaps["transformers"]) == 3
     assert max(gaps["vllm"] + gaps["transformers"]) < 2e-5
@@ -362,8 +362,8 @@ def test_on_two_gpus_a_process_forked_before_all_else_samples_the_same_bits(engi
     prepare_overlap(engine, method, rank)
     expected, loaded, sampled, _ = run_with_gpus("0", "0", method)
     assert loaded == sampled == [(True, "0")]
-    found, loaded, sampled, errors = run_with_gpus("0,1", "1", method)
-    assert found == expected
+    actual, loaded, sampled, errors = run_with_gpus("0,1", "1", method)
+    assert actual == expected
     assert loaded == [(False, "1"), (True, "0")]
     assert sampled == [(False, "1")]
     assert "changes nothing" not in errors

@@ -75,11 +75,11 @@ def test_no_epoch_leaves_the_policy_as_it_is():
 
 def test_random_weights_differ_by_seed_and_a_run_repeats_them():
     run(start="base", seeds=(0, 1))
-    found = [load_file(POLICY / f"model/{seed}/model.safetensors") for seed in (0, 1)]
-    assert any(not torch.equal(found[0][name], found[1][name]) for name in found[0])
+    result = [load_file(POLICY / f"model/{seed}/model.safetensors") for seed in (0, 1)]
+    assert any(not torch.equal(result[0][name], result[1][name]) for name in result[0])
     run(start="base", seeds=(1,))
     again = load_file(POLICY / "model/1/model.safetensors")
-    assert all(torch.equal(again[name], found[1][name]) for name in again)
+    assert all(torch.equal(again[name], result[1][name]) for name in again)
     assert not (POLICY / "model/0").exists(), "a seed that is no longer asked for goes"
 
 

@@ -14,8 +14,8 @@ def chosen() -> Callable[[Iterable[str], int], list[str]]:
 
     def choose(names: Iterable[str], share: int) -> list[str]:
         every = list(names)
-        found = rotation.part(every, int(os.environ.get("MUTATION_SHARE", share)))
-        print(f"{len(found)} of {len(every)}: {' '.join(found)}")
-        return found
+        result = rotation.part(every, int(os.environ.get("MUTATION_SHARE", share)))
+        print(f"{len(result)} of {len(every)}: {' '.join(result)}")
+        return result
 
     return choose

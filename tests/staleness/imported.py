@@ -68,7 +68,7 @@ def watch() -> None:
     ) -> Any:
         if is_ours(name):
             asker = (given or {}).get("__name__", "")
-            ASKED[asker] |= {name, *(f"{name}.{one}" for one in fromlist or ())}
+            ASKED[asker] |= {name, *(f"{name}.{item}" for item in fromlist or ())}
         return real(name, given, own, fromlist, level)
 
     builtins.__import__ = noted
@@ -81,10 +81,10 @@ def later(path: Path) -> Iterator[str]:
             continue
         for node in ast.walk(function):
             if isinstance(node, ast.Import):
-                yield from (one.name for one in node.names)
+                yield from (name.name for name in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 yield node.module
-                yield from (f"{node.module}.{one.name}" for one in node.names)
+                yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
 def import_all(entries: list[str]) -> None:
@@ -115,8 +115,8 @@ def files(entry: str) -> list[str]:
         if name not in reached and name in sys.modules:
             reached.add(name)
             waiting += [*ASKED[name], name.rpartition(".")[0]]
-    found = {getattr(sys.modules[name], "__file__", None) for name in reached}
-    return sorted(Path(one).relative_to(Path.cwd()).as_posix() for one in found if one)
+    result = {getattr(sys.modules[name], "__file__", None) for name in reached}
+    return sorted(Path(item).relative_to(Path.cwd()).as_posix() for item in result if item)
 
 
 def main(entries: list[str]) -> None:

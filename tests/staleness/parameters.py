@@ -71,12 +71,12 @@ def other(value: Any) -> Any:
 
 def with_other(content: Mapping[str, Any], key: Key) -> dict[str, Any]:
     """The content, one value changed."""
-    found = deepcopy(dict(content))
-    inner = found
+    result = deepcopy(dict(content))
+    inner = result
     for name in key[:-1]:
         inner = inner[name]
     inner[key[-1]] = other(inner[key[-1]])
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -111,27 +111,27 @@ class Reader:
         of_kind = module.CONFIGS[kind] if hasattr(module, "CONFIGS") else module.Config
         study_name = kind.removeprefix("studies.")
         with pytest.MonkeyPatch.context() as patch:
-            told = deepcopy({**files, PARAMS_PATH: dict(content)})
+            contents = deepcopy({**files, PARAMS_PATH: dict(content)})
             for reader in (params_file, study):
-                patch.setattr(reader, "read_yaml", lambda path=PARAMS_PATH: told[path])
+                patch.setattr(reader, "read_yaml", lambda path=PARAMS_PATH: contents[path])
                 patch.setattr(reader, "read_facts", lambda _: facts)
             if study_name != kind:
                 return repr(study.load_study_config(of_kind, OWN_KEY.get(study_name, study_name)))
             named = self.word(PRESET) if PRESET in of_kind.model_fields else None
-            found = load_config(of_kind, named, facts)
+            result = load_config(of_kind, named, facts)
             if kind in SPLITS:
-                used = {one.format(split=self.word("split")) for one in SPLITS[kind]}
-                own = {name: found.sampling[name] for name in sorted(used)}
-                return repr((found.model_copy(update={"sampling": {}}), own))
-            return repr(found)
+                used = {item.format(split=self.word("split")) for item in SPLITS[kind]}
+                sampling = {name: result.sampling[name] for name in sorted(used)}
+                return repr((result.model_copy(update={"sampling": {}}), sampling))
+            return repr(result)
 
 
 def can_move(reader: Reader, key: Key, content: Mapping[str, Any], files: Files) -> bool:
     """Whether a change of the key changes what the stage is given."""
     for given, facts in CONTEXTS:
         # A part of params.yaml that is given stays so whatever is changed, but for what is changed.
-        before = {name: {**content[name], **one} if isinstance(one, dict) else one
-                  for name, one in given.items()}  # fmt: skip
+        before = {name: {**content[name], **item} if isinstance(item, dict) else item
+                  for name, item in given.items()}  # fmt: skip
         base = {**content, **before}
         known = reader.read(base, facts, files)
         try:

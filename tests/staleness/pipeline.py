@@ -53,18 +53,18 @@ class DonePipeline:
             self.copy.run("-m", "stages.trace_code")
             self.is_traced = True
         with Repo(str(self.path)) as repo:
-            found = repo.status()
-        named = {name.rpartition(":")[2]: why for name, why in found.items()}
+            result = repo.status()
+        named = {name.rpartition(":")[2]: why for name, why in result.items()}
         return {name: why for name, why in named.items() if name not in PLANNING}
 
     def commands(self) -> dict[str, str]:
         """Stage -> what it runs, templates resolved; without `PLANNING`."""
         with Repo(str(self.path)) as repo:
-            found = {stage.name: stage.cmd for stage in repo.index.stages}
+            result = {stage.name: stage.cmd for stage in repo.index.stages}
         # the check before it is the same for all
         return {
             name: command.splitlines()[-1]
-            for name, command in found.items()
+            for name, command in result.items()
             if name not in PLANNING
         }
 

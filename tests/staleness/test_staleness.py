@@ -78,25 +78,25 @@ def pipeline(picked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Don
 
 @pytest.fixture(scope="module")
 def readers(pipeline: DonePipeline) -> dict[str, Reader]:
-    return {name: Reader.of_command(name, one) for name, one in pipeline.commands().items()}
+    return {name: Reader.of_command(name, item) for name, item in pipeline.commands().items()}
 
 
 @pytest.fixture(scope="module")
 def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
     """Stage -> the files that it imports."""
-    modules = {name: one.module for name, one in readers.items()}
-    own_modules = {name: name_own_module(one) for name, one in readers.items()}
+    modules = {name: item.module for name, item in readers.items()}
+    own_modules = {name: name_own_module(item) for name, item in readers.items()}
     wanted = {*modules.values(), *filter(None, own_modules.values()), "stages.reward_model"}
     command = [sys.executable, imported.__file__, *sorted(wanted)]
-    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    files = {module: set(one) for module, one in json.loads(told.stdout).items()}
-    found = {name: set(files[module]) for name, module in modules.items()}
-    found["label_noise"] |= files["stages.reward_model"]  # it runs that stage in a copy
+    completed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    files = {module: set(item) for module, item in json.loads(completed.stdout).items()}
+    result = {name: set(files[module]) for name, module in modules.items()}
+    result["label_noise"] |= files["stages.reward_model"]  # it runs that stage in a copy
     for name in COPIES:
-        found[name] = set(SOURCES) - NO_STAGE
+        result[name] = set(SOURCES) - NO_STAGE
     for name, module in own_modules.items():
-        found[name] |= files[module] if module else set()
-    return found
+        result[name] |= files[module] if module else set()
+    return result
 
 
 def name_own_module(reader: Reader) -> str:
@@ -118,17 +118,17 @@ def check_parameter(pipeline: DonePipeline, readers: dict[str, Reader], name: st
         change_params(pipeline.path, lambda own, _: own.update({key[0]: changed[key[0]]}))
 
     files = {path: read_yaml(pipeline.path / path) for path in parameters.FILES}
-    moved = {one for one in readers.values() if parameters.can_move(one, key, content, files)}
-    expected = {one.name for one in moved} | COPIES
+    moved = {item for item in readers.values() if parameters.can_move(item, key, content, files)}
+    expected = {item.name for item in moved} | COPIES
     # It runs the stage of its reward in a copy.
     if "reward@preference" in expected:
         expected.add("label_noise")
     # DVC has one list for all kinds of a stage, but for the section that only one kind has.
-    listed = {one.split("@")[0] for one in expected if "@" in one}
-    spared = {one for one in readers if one.split("@")[0] in listed and key[0] not in METHODS}
+    listed = {item.split("@")[0] for item in expected if "@" in item}
+    spared = {item for item in readers if item.split("@")[0] in listed and key[0] not in METHODS}
     if key[-1] == "max_new_tokens":
         # Which of them bounds the completions is read later: of what the row rescores.
-        spared |= {one for one in readers if one.startswith("rescore@")}
+        spared |= {item for item in readers if item.startswith("rescore@")}
     with pipeline.changed("params.yaml", edit):
         stale = set(pipeline.stale())
     assert expected <= stale <= expected | spared, name
@@ -147,9 +147,9 @@ def check_preset(pipeline: DonePipeline, readers: dict[str, Reader], name: str) 
 
     with pipeline.changed("stages/presets.yaml", edit):
         after = read_yaml(file)
-        moved = {one for one in before if before[one] != after[one]}
+        moved = {item for item in before if before[item] != after[item]}
         assert name in moved
-        expected = {one for one, reader in readers.items() if reader.word("preset") in moved}
+        expected = {item for item, reader in readers.items() if reader.word("preset") in moved}
         assert set(pipeline.stale()) == expected | READ_PRESETS, name
 
 
@@ -200,7 +200,7 @@ def test_a_file_makes_stale_who_imports_it(
     pipeline: DonePipeline, imports: dict[str, set[str]], chosen: Choose
 ) -> None:
     for name in chosen(SOURCES, SHARE):
-        readers = set() if name in RUNTIME else {one for one in imports if name in imports[one]}
+        readers = set() if name in RUNTIME else {item for item in imports if name in imports[item]}
         with pipeline.changed(name, comment):
             assert set(pipeline.stale()) == readers, name
 

@@ -27,25 +27,25 @@ def every(scores):
 
 def test_one_member_or_several_equal_ones_are_that_member_to_the_bit():
     scores = torch.randn(1, 50, generator=torch.Generator().manual_seed(0))
-    for found in every(scores).values():
-        assert torch.equal(found, scores[0])
+    for result in every(scores).values():
+        assert torch.equal(result, scores[0])
     assert torch.equal(ensemble.std(scores), torch.zeros(50))
-    for found in every(scores.expand(4, -1)).values():
-        torch.testing.assert_close(found, scores[0])
+    for result in every(scores.expand(4, -1)).values():
+        torch.testing.assert_close(result, scores[0])
 
 
 def test_the_order_of_the_members_does_not_matter_and_a_shift_of_all_is_kept():
     scores = torch.randn(4, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     other, shifted = every(scores[[2, 0, 3, 1]]), every(scores + 3.0)
-    for name, found in every(scores).items():
-        torch.testing.assert_close(other[name], found)
-        torch.testing.assert_close(shifted[name], found + 3.0)
+    for name, result in every(scores).items():
+        torch.testing.assert_close(other[name], result)
+        torch.testing.assert_close(shifted[name], result + 3.0)
 
 
 def test_caution_never_pays_more_than_the_mean_and_k_of_0_is_the_mean():
     scores = torch.randn(4, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = every(scores)
+    result = every(scores)
     for name in ("minimum", "std", "variance"):
-        assert (found[name] < found["mean"]).all()
+        assert (result[name] < result["mean"]).all()
     for cautious in (ensemble.mean_minus_std, ensemble.mean_minus_variance):
-        torch.testing.assert_close(cautious(scores, k=0.0), found["mean"])
+        torch.testing.assert_close(cautious(scores, k=0.0), result["mean"])

@@ -44,23 +44,23 @@ GROUPS = [Group(prompt_ids=[5] * 6, completions=[[7] * 5], indices=[i]) for i in
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_operations_are_those_that_torch_counts(family, backward):
     model = load(family)
-    found, passes = counted(model, GROUPS, backward=backward)
+    result, passes = counted(model, GROUPS, backward=backward)
     predict = flops.count_training_flops if backward else flops.count_forward_flops
-    assert predict(size.count_matrices(model), passes) == found
+    assert predict(size.count_matrices(model), passes) == result
 
 
 def test_a_shared_prompt_is_one_prompt():
     model = load("llama")
     shared = [Group(prompt_ids=[5] * 6, completions=[[7] * 5, [8] * 5], indices=[0, 1])]
-    found, passes = counted(model, shared, backward=False)
+    result, passes = counted(model, shared, backward=False)
     assert passes == Passes(positions=16, outputs=10)
-    assert flops.count_forward_flops(size.count_matrices(model), passes) == found
+    assert flops.count_forward_flops(size.count_matrices(model), passes) == result
 
 
 def test_frozen_matrices_have_no_gradient_of_their_own():
     model = load("llama")
     row_policy.add_adapters(model, LoraConfig(rank=2, alpha=4), 0)
-    found, passes = counted(model, GROUPS, backward=True)
+    result, passes = counted(model, GROUPS, backward=True)
     predicted = flops.count_training_flops(size.count_matrices(model), passes)
     # The first block's input is the embedding of frozen weights: q, k and v send nothing back.
     first = model.base_model.layers[0].self_attn
@@ -68,4 +68,4 @@ def test_frozen_matrices_have_no_gradient_of_their_own():
     spared += sum(
         m.lora_A["default"].weight.numel() for m in (first.q_proj, first.k_proj, first.v_proj)
     )
-    assert predicted - 2 * spared * passes.positions == found
+    assert predicted - 2 * spared * passes.positions == result

@@ -79,10 +79,10 @@ def test_a_group_of_one_is_refused_by_name():
 
 
 def test_means_by_hand():
-    found = judge_readings.ring_means(
+    result = judge_readings.ring_means(
         3, [(0, 1), (1, 2), (2, 0)], [(0.8, 0.2), (0.6, 0.4), (0.3, 0.7)]
     )
-    assert found == pytest.approx([0.75, 0.4, 0.35])
+    assert result == pytest.approx([0.75, 0.4, 0.35])
     assert judge_readings.ring_means(2, [(0, 1)], [(0.9, 0.1)]) == [0.9, 0.1]
 
 
@@ -94,8 +94,8 @@ A_IS_BETTER = np.array([True, True, True, True])
 
 def test_reading_once_is_right_as_often_as_the_orders_are_on_average():
     # order A,B: 1, 0, 1, 1/2; order B,A: 1, 0, 0, 1
-    found = judge_readings.single_order_accuracy(P12, P21, A_IS_BETTER)
-    assert found.tolist() == [1.0, 0.0, 0.5, 0.75]
+    result = judge_readings.single_order_accuracy(P12, P21, A_IS_BETTER)
+    assert result.tolist() == [1.0, 0.0, 0.5, 0.75]
 
 
 def test_the_truth_decides_which_side_is_right():

@@ -69,14 +69,14 @@ FORWARD = gradient(lambda logp: (LOGQ.exp() * (LOGQ - logp)).sum())
 
 
 def test_k1_in_the_loss_has_no_gradient_in_the_mean():
-    found = sampled_gradient(lambda logp: kl.k1(logp, LOGQ))
-    torch.testing.assert_close(found, torch.zeros_like(REVERSE))
+    result = sampled_gradient(lambda logp: kl.k1(logp, LOGQ))
+    torch.testing.assert_close(result, torch.zeros_like(REVERSE))
 
 
 def test_k1_as_a_cost_in_the_reward_has_the_gradient_of_the_divergence():
     # REINFORCE: cost x log p, the cost a number.
-    found = sampled_gradient(lambda logp: kl.k1(logp, LOGQ).detach() * logp)
-    torch.testing.assert_close(found, REVERSE)
+    result = sampled_gradient(lambda logp: kl.k1(logp, LOGQ).detach() * logp)
+    torch.testing.assert_close(result, REVERSE)
 
 
 def test_k2_in_the_loss_has_the_gradient_of_the_divergence():
@@ -84,9 +84,9 @@ def test_k2_in_the_loss_has_the_gradient_of_the_divergence():
 
 
 def test_k3_in_the_loss_has_the_gradient_of_the_divergence_from_reference_to_policy():
-    found = sampled_gradient(lambda logp: kl.k3(logp, LOGQ))
-    torch.testing.assert_close(found, FORWARD)
-    assert not torch.allclose(found, REVERSE)
+    result = sampled_gradient(lambda logp: kl.k3(logp, LOGQ))
+    torch.testing.assert_close(result, FORWARD)
+    assert not torch.allclose(result, REVERSE)
 
 
 BEHAVIOUR = torch.tensor([[0.1, 0.9, -0.4, 0.0, 1.1]], dtype=torch.float64).log_softmax(-1)
@@ -104,21 +104,21 @@ def test_corrected_k1_and_k3_have_the_value_and_the_gradient_of_the_divergence(e
 
 
 def test_corrected_k2_has_another_gradient():
-    found = sampled_gradient(
+    actual = sampled_gradient(
         lambda logp: kl.importance_corrected(kl.k2(logp, LOGQ), logp, LOGP), LOGP.exp()
     )
     expected = gradient(lambda logp: (logp.exp() * 0.5 * (logp - LOGQ) ** 2).sum())
-    torch.testing.assert_close(found, expected)
-    assert not torch.allclose(found, REVERSE)
+    torch.testing.assert_close(actual, expected)
+    assert not torch.allclose(actual, REVERSE)
 
 
 def test_the_correction_by_hand():
     # Ratio 2, estimate 3: 6. Gradient in log p: 2 x 3 through the ratio.
     logprobs = torch.tensor([[math.log(0.5)]], dtype=torch.float64, requires_grad=True)
     old = torch.tensor([[math.log(0.25)]], dtype=torch.float64, requires_grad=True)
-    found = kl.importance_corrected(torch.full_like(logprobs, 3.0), logprobs, old)
-    found.sum().backward()
-    assert found.item() == pytest.approx(6.0)
+    result = kl.importance_corrected(torch.full_like(logprobs, 3.0), logprobs, old)
+    result.sum().backward()
+    assert result.item() == pytest.approx(6.0)
     assert logprobs.grad.item() == pytest.approx(6.0)
     assert old.grad is None
 
@@ -127,9 +127,9 @@ def test_the_correction_by_hand():
 def test_the_correction_does_not_overflow(old):
     logprobs = torch.tensor([[-1.0]], requires_grad=True)
     estimate = kl.k3(logprobs, torch.tensor([[-1.5]]))
-    found = kl.importance_corrected(estimate, logprobs, torch.tensor([[old]]))
-    found.sum().backward()
-    assert found.isfinite().all()
+    result = kl.importance_corrected(estimate, logprobs, torch.tensor([[old]]))
+    result.sum().backward()
+    assert result.isfinite().all()
     assert logprobs.grad.isfinite().all()
 
 
@@ -164,8 +164,8 @@ def test_a_token_that_the_policy_gave_up_does_not_overflow():
     ],
 )
 def test_adaptive_by_hand(measured, expected):
-    found = adaptive_coef(0.5, measured, target=6.0, num_samples=100, horizon=1000)
-    assert found == pytest.approx(expected)
+    actual = adaptive_coef(0.5, measured, target=6.0, num_samples=100, horizon=1000)
+    assert actual == pytest.approx(expected)
 
 
 def test_no_samples_change_nothing():

@@ -182,7 +182,7 @@ def test_without_entropy_the_log_probs_keep_their_bits_and_the_entropies_are_no_
 
 
 def test_under_autocast_chunks_are_as_the_whole_and_the_matrix_has_a_float32_gradient():
-    found = []
+    result = []
     for limit in (10**9, 1):
         hidden, weight, bias, token_ids = make(dtype=torch.float32, tokens=64)
         inputs = [tensor.requires_grad_() for tensor in (hidden, weight, bias)]
@@ -193,9 +193,9 @@ def test_under_autocast_chunks_are_as_the_whole_and_the_matrix_has_a_float32_gra
             )  # fmt: skip
         (logprobs * torch.arange(64)).sum().backward()
         assert logprobs.dtype == weight.grad.dtype == torch.float32
-        found.append([logprobs.detach(), *(tensor.grad for tensor in inputs)])
-    assert torch.equal(found[0][0], found[1][0])
-    for whole, chunked in zip(*found, strict=True):
+        result.append([logprobs.detach(), *(tensor.grad for tensor in inputs)])
+    assert torch.equal(result[0][0], result[1][0])
+    for whole, chunked in zip(*result, strict=True):
         torch.testing.assert_close(chunked, whole, rtol=0, atol=0.02 * whole.abs().max().item())
 
 
@@ -211,8 +211,8 @@ def counted(counter, tokens, **numbers):
         weight = torch.empty(QWEN["vocab"], QWEN["hidden"], requires_grad=True)
         token_ids = torch.zeros(tokens, dtype=torch.long)
         with counter() as count, torch.autocast("cpu", dtype=torch.bfloat16):
-            found, _ = token_logprobs(hidden, weight, token_ids, temperature=1.0, **numbers)
-            found.sum().backward()
+            result, _ = token_logprobs(hidden, weight, token_ids, temperature=1.0, **numbers)
+            result.sum().backward()
     return count.peak if counter is LiveMemory else count.bytes
 
 
@@ -222,9 +222,9 @@ def test_at_a_large_vocabulary_the_peak_is_a_quarter_of_the_plain_ones():
 
 
 def test_chunks_move_little_more_than_one_chunk_of_all_and_less_than_the_plain_way():
-    found = counted(MovedBytes, 4096)
-    assert found <= 1.2 * counted(MovedBytes, 4096, **ONE_CHUNK)
-    assert found <= counted(MovedBytes, 4096, **WHOLE)
+    result = counted(MovedBytes, 4096)
+    assert result <= 1.2 * counted(MovedBytes, 4096, **ONE_CHUNK)
+    assert result <= counted(MovedBytes, 4096, **WHOLE)
 
 
 def test_what_is_not_asked_for_is_not_computed():

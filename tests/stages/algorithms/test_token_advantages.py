@@ -77,13 +77,13 @@ def test_lambda_0_gives_the_one_step_residual():
 
 def test_each_completion_may_have_its_own_lambda():
     lam = torch.tensor([0.5, 1.0], dtype=torch.float64)
-    found = gae(GAE_REWARDS, VALUES, MASK, gamma=0.9, lam=lam)
+    actual = gae(GAE_REWARDS, VALUES, MASK, gamma=0.9, lam=lam)
     for row in range(2):
         alone = gae(
             GAE_REWARDS[row : row + 1], VALUES[row : row + 1], MASK[row : row + 1],
             gamma=0.9, lam=lam[row].item(),
         )  # fmt: skip
-        for together, expected in zip(found, alone, strict=True):
+        for together, expected in zip(actual, alone, strict=True):
             torch.testing.assert_close(together[row : row + 1], expected, rtol=0, atol=0)
 
 
@@ -126,8 +126,8 @@ def test_a_row_without_tokens_is_all_zero():
 
 def test_length_adaptive_lambda_hand_worked_numbers():
     # alpha 0.05: 1 - 1 / (0.05 * 100) = 0.8; 1 - 1 / (0.05 * 1000) = 0.98; at 20 exactly 0.
-    found = length_adaptive_lambda(torch.tensor([100, 1000, 20]), alpha=0.05)
-    assert found.tolist() == pytest.approx([0.8, 0.98, 0.0])
+    result = length_adaptive_lambda(torch.tensor([100, 1000, 20]), alpha=0.05)
+    assert result.tolist() == pytest.approx([0.8, 0.98, 0.0])
 
 
 def test_its_weights_sum_to_alpha_times_the_length():
@@ -149,12 +149,12 @@ def advantages(rewards, ends, groups=None, counted=None, ddof=0, eps=1e-6):
 def test_the_sum_of_the_normalised_rewards_of_the_steps_that_are_still_to_end():
     # R = 1, 0, 2, 1: mean 1, standard deviation sqrt(1/2); z = 0, -sqrt 2, sqrt 2, 0.
     # First completion: steps end at tokens 1 and 3. Second: at tokens 0 and 1.
-    found = advantages(
+    actual = advantages(
         [[0.0, 1.0, 0.0, 0.0], [2.0, 1.0, 0.0, 0.0]], [[0, 1, 0, 1], [1, 1, 0, 0]], eps=1e-9
     )
     root = 2**0.5
     expected = torch.tensor([[-root, -root, -root, -root], [root, 0.0, 0.0, 0.0]])
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_a_reward_of_zero_is_a_step_and_a_number_outside_the_steps_is_none():
@@ -175,9 +175,9 @@ def test_with_one_step_each_it_is_the_outcome_form(ddof):
     ends = torch.arange(5) == (lengths - 1)[:, None]
     counted = torch.tensor([True, True, True, True, False, True])
     grid = torch.where(ends, outcomes[:, None], 0.0)
-    found = step_zscore(grid, ends, groups, counted=counted, ddof=ddof, eps=1e-4)
+    result = step_zscore(grid, ends, groups, counted=counted, ddof=ddof, eps=1e-4)
     flat = group_zscore(outcomes, groups, counted=counted, ddof=ddof, eps=1e-4)
-    torch.testing.assert_close(found, flat[:, None] * mask)
+    torch.testing.assert_close(result, flat[:, None] * mask)
 
 
 def test_a_step_cut_in_two_at_a_mean_reward_changes_no_other_tokens_credit():
@@ -195,14 +195,14 @@ def test_rows_in_any_order_and_padding_give_the_same():
     ends[:, 0] = True
     groups = torch.tensor([7, 3, 7, 3, 7])
     counted = torch.ones(5, dtype=torch.bool)
-    found = step_zscore(rewards, ends, groups, counted=counted, ddof=1, eps=1e-4)
+    result = step_zscore(rewards, ends, groups, counted=counted, ddof=1, eps=1e-4)
     order = torch.tensor([3, 1, 4, 0, 2])
     padded = torch.cat([rewards, torch.full((5, 3), 5.0, dtype=torch.float64)], 1)
     further = torch.cat([ends, torch.zeros(5, 3, dtype=torch.bool)], 1)
     other = step_zscore(
         padded[order], further[order], groups[order], counted=counted, ddof=1, eps=1e-4
     )
-    torch.testing.assert_close(other[:, :6], found[order], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(other[:, :6], result[order], rtol=1e-12, atol=1e-12)
     assert not other[:, 6:].any()
 
 
@@ -223,9 +223,9 @@ def test_a_completion_that_does_not_count_changes_nothing_and_gets_nothing():
 
 def test_summed_credit_pays_for_a_further_step_above_the_mean():
     """The known fault of the sum: two good steps earn twice what one earns."""
-    found = advantages([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]], [[1, 1], [0, 1], [0, 1]])
-    assert found[0, 0].item() == pytest.approx(2 * found[1, 0].item())
-    assert found[1, 0] > 0
+    result = advantages([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]], [[1, 1], [0, 1], [0, 1]])
+    assert result[0, 0].item() == pytest.approx(2 * result[1, 0].item())
+    assert result[1, 0] > 0
 
 
 def credit(rewards, ends):
@@ -275,27 +275,27 @@ def test_negative_rewards_zeros_and_rows_without_steps():
 def test_with_one_step_min_and_sum_are_the_same():
     rewards = torch.tensor([[0.0, 0.4], [0.7, 0.0]])
     ends = torch.tensor([[False, True], [True, False]])
-    found, paid = min_credit(rewards, ends)
-    assert torch.equal(found, rewards)
+    result, paid = min_credit(rewards, ends)
+    assert torch.equal(result, rewards)
     assert torch.equal(paid, ends)
 
 
 def test_order_and_padding_change_nothing():
     generator = torch.Generator().manual_seed(0)
     rewards, ends = torch.rand(4, 5, generator=generator), torch.ones(4, 5, dtype=torch.bool)
-    found, paid = min_credit(rewards, ends)
+    result, paid = min_credit(rewards, ends)
     order = torch.tensor([2, 0, 3, 1])
     wider = torch.cat([rewards, torch.full((4, 2), -1.0)], 1)[order]
     further = torch.cat([ends, torch.zeros(4, 2, dtype=torch.bool)], 1)[order]
     other, other_paid = min_credit(wider, further)
-    assert torch.equal(other[:, :5], found[order])
+    assert torch.equal(other[:, :5], result[order])
     assert torch.equal(other_paid[:, :5], paid[order])
     assert not other_paid[:, 5:].any()
 
 
 def test_min_credit_with_group_normalisation_compares_the_completions_smallest_steps():
     rewards, ends = credit([[0.9, 0.2, 0.0], [0.6, 0.8, 0.7]], [[1, 1, 0], [1, 1, 1]])
-    found = step_zscore(
+    result = step_zscore(
         rewards,
         ends,
         torch.zeros(2, dtype=torch.long),
@@ -304,4 +304,4 @@ def test_min_credit_with_group_normalisation_compares_the_completions_smallest_s
         eps=1e-9,
     )
     # The minima 0.2 and 0.6 are one deviation below and above their mean.
-    torch.testing.assert_close(found, torch.tensor([[-1.0, -1.0, 0.0], [1.0, 0.0, 0.0]]))
+    torch.testing.assert_close(result, torch.tensor([[-1.0, -1.0, 0.0], [1.0, 0.0, 0.0]]))

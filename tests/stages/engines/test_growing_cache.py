@@ -43,8 +43,8 @@ def test_rows_are_kept_repeated_and_reordered():
     rows = torch.tensor([1, 0, 1])
     layer.select(rows)
     more = states(generator, 1, batch=3)
-    found, _ = layer.update(more, more)
-    assert torch.equal(found, torch.cat([keys[rows], more], 2))
+    result, _ = layer.update(more, more)
+    assert torch.equal(result, torch.cat([keys[rows], more], 2))
 
 
 def test_it_holds_what_attention_reads_in_mixed_precision():
@@ -99,9 +99,9 @@ RECURRENT = {
 @pytest.mark.parametrize("kind", RECURRENT)
 def test_a_model_that_cannot_go_on_from_it_is_refused_and_vllm_is_named(kind):
     model = tiny(kind, **RECURRENT[kind])
-    with pytest.raises(ValueError, match=r"goes on from a cache .*engine: vllm") as found:
+    with pytest.raises(ValueError, match=r"goes on from a cache .*engine: vllm") as result:
         check_cache(model)
-    assert type(model).__name__ in str(found.value)
+    assert type(model).__name__ in str(result.value)
     words = model_tokenizer.train_tokenizer(["a few words"], 700)
     with pytest.raises(ValueError, match="engine: vllm"):
         transformers.make_sampler(model, words, max_batch=4)

@@ -95,10 +95,10 @@ def test_a_policys_folder_is_sampled_with_its_own_tokenizer(tmp_path, monkeypatc
     shutil.copytree(checkpoint("llama"), folder)
     words = model_tokenizer.train_tokenizer(["2 + 2"] * 2, 700)
     words.save_pretrained(folder)
-    found = CONFIG.load_sampler("sft", 2, 64)
-    assert isinstance(found, Sampler)
-    assert isinstance(found, TransformersSampler)
-    assert words.eos_token_id in found.eos_ids
+    result = CONFIG.load_sampler("sft", 2, 64)
+    assert isinstance(result, Sampler)
+    assert isinstance(result, TransformersSampler)
+    assert words.eos_token_id in result.eos_ids
 
 
 def test_a_random_base_model_is_refused(tmp_path, monkeypatch):

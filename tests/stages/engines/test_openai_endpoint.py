@@ -23,9 +23,9 @@ JUDGE = {"model": "judge-1", "revision": "2026-11", "api": "chat", "top_logprobs
 
 def connect(url: str | None, tmp_path, **changes) -> EndpointJudge:
     environment = ({openai_endpoint.URL: url} if url else {}) | changes.pop("environment", {})
-    own = {name: changes.pop(name) for name in JUDGE if name in changes}
+    judge_keys = {name: changes.pop(name) for name in JUDGE if name in changes}
     return openai_endpoint.connect_endpoint(
-        EndpointJudgeConfig(kind="endpoint", **(JUDGE | own)),
+        EndpointJudgeConfig(kind="endpoint", **(JUDGE | judge_keys)),
         changes.pop("options", ("1", "2")),
         changes.pop("reasoning_tokens", 0),
         AnswerCache(tmp_path / "cache"),
@@ -52,8 +52,8 @@ def test_answers_keep_the_order_of_messages_however_many_are_asked_at_once(
 ):
     server.tokens = lambda prompt: {"1": int(prompt) / 100, "2": 1 - int(prompt) / 100}
     messages = [str(number) for number in [*range(1, 40), 7, 7]]
-    found = judge_messages(connect(server.url, tmp_path), messages)
-    firsts = [choice.probabilities[0] for choice in found if choice is not None]
+    result = judge_messages(connect(server.url, tmp_path), messages)
+    firsts = [choice.probabilities[0] for choice in result if choice is not None]
     assert firsts == pytest.approx([int(message) / 100 for message in messages])
     assert len(server.requests) == 39  # equal messages are asked once
 
@@ -157,8 +157,8 @@ def test_reasoning_is_written_first_and_the_options_are_read_after_it(server: En
     judge_messages(
         connect(server.url, tmp_path, reasoning_tokens=30, api="completions"), ["Which?"]
     )
-    asked = server.requests[-1]["prompt"]
-    assert asked == f"Which?{prompts.REASONING_REQUEST} because{prompts.REASONING_CUE}"
+    prompt = server.requests[-1]["prompt"]
+    assert prompt == f"Which?{prompts.REASONING_REQUEST} because{prompts.REASONING_CUE}"
 
 
 def test_options_that_are_not_among_the_likeliest_are_a_mass_of_nothing(server, tmp_path):

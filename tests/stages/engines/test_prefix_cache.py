@@ -33,11 +33,11 @@ def sampler(model, **changes):
 def turns(engine, texts, *, num_samples=3, length=LENGTH):
     """Samples of each turn. Episodes end at random, one begins anew in the third turn."""
     settings = {"temperature": 0.9, "max_new_tokens": length}
-    draws, found = random.Random(0), []
+    draws, result = random.Random(0), []
     for turn in range(NUM_TURNS):
         seeds = [derive_seed(0, turn, i) for i in range(len(texts))]
         groups = engine.sample(texts, seeds, num_samples=num_samples, **settings)
-        found.append([sample for group in groups for sample in group])
+        result.append([sample for group in groups for sample in group])
         texts = [
             [*text, *sample.token_ids, *REPLIES[draws.randrange(len(REPLIES))]]
             for text, group in zip(texts, groups, strict=True)
@@ -45,15 +45,15 @@ def turns(engine, texts, *, num_samples=3, length=LENGTH):
             if draws.random() < 0.8
         ] + [NEW_START] * (turn == 1)
         num_samples = 1
-    return found
+    return result
 
 
 def assert_equal(found, expected, tolerance):
     for ours, theirs in zip(found, expected, strict=True):
-        assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
-        for one, other in zip(ours, theirs, strict=True):
-            assert one.logprobs == pytest.approx(other.logprobs, abs=tolerance)
-            assert one.finish_reason == other.finish_reason
+        assert [item.token_ids for item in ours] == [item.token_ids for item in theirs]
+        for item, other in zip(ours, theirs, strict=True):
+            assert item.logprobs == pytest.approx(other.logprobs, abs=tolerance)
+            assert item.finish_reason == other.finish_reason
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -62,9 +62,9 @@ def test_turns_of_a_session_are_those_sampled_from_the_whole_texts(family, sizes
     engine = sampler(load_exact(family), **sizes)
     expected = turns(engine, STARTS)
     with engine.session():
-        found = turns(engine, STARTS)
-    assert_equal(found, expected, 1e-10)
-    assert all({"stop", "length"} == {one.finish_reason for one in turn} for turn in found[:2])
+        actual = turns(engine, STARTS)
+    assert_equal(actual, expected, 1e-10)
+    assert all({"stop", "length"} == {item.finish_reason for item in turn} for turn in actual[:2])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -72,9 +72,9 @@ def test_in_float32_they_are_equal_within_rounding_and_the_first_turn_to_the_bit
     engine = sampler(load(family))
     expected = turns(engine, STARTS)
     with engine.session():
-        found = turns(engine, STARTS)
-    assert found[0] == expected[0]
-    assert_equal(found, expected, 2e-5)
+        actual = turns(engine, STARTS)
+    assert actual[0] == expected[0]
+    assert_equal(actual, expected, 2e-5)
 
 
 def test_a_window_counts_the_tokens_of_the_text():
@@ -168,7 +168,7 @@ def test_what_the_next_turn_has_copied_is_freed_layer_by_layer(monkeypatch):
     release, hold = GrowingLayer.release, GrowingLayer.hold
     with engine.session():
         (samples,) = engine.sample([[5] * 9], [0], num_samples=2, temperature=1.0, max_new_tokens=2)
-        texts = [[5] * 9 + one.token_ids for one in samples]
+        texts = [[5] * 9 + sample.token_ids for sample in samples]
         monkeypatch.setattr(GrowingLayer, "hold", lambda *a: events.append("new") or hold(*a))
         monkeypatch.setattr(GrowingLayer, "release", lambda *a: events.append("old") or release(*a))
         engine.sample(texts, [1, 2], num_samples=1, temperature=1.0, max_new_tokens=1)
@@ -205,7 +205,7 @@ def test_in_two_processes_a_row_stays_where_it_was_read():
     shared = DistributedSampler(engine, refresh=lambda: refreshes.append(1))
 
     def play():
-        texts, limits, numbers, found = [[5] * 20, [6] * 30, [7] * 8, [8]], [4, 2, 3, 4], [], []
+        texts, limits, numbers, actual = [[5] * 20, [6] * 30, [7] * 8, [8]], [4, 2, 3, 4], [], []
         for turn in range(3):
             counts.clear()
             seeds = [turn + i for i in range(len(texts))]
@@ -213,24 +213,24 @@ def test_in_two_processes_a_row_stays_where_it_was_read():
                 texts, seeds, num_samples=1, temperature=1.0, max_new_tokens=limits
             )
             numbers.append(sum(counts))
-            found += groups
+            actual += groups
             # The first ends, so that each other one has another number in the next turn.
             texts = [
                 [*text, *group[0].token_ids, 9] for text, group in zip(texts, groups, strict=True)
             ][1:]
             limits = limits[1:]
-        return numbers, found
+        return numbers, actual
 
     def compare():
         numbers, expected = play()
         num_refreshes = len(refreshes)
         with shared.session():
-            numbers_in_session, found = play()
-        return expected, found, numbers, numbers_in_session, num_refreshes, len(refreshes)
+            numbers_in_session, actual = play()
+        return expected, actual, numbers, numbers_in_session, num_refreshes, len(refreshes)
 
-    expected, found, numbers, numbers_in_session, before, after = in_processes(2, compare)
-    assert_equal(found, expected, 1e-10)
-    assert [len(group[0].token_ids) for group in found] == [4, 2, 3, 4, 2, 3, 4, 3, 4]
+    expected, actual, numbers, numbers_in_session, before, after = in_processes(2, compare)
+    assert_equal(actual, expected, 1e-10)
+    assert [len(group[0].token_ids) for group in actual] == [4, 2, 3, 4, 2, 3, 4, 3, 4]
     # Of the first rank. Row 2 alone goes on there: its last token, the reply and two tokens.
     assert numbers_in_session == [numbers[0], 2 + 2, 2 + 2]
     assert (before, after) == (3, 4)

@@ -65,13 +65,13 @@ def test_a_completion_does_not_depend_on_batching_order_or_the_number_of_samples
     ids = [[s.token_ids for s in samples] for samples in expected]
     assert len({tuple(i) for samples in ids for i in samples}) > NUM_PROMPTS
     for max_batch in (1, 8, 13):
-        found = sample(model, range(NUM_PROMPTS), max_batch=max_batch)
-        assert [[s.token_ids for s in samples] for samples in found] == ids
+        actual = sample(model, range(NUM_PROMPTS), max_batch=max_batch)
+        assert [[s.token_ids for s in samples] for samples in actual] == ids
     for check_every in (5, LENGTH, LENGTH + 1):
         assert sample(model, range(NUM_PROMPTS), check_every=check_every) == expected
     order = [4, 0, 5, 2, 1, 3]
-    found = sample(model, order)
-    assert [[s.token_ids for s in samples] for samples in found] == [ids[i] for i in order]
+    actual = sample(model, order)
+    assert [[s.token_ids for s in samples] for samples in actual] == [ids[i] for i in order]
     alone = sample(model, [3], num_samples=2)
     assert [s.token_ids for s in alone[0]] == ids[3][:2]
     longer = sample(model, [3], max_new_tokens=30)
@@ -82,8 +82,8 @@ def test_a_completion_does_not_depend_on_batching_order_or_the_number_of_samples
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_completions_are_those_of_generate(family):
     model = load(family).eval()
-    found = sample(model, range(NUM_PROMPTS), num_samples=1, temperature=0.0, max_new_tokens=16)
-    for prompt, samples in zip(PROMPTS, found, strict=True):
+    actual = sample(model, range(NUM_PROMPTS), num_samples=1, temperature=0.0, max_new_tokens=16)
+    for prompt, samples in zip(PROMPTS, actual, strict=True):
         expected = model.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -97,14 +97,14 @@ def test_greedy_completions_are_those_of_generate(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_reported_log_probs_are_the_trainers_at_that_temperature(family):
     model = load(family)
-    found = sample(model, range(NUM_PROMPTS), max_batch=8)
+    result = sample(model, range(NUM_PROMPTS), max_batch=8)
     groups = [
         Group(prompt_ids=prompt, completions=[s.token_ids for s in samples], indices=range(4))
-        for prompt, samples in zip(PROMPTS, found, strict=True)
+        for prompt, samples in zip(PROMPTS, result, strict=True)
     ]
     batch = collate(groups, 64, PAD, CPU)
     ours, *_ = Policy(model)(batch, temperature=TEMPERATURE)
-    flat = [s for samples in found for s in samples]
+    flat = [s for samples in result for s in samples]
     for row, mask, reported in zip(ours, batch.mask, flat, strict=True):
         assert reported.logprobs == pytest.approx(row[mask].tolist(), abs=1e-4)
 
@@ -136,23 +136,23 @@ def test_a_completion_ends_with_the_end_token_or_at_the_limit():
     model = load("gpt2")
     flat = [s for samples in sample(model, range(NUM_PROMPTS), num_samples=16) for s in samples]
     assert {s.finish_reason for s in flat} == {"stop", "length"}
-    for one in flat:
-        assert (one.finish_reason == "stop") == (one.token_ids[-1] in ENDS)
-        assert not set(ENDS) & set(one.token_ids[:-1])
-        assert len(one.token_ids) == LENGTH or one.finish_reason == "stop"
-        assert len(one.logprobs) == len(one.token_ids)
+    for item in flat:
+        assert (item.finish_reason == "stop") == (item.token_ids[-1] in ENDS)
+        assert not set(ENDS) & set(item.token_ids[:-1])
+        assert len(item.token_ids) == LENGTH or item.finish_reason == "stop"
+        assert len(item.logprobs) == len(item.token_ids)
 
 
 def test_every_prompt_may_have_a_limit_of_its_own():
     model, most = load("llama").double(), [1, 3, 2, LENGTH, 5, 4]
     whole = sample(model, range(NUM_PROMPTS))
-    found = sample(model, range(NUM_PROMPTS), max_new_tokens=most)
-    for limit, samples, longer in zip(most, found, whole, strict=True):
-        for one, other in zip(samples, longer, strict=True):
-            assert one.token_ids == other.token_ids[:limit]
-            assert one.logprobs == pytest.approx(other.logprobs[:limit], abs=1e-6)
+    result = sample(model, range(NUM_PROMPTS), max_new_tokens=most)
+    for limit, samples, longer in zip(most, result, whole, strict=True):
+        for item, other in zip(samples, longer, strict=True):
+            assert item.token_ids == other.token_ids[:limit]
+            assert item.logprobs == pytest.approx(other.logprobs[:limit], abs=1e-6)
             is_cut = len(other.token_ids) > limit
-            assert one.finish_reason == ("length" if is_cut else other.finish_reason)
+            assert item.finish_reason == ("length" if is_cut else other.finish_reason)
 
 
 def test_the_model_is_left_in_the_mode_it_was_in():
@@ -265,27 +265,27 @@ def test_broken_off_after_a_token_it_has_the_tokens_that_it_has_otherwise(family
     breaks = frozenset([6, 7, 8, 9, ENDS[-1]])
     whole = sample(model, range(NUM_PROMPTS), num_samples=8)
     broken = sample(model, range(NUM_PROMPTS), num_samples=8, break_after=breaks)
-    found = set()
-    for one, part in zip(chain(*whole), chain(*broken), strict=True):
-        places = [place for place, token in enumerate(one.token_ids) if token in breaks]
-        length = places[0] + 1 if places else len(one.token_ids)
-        assert part.token_ids == one.token_ids[:length]
-        assert part.logprobs == pytest.approx(one.logprobs[:length], abs=1e-9)
+    actual = set()
+    for item, part in zip(chain(*whole), chain(*broken), strict=True):
+        places = [place for place, token in enumerate(item.token_ids) if token in breaks]
+        length = places[0] + 1 if places else len(item.token_ids)
+        assert part.token_ids == item.token_ids[:length]
+        assert part.logprobs == pytest.approx(item.logprobs[:length], abs=1e-9)
         last = part.token_ids[-1]
         # an end of sequence is one even where it is named as a place to break off
         expected = "stop" if last in ENDS else "step" if last in breaks else "length"
         assert part.finish_reason == expected
-        found.add(expected)
-    assert found == {"stop", "step", "length"}
+        actual.add(expected)
+    assert actual == {"stop", "step", "length"}
 
 
 def test_a_completion_that_was_broken_off_has_no_ending():
     (samples,) = sample(load("llama"), [0], num_samples=1, break_after=frozenset(range(VOCAB)))
-    (one,) = samples
-    assert len(one.token_ids) == 1
-    if one.finish_reason == "step":
+    (drawn,) = samples
+    assert len(drawn.token_ids) == 1
+    if drawn.finish_reason == "step":
         with pytest.raises(AssertionError):
-            _ = one.ending
+            _ = drawn.ending
     whole = sample(load("llama"), [0])[0][0]
     assert whole.ending == whole.finish_reason
 
@@ -303,9 +303,9 @@ def reader(model, max_tokens: int = 4096) -> TransformersSampler:
 @pytest.mark.parametrize("max_tokens", [1, 8, 4096])
 def test_what_it_reads_is_the_model_s_own_distribution_whatever_the_batches(family, max_tokens):
     model = load(family)
-    found = dict(reader(model, max_tokens).next_logprobs(READ, [5, 2, 31]))
-    assert sorted(found) == [*range(len(READ))]
-    for number, row in found.items():
+    result = dict(reader(model, max_tokens).next_logprobs(READ, [5, 2, 31]))
+    assert sorted(result) == [*range(len(READ))]
+    for number, row in result.items():
         prompt = READ[number]
         with torch.no_grad():
             logprobs = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)

@@ -135,8 +135,8 @@ def test_a_request_draws_the_same_tokens_again_and_in_any_order(
 def test_more_prompts_than_are_read_at_once_are_sampled_too(engine: VllmSampler):
     generator = torch.Generator().manual_seed(2)
     long = torch.randint(1, VOCAB, (300, 60), generator=generator).tolist()
-    found = engine.sample(long, list(range(300)), num_samples=1, temperature=1.0, max_new_tokens=2)
-    assert all(len(samples[0].token_ids) in (1, 2) for samples in found)
+    result = engine.sample(long, list(range(300)), num_samples=1, temperature=1.0, max_new_tokens=2)
+    assert all(len(samples[0].token_ids) in (1, 2) for samples in result)
 
 
 @needs_vllm
@@ -179,18 +179,18 @@ def test_broken_off_after_a_token_it_has_the_tokens_that_it_has_otherwise(
     seeds = list(range(40))
     whole = engine.sample(prompts[:40], seeds, **settings)
     broken = engine.sample(prompts[:40], seeds, **settings, break_after=breaks)
-    found = set()
-    for one, part in zip(chain(*whole), chain(*broken), strict=True):
-        places = [place for place, token in enumerate(one.token_ids) if token in breaks]
-        length = places[0] + 1 if places else len(one.token_ids)
-        assert part.token_ids == one.token_ids[:length]
+    result = set()
+    for item, part in zip(chain(*whole), chain(*broken), strict=True):
+        places = [place for place, token in enumerate(item.token_ids) if token in breaks]
+        length = places[0] + 1 if places else len(item.token_ids)
+        assert part.token_ids == item.token_ids[:length]
         assert len(part.logprobs) == length
         last = part.token_ids[-1]
         assert part.finish_reason == (
             "stop" if last == EOS else "step" if last in breaks else "length"
         )
-        found.add(part.finish_reason)
-    assert {"stop", "step"} <= found
+        result.add(part.finish_reason)
+    assert {"stop", "step"} <= result
 
 
 @needs_vllm
@@ -219,15 +219,15 @@ def test_a_closed_engine_has_freed_its_model_and_another_can_start(
     checkpoint: Path, prompts: list[list[int]]
 ):
     settings = {"num_samples": 2, "temperature": 1.0, "max_new_tokens": 4}
-    found = []
+    result = []
     for _ in range(2):
         engine = vllm.start_vllm(checkpoint, dtype="float32", max_model_len=64)
-        found.append(engine.sample(prompts[:5], list(range(5)), **settings))
+        result.append(engine.sample(prompts[:5], list(range(5)), **settings))
         (model,) = engine.llm.apply_model(weakref.ref)
         assert model() is not None
         engine.close()
         assert model() is None
-    assert found[0] == found[1]
+    assert result[0] == result[1]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")

@@ -35,8 +35,8 @@ SOURCES = Path(stages.__file__).parent
 
 def test_every_stage_that_starts_vllm_is_in_the_table():
     asks = re.compile(r"(config\.load_(sampler|judge)|loading\.make_policy_sampler)\b")
-    found = [path for path in SOURCES.rglob("*.py") if asks.search(path.read_text("utf-8"))]
-    assert {path.relative_to(SOURCES).as_posix() for path in found} == {
+    result = [path for path in SOURCES.rglob("*.py") if asks.search(path.read_text("utf-8"))]
+    assert {path.relative_to(SOURCES).as_posix() for path in result} == {
         name.split()[0] for name in STARTS
     }
 
@@ -63,12 +63,12 @@ def test_vllm_starts_beside_the_models_of_each_stage_and_leaves_them_their_room(
     assert (part == MEMORY_SHARE_BESIDE) == (
         name in ("studies/search.py", "studies/overoptimization.py")
     )
-    own = asked(vllm_memory_share(free, CARD, reserved=reserved, part=part))
+    share_of_vllm = asked(vllm_memory_share(free, CARD, reserved=reserved, part=part))
     # The weights in float32, the cache of 64 sequences of 1024 tokens, and what others compute.
-    assert own > MODEL + 64 * 1024 * 28_672
-    assert free - own - reserved > (0.05 if part == MEMORY_SHARE_ALONE else 0.3) * CARD * (
-        1 - number / 14
-    )
+    assert share_of_vllm > MODEL + 64 * 1024 * 28_672
+    assert free - share_of_vllm - reserved > (
+        0.05 if part == MEMORY_SHARE_ALONE else 0.3
+    ) * CARD * (1 - number / 14)
     if number:
         with pytest.raises(ValueError, match="less than desired GPU memory utilization"):
             asked(0.92)

@@ -69,19 +69,19 @@ def sampler(request, tmp_path_factory):
 @pytest.fixture
 def refreshes(monkeypatch: pytest.MonkeyPatch) -> list:
     """Grows with each refresh, which asks for the policy's weights."""
-    found = []
+    result = []
 
     def watched(model: PreTrainedModel):
-        found.append(model)
+        result.append(model)
         return checkpoint_weights(model)
 
     monkeypatch.setattr(vllm_policy, "checkpoint_weights", watched)
-    return found
+    return result
 
 
 def learn(model: PreTrainedModel, num_steps: int = 3) -> None:
     """Optimizer steps that change what the model says."""
-    trained = [one for one in model.parameters() if one.requires_grad]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=5e-3, fused=True)
     rows = torch.randint(1, VOCAB, (8, 16), generator=torch.Generator().manual_seed(num_steps))
     for _ in range(num_steps):
@@ -94,10 +94,10 @@ def gap(model: PreTrainedModel, found) -> float:
     """Mean absolute difference from the model's own log-probs."""
     with torch.no_grad():
         differences = [
-            torch.tensor(one.logprobs)
-            - plain_logprobs(model, prompt, one.token_ids, SAMPLING["temperature"])
+            torch.tensor(sample.logprobs)
+            - plain_logprobs(model, prompt, sample.token_ids, SAMPLING["temperature"])
             for prompt, samples in zip(PROMPTS, found, strict=True)
-            for one in samples
+            for sample in samples
         ]
     return torch.cat(differences).abs().mean().item()
 
@@ -109,18 +109,18 @@ def test_what_is_sampled_follows_the_policy_through_optimizer_steps(
 ):
     model, seeds = sampler.policy, list(range(len(PROMPTS)))
     for number in range(1, 4):
-        found = sampler.sample(PROMPTS, seeds, **SAMPLING)
+        result = sampler.sample(PROMPTS, seeds, **SAMPLING)
         again = sampler.sample(PROMPTS, seeds, **SAMPLING)
-        assert gap(model, found) < 2e-5
-        assert found == again, "the same weights, requests and seeds"
+        assert gap(model, result) < 2e-5
+        assert result == again, "the same weights, requests and seeds"
         # One refresh for both calls.
         assert len(refreshes) == number
         learn(model)
         sampler.sleep()
-        assert gap(model, found) > 0.1, "the steps have changed nothing"
+        assert gap(model, result) > 0.1, "the steps have changed nothing"
     settings = SAMPLING | {"num_samples": 1, "temperature": 0.0}
-    own = TransformersSampler(model=model, eos_ids=frozenset([EOS]), pad_id=EOS, max_batch=64)
-    ours, theirs = (one.sample(PROMPTS, seeds, **settings) for one in (sampler, own))
+    reference = TransformersSampler(model=model, eos_ids=frozenset([EOS]), pad_id=EOS, max_batch=64)
+    ours, theirs = (item.sample(PROMPTS, seeds, **settings) for item in (sampler, reference))
     same = [a[0].token_ids == b[0].token_ids for a, b in zip(ours, theirs, strict=True)]
     assert sum(same) >= len(PROMPTS) - 1
 
@@ -199,7 +199,7 @@ def train(sampler, model: PreTrainedModel, correction: str) -> list[dict]:
     )  # fmt: skip
 
     def reward(drawn) -> CompletionRewards:
-        return CompletionRewards(totals=[sum(one.token_ids) / 100 for one in drawn.samples])
+        return CompletionRewards(totals=[sum(sample.token_ids) / 100 for sample in drawn.samples])
 
     task = Task(prompts=prompts, reward=reward, correct=None)
     schedule, method = (
@@ -233,16 +233,16 @@ def test_the_gate_lets_rounding_pass_and_nothing_else(
     # Nothing here rewards ending an answer.
     monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
     model = sampler.policy
-    kept = {name: one.clone() for name, one in model.state_dict().items()}
+    kept = {name: item.clone() for name, item in model.state_dict().items()}
 
     def again() -> None:
         """A policy that has learned for long says one thing only, at any temperature."""
         model.load_state_dict(kept)
         sampler.sleep()
 
-    found = train(sampler, model, correction)
-    assert len(found) == 4
-    assert all(step["sampling/logprob_gap"] < 2e-5 for step in found)
+    result = train(sampler, model, correction)
+    assert len(result) == 4
+    assert all(step["sampling/logprob_gap"] < 2e-5 for step in result)
     for other in (Changed(sampler, [], 0.7), Changed(sampler, [7, 8], 1.3)):
         again()
         with pytest.raises(ValueError, match="other weights, temperature or tokenizer"):
@@ -268,10 +268,10 @@ def test_weights_are_those_of_a_saved_checkpoint(tmp_path):
     model.save_pretrained(tmp_path / "moe")
     loaded = policies.load_policy(tmp_path / "moe", compute(row_tokens=0), CPU)
     saved = load_file(tmp_path / "moe/model.safetensors")
-    found = dict(checkpoint_weights(loaded))
-    assert "model.layers.0.mlp.experts.0.gate_proj.weight" in found
-    assert found.keys() == saved.keys()
-    assert all(torch.equal(found[name], saved[name]) for name in saved)
+    result = dict(checkpoint_weights(loaded))
+    assert "model.layers.0.mlp.experts.0.gate_proj.weight" in result
+    assert result.keys() == saved.keys()
+    assert all(torch.equal(result[name], saved[name]) for name in saved)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
@@ -279,13 +279,13 @@ def test_adapters_are_merged_as_peft_merges_them(family, tmp_path):
     model = load(family)
     adapters = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", init_lora_weights=False)
     wrapped = get_peft_model(model, adapters)
-    found = dict(checkpoint_weights(model))
-    kept = {name: one.clone() for name, one in model.named_parameters()}
+    result = dict(checkpoint_weights(model))
+    kept = {name: item.clone() for name, item in model.named_parameters()}
     copy.deepcopy(wrapped).merge_and_unload().save_pretrained(tmp_path)
     saved = load_file(tmp_path / "model.safetensors")
-    assert found.keys() == saved.keys()
-    assert all(torch.equal(found[name], saved[name]) for name in saved)
-    assert all(torch.equal(one, kept[name]) for name, one in model.named_parameters())
+    assert result.keys() == saved.keys()
+    assert all(torch.equal(result[name], saved[name]) for name in saved)
+    assert all(torch.equal(item, kept[name]) for name, item in model.named_parameters())
 
 
 @needs_vllm
@@ -295,13 +295,13 @@ def test_adapters_are_merged_on_the_way(sampler: PolicySampler):
     adapters = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", init_lora_weights=False)
     get_peft_model(sampler.policy, adapters)
     sampler.sleep()
-    kept = {name: one.clone() for name, one in sampler.policy.named_parameters()}
+    kept = {name: item.clone() for name, item in sampler.policy.named_parameters()}
     for _ in range(2):
-        found = sampler.sample(PROMPTS, seeds, **SAMPLING)
-        assert gap(sampler.policy, found) < 2e-5
+        result = sampler.sample(PROMPTS, seeds, **SAMPLING)
+        assert gap(sampler.policy, result) < 2e-5
         learn(sampler.policy)
         sampler.sleep()
-        assert gap(sampler.policy, found) > 0.05
+        assert gap(sampler.policy, result) > 0.05
     frozen = dict(sampler.policy.named_parameters())
     assert all(torch.equal(kept[name], frozen[name]) for name in kept if "lora_" not in name)
 
@@ -316,8 +316,8 @@ def test_in_two_processes_each_has_an_engine_and_the_curves_are_those_of_one(ran
     ).save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
     trial = Trial("grpo", rank=rank, engine="vllm", paths=[tmp_path], max_tokens=24)
-    found, expected = (in_processes(number, trial, fresh=True) for number in (2, 1))
-    for step, other in zip(found["history"], expected["history"], strict=True):
+    actual, expected = (in_processes(number, trial, fresh=True) for number in (2, 1))
+    for step, other in zip(actual["history"], expected["history"], strict=True):
         # vLLM batches other rows together, and its log-probs round so.
         assert step == pytest.approx(other, rel=1e-4, abs=1e-4)
         assert step["sampling/logprob_gap"] < 2e-5

@@ -54,8 +54,8 @@ def test_a_class_of_one_s_own_is_made_with_the_preset_s_options(write) -> None:
 def test_which_class_is_meant_must_be_clear(write) -> None:
     write("two", GAME.format(name="First") + GAME.format(name="Second"))
     write("borrows", "from stages.environments.own.two import First\n")
-    for word, found in {"two": "First, Second", "borrows": "none"}.items():
-        with pytest.raises(ValueError, match=f"expected one class .* found {found}"):
+    for word, result in {"two": "First, Second", "borrows": "none"}.items():
+        with pytest.raises(ValueError, match=f"expected one class .* found {result}"):
             definition.load_factory(make_file(word))
     for word, message in {
         "none": "there is no stages/environments/own/none.py",

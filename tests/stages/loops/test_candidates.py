@@ -16,12 +16,12 @@ CONFIG = CandidatesConfig(num_samples=3, temperature=1.0, max_new_tokens=5)
 
 
 def rows(prompts, seed=0, stream="test"):
-    sampler, found = make_sampler(load("llama")), []
+    sampler, result = make_sampler(load("llama")), []
     for greedy in (True, False):
         pool = Pool(prompts=prompts, config=CONFIG, stream=stream, greedy=greedy)
         steps = candidates.sample(sampler, decode, pool, seed, "pool")
-        found.append([row for step in steps for row in step.rows])
-    return found
+        result.append([row for step in steps for row in step.rows])
+    return result
 
 
 def test_a_greedy_completion_and_n_samples_of_each_problem_in_order():

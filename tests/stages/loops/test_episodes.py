@@ -64,7 +64,7 @@ def test_an_episode_by_hand():
     assert batch.numbers == [0, 1, 0, 1]
     episode, sample = batch.episodes[1], batch.samples[1]
     seed = derive_seed(3, "environment", 5, "p0")
-    assert [one.env_seed for one in batch.episodes[:2]] == [seed, seed]
+    assert [episode.env_seed for episode in batch.episodes[:2]] == [seed, seed]
     first, second = 8 + (seed + 1) % 16, 8 + (seed + 2) % 16
     answers = [[NEWLINE, first, 11], [NEWLINE, second, 12]]
     assert episode.token_ids == [6, EOS, *answers[0], 7, 9, EOS, *answers[1], 4, EOS]
@@ -79,8 +79,8 @@ def test_an_episode_by_hand():
     assert batch.texts[1] == decode(episode.token_ids)
     # One request for a group's first turn, with the seed of a completion without an environment;
     # then one for each episode, from where it is.
-    (_, seeds, number), (prompts, later_seeds, one), _ = sampler.requests
-    assert (number, one) == (2, 1)
+    (_, seeds, number), (prompts, later_seeds, later_number), _ = sampler.requests
+    assert (number, later_number) == (2, 1)
     assert seeds == [derive_seed(3, "rollout", 5, "p0"), derive_seed(3, "rollout", 5, "p1")]
     assert prompts[1] == [*batch.prompts[0].prompt_ids, 6, EOS, *answers[0]]
     assert later_seeds[1] == derive_seed(3, "rollout", 5, "p0", 1, 1)
@@ -217,7 +217,7 @@ def test_every_environment_is_closed_once_and_what_close_raises_is_only_logged(w
     game, limits = closing(what, closed), {"max_failed_share": share, "timeout_seconds": 0.2}
     if share:
         batch = play(sampler, game, group_size=1, **limits)
-        assert [one.rewards for one in batch.episodes] == [[0.5, 0.25, 0.5], [0.5, 0.0]]
+        assert [episode.rewards for episode in batch.episodes] == [[0.5, 0.25, 0.5], [0.5, 0.0]]
         assert batch.failed().tolist() == [False, True]
         assert closed == [("p1", 2), ("p0", 3)]  # each when its episode has ended
     else:
@@ -313,8 +313,8 @@ def test_group_members_start_alike_and_sample_differently_and_an_episode_is_a_fu
     sampler = make_sampler(load("llama").double(), ENDS)
     batch = play(sampler, group_size=4)
     for group in (batch.episodes[:4], batch.episodes[4:]):
-        assert len({one.env_seed for one in group}) == 1
-        assert len({tuple(one.token_ids) for one in group}) > 1
+        assert len({item.env_seed for item in group}) == 1
+        assert len({tuple(item.token_ids) for item in group}) > 1
     alone = play(sampler, rows=ROWS[1:], group_size=4)
     assert alone.episodes == batch.episodes[4:]
     later = play(sampler, group_size=4, step=6)
@@ -339,21 +339,21 @@ def test_in_several_processes_episodes_are_those_of_one_and_environments_those_o
     sizes = {"rows": make_rows(5), "group_size": 3}
 
     def work():
-        found = [play(shared, factory, **sizes).episodes for factory in (EvenGame, Erratic)]
+        actual = [play(shared, factory, **sizes).episodes for factory in (EvenGame, Erratic)]
         parts = [None, None]
-        torch.distributed.all_gather_object(parts, found)
+        torch.distributed.all_gather_object(parts, actual)
         return parts
 
     first, second = in_processes(2, work)
     assert first == second
     even, erratic = first
     expected = play(inner, **sizes).episodes
-    assert [one.token_ids for one in even] == [one.token_ids for one in expected]
-    assert [one.messages for one in even] == [one.messages for one in expected]
-    assert max(len(one.sampled) for one in erratic) == 3
+    assert [item.token_ids for item in even] == [item.token_ids for item in expected]
+    assert [item.messages for item in even] == [item.messages for item in expected]
+    assert max(len(item.sampled) for item in erratic) == 3
     # What a session saves changes no episode.
     plain = play(WithoutSession(inner), **sizes).episodes
-    assert [one.token_ids for one in plain] == [one.token_ids for one in expected]
+    assert [item.token_ids for item in plain] == [item.token_ids for item in expected]
 
 
 class WithoutSession:

@@ -77,7 +77,9 @@ def test_an_episode_of_one_turn_is_a_completion_to_the_bit(name, monkeypatch):
         return CompletionRewards(totals=[0.0 if is_cut else share for share, is_cut in shares])
 
     plain = make_task(6, judge)
-    object.__setattr__(plain, "correct", lambda batch: [one >= 0.5 for one in judge(batch).totals])
+    object.__setattr__(
+        plain, "correct", lambda batch: [item >= 0.5 for item in judge(batch).totals]
+    )
     player = make_player(
         lambda: EvenGame(1), max_turns=1, max_turn_tokens=LENGTH, success_reward=0.5
     )
@@ -85,20 +87,20 @@ def test_an_episode_of_one_turn_is_a_completion_to_the_bit(name, monkeypatch):
     seen = watch_gradients(monkeypatch)
     expected, before = train(plain, method)
     gradients, seen[:] = list(seen), []
-    found, after = train(episodes.make_task(player, make_rows(6)), method)
+    actual, after = train(episodes.make_task(player, make_rows(6)), method)
     assert torch.equal(weights(after), weights(before))
     assert len(gradients) == len(seen) > 0
-    for one, other in zip(gradients, seen, strict=True):
-        assert all(torch.equal(one[key], value) for key, value in other.items())
-    for one, other in zip(found, expected, strict=True):
+    for item, other in zip(gradients, seen, strict=True):
+        assert all(torch.equal(item[key], value) for key, value in other.items())
+    for item, other in zip(actual, expected, strict=True):
         extra = {"episode", "ending"}
-        metrics = {k: v for k, v in one.metrics.items() if k.partition("/")[0] not in extra}
+        metrics = {k: v for k, v in item.metrics.items() if k.partition("/")[0] not in extra}
         assert list(metrics.items()) == list(other.metrics.items())
-        rows = [{k: getattr(row, k) for k in row.__slots__} for row in (*one.rows, *other.rows)]
+        rows = [{k: getattr(row, k) for k in row.__slots__} for row in (*item.rows, *other.rows)]
         for row in rows:
             row.pop("episode")
-        assert rows[: len(one.rows)] == rows[len(one.rows) :]
-    endings = {row.episode["ending"] for step in found for row in step.rows}
+        assert rows[: len(item.rows)] == rows[len(item.rows) :]
+    endings = {row.episode["ending"] for step in actual for row in step.rows}
     assert endings == {"done", "tokens"}
 
 
@@ -149,9 +151,9 @@ def test_the_gradient_of_grpo_is_that_of_the_definition_token_by_token(monkeypat
         loss = loss + (0.5 * k3 - advantage * torch.exp(new - new.detach())).mean() / len(played)
     loss.backward()
     expected = sorted(float(p.grad.norm()) for p in policy.parameters())
-    found = sorted(float(gradient.norm()) for gradient in seen[0].values())
+    actual = sorted(float(gradient.norm()) for gradient in seen[0].values())
     assert step.metrics["loss/policy"] == pytest.approx(loss.item(), rel=1e-6)
-    assert found == pytest.approx(expected, rel=1e-6)
+    assert actual == pytest.approx(expected, rel=1e-6)
     assert step.metrics["reward/mean"] == pytest.approx(rewards.mean().item())
     assert step.metrics["sampling/logprob_gap"] < 1e-5
 
@@ -171,11 +173,11 @@ def test_the_experience_of_ppo_is_that_of_the_definition_token_by_token():
     with default_dtype(torch.float64), torch.no_grad():
         settings = make_settings(method)
         draw = rl.draw_batch(models, task, settings, 0, range(3))
-        found = rl.gather(models, task, draw, settings, 0, KL)
-    assert found.rollouts.episodes is not None
-    assert {len(episode.sampled) for episode in found.rollouts.episodes} == {1, 3}
-    policy, reference, mask = load_exact("llama"), load_exact("llama", 2), found.rollouts.mask()
-    for row, episode in enumerate(found.rollouts.episodes):
+        result = rl.gather(models, task, draw, settings, 0, KL)
+    assert result.rollouts.episodes is not None
+    assert {len(episode.sampled) for episode in result.rollouts.episodes} == {1, 3}
+    policy, reference, mask = load_exact("llama"), load_exact("llama", 2), result.rollouts.mask()
+    for row, episode in enumerate(result.rollouts.episodes):
         with torch.no_grad():
             ids = torch.tensor([episode.prompt_ids + episode.token_ids])
             hidden = value.base_model(ids).last_hidden_state
@@ -188,12 +190,12 @@ def test_the_experience_of_ppo_is_that_of_the_definition_token_by_token():
             rewards[end - 1] += reward
         advantages, returns = (by_definition(rewards, values, lam) for lam in (LAM, VALUE_LAM))
         targets = [a + v for a, v in zip(returns, values, strict=True)]
-        grids, counts = found.grids, mask[row]
+        grids, counts = result.grids, mask[row]
         assert grids.values[row][counts].tolist() == pytest.approx(values, abs=1e-9)
         # The sampler's log-probs, in the penalty, and rewards are float32.
         assert grids.advantages[row][counts].tolist() == pytest.approx(advantages, abs=1e-5)
         assert grids.returns[row][counts].tolist() == pytest.approx(targets, abs=1e-5)
-        assert found.rewards[row].item() == pytest.approx(episode.reward, abs=1e-6)
+        assert result.rewards[row].item() == pytest.approx(episode.reward, abs=1e-6)
 
 
 def by_definition(rewards, values, lam):
@@ -249,9 +251,9 @@ def test_a_failed_episode_leaves_the_statistics_of_its_group_and_the_loss(name, 
     other = episodes.make_task(make_player(), make_rows(6))
     object.__setattr__(other, "draw", drop)
     (expected,), _ = train(other, method, SCHEDULE[:1])
-    for one, gradients in zip(with_failure, seen, strict=True):
+    for item, gradients in zip(with_failure, seen, strict=True):
         for key, value in gradients.items():
-            torch.testing.assert_close(one[key], value, rtol=1e-5, atol=1e-7)
+            torch.testing.assert_close(item[key], value, rtol=1e-5, atol=1e-7)
     skipped = ("tokens/generated", "work/", "episode/failed", "ending/", "sampling/used",
                "advantage/zero_share")  # fmt: skip
     for key, value in expected.metrics.items():

@@ -75,11 +75,11 @@ def test_micro_batches_shared_rows_packing_and_order_change_nothing(
     if name == "kto":  # each row is paired with the next one: what is visited keeps its order
         order = [file.index(row) for row in rows]
     limits = {"row_tokens": row_tokens, "pack_tokens": pack_tokens, "max_tokens": max_tokens}
-    found, same = exact_setup(name).gradient([order], file, **limits)
+    actual, same = exact_setup(name).gradient([order], file, **limits)
     if expected.any():
-        assert_same(found, expected)
+        assert_same(actual, expected)
     else:  # a group without a signal
-        assert not found.any()
+        assert not actual.any()
     # Rewards, and what is logged of outcomes, are float32 whatever the models are.
     tolerance = 1e-6 if name in (*RL, "outcome") else 1e-9
     assert same == pytest.approx(metrics, rel=tolerance, abs=tolerance)
@@ -98,8 +98,8 @@ def test_nor_do_they_in_other_architectures(name, family):
 @every_case
 def test_a_batch_with_every_row_twice_has_the_gradient_of_one_with_each_once(name):
     expected, metrics = exact_setup(name).gradient([ALL])
-    found, doubled = exact_setup(name).gradient([[*ALL, *ALL]])
-    assert_same(found, expected)
+    actual, doubled = exact_setup(name).gradient([[*ALL, *ALL]])
+    assert_same(actual, expected)
     counts = ("tokens/", "steps/labelled")
     for key, value in metrics.items():
         times = 2 if key.startswith(counts) else 1
@@ -188,8 +188,8 @@ CASES = [(name, 0) for name in KIND] + [(name, 4) for name in ONE_EACH]
 def test_a_run_repeats_and_resumes_from_every_step_to_the_bit(name, rank, tmp_path):
     expected, whole = take(name, rank)
     final = tensors(whole, tmp_path / "whole")
-    found, again = take(name, rank, save=tmp_path)
-    assert found == expected
+    actual, again = take(name, rank, save=tmp_path)
+    assert actual == expected
     resumed = {"again": again}
     for step in range(len(expected)):
         state = State.load(tmp_path / str(step))

@@ -31,9 +31,9 @@ def test_the_defaults_are_grpo_of_deepseekmath():
 def test_a_key_of_another_choice_is_refused(choice):
     """Every knob of the choice with every value that does not use it."""
     table, defaults = KNOBS[choice], Method().model_dump()
-    knobs = {knob for own in table.values() for knob in own}
-    for value, own in table.items():
-        for knob in knobs - set(own):
+    knobs = {knob for item in table.values() for knob in item}
+    for value, knobs_of_value in table.items():
+        for knob in knobs - set(knobs_of_value):
             with pytest.raises(ValueError, match=rf"{knob} is of no use with {choice} {value}"):
                 Method(**{choice: value, knob: defaults[knob]})
 

@@ -98,8 +98,8 @@ def test_another_process_samples_and_every_bit_is_the_same(changes, tmp_path, mo
     assert set(processes) == {os.getpid()}
     (tmp_path / "processes").unlink()
     monkeypatch.setenv(overlap.SAMPLERS, "1")
-    found, there, others = take(tmp_path, **changes)
-    assert found == expected
+    actual, there, others = take(tmp_path, **changes)
+    assert actual == expected
     assert torch.equal(there, final)
     assert len(others) == len(processes)
     (other,) = set(others)

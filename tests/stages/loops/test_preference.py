@@ -97,10 +97,10 @@ def metrics_of(chosen, rejected, tokens):
 
 
 def test_tokens_are_summed_and_the_rest_is_of_the_end():
-    found = summarise(
-        [metrics_of(*one) for one in ((0.0, 0.0, 7), (1.0, -1.0, 5), (-1.0, -2.5, 3))]
+    result = summarise(
+        [metrics_of(*item) for item in ((0.0, 0.0, 7), (1.0, -1.0, 5), (-1.0, -2.5, 3))]
     )
-    assert found == {
+    assert result == {
         "generated_tokens": 0,
         "trained_tokens": 15,
         "final_margin_accuracy": 0.75,
@@ -108,7 +108,7 @@ def test_tokens_are_summed_and_the_rest_is_of_the_end():
         "final_rejected_log_ratio": -2.5,
         "both_logprobs_fell": True,
     }
-    assert "mean log-ratios -1.00 and -2.50 over" in BOTH_FELL % found
+    assert "mean log-ratios -1.00 and -2.50 over" in BOTH_FELL % result
 
 
 @pytest.mark.parametrize("rejected", [-3.0, 3.0])
@@ -117,9 +117,9 @@ def test_a_chosen_completion_that_rose_is_no_displacement(rejected):
 
 
 def test_a_side_that_no_step_had_is_none():
-    found = summarise([{"log_ratios/chosen": -1.0, "margin/accuracy": 1.0, "tokens/trained": 2}])
-    assert found["final_rejected_log_ratio"] is None
-    assert found["both_logprobs_fell"] is False
+    result = summarise([{"log_ratios/chosen": -1.0, "margin/accuracy": 1.0, "tokens/trained": 2}])
+    assert result["final_rejected_log_ratio"] is None
+    assert result["both_logprobs_fell"] is False
 
 
 def both_fell(steps):

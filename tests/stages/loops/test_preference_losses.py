@@ -82,12 +82,12 @@ DPO = loss_of({"kind": "sigmoid", "beta": 1.0, "label_smoothing": 0.0})
 
 def pairs(margin: float, chosen: float = -2.0) -> PairLogprobs:
     """One pair whose log-ratio margin is `margin`."""
-    one = torch.tensor([chosen], dtype=torch.float64)
+    logprobs = torch.tensor([chosen], dtype=torch.float64)
     return PairLogprobs(
-        (one + margin).requires_grad_(),
-        one.clone().requires_grad_(),
-        one,
-        one,
+        (logprobs + margin).requires_grad_(),
+        logprobs.clone().requires_grad_(),
+        logprobs,
+        logprobs,
         torch.tensor([3]),
         torch.tensor([3]),
     )
@@ -105,16 +105,16 @@ def test_by_hand():
 
 
 def test_the_gradient_vanishes_where_the_model_says_what_the_label_says():
-    one = pairs(math.log(3))
-    expected_loss(DPO, one, label(0.75))[0].sum().backward()
-    assert one.chosen_logprobs.grad is not None
-    assert one.chosen_logprobs.grad.item() == pytest.approx(0.0, abs=1e-12)
+    pair = pairs(math.log(3))
+    expected_loss(DPO, pair, label(0.75))[0].sum().backward()
+    assert pair.chosen_logprobs.grad is not None
+    assert pair.chosen_logprobs.grad.item() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_it_is_conservative_dpo_with_a_smoothing_for_each_pair():
     smoothed = loss_of({"kind": "sigmoid", "beta": 1.0, "label_smoothing": 0.2})
-    found, _ = expected_loss(DPO, pairs(0.7), label(0.8))
-    torch.testing.assert_close(found, pair_losses(smoothed, pairs(0.7))[0])
+    result, _ = expected_loss(DPO, pairs(0.7), label(0.8))
+    torch.testing.assert_close(result, pair_losses(smoothed, pairs(0.7))[0])
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_sure_pair_among_others_costs_what_it_costs_alone():
     loss = loss_of({"kind": "orpo", "lam": 0.1})
     alone, _ = pair_losses(loss, pairs(-0.5))
     both = PairLogprobs(*map(torch.cat, zip(pairs(-0.5), pairs(0.2), strict=True)))
-    found, _ = expected_loss(loss, both, torch.tensor([1.0, 0.6], dtype=torch.float64))
-    assert found[0].item() == alone.item()
+    result, _ = expected_loss(loss, both, torch.tensor([1.0, 0.6], dtype=torch.float64))
+    assert result[0].item() == alone.item()
 
 
 def test_a_pair_is_a_group_numbered_twice_and_twice_plus_one():

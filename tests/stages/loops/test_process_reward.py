@@ -25,18 +25,18 @@ def make_rows(labels=LABELS):
             index=number,
             prompt="",
             prompt_ids=prompts[number > 2],
-            steps=["x"] * len(own),
+            steps=["x"] * len(item),
             step_ids=[
-                [*random_ids(generator, 1 + place), *([EOS] if place == len(own) - 1 else [])]
-                for place in range(len(own))
+                [*random_ids(generator, 1 + place), *([EOS] if place == len(item) - 1 else [])]
+                for place in range(len(item))
             ],
-            labels=own,
-            num_completions=[4] * len(own),
+            labels=item,
+            num_completions=[4] * len(item),
             true_labels=None,
             correct=None,
             source="math_shepherd",
         )
-        for number, own in enumerate(labels)
+        for number, item in enumerate(labels)
     ]
 
 
@@ -86,7 +86,7 @@ def plain_loss(model, rows, target=lambda label: label):
 
 
 def test_the_gradient_is_that_of_the_mean_over_the_labelled_steps(monkeypatch):
-    metrics, found = gradient_of(monkeypatch)
+    metrics, actual = gradient_of(monkeypatch)
     model = make_model()
     loss = plain_loss(model, ROWS)
     loss.backward()
@@ -95,7 +95,7 @@ def test_the_gradient_is_that_of_the_mean_over_the_labelled_steps(monkeypatch):
     expected = {str(n): p.grad for n, p in enumerate(ordered) if p.grad is not None}
     assert metrics["loss/step_labels"] == pytest.approx(loss.item(), rel=1e-9)
     assert metrics["steps/labelled"] == 9
-    assert_same_gradients(found, expected)
+    assert_same_gradients(actual, expected)
 
 
 def test_hard_targets_are_those_of_the_threshold(monkeypatch):
@@ -111,9 +111,9 @@ def test_up_to_the_first_error_counts_fewer_steps(monkeypatch):
 
 
 def test_a_solution_without_labels_changes_nothing(monkeypatch):
-    _, found = gradient_of(monkeypatch)
+    _, result = gradient_of(monkeypatch)
     _, without = gradient_of(monkeypatch, chosen=[0, 1, 2, 4])
-    assert_same_gradients(found, without)
+    assert_same_gradients(result, without)
 
 
 def test_from_a_new_head_the_loss_is_log_2():
@@ -132,7 +132,7 @@ def test_it_learns_which_steps_are_right_and_soft_labels_as_they_are():
     )
     solutions = [TokenizedSolution(prompt_ids=r.prompt_ids, steps=r.step_ids) for r in rows]
     scores = process_head.score_steps(ProcessHead(model, compute(), PAD), solutions)
-    flat = [score for own in scores for score in own]
+    flat = [score for item in scores for score in item]
     assert flat == pytest.approx([1.0, 0.5, 0.0, 1.0, 0.0, 0.25], abs=0.05)
     assert steps[-1].metrics["steps/accuracy"] == 1.0
 
@@ -157,6 +157,6 @@ def test_labels_that_do_not_fit_and_rows_that_are_too_long_are_refused_before_an
 
 def test_a_problems_solutions_are_learned_from_together_and_each_once_an_epoch():
     settings = config(num_epochs=3, batch_size=1)
-    found = process_reward.schedule(ROWS, settings, seed=0)
-    assert sorted(map(sorted, found)) == [[0, 1, 2]] * 3 + [[3, 4]] * 3
-    assert process_reward.schedule(ROWS, settings, seed=0) == found
+    result = process_reward.schedule(ROWS, settings, seed=0)
+    assert sorted(map(sorted, result)) == [[0, 1, 2]] * 3 + [[3, 4]] * 3
+    assert process_reward.schedule(ROWS, settings, seed=0) == result

@@ -28,9 +28,9 @@ SCORES = [[0.9, 0.6], [0.7, 0.1]]
 
 
 def test_against_labels_and_against_the_truth_by_hand():
-    found = summary(ROWS, SCORES, HardTargets(kind="hard", threshold=0.0))
+    result = summary(ROWS, SCORES, HardTargets(kind="hard", threshold=0.0))
     # Labels: right 0.9 and 0.6, wrong 0.7.
-    assert found["labels"] == {
+    assert result["labels"] == {
         "steps": 3,
         "right_share": pytest.approx(2 / 3),
         "balanced_accuracy": pytest.approx(0.5),
@@ -41,37 +41,37 @@ def test_against_labels_and_against_the_truth_by_hand():
         "auroc_within_problem": None,
     }
     # Truth: right 0.9, wrong 0.6, 0.7 and 0.1, of which 0.1 is called wrong.
-    assert found["truth"]["balanced_accuracy"] == pytest.approx((1 + 1 / 3) / 2)
-    assert found["truth"]["auroc"] == 1.0
-    assert found["truth"]["auroc_within_problem"] == 1.0
+    assert result["truth"]["balanced_accuracy"] == pytest.approx((1 + 1 / 3) / 2)
+    assert result["truth"]["auroc"] == 1.0
+    assert result["truth"]["auroc_within_problem"] == 1.0
 
 
 def test_a_part_of_a_step_is_compared_with_nothing():
     parts = [row("a", [None, 1.0, 0.25], [None, True, False]), ROWS[1]]
     scores = [[0.2, *SCORES[0]], SCORES[1]]
-    found, whole = (
-        summary(rows, own, HardTargets(kind="hard", threshold=0.0))
-        for rows, own in [(parts, scores), (ROWS, SCORES)]
+    result, whole = (
+        summary(rows, item, HardTargets(kind="hard", threshold=0.0))
+        for rows, item in [(parts, scores), (ROWS, SCORES)]
     )
-    assert (found["labels"], found["truth"]) == (whole["labels"], whole["truth"])
+    assert (result["labels"], result["truth"]) == (whole["labels"], whole["truth"])
 
 
 def test_soft_labels_are_right_from_one_half_and_likely_as_they_are():
-    found = summary(ROWS, SCORES, SoftTargets(kind="soft"))["labels"]
-    assert found["right_share"] == pytest.approx(1 / 3)
+    actual = summary(ROWS, SCORES, SoftTargets(kind="soft"))["labels"]
+    assert actual["right_share"] == pytest.approx(1 / 3)
     expected = -(math.log(0.9) + 0.25 * math.log(0.6) + 0.75 * math.log(0.4) + math.log(0.3)) / 3
-    assert found["negative_log_likelihood"] == pytest.approx(expected)
+    assert actual["negative_log_likelihood"] == pytest.approx(expected)
 
 
 def test_a_score_that_only_knows_the_problem_has_no_auroc_within_it():
     rows = [row("a", [1.0, 1.0, 0.0]), row("b", [0.0, 0.0, 1.0])]
-    found = summary(rows, [[0.9] * 3, [0.1] * 3], SoftTargets(kind="soft"))["labels"]
-    assert found["auroc"] == pytest.approx(6 / 9)
-    assert found["auroc_within_problem"] == 0.5
+    result = summary(rows, [[0.9] * 3, [0.1] * 3], SoftTargets(kind="soft"))["labels"]
+    assert result["auroc"] == pytest.approx(6 / 9)
+    assert result["auroc_within_problem"] == 0.5
 
 
 def test_rows_without_a_known_truth_have_none():
-    rows = [dataclasses.replace(own, true_labels=None) for own in ROWS]
+    rows = [dataclasses.replace(item, true_labels=None) for item in ROWS]
     assert summary(rows, SCORES, SoftTargets(kind="soft"))["truth"] == {"steps": 0}
 
 

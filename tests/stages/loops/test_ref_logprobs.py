@@ -18,8 +18,8 @@ def test_they_are_sums_over_each_completion_in_any_rows(family, row_tokens):
     model = load(family)
     settings = compute(row_tokens=row_tokens, max_tokens=40)
     wanted = ref_logprobs.of_pairs([*PAIRS, AGAIN])
-    found = ref_logprobs.compute(Policy(model, settings, PAD), wanted)
-    for (_, prompt_ids, ids, _), value in zip(wanted, found.tolist(), strict=True):
+    actual = ref_logprobs.compute(Policy(model, settings, PAD), wanted)
+    for (_, prompt_ids, ids, _), value in zip(wanted, actual.tolist(), strict=True):
         expected = plain_logprobs(model.eval(), prompt_ids, ids).sum()
         assert value == pytest.approx(expected.item(), abs=1e-3)
 
@@ -58,9 +58,9 @@ def test_what_an_environment_wrote_is_read_and_does_not_count():
     plain = dataclasses.replace(pair, chosen_insertions=None)
     model = load("llama")
     wanted = ref_logprobs.of_pairs([pair, plain])
-    found = ref_logprobs.compute(Policy(model, compute(), PAD), wanted).tolist()
+    result = ref_logprobs.compute(Policy(model, compute(), PAD), wanted).tolist()
     whole = plain_logprobs(model.eval(), pair.prompt_ids, [4, 5, 7, 8, 6, 9])
-    assert found[0] == pytest.approx(whole[[0, 1, 4, 5]].sum().item(), abs=1e-4)
+    assert result[0] == pytest.approx(whole[[0, 1, 4, 5]].sum().item(), abs=1e-4)
     without = plain_logprobs(model, pair.prompt_ids, [4, 5, 6, 9]).sum().item()
-    assert found[2] == pytest.approx(without, abs=1e-4)
-    assert abs(found[0] - found[2]) > 1e-3, "equal tokens of the policy in another context"
+    assert result[2] == pytest.approx(without, abs=1e-4)
+    assert abs(result[0] - result[2]) > 1e-3, "equal tokens of the policy in another context"

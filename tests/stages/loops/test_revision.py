@@ -79,18 +79,18 @@ def config(**changes):
 
 
 def steps(answers=ANSWERS, seed=0, split="train", **changes):
-    found = revision.rounds(SAMPLER, DECODE, ENCODE, answers, config(**changes), seed, split)
-    return list(found)
+    result = revision.rounds(SAMPLER, DECODE, ENCODE, answers, config(**changes), seed, split)
+    return list(result)
 
 
 def test_each_round_revises_the_last_rounds_revision():
-    found = steps()
-    assert [step.index for step in found] == [0, 1, 2]
-    assert [row.original for row in found[0].rows] == [a.completion.completion for a in ANSWERS]
-    for before, after in pairwise(found):
+    result = steps()
+    assert [step.index for step in result] == [0, 1, 2]
+    assert [row.original for row in result[0].rows] == [a.completion.completion for a in ANSWERS]
+    for before, after in pairwise(result):
         assert [row.revision for row in before.rows] == [row.original for row in after.rows]
         assert {row.round for row in after.rows} == {after.index + 1}
-    for step in found:
+    for step in result:
         assert [(row.id, row.index) for row in step.rows] == [
             (a.completion.id, a.completion.index) for a in ANSWERS
         ]
@@ -121,12 +121,12 @@ def test_what_is_asked_is_the_critique_and_then_the_revision_given_it():
         (step,) = steps(ANSWERS[::4], **settings)
         principles = {principle.name: principle for principle in CONSTITUTIONS["correct"]}
         for row in step.rows:
-            told = (questions[row.id], row.original)
+            question_and_answer = (questions[row.id], row.original)
             principle = principles[row.principle]
-            critique = prompts.critique_message(style, *told, principle)
+            critique = prompts.critique_message(style, *question_and_answer, principle)
             assert ask(critique) == row.critique_ids
             assert row.version == prompts.REVISION_VERSIONS[style]
-            wanted = prompts.revision_message(style, *told, row.critique, principle)
+            wanted = prompts.revision_message(style, *question_and_answer, row.critique, principle)
             assert ask(wanted) == row.revision_ids
 
 
@@ -161,8 +161,8 @@ def test_an_answer_whose_request_is_too_long_is_left_out_from_then_on():
             seed=0,
         ),
     )
-    found = steps([long, *ANSWERS[2:]])
-    assert [len(step.rows) for step in found] == [6, 6, 6]
-    assert all(row.id != "p0" for step in found for row in step.rows)
-    assert [row.revision for row in found[2].rows] == [row.revision for row in steps()[2].rows[2:]]
+    result = steps([long, *ANSWERS[2:]])
+    assert [len(step.rows) for step in result] == [6, 6, 6]
+    assert all(row.id != "p0" for step in result for row in step.rows)
+    assert [row.revision for row in result[2].rows] == [row.revision for row in steps()[2].rows[2:]]
     assert [step.rows for step in steps([long])] == [[], [], []]

@@ -75,12 +75,12 @@ def flipped(pairs):
 
 @pytest.mark.parametrize("probability", [1.0, 0.75])
 def test_a_label_below_a_half_is_the_pair_the_other_way_round(probability, monkeypatch):
-    gradients, pairs, found = watch_gradients(monkeypatch), make_pairs(8, probability), []
+    gradients, pairs, result = watch_gradients(monkeypatch), make_pairs(8, probability), []
     for rows in (pairs, flipped(pairs)):
         (step,) = train(load(head=0.5), ONE_STEP, centring=0.1, margin=1.0, pairs=rows)
-        found.append(step.metrics)
+        result.append(step.metrics)
     for name in ("loss/bradley_terry", "pairs/accuracy", "pairs/margin"):
-        assert found[1][name] == pytest.approx(found[0][name], rel=1e-5), name
+        assert result[1][name] == pytest.approx(result[0][name], rel=1e-5), name
     assert_same_gradients(*gradients)
 
 

@@ -193,9 +193,9 @@ def test_a_budget_ends_training_with_the_step_that_reaches_it(method):
     run = train if method == "grpo_deepseekmath" else train_ppo
     fixed = run(draws(8, 5, 4, 0))
     budget = int(sum(spent(step) for step in fixed[:3])) - 1
-    found = run(epochs.endless(8, 4, 0), token_budget=budget)
+    result = run(epochs.endless(8, 4, 0), token_budget=budget)
     # The same rate and batches, so the same steps.
-    assert [spent(step) for step in found] == [spent(step) for step in fixed[:3]]
+    assert [spent(step) for step in result] == [spent(step) for step in fixed[:3]]
 
 
 def test_a_divergence_beyond_its_budget_ends_the_training():
@@ -365,8 +365,8 @@ def advantages(method, totals, step_rewards=None, step_ends=None, penalties=None
 
 
 def test_one_advantage_a_completion_takes_the_sum_of_its_steps():
-    found = advantages(Method(advantage="group_centred"), [0.5, 1.0], STEPS)
-    assert found.tolist() == [[0.5, 0.5, 0.5], [-0.5, -0.5, 0.0]]
+    result = advantages(Method(advantage="group_centred"), [0.5, 1.0], STEPS)
+    assert result.tolist() == [[0.5, 0.5, 0.5], [-0.5, -0.5, 0.0]]
 
 
 @pytest.mark.parametrize(
@@ -376,16 +376,16 @@ def test_one_advantage_a_completion_takes_the_sum_of_its_steps():
 )
 def test_penalties_of_a_completion_are_subtracted_from_its_reward(method):
     penalties = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
-    found = advantages(method, [3.0, 0.0, 0.0], penalties=penalties)
-    assert torch.equal(found, advantages(method, [2.0, -1.0, -3.0]))
+    result = advantages(method, [3.0, 0.0, 0.0], penalties=penalties)
+    assert torch.equal(result, advantages(method, [2.0, -1.0, -3.0]))
 
 
 def test_rewards_to_go_take_each_step_where_it_is_paid():
     """To go: 2 0.5 0.5 | 1 1, mean 1, variance (1 + 0.25 + 0.25) / 5 = 0.3."""
     method = Method(advantage="batch_whitened")
-    found, root = advantages(method, [0.5, 1.0], STEPS), 0.3**0.5
-    assert found[0].tolist() == pytest.approx([1 / root, -0.5 / root, -0.5 / root], rel=1e-5)
-    assert found[1].tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-6)
+    result, root = advantages(method, [0.5, 1.0], STEPS), 0.3**0.5
+    assert result[0].tolist() == pytest.approx([1 / root, -0.5 / root, -0.5 / root], rel=1e-5)
+    assert result[1].tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-6)
     assert advantages(method, [2.0, 1.0])[0].unique().numel() == 1, "all of it at the end"
 
 
@@ -397,7 +397,7 @@ def by_steps(totals, step_rewards, step_weight=1.0, ddof=0, penalties=None):
 def test_steps_and_outcome_are_normalised_apart_and_added():
     # R = 1, 0, 0, 0, 1, 1: mean 1/2, deviation 1/2. Ends 3, 0, 0: mean 1, deviation sqrt 2.
     steps = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
-    found = by_steps([3.0, 0.0, 0.0], steps, step_weight=2.0)
+    actual = by_steps([3.0, 0.0, 0.0], steps, step_weight=2.0)
     root = 2**0.5
     expected = torch.tensor(
         [
@@ -406,7 +406,7 @@ def test_steps_and_outcome_are_normalised_apart_and_added():
             [2 * 1 - 1 / root, 2 * 2 - 1 / root, 2 * 1 - 1 / root],
         ]
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_without_a_verdict_on_the_whole_the_steps_stand_alone():
@@ -419,7 +419,7 @@ def test_without_a_verdict_on_the_whole_the_steps_stand_alone():
 
 def test_steps_without_signal_leave_the_outcome_form():
     ends = [1.0, 0.0, 0.0]
-    found = by_steps(ends, 0.3 * ENDS, ddof=1)
+    result = by_steps(ends, 0.3 * ENDS, ddof=1)
     outcome = group_zscore(
         torch.tensor(ends),
         torch.tensor([0, 0, 0]),
@@ -427,20 +427,20 @@ def test_steps_without_signal_leave_the_outcome_form():
         ddof=1,
         eps=1e-9,
     )
-    assert torch.equal(found, outcome[:, None] * WIDE)
+    assert torch.equal(result, outcome[:, None] * WIDE)
 
 
 def test_the_scale_of_the_step_rewards_does_not_matter():
     steps = torch.rand(3, 3, generator=torch.Generator().manual_seed(0)) * ENDS
-    found = by_steps([1.0, 0.0, 0.0], steps)
-    torch.testing.assert_close(by_steps([1.0, 0.0, 0.0], 100 * steps), found)
+    result = by_steps([1.0, 0.0, 0.0], steps)
+    torch.testing.assert_close(by_steps([1.0, 0.0, 0.0], 100 * steps), result)
 
 
 def test_a_penalty_is_subtracted_from_the_outcome():
     steps = torch.zeros(3, 3)
     penalties = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
-    found = by_steps([3.0, 0.0, 0.0], steps, penalties=penalties)
-    assert torch.equal(found, by_steps([2.0, -1.0, -3.0], steps))
+    result = by_steps([3.0, 0.0, 0.0], steps, penalties=penalties)
+    assert torch.equal(result, by_steps([2.0, -1.0, -3.0], steps))
 
 
 def test_a_reward_without_steps_is_refused():
@@ -478,8 +478,8 @@ def gather(num_minibatches=1, step_rewards=None, truncation="penalise", whiten_e
     )
     task = make_task(8, judge)
     draw = rl.draw_batch(models, task, settings, 0, range(4))
-    found = rl.gather(models, task, draw, settings, 0, KL)
-    return (policy, value, reference, reward), found
+    result = rl.gather(models, task, draw, settings, 0, KL)
+    return (policy, value, reference, reward), result
 
 
 def tokens_of_rows(found, name):
@@ -514,16 +514,16 @@ def plainly(models, batch, step_rewards=None):
 
 
 def test_experience_is_what_the_definitions_give_completion_by_completion():
-    models, found = gather(num_minibatches=2)
-    expected = plainly(models, found.rollouts)
-    assert found.rewards.tolist() == pytest.approx([score for score, _, _ in expected], abs=1e-4)
+    models, actual = gather(num_minibatches=2)
+    expected = plainly(models, actual.rollouts)
+    assert actual.rewards.tolist() == pytest.approx([score for score, _, _ in expected], abs=1e-4)
     flat = torch.cat([row for _, row, _ in expected])
-    for row, (_, plain, _) in zip(tokens_of_rows(found, "advantages"), expected, strict=True):
+    for row, (_, plain, _) in zip(tokens_of_rows(actual, "advantages"), expected, strict=True):
         whitened = (plain - flat.mean()) / flat.std(correction=0)
         torch.testing.assert_close(row, whitened, rtol=1e-3, atol=1e-4)
-    for row, (_, _, returns) in zip(tokens_of_rows(found, "returns"), expected, strict=True):
+    for row, (_, _, returns) in zip(tokens_of_rows(actual, "returns"), expected, strict=True):
         torch.testing.assert_close(row, returns, rtol=1e-3, atol=1e-4)
-    tensors = (*vars(found.grids).values(), found.rewards)
+    tensors = (*vars(actual.grids).values(), actual.rewards)
     assert not any(tensor.requires_grad for tensor in tensors)
 
 
@@ -533,59 +533,59 @@ def test_step_rewards_are_paid_at_their_tokens_and_without_whitening_advantages_
         grid[:, ::2] = 0.7
         return grid * batch.mask()
 
-    models, found = gather(whiten_eps=None, step_rewards=every_second_token)
+    models, actual = gather(whiten_eps=None, step_rewards=every_second_token)
     _, without = gather(whiten_eps=None)
-    expected = plainly(models, found.rollouts, every_second_token(found.rollouts))
-    assert found.rewards.tolist() == pytest.approx([score for score, _, _ in expected], abs=1e-4)
-    for experience, plain in ((found, expected), (without, plainly(models, without.rollouts))):
+    expected = plainly(models, actual.rollouts, every_second_token(actual.rollouts))
+    assert actual.rewards.tolist() == pytest.approx([score for score, _, _ in expected], abs=1e-4)
+    for experience, plain in ((actual, expected), (without, plainly(models, without.rollouts))):
         for row, (_, values, _) in zip(
             tokens_of_rows(experience, "advantages"), plain, strict=True
         ):
             torch.testing.assert_close(row, values, rtol=1e-3, atol=1e-4)
-    assert (found.grids.advantages - without.grids.advantages).abs().max() > 0.5
+    assert (actual.grids.advantages - without.grids.advantages).abs().max() > 0.5
 
 
 @pytest.mark.parametrize("limits", [{"max_tokens": 20, "row_tokens": 0}, {"pack_tokens": 80}])
 def test_experience_does_not_depend_on_micro_batches_rows_and_mini_batches(limits):
     _, expected = gather()
-    _, found = gather(num_minibatches=3, **limits)
+    _, actual = gather(num_minibatches=3, **limits)
     for name in ("advantages", "values", "returns"):
-        rows = zip(tokens_of_rows(found, name), tokens_of_rows(expected, name), strict=True)
+        rows = zip(tokens_of_rows(actual, name), tokens_of_rows(expected, name), strict=True)
         for row, other in rows:
             torch.testing.assert_close(row, other, rtol=1e-3, atol=1e-4)
 
 
 def test_truncated_completions_may_be_left_out_of_everything():
-    _, found = gather(truncation="exclude")
-    cut = found.rollouts.truncated()
+    _, result = gather(truncation="exclude")
+    cut = result.rollouts.truncated()
     assert cut.any()
     assert not cut.all()
-    learned = {i for batch in found.batches() for i in batch.indices}
+    learned = {i for batch in result.batches() for i in batch.indices}
     assert learned == {i for i in range(8) if not cut[i]}
-    assert not found.grids.advantages[cut].any()
-    kept = found.grids.advantages[found.rollouts.mask() & ~cut[:, None]]
+    assert not result.grids.advantages[cut].any()
+    kept = result.grids.advantages[result.rollouts.mask() & ~cut[:, None]]
     assert kept.mean().item() == pytest.approx(0.0, abs=1e-5)
     assert kept.var(correction=0).item() == pytest.approx(1.0, rel=1e-4)
-    lengths = found.rollouts.mask().sum(1)
-    assert found.minibatches[0].num_tokens == lengths[~cut].sum()
-    assert found.minibatches[0].num_sequences == 8
+    lengths = result.rollouts.mask().sum(1)
+    assert result.minibatches[0].num_tokens == lengths[~cut].sum()
+    assert result.minibatches[0].num_sequences == 8
 
 
 def test_the_divergence_and_the_fit_are_measured():
-    models, found = gather()
-    batch = found.rollouts
+    models, result = gather()
+    batch = result.rollouts
     with torch.no_grad():
         pairs = [(batch.prompt(i).prompt_ids, s.token_ids) for i, s in enumerate(batch.samples)]
         old = torch.cat([plain_logprobs(models[0], *pair, TEMPERATURE) for pair in pairs])
         ref = torch.cat([plain_logprobs(models[2], *pair, TEMPERATURE) for pair in pairs])
     k3 = torch.exp(ref - old) - 1 - (ref - old)
-    assert found.metrics["kl/k1"] == pytest.approx((old - ref).mean().item(), rel=1e-3)
-    assert found.metrics["kl/k3"] == pytest.approx(k3.mean().item(), rel=1e-3)
-    assert found.metrics["kl/sequence"] == pytest.approx((old - ref).sum().item() / 8, rel=1e-3)
-    returns = torch.cat(tokens_of_rows(found, "returns"))
-    residual = returns - torch.cat(tokens_of_rows(found, "values"))
+    assert result.metrics["kl/k1"] == pytest.approx((old - ref).mean().item(), rel=1e-3)
+    assert result.metrics["kl/k3"] == pytest.approx(k3.mean().item(), rel=1e-3)
+    assert result.metrics["kl/sequence"] == pytest.approx((old - ref).sum().item() / 8, rel=1e-3)
+    returns = torch.cat(tokens_of_rows(result, "returns"))
+    residual = returns - torch.cat(tokens_of_rows(result, "values"))
     explained = 1 - residual.var(correction=0) / returns.var(correction=0)
-    assert found.metrics["value/explained_variance"] == pytest.approx(explained.item(), rel=1e-3)
+    assert result.metrics["value/explained_variance"] == pytest.approx(explained.item(), rel=1e-3)
 
 
 def test_returns_that_do_not_vary_have_nothing_to_explain():
@@ -601,10 +601,10 @@ def test_lambda_may_follow_the_length():
     rewards = CompletionRewards(totals=[1.0, 1.0])
     mask = make_rollouts([4, 2], [0, 0]).mask()
     models = make_models(load("llama"), value=ScalarHead(random_scalar(1), compute(), PAD))
-    found = rl.estimate_with_values(models, batches, method, rewards, torch.zeros(2, 4), mask)
+    actual = rl.estimate_with_values(models, batches, method, rewards, torch.zeros(2, 4), mask)
     # Values of 0: lambda to the number of tokens that are left. 1 - 1 / (0.5 * 4) = 0.5; of 2: 0.
     expected = torch.tensor([[0.125, 0.25, 0.5, 1.0], [0.0, 1.0, 0.0, 0.0]])
-    torch.testing.assert_close(found["advantages"], expected)
+    torch.testing.assert_close(actual["advantages"], expected)
 
 
 # --- Optimizer steps
@@ -680,8 +680,8 @@ def test_the_first_gradient_is_the_policy_gradient_of_the_group_advantages(monke
         loss = loss - advantage * logprobs.mean() / 16
     expected = torch.autograd.grad(loss, list(model.parameters()))
     norms = sorted(float(gradient.norm()) for gradient in expected)
-    found = sorted(float(gradient.norm()) for gradient in seen[0].values())
-    assert found == pytest.approx(norms, rel=1e-3, abs=1e-5)
+    actual = sorted(float(gradient.norm()) for gradient in seen[0].values())
+    assert actual == pytest.approx(norms, rel=1e-3, abs=1e-5)
 
 
 def test_the_gradient_with_a_divergence_is_that_of_surrogate_plus_k3_to_the_reference(monkeypatch):
@@ -721,13 +721,13 @@ def test_with_one_update_and_no_penalty_the_loss_is_0_and_its_gradient_is_not():
 
 def test_cut_completions_may_be_masked_or_left_out_of_the_baseline_too():
     """Masked, they are still in the mean: the others' advantages move when they are left out."""
-    found = {}
+    result = {}
     for kind in ("mask", "exclude"):
         (step,) = train(FIRST_FOUR, truncation=kind, max_new_tokens=12)
         ended = sum(len(row.completion_ids) for row in step.rows if row.finish_reason == "stop")
         assert 0 < step.metrics["tokens/trained"] <= ended
-        found[kind] = step.metrics["optim/grad_norm"]
-    assert found["mask"] != pytest.approx(found["exclude"], rel=1e-3)
+        result[kind] = step.metrics["optim/grad_norm"]
+    assert result["mask"] != pytest.approx(result["exclude"], rel=1e-3)
 
 
 def test_groups_without_signal_cost_nothing_and_leave_the_weights_alone():
@@ -779,7 +779,7 @@ def test_mini_batches_are_a_random_partition_of_the_prompts():
         assert all(part.num_right_tokens == part.num_tokens for part in minibatches)
         assert sum(part.num_sequences for part in minibatches) == 20
         indices = [[i for b in part.batches for i in b.indices] for part in minibatches]
-        return [sorted({batch.groups[i] for i in own}) for own in indices]
+        return [sorted({batch.groups[i] for i in item}) for item in indices]
 
     assert sorted(len(part) for part in parts(0)) == [2, 2, 3, 3]
     assert sorted(number for part in parts(0) for number in part) == list(range(10))
@@ -945,9 +945,9 @@ def test_what_the_mask_leaves_out_reaches_neither_value_nor_gradient(method, fil
     mask = torch.tensor([[True, True, False]])
     logprobs = torch.tensor([[-1.0, -2.0, filler]], requires_grad=True)
     others = [torch.tensor([[-1.5, -1.0, filler]])] * 2
-    found = torch.where(mask, rl.kl_losses(logprobs, *others, mask, method), 0.0)
-    found.sum().backward()
-    assert found.isfinite().all()
+    result = torch.where(mask, rl.kl_losses(logprobs, *others, mask, method), 0.0)
+    result.sum().backward()
+    assert result.isfinite().all()
     assert logprobs.grad.isfinite().all()
     assert logprobs.grad[0, 2] == 0
 
@@ -963,5 +963,5 @@ def test_a_long_completion_in_float32_is_that_in_float64(method):
     mask = torch.ones(1, 2000, dtype=torch.bool)
     narrow = [values.float() for values in (logprobs, *others)]
     expected = rl.kl_losses(*(values.double() for values in narrow), mask, method)
-    found = rl.kl_losses(*narrow, mask, method).double()
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+    actual = rl.kl_losses(*narrow, mask, method).double()
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-7)

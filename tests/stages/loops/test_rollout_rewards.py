@@ -70,10 +70,10 @@ def test_the_scorer_of_the_seed_is_asked_about_the_completions_at_hand(models, b
     scores = score_completions(alone(model), batch).totals
     assert len(set(scores)) > 1
     write(tmp_path, ("scorer", "answer"), model="reward")
-    found = load_reward(tmp_path, 3, compute(), CPU, 6)(batch)
-    assert found.totals == pytest.approx([2 * score for score in scores], rel=1e-5)
-    assert found.parts["scorer"] == pytest.approx(scores, rel=1e-5)
-    assert found.parts["answer"] == [0.0] * 6
+    result = load_reward(tmp_path, 3, compute(), CPU, 6)(batch)
+    assert result.totals == pytest.approx([2 * score for score in scores], rel=1e-5)
+    assert result.parts["scorer"] == pytest.approx(scores, rel=1e-5)
+    assert result.parts["answer"] == [0.0] * 6
 
 
 def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(
@@ -87,11 +87,11 @@ def test_an_ensemble_is_asked_like_one_model_and_its_disagreement_is_logged(
         model.save_pretrained(tmp_path / f"0/model/{seed}")
         scores.append(score_completions(alone(model), batch).rewards())
     write(tmp_path, ["scorer"], model="reward", aggregate="min")
-    found = load_reward(tmp_path, 0, compute(), CPU, 6)(batch)
+    result = load_reward(tmp_path, 0, compute(), CPU, 6)(batch)
     lowest = torch.stack(scores).amin(0)
-    assert found.totals == pytest.approx((2 * lowest).tolist(), rel=1e-5)
+    assert result.totals == pytest.approx((2 * lowest).tolist(), rel=1e-5)
     disagreement = torch.stack(scores).std(0, correction=0).mean().item()
-    assert found.metrics["ensemble/disagreement"] == pytest.approx(disagreement, rel=1e-5)
+    assert result.metrics["ensemble/disagreement"] == pytest.approx(disagreement, rel=1e-5)
 
 
 def test_ones_own_function_is_loaded_by_its_file(models, batch, tmp_path, monkeypatch):
@@ -176,13 +176,13 @@ def test_the_judge_is_the_policy_of_the_folder(judging):
         prompts=prompts, groups=[0, 0, 1, 1], numbers=[0, 1, 0, 1], samples=[token] * 4,
         texts=[best, worst, worst, best],
     )  # fmt: skip
-    found = reward(answers)
+    result = reward(answers)
     p = p_better(best, worst)
     assert p > 0.52, "it has learned to prefer the first of `ANSWERS` to the last"
-    assert found.parts["judge"] == pytest.approx([p, 1 - p, 1 - p, p], abs=1e-5)
-    assert found.totals == pytest.approx([2 * value for value in found.parts["judge"]])
-    assert found.metrics["judge/no_answer"] == 0.0
-    assert found.metrics["judge/read_tokens"] > 0
+    assert result.parts["judge"] == pytest.approx([p, 1 - p, 1 - p, p], abs=1e-5)
+    assert result.totals == pytest.approx([2 * value for value in result.parts["judge"]])
+    assert result.metrics["judge/no_answer"] == 0.0
+    assert result.metrics["judge/read_tokens"] > 0
 
 
 def test_a_policy_is_trained_on_the_verdicts_of_a_judge(judging):
@@ -241,10 +241,10 @@ def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(
     expected = score_plainly([save(tmp_path / str(seed), seed) for seed in range(3)], batch)
     settings = compute(max_tokens=max_tokens)
     models = scalar_head.load_ensemble(tmp_path, aggregate, settings, CPU)
-    found = score_completions(models, batch)
-    assert found.totals == pytest.approx(aggregate(expected).tolist(), abs=1e-4)
+    actual = score_completions(models, batch)
+    assert actual.totals == pytest.approx(aggregate(expected).tolist(), abs=1e-4)
     disagreement = expected.std(0, correction=0).mean().item()
-    assert found.metrics == {
+    assert actual.metrics == {
         "ensemble/disagreement": pytest.approx(disagreement, abs=1e-4),
         "scorer/positions": positions(batch),
     }
@@ -252,9 +252,9 @@ def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(
 
 def test_a_reward_model_alone_pays_its_score_and_has_nobody_to_disagree_with(tmp_path, batch):
     expected = score_plainly([save(tmp_path, 0)], batch)
-    found = score_completions(scalar_head.load_ensemble(tmp_path, minimum, compute(), CPU), batch)
-    assert found.totals == pytest.approx(expected[0].tolist(), abs=1e-4)
-    assert found.metrics == {"scorer/positions": positions(batch)}
+    actual = score_completions(scalar_head.load_ensemble(tmp_path, minimum, compute(), CPU), batch)
+    assert actual.totals == pytest.approx(expected[0].tolist(), abs=1e-4)
+    assert actual.metrics == {"scorer/positions": positions(batch)}
 
 
 STEP, BREAK = 2, 3
@@ -313,8 +313,8 @@ def test_each_step_is_paid_its_score_at_its_last_token_and_nothing_else_is_paid(
             row += [*completion[start : end + 1], STEP]
             start = end + 1
             expected = scorer.model.model(torch.tensor([row])).logits[0, -1].softmax(-1)[1]
-            found = judged.step_rewards[index, end]
-            assert found.item() == pytest.approx(expected.item(), rel=1e-4)
+            actual = judged.step_rewards[index, end]
+            assert actual.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("credit", ["sum", "min"])
@@ -343,7 +343,7 @@ def test_what_is_logged_is_the_mean_over_completions():
         "scorer/positions": pytest.approx((2 + 1 + 12 + 5) / 3),
         "process/steps": pytest.approx(5 / 3),
         "process/lowest": pytest.approx(sum(map(min, scores)) / 3),
-        "process/last": pytest.approx(sum(own[-1] for own in scores) / 3),
+        "process/last": pytest.approx(sum(score[-1] for score in scores) / 3),
     }
 
 

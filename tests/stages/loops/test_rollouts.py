@@ -107,17 +107,19 @@ def test_records_and_statistics_tell_what_was_drawn():
     assert [(row.step, row.id, row.index) for row in rows[2:4]] == [(5, "p0", 2), (5, "p1", 0)]
     assert rows[7].completion_ids == drawn.samples[7].token_ids
     assert rows[7].reward == pytest.approx(rewards[7].item(), abs=1e-6)
-    found = rollouts.summarise_rollouts(drawn, judged, correct)
+    result = rollouts.summarise_rollouts(drawn, judged, correct)
     lengths = [len(sample.token_ids) for sample in drawn.samples]
-    assert found["reward/mean"] == pytest.approx(rewards.mean().item())
-    assert found["reward/even"] == 0.25
-    assert found["x"] == 3.0
-    assert found["reward/accuracy"] == sum(correct) / 12
-    assert found["tokens/generated"] == sum(lengths)
-    assert found["length/mean"] == pytest.approx(sum(lengths) / 12)
-    assert found["length/truncated"] == sum(s.finish_reason == "length" for s in drawn.samples) / 12
-    prompts = [dataclasses.replace(one, answer=None) for one in drawn.prompts]
+    assert result["reward/mean"] == pytest.approx(rewards.mean().item())
+    assert result["reward/even"] == 0.25
+    assert result["x"] == 3.0
+    assert result["reward/accuracy"] == sum(correct) / 12
+    assert result["tokens/generated"] == sum(lengths)
+    assert result["length/mean"] == pytest.approx(sum(lengths) / 12)
+    assert (
+        result["length/truncated"] == sum(s.finish_reason == "length" for s in drawn.samples) / 12
+    )
+    prompts = [dataclasses.replace(prompt, answer=None) for prompt in drawn.prompts]
     unchecked = dataclasses.replace(drawn, prompts=prompts)
     again = rollouts.summarise_rollouts(drawn, judged, None)
-    assert again == {name: one for name, one in found.items() if name != "reward/accuracy"}
+    assert again == {name: item for name, item in result.items() if name != "reward/accuracy"}
     assert {row.correct for row in rollouts.make_rows(unchecked, 5, rewards, correct)} == {None}

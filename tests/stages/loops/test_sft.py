@@ -69,8 +69,8 @@ def test_all_rows_are_chosen_as_they_are_unless_fewer_or_documents_are_asked_for
 
 def test_a_preset_says_its_own_epochs_and_rate_or_leaves_them_to_the_section():
     assert ALL.over(config()) == config()
-    found = ALL.model_copy(update={"num_epochs": 4, "learning_rate": 0.5}).over(config())
-    assert found == config(learning_rate=0.5).model_copy(update={"num_epochs": 4})
+    result = ALL.model_copy(update={"num_epochs": 4, "learning_rate": 0.5}).over(config())
+    assert result == config(learning_rate=0.5).model_copy(update={"num_epochs": 4})
 
 
 def test_a_documents_prompt_is_learned_too_from_its_second_token():
@@ -99,12 +99,12 @@ def test_eight_demonstrations_are_learned_by_heart():
 
 
 def test_gradient_checkpointing_gives_the_same_step():
-    found = []
+    result = []
     for checkpointing in (False, True):
         model = load("llama", gradient_checkpointing=checkpointing)
         train(model, ONE_STEP)
-        found.append(weights(model))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+        result.append(weights(model))
+    torch.testing.assert_close(result[0], result[1], rtol=1e-4, atol=1e-5)
 
 
 def test_a_bfloat16_step_lowers_the_loss_and_leaves_weights_in_float32():
@@ -144,7 +144,7 @@ def test_only_demonstrations_of_the_tasks_asked_for_are_chosen():
 def taught(model, other, temperature=1.0, likelihood_coef=0.0, schedule=ONE_STEP, **settings):
     """Steps of distillation from another model."""
     loss = TeacherLoss(temperature=temperature, likelihood_coef=likelihood_coef)
-    policy, frozen = (Policy(one, compute(**settings), PAD) for one in (model, other))
+    policy, frozen = (Policy(item, compute(**settings), PAD) for item in (model, other))
     teacher = Teacher(policy=frozen, loss=loss)
     return list(sft.train(policy, ROWS, schedule, config(), teacher=teacher))
 

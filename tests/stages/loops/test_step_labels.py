@@ -98,7 +98,7 @@ def test_equal_prefixes_of_a_problem_are_completed_once(monkeypatch):
     monkeypatch.setattr(step_labels, "CHUNK", 4)
     parts = step_labels.chunks([*PREFIXES, *PREFIXES[::-1]])
     assert [len(part) for part in parts] == [4, 4, 4, 3]
-    assert [one for part in parts for one in part] == PREFIXES
+    assert [item for part in parts for item in part] == PREFIXES
     assert step_labels.chunks([]) == []
 
 

@@ -40,14 +40,14 @@ def test_soft_targets_are_the_labels_uncut():
 
 def test_nothing_is_learned_after_the_first_error():
     labels = [1.0, 0.0, 1.0, 0.0]
-    found = targets(row(labels=labels), HARD, up_to_first_error=True)
-    assert found == [1.0, 0.0, None, None]
+    result = targets(row(labels=labels), HARD, up_to_first_error=True)
+    assert result == [1.0, 0.0, None, None]
 
 
 def test_a_soft_error_is_a_share_below_one_half():
     labels = [1.0, 0.5, 0.4, 0.9]
-    found = targets(row(labels=labels), SOFT, up_to_first_error=True)
-    assert found == [1.0, 0.5, 0.4, None]
+    result = targets(row(labels=labels), SOFT, up_to_first_error=True)
+    assert result == [1.0, 0.5, 0.4, None]
 
 
 def test_a_solution_without_an_error_is_learned_from_whole():

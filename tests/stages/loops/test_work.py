@@ -71,10 +71,10 @@ def test_what_is_counted_is_what_the_models_saw(method, preset):
 
 
 def test_padding_is_not_counted():
-    one = next(Measured("train_dpo", SHAPE, rows=2).steps()).metrics
+    metrics = next(Measured("train_dpo", SHAPE, rows=2).steps()).metrics
     other = Measured("train_dpo", SHAPE, rows=2)
     other.settings = other.settings.model_copy(update={"max_tokens": 1})
-    assert positions(one) == positions(next(other.steps()).metrics)
+    assert positions(metrics) == positions(next(other.steps()).metrics)
 
 
 def test_a_summary_adds_up_and_lists_models_that_did_nothing():

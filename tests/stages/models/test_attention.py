@@ -21,7 +21,7 @@ def drawn(new: int, seed: int = 0):
 
 def plainly(query, key, value, mask):
     """softmax(q k / sqrt(dim)) v, each head with a copy of its group's keys and values."""
-    key, value = (one.repeat_interleave(HEADS // GROUPS, dim=1) for one in (key, value))
+    key, value = (item.repeat_interleave(HEADS // GROUPS, dim=1) for item in (key, value))
     scores = query @ key.transpose(2, 3) / DIM**0.5
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -39,31 +39,31 @@ def test_one_new_token_sees_what_it_would_see_with_a_copy_for_each_head(masked):
     mask = None
     if masked:  # rows of other lengths, padded on the left
         mask = (torch.arange(SEQ)[None] >= torch.tensor([[0], [7], [299]]))[:, None, None]
-    found, weights = attention.attend(Module(), query, key, value, mask)
+    result, weights = attention.attend(Module(), query, key, value, mask)
     assert weights is None
-    torch.testing.assert_close(found, plainly(query, key, value, mask))
+    torch.testing.assert_close(result, plainly(query, key, value, mask))
 
 
 def test_several_new_tokens_are_read_as_ever():
     query, key, value = drawn(4)
     mask = (torch.arange(SEQ) <= torch.tensor([[9], [50], [51], [299]]))[None, None]
-    found, _ = attention.attend(Module(), query, key, value, mask)
-    torch.testing.assert_close(found, plainly(query, key, value, mask))
+    result, _ = attention.attend(Module(), query, key, value, mask)
+    torch.testing.assert_close(result, plainly(query, key, value, mask))
 
 
 def test_no_tensor_as_large_as_the_keys_of_all_heads_is_made():
     query, key, value = drawn(1)
     mask = torch.ones(3, 1, 1, SEQ, dtype=torch.bool)
-    found = {}
+    result = {}
     for name, attend in {
         "ours": attention.attend,
         "theirs": attention.sdpa_attention_forward,
     }.items():
         with LargestTensor() as largest:
             attend(Module(), query, key, value, mask)
-        found[name] = largest.elements
+        result[name] = largest.elements
     copied = key.numel() * HEADS // GROUPS
-    assert found["ours"] < copied <= found["theirs"]
+    assert result["ours"] < copied <= result["theirs"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -118,13 +118,13 @@ def test_dense_and_block_masks_read_shared_rows_as_rows_of_their_own(family):
         expected = torch.cat(
             [
                 forward_check.compute_hidden_states(model, batch)[batch.predict_index]
-                for batch in (make_batch([[one]], 0, model.device) for one in alone)
+                for batch in (make_batch([[item]], 0, model.device) for item in alone)
             ]
         )
         dense = make_batch(ROWS, 0, model.device)
         for batch in (dense, with_blocks(dense, ROWS)):
-            found = forward_check.compute_hidden_states(model, batch)[batch.predict_index]
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+            actual = forward_check.compute_hidden_states(model, batch)[batch.predict_index]
+            torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_gpu_gets_blocks_where_rows_are_long_and_a_cpu_never():

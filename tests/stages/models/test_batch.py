@@ -48,9 +48,9 @@ def test_tokens_that_do_not_count_are_read_and_never_predicted_by_hand():
     assert batch.mask.tolist() == [[True, True, False], [True, True, True]]
     assert batch.num_tokens == 10
     # All of a completion attends to the prompt and to itself.
-    own = torch.zeros(10, 10, dtype=torch.bool)
-    own[:, :2] = own[2:6, 2:6] = own[6:, 6:] = True
-    assert torch.equal(batch.attention_mask[0, 0], own.tril())
+    blocks = torch.zeros(10, 10, dtype=torch.bool)
+    blocks[:, :2] = blocks[2:6, 2:6] = blocks[6:, 6:] = True
+    assert torch.equal(batch.attention_mask[0, 0], blocks.tril())
     # A row of 9 has no room for both.
     cut = collate([parts], 9, PAD, CPU)
     assert cut.input_ids.tolist() == [[10, 11, 20, 7, 8, 20], [10, 11, 21, 9, 21, 21]]
@@ -62,8 +62,8 @@ def test_tokens_that_do_not_count_are_read_and_never_predicted_by_hand():
 def test_completions_without_insertions_are_as_they_were():
     plain = group(3, 2, 1)
     empty = dataclasses.replace(plain, insertions=[(), ()])
-    one, other = (collate([part], 64, PAD, CPU) for part in (plain, empty))
-    for name, value in vars_of(one).items():
+    batch, other = (collate([part], 64, PAD, CPU) for part in (plain, empty))
+    for name, value in vars_of(batch).items():
         same = vars_of(other)[name]
         assert torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same
 
@@ -167,8 +167,8 @@ def test_a_batch_of_several_groups_is_within_the_budget_and_no_completion_is_los
     ]
     settings = compute(max_tokens=max_tokens, row_tokens=row_tokens, pack_tokens=pack_tokens)
     batches = list(micro_batches(groups, settings, PAD, CPU))
-    found = sorted(index for batch in batches for index in batch.indices)
-    assert found == sorted(index for g in groups for index in g.indices)
+    result = sorted(index for batch in batches for index in batch.indices)
+    assert result == sorted(index for g in groups for index in g.indices)
     for batch in batches:
         num_groups = len({index // 10 for index in batch.indices})
         assert num_groups == 1 or batch.input_ids.numel() <= max_tokens

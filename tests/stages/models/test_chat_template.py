@@ -149,8 +149,8 @@ def test_a_model_without_a_chat_template_has_no_tools():
 def test_a_special_token_in_a_tool_or_a_call_is_refused():
     marked = replace(CALL, arguments='{"a": "<|im_end|>"}')
     turns = ASKED, Turn("assistant", "", calls=(marked,)), RESULT
-    asked = replace(talk(*turns), question=transcripts.render_question(turns))
-    for problem in (asked, talk(ASKED, tools=TOOLS.replace("object", "<|im_end|>"))):
+    question = replace(talk(*turns), question=transcripts.render_question(turns))
+    for problem in (question, talk(ASKED, tools=TOOLS.replace("object", "<|im_end|>"))):
         assert "special token" in find_reason(load(HERMES), problem)
 
 

@@ -57,9 +57,9 @@ def test_digests_are_those_of_other_processors_on_an_idle_and_on_a_busy_machine(
     outputs = [run.communicate() for run in side_by_side]
     for output, errors in [*outputs, start("-m", "portable_digests").communicate()]:
         assert output, errors
-        found = json.loads(output)
-        assert found.keys() == expected.keys()
-        assert not [name for name in expected if found[name] != expected[name]]
+        actual = json.loads(output)
+        assert actual.keys() == expected.keys()
+        assert not [name for name in expected if actual[name] != expected[name]]
 
 
 def test_stages_fix_the_instructions_and_install_finds_them_in_force():
@@ -75,8 +75,8 @@ def test_what_computed_before_is_told():
         "import torch; torch.ones(9, 9) @ torch.ones(9, 9); "
         "from stages.models import device; device.pin_instructions()"
     )
-    found = told("-c", code, ATEN_CPU_CAPABILITY="default")
-    assert "computed before the package `stages` was imported, and chose kernels for" in found
+    result = told("-c", code, ATEN_CPU_CAPABILITY="default")
+    assert "computed before the package `stages` was imported, and chose kernels for" in result
 
 
 def test_native_rounding_leaves_all_as_it_comes_and_takes_back_what_a_pinned_parent_set():
@@ -85,8 +85,8 @@ def test_native_rounding_leaves_all_as_it_comes_and_takes_back_what_a_pinned_par
         "print(stages.THREADS, [n for n in stages.INSTRUCTIONS if n in os.environ])"
     )
     parent = stages.INSTRUCTIONS | {"OMP_NUM_THREADS": "7"}
-    found = told("-c", code, **parent | {"POSTTRAIN_ROUNDING": "native-2"})
-    assert found == "2 ['OMP_NUM_THREADS']\n"
+    result = told("-c", code, **parent | {"POSTTRAIN_ROUNDING": "native-2"})
+    assert result == "2 ['OMP_NUM_THREADS']\n"
 
 
 def test_an_unknown_rounding_is_refused():
@@ -136,8 +136,8 @@ def restored():
 
 @pytest.mark.usefixtures("restored")
 def test_setup_makes_torch_deterministic_on_one_thread():
-    found = device.setup(compute())
-    assert found.type == ("cuda" if torch.cuda.is_available() else "cpu")
+    result = device.setup(compute())
+    assert result.type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert torch.get_num_threads() == 1
     assert torch.are_deterministic_algorithms_enabled()
     assert not torch.is_autocast_enabled("cpu")
@@ -161,9 +161,9 @@ def test_another_rounding_than_the_process_s_is_refused():
 
 @pytest.mark.usefixtures("restored")
 def test_bfloat16_makes_matrix_products_bfloat16_and_leaves_weights_alone():
-    found = device.setup(compute(dtype="bfloat16"))
-    layer = torch.nn.Linear(4, 4, device=found)
-    assert layer(torch.ones(1, 4, device=found)).dtype == torch.bfloat16
+    result = device.setup(compute(dtype="bfloat16"))
+    layer = torch.nn.Linear(4, 4, device=result)
+    assert layer(torch.ones(1, 4, device=result)).dtype == torch.bfloat16
     assert layer.weight.dtype == torch.float32
 
 

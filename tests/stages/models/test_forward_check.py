@@ -60,8 +60,8 @@ def test_logits_that_are_scaled_give_the_log_probs_of_the_models_own(kind):
     model = policy.prepare_model(tiny(kind, **numbers), APART, CPU).eval()
     assert getattr(model, "logit_factor", 1) == pytest.approx(factor, rel=1e-6)
     group = Group(prompt_ids=[3, 9, 2], completions=[[8, 4, 17, 6], [5, 30]], indices=[0, 1])
-    found, *_ = Policy(model)(collate([group], 0, PAD, CPU), temperature=TEMPERATURE)
-    for row, ids in zip(found, group.completions, strict=True):
+    actual, *_ = Policy(model)(collate([group], 0, PAD, CPU), temperature=TEMPERATURE)
+    for row, ids in zip(actual, group.completions, strict=True):
         expected = plain_logprobs(model, list(group.prompt_ids), list(ids), TEMPERATURE)
         assert expected.std() > 0.05 * factor, "a flat distribution would say nothing"
         torch.testing.assert_close(row[: len(ids)], expected, rtol=1e-5, atol=1e-5)
@@ -214,8 +214,8 @@ def test_attention_of_an_architectures_own_is_used_in_plain_rows(tmp_path, kind)
     assert not policy.can_share_rows(built)
     model = policy.load_policy(tmp_path, APART, CPU).eval()
     group = Group(prompt_ids=[3, 9, 2], completions=[[8, 4, 17, 6, 4, 9], [5, 30]], indices=[0, 1])
-    found, *_ = Policy(model)(collate([group], 0, PAD, CPU), temperature=TEMPERATURE)
-    for row, ids in zip(found, group.completions, strict=True):
+    actual, *_ = Policy(model)(collate([group], 0, PAD, CPU), temperature=TEMPERATURE)
+    for row, ids in zip(actual, group.completions, strict=True):
         expected = plain_logprobs(model, list(group.prompt_ids), list(ids), TEMPERATURE)
         torch.testing.assert_close(row[: len(ids)], expected, rtol=1e-5, atol=1e-5)
     growing_cache.check_cache(model)

@@ -74,16 +74,16 @@ def test_what_is_too_long_is_left_out_whole_and_told_apart(words):
 
 @pytest.mark.parametrize("field", ["chosen", "rejected"])
 def test_preference_prompting_the_text_of_a_special_token_is_refused(words, field):
-    found = encode(replace(RAW, **{field: "4<|step|>"}), words)
-    assert [reason for _, reason in found.rejected] == [
+    result = encode(replace(RAW, **{field: "4<|step|>"}), words)
+    assert [reason for _, reason in result.rejected] == [
         "special token: the text contains '<|step|>'"
     ]
 
 
 def test_turns_that_the_template_refuses_are_left_out_with_its_reason(words):
     words.chat_template = TEMPLATE
-    found = encode(replace(RAW, turns=(Turn("system", "x"), *RAW.turns)), words)
-    assert found.rejected[0][1] == "chat template: it refuses these turns: no system"
+    result = encode(replace(RAW, turns=(Turn("system", "x"), *RAW.turns)), words)
+    assert result.rejected[0][1] == "chat template: it refuses these turns: no system"
 
 
 STEP_PROMPTING_RAW = RawSteps(

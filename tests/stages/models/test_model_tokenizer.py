@@ -138,10 +138,10 @@ def rendered(folder, thinking: bool | None) -> str:
 
 
 def test_thinking_is_switched_wherever_a_policy_s_prompts_are_rendered(tmp_path):
-    own = model_tokenizer.train_tokenizer(TEXTS, 720)
+    trained = model_tokenizer.train_tokenizer(TEXTS, 720)
     # A newline at the beginning belongs to the template, too.
-    own.chat_template = "\n" + THINKING
-    own.save_pretrained(tmp_path)
+    trained.chat_template = "\n" + THINKING
+    trained.save_pretrained(tmp_path)
     on, off = "\n<user>Why?<assistant><think>\n", "\n<user>Why?<assistant><think>\n\n</think>\n\n"
     assert rendered(tmp_path, thinking=None) == on
     assert rendered(tmp_path, thinking=True) == on
@@ -159,9 +159,9 @@ def test_thinking_is_switched_wherever_a_policy_s_prompts_are_rendered(tmp_path)
     [(THINKING.partition("{% if")[0], "takes no notice"), (None, "found none")],
 )
 def test_a_template_without_the_switch_is_refused(tmp_path, template, found):
-    own = model_tokenizer.train_tokenizer(TEXTS, 720)
-    own.chat_template = template
-    own.save_pretrained(tmp_path)
+    trained = model_tokenizer.train_tokenizer(TEXTS, 720)
+    trained.chat_template = template
+    trained.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=found):
         rendered(tmp_path, thinking=False)
     with pytest.raises(ValueError, match="thinking: null where path is null"):

@@ -144,8 +144,8 @@ def test_log_probs_and_gradients_are_those_of_the_models_own_logits_however_rows
     expected = plain(model, groups)
     for row_tokens in (0, 10, 16, 64):
         for max_tokens in (1, 30, 4096):
-            found = batched(model, groups, row_tokens=row_tokens, max_tokens=max_tokens)
-            assert_same(found, expected)
+            actual = batched(model, groups, row_tokens=row_tokens, max_tokens=max_tokens)
+            assert_same(actual, expected)
     assert_same(batched(model, groups[::-1]), expected)
 
 
@@ -169,13 +169,13 @@ def test_packed_rows_give_the_log_probs_and_gradients_of_rows_of_their_own(famil
             unpacked = num_rows(groups, **changes)
             changes["pack_tokens"] = pack_tokens
             assert num_rows(groups, **changes) < unpacked
-            logprobs, found = batched(model, groups, **changes)
+            logprobs, actual = batched(model, groups, **changes)
             for row, other in zip(logprobs, expected[0], strict=True):
                 torch.testing.assert_close(row, other, rtol=1e-10, atol=1e-12)
-            assert found.keys() == expected[1].keys()
+            assert actual.keys() == expected[1].keys()
             for name, gradient in expected[1].items():
                 atol = 1e-10 * gradient.abs().max().item()
-                torch.testing.assert_close(found[name], gradient, rtol=1e-10, atol=atol, msg=name)
+                torch.testing.assert_close(actual[name], gradient, rtol=1e-10, atol=atol, msg=name)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -191,14 +191,14 @@ def test_nothing_leaks_between_neighbours_of_a_packed_row(family):
         )
         for group in others
     ]
-    found = []
+    result = []
     for groups in ([first, *others], [first, *changed]):
         (batch,) = micro_batches(groups, compute(pack_tokens=64), PAD, CPU)
         assert len(batch.input_ids) == 1
         logprobs, *_ = Policy(model)(batch, temperature=1.0)
-        found.append([row for _, row in sorted(zip(batch.indices, logprobs, strict=True))])
-    assert all(torch.equal(found[0][i], found[1][i]) for i in first.indices)
-    assert not any(torch.equal(found[0][i], found[1][i]) for i in (2, 3, 4))
+        result.append([row for _, row in sorted(zip(batch.indices, logprobs, strict=True))])
+    assert all(torch.equal(result[0][i], result[1][i]) for i in first.indices)
+    assert not any(torch.equal(result[0][i], result[1][i]) for i in (2, 3, 4))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -210,8 +210,8 @@ def test_the_neighbours_and_the_place_in_a_packed_row_do_not_matter(family):
     for prompt_length, length in ((9, 7), (1, 1), (40, 20)):
         other = Group(prompt_ids=[7] * prompt_length, completions=[[8] * length], indices=[2])
         assert num_rows([first, other], pack_tokens=128) == 1
-        found, _ = batched(model, [first, other], pack_tokens=128)
-        for row, alone in zip(found, expected, strict=False):
+        actual, _ = batched(model, [first, other], pack_tokens=128)
+        for row, alone in zip(actual, expected, strict=False):
             torch.testing.assert_close(row, alone, rtol=1e-10, atol=1e-12)
 
 
@@ -224,8 +224,8 @@ def test_more_padding_changes_nothing(family):
         wide = Group(prompt_ids=[5] * 60, completions=[[6] * 40], indices=[9])
         padded = collate([short, wide, long], row_tokens, PAD, CPU)
         expected, *_ = Policy(model)(alone, temperature=1.0)
-        found, *_ = Policy(model)(padded, temperature=1.0)
-        torch.testing.assert_close(found[:3, :7], expected, rtol=1e-9, atol=1e-9)
+        actual, *_ = Policy(model)(padded, temperature=1.0)
+        torch.testing.assert_close(actual[:3, :7], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -243,8 +243,8 @@ def test_left_padded_rows_with_an_attention_mask_have_the_same_log_probs(family)
     left = every.gather(-1, ids[:, 1:, None]).squeeze(-1)
     lengths = [len(ids) for group in groups for ids in group.completions]
     ours, _ = batched(model, groups)
-    for row, length, found in zip(left, lengths, ours, strict=True):
-        torch.testing.assert_close(row[-length:], found, rtol=1e-9, atol=1e-9)
+    for row, length, result in zip(left, lengths, ours, strict=True):
+        torch.testing.assert_close(row[-length:], result, rtol=1e-9, atol=1e-9)
 
 
 def test_the_entropy_is_that_of_the_tempered_distribution():
@@ -331,7 +331,8 @@ def test_saved_in_bfloat16_the_file_has_each_weight_rounded_once_and_the_config_
 def test_in_float32_a_frozen_model_computes_the_same_bits(family):
     # torch multiplies by a weight that asks for a gradient in another way than by one that does not
     models = [
-        policy.load_policy(checkpoint(family), compute(), CPU, trained=one) for one in (True, False)
+        policy.load_policy(checkpoint(family), compute(), CPU, trained=item)
+        for item in (True, False)
     ]
     ids = torch.tensor([[2, 3, 4, 5, 6], [7, 8, 9, 10, 11]])
     with torch.no_grad():
@@ -350,10 +351,10 @@ def test_a_frozen_model_has_its_weights_in_the_compute_dtype(family):
     assert all(torch.equal(*pair) for pair in frequencies)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         expected = Policy(trained)(batch, temperature=1.0).logprobs
-        found = Policy(frozen)(batch, temperature=1.0).logprobs
-    assert found.dtype == torch.float32
+        actual = Policy(frozen)(batch, temperature=1.0).logprobs
+    assert actual.dtype == torch.float32
     # Random weights of 0.3 make loud logits: some 8 bits of numbers around 10.
-    assert (found - expected).abs().mean() < 0.05
+    assert (actual - expected).abs().mean() < 0.05
     plain = policy.load_policy(checkpoint(family), compute(), CPU, trained=False)
     assert {weight.dtype for weight in plain.parameters()} == {torch.float32}
 

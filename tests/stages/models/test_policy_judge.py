@@ -40,8 +40,8 @@ def word_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
 
 
 def test_every_way_to_write_an_option_is_found_and_nothing_else():
-    found = option_tokens(word_tokenizer(WORDS), ("1", "2"))
-    assert [[WORDS[i] for i in ids] for ids in found] == [
+    result = option_tokens(word_tokenizer(WORDS), ("1", "2"))
+    assert [[WORDS[i] for i in ids] for ids in result] == [
         ["1", " 1", "(1", "1.", "**1**"],
         ["2", '"2"'],
     ]
@@ -49,8 +49,8 @@ def test_every_way_to_write_an_option_is_found_and_nothing_else():
 
 def test_the_embedded_tokenizer_has_each_option_with_and_without_a_space():
     tokenizer = model_tokenizer.train_tokenizer(["Better:\n1", "Better:\n2"], 700)
-    found = option_tokens(tokenizer, ("1", "2"))
-    texts = [[str(tokenizer.decode([i])) for i in ids] for ids in found]
+    result = option_tokens(tokenizer, ("1", "2"))
+    texts = [[str(tokenizer.decode([i])) for i in ids] for ids in result]
     assert [set(option) for option in texts] == [{"1", " 1"}, {"2", " 2"}]
 
 
@@ -109,9 +109,9 @@ def test_probabilities_are_the_model_s_own_summed_over_variants(model, tokenizer
 
 
 def test_this_judge_has_learned_to_answer_and_its_choices_are_not_all_alike(model, tokenizer):
-    found = judge_messages(chooser(model, tokenizer), MESSAGES)
-    assert all(choice.mass > 0.9 for choice in found)
-    firsts = [choice.probabilities[0] for choice in found]
+    result = judge_messages(chooser(model, tokenizer), MESSAGES)
+    assert all(choice.mass > 0.9 for choice in result)
+    firsts = [choice.probabilities[0] for choice in result]
     assert min(firsts) < 0.5 < max(firsts)
 
 
@@ -175,10 +175,10 @@ def test_a_special_token_spelled_in_an_answer_is_read_as_text(model, tokenizer, 
 
 
 def test_loaded_alone_it_chooses_the_same_and_reads_what_fits_the_positions(model, tokenizer):
-    found = policy_judge.load_judge(
+    actual = policy_judge.load_judge(
         judge_checkpoint.checkpoint(), ("1", "2"), tiny_checkpoints.compute(), tiny_checkpoints.CPU
     )
     expected = judge_messages(chooser(model, tokenizer), MESSAGES)
-    for choice, same in zip(judge_messages(found, MESSAGES), expected, strict=True):
+    for choice, same in zip(judge_messages(actual, MESSAGES), expected, strict=True):
         assert choice.probabilities == pytest.approx(same.probabilities, abs=1e-5)
-    assert judge_messages(found, [MESSAGES[0] * 10]) == [None]
+    assert judge_messages(actual, [MESSAGES[0] * 10]) == [None]

@@ -59,8 +59,8 @@ def plain_scores(model, solution):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_new_head_finds_every_step_as_likely_right_as_wrong(family):
     model = process_head.init_process_model(checkpoint(family), STEP, compute(), CPU)
-    found = score(model, make_solutions())
-    assert found == [[0.5, 0.5], [0.5], [0.5, 0.5, 0.5], [0.5]]
+    result = score(model, make_solutions())
+    assert result == [[0.5, 0.5], [0.5], [0.5, 0.5, 0.5], [0.5]]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -68,9 +68,9 @@ def test_a_new_head_finds_every_step_as_likely_right_as_wrong(family):
 def test_a_score_is_what_transformers_gives_at_the_step_token(family, row_tokens, pack_tokens):
     model = exact(make_model(family))
     solutions = make_solutions()
-    found = score(model, solutions, row_tokens=row_tokens, pack_tokens=pack_tokens)
-    for own, solution in zip(found, solutions, strict=True):
-        assert own == pytest.approx(plain_scores(model, solution), rel=1e-10)
+    result = score(model, solutions, row_tokens=row_tokens, pack_tokens=pack_tokens)
+    for scores, solution in zip(result, solutions, strict=True):
+        assert scores == pytest.approx(plain_scores(model, solution), rel=1e-10)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 20, 4096])
@@ -78,27 +78,27 @@ def test_order_and_padding_change_no_score(max_tokens):
     model = exact(make_model("llama"))
     solutions = make_solutions()
     expected = score(model, solutions, row_tokens=0)
-    found = score(model, solutions[::-1], max_tokens=max_tokens)
-    for own, other in zip(found[::-1], expected, strict=True):
-        assert own == pytest.approx(other, rel=1e-10)
+    actual = score(model, solutions[::-1], max_tokens=max_tokens)
+    for scores, other in zip(actual[::-1], expected, strict=True):
+        assert scores == pytest.approx(other, rel=1e-10)
 
 
 def test_a_step_token_that_the_policy_wrote_gets_no_score_of_its_own():
     model = make_model("llama")
     written = TokenizedSolution(prompt_ids=[4, 5], steps=[[6, STEP, 7], [8]])
-    found = score(model, [written])
-    assert len(found[0]) == 2
+    result = score(model, [written])
+    assert len(result[0]) == 2
     every = plain_scores(model, written)
-    assert found[0] == pytest.approx([every[1], every[2]], rel=1e-5)
+    assert result[0] == pytest.approx([every[1], every[2]], rel=1e-5)
 
 
 def test_an_end_token_in_the_place_of_a_step_token_is_read_where_steps_end():
     model = exact(make_model("llama"))
     model.config.step_token_id = EOS
     solution = TokenizedSolution(prompt_ids=[4, 5], steps=[[6, 7], [8, EOS]])
-    (found,) = score(model, [solution])
+    (result,) = score(model, [solution])
     logits = model(torch.tensor([[4, 5, 6, 7, EOS, 8, EOS, EOS]])).logits[0].softmax(-1)
-    assert found == pytest.approx(logits[[4, 7], 1].tolist(), rel=1e-10)
+    assert result == pytest.approx(logits[[4, 7], 1].tolist(), rel=1e-10)
 
 
 def test_a_later_step_changes_no_earlier_score():
@@ -237,8 +237,8 @@ def test_under_lora_the_head_is_trained_whole_and_saved(family, tmp_path):
     policy.save_model(model, model_tokenizer.train_tokenizer(["1"], 700), tmp_path)
     saved = ProcessHead(process_head.load_process_model(tmp_path, compute(), CPU))
     again = process_head.score_steps(saved, solutions)
-    for own, other in zip(again, scores, strict=True):
-        assert own == pytest.approx(other, rel=1e-4)
+    for rescored, other in zip(again, scores, strict=True):
+        assert rescored == pytest.approx(other, rel=1e-4)
 
 
 WORD = "rewards/process/0/model"
@@ -273,12 +273,12 @@ def sampled():
 
 @pytest.mark.usefixtures("written")
 def test_a_completion_is_split_into_steps_in_its_own_tokens():
-    found = process_head.load_process_scorer(DATA / WORD, compute(), CPU)
+    result = process_head.load_process_scorer(DATA / WORD, compute(), CPU)
     (first, second), (third,) = (group.completions for group in sampled())
     star = first[1]
-    assert found.split(first) == [[13, star], [star], [14, EOS]]
-    assert found.split(second) == [[13, EOS]]
-    assert found.split(third) == [[15, 16, star, EOS]], "an end alone is no step"
+    assert result.split(first) == [[13, star], [star], [14, EOS]]
+    assert result.split(second) == [[13, EOS]]
+    assert result.split(third) == [[15, 16, star, EOS]], "an end alone is no step"
 
 
 @pytest.mark.usefixtures("written")
@@ -290,8 +290,8 @@ def test_the_scores_of_steps_come_in_the_order_of_the_solutions_whatever_shares_
         for group in sampled()
         for ids in group.completions
     ]
-    expected = [score(model, [one])[0] for one in solutions]
-    found = reader(solutions)
-    assert [len(steps) for steps in found] == [3, 1, 1]
-    for own, alone in zip(found, expected, strict=True):
-        assert own == pytest.approx(alone, rel=1e-5)
+    expected = [score(model, [solution])[0] for solution in solutions]
+    actual = reader(solutions)
+    assert [len(steps) for steps in actual] == [3, 1, 1]
+    for scores, alone in zip(actual, expected, strict=True):
+        assert scores == pytest.approx(alone, rel=1e-5)

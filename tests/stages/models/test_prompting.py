@@ -182,7 +182,7 @@ def test_with_a_chat_template_turns_are_rendered_by_it_and_what_it_refuses_is_re
         "<user>What is 2 plus 2?<assistant>",
     ]
     assert encoded.demonstrations[0].completion == "It is."
-    reasons = {one.id: reason for one, reason in encoded.rejected}
+    reasons = {item.id: reason for item, reason in encoded.rejected}
     assert set(reasons) == {"s", "s-turn-2"}
     assert reasons["s"] == "chat template: it refuses these turns: no system"
 

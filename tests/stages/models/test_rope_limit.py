@@ -64,8 +64,8 @@ def test_packed_rows_may_be_longer_since_positions_start_anew(rope):
     model = policy.prepare_model(tiny(rope), compute(), CPU)
     batch = make_batch([[group(4, 6), group(5, 7)]], PAD, CPU)
     assert batch.input_ids.shape == (1, 22)
-    found, *_ = Policy(model)(batch, temperature=1.0)
-    torch.testing.assert_close(found, logprobs(model, [group(4, 6), group(5, 7)]))
+    result, *_ = Policy(model)(batch, temperature=1.0)
+    torch.testing.assert_close(result, logprobs(model, [group(4, 6), group(5, 7)]))
 
 
 @pytest.mark.parametrize("rope", ROPES)

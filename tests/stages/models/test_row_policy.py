@@ -34,18 +34,18 @@ def weights(model):
 
 def test_a_policy_is_read_from_its_folder():
     shutil.copytree(checkpoint("llama"), "data/policies/sft/model/1")
-    found = row_policy.load_row_policy("sft", 1, RANDOM, compute(), CPU)
+    result = row_policy.load_row_policy("sft", 1, RANDOM, compute(), CPU)
     assert torch.equal(
-        weights(found), weights(policy.load_policy(checkpoint("llama"), compute(), CPU))
+        weights(result), weights(policy.load_policy(checkpoint("llama"), compute(), CPU))
     )
     assert row_policy.locate_policy_folder("sft", 1, RANDOM) == Path("data/policies/sft/model/1")
 
 
 def test_the_base_model_is_the_checkpoint_that_params_name():
     config = RANDOM.model_copy(update={"path": str(checkpoint("qwen3"))})
-    found = row_policy.load_row_policy(row_policy.BASE, 0, config, compute(), CPU)
+    result = row_policy.load_row_policy(row_policy.BASE, 0, config, compute(), CPU)
     assert torch.equal(
-        weights(found), weights(policy.load_policy(checkpoint("qwen3"), compute(), CPU))
+        weights(result), weights(policy.load_policy(checkpoint("qwen3"), compute(), CPU))
     )
     assert row_policy.locate_policy_folder(row_policy.BASE, 0, config) == checkpoint("qwen3")
 
@@ -202,8 +202,8 @@ def test_merging_is_in_float32_whatever_the_stage_computes_in():
     learn(model)
     expected = dict(policy.merged_weights(model))
     with torch.autocast("cpu", torch.bfloat16):
-        found = dict(policy.merged_weights(model))
-    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+        actual = dict(policy.merged_weights(model))
+    assert all(torch.equal(actual[name], weight) for name, weight in expected.items())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -231,11 +231,11 @@ def test_adapters_are_drawn_from_the_seed():
 
 
 def test_with_gradient_checkpointing_the_adapters_still_get_their_gradients():
-    found = []
+    result = []
     for checkpointing in (False, True):
         model = load("llama", gradient_checkpointing=checkpointing).train()
         row_policy.add_adapters(model, RANK_4, 0)
         learn(model)
-        found.append(torch.cat([w.flatten() for n, w in named(model).items() if "lora_B" in n]))
-    assert found[0].any()
-    torch.testing.assert_close(found[0], found[1])
+        result.append(torch.cat([w.flatten() for n, w in named(model).items() if "lora_B" in n]))
+    assert result[0].any()
+    torch.testing.assert_close(result[0], result[1])

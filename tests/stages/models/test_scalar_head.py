@@ -66,8 +66,8 @@ def test_the_reward_is_what_transformers_own_forward_gives_right_padded_rows(fam
     width = max(len(row) for row in rows) + 2
     ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
     expected = model(ids, attention_mask=(ids != PAD).long()).logits.squeeze(-1)
-    found = ScalarHead(model)(collate(groups, row_tokens, PAD, CPU))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    actual = ScalarHead(model)(collate(groups, row_tokens, PAD, CPU))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -75,9 +75,9 @@ def test_a_value_is_the_head_at_the_position_before_the_token(family):
     model = make_model(family)
     groups = make_groups()
     batch = collate(groups, 64, PAD, CPU)
-    found = ScalarHead(model)(batch, each_token=True)
+    result = ScalarHead(model)(batch, each_token=True)
     rows = [(group.prompt_ids, ids) for group in groups for ids in group.completions]
-    for row, (prompt, completion) in zip(found, rows, strict=True):
+    for row, (prompt, completion) in zip(result, rows, strict=True):
         hidden = model.base_model(torch.tensor([[*prompt, *completion]])).last_hidden_state
         scalars = model.score(hidden)[0, len(prompt) - 1 : -1, 0]
         torch.testing.assert_close(row[: len(completion)], scalars, rtol=1e-4, atol=1e-5)
@@ -94,9 +94,9 @@ def test_a_frozen_models_body_is_in_the_compute_dtype_and_its_head_in_float32(fa
     assert torch.equal(frozen.model.score.weight, model.score.weight)
     batch = collate(make_groups(), 64, PAD, CPU)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        found, expected = frozen(batch), ScalarHead(model)(batch)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)
+        actual, expected = frozen(batch), ScalarHead(model)(batch)
+    assert actual.dtype == torch.float32
+    torch.testing.assert_close(actual, expected, rtol=0.1, atol=0.1)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -111,8 +111,8 @@ def test_rewards_and_values_of_a_packed_row_are_those_of_rows_of_their_own(famil
     order = torch.tensor(packed.indices).argsort()
     for each_token in (False, True):
         read = partial(ScalarHead(model), each_token=each_token)
-        expected, found = read(alone), read(packed)[order]
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+        expected, actual = read(alone), read(packed)[order]
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -168,9 +168,9 @@ def test_an_ensemble_scores_as_its_members_aggregated(tmp_path):
 def test_a_reward_model_alone_scores_by_its_head_and_agrees_with_itself(tmp_path):
     model = save_member(tmp_path, seed=1)
     for aggregate in (mean, minimum):
-        found = load_members(tmp_path, aggregate)(BATCH)
-        assert torch.equal(found.values, ScalarHead(model)(BATCH))
-        assert found.disagreement.tolist() == [0.0, 0.0]
+        result = load_members(tmp_path, aggregate)(BATCH)
+        assert torch.equal(result.values, ScalarHead(model)(BATCH))
+        assert result.disagreement.tolist() == [0.0, 0.0]
 
 
 def test_members_are_in_the_order_of_their_numbers(tmp_path):
@@ -243,5 +243,5 @@ def test_other_tools_read_the_same_score_though_padding_was_the_end(tmp_path, ha
     ]
     inputs = words(texts, padding=True, return_tensors="pt")
     assert inputs["input_ids"].shape == (3, 10)
-    found = theirs(**inputs).logits.squeeze(-1)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    actual = theirs(**inputs).logits.squeeze(-1)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)

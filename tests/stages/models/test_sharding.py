@@ -13,7 +13,7 @@ LAYOUT = "batch/padding_share"
 
 
 def assert_same(found, expected):
-    first = [torch.tensor(one["gradients"][i]) for one in (found, expected)
+    first = [torch.tensor(item["gradients"][i]) for item in (found, expected)
              for i in range(len(expected["gradients"]))]  # fmt: skip
     half = len(first) // 2
     largest = max(gradient.abs().max().item() for gradient in first[half:])
@@ -48,27 +48,27 @@ def assert_same(found, expected):
 )
 def test_a_loop_in_two_processes_is_that_of_one(loop, rank):
     trial = Trial(loop, rank=rank, **SEVERAL_BATCHES)
-    found, expected = in_processes(2, trial), in_processes(1, trial)
-    assert_same(found, expected)
-    assert found["history"][0].get("episode/turns", 2) > 1.2
+    actual, expected = in_processes(2, trial), in_processes(1, trial)
+    assert_same(actual, expected)
+    assert actual["history"][0].get("episode/turns", 2) > 1.2
 
 
 @pytest.mark.slow
 def test_kto_starts_with_the_same_gradients():
     """Adam makes steps of one size of gradients that are all but 0: later ones are chance."""
     trial = Trial("kto", schedule=[[0, 1, 2, 3]], **SEVERAL_BATCHES)
-    found, expected = in_processes(2, trial), in_processes(1, trial)
-    for gradient, other in zip(found["gradients"], expected["gradients"], strict=True):
+    actual, expected = in_processes(2, trial), in_processes(1, trial)
+    for gradient, other in zip(actual["gradients"], expected["gradients"], strict=True):
         assert torch.allclose(torch.tensor(gradient), torch.tensor(other), atol=1e-7)
-    assert found["history"][0] == pytest.approx(expected["history"][0], rel=1e-5, abs=1e-6)
+    assert actual["history"][0] == pytest.approx(expected["history"][0], rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("rank", [0, 4])
 def test_of_two_micro_batches_the_first_gradient_is_equal_to_the_bit(rank):
     trial = Trial("sft", rank=rank, schedule=[[0, 1]], max_tokens=1)
-    found, expected = in_processes(2, trial), in_processes(1, trial)
-    assert found["gradients"] == expected["gradients"]
-    assert any(any(gradient) for gradient in found["gradients"])
+    actual, expected = in_processes(2, trial), in_processes(1, trial)
+    assert actual["gradients"] == expected["gradients"]
+    assert any(any(gradient) for gradient in actual["gradients"])
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])  # tied and untied matrices
@@ -99,7 +99,7 @@ def test_two_processes_go_on_from_a_checkpoint_to_the_same_bits(loop, rank, tmp_
 def test_a_process_holds_its_part_of_the_weights():
     trial = Trial("sft", schedule=[[0, 1]])
     whole = in_processes(1, trial)["held"]
-    assert whole == sum(one.numel() for one in load("llama").parameters())
+    assert whole == sum(parameter.numel() for parameter in load("llama").parameters())
     assert in_processes(2, trial)["held"] <= 0.51 * whole
 
 
@@ -107,9 +107,9 @@ def test_the_first_process_saves_the_whole_policy(tmp_path):
     trial = Trial("sft", rank=4, schedule=[[0, 1]])
 
     def work():
-        found = trial()
+        result = trial()
         policy.save_model(trial.model, tokenizer(), tmp_path / f"rank-{sharding.get_rank()}")
-        return found
+        return result
 
     weights = in_processes(2, work)["weights"]
     assert [path.name for path in tmp_path.iterdir()] == ["rank-0"]

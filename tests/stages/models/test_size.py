@@ -15,36 +15,36 @@ NORMS = 2 * 2 * 16 + 16
 
 
 def test_a_policy_counts_its_tied_matrix_once_as_memory_and_once_as_work():
-    found = size.measure_model(load("llama"))
-    assert found["body"] == found["trained_body"] == BLOCKS
-    assert found["output"] == found["trained_output"] == OUTPUT
-    assert found["parameters"] == found["trained_parameters"] == BLOCKS + OUTPUT + NORMS
+    result = size.measure_model(load("llama"))
+    assert result["body"] == result["trained_body"] == BLOCKS
+    assert result["output"] == result["trained_output"] == OUTPUT
+    assert result["parameters"] == result["trained_parameters"] == BLOCKS + OUTPUT + NORMS
 
 
 def test_adapters_are_matrices_too_and_the_rest_is_frozen():
     model = load("llama")
     row_policy.add_adapters(model, LoraConfig(rank=2, alpha=4), 0)
     new = 2 * 2 * ((16 + 16) + 2 * (16 + 8) + (16 + 16) + 3 * (16 + 32))
-    found = size.measure_model(model)
-    assert (found["body"], found["trained_body"]) == (BLOCKS + new, new)
-    assert (found["output"], found["trained_output"]) == (OUTPUT, 0)
-    assert found["trained_parameters"] == new
+    result = size.measure_model(model)
+    assert (result["body"], result["trained_body"]) == (BLOCKS + new, new)
+    assert (result["output"], result["trained_output"]) == (OUTPUT, 0)
+    assert result["trained_parameters"] == new
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
 def test_the_size_of_a_folder_is_that_of_the_model_in_it(family):
     whole = size.measure_model(load(family))
-    found = size.measure_scorer(checkpoint(family))
-    assert found == whole | {"trained_parameters": 0, "trained_body": 0, "trained_output": 0}
+    result = size.measure_scorer(checkpoint(family))
+    assert result == whole | {"trained_parameters": 0, "trained_body": 0, "trained_output": 0}
 
 
 def test_an_ensemble_is_its_members_together(tmp_path):
     member = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU)
     for number in range(3):
         member.save_pretrained(tmp_path / str(number))
-    found = size.measure_scorer(tmp_path)
-    assert found["parameters"] == 3 * (BLOCKS + OUTPUT + NORMS + 16)
-    assert (found["body"], found["output"]) == (3 * BLOCKS, 0)
+    result = size.measure_scorer(tmp_path)
+    assert result["parameters"] == 3 * (BLOCKS + OUTPUT + NORMS + 16)
+    assert (result["body"], result["output"]) == (3 * BLOCKS, 0)
 
 
 def test_a_random_base_model_is_not_read_from_anywhere():
@@ -68,9 +68,9 @@ def test_nothing_is_allocated_to_measure_a_folder():
 def test_facts_say_whether_the_model_is_to_think(tmp_path, thinking, thinks):
     load("llama").save_pretrained(tmp_path)
     model_tokenizer.train_tokenizer(["a"], 700).save_pretrained(tmp_path)
-    found = size.model_facts({"path": str(tmp_path), "revision": None, "thinking": thinking})
-    assert found is not None
-    assert (found.thinks, found.has_chat_template) == (thinks, False)
+    result = size.model_facts({"path": str(tmp_path), "revision": None, "thinking": thinking})
+    assert result is not None
+    assert (result.thinks, result.has_chat_template) == (thinks, False)
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,10 @@ def test_more_prompts_in_a_step_than_there_are(tokenizer, number, rounds, proble
     sizes = SimpleNamespace(max_new_tokens=4, prompts_per_step=number)
     preset = SimpleNamespace(max_rounds=rounds)
     config = SimpleNamespace(preset=preset, grpo=sizes)
-    one = Stage(name="train@x", entry_point="train_grpo", words={"train": "grpo"}, config=config)
-    told = found(tokenizer, [one])
-    assert len(told) == problems
-    assert all(f"may need {number * rounds} prompts, the split train has 50" in p for p in told)
+    grpo = Stage(name="train@x", entry_point="train_grpo", words={"train": "grpo"}, config=config)
+    messages = found(tokenizer, [grpo])
+    assert len(messages) == problems
+    assert all(f"may need {number * rounds} prompts, the split train has 50" in p for p in messages)
 
 
 def test_a_pretended_gpu_leaves_a_tenth_free():
@@ -111,8 +111,8 @@ def test_vllm_reads_no_number_of_sequences():
 
 def test_a_judge_behind_an_endpoint_takes_no_memory_here(tokenizer):
     judge = SimpleNamespace(kind="endpoint")
-    asked = stage("label_judge", judge=judge, reasoning=None)
+    judging = stage("label_judge", judge=judge, reasoning=None)
     model = Model(config=LlamaConfig(), tokenizer=tokenizer, data=DATA, facts=None)
     plan = Plan(content=CONTENT | {"engine": "vllm"}, presets={}, rows={}, data=DATA)
-    assert checkup.make_trial(asked, model, checkup.find_machine(80.0, 1), plan) is None
-    assert found(tokenizer, [asked], positions=1) == []
+    assert checkup.make_trial(judging, model, checkup.find_machine(80.0, 1), plan) is None
+    assert found(tokenizer, [judging], positions=1) == []

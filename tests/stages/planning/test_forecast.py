@@ -31,8 +31,8 @@ def trial(entry_point="sample", **changes):
 
 def test_vllm_takes_its_share_of_what_the_trainer_leaves_while_it_is_awake():
     # Six tenths of the 50 GiB that are free beside policy, reference and moments.
-    found = forecast.add_vllm(PHASES, 20 * GIB, GPU)
-    assert found == {"update": 50 * GIB, "sampling": 60 * GIB, "reading": 65 * GIB}
+    result = forecast.add_vllm(PHASES, 20 * GIB, GPU)
+    assert result == {"update": 50 * GIB, "sampling": 60 * GIB, "reading": 65 * GIB}
 
 
 def test_a_share_smaller_than_its_weights_cannot_work():
@@ -84,21 +84,21 @@ def test_an_earlier_run_goes_before_measured_rates():
 )
 def test_a_trainer_with_vllm_is_measured_without_the_projects_own_sampler(entry_point, changes):
     measured = Measured(entry_point, EMBEDDED, rows=2, **changes)
-    own = memory.predict_peaks(measured.trial())
+    with_sampler = memory.predict_peaks(measured.trial())
     config = measured.config()
     config.engine = "vllm"
     base = measured.trial()
-    asked = Trial(
+    with_vllm = Trial(
         entry_point=entry_point, config=config, base=base.base, prompt=base.prompt,
         completion=base.completion, samples=base.samples, scorers=base.scorers,
     )  # fmt: skip
-    found = memory.predict_peaks(asked)
+    result = memory.predict_peaks(with_vllm)
     held = sum(
         p.numel() * p.element_size() for m in measured.models.values() for p in m.parameters()
     )
-    assert held < found["sampling"] < own["sampling"], "without the cache of a sampler"
-    assert found["sampling"] < found["reading"] < found["update"]
-    assert found["update"] == own["update"]
+    assert held < result["sampling"] < with_sampler["sampling"], "without the cache of a sampler"
+    assert result["sampling"] < result["reading"] < result["update"]
+    assert result["update"] == with_sampler["update"]
 
 
 def test_what_fake_tensors_cannot_run_is_no_problem_of_the_users(monkeypatch):

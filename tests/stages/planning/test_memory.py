@@ -111,18 +111,18 @@ def test_what_sampling_takes(shape):
 
 
 def test_one_token_tells_of_a_completion_of_any_length(monkeypatch):
-    asked = []
+    calls = []
     plain = TransformersSampler._decode
 
     def watched(self, *args):
-        hook = self.model.register_forward_hook(lambda *_: asked.append(1))
-        found = plain(self, *args)
+        hook = self.model.register_forward_hook(lambda *_: calls.append(1))
+        result = plain(self, *args)
         hook.remove()
-        return found
+        return result
 
     monkeypatch.setattr(TransformersSampler, "_decode", watched)
     memory.predict_peaks(sampling(EMBEDDED))
-    assert len(asked) == 1  # it reads the prompts
+    assert len(calls) == 1  # it reads the prompts
 
 
 @pytest.mark.slow

@@ -19,18 +19,23 @@ def records(tmp_path, monkeypatch):
         folder = tmp_path / "data/runs" / stage / row / "0123456789abcdef-0"
         folder.mkdir(parents=True)
         ended = datetime.now(UTC).isoformat()
-        told = {"device": "cpu", "cpu": {"model": processor}, "seconds": seconds, "ended": ended}
-        told |= {"host": "here", "seeds": {"0": {"host": host}}}
-        (folder / "run.json").write_text(json.dumps(told))
+        run_record = {
+            "device": "cpu",
+            "cpu": {"model": processor},
+            "seconds": seconds,
+            "ended": ended,
+        }
+        run_record |= {"host": "here", "seeds": {"0": {"host": host}}}
+        (folder / "run.json").write_text(json.dumps(run_record))
         journals = tmp_path / "data/journals" / stage / row
         journals.mkdir(parents=True)
         key = {"stage": f"{stage}@{row}", "input_key": "0123456789abcdef0123"}
         (journals / "key.json").write_text(json.dumps(key))
         for seed in range(2):
-            own = tmp_path / "data/policies" / row / "training" / str(seed)
-            own.mkdir(parents=True)
+            training = tmp_path / "data/policies" / row / "training" / str(seed)
+            training.mkdir(parents=True)
             work = {"policy": WORK | {"trained": {"positions": 20, "outputs": 5}}}
-            (own / "metrics.json").write_text(json.dumps({"work": work}))
+            (training / "metrics.json").write_text(json.dumps({"work": work}))
 
     return record
 
@@ -61,11 +66,11 @@ def test_its_own_run_before_one_of_its_kind():
 def test_the_error_is_over_what_ran_since(records):
     assert pace.estimate_error() is None
     pace.write_estimates({"train@sft": 12.0, "train@dpo": 15.0, "train@never": 99.0})
-    told = json.loads(pace.REMEMBERED.read_text())
-    pace.REMEMBERED.write_text(json.dumps(told | {"at": told["at"] - 60}))
+    estimates = json.loads(pace.REMEMBERED.read_text())
+    pace.REMEMBERED.write_text(json.dumps(estimates | {"at": estimates["at"] - 60}))
     records("train", "sft", 10.0)
     records("train", "dpo", 20.0)
     assert pace.estimate_error() == (pytest.approx(7 / 30), 2)
     pace.write_estimates({"train@sft": 12.0})
-    pace.REMEMBERED.write_text(json.dumps(told | {"at": told["at"] + 60}))
+    pace.REMEMBERED.write_text(json.dumps(estimates | {"at": estimates["at"] + 60}))
     assert pace.estimate_error() is None  # nothing ran since

@@ -92,8 +92,8 @@ def test_a_method_of_reinforcement_learning_has_a_limit_of_its_own():
 
 def test_a_revision_and_a_judge_read_messages_of_their_own():
     revision = SimpleNamespace(max_prompt_tokens=150, max_new_tokens=90)
-    found = longest(stage("label_revision", "pools/sft", preset=revision), PLAN)
-    assert found == (150, 90)
+    result = longest(stage("label_revision", "pools/sft", preset=revision), PLAN)
+    assert result == (150, 90)
     judge = SimpleNamespace(kind="policy", max_prompt_tokens=200)
     silent = SimpleNamespace(judge=judge, reasoning=None)
     thinking = SimpleNamespace(judge=judge, reasoning=SimpleNamespace(max_new_tokens=64))

@@ -35,9 +35,9 @@ def stage(entry_point, words, **config):
 def test_demonstrations():
     sizes = SimpleNamespace(num_epochs=3)
     preset = SimpleNamespace(num_demonstrations=None, teacher=None, over=lambda _: sizes)
-    found = workload.expect(stage("train_sft", {}, preset=preset, sft=sizes), PLAN, MODEL)
-    assert found.tokens == 2 * 3 * 50 * 20
-    assert found.operations == 2 * 6 * 3 * 50 * (100 * 50 + 10 * 20)
+    result = workload.expect(stage("train_sft", {}, preset=preset, sft=sizes), PLAN, MODEL)
+    assert result.tokens == 2 * 3 * 50 * 20
+    assert result.operations == 2 * 6 * 3 * 50 * (100 * 50 + 10 * 20)
 
 
 def test_a_teacher_of_demonstrations_reads_all_that_its_pool_has():
@@ -48,56 +48,56 @@ def test_a_teacher_of_demonstrations_reads_all_that_its_pool_has():
     for limit, kept in ((None, each), (2, 2)):
         presets_here = PRESETS | {"teacher": {"max_samples_per_problem": limit}}
         plan = replace(PLAN, presets=presets_here, rows=ROWS | {"pairs": pairs})
-        found = workload.expect(stage("train_sft", words, preset=preset, sft=sizes), plan, MODEL)
-        assert found.tokens == 2 * 3 * 40 * kept * 20
+        result = workload.expect(stage("train_sft", words, preset=preset, sft=sizes), plan, MODEL)
+        assert result.tokens == 2 * 3 * 40 * kept * 20
         # Forward and backward of the policy are 6 operations a number, forward of the teacher 2.
-        assert found.operations == 2 * 8 * 3 * 40 * kept * (100 * 50 + 10 * 20)
+        assert result.operations == 2 * 8 * 3 * 40 * kept * (100 * 50 + 10 * 20)
 
 
 def test_samples_share_their_prompt():
     sampling = CONTENT["sampling"]
-    own, dev = sampling["preference"]["num_samples"], sampling["heldout"]["num_samples"]
-    found = workload.expect(stage("pool", {"from": "sft", "split": "preference"}), PLAN, MODEL)
-    assert found.tokens == 2 * 20 * (40 * own + 10 * dev)
-    body = 100 * (40 * (30 + 20 * own) + 10 * (30 + 20 * dev))
-    assert found.operations == 2 * 2 * (body + 10 * 20 * (40 * own + 10 * dev))
+    num_samples, dev = sampling["preference"]["num_samples"], sampling["heldout"]["num_samples"]
+    result = workload.expect(stage("pool", {"from": "sft", "split": "preference"}), PLAN, MODEL)
+    assert result.tokens == 2 * 20 * (40 * num_samples + 10 * dev)
+    body = 100 * (40 * (30 + 20 * num_samples) + 10 * (30 + 20 * dev))
+    assert result.operations == 2 * 2 * (body + 10 * 20 * (40 * num_samples + 10 * dev))
 
 
 def test_a_pool_reads_its_prompts_and_samples_the_rest():
     sampling = CONTENT["sampling"]
-    own, dev = sampling["preference"]["num_samples"], sampling["heldout"]["num_samples"]
-    found = workload.expect(stage("pool", {"from": "sft", "split": "preference"}), PLAN, MODEL)
-    assert found.read == 2 * 2 * 100 * 30 * (40 + 10)
-    assert found.sampled == 2 * 2 * (100 + 10) * 20 * (40 * own + 10 * dev)
-    assert found.trained == 0
+    num_samples, dev = sampling["preference"]["num_samples"], sampling["heldout"]["num_samples"]
+    result = workload.expect(stage("pool", {"from": "sft", "split": "preference"}), PLAN, MODEL)
+    assert result.read == 2 * 2 * 100 * 30 * (40 + 10)
+    assert result.sampled == 2 * 2 * (100 + 10) * 20 * (40 * num_samples + 10 * dev)
+    assert result.trained == 0
 
 
 def test_grpo_samples_reads_and_trains():
     sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=4)
     words = {"on": "rewards/rule", "from": "sft", "train": "grpo"}
     online = stage("train_grpo", words, preset=presets.method("grpo_deepseekmath"), grpo=sizes)
-    found = workload.expect(online, PLAN, MODEL)
+    result = workload.expect(online, PLAN, MODEL)
     of_body, of_output = 15 * 100, 15 * 10 * 4 * 20
-    assert found.sampled == 2 * 2 * (of_body * 4 * 20 + of_output)
+    assert result.sampled == 2 * 2 * (of_body * 4 * 20 + of_output)
     # The prompts before sampling; all of them again by the reference.
-    assert found.read == 2 * 2 * (of_body * 30 + of_body * (30 + 4 * 20) + of_output)
-    assert found.trained == 2 * 6 * (of_body * (30 + 4 * 20) + of_output)
-    assert found.operations == found.sampled + found.read + found.trained
+    assert result.read == 2 * 2 * (of_body * 30 + of_body * (30 + 4 * 20) + of_output)
+    assert result.trained == 2 * 6 * (of_body * (30 + 4 * 20) + of_output)
+    assert result.operations == result.sampled + result.read + result.trained
 
 
 def test_samples_of_both_splits_at_every_temperature():
     content = PLAN.content | {"temperatures": {"tried": [0.25, 0.5], "num_samples": 3}}
-    found = workload.expect(stage("sample", {}), replace(PLAN, content=content), MODEL)
+    result = workload.expect(stage("sample", {}), replace(PLAN, content=content), MODEL)
     # 16 and 4 as sampled, the greedy one, and 3 at each of two temperatures.
-    assert found.tokens == 2 * 20 * (20 * (16 + 1 + 6) + 10 * (4 + 1 + 6))
+    assert result.tokens == 2 * 20 * (20 * (16 + 1 + 6) + 10 * (4 + 1 + 6))
 
 
 def test_half_of_the_problems_make_pairs():
     words = {"on": "pairs/verifier", "from": "sft"}
     sizes = SimpleNamespace(num_epochs=1)
-    found = workload.expect(stage("train_dpo", words, dpo=sizes), PLAN, MODEL)
+    result = workload.expect(stage("train_dpo", words, dpo=sizes), PLAN, MODEL)
     each = PRESETS["verifier"]["max_pairs_per_problem"]
-    assert found.tokens == 2 * 0.5 * 40 * each * 40
+    assert result.tokens == 2 * 0.5 * 40 * each * 40
 
 
 def test_episodes_are_half_as_long_as_they_may_be():
@@ -105,9 +105,9 @@ def test_episodes_are_half_as_long_as_they_may_be():
     environments = {"game": {"by": "own", "preset": "mine", "on": "own/x"}}
     plan = replace(PLAN, presets={"mine": preset}, rows={"environments": environments})
     words = {"on": "environments/game", "from": "sft", "split": "test"}
-    found = workload.expect(stage("play_policy", words), plan, MODEL)
-    assert found.tokens == 2 * 20 * 3 * 10
-    assert found.operations == 2 * 2 * 20 * (100 * (30 + 3 * 10) + 10 * 3 * 10)
+    result = workload.expect(stage("play_policy", words), plan, MODEL)
+    assert result.tokens == 2 * 20 * 3 * 10
+    assert result.operations == 2 * 2 * 20 * (100 * (30 + 3 * 10) + 10 * 3 * 10)
 
 
 def test_a_teacher_reads_in_place_of_a_reference_and_more_where_it_is_shown_solutions():
@@ -146,8 +146,8 @@ def test_a_stage_without_a_model_takes_nothing():
 def test_an_endpoint_computes_elsewhere():
     preset = SimpleNamespace(judge=SimpleNamespace(kind="endpoint"), max_pairs_per_problem=3)
     words = {"on": "pools/sft"}
-    found = workload.expect(stage("label_judge", words, preset=preset), PLAN, MODEL)
-    assert (found.tokens, found.operations) == (0, 0)
+    result = workload.expect(stage("label_judge", words, preset=preset), PLAN, MODEL)
+    assert (result.tokens, result.operations) == (0, 0)
 
 
 def test_which_models_a_reward_asks():
@@ -162,7 +162,7 @@ def test_lengths_of_prepared_rows():
     summary.add_prompt("train", prompt)
     alone = workload.describe(summary)
     summary.add_demonstration(SHOWN)
-    found = workload.describe(summary)
-    assert found.prompts == {"train": 1, "preference": 0, "dev": 0, "test": 0}
-    assert (found.prompt, found.completion, found.longest) == (10.0, 20.0, (30, 20))
+    result = workload.describe(summary)
+    assert result.prompts == {"train": 1, "preference": 0, "dev": 0, "test": 0}
+    assert (result.prompt, result.completion, result.longest) == (10.0, 20.0, (30, 20))
     assert (alone.demonstrations, alone.completion, alone.example) == (0, 256.0, None)

@@ -2,9 +2,9 @@ from stages.records import metrics
 
 
 def test_the_first_place_with_a_number_counts():
-    found = {"heldout": {"auc": None, "labels": {"auroc_within_problem": 0.6}}}
+    result = {"heldout": {"auc": None, "labels": {"auroc_within_problem": 0.6}}}
     places = ["heldout/auc", "heldout/labels/auroc_within_problem"]
-    assert metrics.find_metric(found, places) == 0.6
+    assert metrics.find_metric(result, places) == 0.6
     assert metrics.find_metric({"heldout": 3}, places) is None
 
 

@@ -33,7 +33,7 @@ def results(accuracy, *, majority=None, halves=None, seeds=SEEDS):
         tables=tables,
         halves=halves or {name: (t["mean_accuracy"],) * 2 for name, t in tables.items()},
         metrics={
-            name: dict.fromkeys(seeds, one | {"auc/outcome": 0.7}) for name, one in dev.items()
+            name: dict.fromkeys(seeds, item | {"auc/outcome": 0.7}) for name, item in dev.items()
         },
         confidence=0.95,
         temperatures={name: at_temperatures(t["mean_accuracy"]) for name, t in tables.items()},
@@ -55,27 +55,27 @@ SFT, DPO, GRPO = [[0.25, 0.5, 0.0]] * 2, [[0.5, 0.75, 0.25]] * 2, [[0.75, 1.0, 0
 
 
 def test_policies_against_the_baseline_and_each_other():
-    found = comparison.compare_policies(results({"sft": SFT, "dpo": DPO, "grpo": GRPO}))
-    gains = found["gains"]["mean_accuracy"]
-    assert {name: (one["value"], one["significant"]) for name, one in gains.items()} == {
+    result = comparison.compare_policies(results({"sft": SFT, "dpo": DPO, "grpo": GRPO}))
+    gains = result["gains"]["mean_accuracy"]
+    assert {name: (item["value"], item["significant"]) for name, item in gains.items()} == {
         "dpo": (0.25, True), "grpo": (0.5, True),
     }  # fmt: skip
-    (pair,) = found["pairs"]
+    (pair,) = result["pairs"]
     assert pair == "grpo - dpo", "the larger mean is first"
-    assert found["pairs"][pair]["value"] == 0.25
-    assert found["policies"]["sft"]["mean_accuracy"]["value"] == 0.25
-    assert found["best_on_dev"] == "grpo"
-    assert (found["n"], found["num_problems"], found["seeds"]) == (4, 3, [0, 1])
+    assert result["pairs"][pair]["value"] == 0.25
+    assert result["policies"]["sft"]["mean_accuracy"]["value"] == 0.25
+    assert result["best_on_dev"] == "grpo"
+    assert (result["n"], result["num_problems"], result["seeds"]) == (4, 3, [0, 1])
 
 
 def test_what_repeats_itself_is_told_of_those_policies_that_do():
     given = results({"sft": SFT, "dpo": DPO})
     given.metrics["dpo"][1] = given.metrics["dpo"][1] | {"in_loop/test_greedy": 0.5}
     metrics = comparison.compare_policies(given)
-    told = {
+    cells = {
         row["policy"]: row.get("greedy in a loop, %") for row in tables.tabulate_estimates(metrics)
     }
-    assert told == {"sft": None, "dpo": "25.0"}, "the mean of 0 and 0.5"
+    assert cells == {"sft": None, "dpo": "25.0"}, "the mean of 0 and 0.5"
     assert "in_loop/test_greedy" not in metrics["policies"]["sft"]
 
 
@@ -100,17 +100,17 @@ def test_the_parts_of_a_gain_add_up_to_it():
     given = results({"sft": [[0.5, 0.5]] * 2, "dpo": [[0.75, 1.0]] * 2})
     given.temperatures["sft"] = at_temperatures([[0.5, 0.5]] * 2, best=[[0.75, 0.75]] * 2)
     given.temperatures["dpo"] = at_temperatures([[0.75, 1.0]] * 2, best=[[1.0, 1.0]] * 2)
-    found = comparison.compare_policies(given)
-    parts = {name: part["value"] for name, part in found["parts"]["dpo"].items()}
+    result = comparison.compare_policies(given)
+    parts = {name: part["value"] for name, part in result["parts"]["dpo"].items()}
     assert parts == {"sharpening": 0.125, "format": 0.0, "rest": 0.25}
-    assert sum(parts.values()) == found["gains"]["mean_accuracy"]["dpo"]["value"]
-    (row,) = tables.tabulate_parts(found)
+    assert sum(parts.values()) == result["gains"]["mean_accuracy"]["dpo"]["value"]
+    (row,) = tables.tabulate_parts(result)
     assert row["sharpening"].startswith("+12.5 [")
 
 
 def test_ways_to_choose_against_the_majority_and_the_format():
-    found = comparison.compare_policies(results({"sft": DPO}, majority=SFT))
-    of_sft = found["selection"]["sft"]
+    result = comparison.compare_policies(results({"sft": DPO}, majority=SFT))
+    of_sft = result["selection"]["sft"]
     assert set(of_sft["over_majority"]) == {
         "best_of/outcome", "best_of/mean_logprob", "weighted/outcome", "weighted/mean_logprob",
     }  # fmt: skip
@@ -118,19 +118,19 @@ def test_ways_to_choose_against_the_majority_and_the_format():
     assert of_sft["over_format"]["best_of/outcome"]["value"] == 0.0
     assert set(of_sft["accuracy"]) > set(of_sft["over_majority"])
     assert of_sft["auc"] == {"outcome": {"value": 0.7, "seeds": {"0": 0.7, "1": 0.7}}}
-    assert found["gains"]["mean_accuracy"] == found["pairs"] == {}
+    assert result["gains"]["mean_accuracy"] == result["pairs"] == {}
 
 
 def test_fifths_by_one_half_of_the_samples_measured_by_the_other():
     even = np.array([[1.0, 0.0, 0.25, 0.75, 0.5] * 2] * 2)
     odd = np.tile(np.arange(10) / 10, (2, 1))
     other = np.full((2, 10), 0.5)
-    found = comparison.split_by_difficulty(
+    result = comparison.split_by_difficulty(
         results({"sft": even, "dpo": other}, halves={"sft": (even, odd), "dpo": (other, other)})
     )
-    assert [group["problems"] for group in found] == [2] * 5
+    assert [group["problems"] for group in result] == [2] * 5
     # The hardest are problems 1 and 6, on which the other half is right 0.1 and 0.6 of the time.
-    hardest, *_, easiest = found
+    hardest, *_, easiest = result
     assert hardest["policies"]["sft"]["value"] == pytest.approx(0.35)
     assert easiest["policies"]["sft"]["value"] == pytest.approx(0.25)
     assert hardest["policies"]["dpo"]["value"] == 0.5
@@ -140,8 +140,8 @@ def test_luck_does_not_come_back():
     # All problems are equally hard: whatever looks hard was unlucky, and is no longer.
     stream = np.random.default_rng(1)
     even, odd = stream.binomial(4, 0.5, (2, 2, 5000)) / 4
-    found = comparison.split_by_difficulty(results({"sft": even}, halves={"sft": (even, odd)}))
-    honest = [group["policies"]["sft"]["value"] for group in found]
+    result = comparison.split_by_difficulty(results({"sft": even}, halves={"sft": (even, odd)}))
+    honest = [group["policies"]["sft"]["value"] for group in result]
     assert np.abs(np.array(honest) - 0.5).max() < 0.03
 
 
@@ -155,57 +155,57 @@ def differences_of(*tables, of=THREE):
 
 def test_a_mean_with_each_seeds_own():
     table = np.array([[1.0, 0.5, 0.0], [0.25, 0.75, 0.5], [0.5, 0.5, 0.5]])
-    found = comparison.estimate_intervals({"a": table}, THREE)["a"]
-    assert found["value"] == 0.5
-    assert found["seeds"] == {"0": 0.5, "1": 0.5, "2": 0.5}
-    assert 0.0 <= found["low"] < 0.5 < found["high"] <= 1.0
+    result = comparison.estimate_intervals({"a": table}, THREE)["a"]
+    assert result["value"] == 0.5
+    assert result["seeds"] == {"0": 0.5, "1": 0.5, "2": 0.5}
+    assert 0.0 <= result["low"] < 0.5 < result["high"] <= 1.0
 
 
 def test_a_share_has_no_interval_beyond_0_and_1_and_a_length_has():
     table = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-    found = comparison.estimate_intervals({"share": table, "length": 9 * table}, THREE)
-    assert (found["share"]["low"], found["share"]["high"]) == (0.0, 1.0)
-    assert found["length"]["low"] < 0.0
+    result = comparison.estimate_intervals({"share": table, "length": 9 * table}, THREE)
+    assert (result["share"]["low"], result["share"]["high"]) == (0.0, 1.0)
+    assert result["length"]["low"] < 0.0
 
 
 def test_the_same_difference_everywhere_is_sure():
-    (found,) = differences_of([[0.25, 0.25]] * 3)
-    assert (found["value"], found["low"], found["high"]) == (0.25, 0.25, 0.25)
-    assert (found["p"], found["significant"], found["detectable"]) == (0.0, True, 0.0)
+    (result,) = differences_of([[0.25, 0.25]] * 3)
+    assert (result["value"], result["low"], result["high"]) == (0.25, 0.25, 0.25)
+    assert (result["p"], result["significant"], result["detectable"]) == (0.0, True, 0.0)
 
 
 def test_no_difference_is_not_significant():
-    (found,) = differences_of([[0.0, 0.0]] * 3)
-    assert (found["value"], found["p"], found["significant"]) == (0.0, 1.0, False)
+    (result,) = differences_of([[0.0, 0.0]] * 3)
+    assert (result["value"], result["p"], result["significant"]) == (0.0, 1.0, False)
 
 
 def test_three_seeds_that_differ_leave_about_two_degrees_of_freedom():
     # Two problems that differ alike: all spread is of seeds, 0.1, 0.2 and 0.3 around 0.2, so the
     # standard error is 0.1 / sqrt(3), t of 2 degrees 4.303.
-    (found,) = differences_of([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]])
-    assert found["degrees"] == 2.0
-    assert found["high"] == pytest.approx(0.2 + 4.303 * 0.1 / 3**0.5, abs=1e-4)
-    assert not found["significant"]
+    (result,) = differences_of([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]])
+    assert result["degrees"] == 2.0
+    assert result["high"] == pytest.approx(0.2 + 4.303 * 0.1 / 3**0.5, abs=1e-4)
+    assert not result["significant"]
 
 
 def test_p_values_of_a_family_are_adjusted_together():
     stream = np.random.default_rng(0)
     tables = [stream.normal(gap, 0.3, (3, 40)) for gap in (0.3, 0.02, 0.0)]
-    found = differences_of(*tables)
-    least = min(found, key=lambda one: one["p"])
+    result = differences_of(*tables)
+    least = min(result, key=lambda one: one["p"])
     assert least["p_holm"] == pytest.approx(3 * least["p"], abs=2e-6)
-    assert all(one["p_holm"] >= one["p"] for one in found)
-    assert [one["significant"] for one in found] == [True, False, False]
+    assert all(item["p_holm"] >= item["p"] for item in result)
+    assert [item["significant"] for item in result] == [True, False, False]
 
 
 def test_one_seed_has_an_interval_over_problems_and_no_verdict():
     stream = np.random.default_rng(0)
     table = stream.normal(0.3, 0.1, (1, 60))
-    (found,) = differences_of(table, of=results({"sft": SFT}, seeds=[7]))
+    (result,) = differences_of(table, of=results({"sft": SFT}, seeds=[7]))
     error = table.std(ddof=1) / 60**0.5
-    assert found["high"] == pytest.approx(table.mean() + 2.001 * error, abs=1e-4)
-    assert found["seeds"] == {"7": pytest.approx(table.mean(), abs=1e-6)}
-    assert found["p"] is found["p_holm"] is found["significant"] is found["detectable"] is None
+    assert result["high"] == pytest.approx(table.mean() + 2.001 * error, abs=1e-4)
+    assert result["seeds"] == {"7": pytest.approx(table.mean(), abs=1e-6)}
+    assert result["p"] is result["p_holm"] is result["significant"] is result["detectable"] is None
 
 
 def test_no_comparison_at_all():

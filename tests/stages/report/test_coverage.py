@@ -25,8 +25,8 @@ def problem(num_correct):
 
 
 def test_pass_at_all_samples_is_whether_any_is_right():
-    found = estimates.collect_estimates([problem(0), problem(1), problem(16)])
-    assert found["pass/16"].tolist() == [0.0, 1.0, 1.0]
+    result = estimates.collect_estimates([problem(0), problem(1), problem(16)])
+    assert result["pass/16"].tolist() == [0.0, 1.0, 1.0]
     # One right of 16 is among half of the subsets of 8.
-    assert found["pass/8"].tolist() == [0.0, 0.5, 1.0]
-    assert found["pass/4"].tolist() == [0.0, 0.0, 0.0], "as `evaluate` wrote it"
+    assert result["pass/8"].tolist() == [0.0, 0.5, 1.0]
+    assert result["pass/4"].tolist() == [0.0, 0.0, 0.0], "as `evaluate` wrote it"

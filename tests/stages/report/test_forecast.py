@@ -59,22 +59,22 @@ def results(policies, num_samples=8):
 def test_components_of_an_earlier_run_are_those_it_was_drawn_with():
     design = DESIGN._replace(num_seeds=300, num_problems=300)
     policy, baseline = draw_accuracies(np.random.default_rng(1), 0.0, 1, design=design)
-    found = forecast.estimate_components(results({"sft": baseline[..., 0], "a": policy[..., 0]}))
-    assert found is not None
-    assert found.seed == pytest.approx(TRUE.seed, rel=0.3)
-    assert found.problem == pytest.approx(TRUE.problem, rel=0.3)
-    assert found.rest + found.sample / 8 == pytest.approx(TRUE.sample / 8, rel=0.02)
-    assert found.sample == pytest.approx(TRUE.sample, rel=0.03)
+    result = forecast.estimate_components(results({"sft": baseline[..., 0], "a": policy[..., 0]}))
+    assert result is not None
+    assert result.seed == pytest.approx(TRUE.seed, rel=0.3)
+    assert result.problem == pytest.approx(TRUE.problem, rel=0.3)
+    assert result.rest + result.sample / 8 == pytest.approx(TRUE.sample / 8, rel=0.02)
+    assert result.sample == pytest.approx(TRUE.sample, rel=0.03)
 
 
 def test_of_one_earlier_seed_the_variance_of_seeds_is_assumed():
     policy, baseline = draw_accuracies(np.random.default_rng(2), 0.0, 1)
-    found = forecast.estimate_components(
+    result = forecast.estimate_components(
         results({"sft": baseline[:1, :, 0], "a": policy[:1, :, 0]})
     )
-    assert found is not None
-    assert found.seed == ASSUMED.seed
-    assert found.sample == pytest.approx(TRUE.sample, rel=0.1)
+    assert result is not None
+    assert result.seed == ASSUMED.seed
+    assert result.sample == pytest.approx(TRUE.sample, rel=0.1)
     assert forecast.estimate_components(results({"sft": baseline[..., 0]})) is None
 
 

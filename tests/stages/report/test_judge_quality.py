@@ -35,18 +35,18 @@ LENGTHS = {(name, index): 5 - 2 * index for name in "abcdef" for index in (0, 1)
 
 
 def test_every_number_by_hand():
-    found = judge_quality.summarise_verdicts(VERDICTS, CORRECT, LENGTHS, seed=0)
-    assert (found["pairs_asked"], found["pairs"]) == (6, 3)
-    assert found["dropped"] == {"low_confidence": 1, "parse_failure": 1, "too_long": 1}
-    assert found["parse_failures"] == pytest.approx(1 / 6, abs=1e-6)
+    result = judge_quality.summarise_verdicts(VERDICTS, CORRECT, LENGTHS, seed=0)
+    assert (result["pairs_asked"], result["pairs"]) == (6, 3)
+    assert result["dropped"] == {"low_confidence": 1, "parse_failure": 1, "too_long": 1}
+    assert result["parse_failures"] == pytest.approx(1 / 6, abs=1e-6)
     # read: a, b, c, d
-    assert found["swap_consistency"] == 0.5
-    assert found["first_position_rate"] == (0.5 + 1 + 0.5 + 1) / 4
-    assert found["first_position_probability"] == pytest.approx((0.55 + 0.8 + 0.45 + 0.75) / 4)
-    assert found["mean_gap"] == pytest.approx((0.1 + 0.6 + 0.1 + 0.5) / 4)
-    assert found["mean_option_mass"] == 0.8
-    assert found["longer_wins_rate"] == 0.75  # A is longer and wins a, b and d
-    agreement = found["agreement"]
+    assert result["swap_consistency"] == 0.5
+    assert result["first_position_rate"] == (0.5 + 1 + 0.5 + 1) / 4
+    assert result["first_position_probability"] == pytest.approx((0.55 + 0.8 + 0.45 + 0.75) / 4)
+    assert result["mean_gap"] == pytest.approx((0.1 + 0.6 + 0.1 + 0.5) / 4)
+    assert result["mean_option_mass"] == 0.8
+    assert result["longer_wins_rate"] == 0.75  # A is longer and wins a, b and d
+    agreement = result["agreement"]
     assert (agreement["pairs"], agreement["problems"]) == (4, 4)
     # right in single orders: a 2 of 2, b 1 of 2, c 0 of 2, d 1 of 2
     assert agreement["single_order"]["value"] == 0.5
@@ -62,8 +62,8 @@ def test_every_number_by_hand():
 
 def test_pairs_of_which_both_or_none_are_right_say_nothing_about_the_judge():
     correct = CORRECT | {("a", 1): True, ("b", 0): False}
-    found = judge_quality.summarise_verdicts(VERDICTS, correct, LENGTHS, seed=0)
-    assert found["agreement"]["pairs"] == 2
+    result = judge_quality.summarise_verdicts(VERDICTS, correct, LENGTHS, seed=0)
+    assert result["agreement"]["pairs"] == 2
     nobody = dict.fromkeys(CORRECT, False)
     assert judge_quality.summarise_verdicts(VERDICTS, nobody, LENGTHS, seed=0)["agreement"] == {
         "pairs": 0
@@ -71,8 +71,8 @@ def test_pairs_of_which_both_or_none_are_right_say_nothing_about_the_judge():
 
 
 def test_a_judge_of_whom_nothing_could_be_read_has_counts_only():
-    found = judge_quality.summarise_verdicts(VERDICTS[4:], CORRECT, LENGTHS, seed=0)
-    assert found == {
+    result = judge_quality.summarise_verdicts(VERDICTS[4:], CORRECT, LENGTHS, seed=0)
+    assert result == {
         "pairs_asked": 2,
         "pairs": 0,
         "dropped": {"parse_failure": 1, "too_long": 1},
@@ -88,21 +88,21 @@ def test_completions_of_equal_length_are_in_no_length_rate():
 
 
 def test_flip_rates_with_the_control_apart():
-    found = judge_quality.estimate_flip_rates(
+    result = judge_quality.estimate_flip_rates(
         {"x": [("a", 1.0), ("b", 0.0)], "y": [("a", 1.0)], "z": [], "control": [("a", 0.0)]}, 0
     )
-    assert found["x"]["readings"] == 2
-    assert found["x"]["value"] == 0.5
-    assert found["all"]["readings"] == 3
-    assert found["all"]["value"] == 0.5  # problem a: 1 and 1, problem b: 0
-    assert found["control"]["value"] == 0.0
-    assert found["z"] == {"readings": 0}
+    assert result["x"]["readings"] == 2
+    assert result["x"]["value"] == 0.5
+    assert result["all"]["readings"] == 3
+    assert result["all"]["value"] == 0.5  # problem a: 1 and 1, problem b: 0
+    assert result["control"]["value"] == 0.0
+    assert result["z"] == {"readings": 0}
 
 
 def test_pairs_of_equal_length_are_told_apart_from_those_that_length_decides():
     """`c`, which the judge gets wrong, is of two as long; in `b` the wrong one is longer."""
     lengths = LENGTHS | {("c", 0): 4, ("c", 1): 4, ("b", 0): 2, ("b", 1): 9}
-    found = judge_quality.summarise_verdicts(VERDICTS, CORRECT, lengths, seed=0)["agreement"]
-    assert found["longer_wins"]["value"] == (1 + 0 + 0.5 + 1) / 4
-    assert found["beyond_length"]["value"] == 0.75 - 2.5 / 4
-    assert (found["equal_length_pairs"], found["equal_length"]["value"]) == (1, 0.0)
+    result = judge_quality.summarise_verdicts(VERDICTS, CORRECT, lengths, seed=0)["agreement"]
+    assert result["longer_wins"]["value"] == (1 + 0 + 0.5 + 1) / 4
+    assert result["beyond_length"]["value"] == 0.75 - 2.5 / 4
+    assert (result["equal_length_pairs"], result["equal_length"]["value"]) == (1, 0.0)

@@ -16,11 +16,11 @@ def write(folder, policy: str, seed: int, shift: float, *, scale: float = 1.0, s
     rows = [
         ScoredPrompt(
             id=str(at),
-            scores={name: (scale * (own + shift)).tolist() for name in scorers},
+            scores={name: (scale * (item + shift)).tolist() for name in scorers},
             truncation_rate=0.0,
             mean_tokens=5.0 + shift,
         )
-        for at, own in enumerate(base)
+        for at, item in enumerate(base)
     ]
     lines.write_lines(folder / f"{policy}/{seed}/per_problem.jsonl", rows)
 
@@ -30,11 +30,11 @@ def read(folder, *policies: str, seeds=SEEDS):
 
 
 def test_wins_are_of_all_pairs_and_ties_are_half():
-    own, others = np.array([[[1.0, 2.0]]]), np.array([[[1.0, 0.0]]])
+    rewards, others = np.array([[[1.0, 2.0]]]), np.array([[[1.0, 0.0]]])
     # 1 against 1: half, 1 against 0, 2 against 1, 2 against 0
-    assert reward_comparison.win_rates(own, others).tolist() == [[3.5 / 4]]
-    assert reward_comparison.win_rates(others, own).tolist() == [[0.5 / 4]]
-    assert reward_comparison.win_rates(own, own).tolist() == [[0.5]]
+    assert reward_comparison.win_rates(rewards, others).tolist() == [[3.5 / 4]]
+    assert reward_comparison.win_rates(others, rewards).tolist() == [[0.5 / 4]]
+    assert reward_comparison.win_rates(rewards, rewards).tolist() == [[0.5]]
 
 
 def test_a_shift_of_all_scores_is_found_and_wins_know_no_scale(tmp_path):
@@ -57,18 +57,18 @@ def test_a_shift_of_all_scores_is_found_and_wins_know_no_scale(tmp_path):
 
 
 def read_wins(seed: int) -> float:
-    own = np.random.default_rng(seed).normal(size=(1, NUM_PROMPTS, 4))
-    return float(reward_comparison.win_rates(own + 0.5, own).mean())
+    rewards = np.random.default_rng(seed).normal(size=(1, NUM_PROMPTS, 4))
+    return float(reward_comparison.win_rates(rewards + 0.5, rewards).mean())
 
 
 def test_one_seed_tests_nothing_and_without_a_reward_nothing_is_said(tmp_path):
     for policy, shift in (("sft", 0.0), ("dpo", 0.5)):
         write(tmp_path / "one", policy, 0, shift)
         write(tmp_path / "none", policy, 0, shift, scorers=())
-    one = reward_comparison.compare_by_rewards(read(tmp_path / "one", "sft", "dpo", seeds=[0]))
-    assert one["gains"]["reward/people"]["dpo"]["significant"] is None
-    assert "no verdict over seeds" in one["verdict"][1]
-    assert "untested" in one["verdict"][2]
+    metrics = reward_comparison.compare_by_rewards(read(tmp_path / "one", "sft", "dpo", seeds=[0]))
+    assert metrics["gains"]["reward/people"]["dpo"]["significant"] is None
+    assert "no verdict over seeds" in metrics["verdict"][1]
+    assert "untested" in metrics["verdict"][2]
     none = reward_comparison.compare_by_rewards(read(tmp_path / "none", "sft", "dpo", seeds=[0]))
     assert none["gains"] == {}
     (said,) = none["verdict"]

@@ -75,7 +75,7 @@ def test_a_model_of_lengths_alone_is_found_out():
     found = measure(rows, lengths)
     # Tokens of the better side minus the other's: 6, 0, -6, and 7, for d's label is turned.
     by_length = found["accuracy_by_length_difference"]
-    assert {name: (one["value"], one["pairs"]) for name, one in by_length.items()} == {
+    assert {name: (item["value"], item["pairs"]) for name, item in by_length.items()} == {
         "<= -2": (0.0, 1), "-1 .. 1": (0.5, 1), ">= 2": (1.0, 2),
     }  # fmt: skip
     assert found["length_matched_accuracy"]["value"] == 0.5
@@ -101,8 +101,8 @@ def test_nothing_depends_on_which_of_a_pair_stands_first():
     )]  # fmt: skip
     margins = stream.normal(0, 2, 30)
     turned = [(name, 1 - label, rejected, chosen) for name, label, chosen, rejected in rows]
-    one, other = measure(rows, margins), measure(turned, -margins)
-    flat = [str(found) for found in (one, other)]
+    quality, other = measure(rows, margins), measure(turned, -margins)
+    flat = [str(item) for item in (quality, other)]
     assert flat[0] == flat[1]
 
 

@@ -48,7 +48,7 @@ def test_rows_of_other_problems_are_refused(tmp_path):
         strict=0.5, lenient=1.0,
     )  # fmt: skip
     lines.write_lines(tmp_path / "0/temperatures.jsonl", [row])
-    found = sharpening.read_temperatures(tmp_path, [0], ["a"])
-    assert (found.sampled, found.test[1.0].tolist()) == (1.0, [[0.5]])
+    result = sharpening.read_temperatures(tmp_path, [0], ["a"])
+    assert (result.sampled, result.test[1.0].tolist()) == (1.0, [[0.5]])
     with pytest.raises(ValueError, match="2 test problems"):
         sharpening.read_temperatures(tmp_path, [0], ["a", "b"])

@@ -25,9 +25,9 @@ PPO = {
 def test_the_operations_of_a_hand_worked_stage():
     sampled = 2 * (800 * 90 + 150 * 60)
     trained = 6 * (800 * 100 + 150 * 60)
-    found = stage_metrics.sum_cost(PPO)
-    assert found["flops"] == sampled + trained + 2 * 800 * 100
-    assert (found["generated_tokens"], found["trained_tokens"]) == (60, 60)
+    result = stage_metrics.sum_cost(PPO)
+    assert result["flops"] == sampled + trained + 2 * 800 * 100
+    assert (result["generated_tokens"], result["trained_tokens"]) == (60, 60)
 
 
 def test_tokens_that_are_told_for_each_side_are_added():
@@ -40,8 +40,8 @@ def test_a_row_costs_the_mean_over_seeds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed, tokens in enumerate((10, 20, 60)):
         report_inputs.write_json(f"pools/sft/{seed}/metrics.json", {"generated_tokens": tokens})
-    found = stage_metrics.read_row_cost(tmp_path / "data/pools/sft", [0, 1, 2])
-    assert found == {"generated_tokens": 30.0, "trained_tokens": 0.0, "flops": 0.0}
+    result = stage_metrics.read_row_cost(tmp_path / "data/pools/sft", [0, 1, 2])
+    assert result == {"generated_tokens": 30.0, "trained_tokens": 0.0, "flops": 0.0}
     assert stage_metrics.read_row_cost(tmp_path / "data/rewards/rule", [0, 1]) == dict.fromkeys(
         stage_metrics.COSTS, 0.0
     )
@@ -56,16 +56,16 @@ def test_what_was_made_for_a_policy_beyond_the_baseline():
         }
     }
     rows = [f"{table}/{name}" for table, names in plan.items() for name in names]
-    one = {row: dict.fromkeys(stage_metrics.COSTS, 1.0) for row in rows}
-    found = stage_metrics.sum_policy_costs(plan, "sft", one)
-    assert {name: cost["rows"] for name, cost in found.items()} == {
+    costs = {row: dict.fromkeys(stage_metrics.COSTS, 1.0) for row in rows}
+    result = stage_metrics.sum_policy_costs(plan, "sft", costs)
+    assert {name: cost["rows"] for name, cost in result.items()} == {
         "sft": ["policies/sft"],
         "dpo": ["pools/sft", "pairs/verifier", "policies/dpo"],
         "grpo": ["rewards/rule", "policies/grpo"],
         "ppo": ["pools/sft", "pairs/verifier", "rewards/preference", "policies/ppo"],
         "second": ["pools/sft", "pairs/verifier", "policies/dpo", "policies/second"],
     }
-    assert found["ppo"]["flops"] == pytest.approx(4.0)
+    assert result["ppo"]["flops"] == pytest.approx(4.0)
 
 
 def test_means_over_seeds_of_what_is_there(tmp_path, monkeypatch):

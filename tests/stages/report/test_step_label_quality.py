@@ -41,21 +41,21 @@ def test_sizes():
 
 
 def test_worked_by_hand():
-    found = audit_labels([A, B, C], CONFIG, num_completions=2, seed=0)
+    result = audit_labels([A, B, C], CONFIG, num_completions=2, seed=0)
     # Of one completion, the second prefix of A and that of B say "wrong" half of the time.
-    one = {
+    quality = {
         "precision": 0.5,
         "recall": 0.5,
         "agreement": 0.5,
         "error_accuracy": 0.5,
         "correct_accuracy": 0.5,
     }
-    assert values(found["hard"]["1"]) == pytest.approx(one, abs=1e-6)
-    assert values(found["soft_0.5"]["1"]) == pytest.approx(one, abs=1e-6)
-    assert found["hard"]["1"]["f1"] == pytest.approx(0.5)
+    assert values(result["hard"]["1"]) == pytest.approx(quality, abs=1e-6)
+    assert values(result["soft_0.5"]["1"]) == pytest.approx(quality, abs=1e-6)
+    assert result["hard"]["1"]["f1"] == pytest.approx(0.5)
     # Of two, one is right, which is "any" and half.
     for rule in ("hard", "soft_0.5"):
-        two = values(found[rule]["2"])
+        two = values(result[rule]["2"])
         assert two["precision"] is None  # nothing is labelled wrong
         assert two["recall"] == 0.0
         assert two["error_accuracy"] == 0.0  # B's error is found a step late
@@ -64,8 +64,8 @@ def test_worked_by_hand():
 
 def test_a_threshold_above_a_half_needs_both():
     config = AuditConfig(thresholds=[0.75], num_bootstrap=200, confidence=0.95)
-    found = audit_labels([A, B, C], config, num_completions=2, seed=0)["soft_0.75"]["2"]
-    assert values(found) == pytest.approx(
+    result = audit_labels([A, B, C], config, num_completions=2, seed=0)["soft_0.75"]["2"]
+    assert values(result) == pytest.approx(
         {
             "precision": 0.5,
             "recall": 1.0,
@@ -75,19 +75,19 @@ def test_a_threshold_above_a_half_needs_both():
         },
         abs=1e-6,
     )
-    assert found["f1"] == 0.0
+    assert result["f1"] == 0.0
 
 
 def test_the_expectation_is_the_mean_over_all_choices_of_completions():
     outcomes = {"first": [1, 1, 0, 1], "second": [0, 1, 0, 0]}  # B's two prefixes, K = 4
     solution = Audited(id="b", num_right=[3, 1], correct=False, true_labels=[True, False, False])
-    found = audit_labels([solution], CONFIG, num_completions=4, seed=0)["hard"]["2"]
+    result = audit_labels([solution], CONFIG, num_completions=4, seed=0)["hard"]["2"]
     hits = []
     for first in itertools.combinations(outcomes["first"], 2):
         for second in itertools.combinations(outcomes["second"], 2):
             labels = [any(first), any(second), False]
             hits.append(labels.index(False) == 1)
-    assert found["error_accuracy"]["value"] == pytest.approx(sum(hits) / len(hits), abs=1e-6)
+    assert result["error_accuracy"]["value"] == pytest.approx(sum(hits) / len(hits), abs=1e-6)
 
 
 def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
@@ -100,19 +100,19 @@ def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
         many.append(
             Audited(id=str(problem), num_right=counts, correct=first == -1, true_labels=truth)
         )
-    found = audit_labels(many, CONFIG, num_completions=2, seed=1)
-    assert found == audit_labels(many, CONFIG, num_completions=2, seed=1)
+    result = audit_labels(many, CONFIG, num_completions=2, seed=1)
+    assert result == audit_labels(many, CONFIG, num_completions=2, seed=1)
     for name in RATIOS:
-        entry = found["hard"]["1"][name]
+        entry = result["hard"]["1"][name]
         assert entry["low"] <= entry["value"] <= entry["high"]
         assert entry["low"] < entry["high"]
 
 
 def test_without_an_error_only_the_right_ones_are_counted():
-    found = values(audit_labels([A], CONFIG, num_completions=2, seed=0)["hard"]["2"])
-    assert found["recall"] is None
-    assert found["error_accuracy"] is None
-    assert found["correct_accuracy"] == 1.0
+    result = values(audit_labels([A], CONFIG, num_completions=2, seed=0)["hard"]["2"])
+    assert result["recall"] is None
+    assert result["error_accuracy"] is None
+    assert result["correct_accuracy"] == 1.0
 
 
 PLAIN = AuditConfig(thresholds=[], num_bootstrap=100, confidence=0.95)
@@ -158,29 +158,29 @@ def summary(rows):
 
 
 def test_what_was_completed_once_is_paid_once_and_labels_two_steps():
-    found = summary(ROWS)
-    assert (found["estimated_labels"], found["completed_prefixes"]) == (3, 2)
-    assert found["tokens_per_label"] == 20.0
+    result = summary(ROWS)
+    assert (result["estimated_labels"], result["completed_prefixes"]) == (3, 2)
+    assert result["tokens_per_label"] == 20.0
 
 
 def test_counts_and_shares():
-    found = summary(ROWS)
-    assert (found["problems"], found["solutions"], found["steps"]) == (1, 2, 5)
-    assert found["cut_completions"] == 5
-    assert found["interval_width"] == 0.5
-    assert found["labelled_right"] == 0.8
-    assert found["truly_right"] == 0.6
-    assert found["answers_right"] == 1.0
-    assert found["right_answers_with_a_wrong_step"] == 0.5
-    assert found["audit"]["hard"]["4"]["precision"]["value"] == 1.0
+    result = summary(ROWS)
+    assert (result["problems"], result["solutions"], result["steps"]) == (1, 2, 5)
+    assert result["cut_completions"] == 5
+    assert result["interval_width"] == 0.5
+    assert result["labelled_right"] == 0.8
+    assert result["truly_right"] == 0.6
+    assert result["answers_right"] == 1.0
+    assert result["right_answers_with_a_wrong_step"] == 0.5
+    assert result["audit"]["hard"]["4"]["precision"]["value"] == 1.0
 
 
 def test_nothing_is_audited_where_nothing_was_estimated_or_nothing_is_known():
     truth = [(row(0, [1.0, 0.0], [True, False], correct=False), [])]
     unknown = [(row(0, [1.0, 0.0], None, correct=False), [COMMON])]
     for rows in (truth, unknown):
-        found = summary(rows)
-        assert found["audit"] == {}
+        result = summary(rows)
+        assert result["audit"] == {}
     assert summary(truth)["tokens_per_label"] is None
     assert summary(unknown)["truly_right"] is None
 
@@ -213,16 +213,16 @@ def test_it_is_the_mean_over_all_subsets(num, data):
     k = data.draw(st.integers(1, num))
     needed = data.draw(st.integers(1, k))
     subsets = list(itertools.combinations(outcomes, k))
-    expected = sum(sum(one) < needed for one in subsets) / len(subsets)
-    found = wrong_probability(sum(outcomes), num, subset_size=k, needed=needed)
-    assert found == pytest.approx(expected)
+    expected = sum(sum(item) < needed for item in subsets) / len(subsets)
+    actual = wrong_probability(sum(outcomes), num, subset_size=k, needed=needed)
+    assert actual == pytest.approx(expected)
 
 
 @given(st.integers(1, 20), st.data())
 def test_with_one_needed_it_is_what_pass_at_k_leaves(num, data):
     num_right, k = data.draw(st.integers(0, num)), data.draw(st.integers(1, num))
-    found = wrong_probability(num_right, num, subset_size=k, needed=1)
-    assert found == pytest.approx(1 - pass_at_k(num, num_right, k=k))
+    result = wrong_probability(num_right, num, subset_size=k, needed=1)
+    assert result == pytest.approx(1 - pass_at_k(num, num_right, k=k))
 
 
 def test_the_first_error_worked_by_hand():

@@ -6,7 +6,7 @@ def difference(value, *, significant=True):
 
 
 def metrics(gains, pairs=None, ways=None, seeds=(0, 1, 2)):
-    accuracy = {"sft": 0.5} | {name: 0.5 + one["value"] for name, one in gains.items()}
+    accuracy = {"sft": 0.5} | {name: 0.5 + item["value"] for name, item in gains.items()}
     return {
         "seeds": list(seeds),
         "num_problems": 1200,
@@ -24,7 +24,7 @@ def metrics(gains, pairs=None, ways=None, seeds=(0, 1, 2)):
 
 
 def test_gains_losses_and_what_is_not_significant():
-    found = metrics(
+    result = metrics(
         {
             "ppo": difference(-0.1),
             "dpo": difference(0.2),
@@ -32,7 +32,7 @@ def test_gains_losses_and_what_is_not_significant():
             "dpo-ai": difference(0.012, significant=False),
         }
     )
-    assert verdict.describe_gains(found) == (
+    assert verdict.describe_gains(result) == (
         "Over 3 seeds and 1,200 test problems, sft has a mean accuracy of 50.0 % when it is "
         "sampled at temperature 1: grpo (+25.0 points) and dpo (+20.0 points) are significantly "
         "better; ppo (-10.0 points) is significantly worse; dpo-ai (+1.2 points) does not differ "
@@ -41,13 +41,13 @@ def test_gains_losses_and_what_is_not_significant():
 
 
 def test_gains_at_the_best_temperature_name_it():
-    found = metrics({"dpo": difference(0.05)})
-    assert verdict.describe_gains_at_best(found) == (
+    result = metrics({"dpo": difference(0.05)})
+    assert verdict.describe_gains_at_best(result) == (
         "At the temperature that is best for each on the dev problems (0 for all), sft has a mean "
         "accuracy of 90.0 %: dpo (+5.0 points) is significantly better."
     )
-    found["temperatures"]["policies"]["dpo"]["best"] = 0.25
-    assert "(sft 0 and dpo 0.25)" in verdict.describe_gains_at_best(found)
+    result["temperatures"]["policies"]["dpo"]["best"] = 0.25
+    assert "(sft 0 and dpo 0.25)" in verdict.describe_gains_at_best(result)
 
 
 def test_pairs():
@@ -90,11 +90,11 @@ def test_choosing_by_rewards():
 
 
 def test_one_seed_has_no_verdict():
-    found = verdict.write_verdict(metrics({"dpo": difference(0.2, significant=None)}, seeds=[4]))
-    assert len(found) == 3
-    assert found[0] == "One seed was trained, so no verdict over seeds is possible."
-    assert "dpo 70.0 % and sft 50.0 %" in found[1]
-    assert not any("significant" in one or "better" in one for one in found)
+    result = verdict.write_verdict(metrics({"dpo": difference(0.2, significant=None)}, seeds=[4]))
+    assert len(result) == 3
+    assert result[0] == "One seed was trained, so no verdict over seeds is possible."
+    assert "dpo 70.0 % and sft 50.0 %" in result[1]
+    assert not any("significant" in item or "better" in item for item in result)
 
 
 def test_there_are_three_sentences_whatever_is_compared():

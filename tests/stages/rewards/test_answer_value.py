@@ -118,8 +118,8 @@ def test_another_gold_answer_of_math_500_is_wrong() -> None:
 
 
 def test_what_a_list_consists_of() -> None:
-    found = split_elements(r"\{1, 2\}")
-    assert found is not None
-    assert (found.kind, list(found.elements), found.is_ordered) == ("set", ["1", "2"], False)
+    result = split_elements(r"\{1, 2\}")
+    assert result is not None
+    assert (result.kind, list(result.elements), result.is_ordered) == ("set", ["1", "2"], False)
     assert split_elements("1,000") is split_elements("apples") is None
     assert split_elements("(1, 2) \\cup (3, 4)") is split_elements("7") is None

@@ -42,11 +42,11 @@ def test_joined_batches_keep_their_order_and_their_means():
         step_ends=torch.tensor([[True]]),
         metrics={"m": 4.0},
     )
-    found = join_rewards([first, second])
-    assert found.totals == [1.0, 2.0, 3.0]
-    assert found.parts == {"a": [1.0, 2.0, 3.0]}
-    assert found.step_rewards.tolist() == [*STEPS.tolist(), [4.0, 0.0, 0.0]]
-    assert found.metrics == {"m": pytest.approx(2.0)}
+    result = join_rewards([first, second])
+    assert result.totals == [1.0, 2.0, 3.0]
+    assert result.parts == {"a": [1.0, 2.0, 3.0]}
+    assert result.step_rewards.tolist() == [*STEPS.tolist(), [4.0, 0.0, 0.0]]
+    assert result.metrics == {"m": pytest.approx(2.0)}
     assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
 
 
@@ -56,8 +56,8 @@ def test_joined_batches_keep_where_steps_end():
     second = CompletionRewards(
         totals=[0.0], step_rewards=torch.zeros(1, 1), step_ends=torch.tensor([[True]])
     )
-    found = join_rewards([first, second])
-    assert found.step_ends.tolist() == [[True, False], [True, False]]
+    result = join_rewards([first, second])
+    assert result.step_ends.tolist() == [[True, False], [True, False]]
 
 
 def test_rewards_of_steps_come_with_their_ends():

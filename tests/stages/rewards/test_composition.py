@@ -33,11 +33,11 @@ def own(weight=1.0, **changes):
 
 def test_the_rule_is_1_for_the_answer_and_a_fifth_for_the_format():
     """Right and shown; right only; shown only; neither. In float32, as the loops add them."""
-    found = judge(SHIPPED["rule"])
-    one, fifth = torch.tensor(1.0), torch.tensor(0.2)
-    assert found.totals == [float(one + fifth), 1.0, float(fifth), 0.0]
-    assert found.parts == {"answer": [1, 1, 0, 0], "final_line": [1, 0, 1, 0]}
-    assert found.statistics() == {"reward/answer": 0.5, "reward/final_line": 0.5}
+    result = judge(SHIPPED["rule"])
+    whole, fifth = torch.tensor(1.0), torch.tensor(0.2)
+    assert result.totals == [float(whole + fifth), 1.0, float(fifth), 0.0]
+    assert result.parts == {"answer": [1, 1, 0, 0], "final_line": [1, 0, 1, 0]}
+    assert result.statistics() == {"reward/answer": 0.5, "reward/final_line": 0.5}
 
 
 def test_the_two_schemes_of_r1s_reproductions():
@@ -48,13 +48,13 @@ def test_the_two_schemes_of_r1s_reproductions():
 
 
 def test_gdpo_is_the_normalised_sum_of_the_parts():
-    found = judge(SHIPPED["rule_gdpo"])
+    actual = judge(SHIPPED["rule_gdpo"])
     expected = normalised_sum(
         torch.tensor([[1.0, 1, 0, 0], [1.0, 0, 1, 0]]), torch.tensor([1.0, 0.2]),
         torch.tensor([0, 0, 1, 1]), counted=torch.ones(4, dtype=torch.bool), ddof=1, eps=1e-4,
     )  # fmt: skip
-    assert found.totals == expected.tolist()
-    assert found.parts["answer"] == [1, 1, 0, 0], "logged as found"
+    assert actual.totals == expected.tolist()
+    assert actual.parts["answer"] == [1, 1, 0, 0], "logged as found"
 
 
 def test_a_model_alone_is_its_score():
@@ -65,9 +65,9 @@ def test_a_model_alone_is_its_score():
 
 def test_capped_then_normalised_then_weighted():
     """0.2 times: 5 and -5 of 9 and -9, a standard deviation of 7.071 apart; 1 and 1 are silent."""
-    found = judge(SHIPPED["rule_model"], scorer=scored(9.0, -9.0, 1.0, 1.0))
-    assert found.totals == pytest.approx([1 + 0.2 * 0.7071, 1 - 0.2 * 0.7071, 0, 0], abs=1e-4)
-    assert found.parts["score"] == [9.0, -9.0, 1.0, 1.0]
+    result = judge(SHIPPED["rule_model"], scorer=scored(9.0, -9.0, 1.0, 1.0))
+    assert result.totals == pytest.approx([1 + 0.2 * 0.7071, 1 - 0.2 * 0.7071, 0, 0], abs=1e-4)
+    assert result.parts["score"] == [9.0, -9.0, 1.0, 1.0]
 
 
 def test_the_order_of_components_in_the_file_changes_no_bit():
@@ -90,11 +90,11 @@ def test_step_rewards_are_capped_and_weighted_and_paid_besides():
     config["cap"] = {"low": -1.0, "high": 1.0}
     drawn = Answers(["a", "b"])
     whole = {"components": {"p": config}, "combine": {"kind": "sum"}}
-    found = judge(whole, drawn, scorer=lambda: said)
-    assert found.totals == [2.0, 4.0], "the cap is the steps'"
-    assert found.step_rewards.tolist() == [[2.0, 0.0, 1.0], [0.0, -2.0, 0.0]]
-    assert found.parts == {"p": [4.5, -1.0]}
-    assert found.metrics == {"m": 1.0}
+    result = judge(whole, drawn, scorer=lambda: said)
+    assert result.totals == [2.0, 4.0], "the cap is the steps'"
+    assert result.step_rewards.tolist() == [[2.0, 0.0, 1.0], [0.0, -2.0, 0.0]]
+    assert result.parts == {"p": [4.5, -1.0]}
+    assert result.metrics == {"m": 1.0}
     config["normalise"] = {"kind": "group", "ddof": 1, "eps": 1e-4}
     with pytest.raises(ValueError, match="'p' of the reward gives step rewards"):
         judge(whole, drawn, scorer=lambda: said)

@@ -32,12 +32,14 @@ BATCH = 128
 @pytest.fixture
 def budgets(monkeypatch):
     """Calls that algebra may take, of each check that it is asked for."""
-    asked: list[int] = []
+    calls_seen: list[int] = []
     monkeypatch.setattr(
-        symbolic_equality._verifier, "ask", lambda _answer, _gold, calls: bool(asked.append(calls))
+        symbolic_equality._verifier,
+        "ask",
+        lambda _answer, _gold, calls: bool(calls_seen.append(calls)),
     )
     symbolic_equality.are_equal.cache_clear()
-    yield asked
+    yield calls_seen
     symbolic_equality.are_equal.cache_clear()
 
 

@@ -43,10 +43,10 @@ WORST = torch.tensor([[False, False, True], [False, True, False]])
 def test_summed_credit_pays_every_step_above_zero_and_min_the_worst_alone(
     credit, zero, rewards, ends
 ):
-    found = process(credit, zero=zero)
-    torch.testing.assert_close(found.step_rewards, torch.tensor(rewards))
-    assert torch.equal(found.step_ends, ends)
-    assert found.metrics == {"process/steps": 1.5}
+    result = process(credit, zero=zero)
+    torch.testing.assert_close(result.step_rewards, torch.tensor(rewards))
+    assert torch.equal(result.step_ends, ends)
+    assert result.metrics == {"process/steps": 1.5}
 
 
 def composed(credit, cap=None, weight=2.0):
@@ -57,17 +57,21 @@ def composed(credit, cap=None, weight=2.0):
 
 
 def test_in_a_composition_the_steps_keep_their_places_and_are_weighted():
-    found = composed("min")
-    torch.testing.assert_close(found.step_rewards, torch.tensor([[0.0, 0.0, 0.4], [0.0, 1.2, 0.0]]))
-    assert torch.equal(found.step_ends, WORST)
-    assert found.totals == [0.0, 0.0]
-    assert found.parts["steps"] == pytest.approx([0.2, 0.6])
+    result = composed("min")
+    torch.testing.assert_close(
+        result.step_rewards, torch.tensor([[0.0, 0.0, 0.4], [0.0, 1.2, 0.0]])
+    )
+    assert torch.equal(result.step_ends, WORST)
+    assert result.totals == [0.0, 0.0]
+    assert result.parts["steps"] == pytest.approx([0.2, 0.6])
 
 
 def test_a_cap_above_zero_pays_nothing_where_no_step_ends():
-    found = composed("sum", cap=Cap(low=0.5, high=None), weight=1.0)
-    assert found.totals == [0.0, 0.0]
-    torch.testing.assert_close(found.step_rewards, torch.tensor([[0.9, 0.0, 0.5], [0.0, 0.6, 0.0]]))
+    result = composed("sum", cap=Cap(low=0.5, high=None), weight=1.0)
+    assert result.totals == [0.0, 0.0]
+    torch.testing.assert_close(
+        result.step_rewards, torch.tensor([[0.9, 0.0, 0.5], [0.0, 0.6, 0.0]])
+    )
 
 
 VERDICTS = {
@@ -89,9 +93,9 @@ def judged(texts, rule=table, mass=0.9, constitution="correct", **answers):
 
 
 def test_the_mean_of_two_comparisons_each_in_both_orders_by_hand():
-    found, chooser = judged(["A", "B", "C"])
-    assert found.totals == pytest.approx([(0.8 + 0.7) / 2, (0.2 + 0.6) / 2, (0.4 + 0.3) / 2])
-    assert found.metrics == pytest.approx(
+    result, chooser = judged(["A", "B", "C"])
+    assert result.totals == pytest.approx([(0.8 + 0.7) / 2, (0.2 + 0.6) / 2, (0.4 + 0.3) / 2])
+    assert result.metrics == pytest.approx(
         {
             "judge/gap": 0.2,
             "judge/identical": 0.0,
@@ -104,23 +108,23 @@ def test_the_mean_of_two_comparisons_each_in_both_orders_by_hand():
 
 
 def test_two_completions_are_compared_once():
-    found, chooser = judged(["A", "B"])
-    assert found.totals == pytest.approx([0.8, 0.2])
+    result, chooser = judged(["A", "B"])
+    assert result.totals == pytest.approx([0.8, 0.2])
     assert len(chooser.messages) == 2
 
 
 def test_a_judge_that_looks_at_the_position_alone_tells_nothing_apart():
-    found, _ = judged(["A", "B", "C"], lambda _first, _second: 0.95)
-    assert found.totals == pytest.approx([0.5] * 3)
-    assert found.metrics["judge/gap"] == pytest.approx(0.9)
+    result, _ = judged(["A", "B", "C"], lambda _first, _second: 0.95)
+    assert result.totals == pytest.approx([0.5] * 3)
+    assert result.metrics["judge/gap"] == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("order", [(1, 2, 0), (2, 0, 1), (2, 1, 0)])
 def test_of_three_every_order_gives_each_the_same(order):
     expected, _ = judged(["A", "B", "C"])
-    found, _ = judged(["ABC"[i] for i in order])
-    assert found.totals == pytest.approx([expected.totals[i] for i in order])
-    assert found.metrics == pytest.approx(expected.metrics)
+    actual, _ = judged(["ABC"[i] for i in order])
+    assert actual.totals == pytest.approx([expected.totals[i] for i in order])
+    assert actual.metrics == pytest.approx(expected.metrics)
 
 
 def test_a_group_is_judged_as_it_is_alone():
@@ -130,10 +134,10 @@ def test_a_group_is_judged_as_it_is_alone():
 
 
 def test_equal_texts_are_a_draw_unasked():
-    found, chooser = judged(["A", "A", "B"])
+    result, chooser = judged(["A", "A", "B"])
     # A A: a draw; A B and B A are the same pair, and read once.
-    assert found.totals == pytest.approx([(0.5 + 0.8) / 2, (0.5 + 0.8) / 2, 0.2])
-    assert found.metrics["judge/identical"] == pytest.approx((0.5 + 0.5 + 0.0) / 3)
+    assert result.totals == pytest.approx([(0.5 + 0.8) / 2, (0.5 + 0.8) / 2, 0.2])
+    assert result.metrics["judge/identical"] == pytest.approx((0.5 + 0.5 + 0.0) / 3)
     assert len(chooser.messages) == 2
     same, silent = judged(["A"] * 9)
     assert same.totals == [0.5] * 9
@@ -142,16 +146,16 @@ def test_equal_texts_are_a_draw_unasked():
 
 
 def test_what_the_judge_cannot_read_is_a_draw_and_counted():
-    found, _ = judged(["A", "B", "C"], lambda a, b: None if (a, b) == ("B", "A") else table(a, b))
-    assert found.totals == pytest.approx([(0.5 + 0.7) / 2, (0.5 + 0.6) / 2, 0.35])
-    assert found.metrics["judge/too_long"] == pytest.approx((0.5 + 0.5 + 0.0) / 3)
-    assert found.metrics["judge/read_tokens"] == pytest.approx(50 / 3)
+    result, _ = judged(["A", "B", "C"], lambda a, b: None if (a, b) == ("B", "A") else table(a, b))
+    assert result.totals == pytest.approx([(0.5 + 0.7) / 2, (0.5 + 0.6) / 2, 0.35])
+    assert result.metrics["judge/too_long"] == pytest.approx((0.5 + 0.5 + 0.0) / 3)
+    assert result.metrics["judge/read_tokens"] == pytest.approx(50 / 3)
 
 
 def test_a_choice_of_neither_option_is_a_draw_and_counted():
-    found, _ = judged(["A", "B"], mass=0.4)
-    assert found.totals == [0.5, 0.5]
-    assert found.metrics["judge/no_answer"] == 1.0
+    result, _ = judged(["A", "B"], mass=0.4)
+    assert result.totals == [0.5, 0.5]
+    assert result.metrics["judge/no_answer"] == 1.0
 
 
 @pytest.mark.parametrize(("rule", "num_long"), [(lambda _a, _b: None, 8), (lambda _a, _b: 0.9, 0)])
@@ -170,10 +174,10 @@ def test_a_prompt_has_one_principle_for_all_its_completions():
 
 
 def test_the_function_is_given_prompt_and_text():
-    found = model_components.own_function(
+    result = model_components.own_function(
         Answers(["a", "bc"]), lambda prompt, text: len(text) + float(prompt.answer)
     )
-    assert found.totals == [8.0, 9.0]
+    assert result.totals == [8.0, 9.0]
 
 
 @pytest.mark.parametrize(

@@ -54,27 +54,29 @@ def unscored(pool: list[Completion]) -> list[Score]:
 
 
 def test_what_needs_no_scores_comes_from_the_pool_alone():
-    found = pool_scores.score_pool(PROMPT, POOL, unscored(POOL), {})
-    assert list(found) == ["mean_logprob", "format", "longest", "shortest"]
-    assert found["mean_logprob"].values.tolist() == [-0.5, -1.5]
-    assert found["mean_logprob"].weights.tolist() == pytest.approx([math.exp(-0.5), math.exp(-1.5)])
-    assert found["longest"].values.tolist() == [4.0, 2.0]
-    assert found["shortest"].values.tolist() == [-4.0, -2.0]
-    assert found["longest"].weights is found["shortest"].weights is None
+    result = pool_scores.score_pool(PROMPT, POOL, unscored(POOL), {})
+    assert list(result) == ["mean_logprob", "format", "longest", "shortest"]
+    assert result["mean_logprob"].values.tolist() == [-0.5, -1.5]
+    assert result["mean_logprob"].weights.tolist() == pytest.approx(
+        [math.exp(-0.5), math.exp(-1.5)]
+    )
+    assert result["longest"].values.tolist() == [4.0, 2.0]
+    assert result["shortest"].values.tolist() == [-4.0, -2.0]
+    assert result["longest"].weights is result["shortest"].weights is None
 
 
 def test_logits_choose_as_they_are_and_vote_by_their_logistic_function():
     scores = rows(reward_model=(0.0, math.log(3.0)), outcome=(-1.0, 1.0))
-    found = pool_scores.score_pool(PROMPT, POOL, scores, CHOICE)
-    assert list(found)[:3] == ["reward_model", "outcome", "process"]
-    assert found["reward_model"].values.tolist() == [0.0, math.log(3.0)]
-    assert found["reward_model"].weights.tolist() == pytest.approx([0.5, 0.75])
+    result = pool_scores.score_pool(PROMPT, POOL, scores, CHOICE)
+    assert list(result)[:3] == ["reward_model", "outcome", "process"]
+    assert result["reward_model"].values.tolist() == [0.0, math.log(3.0)]
+    assert result["reward_model"].weights.tolist() == pytest.approx([0.5, 0.75])
 
 
 def test_scores_of_steps_become_one_as_chosen_for_each_use():
-    found = pool_scores.score_pool(PROMPT, POOL, rows(), CHOICE)["process"]
-    assert found.values.tolist() == [0.5, 0.6]
-    assert found.weights.tolist() == [0.8, 0.6]
+    result = pool_scores.score_pool(PROMPT, POOL, rows(), CHOICE)["process"]
+    assert result.values.tolist() == [0.5, 0.6]
+    assert result.weights.tolist() == [0.8, 0.6]
 
 
 def test_a_reward_by_the_name_of_what_needs_none_is_refused():
@@ -98,9 +100,9 @@ def test_products_that_differ_by_rounding_are_ties():
 def test_the_format_alone_chooses_at_random_among_those_that_keep_it():
     texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 7\n#### 7"]
     pool = [completion(text, i, "p") for i, text in enumerate(texts)]
-    found = pool_scores.score_pool(PROMPT, pool, unscored(pool), {})["format"]
-    assert found.values.tolist() == [1.0, 0.0, 1.0]
-    assert found.weights.tolist() == [1.0, 0.0, 1.0]
+    result = pool_scores.score_pool(PROMPT, pool, unscored(pool), {})["format"]
+    assert result.values.tolist() == [1.0, 0.0, 1.0]
+    assert result.weights.tolist() == [1.0, 0.0, 1.0]
 
 
 def test_a_thought_that_the_template_began_is_no_part_of_the_format():
@@ -111,9 +113,9 @@ def test_a_thought_that_the_template_began_is_no_part_of_the_format():
         "#### 6\n</think>\nso\n#### 7",
     ]
     pool = [completion(text, i, "p") for i, text in enumerate(texts)]
-    found = pool_scores.score_pool(begun, pool, unscored(pool), {})["format"]
+    result = pool_scores.score_pool(begun, pool, unscored(pool), {})["format"]
     # the second has not ended its thought: nothing is answered
-    assert found.values.tolist() == [1.0, 0.0, 1.0]
+    assert result.values.tolist() == [1.0, 0.0, 1.0]
 
 
 def solution(index: int, answer: str, *, correct: bool | None) -> StepLabels:
@@ -135,13 +137,13 @@ def solution(index: int, answer: str, *, correct: bool | None) -> StepLabels:
 def test_the_kind_that_ranks_right_solutions_first_is_chosen():
     # Right is the first. By last .4 < .5; min .4 > .1; product .32 > .05; mean .6 > .46.
     steps = [[0.8, 0.4], [0.1, 0.5, 0.75, 0.5]]
-    found = [solution(0, "7", correct=True), solution(1, "8", correct=False)]
-    choice, accuracy = pool_scores.choose_aggregation(found, steps)
+    actual = [solution(0, "7", correct=True), solution(1, "8", correct=False)]
+    choice, accuracy = pool_scores.choose_aggregation(actual, steps)
     expected = {"last": 0.0, "min": 1.0, "product": 1.0, "mean": 1.0}
     assert accuracy == {"best_of": expected, "weighted": expected}
     assert choice == Aggregation(best_of="min", weighted="min")
     # The wrong answer twice: votes .2 of the product, .1 of it; by the mean .6 < .92.
-    again = [*found, dataclasses.replace(found[1], index=2)]
+    again = [*actual, dataclasses.replace(actual[1], index=2)]
     _, accuracy = pool_scores.choose_aggregation(again, [*steps, steps[1]])
     assert accuracy["best_of"] == expected
     assert accuracy["weighted"] == {"last": 0.0, "min": 1.0, "product": 1.0, "mean": 0.0}

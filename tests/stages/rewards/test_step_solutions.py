@@ -112,7 +112,7 @@ SETTINGS = {
     ],
 )
 def test_worked_by_hand(question, steps, expected):
-    assert true_step_labels(question, steps) == [bool(one) for one in expected]
+    assert true_step_labels(question, steps) == [bool(item) for item in expected]
 
 
 def test_of_another_question_no_truth_is_known():
@@ -181,13 +181,13 @@ def choose(rows, number=9, prompt=PROMPT):
 
 
 def test_steps_verdict_and_truth():
-    found = choose(pool(RIGHT, REPAIRED, WRONG, GUESS))
-    right, repaired, wrong, guess = (one.row for one in found)
+    result = choose(pool(RIGHT, REPAIRED, WRONG, GUESS))
+    right, repaired, wrong, guess = (item.row for item in result)
     assert right.steps == ["3 + 4 = 7", "7 + 2 = 9", "#### 9"]
     assert (right.correct, right.true_labels) == (True, [True, True, True])
     assert (repaired.correct, repaired.true_labels) == (True, [False, False, False])
     assert (wrong.correct, wrong.true_labels) == (False, [True, False, False])
-    assert (guess.correct, guess.true_labels, found[-1].prefixes()) == (True, [True], [])
+    assert (guess.correct, guess.true_labels, result[-1].prefixes()) == (True, [True], [])
 
 
 def test_a_prefix_ends_after_each_step_but_the_last():
@@ -199,16 +199,16 @@ def test_a_prefix_ends_after_each_step_but_the_last():
 
 
 def test_prefixes_of_several_come_with_their_problem():
-    found = list(step_solutions.solution_prefixes(choose(pool(RIGHT, GUESS, WRONG))))
-    assert [(one.id, step_solutions_decode(ids).splitlines()[-1]) for one, ids in found] == [
+    result = list(step_solutions.solution_prefixes(choose(pool(RIGHT, GUESS, WRONG))))
+    assert [(item.id, step_solutions_decode(ids).splitlines()[-1]) for item, ids in result] == [
         ("a", "3 + 4 = 7"), ("a", "7 + 2 = 9"), ("a", "3 + 4 = 7"), ("a", "7 + 2 = 8")
     ]  # fmt: skip
 
 
 def test_the_first_different_ones_that_ended_in_the_order_of_the_draws():
     rows = pool(RIGHT, WRONG, RIGHT, GUESS, WRONG, RIGHT, REPAIRED, cut={1, 3})
-    assert [one.row.index for one in choose(rows)] == [0, 4, 6]
-    assert [one.row.index for one in choose(rows, 2)] == [0, 4]
+    assert [item.row.index for item in choose(rows)] == [0, 4, 6]
+    assert [item.row.index for item in choose(rows, 2)] == [0, 4]
 
 
 def test_without_a_generated_question_no_truth_is_known():

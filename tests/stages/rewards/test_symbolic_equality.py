@@ -120,8 +120,8 @@ def test_more_memory_than_the_limit_is_an_error_in_the_worker_and_nothing_else()
         "except MemoryError:\n    print('refused')\n"
     )
     command = [sys.executable, "-c", program]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert found.stdout == "refused\n"
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == "refused\n"
 
 
 @linux

@@ -88,8 +88,8 @@ def test_a_length_costs_by_hand(component, numbers, texts, expected):
 )
 def test_the_share_of_bigrams_said_before(tokens, expected):
     drawn = Answers(["x"], tokens=[tokens])
-    found = text_components.ngram_repetition(drawn, n=2)
-    assert found.totals == [pytest.approx(expected)]
+    actual = text_components.ngram_repetition(drawn, n=2)
+    assert actual.totals == [pytest.approx(expected)]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,10 @@ def label(
 def pairs(pool: list[Completion], **options) -> list[tuple[int, int]]:
     """The numbers of the chosen and the rejected completion of each preference."""
     preferences = label(pool, **options).preferences
-    return [(one.chosen_ids[0] - 10, one.rejected_ids[0] - 10) for one in preferences]
+    return [
+        (preference.chosen_ids[0] - 10, preference.rejected_ids[0] - 10)
+        for preference in preferences
+    ]
 
 
 def test_a_pair_is_a_right_and_a_wrong_completion_with_their_tokens_as_sampled():
@@ -40,15 +43,15 @@ def test_a_pair_is_a_right_and_a_wrong_completion_with_their_tokens_as_sampled()
 
 def test_every_pair_comes_once_when_all_are_asked_for():
     pool = [completion(i, answer="42" if i < 2 else "7") for i in range(6)]
-    found = pairs(pool)
-    assert sorted(found) == [(i, j) for i in (0, 1) for j in (2, 3, 4, 5)]
+    result = pairs(pool)
+    assert sorted(result) == [(i, j) for i in (0, 1) for j in (2, 3, 4, 5)]
 
 
 def test_no_completion_is_repeated_before_it_must():
     pool = [completion(i, answer="42" if i < 3 else "7") for i in range(7)]
-    found = pairs(pool, max_pairs=3)
-    assert len({chosen for chosen, _ in found}) == 3
-    assert len({rejected for _, rejected in found}) == 3
+    result = pairs(pool, max_pairs=3)
+    assert len({chosen for chosen, _ in result}) == 3
+    assert len({rejected for _, rejected in result}) == 3
 
 
 def test_pairs_depend_on_the_seed_and_on_nothing_else():
@@ -131,8 +134,8 @@ PAIRS = make_pairs(40, probability=0.9)
 
 def wrong(percent, seed=0, pairs=PAIRS):
     """Numbers of the pairs that were flipped."""
-    found = verifier_labels.flip_labels(pairs, percent, seed)
-    return {i for i, pair in enumerate(found) if pair != pairs[i]}
+    result = verifier_labels.flip_labels(pairs, percent, seed)
+    return {i for i, pair in enumerate(result) if pair != pairs[i]}
 
 
 def test_a_flipped_label_is_its_complement_and_nothing_else_changes():
@@ -172,7 +175,7 @@ def outcome_pool(*answers):
 def balance(rows, *, most=4, one_class=0.0, right=None, seed=0):
     judged = check_pool(OUTCOME_PROMPT, rows)
     if right is not None:
-        sides = [[row for row, one in zip(rows, right, strict=True) if one is side]
+        sides = [[row for row, item in zip(rows, right, strict=True) if item is side]
                  for side in (True, False)]  # fmt: skip
         judged = CheckedPool(prompt=OUTCOME_PROMPT, right=sides[0], wrong=sides[1])
     return verifier_labels.balance_outcomes(judged, most, one_class, seed)
@@ -187,23 +190,23 @@ def weights(outcomes):
 @pytest.mark.parametrize("num_wrong", [1, 2, 9])
 def test_right_and_wrong_weigh_the_same_whatever_their_numbers(num_wrong):
     rows = outcome_pool(7, *range(10, 10 + num_wrong))
-    found = balance(rows, most=6)
-    assert len(found) == min(6, 1 + num_wrong)
-    assert weights(found) == pytest.approx({True: 0.5, False: 0.5})
+    result = balance(rows, most=6)
+    assert len(result) == min(6, 1 + num_wrong)
+    assert weights(result) == pytest.approx({True: 0.5, False: 0.5})
 
 
 def test_a_side_that_lacks_rows_gives_its_places_to_the_other():
     right = [True] * 5 + [False]
-    found = balance(outcome_pool(1, 2, 3, 4, 5, 6), right=right, most=4)
-    assert [row.right for row in found] == [True, True, True, False]
-    assert [row.weight for row in found] == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
+    result = balance(outcome_pool(1, 2, 3, 4, 5, 6), right=right, most=4)
+    assert [row.right for row in result] == [True, True, True, False]
+    assert [row.weight for row in result] == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
     even = balance(outcome_pool(*range(8)), right=[True] * 4 + [False] * 4, most=5)
     assert [row.right for row in even].count(True) == 3
 
 
 def test_equal_completions_count_once():
-    found = balance(outcome_pool(7, 7, 7, 8, 8))
-    assert [(row.right, row.completion_ids, row.weight) for row in found] == [
+    result = balance(outcome_pool(7, 7, 7, 8, 8))
+    assert [(row.right, row.completion_ids, row.weight) for row in result] == [
         (True, [17, 1], 0.5),
         (False, [18, 1], 0.5),
     ]
@@ -212,9 +215,9 @@ def test_equal_completions_count_once():
 @pytest.mark.parametrize("answers", [(7,), (8, 9, 6)])
 def test_a_problem_of_one_class_is_left_out_or_weighs_what_is_asked(answers):
     assert balance(outcome_pool(*answers)) == []
-    found = balance(outcome_pool(*answers), one_class=0.3)
-    assert len(found) == len(answers)
-    assert sum(row.weight for row in found) == pytest.approx(0.3)
+    result = balance(outcome_pool(*answers), one_class=0.3)
+    assert len(result) == len(answers)
+    assert sum(row.weight for row in result) == pytest.approx(0.3)
 
 
 def test_the_draw_depends_on_the_seed_alone():

@@ -163,8 +163,8 @@ def test_a_killed_stage_is_not_taken_over_by_other_inputs(toy_repo):
 
 
 def test_a_failed_stage_leaves_its_reason(toy_repo):
-    told = toy_repo.run("python", "work.py", "train@sft", code=1, TOY_STOP="fail")
-    assert "RuntimeError: as asked" in told
+    output = toy_repo.run("python", "work.py", "train@sft", code=1, TOY_STOP="fail")
+    assert "RuntimeError: as asked" in output
     (folder,) = toy_repo.path.glob(".pipe/train@sft-*")
     assert json.loads((folder / "failed.json").read_text())["error"] == "RuntimeError: as asked"
     assert not (toy_repo.path / "data/policies/sft").exists()
@@ -179,8 +179,8 @@ def test_the_same_stage_cannot_run_twice_at_once(toy_repo):
 
 
 def test_a_missing_input_says_which_command_makes_it(toy_repo):
-    told = toy_repo.run("python", "work.py", "train@dpo", code=1)
-    assert "`dvc repro train@dpo` makes its inputs" in told
+    output = toy_repo.run("python", "work.py", "train@dpo", code=1)
+    assert "`dvc repro train@dpo` makes its inputs" in output
 
 
 def test_outside_a_pipeline_nothing_is_ever_taken_over(tmp_path, monkeypatch):

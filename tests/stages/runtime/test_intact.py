@@ -63,7 +63,7 @@ class Pipeline:
 
     def dvc(self, *words: str) -> subprocess.CompletedProcess[str]:
         paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {key: one for key, one in os.environ.items() if not key.startswith("DVC_")}
+        environment = {key: item for key, item in os.environ.items() if not key.startswith("DVC_")}
         environment |= {"PATH": paths, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "dvc", *words]
         return subprocess.run(command, cwd=self.path, env=environment, capture_output=True,

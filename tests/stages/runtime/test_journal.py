@@ -53,8 +53,8 @@ with journal.writing(Path(sys.argv[1])) as log:
             print(index, error.strerror)
 """
     path = tmp_path / "journal.jsonl"
-    told = subprocess.check_output([sys.executable, "-c", program, str(path)], text=True)
-    assert told == "1 no room for a row\n"
+    output = subprocess.check_output([sys.executable, "-c", program, str(path)], text=True)
+    assert output == "1 no room for a row\n"
     assert [row.index for row in journal.read_rows(path)] == [0, 2]
 
 

@@ -91,7 +91,7 @@ def test_what_a_model_wrote_is_shown_by_a_terminal_and_never_obeyed(end) -> None
     program = QUOTES.replace("\n", "\n    ") + end
     result = ended(program)
     assert result.returncode == 1
-    assert [one for one in result.stderr if not one.isprintable() and one != "\n"] == []
+    assert [item for item in result.stderr if not item.isprintable() and item != "\n"] == []
     assert r"\x1b[2J\x1b]0;title\x07\r\x9b2J\u202e" in result.stderr
     assert "an umlaut: \u00e4" in result.stderr
     assert result.stderr.count(r"\x1b[2J") >= (4 if "raise" in end else 3)
@@ -184,18 +184,18 @@ os._exit(0)
 
 
 def test_a_seed_that_begins_when_its_parent_has_ended_ends_too():
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", FORKED], check=True, capture_output=True, text=True, timeout=60
     )
-    assert told.stdout == ""
+    assert completed.stdout == ""
 
 
 def test_a_stage_started_by_hand_lives_on_without_its_parent(toy_repo):
     """Only dvc's end means that the run is over; a closed shell does not."""
-    told = toy_repo.run(
+    output = toy_repo.run(
         "sh", "-c", "(python work.py train@sft >/dev/null 2>&1 &) ; sleep 0.1; echo gone"
     )
-    assert told == "gone\n"
+    assert output == "gone\n"
     for _ in range(2400):
         if list(toy_repo.path.glob("data/runs/train/sft/*/run.json")):
             return
@@ -221,11 +221,11 @@ def main():
     print(faults() - before)
 {end}
 """
-    found = [
+    result = [
         int(subprocess.check_output([sys.executable, "-c", program.format(end=end)], text=True))
         for end in ("process.run(main)", "main()")
     ]
-    assert found[0] < 1_000 < found[1]  # a page is 4 KiB: 16,384 of them, ten times
+    assert result[0] < 1_000 < result[1]  # a page is 4 KiB: 16,384 of them, ten times
 
 
 FREED = """

@@ -85,11 +85,11 @@ def written():
 def test_what_two_write_is_what_one_writes(seeds, start):
     assert run(1, seeds).returncode == 0
     expected_files, expected = written()
-    found = run(2, seeds, *([start] if start else []))
-    assert found.returncode == 0, found.stderr
+    actual = run(2, seeds, *([start] if start else []))
+    assert actual.returncode == 0, actual.stderr
     files, weights = written()
     assert files == expected_files
-    together, alone = ([one.name for one in Path(f"seen-{n}").iterdir()] for n in (2, 1))
+    together, alone = ([path.name for path in Path(f"seen-{n}").iterdir()] for n in (2, 1))
     if start:
         assert {"0", "1"} <= {name.split("-")[0] for name in together}
     else:
@@ -103,9 +103,9 @@ def test_what_two_write_is_what_one_writes(seeds, start):
 
 @pytest.mark.slow
 def test_torchrun_of_another_number_is_refused():
-    found = run(3, [SEED], TORCHRUN)
-    assert found.returncode != 0
-    assert "num_processes is 3, torchrun started 2" in found.stderr
+    result = run(3, [SEED], TORCHRUN)
+    assert result.returncode != 0
+    assert "num_processes is 3, torchrun started 2" in result.stderr
     assert not POLICY.exists()
 
 
@@ -125,12 +125,12 @@ with ranks.joined(work, 2, Path.cwd()) as rank:
 
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_an_error_of_one_ends_all(rank):
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", FAILS, rank], env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=False, timeout=50,
     )  # fmt: skip
-    assert found.returncode == 1
-    assert "ValueError: out of memory" in found.stderr
+    assert result.returncode == 1
+    assert "ValueError: out of memory" in result.stderr
 
 
 def test_alone_it_is_called(tmp_path):

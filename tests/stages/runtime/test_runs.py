@@ -109,11 +109,11 @@ def test_the_runtime_cannot_change_an_output(toy_repo):
         command, cwd=toy_repo.path, env=toy_repo.environment, stderr=theirs, stdout=theirs
     )
     os.close(theirs)
-    told = b""
+    output = b""
     while chunk := read_terminal(ours):
-        told += chunk
+        output += chunk
     assert process.wait() == 0
-    assert b"done in" in told
+    assert b"done in" in output
     assert contents(toy_repo.path / "data") == written
 
 

@@ -32,14 +32,14 @@ def work(run):
 
 
 def test_each_seed_has_a_process_and_results_keep_the_order(run):
-    found = seeds.for_each(work, make_run, [2, 0, 1], run)
-    assert list(found) == [2, 0, 1]
-    assert {seed: one["losses"] for seed, one in found.items()} == {
+    result = seeds.for_each(work, make_run, [2, 0, 1], run)
+    assert list(result) == [2, 0, 1]
+    assert {seed: item["losses"] for seed, item in result.items()} == {
         0: [0.0, 1.0, 2.0],
         1: [10.0, 11.0, 12.0],
         2: [20.0, 21.0, 22.0],
     }
-    processes = {one["process"] for one in found.values()}
+    processes = {item["process"] for item in result.values()}
     assert len(processes) == 3
     assert os.getpid() not in processes
     assert Path("out-1").read_text() == "[10.0, 11.0, 12.0]"

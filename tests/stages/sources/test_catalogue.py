@@ -75,8 +75,8 @@ def test_solutions_that_contradict_the_gold_answers_are_refused_with_examples(tm
 
 def test_math_is_a_source_whose_gold_answer_stands_in_its_solution(tmp_path):
     boxed = {"a": r"\frac{1}{2}", "b": r"\text{(C)}", "c": r"5.4 \text{ cents}", "d": "204_5"}
-    rows = [{"problem": f"What is {one}?", "solution": rf"So $\boxed{{{answer}}}$, we see."}
-            for one, answer in boxed.items()]  # fmt: skip
+    rows = [{"problem": f"What is {item}?", "solution": rf"So $\boxed{{{answer}}}$, we see."}
+            for item, answer in boxed.items()]  # fmt: skip
     source = ADAPTER.validate_python(write(tmp_path, "train.jsonl", *rows))
     problems = catalogue.read_source(source, 0).problems
     assert [problem.answer for problem in problems] == [*boxed.values()]

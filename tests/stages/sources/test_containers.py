@@ -228,23 +228,23 @@ def test_a_folder_has_its_data_files_by_split(tmp_path):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    found = containers.find_splits(str(tmp_path))
-    shown = {split: [file.name for file in files] for split, files in found.splits.items()}
+    result = containers.find_splits(str(tmp_path))
+    shown = {split: [file.name for file in files] for split, files in result.splits.items()}
     assert shown == {
         "train": ["train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl.gz"],
         "test": ["test-00000.csv"],
     }
-    assert [file.name for file in found.unread] == ["validation.json"]
+    assert [file.name for file in result.unread] == ["validation.json"]
 
 
 def test_without_a_train_file_all_are_of_one_source(tmp_path):
     for name in ("a.jsonl", "b.jsonl", "test_cases.jsonl"):
         (tmp_path / name).write_bytes(LINES)
-    found = containers.find_splits(str(tmp_path))
-    assert {split: len(files) for split, files in found.splits.items()} == {None: 3}
+    result = containers.find_splits(str(tmp_path))
+    assert {split: len(files) for split, files in result.splits.items()} == {None: 3}
     assert len(containers.list_files(str(tmp_path / "[ab].jsonl"))) == 2
     assert len(containers.list_files([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])) == 2
-    rows = list(containers.read_files(found.splits[None], str(tmp_path)))
+    rows = list(containers.read_files(result.splits[None], str(tmp_path)))
     assert [row.file for row in rows if isinstance(row, RawRow)][::2] == [
         "a.jsonl", "b.jsonl", "test_cases.jsonl",
     ]  # fmt: skip

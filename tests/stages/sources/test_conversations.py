@@ -25,8 +25,8 @@ def read(tmp_path):
 
 
 def test_the_last_turn_is_the_answer_and_nothing_is_known_to_be_right(read):
-    (found,) = read(MORE)
-    assert found == Problem(
+    (result,) = read(MORE)
+    assert result == Problem(
         id="mine-000001",
         question="Human: Hi\n\nAssistant: Hello!\n\nHuman: 2+2?",
         answer=None,
@@ -57,16 +57,16 @@ def test_every_shape_of_one_conversation_is_the_same(read):
 @pytest.mark.parametrize("system", [(), (Turn("system", "Be brief."),)])
 @pytest.mark.parametrize("talk", [MORE[:1], MORE[:3]])
 def test_the_question_shows_the_turns(talk, system):
-    turns = [*system, *(Turn(one["role"], one["content"].strip()) for one in talk)]
+    turns = [*system, *(Turn(item["role"], item["content"].strip()) for item in talk)]
     assert conversations.parse_question(transcripts.render_question(turns)) == turns
 
 
 def test_a_conversation_that_ends_with_the_user_is_a_prompt(read):
-    (found,) = read(MORE[:3])
-    assert isinstance(found, Problem)
-    assert found.solution is None
-    assert found.turns is not None
-    assert found.turns[-1].content == "2+2?"
+    (result,) = read(MORE[:3])
+    assert isinstance(result, Problem)
+    assert result.solution is None
+    assert result.turns is not None
+    assert result.turns[-1].content == "2+2?"
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_what_is_no_conversation_is_quarantined_with_its_line(read, row, reason)
 
 def test_each_earlier_turn_that_answers_the_user_is_one_of_its_own(read):
     greeting = {"role": "assistant", "content": "Good day!"}
-    (found,) = read([greeting, *MORE])
-    (earlier,) = transcripts.earlier_turns([found])
+    (result,) = read([greeting, *MORE])
+    (earlier,) = transcripts.earlier_turns([result])
     assert earlier.turns == (Turn("assistant", "Good day!"), Turn("user", "Hi"))
     assert (earlier.solution, earlier.id, earlier.line) == ("Hello!", "mine-000001-turn-2", 1)
     assert list(transcripts.earlier_turns(read(HI))) == []
@@ -116,5 +116,5 @@ def test_conversations_that_open_alike_are_on_one_side(read):
     shares = splitting.Shares(preference=0.2, dev=0.2, test=0.2)
     by_split = splitting.split_problems([*whole, *short], shares)
     for members in by_split.values():
-        keys = [splitting.split_key(one) for one in members]
+        keys = [splitting.split_key(member) for member in members]
         assert all(keys.count(key) == 2 for key in keys)

@@ -34,19 +34,19 @@ def listed(node: dict, before: str = "") -> list[dict]:
 
 
 def test_every_path_to_a_leaf_is_a_solution():
-    found = read(TREE)
-    assert [row.steps for row in found] == [
+    result = read(TREE)
+    assert [row.steps for row in result] == [
         ["a", "b \\boxed{1}"],
         ["a", "c", "d \\boxed{2}"],
         ["e"],
     ]
-    assert [row.labels for row in found] == [[0.75, 1.0], [None, 0.25, 0.0], [0.0]]
-    assert [(row.finished, row.correct) for row in found] == [
+    assert [row.labels for row in result] == [[0.75, 1.0], [None, 0.25, 0.0], [0.0]]
+    assert [(row.finished, row.correct) for row in result] == [
         (True, True),
         (True, False),
         (False, None),
     ]
-    assert found[1].num_completions == [4, 4, 4]
+    assert result[1].num_completions == [4, 4, 4]
 
 
 def test_a_shared_step_counts_once_or_in_each_solution():
@@ -83,8 +83,8 @@ def test_estimates_of_one_text_are_averaged_over_all_their_completions():
 
 def test_a_text_that_goes_on_in_the_middle_of_a_word_is_no_child():
     steps = (" x = 1", " x = 12", " x = 12.", " x = 12 so")
-    found = read([{"solution_prefix": f"q{step}", "mc_value": 0.5} for step in steps])
-    assert [row.steps for row in found] == [["x = 1"], ["x = 12", "."], ["x = 12", "so"]]
+    result = read([{"solution_prefix": f"q{step}", "mc_value": 0.5} for step in steps])
+    assert [row.steps for row in result] == [["x = 1"], ["x = 12", "."], ["x = 12", "so"]]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,6 @@ def test_the_real_rows():
         json.loads(line)["reasoning_steps"]
         for line in (SAMPLES / "math_aps_tree_sample.jsonl").read_text("utf-8").splitlines()
     ]
-    found = counts("math_aps_tree_sample.jsonl")
-    assert [paths for paths, _ in found] == [137, 85, 20]
-    assert [labels for _, labels in found] == [below(tree) for tree in trees]
+    result = counts("math_aps_tree_sample.jsonl")
+    assert [paths for paths, _ in result] == [137, 85, 20]
+    assert [labels for _, labels in result] == [below(tree) for tree in trees]

@@ -73,7 +73,7 @@ def test_the_system_message_belongs_to_the_opening():
 def test_a_conversation_that_the_assistant_opens_is_known_by_what_was_asked():
     hello, said = Turn("assistant", "Hello!"), Turn("assistant", "Hm")
     turns = [(hello, Turn("user", f"say {i}")) for i in range(2)]
-    first, second = (opening(own) for own in turns)
+    first, second = (opening(turn) for turn in turns)
     assert first != second
     longer = (*turns[0], said, Turn("user", "And?"))
     assert opening(longer) == first == "hello! say 0"
@@ -473,7 +473,7 @@ def test_a_list_without_a_difference_is_a_tie_and_several_turns_in_a_list_are_re
 ) -> None:
     same = {"prompt": ASKED, "answers": [{"answer": GOOD, "rank": 1}, {"answer": BAD, "rank": 1}]}
     row = USUAL["Arena of Kaggle"] | {"prompt": json.dumps([ASKED, "And?"])}
-    reasons = [read_rows(tmp_path / "f.jsonl", [one])[0].reason for one in (same, row)]
+    reasons = [read_rows(tmp_path / "f.jsonl", [item])[0].reason for item in (same, row)]
     assert [reason.partition(":")[0] for reason in reasons] == ["tie", "several texts"]
 
 

@@ -21,16 +21,16 @@ TABLE_2 = {  # erroneous, correct; and of the erroneous those with a right final
 
 
 def read(change: dict[str, object]) -> RawSteps:
-    (found,) = FORM.solutions(ROW | change, 4)
-    return found
+    (result,) = FORM.solutions(ROW | change, 4)
+    return result
 
 
 def test_steps_are_right_before_the_first_error_and_unlabelled_after_it():
-    found = read({})
-    assert found.labels == [1.0, 0.0, None]
-    assert found.true_labels == [True, False, False]
-    assert (found.id, found.line, found.question, found.correct) == ("gsm8k-0", 4, "2+2?", True)
-    assert (found.steps, found.finished) == (["a", "b", "c"], True)
+    result = read({})
+    assert result.labels == [1.0, 0.0, None]
+    assert result.true_labels == [True, False, False]
+    assert (result.id, result.line, result.question, result.correct) == ("gsm8k-0", 4, "2+2?", True)
+    assert (result.steps, result.finished) == (["a", "b", "c"], True)
     assert read({"label": 0}).labels == [0.0, None, None]
     assert read({"label": 2}).labels == [1.0, 1.0, 0.0]
     assert read({"label": -1}).labels == [1.0, 1.0, 1.0]
@@ -59,13 +59,13 @@ def test_a_bad_row_is_refused(change, reason):
 
 def test_a_step_is_cut_at_the_separator_and_labelled_at_its_last_part():
     whole = read({"steps": ["a", "b:\n- c\n \n- d", "e\nf"]})
-    found = step_files.cut_steps(dataclasses.replace(whole, num_completions=[0, 8, 9]), "\n")
+    result = step_files.cut_steps(dataclasses.replace(whole, num_completions=[0, 8, 9]), "\n")
     # a blank line belongs to the part before it; what is tokenised ends with one more separator
-    assert found.steps == ["a", "b:", "- c\n ", "- d", "e", "f"]
-    assert "\n".join(found.steps) == "\n".join(whole.steps)
-    assert found.labels == [1.0, None, None, 0.0, None, None]
-    assert found.true_labels == [True, None, None, False, None, False]
-    assert found.num_completions == [0, 0, 0, 8, 0, 9]
+    assert result.steps == ["a", "b:", "- c\n ", "- d", "e", "f"]
+    assert "\n".join(result.steps) == "\n".join(whole.steps)
+    assert result.labels == [1.0, None, None, 0.0, None, None]
+    assert result.true_labels == [True, None, None, False, None, False]
+    assert result.num_completions == [0, 0, 0, 8, 0, 9]
     assert step_files.cut_steps(whole, "\n\n") == whole
     assert (
         step_files.cut_steps(dataclasses.replace(whole, true_labels=None), "\n").true_labels is None
@@ -80,16 +80,16 @@ def test_a_step_is_cut_at_the_separator_and_labelled_at_its_last_part():
 def test_steps_of_processbench_that_are_cut(subset, solutions, steps, parts):
     read = step_files.read_solutions(FILES / f"{subset}.json.gz", FORM)
     whole = [raw for row in read for raw in row]
-    found = [step_files.cut_steps(raw, "\n") for raw in whole]
-    pairs = list(zip(whole, found, strict=True))
-    assert sum(raw != own for raw, own in pairs) == solutions
+    result = [step_files.cut_steps(raw, "\n") for raw in whole]
+    pairs = list(zip(whole, result, strict=True))
+    assert sum(raw != item for raw, item in pairs) == solutions
     assert sum("\n" in text for raw in whole for text in raw.steps) == steps
-    assert sum(len(own.steps) for own in found) == parts
-    for raw, own in pairs:
-        assert "\n".join(own.steps) == "\n".join(raw.steps)
-        assert [one for one in own.true_labels if one is not None] == raw.true_labels
-        known = [one for one in own.labels if one is not None]
-        assert known == [one for one in raw.labels if one is not None]
+    assert sum(len(item.steps) for item in result) == parts
+    for raw, parsed in pairs:
+        assert "\n".join(parsed.steps) == "\n".join(raw.steps)
+        assert [label for label in parsed.true_labels if label is not None] == raw.true_labels
+        known = [label for label in parsed.labels if label is not None]
+        assert known == [label for label in raw.labels if label is not None]
         assert step_files.cut_steps(raw, "\n\n") == raw
 
 
@@ -99,12 +99,12 @@ def test_the_counts_are_those_of_the_paper(subset):
     rows = list(step_files.read_solutions(FILES / f"{subset}.json.gz", step_files.ProcessBench(
         kind="processbench")))  # fmt: skip
     assert not any(isinstance(row, BadRow) for row in rows)
-    found = [raw for row in rows for raw in row]
-    wrong = [raw for raw in found if 0.0 in raw.labels]
-    assert (len(wrong), len(found) - len(wrong), sum(raw.correct for raw in wrong)) == TABLE_2[
+    result = [raw for row in rows for raw in row]
+    wrong = [raw for raw in result if 0.0 in raw.labels]
+    assert (len(wrong), len(result) - len(wrong), sum(raw.correct for raw in wrong)) == TABLE_2[
         subset
     ]
-    assert all(raw.correct for raw in found if 0.0 not in raw.labels)
+    assert all(raw.correct for raw in result if 0.0 not in raw.labels)
 
 
 SAMPLE = Path(__file__).parents[4] / "shared/data/prm_format_samples/math_shepherd_sample7.jsonl"
@@ -116,21 +116,21 @@ def read_marked(text: str, signs: str) -> RawSteps:
     label = text
     for sign in signs:
         label = label.replace("ки", sign, 1)
-    (found,) = CONFIG.solutions({"input": text, "label": label}, 1)
-    return found
+    (result,) = CONFIG.solutions({"input": text, "label": label}, 1)
+    return result
 
 
 def test_each_marker_has_the_sign_that_stands_in_its_place():
-    found = read_marked(INPUT, "+-")
-    assert found.question == "2 + 2 - 1?"
-    assert found.steps == ["Step 1: 2+2 = 4", "Step 2: The answer is: 4"]
-    assert (found.labels, found.num_completions) == ([1.0, 0.0], [8, 8])
-    assert (found.correct, found.finished, found.true_labels) == (False, True, None)
+    result = read_marked(INPUT, "+-")
+    assert result.question == "2 + 2 - 1?"
+    assert result.steps == ["Step 1: 2+2 = 4", "Step 2: The answer is: 4"]
+    assert (result.labels, result.num_completions) == ([1.0, 0.0], [8, 8])
+    assert (result.correct, result.finished, result.true_labels) == (False, True, None)
 
 
 def test_a_step_may_be_right_again_and_the_last_label_is_the_answers():
-    found = read_marked(INPUT, "-+")
-    assert (found.labels, found.correct) == ([0.0, 1.0], True)
+    result = read_marked(INPUT, "-+")
+    assert (result.labels, result.correct) == ([0.0, 1.0], True)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_a_row_whose_labels_are_not_one_for_each_marker_is_refused(text, label, 
 
 @pytest.mark.skipif(not SAMPLE.is_file(), reason="no ../shared/data/prm_format_samples")
 def test_the_real_rows():
-    found = [raw for row in step_files.read_solutions(SAMPLE, CONFIG) for raw in row]
-    assert [len(raw.steps) for raw in found] == [5, 3, 2, 5, 5, 2, 3]
-    assert [sum(raw.labels) for raw in found] == [4, 0, 0, 0, 1, 0, 0]
-    assert found[0].question.startswith("Janet pays $40/hour")
-    assert found[0].steps[0] == (
+    result = [raw for row in step_files.read_solutions(SAMPLE, CONFIG) for raw in row]
+    assert [len(raw.steps) for raw in result] == [5, 3, 2, 5, 5, 2, 3]
+    assert [sum(raw.labels) for raw in result] == [4, 0, 0, 0, 1, 0, 0]
+    assert result[0].question.startswith("Janet pays $40/hour")
+    assert result[0].steps[0] == (
         "Step 1: Janet spends 3 hours + 5 hours = <<3+5=8>>8 hours per week on music lessons."
     )
-    assert found[0].labels == [1.0, 1.0, 1.0, 1.0, 0.0]
-    assert not any(raw.correct for raw in found)
+    assert result[0].labels == [1.0, 1.0, 1.0, 1.0, 0.0]
+    assert not any(raw.correct for raw in result)

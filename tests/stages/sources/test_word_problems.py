@@ -15,8 +15,8 @@ MOVES = st.builds(Move, st.sampled_from("+-*"), st.integers(0, 199))
 
 @given(st.integers(0, 199), st.lists(MOVES, min_size=1, max_size=5), st.integers(0, 10_000))
 def test_what_was_told_is_read(start, moves, seed):
-    told = word_problems.write_question(random.Random(seed), start, moves)
-    assert word_problems.read_question(told) == (start, moves)
+    question = word_problems.write_question(random.Random(seed), start, moves)
+    assert word_problems.read_question(question) == (start, moves)
 
 
 def test_a_question_worked_by_hand():

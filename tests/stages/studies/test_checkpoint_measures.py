@@ -80,7 +80,7 @@ def test_everything_by_hand():
         ref, _ = plainly(reference, [3, 4, 5], IDS[kind])
         ratio = (ref - logprobs).tolist()
         k1.append(-sum(ratio))
-        k3.append(sum(math.exp(min(one, 20.0)) - 1 - min(one, 20.0) for one in ratio))
+        k3.append(sum(math.exp(min(item, 20.0)) - 1 - min(item, 20.0) for item in ratio))
         entropy.append(entropies.sum().item())
     assert row.kl_k1 == pytest.approx(sum(k1) / 4, rel=1e-4)
     assert row.kl_k3 == pytest.approx(sum(k3) / 4, rel=1e-4)
@@ -153,16 +153,16 @@ ROWS = [
 
 
 def test_by_hand():
-    found = checkpoint_measures.summarise_checkpoints(ROWS, **SETTINGS)
-    assert found["num_problems"] == 2
-    assert list(found["steps"]) == ["0", "4", "8"]
-    last = found["steps"]["8"]
+    result = checkpoint_measures.summarise_checkpoints(ROWS, **SETTINGS)
+    assert result["num_problems"] == 2
+    assert list(result["steps"]) == ["0", "4", "8"]
+    last = result["steps"]["8"]
     assert last["correct"]["value"] == 1.0
     assert last["reward_model"]["value"] == 5.5
     # 2 and 5 more than at the start
     assert last["reward_model_gain"] == {"value": 3.5, "low": 2.0, "high": 5.0}
     assert last["correct_gain"]["value"] == 0.5
-    assert found["steps"]["0"]["correct_gain"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert result["steps"]["0"]["correct_gain"] == {"value": 0.0, "low": 0.0, "high": 0.0}
     assert last["kl_k1"]["value"] == 0.8
     assert last["ensemble"] is last["ensemble_gain"] is last["ensemble_std"] is None
 

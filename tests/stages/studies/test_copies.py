@@ -80,7 +80,7 @@ def test_a_row_is_told_as_dvc_tells_it():
 @pytest.mark.parametrize("table", STAGES)
 def test_every_table_is_a_stage_of_dvc_yaml(table):
     stages = read_yaml(ROOT / "dvc.yaml")["stages"]
-    rows = [name for name, one in stages.items() if one.get("foreach") == f"${{{table}}}"]
+    rows = [name for name, item in stages.items() if item.get("foreach") == f"${{{table}}}"]
     assert rows[0] == STAGES[table]
 
 

@@ -15,7 +15,7 @@ def problems(*means, number=40):
 
 
 def curve(*means):
-    values = [one.astype(float) for one in problems(*means)]
+    values = [problem.astype(float) for problem in problems(*means)]
     costs = {"flops": COSTS, "tokens": {n: cost / 10 for n, cost in COSTS.items()}}
     return CostCurve(accuracy=dict(zip(COSTS, values, strict=True)), costs=costs)
 
@@ -36,20 +36,20 @@ def test_the_place_of_a_budget_on_a_curve():
 
 def test_scoring_reads_equal_completions_once_and_a_token_a_step():
     short, long = ((1, 2), 0), ((3, 4, 5), 0)
-    found = equal_compute.count_distinct_tokens([[short, short, long], [((6,), 0)] * 3], [1, 3])
+    result = equal_compute.count_distinct_tokens([[short, short, long], [((6,), 0)] * 3], [1, 3])
     # one of three: 2/3 * 2 + 1/3 * 3 = 7/3 tokens of the first problem, 1 of the second
-    assert found == pytest.approx({1: (7 / 3 + 1) / 2, 3: (5 + 1) / 2})
+    assert result == pytest.approx({1: (7 / 3 + 1) / 2, 3: (5 + 1) / 2})
     assert equal_compute.count_distinct_tokens([[((1, 2, 3), 2)]], [1]) == {1: 3 + 2}
 
 
 def test_it_is_compared_where_both_cost_the_same_not_at_the_same_n():
     curves = {"majority": curve(0.2, 0.4, 0.8)}
-    found = equal_compute.compare_at_equal_compute(
+    result = equal_compute.compare_at_equal_compute(
         curves, {"beam": searched(25.0, best=0.6)}, **SETTINGS
     )
-    assert found["curves"]["majority"]["4"]["value"] == 0.8
-    assert found["curves"]["majority"]["4"]["flops"] == 40.0
-    beam = found["searches"]["beam"]
+    assert result["curves"]["majority"]["4"]["value"] == 0.8
+    assert result["curves"]["majority"]["4"]["flops"] == 40.0
+    beam = result["searches"]["beam"]
     assert beam["accuracy"]["best"]["value"] == 0.6
     as_run = beam["versus"]["flops"]["majority"]
     assert (as_run["n"], as_run["n_cost"], as_run["at_end"]) == (2, 20.0, False)
@@ -67,19 +67,19 @@ def test_it_is_compared_where_both_cost_the_same_not_at_the_same_n():
 
 def test_differences_are_paired():
     # As right as each other on the very same problems: no doubt about the difference.
-    found = equal_compute.compare_at_equal_compute(
+    actual = equal_compute.compare_at_equal_compute(
         {"a": curve(0.5, 0.5, 0.5)}, {"beam": searched(20.0, best=0.5)}, **SETTINGS
     )
-    gain = found["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]["at_n"]
+    gain = actual["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]["at_n"]
     assert gain == {"difference": 0.0, "low": 0.0, "high": 0.0}
     # Right on the others: the interval is that of the problems' differences.
     first, second = problems(0.5)[0].astype(float), 1.0 - problems(0.5)[0]
     costs = {"flops": 20.0, "flops_once": 20.0, "tokens": 2.0}
     opposed = Searched(accuracy={"best": second}, costs=costs)
-    found = equal_compute.compare_at_equal_compute(
+    actual = equal_compute.compare_at_equal_compute(
         {"a": curve(0.5, 0.5, 0.5)}, {"beam": opposed}, **SETTINGS
     )
-    gain = found["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]["at_n"]
+    gain = actual["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]["at_n"]
     expected = crossed_means.estimate_means((second - first)[..., None], **SETTINGS)
     assert gain["low"] == pytest.approx(float(expected.low[0]))
     assert gain["low"] < -0.2
@@ -87,14 +87,14 @@ def test_differences_are_paired():
 
 
 def test_beyond_the_end_and_before_the_beginning_are_told():
-    found = equal_compute.compare_at_equal_compute(
+    result = equal_compute.compare_at_equal_compute(
         {"a": curve(0.2, 0.4, 0.8)}, {"s": searched(400.0, 5.0, best=0.9)}, **SETTINGS
     )
-    versus = found["searches"]["s"]["versus"]
+    versus = result["searches"]["s"]["versus"]
     assert versus["flops"]["a"]["at_end"]
     assert versus["flops"]["a"]["n"] == 4
     assert versus["flops_once"]["a"] is None
-    text = search_report.render_report(found, image="plots/x.png", way="best")
+    text = search_report.render_report(result, image="plots/x.png", way="best")
     assert "at n = 4, the largest" in text
     assert "costs less than n = 1" in text
 
@@ -102,10 +102,10 @@ def test_beyond_the_end_and_before_the_beginning_are_told():
 def test_the_verdict_says_what_the_interval_says():
     curves = {"a": curve(0.5, 0.5, 0.5), "b": curve(0.2, 0.2, 0.2)}
     for mean, words in ((0.95, "beats"), (0.5, "cannot be told from"), (0.1, "is worse than")):
-        found = equal_compute.compare_at_equal_compute(
+        result = equal_compute.compare_at_equal_compute(
             curves, {"s": searched(25.0, weighted=mean)}, **SETTINGS
         )
-        verdict = search_report.describe_result(found, way="weighted")
+        verdict = search_report.describe_result(result, way="weighted")
         assert verdict.startswith("`s`, weighted vote, at its cost ")
         assert f"{words} a (" in verdict
 
@@ -113,9 +113,9 @@ def test_the_verdict_says_what_the_interval_says():
 def test_the_plot_is_drawn_the_same_again(tmp_path):
     curves = {"a": curve(0.2, 0.4, 0.8)}
     searches = {"s": searched(25.0, best=0.6, weighted=0.7, majority=0.5)}
-    found = equal_compute.compare_at_equal_compute(curves, searches, **SETTINGS)
-    search_report.draw_equal_compute(tmp_path / "a.png", found)
-    search_report.draw_equal_compute(tmp_path / "b.png", found)
+    result = equal_compute.compare_at_equal_compute(curves, searches, **SETTINGS)
+    search_report.draw_equal_compute(tmp_path / "a.png", result)
+    search_report.draw_equal_compute(tmp_path / "b.png", result)
     image = (tmp_path / "a.png").read_bytes()
     assert image.startswith(b"\x89PNG")
     assert image == (tmp_path / "b.png").read_bytes()

@@ -48,10 +48,10 @@ def test_a_row_costs_what_it_says_with_this_seed(tmp_path, monkeypatch):
         content = reward_file.model_reward_file("preference").model_copy(update={"kind": kind})
         reward_file.write_reward(DATA / f"rewards/{name}", content)
     studied_run.write_json(DATA / "rewards/model/1/metrics.json", {"trained_tokens": 6})
-    found = [
+    result = [
         equal_tokens.count_tokens(DATA, table, name, 1)
         for table, name in (
             ("policies", "grpo"), ("pairs", "people"), ("rewards", "model"), ("rewards", "rule"),
         )
     ]  # fmt: skip
-    assert found == [(3, 4), (5, 0), (0, 6), (0, 0)]
+    assert result == [(3, 4), (5, 0), (0, 6), (0, 0)]

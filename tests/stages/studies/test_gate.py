@@ -13,12 +13,12 @@ def rows(probe, values):
 def test_every_probe_has_a_value_or_a_reason():
     values = gate.group_by_probe([rows("hint_adopted", [0.0, 1.0, -1.0, 1.0])])
     reasons = {name: "because" for name in PROBES if name != "hint_adopted"}
-    found = gate.summarise_probes(values, reasons, **OPTIONS)
-    assert found["probes"]["hint_adopted"]["value"] == 0.25
-    assert found["probes"]["hint_adopted"]["problems"] == 4
-    assert set(found["not_run"]) == set(reasons)
-    found = gate.summarise_probes(values, {}, **OPTIONS)
-    assert set(found["not_run"].values()) == {"not with every seed"}
+    result = gate.summarise_probes(values, reasons, **OPTIONS)
+    assert result["probes"]["hint_adopted"]["value"] == 0.25
+    assert result["probes"]["hint_adopted"]["problems"] == 4
+    assert set(result["not_run"]) == set(reasons)
+    result = gate.summarise_probes(values, {}, **OPTIONS)
+    assert set(result["not_run"].values()) == {"not with every seed"}
 
 
 def test_a_rate_that_is_zero_everywhere_is_not_certainly_zero():
@@ -38,9 +38,9 @@ def compare(policy, baseline, probe="hint_adopted"):
 
 def test_a_probe_is_worse_on_its_own_side_only():
     zeros, ones = [0] * 40, [1] * 30 + [0] * 10
-    found = compare(ones, zeros)
-    assert found["worse"] == found["certain"] == ["hint_adopted"]
-    assert found["probes"]["hint_adopted"]["difference"] == 0.75
+    result = compare(ones, zeros)
+    assert result["worse"] == result["certain"] == ["hint_adopted"]
+    assert result["probes"]["hint_adopted"]["difference"] == 0.75
     assert compare(zeros, ones)["worse"] == []
     # accuracy: lower is worse
     assert compare(zeros, ones, "transfer_accuracy")["worse"] == ["transfer_accuracy"]
@@ -48,25 +48,25 @@ def test_a_probe_is_worse_on_its_own_side_only():
 
 
 def test_what_only_describes_is_compared_and_never_worse():
-    found = compare([1] * 40, [0] * 40, "longest_repeat")
-    assert found["worse"] == []
-    assert found["gated"] == 0
-    assert found["probes"]["longest_repeat"]["difference"] == 1.0
+    result = compare([1] * 40, [0] * 40, "longest_repeat")
+    assert result["worse"] == []
+    assert result["gated"] == 0
+    assert result["probes"]["longest_repeat"]["difference"] == 1.0
 
 
 def test_the_same_values_pass():
-    found = compare([0, 1] * 20, [0, 1] * 20)
-    assert found["worse"] == []
-    assert gate.decide_release(found, "sft").startswith("Passed: of 1 gated probes none")
+    result = compare([0, 1] * 20, [0, 1] * 20)
+    assert result["worse"] == []
+    assert gate.decide_release(result, "sft").startswith("Passed: of 1 gated probes none")
 
 
 def test_pairs_are_of_the_problems_that_both_have():
     policy = column([1] * 30)
     baseline = dict.fromkeys(list(policy)[:12], (0.0,)) | {"other": (1.0,)}
-    found = gate.compare_with_baseline(
+    result = gate.compare_with_baseline(
         {"answer_list": policy}, {"answer_list": baseline}, **OPTIONS
     )
-    assert found["probes"]["answer_list"] | {"p_holm": None} == {
+    assert result["probes"]["answer_list"] | {"p_holm": None} == {
         "difference": 1.0,
         "low": 1.0,
         "high": 1.0,
@@ -78,22 +78,22 @@ def test_pairs_are_of_the_problems_that_both_have():
 
 
 def test_few_problems_are_not_compared_and_it_is_said_how_few():
-    found = compare([1] * 9, [0] * 9)
-    assert found["not_compared"]["hint_adopted"] == "9 problems in common, fewer than 10"
-    assert "Not gated" in gate.decide_release(found, "sft")
+    result = compare([1] * 9, [0] * 9)
+    assert result["not_compared"]["hint_adopted"] == "9 problems in common, fewer than 10"
+    assert "Not gated" in gate.decide_release(result, "sft")
 
 
 def test_what_holm_leaves_unresolved_is_named_but_not_certain():
     # 4 of 100: 0.04 with a standard error of 0.0197, p = 0.0449 by t with 99 degrees of freedom
     few, zeros = column([1] * 4 + [0] * 96), column([0] * 100)
-    found = gate.compare_with_baseline({"hint_adopted": few}, {"hint_adopted": zeros}, **OPTIONS)
-    assert found["worse"] == found["certain"] == ["hint_adopted"]
-    assert found["probes"]["hint_adopted"]["p_holm"] == pytest.approx(0.0449, abs=1e-4)
+    result = gate.compare_with_baseline({"hint_adopted": few}, {"hint_adopted": zeros}, **OPTIONS)
+    assert result["worse"] == result["certain"] == ["hint_adopted"]
+    assert result["probes"]["hint_adopted"]["p_holm"] == pytest.approx(0.0449, abs=1e-4)
     both = {"hint_adopted": few, "hint_sway": zeros}
-    found = gate.compare_with_baseline(both, dict.fromkeys(both, zeros), **OPTIONS)
-    assert found["worse"] == ["hint_adopted"]
-    assert found["certain"] == []
-    assert found["probes"]["hint_adopted"]["p_holm"] == pytest.approx(2 * 0.0449, abs=2e-4)
+    result = gate.compare_with_baseline(both, dict.fromkeys(both, zeros), **OPTIONS)
+    assert result["worse"] == ["hint_adopted"]
+    assert result["certain"] == []
+    assert result["probes"]["hint_adopted"]["p_holm"] == pytest.approx(2 * 0.0449, abs=2e-4)
 
 
 def test_seeds_that_disagree_widen_the_interval():
@@ -101,11 +101,11 @@ def test_seeds_that_disagree_widen_the_interval():
     agree = {"answer_list": {str(i): (0.5, 0.5, 0.5) for i in range(20)}}
     differ = {"answer_list": {str(i): (1.0, 0.5, 0.0) for i in range(20)}}
     assert gate.compare_with_baseline(agree, zeros, **OPTIONS)["worse"] == ["answer_list"]
-    found = gate.compare_with_baseline(differ, zeros, **OPTIONS)
-    assert found["worse"] == []
+    result = gate.compare_with_baseline(differ, zeros, **OPTIONS)
+    assert result["worse"] == []
     # seeds' means 1, 1/2, 0: t of 2 degrees of freedom times 0.5 / sqrt(3)
-    one = found["probes"]["answer_list"]
-    assert one["high"] - one["difference"] == pytest.approx(4.302653 * 0.5 / 3**0.5, abs=1e-5)
+    probe = result["probes"]["answer_list"]
+    assert probe["high"] - probe["difference"] == pytest.approx(4.302653 * 0.5 / 3**0.5, abs=1e-5)
 
 
 def test_only_problems_that_every_seed_has_are_kept():
@@ -130,9 +130,9 @@ def test_holm_counts_the_gated_probes_of_the_policy():
 
 
 def test_the_verdict_names_what_is_worse():
-    told = gate.decide_release(compare([1] * 40, [0] * 40), "sft")
-    assert told.startswith("Worse than sft beyond the interval on 1 of 1 gated probes")
-    assert "hint_adopted, certain" in told
+    decision = gate.decide_release(compare([1] * 40, [0] * 40), "sft")
+    assert decision.startswith("Worse than sft beyond the interval on 1 of 1 gated probes")
+    assert "hint_adopted, certain" in decision
 
 
 def summary(value, **not_run):

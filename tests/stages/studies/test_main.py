@@ -92,9 +92,9 @@ def test_a_row_of_a_table_is_a_stage_with_its_values():
 
 def test_the_key_of_a_study_is_that_of_dvc():
     command.main("counted@a", "--quiet")
-    found = identity.dvc_stage(f"{DVC_YAML}:counted@a")
+    result = identity.dvc_stage(f"{DVC_YAML}:counted@a")
     entry = read_yaml(DVC_YAML.with_suffix(".lock"))["stages"]["counted@a"]
-    assert identity.lock_key(entry) == identity.input_key(found)
+    assert identity.lock_key(entry) == identity.input_key(result)
     assert identity.dvc_stage(f"{DVC_YAML}:another") is None
 
 

@@ -46,14 +46,14 @@ def test_every_policy_along_a_run_is_measured():
     metrics = json.loads(written["metrics.json"])
     for seed in SEEDS:
         path = DATA / f"studies/checkpoints/dpo/rows/{seed}/problems.jsonl"
-        found = list(lines.read_lines(path, CheckpointResult))
-        assert [row.step for row in found] == [0] * 6 + [2] * 6 + [5] * 6
+        result = list(lines.read_lines(path, CheckpointResult))
+        assert [row.step for row in result] == [0] * 6 + [2] * 6 + [5] * 6
         # The checkpoint is the start itself here: the same draws, no divergence from it.
-        start, same = found[:6], found[6:12]
+        start, same = result[:6], result[6:12]
         assert [row.correct for row in start] == [row.correct for row in same]
         assert all(row.kl_k1 == pytest.approx(0.0, abs=1e-4) for row in (*start, *same))
-        assert any(row.kl_k3 > 0.0 for row in found[12:])
-        assert all(row.ensemble_std is not None for row in found)
+        assert any(row.kl_k3 > 0.0 for row in result[12:])
+        assert all(row.ensemble_std is not None for row in result)
         assert list(metrics[str(seed)]["steps"]) == ["0", "2", "5"]
     report = written["report.md"].decode()
     assert "### seed 0" in report
@@ -80,8 +80,8 @@ def test_pools_are_scored_and_each_seed_has_its_verdict(monkeypatch):
         assert len(pools) == 4
         assert all(len(pool.correct) == len(pool.ensemble or []) == 16 for pool in pools)
         measured = metrics["seeds"][str(seed)]
-        found = [(curve["name"], curve["scorer"]) for curve in measured["curves"]]
-        assert found == [
+        result = [(curve["name"], curve["scorer"]) for curve in measured["curves"]]
+        assert result == [
             ("sft", "reward_model"), ("sft", "ensemble"), ("dpo", "reward_model"),
             ("dpo", "ensemble"),
         ]  # fmt: skip

@@ -55,42 +55,42 @@ def padded(reward, *, pool=POOL, num_padded=3, max_tokens=1000):
         assert numbers == list(range(len(numbers)))
         return [float(reward(ids)) for group in groups for ids in group.completions]
 
-    found = probe_edits.measure_padding(
+    result = probe_edits.measure_padding(
         [(PROMPT, pool)], encode, score, num_padded=num_padded, max_tokens=max_tokens
     )
-    return {row.probe: row.value for row in found}
+    return {row.probe: row.value for row in result}
 
 
 def test_a_reward_that_is_the_length_is_caught():
-    found = padded(len)
-    assert found["length_spearman"] == pytest.approx(1.0)
+    result = padded(len)
+    assert result["length_spearman"] == pytest.approx(1.0)
     # the copies: "xx\n" and "xxxx\n" once more; "Q?\n" before all three; twice more each
-    assert found["repeat_step_gain"] == pytest.approx((3 + 5) / 2)
-    assert found["restate_gain"] == pytest.approx(3)
-    assert found["list_gain"] == pytest.approx((6 + 10) / 2)
-    assert [found[f"{kind}_raised"] for kind in ("repeat_step", "restate", "list")] == [1, 1, 1]
+    assert result["repeat_step_gain"] == pytest.approx((3 + 5) / 2)
+    assert result["restate_gain"] == pytest.approx(3)
+    assert result["list_gain"] == pytest.approx((6 + 10) / 2)
+    assert [result[f"{kind}_raised"] for kind in ("repeat_step", "restate", "list")] == [1, 1, 1]
     # two right answers are too few to rank
-    assert "length_spearman_right" not in found
+    assert "length_spearman_right" not in result
 
 
 def test_a_reward_that_dislikes_length_gains_nothing():
-    found = padded(lambda ids: -len(ids))
-    assert found["length_spearman"] == pytest.approx(-1.0)
-    assert found["restate_raised"] == found["list_raised"] == 0
+    result = padded(lambda ids: -len(ids))
+    assert result["length_spearman"] == pytest.approx(-1.0)
+    assert result["restate_raised"] == result["list_raised"] == 0
 
 
 def test_ties_share_a_rank_and_without_spread_there_is_no_correlation():
     # lengths 6, 9, 11 and rewards 0, 1, 1: ranks 1, 2, 3 and 1, 2.5, 2.5, so sqrt(3) / 2
-    found = padded(lambda ids: float(len(ids) > 6))
-    assert found["length_spearman"] == pytest.approx(3**0.5 / 2)
+    result = padded(lambda ids: float(len(ids) > 6))
+    assert result["length_spearman"] == pytest.approx(3**0.5 / 2)
     assert "length_spearman" not in padded(lambda ids: 1.0)
     equal = [completion(number, f"{number}\n#### 7") for number in range(3)]
     assert "length_spearman" not in padded(lambda ids: float(ids[0]), pool=equal)
 
 
 def test_a_reward_of_the_answer_alone_is_not_moved():
-    found = padded(lambda ids: float(ids[-1]))
-    assert {name: value for name, value in found.items() if "length" not in name} == dict.fromkeys(
+    result = padded(lambda ids: float(ids[-1]))
+    assert {name: value for name, value in result.items() if "length" not in name} == dict.fromkeys(
         [
             f"{kind}_{what}"
             for kind in ("repeat_step", "restate", "list")
@@ -103,19 +103,19 @@ def test_a_reward_of_the_answer_alone_is_not_moved():
 def test_right_answers_are_ranked_alone():
     pool = [completion(i, "x" * i + "\n#### 7") for i in range(1, 4)] + [completion(9, "#### 1")]
     # longer right answers earn less, the short wrong one least
-    found = padded(lambda ids: -100.0 if ids[-1] == ord("1") else -float(len(ids)), pool=pool)
-    assert found["length_spearman_right"] == pytest.approx(-1.0)
-    assert found["length_spearman"] > -1
+    result = padded(lambda ids: -100.0 if ids[-1] == ord("1") else -float(len(ids)), pool=pool)
+    assert result["length_spearman_right"] == pytest.approx(-1.0)
+    assert result["length_spearman"] > -1
 
 
 def test_rounding_raises_nothing():
-    found = padded(lambda ids: 1e-7 * len(ids))
-    assert found["list_raised"] == 0
+    result = padded(lambda ids: 1e-7 * len(ids))
+    assert result["list_raised"] == 0
 
 
 def test_only_the_first_are_padded_and_long_copies_are_left_out():
-    found = padded(len, num_padded=2)
-    assert found["repeat_step_gain"] == 3
+    result = padded(len, num_padded=2)
+    assert result["repeat_step_gain"] == 3
     # prompt 2 + "xx\n" * 3 + 6 = 17 fits, "xxxx\n" * 3 + 6 does not
     assert padded(len, max_tokens=17)["list_gain"] == 6
 
@@ -168,10 +168,10 @@ def recut(aggregate, max_tokens=100, row=ROW):
     def score(solutions):
         return [float(aggregate(solution.steps)) for solution in solutions]
 
-    found = probe_edits.measure_recutting(
+    result = probe_edits.measure_recutting(
         [(ASKED, [row])], cut, score, filler=[5, 0], max_tokens=max_tokens
     )
-    return {one.probe: one.value for one in found}
+    return {item.probe: item.value for item in result}
 
 
 def test_a_score_that_counts_steps_is_caught():
@@ -189,10 +189,10 @@ def test_a_score_that_counts_steps_is_caught():
 
 
 def test_a_score_of_the_text_is_moved_by_added_text_only():
-    found = recut(lambda steps: sum(map(sum, steps)))
-    assert found["split_change"] == found["merged_change"] == 0
-    assert found["inflated_gain"] == 3
-    assert found["filler_gain"] == 5
+    result = recut(lambda steps: sum(map(sum, steps)))
+    assert result["split_change"] == result["merged_change"] == 0
+    assert result["inflated_gain"] == 3
+    assert result["filler_gain"] == 5
 
 
 def test_what_is_too_long_is_left_out_with_its_step_tokens():
@@ -207,7 +207,7 @@ def test_one_step_has_nothing_to_edit():
 
 def test_problems_mean_over_their_completions():
     problems = [(ASKED, [ROW, ROW])]
-    found = probe_edits.measure_recutting(
-        problems, cut, lambda s: [float(len(one.steps)) for one in s], filler=[5], max_tokens=99
+    result = probe_edits.measure_recutting(
+        problems, cut, lambda s: [float(len(item.steps)) for item in s], filler=[5], max_tokens=99
     )
-    assert {one.probe: one.value for one in found}["split_change"] == pytest.approx(2)
+    assert {item.probe: item.value for item in result}["split_change"] == pytest.approx(2)

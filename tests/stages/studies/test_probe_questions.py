@@ -5,8 +5,8 @@ from stages.studies import probe_questions
 
 
 def test_a_wrong_hint_is_near_whole_not_negative_and_never_right():
-    found = {probe_questions.choose_wrong_hint("3", 0, str(name)) for name in range(400)}
-    assert found == {str(value) for value in range(14) if value != 3}
+    result = {probe_questions.choose_wrong_hint("3", 0, str(name)) for name in range(400)}
+    assert result == {str(value) for value in range(14) if value != 3}
 
 
 def test_it_hangs_on_the_seed_and_the_problem_alone():

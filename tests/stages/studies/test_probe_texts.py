@@ -81,17 +81,17 @@ def found(replies):
 
 
 def test_a_policy_that_says_the_hint_and_one_that_does_not():
-    asked = {(one.kind, one.id): one for one in add_hints(PROMPTS, 0)}
-    told = {name: asked["hint_wrong", name].hint for name in "ab"}
+    questions = {(item.kind, item.id): item for item in add_hints(PROMPTS, 0)}
+    hints = {name: questions["hint_wrong", name].hint for name in "ab"}
     said = {
-        ("hint_wrong", "a"): f"#### {told['a']}",
+        ("hint_wrong", "a"): f"#### {hints['a']}",
         ("hint_wrong", "b"): "#### 6",
         ("hint_right", "a"): "#### 5",
         ("hint_right", "b"): "#### 99",
     }
-    unasked = ["#### 5", f"#### {told['b']}", "#### 1/2"]
+    unasked = ["#### 5", f"#### {hints['b']}", "#### 1/2"]
     plain = list(zip(keep_questions(PROMPTS, "plain"), unasked, strict=True))
-    assert found([*plain, *((asked[key], reply) for key, reply in said.items())]) == {
+    assert found([*plain, *((questions[key], reply) for key, reply in said.items())]) == {
         ("hint_wrong_drop", "a"): 1,
         ("hint_right_drop", "a"): 0,
         ("hint_adopted", "a"): 1,
@@ -113,8 +113,8 @@ def test_a_policy_that_says_the_hint_and_one_that_does_not():
 )
 def test_a_drop_is_of_the_problems_that_were_changed(before, after, probe):
     replies = [(row, f"#### {row.answer}") for row in keep_questions(PROMPTS, before)]
-    for one, question, answer in ((PROMPTS[0], "x?", "8"), (PROMPTS[2], "y?", "9")):
-        row = ProbeQuestion(kind=after, id=one.id, prompt=one, question=question, answer=answer)
+    for item, question, answer in ((PROMPTS[0], "x?", "8"), (PROMPTS[2], "y?", "9")):
+        row = ProbeQuestion(kind=after, id=item.id, prompt=item, question=question, answer=answer)
         replies.append((row, "#### 8"))
     assert found(replies) == {(probe, "a"): 0.0, (probe, "c"): 1.0}
 

@@ -56,11 +56,11 @@ def write_params(**changes: object) -> None:
     content = read_yaml(ROOT / "params.yaml")
     content = {key: content[key] for key in ("model", "engine")} | {"seeds": SEEDS}
     studied_run.write_yaml(Path("params.yaml"), content | {"compute": COMPUTE})
-    own = read_yaml(ROOT / STUDY_PARAMS)["probes"]
-    own |= {"policies": ["sft", "grpo"], "reward": None, "process": None, "judge": "sft"}
-    own |= {"num_problems": 12, "max_new_tokens": 4} | changes
-    own["attack"]["constitution"] = "none"
-    studied_run.write_yaml(STUDY_PARAMS, {"probes": own})
+    settings = read_yaml(ROOT / STUDY_PARAMS)["probes"]
+    settings |= {"policies": ["sft", "grpo"], "reward": None, "process": None, "judge": "sft"}
+    settings |= {"num_problems": 12, "max_new_tokens": 4} | changes
+    settings["attack"]["constitution"] = "none"
+    studied_run.write_yaml(STUDY_PARAMS, {"probes": settings})
 
 
 def write_results(name: str, seed: int) -> None:
@@ -110,14 +110,14 @@ def found(name: str, seed: int) -> dict:
 def test_every_probe_is_run_or_says_why():
     probes.main("sft")
     for seed in SEEDS:
-        own = found("sft", seed)
+        measured = found("sft", seed)
         not_run = json.loads((STUDY / f"probes/sft/rows/{seed}/not_run.json").read_text())
-        assert own.keys() | not_run.keys() == set(PROBES)
+        assert measured.keys() | not_run.keys() == set(PROBES)
         # 5 windows of 8 equal tokens, 1 kind
-        assert set(own["repeated_4grams"].values()) == {(0.8,)}
-        assert set(own["unfinished_loop"].values()) == {(0.25,)}
-        assert len(own["hint_sway"]) == 12
-        assert "judge_injection" in own
+        assert set(measured["repeated_4grams"].values()) == {(0.8,)}
+        assert set(measured["unfinished_loop"].values()) == {(0.25,)}
+        assert len(measured["hint_sway"]) == 12
+        assert "judge_injection" in measured
         assert not_run["list_gain"] == "no reward model named"
         assert not_run["over_refusal"].startswith("no chat template")
     written = studied_run.outputs("probes/sft")
@@ -141,20 +141,20 @@ def test_a_chat_model_is_asked_xstest_and_svamp():
         judge=None,
     )
     probes.main("sft")
-    own = found("sft", 0)
-    assert len(own["transfer_accuracy"]) == 15
-    assert len(own["over_refusal"]) == 250
-    assert len(own["unsafe_compliance"]) == 200
+    measured = found("sft", 0)
+    assert len(measured["transfer_accuracy"]) == 15
+    assert len(measured["over_refusal"]) == 250
+    assert len(measured["unsafe_compliance"]) == 200
 
 
 def gated() -> dict[str, bytes]:
     for name, value in (("sft", 0.0), ("grpo", 1.0)):
         for seed in SEEDS:
-            own = STUDY / f"probes/{name}/rows/{seed}"
+            seed_folder = STUDY / f"probes/{name}/rows/{seed}"
             values = [ProbeValue(probe="hint_adopted", id=str(i), value=value) for i in range(20)]
-            lines.write_lines(own / "probes.jsonl", values)
+            lines.write_lines(seed_folder / "probes.jsonl", values)
             reasons = {probe: "no reason" for probe in PROBES if probe != "hint_adopted"}
-            studied_run.write_json(own / "not_run.json", reasons)
+            studied_run.write_json(seed_folder / "not_run.json", reasons)
     gate.main()
     return studied_run.outputs("gate")
 

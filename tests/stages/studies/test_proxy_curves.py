@@ -33,38 +33,38 @@ def made(gold, proxy, form="quadratic", noise=0.0, units=None):
 @pytest.mark.parametrize("form", ["quadratic", "logarithmic"])
 def test_fits_are_of_what_was_put_in(form):
     curve = made((0.3, 0.15), (1.0, 0.1), form, units={"proxy": 2.0, "gold": 0.5})
-    found = proxy_curves.measure_curves(curve, CONFIG, 0)
-    gold, proxy = found["fits"]["gold"], found["fits"]["proxy"]
+    actual = proxy_curves.measure_curves(curve, CONFIG, 0)
+    gold, proxy = actual["fits"]["gold"], actual["fits"]["proxy"]
     assert (gold["alpha"], gold["beta"]) == (0.6, 0.3)  # in units of 0.5
     assert (proxy["alpha"], proxy["beta"]) == (0.5, 0.05)
     expected = forms.peak_distance(np.array([0.6, 0.3]), form)
     assert gold["peak_distance"] == pytest.approx(float(expected), abs=1e-5)
     assert gold["band"]["low"] == gold["band"]["high"] == gold["band"]["value"]
-    assert found["points"][2]["accuracy"]["value"] == pytest.approx(
+    assert actual["points"][2]["accuracy"]["value"] == pytest.approx(
         0.4 + 0.3 - (0.15 if form == "quadratic" else 0)
     )
-    assert found["points"][2]["distance"] == 1.0
+    assert actual["points"][2]["distance"] == 1.0
 
 
 def test_a_true_reward_that_falls_while_the_proxy_rises_is_over_optimised():
-    found = proxy_curves.measure_curves(made((0.4, 0.2), (1.0, 0.1), noise=0.1), CONFIG, 0)
-    assert found["overoptimised"]
-    assert found["best_place"] == 4
-    assert found["fits"]["gold"]["peak_is_measured"]
-    assert found["fits"]["gold"]["peaks_measured"] == 1.0
-    assert found["accuracy_after_best"]["value"] == pytest.approx(-0.2, abs=0.06)
-    assert found["proxy_after_best"]["low"] > 0
+    result = proxy_curves.measure_curves(made((0.4, 0.2), (1.0, 0.1), noise=0.1), CONFIG, 0)
+    assert result["overoptimised"]
+    assert result["best_place"] == 4
+    assert result["fits"]["gold"]["peak_is_measured"]
+    assert result["fits"]["gold"]["peaks_measured"] == 1.0
+    assert result["accuracy_after_best"]["value"] == pytest.approx(-0.2, abs=0.06)
+    assert result["proxy_after_best"]["low"] > 0
 
 
 def test_neither_a_rising_truth_nor_noise_nor_a_falling_proxy_is():
     for gold, proxy in (((0.4, 0.05), (1.0, 0.1)), ((0.0, 0.0), (1.0, 0.1)), ((0.4, 0.2),) * 2):
-        found = proxy_curves.measure_curves(made(gold, proxy, noise=0.1), CONFIG, 0)
-        assert not found["overoptimised"], (gold, proxy)
+        result = proxy_curves.measure_curves(made(gold, proxy, noise=0.1), CONFIG, 0)
+        assert not result["overoptimised"], (gold, proxy)
 
 
 def test_a_peak_beyond_what_was_measured_is_said_to_be():
-    found = proxy_curves.measure_curves(made((0.4, 0.05), (1.0, -0.1)), CONFIG, 0)
-    gold, proxy = found["fits"]["gold"], found["fits"]["proxy"]
+    result = proxy_curves.measure_curves(made((0.4, 0.05), (1.0, -0.1)), CONFIG, 0)
+    gold, proxy = result["fits"]["gold"], result["fits"]["proxy"]
     assert gold["peak_distance"] == 4.0
     assert not gold["peak_is_measured"]
     assert gold["peaks_measured"] == 0.0
@@ -126,16 +126,16 @@ def compare(single, several):
 
 def test_a_peak_farther_away_and_a_better_end():
     # 2 d - d^2 / 1: peak at 1; 2 d - 0.8 d^2: at 1.25
-    found = compare((2.0, 1.0), (2.0, 0.8))
-    assert (found["name"], found["n"]) == ("sft", 4)
-    assert found["peak_shift"] == pytest.approx({"value": 0.25, "low": 0.25, "high": 0.25})
-    assert found["accuracy_at_end"]["value"] == pytest.approx(0.2 * 1.5**2)
-    assert found["accuracy_at_end"]["low"] == pytest.approx(found["accuracy_at_end"]["high"])
+    result = compare((2.0, 1.0), (2.0, 0.8))
+    assert (result["name"], result["n"]) == ("sft", 4)
+    assert result["peak_shift"] == pytest.approx({"value": 0.25, "low": 0.25, "high": 0.25})
+    assert result["accuracy_at_end"]["value"] == pytest.approx(0.2 * 1.5**2)
+    assert result["accuracy_at_end"]["low"] == pytest.approx(result["accuracy_at_end"]["high"])
 
 
 def test_the_same_choices_make_no_difference():
-    found = compare((2.0, 1.0), (2.0, 1.0))
-    assert found["peak_shift"] == found["accuracy_at_end"] == dict.fromkeys(
+    result = compare((2.0, 1.0), (2.0, 1.0))
+    assert result["peak_shift"] == result["accuracy_at_end"] == dict.fromkeys(
         ("value", "low", "high"), 0.0
     )  # fmt: skip
 

@@ -11,16 +11,16 @@ from stages.studies import rounding
 def test_the_spread_between_roundings_and_between_seeds_by_hand():
     # of seed 0: 0.4, 0.6 (variance 0.02), of seed 1: 0.5, 0.5 (0): sqrt(0.01)
     # pinned: 0.4, 0.5 (0.005), native: 0.6, 0.5 (0.005): sqrt(0.005)
-    found = rounding.measure_spread(np.array([[0.4, 0.5], [0.6, 0.5]]))
-    assert found["accuracy"] == [[0.4, 0.5], [0.6, 0.5]]
-    assert found["between_roundings"] == pytest.approx(0.1)
-    assert found["between_seeds"] == pytest.approx(0.005**0.5, abs=1e-6)
+    result = rounding.measure_spread(np.array([[0.4, 0.5], [0.6, 0.5]]))
+    assert result["accuracy"] == [[0.4, 0.5], [0.6, 0.5]]
+    assert result["between_roundings"] == pytest.approx(0.1)
+    assert result["between_seeds"] == pytest.approx(0.005**0.5, abs=1e-6)
 
 
 def test_of_one_seed_there_is_no_spread_between_seeds():
-    found = rounding.measure_spread(np.array([[0.4], [0.6]]))
-    assert found["between_seeds"] is None
-    assert found["between_roundings"] == pytest.approx(0.02**0.5, abs=1e-6)
+    result = rounding.measure_spread(np.array([[0.4], [0.6]]))
+    assert result["between_seeds"] is None
+    assert result["between_roundings"] == pytest.approx(0.02**0.5, abs=1e-6)
 
 
 def test_an_accuracy_is_the_share_of_right_samples(tmp_path, monkeypatch):

@@ -18,9 +18,9 @@ class Sums:
         self.read = 0
 
     def __call__(self, groups):
-        found = [sum(ids) / 3 for group in groups for ids in group.completions]
-        self.read += len(found)
-        values = torch.tensor(found)
+        result = [sum(ids) / 3 for group in groups for ids in group.completions]
+        self.read += len(result)
+        values = torch.tensor(result)
         return Scores(values=values, disagreement=values)
 
 
@@ -41,16 +41,16 @@ def test_by_hand():
     ]
     for row_tokens in (0, 64):
         scorer = Sums()
-        found = scored_pools.score_pool(PROMPT, pool, (scorer, None), row_tokens)
-        assert found.correct == [True, False, True, True]
-        assert found.reward_model == [3.66667, 2.66667, 3.66667, 4.0]
-        assert found.ensemble is None
-        assert found.num_distinct == scorer.read == 3
+        result = scored_pools.score_pool(PROMPT, pool, (scorer, None), row_tokens)
+        assert result.correct == [True, False, True, True]
+        assert result.reward_model == [3.66667, 2.66667, 3.66667, 4.0]
+        assert result.ensemble is None
+        assert result.num_distinct == scorer.read == 3
 
 
 def scored(name, right, scores):
     return ScoredPool(
-        id=name, correct=[bool(one) for one in right], reward_model=scores, ensemble=None,
+        id=name, correct=[bool(item) for item in right], reward_model=scores, ensemble=None,
         generated_tokens=8, num_distinct=8,
     )  # fmt: skip
 

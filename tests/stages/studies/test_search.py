@@ -82,15 +82,15 @@ def test_rows_and_metrics_fit_together(engine, tmp_path):
     metrics = json.loads(written["metrics.json"])
     assert set(metrics["searches"]) == {"dvts", "beam"}
     for seed in SEEDS:
-        own = STUDY / f"rows/{seed}"
-        solutions = list(lines.read_lines(own / "dvts.jsonl", SearchSolution))
-        results = list(lines.read_lines(own / "dvts_problems.jsonl", ProblemSearch))
+        seed_folder = STUDY / f"rows/{seed}"
+        solutions = list(lines.read_lines(seed_folder / "dvts.jsonl", SearchSolution))
+        results = list(lines.read_lines(seed_folder / "dvts_problems.jsonl", ProblemSearch))
         assert [row.id for row in results] == [f"test{n}" for n in range(6)]
         policy, process = metrics["parameters"][str(seed)]
         for result in results:
-            found = [row for row in solutions if row.id == result.id]
-            assert result.num_solutions == len(found)
-            assert {row.tree for row in found} == {0, 1}
+            actual = [row for row in solutions if row.id == result.id]
+            assert result.num_solutions == len(actual)
+            assert {row.tree for row in actual} == {0, 1}
             sampled = result.generated_tokens
             # Two trees of two samples, then one place in each.
             assert sampled <= 2 * 2 * 6 * result.depth
@@ -121,7 +121,7 @@ def test_samples_cost_their_tokens_and_a_process_model_its_steps_too():
     ]
     mean = sum(len(row.completion_ids) for rows in problems for row in rows) / (2 * 6 * 8)
     policy, _ = metrics["parameters"]["0"]
-    prompts = [len(one.prompt_ids) for one in studied_run.prompts("test", 6)]
+    prompts = [len(prompt.prompt_ids) for prompt in studied_run.prompts("test", 6)]
     prompt = sum(prompts) / len(prompts)
     plain = metrics["curves"]["majority"]
     assert plain["2"]["flops"] == pytest.approx(2 * policy * (prompt + 2 * mean))

@@ -30,34 +30,34 @@ def judged(*rows):
 
 def test_three_ways_to_take_an_answer():
     # The best-scored is wrong; 5 has .5 + .2, written in two ways, and 6 has .6; 7 is thrice.
-    found = judged(
+    result = judged(
         ("#### 6", 0.6), ("#### 5", 0.5), ("#### 10/2", 0.2),
         ("#### 7", 0.1), ("#### 7", 0.1), ("#### 7", 0.1), ("nothing", 0.9),
     )  # fmt: skip
-    assert found.best == 0.0
-    assert found.weighted == 1.0
-    assert found.majority == 0.0
-    assert found.any_right
-    assert found.num_solutions == 7
+    assert result.best == 0.0
+    assert result.weighted == 1.0
+    assert result.majority == 0.0
+    assert result.any_right
+    assert result.num_solutions == 7
 
 
 def test_ties_are_split():
-    found = judged(("#### 5", 0.5), ("#### 6", 0.5), ("#### 7", 0.2), ("#### 7", 0.2))
-    assert found.best == 0.5
-    assert found.weighted == 0.5
-    assert found.majority == 0.0
+    result = judged(("#### 5", 0.5), ("#### 6", 0.5), ("#### 7", 0.2), ("#### 7", 0.2))
+    assert result.best == 0.5
+    assert result.weighted == 0.5
+    assert result.majority == 0.0
 
 
 def test_nothing_readable_is_wrong():
-    found = judged(("", 0.5))
-    assert (found.best, found.weighted, found.majority, found.any_right) == (0, 0, 0, False)
+    result = judged(("", 0.5))
+    assert (result.best, result.weighted, result.majority, result.any_right) == (0, 0, 0, False)
 
 
 def test_operations_are_two_for_each_parameter_and_token():
-    found = judged(("#### 5", 0.5))
-    assert found.flops == pytest.approx(2 * (3 * (50 + 100) + 7 * 70))
-    assert found.flops_once == pytest.approx(2 * (3 * (20 + 100) + 7 * 40))
-    assert (found.generated_tokens, found.dropped_tokens, found.depth) == (100, 30, 2)
+    result = judged(("#### 5", 0.5))
+    assert result.flops == pytest.approx(2 * (3 * (50 + 100) + 7 * 70))
+    assert result.flops_once == pytest.approx(2 * (3 * (20 + 100) + 7 * 40))
+    assert (result.generated_tokens, result.dropped_tokens, result.depth) == (100, 30, 2)
 
 
 ROW = ProblemSearch(
@@ -73,12 +73,12 @@ def summarised(rows):
 
 def test_means_and_totals_by_hand():
     other = dataclasses.replace(ROW, best=0.0, majority=1.0, generated_tokens=50, flops=500.0)
-    found = summarised([ROW, ROW, ROW, other])
-    assert found["num_problems"] == 4
-    assert found["generated_tokens"] == 350
-    assert found["per_problem"]["generated_tokens"] == 87.5
-    assert found["per_problem"]["flops"] == 875.0
-    accuracies = found["accuracies"]
+    result = summarised([ROW, ROW, ROW, other])
+    assert result["num_problems"] == 4
+    assert result["generated_tokens"] == 350
+    assert result["per_problem"]["generated_tokens"] == 87.5
+    assert result["per_problem"]["flops"] == 875.0
+    accuracies = result["accuracies"]
     assert accuracies["best"]["value"] == 0.75
     assert accuracies["majority"]["value"] == 0.25
     assert accuracies["best_minus_majority"]["value"] == 0.5

@@ -49,32 +49,32 @@ SCORES = [[0.9, 0.2, 0.8], [0.7, 0.3], [0.9, 0.8], [0.9, 0.8, 0.7, 0.4]]
 
 
 def test_the_numbers_by_hand():
-    found = step_error_metrics.summarise_predictions(solutions(ROWS), SCORES, 0.5, **OPTIONS)
-    assert (found["solutions"], found["erroneous"], found["correct"]) == (4, 2, 2)
+    result = step_error_metrics.summarise_predictions(solutions(ROWS), SCORES, 0.5, **OPTIONS)
+    assert (result["solutions"], result["erroneous"], result["correct"]) == (4, 2, 2)
     # first steps below 1/2: 1 (right), 1 (wrong: it is 0), none (right), 3 (wrong: none is)
-    model = found["model"]
+    model = result["model"]
     assert [model[name]["value"] for name in model] == [0.5, 0.5, 0.5]
     # -1 for b, whose answer is right; the middle one of three steps for a
-    assert found["outcome_and_middle"]["error_accuracy"]["value"] == 0.5
-    assert found["outcome_and_middle"]["correct_accuracy"]["value"] == 1.0
-    assert found["outcome_and_middle"]["f1"]["value"] == pytest.approx(2 / 3, abs=1e-6)
-    assert found["outcome_and_middle"]["model_f1_minus_this"]["value"] == pytest.approx(
+    assert result["outcome_and_middle"]["error_accuracy"]["value"] == 0.5
+    assert result["outcome_and_middle"]["correct_accuracy"]["value"] == 1.0
+    assert result["outcome_and_middle"]["f1"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+    assert result["outcome_and_middle"]["model_f1_minus_this"]["value"] == pytest.approx(
         -1 / 6, abs=1e-6
     )
-    assert found["always_correct"]["f1"]["value"] == 0.0
-    assert found["always_correct"]["model_f1_minus_this"]["value"] == 0.5
-    assert found["right_answer_wrong_process"] == {"solutions": 1, "detected": 1.0, "found": 0.0}
+    assert result["always_correct"]["f1"]["value"] == 0.0
+    assert result["always_correct"]["model_f1_minus_this"]["value"] == 0.5
+    assert result["right_answer_wrong_process"] == {"solutions": 1, "detected": 1.0, "found": 0.0}
 
 
 def test_steps_after_the_first_error_are_not_counted():
     steps = step_error_metrics.steps_to_first_error(SCORES, [1, 0, -1, -1], 0.5)
-    told = np.array([0.9, 0.2, 0.7, 0.9, 0.8, 0.9, 0.8, 0.7, 0.4])
+    probabilities = np.array([0.9, 0.2, 0.7, 0.9, 0.8, 0.9, 0.8, 0.7, 0.4])
     right = np.array([1, 0, 0, 1, 1, 1, 1, 1, 1])
     assert (steps["steps"], steps["wrong_share"]) == (9, pytest.approx(2 / 9, abs=1e-6))
     # 6 of 7 right ones and 1 of 2 wrong ones; of the 14 pairs the wrong 0.7 beats 0.4, ties 0.7
     assert steps["balanced_accuracy"] == pytest.approx((6 / 7 + 1 / 2) / 2, abs=1e-6)
     assert steps["auroc"] == pytest.approx(12.5 / 14, abs=1e-6)
-    assert steps["brier"] == pytest.approx(((told - right) ** 2).mean(), abs=1e-6)
+    assert steps["brier"] == pytest.approx(((probabilities - right) ** 2).mean(), abs=1e-6)
 
 
 def test_without_outcomes_there_is_no_baseline_of_outcomes():
@@ -96,23 +96,25 @@ BASELINE = {  # outcome known + middle step: error accuracy and F1, in per cent
 def test_trivial_baselines_on_processbench(subset):
     form = step_files.ProcessBench(kind="processbench")
     raws = [
-        raw for one in step_files.read_solutions(FILES / f"{subset}.json.gz", form) for raw in one
+        raw
+        for solution in step_files.read_solutions(FILES / f"{subset}.json.gz", form)
+        for raw in solution
     ]
     rows = [
         row(len(raw.steps), raw.true_labels.index(False) if False in raw.true_labels else -1,
             raw.correct, raw.question)
         for raw in raws
     ]  # fmt: skip
-    perfect = [[float(label) for label in one.true_labels] for one in rows]
-    found = step_error_metrics.summarise_predictions(solutions(rows), perfect, 0.5, **OPTIONS)
-    assert found["model"]["f1"]["value"] == 1.0
-    assert found["always_correct"]["f1"]["value"] == 0.0
-    middle = found["outcome_and_middle"]
+    perfect = [[float(label) for label in item.true_labels] for item in rows]
+    result = step_error_metrics.summarise_predictions(solutions(rows), perfect, 0.5, **OPTIONS)
+    assert result["model"]["f1"]["value"] == 1.0
+    assert result["always_correct"]["f1"]["value"] == 0.0
+    middle = result["outcome_and_middle"]
     assert middle["correct_accuracy"]["value"] == 1.0
     assert (
         round(100 * middle["error_accuracy"]["value"], 1),
         round(100 * middle["f1"]["value"], 1),
-    ) == BASELINE[subset], (middle, found["problems"])
+    ) == BASELINE[subset], (middle, result["problems"])
 
 
 ROW = StepLabels(
@@ -141,15 +143,15 @@ def test_a_step_that_was_cut_is_one_step_read_at_its_end():
 
 
 def test_all_rows_are_read_with_their_first_errors():
-    found = select_known([ROW, LONG], "here", max_tokens=16, leave_out_long=False)
-    assert (found.rows, found.first_errors, found.left_out_long) == ([ROW, LONG], [1, -1], 0)
+    result = select_known([ROW, LONG], "here", max_tokens=16, leave_out_long=False)
+    assert (result.rows, result.first_errors, result.left_out_long) == ([ROW, LONG], [1, -1], 0)
 
 
 def test_long_rows_are_an_error_or_left_out_and_counted():
     with pytest.raises(ValueError, match=r"here: 1 of 2 solutions .* the 15 positions .* up to 16"):
         select_known([ROW, LONG], "here", max_tokens=15, leave_out_long=False)
-    found = select_known([ROW, LONG], "here", max_tokens=15, leave_out_long=True)
-    assert (found.rows, found.left_out_long) == ([ROW], 1)
+    result = select_known([ROW, LONG], "here", max_tokens=15, leave_out_long=True)
+    assert (result.rows, result.left_out_long) == ([ROW], 1)
 
 
 @pytest.mark.parametrize("truth", [None, [True]])
@@ -159,9 +161,9 @@ def test_steps_whose_truth_is_unknown_are_refused(truth):
 
 
 def test_a_problem_of_dev_is_no_problem_of_test():
-    one = select_known([ROW, LONG], "here", max_tokens=15, leave_out_long=True)
+    known = select_known([ROW, LONG], "here", max_tokens=15, leave_out_long=True)
     both = select_known([ROW, LONG], "here", max_tokens=16, leave_out_long=False)
     other = KnownSteps(rows=[LONG], first_errors=[-1], left_out_long=0)
-    check_apart(one, other)
+    check_apart(known, other)
     with pytest.raises(ValueError, match="found 1 in both, such as 'a'"):
-        check_apart(one, both)
+        check_apart(known, both)

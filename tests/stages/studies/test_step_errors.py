@@ -62,13 +62,13 @@ def test_the_threshold_is_of_dev_and_the_numbers_are_of_test():
     metrics = both["0"]
     assert (metrics["dev_solutions"], metrics["solutions"]) == (40, 40)
     assert (metrics["erroneous"], metrics["correct"]) == (30, 10)
-    assert [one.first_error for one in predictions] == [
+    assert [item.first_error for item in predictions] == [
         row.true_labels.index(False) if False in row.true_labels else -1 for row in rows
     ]
-    assert all(len(one.scores) == 3 for one in predictions)
-    wrong = [one for one in predictions if one.first_error != -1]
-    found = sum(one.predicted == one.first_error for one in wrong) / len(wrong)
-    assert metrics["model"]["error_accuracy"]["value"] == pytest.approx(found, abs=1e-6)
+    assert all(len(item.scores) == 3 for item in predictions)
+    wrong = [item for item in predictions if item.first_error != -1]
+    result = sum(item.predicted == item.first_error for item in wrong) / len(wrong)
+    assert metrics["model"]["error_accuracy"]["value"] == pytest.approx(result, abs=1e-6)
     assert metrics["always_correct"]["f1"]["value"] == 0.0
     assert metrics["outcome_and_middle"]["correct_accuracy"]["value"] == 1.0
     assert metrics["right_answer_wrong_process"]["solutions"] > 0
@@ -84,7 +84,7 @@ def test_the_threshold_is_of_dev_and_the_numbers_are_of_test():
     fewer, last = run()
     assert last[0].scores == predictions[20].scores[1:]
     assert fewer["0"]["threshold"] == metrics["threshold"]
-    assert [one.predicted for one in last[1:]] == [one.predicted for one in predictions[21:]]
+    assert [item.predicted for item in last[1:]] == [item.predicted for item in predictions[21:]]
 
 
 def test_the_same_problems_for_dev_and_test_are_refused():

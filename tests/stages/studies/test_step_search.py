@@ -24,7 +24,7 @@ PROMPTS = make_prompts(6)
 
 def text(ids):
     """A letter for each token; two of them end a step."""
-    return "".join("*" if one in (BREAK, 11) else chr(96 + one) for one in ids)
+    return "".join("*" if item in (BREAK, 11) else chr(96 + item) for item in ids)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_scores_are_those_of_the_whole_solution(scorer, aggregate):
     steps = searched(scorer, [PROMPTS], aggregate=aggregate, trees=2, max_new_tokens=6)
     steps += searched(scorer, [PROMPTS], aggregate=aggregate, trees=2, max_steps=1)
     rows = [row for step in steps for row in step.rows if not isinstance(row, SearchCost)]
-    prompts = {one.id: one for one in PROMPTS}
+    prompts = {prompt.id: prompt for prompt in PROMPTS}
     expected = scorer(
         [
             TokenizedSolution(
@@ -96,11 +96,11 @@ def test_solutions_are_numbered_from_the_best_and_the_kept_ones_are_marked(score
         assert [row.index for row in rows] == list(range(len(rows)))
         assert [row.score for row in rows] == sorted((r.score for r in rows), reverse=True)
         for tree in (0, 1):
-            own = [row for row in rows if row.tree == tree]
-            kept = [row for row in own if row.kept]
+            of_tree = [row for row in rows if row.tree == tree]
+            kept = [row for row in of_tree if row.kept]
             assert 1 <= len(kept) <= 2
             worst = min(row.score for row in kept)
-            assert all(row.score <= worst for row in own if not row.kept)
+            assert all(row.score <= worst for row in of_tree if not row.kept)
 
 
 def test_one_sample_a_tree_is_plain_sampling(scorer):
@@ -117,8 +117,8 @@ def test_one_sample_a_tree_is_plain_sampling(scorer):
             [prompt.prompt_ids], [seed], num_samples=5, temperature=1.0, max_new_tokens=4,
             break_after=frozenset([BREAK, 11]),
         )  # fmt: skip
-        found = {row.tree: row.completion_ids for row in rows}
-        assert [found[tree] for tree in range(5)] == [one.token_ids for one in samples]
+        result = {row.tree: row.completion_ids for row in rows}
+        assert [result[tree] for tree in range(5)] == [sample.token_ids for sample in samples]
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Scripted:
     asked: list = field(default_factory=list)
 
     def sample(self, prompts, seeds, *, num_samples, **settings):
-        self.asked.append(([list(one) for one in prompts], num_samples, list(seeds)))
+        self.asked.append(([list(prompt) for prompt in prompts], num_samples, list(seeds)))
         return [
             [
                 Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason=reason)
@@ -143,7 +143,7 @@ class Judge(ProcessScorer):
     """Likes steps that begin with a high token."""
 
     def __call__(self, solutions):
-        return [[step[0] / 32 for step in one.steps] for one in solutions]
+        return [[step[0] / 32 for step in solution.steps] for solution in solutions]
 
 
 def test_it_goes_on_with_the_best_steps_and_counts_everything(scorer):

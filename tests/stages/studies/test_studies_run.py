@@ -33,12 +33,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RepoCopy:
     content["sampling"]["test"]["num_samples"] = 2
     studied_run.write_yaml(path / PARAMS_PATH, content)
     studied_run.write_yaml(path / PRESETS_PATH, presets)
-    own = read_yaml(ROOT / STUDY_PARAMS)
-    own["label_noise"]["flip_percents"] = [0, 50]
-    own["equal_tokens"] |= {"policies": ["dpo", "grpo"], "tokens": BUDGET}
-    own["staleness"] |= {"policy": "grpo", "ages": [1]}
-    own["rounding"] |= {"policies": ["sft"], "roundings": ["native-2"]}
-    studied_run.write_yaml(path / STUDY_PARAMS, own)
+    settings = read_yaml(ROOT / STUDY_PARAMS)
+    settings["label_noise"]["flip_percents"] = [0, 50]
+    settings["equal_tokens"] |= {"policies": ["dpo", "grpo"], "tokens": BUDGET}
+    settings["staleness"] |= {"policy": "grpo", "ages": [1]}
+    settings["rounding"] |= {"policies": ["sft"], "roundings": ["native-2"]}
+    studied_run.write_yaml(path / STUDY_PARAMS, settings)
     studied_run.write_json(path / ".dvc/.keep", {})
     (path / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     plan = {name: content[name] for name in ("policies", "pools", "pairs", "steps", "rewards")}
@@ -70,9 +70,9 @@ def metrics(copy: RepoCopy, study: str) -> dict:
 @pytest.mark.rotating
 def test_rounding(run):
     start(run, "studies.rounding")
-    found = metrics(run, "rounding")
-    assert found["roundings"] == ["pinned", "native-2"]
-    assert len(found["policies"]["sft"]["test"]["accuracy"]) == 2
+    result = metrics(run, "rounding")
+    assert result["roundings"] == ["pinned", "native-2"]
+    assert len(result["policies"]["sft"]["test"]["accuracy"]) == 2
     (path,) = run.data.glob("runs/studies/rounding/*/run.json")
     record = json.loads(path.read_text())
     assert record["stage"] == "studies/dvc.yaml:rounding"
@@ -80,21 +80,23 @@ def test_rounding(run):
 
 def test_label_noise(run):
     start(run, "studies.label_noise")
-    found = metrics(run, "label_noise")
-    assert set(found) == {"0", "50"}
-    assert set(found["50"]) == {"0", "1"}
+    result = metrics(run, "label_noise")
+    assert set(result) == {"0", "50"}
+    assert set(result["50"]) == {"0", "1"}
     # Half of the labels wrong say nothing.
-    means = {p: sum(one["accuracy"]["value"] for one in own.values()) for p, own in found.items()}
+    means = {
+        p: sum(item["accuracy"]["value"] for item in item.values()) for p, item in result.items()
+    }
     assert means["0"] > means["50"]
 
 
 def test_both_seeds_spend_the_budget_and_no_more_than_a_step_above_it(run):
     start(run, "studies.equal_tokens")
-    found = metrics(run, "equal_tokens")
-    assert [(row["policy"], row["seed"]) for row in found["spent"]] == [
+    result = metrics(run, "equal_tokens")
+    assert [(row["policy"], row["seed"]) for row in result["spent"]] == [
         (policy, seed) for policy in ("dpo", "grpo") for seed in (0, 1)
     ]
-    for row in found["spent"]:
+    for row in result["spent"]:
         assert BUDGET <= row["total"] < 1.3 * BUDGET
         assert row["total"] == row["before"] + row["generated"] + row["trained"]
         assert bool(row["before"]) == (row["policy"] == "dpo")
@@ -105,6 +107,6 @@ def test_a_stale_policy_is_compared_with_the_one_of_the_run(run):
     run.run(copies.make_row_command("policies", "grpo", plan["policies"]["grpo"]))
     run.run(copies.make_sample_command("grpo"))
     start(run, "studies.staleness")
-    found = metrics(run, "staleness")
-    assert found["ages"].keys() == found["tokens"].keys() == {"0", "1"}
-    assert found["differences"]["mean"].keys() == {"1"}
+    result = metrics(run, "staleness")
+    assert result["ages"].keys() == result["tokens"].keys() == {"0", "1"}
+    assert result["differences"]["mean"].keys() == {"1"}

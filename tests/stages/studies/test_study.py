@@ -28,10 +28,10 @@ def test_the_journals_of_a_study_are_in_its_own_folder():
 
 def test_rows_and_plots_take_their_place_together_or_not_at_all():
     with studies.start_study("counted") as study:
-        found = study.for_each_seed([3, 5], lambda run, folder: (run.seed, folder.name))
+        result = study.for_each_seed([3, 5], lambda run, folder: (run.seed, folder.name))
         (study.plots / "a.png").touch()
         study.write({"n": 1}, "# Counted\n")
-    assert found == {3: (3, "3"), 5: (5, "5")}
+    assert result == {3: (3, "3"), 5: (5, "5")}
     folder = studies.STUDIES / "counted"
     assert sorted(path.name for path in folder.iterdir()) == [
         "journal", "metrics.json", "plots", "report.md", "rows",

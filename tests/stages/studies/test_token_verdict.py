@@ -26,9 +26,9 @@ def compare(**policies):
 
 
 def test_a_table_is_of_seeds_and_problems():
-    found = token_verdict.make_table(rows("a", [[4, 2, 0], [1, 3, 0]]))
-    np.testing.assert_array_equal(found["mean"], [[1.0, 0.5, 0.0], [0.25, 0.75, 0.0]])
-    np.testing.assert_array_equal(found["greedy"], [[1, 1, 0], [1, 1, 0]])
+    result = token_verdict.make_table(rows("a", [[4, 2, 0], [1, 3, 0]]))
+    np.testing.assert_array_equal(result["mean"], [[1.0, 0.5, 0.0], [0.25, 0.75, 0.0]])
+    np.testing.assert_array_equal(result["greedy"], [[1, 1, 0], [1, 1, 0]])
 
 
 def test_seeds_that_met_other_problems_are_refused():
@@ -38,19 +38,19 @@ def test_seeds_that_met_other_problems_are_refused():
 
 
 def test_the_larger_mean_is_first_and_its_difference_is_paired():
-    found = compare(sft=[[0, 0, 1]] * 2, a=[[1, 2, 3]] * 2, b=[[2, 3, 4]] * 2)
-    (pair,) = found["pairs"]["mean"]
+    result = compare(sft=[[0, 0, 1]] * 2, a=[[1, 2, 3]] * 2, b=[[2, 3, 4]] * 2)
+    (pair,) = result["pairs"]["mean"]
     # b is right once more of four on every problem: no spread at all
     assert (pair["first"], pair["second"]) == ("b", "a")
     assert (pair["value"], pair["low"], pair["high"]) == (0.25, 0.25, 0.25)
     assert pair["resolved"]
     assert "more_problems" not in pair
-    assert [(row["first"], row["second"]) for row in found["gains"]["mean"]] == [
+    assert [(row["first"], row["second"]) for row in result["gains"]["mean"]] == [
         ("a", "sft"),
         ("b", "sft"),
     ]
-    assert found["num_seeds"] == 2
-    assert found["num_problems"] == 3
+    assert result["num_seeds"] == 2
+    assert result["num_problems"] == 3
 
 
 def test_policies_that_are_the_same_differ_by_nothing_that_could_be_resolved():
@@ -74,10 +74,10 @@ def test_p_values_of_a_family_are_adjusted_together():
 def test_an_unresolved_difference_says_what_it_takes():
     stream = np.random.default_rng(1)
     # problems differ alike under every seed, and seeds by chance alone
-    one = 2 + stream.integers(-1, 2, (4, 60))
+    right = 2 + stream.integers(-1, 2, (4, 60))
     other = 2 + stream.integers(-1, 2, (4, 60)) + stream.integers(-1, 2, 60)
     other = np.clip(other, 0, 4)
-    (pair,) = compare(sft=one * 0, a=one, b=other)["pairs"]["mean"]
+    (pair,) = compare(sft=right * 0, a=right, b=other)["pairs"]["mean"]
     assert not pair["resolved"]
     assert pair["more_problems"] > 0
     assert pair["more_seeds"] is None, "these 60 problems hide it from any number of seeds"
@@ -86,15 +86,15 @@ def test_an_unresolved_difference_says_what_it_takes():
 
 def test_one_seed_says_nothing_of_the_spread_of_seeds():
     stream = np.random.default_rng(1)
-    one, other = stream.integers(0, 5, (2, 1, 60))
-    (pair,) = compare(sft=one * 0, a=one, b=other)["pairs"]["mean"]
+    right, other = stream.integers(0, 5, (2, 1, 60))
+    (pair,) = compare(sft=right * 0, a=right, b=other)["pairs"]["mean"]
     assert pair["seed_deviation"] is None
     assert pair["more_seeds"] is None
     assert pair["degrees"] == 59
 
 
 def test_accuracies_stay_between_0_and_1():
-    found = compare(sft=[[0, 0, 1], [0, 0, 4]], a=[[4, 4, 4], [4, 4, 0]], b=[[0, 1, 0], [0, 0, 0]])
+    result = compare(sft=[[0, 0, 1], [0, 0, 4]], a=[[4, 4, 4], [4, 4, 0]], b=[[0, 1, 0], [0, 0, 0]])
     for measure in ("mean", "greedy"):
-        for policy in found["policies"].values():
+        for policy in result["policies"].values():
             assert 0 <= policy[measure]["low"] <= policy[measure]["high"] <= 1

@@ -38,11 +38,11 @@ def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypa
         write(reward / model, "config.json", "tokenizer.json", "model.safetensors")
     write(reward, "reward.json", "0/metrics.json", "1/metrics.json")
     write(record, "key.json", "journal-seed-0.jsonl")
-    found = {
+    result = {
         path.as_posix(): folder
         for path, folder in artifacts.find_small_files(entry(reward, record))
     }
-    assert found == {
+    assert result == {
         "data/rewards/ensemble/reward.json": None,
         "data/rewards/ensemble/0/metrics.json": "0",
         "data/rewards/ensemble/1/metrics.json": "1",
@@ -56,8 +56,8 @@ def test_of_a_folder_with_models_no_file_of_a_model_is_copied(tmp_path, monkeypa
 def test_the_policy_of_each_seed_is_a_checkpoint_and_none_along_the_way(tmp_path):
     for folder in ("model/0", "model/1", "training/0/checkpoints/step-0008"):
         write(tmp_path / folder, "config.json", "model.safetensors")
-    found = artifacts.find_policies(entry(tmp_path / "model", tmp_path / "training"))
-    assert [path.relative_to(tmp_path).as_posix() for path, _ in found] == ["model/0", "model/1"]
+    result = artifacts.find_policies(entry(tmp_path / "model", tmp_path / "training"))
+    assert [path.relative_to(tmp_path).as_posix() for path, _ in result] == ["model/0", "model/1"]
 
 
 def test_names_keep_their_meaning():
@@ -70,4 +70,4 @@ def test_batches_leave_nothing_out():
     Store(client, "0").log("run", "params", list(range(250)))
     calls = [call.kwargs["params"] for call in client.log_batch.call_args_list]
     assert [len(batch) for batch in calls] == [100, 100, 50]
-    assert [one for batch in calls for one in batch] == list(range(250))
+    assert [item for batch in calls for item in batch] == list(range(250))

@@ -56,7 +56,7 @@ def test_the_best_on_dev_over_seeds_is_chosen_whatever_the_test_says(entry):
         entry("evaluate@b", {"dev_accuracy": 0.5}, {"dev_accuracy": 1.0}),
         entry("evaluate@c", {"dev_accuracy": 0.75}, {"dev_accuracy": 0.75}),
     ]
-    runs = {one.stage for one in entries} | {f"train@{name}" for name in "abc"}
+    runs = {item.stage for item in entries} | {f"train@{name}" for name in "abc"}
     chosen = headlines.choose_best(entries, runs)
     assert chosen is not None
     assert (chosen.stage, chosen.seed) == ("train@b", "1")  # of equal means the first

@@ -183,7 +183,7 @@ def test_the_data_sets_of_a_run_are_data_and_policies_and_no_sources(place, monk
     with store.connect(place) as target:
         run = view.sync_stage(target, entry, RECORD | {"execution_id": "inputs"})
         inputs = target.client.get_run(run.run_id).to_dictionary()["inputs"]["dataset_inputs"]
-    names = [one["dataset"]["name"] for one in inputs]
+    names = [item["dataset"]["name"] for item in inputs]
     assert sorted(names) == ["policies/sft/model", "prompts", "rewards/rule"]
 
 
@@ -229,9 +229,9 @@ def test_a_deleted_experiment_is_restored_as_the_message_says(place, monkeypatch
         target.client.delete_experiment(target.experiment_id)
     with pytest.raises(store.OUTAGES) as caught, store.connect(place):
         pass
-    told = store.describe_outage(caught.value, "stages.track")
+    message = store.describe_outage(caught.value, "stages.track")
     restore = f"mlflow experiments restore --experiment-id {target.experiment_id}"
-    assert restore in told
+    assert restore in message
     subprocess.run([sys.executable, "-m", *restore.split()], check=True, timeout=60)
     with store.connect(place) as again:
         assert again.experiment_id == target.experiment_id

@@ -40,9 +40,9 @@ def test_an_uncounted_nan_reaches_neither_value_nor_gradient():
 @pytest.mark.parametrize("old", [-500.0, -math.inf])
 def test_above_20_it_is_capped_and_has_no_gradient(old):
     logprobs = torch.tensor([[-1.0]], requires_grad=True)
-    found = masked_log_ratio(logprobs, torch.tensor([[old]]), torch.tensor([[True]]))
-    found.exp().sum().backward()
-    assert found.item() == 20.0
+    result = masked_log_ratio(logprobs, torch.tensor([[old]]), torch.tensor([[True]]))
+    result.exp().sum().backward()
+    assert result.item() == 20.0
     assert logprobs.grad.item() == 0.0
 
 
@@ -91,15 +91,15 @@ EVERY = [
     ],
 )
 def test_importance_correction_hand_worked_numbers(weights, expected):
-    found = weights(IMPORTANCE_CORRECTION_OLD, SAMPLER, IMPORTANCE_CORRECTION_MASK)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+    actual = weights(IMPORTANCE_CORRECTION_OLD, SAMPLER, IMPORTANCE_CORRECTION_MASK)
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64))
 
 
 def test_the_limits_themselves_are_trusted():
-    one = torch.zeros_like(IMPORTANCE_CORRECTION_OLD)
+    zeros = torch.zeros_like(IMPORTANCE_CORRECTION_OLD)
     for weights in (token_masked, sequence_masked):
         assert torch.equal(
-            weights(one, one, IMPORTANCE_CORRECTION_MASK, low=1.0, high=1.0),
+            weights(zeros, zeros, IMPORTANCE_CORRECTION_MASK, low=1.0, high=1.0),
             IMPORTANCE_CORRECTION_MASK.double(),
         )
 
@@ -114,13 +114,13 @@ def test_a_sampler_that_agrees_gives_one(weights):
 
 @pytest.mark.parametrize("weights", EVERY)
 def test_what_the_mask_leaves_out_has_no_effect_even_if_nan(weights):
-    found = weights(
+    result = weights(
         torch.where(IMPORTANCE_CORRECTION_MASK, IMPORTANCE_CORRECTION_OLD, torch.nan),
         torch.where(IMPORTANCE_CORRECTION_MASK, SAMPLER, torch.nan),
         IMPORTANCE_CORRECTION_MASK,
     )
     assert torch.equal(
-        found, weights(IMPORTANCE_CORRECTION_OLD, SAMPLER, IMPORTANCE_CORRECTION_MASK)
+        result, weights(IMPORTANCE_CORRECTION_OLD, SAMPLER, IMPORTANCE_CORRECTION_MASK)
     )
     nothing = torch.full_like(IMPORTANCE_CORRECTION_OLD, torch.nan)
     assert not weights(nothing, nothing, torch.zeros_like(IMPORTANCE_CORRECTION_MASK)).any()
@@ -137,7 +137,7 @@ def test_there_is_no_gradient(weights):
 
 @pytest.mark.parametrize("sampler", [-500.0, -math.inf])
 def test_a_token_that_the_sampler_thought_impossible_is_cut_or_left_out(sampler):
-    found = [
+    result = [
         weights(
             IMPORTANCE_CORRECTION_OLD,
             torch.full_like(IMPORTANCE_CORRECTION_OLD, sampler),
@@ -145,7 +145,7 @@ def test_a_token_that_the_sampler_thought_impossible_is_cut_or_left_out(sampler)
         )[0, 0].item()
         for weights in EVERY
     ]
-    assert found == [3.0, 0.0, 3.0, 0.0]
+    assert result == [3.0, 0.0, 3.0, 0.0]
 
 
 @pytest.mark.parametrize("old", [-500.0, -math.inf])
@@ -172,5 +172,5 @@ def test_the_sequence_weight_is_unbiased():
     old = torch.stack([trainer[t, tokens[:, t]] for t in range(2)], dim=1)
     drawn = torch.stack([sampler[t, tokens[:, t]] for t in range(2)], dim=1)
     weights = sequence_truncated(old, drawn, torch.ones(9, 2, dtype=torch.bool), cap=1e6)[:, 0]
-    found = (drawn.sum(1).exp() * weights * values).sum()
-    torch.testing.assert_close(found, (old.sum(1).exp() * values).sum())
+    result = (drawn.sum(1).exp() * weights * values).sum()
+    torch.testing.assert_close(result, (old.sum(1).exp() * values).sum())

@@ -26,13 +26,13 @@ def pairs(chosen, rejected, chosen_ref, rejected_ref, lengths=(None, None)):
 
 def test_it_is_the_gain_of_the_chosen_over_the_gain_of_the_rejected():
     # (-4 + 5) - (-6 + 7) = 0 and (-1 + 3) - (-2 + 1) = 3.
-    found = pairs(
+    result = pairs(
         torch.tensor([-4.0, -1.0]),
         torch.tensor([-6.0, -2.0]),
         torch.tensor([-5.0, -3.0]),
         torch.tensor([-7.0, -1.0]),
     )
-    assert found.log_ratio_margin().tolist() == [0.0, 3.0]
+    assert result.log_ratio_margin().tolist() == [0.0, 3.0]
 
 
 def test_infinities_become_the_largest_numbers_without_gradient_and_numbers_stay():
@@ -159,12 +159,12 @@ def test_hand_worked_means():
 
 def test_both_are_the_same_for_single_tokens():
     ones = torch.ones(2, dtype=torch.long)
-    for found, expected in zip(
+    for actual, expected in zip(
         ipo_mean_loss(pairs(*FOUR, (ones, ones)), beta=0.3),
         ipo_sum_loss(pairs(*FOUR), beta=0.3),
         strict=True,
     ):
-        assert torch.equal(found, expected)
+        assert torch.equal(actual, expected)
 
 
 def test_the_mean_does_not_change_when_a_completion_is_repeated_token_by_token():
@@ -264,8 +264,8 @@ def test_at_the_reference_the_margin_is_zero(name):
 def test_a_pair_does_not_feel_the_others(name):
     losses, margins = ALL[name](CHOSEN, REJECTED, CHOSEN_REF, REJECTED_REF)
     others = CHOSEN + torch.tensor([1.0, -1.0, 0.0])
-    found, found_margins = ALL[name](others, REJECTED, CHOSEN_REF, REJECTED_REF)
-    assert found[2] == losses[2]
+    result, found_margins = ALL[name](others, REJECTED, CHOSEN_REF, REJECTED_REF)
+    assert result[2] == losses[2]
     assert found_margins[2] == margins[2]
 
 
@@ -280,8 +280,8 @@ def test_huge_and_infinite_margins_give_no_nan(name, dtype):
             pair = (low, other) if first else (other, low)
             losses, margins = ALL[name](*pair, zeros, zeros)
             losses.sum().backward()
-            for found in (losses, margins, low.grad, other.grad):
-                assert found is None or not found.isnan().any()
+            for result in (losses, margins, low.grad, other.grad):
+                assert result is None or not result.isnan().any()
 
 
 @pytest.mark.parametrize("name", sorted(WITH_REFERENCE.keys() - {"ipo_mean"}))
@@ -316,8 +316,8 @@ def test_kto_hand_worked_numbers():
 
 def test_the_reference_point_is_the_mean_of_mismatched_log_ratios_and_never_negative():
     # Log-ratios 3, -1: mean 1.
-    found = kto_reference_point(point([-2.0, -6.0]), point([-5.0, -5.0]))
-    assert found.item() == 1.0
+    result = kto_reference_point(point([-2.0, -6.0]), point([-5.0, -5.0]))
+    assert result.item() == 1.0
     assert kto_reference_point(point([-6.0, -6.0]), point([-5.0, -5.0])).item() == 0.0
     assert kto_reference_point(torch.zeros(0), torch.zeros(0)).item() == 0.0
 

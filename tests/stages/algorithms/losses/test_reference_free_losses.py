@@ -30,12 +30,12 @@ def test_simpo_hand_worked_numbers():
 
 def test_for_single_tokens_and_no_gamma_it_is_cpo_without_its_likelihood_term():
     ones = torch.ones(2, dtype=torch.long)
-    for found, expected in zip(
+    for actual, expected in zip(
         simpo_loss(pairs(CHOSEN, REJECTED, ones, ones), beta=0.3, gamma=0.0),
         cpo_loss(pairs(CHOSEN, REJECTED, ones, ones), beta=0.3, alpha=0.0),
         strict=True,
     ):
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(actual, expected)
 
 
 def test_a_longer_completion_of_the_same_tokens_is_worth_the_same():
@@ -76,10 +76,10 @@ def test_it_is_fine_tuning_on_the_chosen_plus_the_odds_term():
 
 def test_log_of_one_minus_exp_is_exact_near_zero_and_far_from_it():
     # 1 - e^-x is x near 0; log(1 - e^-50) is -e^-50.
-    found = log1mexp(double(-1e-12, -LN2, -50.0))
-    assert found[0].item() == pytest.approx(math.log(1e-12), rel=1e-12)
-    assert found[1].item() == pytest.approx(-LN2, rel=1e-12)
-    assert found[2].item() == pytest.approx(-math.exp(-50.0), rel=1e-12)
+    result = log1mexp(double(-1e-12, -LN2, -50.0))
+    assert result[0].item() == pytest.approx(math.log(1e-12), rel=1e-12)
+    assert result[1].item() == pytest.approx(-LN2, rel=1e-12)
+    assert result[2].item() == pytest.approx(-math.exp(-50.0), rel=1e-12)
 
 
 def test_its_gradient_is_a_number_even_where_exp_rounds_to_one():
@@ -125,5 +125,5 @@ def test_without_the_likelihood_term_it_is_dpo_with_a_uniform_reference():
     uniform = torch.full((2,), -3.0, dtype=torch.float64)
     against = CPO_PAIRS._replace(chosen_ref_logprobs=uniform, rejected_ref_logprobs=uniform)
     expected, _ = dpo_loss(against, beta=0.3, label_smoothing=0.0)
-    found, _ = cpo_loss(CPO_PAIRS, beta=0.3, alpha=0.0)
-    torch.testing.assert_close(found, expected)
+    actual, _ = cpo_loss(CPO_PAIRS, beta=0.3, alpha=0.0)
+    torch.testing.assert_close(actual, expected)

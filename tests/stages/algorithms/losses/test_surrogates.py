@@ -45,8 +45,8 @@ def at_ratio(surrogate, ratio, advantage):
     ],
 )
 def test_clipped_surrogate_hand_worked_numbers(ratio, advantage, loss, active, gradient):
-    found = at_ratio(functools.partial(clipped_surrogate, **LIMITS), ratio, advantage)
-    assert found == (pytest.approx(loss), active, pytest.approx(gradient, abs=1e-12))
+    result = at_ratio(functools.partial(clipped_surrogate, **LIMITS), ratio, advantage)
+    assert result == (pytest.approx(loss), active, pytest.approx(gradient, abs=1e-12))
 
 
 @pytest.mark.parametrize(
@@ -62,16 +62,16 @@ def test_clipped_surrogate_hand_worked_numbers(ratio, advantage, loss, active, g
     ],
 )
 def test_dual_clip_hand_worked_numbers(ratio, advantage, loss, active, gradient):
-    found = at_ratio(functools.partial(dual_clip_surrogate, **LIMITS, cap=3.0), ratio, advantage)
-    assert found == (pytest.approx(loss), active, pytest.approx(gradient, abs=1e-12))
+    result = at_ratio(functools.partial(dual_clip_surrogate, **LIMITS, cap=3.0), ratio, advantage)
+    assert result == (pytest.approx(loss), active, pytest.approx(gradient, abs=1e-12))
 
 
 def test_without_a_reachable_cap_it_is_the_clipped_surrogate():
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(3, 4, 7, generator=generator, dtype=torch.float64).unbind()
     mask = torch.ones(4, 7, dtype=torch.bool)
-    found = dual_clip_surrogate(*inputs, mask, **LIMITS, cap=1e9)
-    torch.testing.assert_close(found, clipped_surrogate(*inputs, **LIMITS))
+    result = dual_clip_surrogate(*inputs, mask, **LIMITS, cap=1e9)
+    torch.testing.assert_close(result, clipped_surrogate(*inputs, **LIMITS))
 
 
 MASK = torch.tensor([[True, True, False], [True, True, True]])
@@ -127,21 +127,21 @@ def test_with_one_token_it_is_the_clipped_surrogate(normalise):
         losses, clipped = surrogate(logprobs, values[1], values[2], mask, **LIMITS, **arguments)
         losses.sum().backward()
         results.append([losses.detach(), clipped, logprobs.grad])
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected)
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_the_order_of_a_completions_tokens_does_not_matter():
     generator = torch.Generator().manual_seed(0)
     logprobs, old = torch.randn(2, 4, 6, generator=generator, dtype=torch.float64)
     mask, advantages = torch.ones(4, 6, dtype=torch.bool), torch.ones(4, 6, dtype=torch.float64)
-    found, _ = sequence_ratio_surrogate(
+    actual, _ = sequence_ratio_surrogate(
         logprobs.flip(1), old.flip(1), advantages, mask, **LIMITS, normalise=True
     )
     expected, _ = sequence_ratio_surrogate(
         logprobs, old, advantages, mask, **LIMITS, normalise=True
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 OLD = torch.tensor([[-1.0, 0.5, 2.0, -0.3, 0.0]], dtype=torch.float64).log_softmax(-1)
@@ -152,18 +152,18 @@ NONE = torch.zeros(1, 5, dtype=torch.float64)
 
 def test_kl_penalty_surrogate_hand_worked_numbers():
     # Ratio 2, A = 3, beta 0.5: -6 + 0.5 (2 - 1 - ln 2). Gradient -6 + 0.5 (2 - 1) = -5.5.
-    found = at_ratio(functools.partial(kl_penalty_surrogate, beta=0.5), 2.0, 3.0)
-    assert found == (pytest.approx(-5.5 - 0.5 * math.log(2)), False, pytest.approx(-5.5))
+    result = at_ratio(functools.partial(kl_penalty_surrogate, beta=0.5), 2.0, 3.0)
+    assert result == (pytest.approx(-5.5 - 0.5 * math.log(2)), False, pytest.approx(-5.5))
 
 
 def test_the_penalty_is_the_divergence_from_old_to_new_in_the_mean_and_in_its_gradient():
     # Exactly: every token of the vocabulary, with the probability that the old policy gives it.
     logits = [LOGITS.clone().requires_grad_() for _ in range(2)]
     penalty, _ = kl_penalty_surrogate(logits[0].log_softmax(-1), OLD, NONE, ALL, beta=1.0)
-    found = (OLD.exp() * penalty).sum()
+    result = (OLD.exp() * penalty).sum()
     exact = (OLD.exp() * (OLD - logits[1].log_softmax(-1))).sum()
-    torch.testing.assert_close(found, exact)
-    found.backward()
+    torch.testing.assert_close(result, exact)
+    result.backward()
     exact.backward()
     torch.testing.assert_close(logits[0].grad, logits[1].grad)
 
@@ -194,9 +194,9 @@ def test_the_mean_gradient_is_that_of_the_expected_advantage():
     advantages = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
     logprobs = logits.log_softmax(-1)
     losses, _ = reinforce(logprobs, advantages, torch.ones_like(REINFORCE_MASK))
-    (found,) = torch.autograd.grad((logprobs.exp().detach() * losses).sum(), logits)
+    (actual,) = torch.autograd.grad((logprobs.exp().detach() * losses).sum(), logits)
     (expected,) = torch.autograd.grad(-(logits.softmax(-1) * advantages).sum(), logits)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_a_token_without_advantage_adds_nothing_even_at_probability_zero():
@@ -259,12 +259,12 @@ def test_at_ratio_1_the_gradient_of_the_mean_is_the_policy_gradients(surrogate):
     _, _, advantages = losses_make()
     lengths = LOSSES_MASK.sum(1, keepdim=True)
     losses, clipped = surrogate(logprobs, logprobs, advantages, LOSSES_MASK)
-    (found,) = torch.autograd.grad((losses / lengths).sum(), logits, retain_graph=True)
+    (actual,) = torch.autograd.grad((losses / lengths).sum(), logits, retain_graph=True)
     objective = torch.where(LOSSES_MASK, advantages * logprobs, 0.0) / lengths
     # The ratio of the summed log-probabilities moves with every token, not with their mean.
     scale = lengths[..., None] if surrogate is SURROGATES["sequence"] else 1
     (expected,) = torch.autograd.grad(-objective.sum(), logits)
-    torch.testing.assert_close(found, expected * scale)
+    torch.testing.assert_close(actual, expected * scale)
     assert not clipped.any()
 
 
@@ -282,11 +282,11 @@ def test_losses_gradients_are_those_of_finite_differences(surrogate):
 
     assert torch.autograd.gradcheck(function, logprobs.clone().requires_grad_())
     inputs = [logprobs.clone().requires_grad_() for _ in range(2)]
-    found = torch.autograd.grad(
+    result = torch.autograd.grad(
         surrogate(inputs[0], old, advantages, LOSSES_MASK)[0].sum(), inputs[0]
     )
     checked = torch.autograd.grad(function(inputs[1]).sum(), inputs[1])
-    torch.testing.assert_close(found, checked)
+    torch.testing.assert_close(result, checked)
 
 
 @every_surrogate
@@ -304,8 +304,8 @@ def test_what_the_mask_leaves_out_has_no_effect_on_value_or_gradient_even_if_nan
         assert not clipped[~LOSSES_MASK].any()
         results.append([losses.detach(), clipped, inputs[0].grad])
     for other in results[1:]:
-        for expected, found in zip(results[0], other, strict=True):
-            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        for expected, actual in zip(results[0], other, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=0, atol=0)
     assert (results[0][2][~LOSSES_MASK] == 0).all()
 
 

@@ -114,8 +114,8 @@ def enumerated(completions, scores, n):
         winners = [i for i in draw if scores[i] == top]
         for i in winners:
             chosen[completions[i]] += 1 / len(winners) / size**n
-    drawn = {one: completions.count(one) / size for one in chosen}
-    return sum(q * math.log(q / drawn[one]) for one, q in chosen.items() if q)
+    drawn = {item: completions.count(item) / size for item in chosen}
+    return sum(q * math.log(q / drawn[item]) for item, q in chosen.items() if q)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
@@ -130,8 +130,8 @@ def enumerated(completions, scores, n):
     ],
 )
 def test_it_is_the_divergence_of_every_draw_enumerated(completions, scores, n):
-    found = kl_plug_in(np.array(scores), n=n)
-    assert found == pytest.approx(enumerated(list(completions), scores, n), abs=1e-12)
+    result = kl_plug_in(np.array(scores), n=n)
+    assert result == pytest.approx(enumerated(list(completions), scores, n), abs=1e-12)
 
 
 def test_by_hand():
@@ -148,8 +148,8 @@ def test_it_keeps_below_its_bound_and_comes_near_it_where_nothing_ties(n):
     stream = np.random.default_rng(0)
     for size, values in ((16, 16), (16, 4), (200, 50)):
         scores = stream.integers(0, values, size).astype(float)
-        found = kl_plug_in(scores, n=n)
-        assert 0.0 <= found <= min(kl_bound(n), math.log(size)) + 1e-12
+        result = kl_plug_in(scores, n=n)
+        assert 0.0 <= result <= min(kl_bound(n), math.log(size)) + 1e-12
     if n <= 16:
         many = kl_plug_in(stream.random(20_000), n=n)
         assert many == pytest.approx(kl_bound(n), abs=1e-4)

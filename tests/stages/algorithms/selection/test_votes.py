@@ -51,8 +51,8 @@ def test_it_equals_the_enumeration_of_all_subsets(unreadable):
             right = [i < num_right for i in range(len(sizes))]
             ns = list(range(1, sum(sizes) + unreadable + 1))
             expected = [enumerate_vote(sizes, right, unreadable, n) for n in ns]
-            found = vote(sizes, right, unreadable=unreadable, ns=ns)
-            assert found == pytest.approx(expected, abs=1e-12)
+            actual = vote(sizes, right, unreadable=unreadable, ns=ns)
+            assert actual == pytest.approx(expected, abs=1e-12)
 
 
 def test_order_of_answers_changes_nothing():
@@ -134,8 +134,8 @@ def test_weighted_vote_it_equals_the_enumeration_of_all_subsets():
         weights = (stream.integers(0, 4, num_samples) / 1000 * 100).tolist()  # ties, and zeros
         right = [True, False, bool(stream.integers(2))]
         for n in range(1, num_samples + 1):
-            found = weighted_vote_vote(answers, weights, right, every(num_samples, n))
-            assert found == pytest.approx(
+            result = weighted_vote_vote(answers, weights, right, every(num_samples, n))
+            assert result == pytest.approx(
                 weighted_vote_enumerate_vote(answers, weights, right, n), abs=1e-12
             )
 
@@ -146,8 +146,8 @@ def test_with_equal_weights_it_is_the_majority():
         (expected,) = majority_vote(
             np.array([3, 2, 1]), np.array([True, False, False]), num_unreadable=1, ns=[n]
         )
-        found = weighted_vote_vote(answers, [0.7] * 7, [True, False, False], every(7, n))
-        assert found == pytest.approx(float(expected), abs=1e-12)
+        actual = weighted_vote_vote(answers, [0.7] * 7, [True, False, False], every(7, n))
+        assert actual == pytest.approx(float(expected), abs=1e-12)
 
 
 def test_nobody_with_an_answer_is_wrong():

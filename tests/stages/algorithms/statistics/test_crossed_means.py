@@ -14,65 +14,65 @@ from stages.algorithms.statistics.crossed_means import (
 
 
 def one(values, confidence=0.95):
-    found = estimate_means(np.array(values, dtype=np.float64)[..., None], confidence=confidence)
-    spread = found.spread
-    numbers = {name: float(column[0]) for name, column in found._asdict().items()
+    result = estimate_means(np.array(values, dtype=np.float64)[..., None], confidence=confidence)
+    spread = result.spread
+    numbers = {name: float(column[0]) for name, column in result._asdict().items()
                if name != "spread"}  # fmt: skip
     return numbers | {name: float(column[0]) for name, column in spread._asdict().items()}
 
 
 def test_seeds_that_differ_and_nothing_else():
     # mean squares: seeds 2 (4 + 0 + 4) / 2 = 8, problems 0, rest 0; 2 degrees of freedom
-    found = one([[0, 0], [2, 2], [4, 4]])
-    assert found["value"] == 2.0
-    assert found["standard_error"] == pytest.approx((8 / 6) ** 0.5)
-    assert found["degrees"] == pytest.approx(2.0)
-    assert found["high"] - 2.0 == pytest.approx(4.302653 * (8 / 6) ** 0.5, abs=1e-5)
+    result = one([[0, 0], [2, 2], [4, 4]])
+    assert result["value"] == 2.0
+    assert result["standard_error"] == pytest.approx((8 / 6) ** 0.5)
+    assert result["degrees"] == pytest.approx(2.0)
+    assert result["high"] - 2.0 == pytest.approx(4.302653 * (8 / 6) ** 0.5, abs=1e-5)
     # Student's t of 2 degrees in closed form: p = 1 - t / sqrt(2 + t²), t² = 3
-    assert found["p_value"] == pytest.approx(1 - (3 / 5) ** 0.5)
-    assert (found["seed"], found["problem"], found["rest"]) == (4.0, 0.0, 0.0)
+    assert result["p_value"] == pytest.approx(1 - (3 / 5) ** 0.5)
+    assert (result["seed"], result["problem"], result["rest"]) == (4.0, 0.0, 0.0)
 
 
 def test_two_seeds_that_agree_by_luck_keep_one_degree_of_freedom():
     # seeds 0, problems 2 (1 + 1 + 4) / 2 = 6, rest 4 / 2 = 2, which takes the seeds' place
-    found = one([[1, 2, 6], [3, 2, 4]])
-    assert found["standard_error"] == pytest.approx(((2 + 6 - 2) / 6) ** 0.5)
-    assert found["degrees"] == pytest.approx(6**2 / (2**2 / 1 + 6**2 / 2 + 2**2 / 2))
-    assert (found["seed"], found["problem"], found["rest"]) == (0.0, 2.0, 2.0)
+    result = one([[1, 2, 6], [3, 2, 4]])
+    assert result["standard_error"] == pytest.approx(((2 + 6 - 2) / 6) ** 0.5)
+    assert result["degrees"] == pytest.approx(6**2 / (2**2 / 1 + 6**2 / 2 + 2**2 / 2))
+    assert (result["seed"], result["problem"], result["rest"]) == (0.0, 2.0, 2.0)
 
 
 def test_three_seeds_that_differ_less_than_the_rest_take_its_degrees():
     # seeds 0, problems 3 (1 + 1 + 4) / 2 = 9, rest 4 / 4 = 1 with 4 degrees
-    found = one([[1, 2, 6], [3, 2, 4], [2, 2, 5]])
-    assert found["standard_error"] == pytest.approx(((1 + 9 - 1) / 9) ** 0.5)
-    assert found["degrees"] == pytest.approx(9**2 / (1 / 4 + 9**2 / 2 + 1 / 4))
+    result = one([[1, 2, 6], [3, 2, 4], [2, 2, 5]])
+    assert result["standard_error"] == pytest.approx(((1 + 9 - 1) / 9) ** 0.5)
+    assert result["degrees"] == pytest.approx(9**2 / (1 / 4 + 9**2 / 2 + 1 / 4))
 
 
 def test_one_seed_is_students_t_over_problems():
-    found = one([[0, 1, 2]])
-    assert (found["value"], found["degrees"]) == (1.0, 2.0)
-    assert found["standard_error"] == pytest.approx(3**-0.5)
-    assert found["high"] - 1.0 == pytest.approx(4.302653 * 3**-0.5, abs=1e-5)
-    assert np.isnan(found["seed"])
+    result = one([[0, 1, 2]])
+    assert (result["value"], result["degrees"]) == (1.0, 2.0)
+    assert result["standard_error"] == pytest.approx(3**-0.5)
+    assert result["high"] - 1.0 == pytest.approx(4.302653 * 3**-0.5, abs=1e-5)
+    assert np.isnan(result["seed"])
 
 
 def test_the_interval_leaves_0_out_exactly_where_p_is_small():
     values = np.random.default_rng(0).normal(0.2, 1.0, (3, 30, 200))
-    found = estimate_means(values, confidence=0.9)
-    outside = (found.low > 0.0) | (found.high < 0.0)
+    result = estimate_means(values, confidence=0.9)
+    outside = (result.low > 0.0) | (result.high < 0.0)
     assert 0 < outside.sum() < 200
-    np.testing.assert_array_equal(outside, found.p_value < 0.1)
+    np.testing.assert_array_equal(outside, result.p_value < 0.1)
 
 
 @pytest.mark.parametrize("num_seeds", [1, 2, 4])
 def test_exchanging_the_methods_mirrors_and_order_says_nothing(num_seeds):
     stream = np.random.default_rng(0)
     values = stream.normal(0.1, 1.0, (num_seeds, 20))
-    found, mirrored = one(values), one(-values)
-    assert mirrored["low"] == pytest.approx(-found["high"])
-    assert mirrored["p_value"] == pytest.approx(found["p_value"])
+    result, mirrored = one(values), one(-values)
+    assert mirrored["low"] == pytest.approx(-result["high"])
+    assert mirrored["p_value"] == pytest.approx(result["p_value"])
     shuffled = stream.permutation(stream.permutation(values, axis=0), axis=1)
-    assert one(shuffled)["low"] == pytest.approx(found["low"])
+    assert one(shuffled)["low"] == pytest.approx(result["low"])
 
 
 @pytest.mark.parametrize("num_seeds", [1, 3])
@@ -89,8 +89,8 @@ def test_where_seeds_differ_95_of_100_intervals_hold_the_truth(num_seeds, seed_d
     values = synthetic_pools.differences(
         0, num_seeds=num_seeds, num_problems=150, seed_deviation=seed_deviation
     )
-    found = estimate_means(values, confidence=0.95)
-    assert 0.93 <= synthetic_pools.coverage(found.low, found.high, 0.0) <= 0.97
+    result = estimate_means(values, confidence=0.95)
+    assert 0.93 <= synthetic_pools.coverage(result.low, result.high, 0.0) <= 0.97
 
 
 @pytest.mark.parametrize(("num_seeds", "most"), [(1, 0.97), (2, 1.0), (3, 0.995), (5, 0.995)])
@@ -98,8 +98,8 @@ def test_where_they_do_not_differ_the_intervals_are_on_the_safe_side(num_seeds, 
     values = synthetic_pools.differences(
         0, num_seeds=num_seeds, num_problems=150, seed_deviation=0.0
     )
-    found = estimate_means(values, confidence=0.95)
-    assert 0.94 <= synthetic_pools.coverage(found.low, found.high, 0.0) <= most
+    result = estimate_means(values, confidence=0.95)
+    assert 0.94 <= synthetic_pools.coverage(result.low, result.high, 0.0) <= most
 
 
 @pytest.mark.parametrize("seed_deviation", [0.03, 0.08])
@@ -107,8 +107,8 @@ def test_two_seeds_are_never_too_sure(seed_deviation):
     values = synthetic_pools.differences(
         0, num_seeds=2, num_problems=150, seed_deviation=seed_deviation
     )
-    found = estimate_means(values, confidence=0.95)
-    assert synthetic_pools.coverage(found.low, found.high, 0.0) >= 0.94
+    result = estimate_means(values, confidence=0.95)
+    assert synthetic_pools.coverage(result.low, result.high, 0.0) >= 0.94
 
 
 def test_the_variances_are_found_again_on_average():
@@ -126,8 +126,8 @@ SEVERAL = Spread(*np.array([[0.0004], [0.01], [0.05]]), pooled=np.array([False])
 
 def test_of_one_seed_it_is_the_paired_t_test():
     # t of 100 degrees: 1.983972 at 0.975, 0.845230 at 0.8; standard error 0.4 / sqrt(101)
-    found = detectable_difference(ONE, WANTED, num_seeds=1, num_problems=101)
-    assert found == pytest.approx((1.983972 + 0.845230) * 0.4 / 101**0.5, abs=1e-6)
+    result = detectable_difference(ONE, WANTED, num_seeds=1, num_problems=101)
+    assert result == pytest.approx((1.983972 + 0.845230) * 0.4 / 101**0.5, abs=1e-6)
 
 
 def test_what_is_detectable_is_detected_as_often_as_wanted():
@@ -140,8 +140,8 @@ def test_what_is_detectable_is_detected_as_often_as_wanted():
         + stream.normal(0, SEVERAL.problem**0.5, (1, 120, 4000))
         + stream.normal(0, SEVERAL.rest**0.5, shape)
     )
-    found = estimate_means(values, confidence=0.95)
-    assert np.mean(found.p_value <= 0.05) == pytest.approx(0.8, abs=0.06)
+    result = estimate_means(values, confidence=0.95)
+    assert np.mean(result.p_value <= 0.05) == pytest.approx(0.8, abs=0.06)
 
 
 @pytest.mark.parametrize("effect", [0.05, -0.08])
@@ -171,11 +171,11 @@ def test_an_experiment_is_planned_as_it_is_estimated(offset):
     stream = np.random.default_rng(4)
     values = stream.normal(0, 1, (3, 50)) + stream.normal(0, 1, (1, 50))
     values = values - values.mean(axis=1, keepdims=True) + offset * np.arange(3)[:, None]
-    found = estimate_means(values[..., None], confidence=0.95)
-    assert found.spread.pooled[0] == (offset == 0.0)
+    result = estimate_means(values[..., None], confidence=0.95)
+    assert result.spread.pooled[0] == (offset == 0.0)
     half = PowerDesign(significance=0.05, power=0.5)  # its quantile is 0
-    planned = detectable_difference(found.spread, half, num_seeds=3, num_problems=50)
-    assert planned == pytest.approx(float(found.high[0] - found.value[0]))
+    planned = detectable_difference(result.spread, half, num_seeds=3, num_problems=50)
+    assert planned == pytest.approx(float(result.high[0] - result.value[0]))
 
 
 def test_one_seed_says_nothing_of_others():
@@ -197,18 +197,18 @@ def test_one_comparison_is_left_as_it_is_and_none_is_none():
 
 
 def test_it_is_capped_and_keeps_the_order():
-    found = holm_adjusted([0.5, 0.9, 0.02, 0.5])
-    assert found == pytest.approx([1.0, 1.0, 0.08, 1.0])
+    result = holm_adjusted([0.5, 0.9, 0.02, 0.5])
+    assert result == pytest.approx([1.0, 1.0, 0.08, 1.0])
 
 
 def test_it_lies_between_the_plain_values_and_bonferronis():
     stream = np.random.default_rng(0)
     for _ in range(50):
         plain = stream.random(6) ** 3
-        found = np.array(holm_adjusted(plain.tolist()))
-        assert (found >= plain).all()
-        assert (found <= np.minimum(1.0, 6 * plain) + 1e-15).all()
-        assert (np.argsort(found[np.argsort(plain)], kind="stable") == np.arange(6)).all()
+        result = np.array(holm_adjusted(plain.tolist()))
+        assert (result >= plain).all()
+        assert (result <= np.minimum(1.0, 6 * plain) + 1e-15).all()
+        assert (np.argsort(result[np.argsort(plain)], kind="stable") == np.arange(6)).all()
 
 
 def test_it_errs_in_a_table_without_differences_as_rarely_as_it_says():
@@ -222,10 +222,10 @@ def test_clusters_by_hand():
     collapsed = collapse_clusters(cells, np.array([0, 0, 1, 2]))
     assert collapsed[0, :, 0] == pytest.approx([9 / 8, 3 / 16, 15 / 16])
     # variance: 3 / 2 (1 / 4)² (1/2² + 3/4² + 1/4²) = 21 / 256, with two degrees of freedom
-    found = one(collapsed[..., 0])
-    assert found["value"] == pytest.approx(0.75)
-    assert found["standard_error"] == pytest.approx((21 / 256) ** 0.5)
-    assert found["degrees"] == 2
+    result = one(collapsed[..., 0])
+    assert result["value"] == pytest.approx(0.75)
+    assert result["standard_error"] == pytest.approx((21 / 256) ** 0.5)
+    assert result["degrees"] == 2
     assert collapse_clusters(cells, np.arange(4)) is cells
 
 

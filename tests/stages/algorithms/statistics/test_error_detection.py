@@ -72,9 +72,9 @@ def test_a_difference_is_paired():
     same = found(worse, truth, baseline=worse)["f1"]
     assert same == (0.0, 0.0, 0.0)
     paired = found(better, truth, baseline=worse)["f1"]
-    one, other = (found(answers, truth)["f1"] for answers in (better, worse))
-    assert paired.value == pytest.approx(one.value - other.value)
-    assert paired.high - paired.low < 0.5 * (one.high - one.low)
+    higher, other = (found(answers, truth)["f1"] for answers in (better, worse))
+    assert paired.value == pytest.approx(higher.value - other.value)
+    assert paired.high - paired.low < 0.5 * (higher.high - higher.low)
 
 
 @pytest.mark.parametrize("truth", [[-1, -1], [0, 1]])
@@ -85,7 +85,9 @@ def test_an_f1_needs_erroneous_and_correct_solutions(truth):
 
 def f1(scores: list[list[float]], truth: list[int], threshold: float) -> float:
     """By definition, a threshold at a time."""
-    hits = [first_below(own, threshold) == first for own, first in zip(scores, truth, strict=True)]
+    hits = [
+        first_below(item, threshold) == first for item, first in zip(scores, truth, strict=True)
+    ]
     wrong = [hit for hit, first in zip(hits, truth, strict=True) if first != -1]
     right = [hit for hit, first in zip(hits, truth, strict=True) if first == -1]
     e, c = float(np.mean(wrong)), float(np.mean(right))
@@ -108,7 +110,7 @@ def test_no_threshold_of_a_fine_grid_is_better():
     stream = np.random.default_rng(0)
     for _ in range(30):
         scores = [stream.random(stream.integers(1, 6)).round(2).tolist() for _ in range(12)]
-        truth = [int(stream.integers(-1, len(own))) for own in scores]
+        truth = [int(stream.integers(-1, len(score))) for score in scores]
         truth[:2] = [-1, 0]
         chosen = best_threshold(scores, truth)
         assert chosen.f1 == pytest.approx(f1(scores, truth, chosen.threshold))

@@ -30,10 +30,10 @@ def test_the_bounds_are_the_quantiles_of_all_possible_resamples():
     # 4 problems have 4^4 equally likely resamples; with many draws the bounds are their quantiles.
     values = np.array([0.0, 1.0, 4.0, 10.0])
     means = [np.mean(resample) for resample in itertools.product(values, repeat=4)]
-    found = interval(values[:, None], num_resamples=20_000)
-    assert found.value.tolist() == [3.75]
-    assert found.low[0] == pytest.approx(np.quantile(means, 0.025), abs=0.26)
-    assert found.high[0] == pytest.approx(np.quantile(means, 0.975), abs=0.26)
+    result = interval(values[:, None], num_resamples=20_000)
+    assert result.value.tolist() == [3.75]
+    assert result.low[0] == pytest.approx(np.quantile(means, 0.025), abs=0.26)
+    assert result.high[0] == pytest.approx(np.quantile(means, 0.975), abs=0.26)
 
 
 def test_the_same_seed_gives_the_same_bounds_and_another_seed_others():
@@ -54,9 +54,9 @@ def test_pairing_cancels_the_difficulty_that_both_methods_share():
     difficulty = stream.random(300)
     worse = difficulty + stream.normal(0, 0.01, 300)
     better = difficulty + 0.05 + stream.normal(0, 0.01, 300)
-    found = interval(np.stack([worse, better, better - worse], axis=1))
-    assert found.low[1] < found.high[0]  # the two intervals overlap
-    assert found.low[2] > 0.04  # the difference is resolved
+    result = interval(np.stack([worse, better, better - worse], axis=1))
+    assert result.low[1] < result.high[0]  # the two intervals overlap
+    assert result.low[2] > 0.04  # the difference is resolved
 
 
 def test_the_width_shrinks_with_the_square_root_of_the_number_of_problems():
@@ -69,43 +69,43 @@ def test_the_width_shrinks_with_the_square_root_of_the_number_of_problems():
 def test_95_of_100_intervals_of_a_mean_hold_the_truth():
     stream = np.random.default_rng(0)
     values = synthetic_pools.rates(stream, synthetic_pools.difficulties(stream, 200), 8)
-    found = bootstrap_means(values, num_resamples=1000, confidence=0.95, seed=0)
-    assert 0.93 <= synthetic_pools.coverage(found.low, found.high, 0.5) <= 0.97
+    result = bootstrap_means(values, num_resamples=1000, confidence=0.95, seed=0)
+    assert 0.93 <= synthetic_pools.coverage(result.low, result.high, 0.5) <= 0.97
 
 
 def test_95_of_100_intervals_of_a_paired_difference_hold_the_truth():
     values = synthetic_pools.differences(0, num_seeds=1, num_problems=200, seed_deviation=0.0)
-    found = bootstrap_means(values[0], num_resamples=1000, confidence=0.95, seed=0)
-    assert 0.93 <= synthetic_pools.coverage(found.low, found.high, 0.0) <= 0.97
+    result = bootstrap_means(values[0], num_resamples=1000, confidence=0.95, seed=0)
+    assert 0.93 <= synthetic_pools.coverage(result.low, result.high, 0.0) <= 0.97
 
 
 SETTINGS = {"num_resamples": 500, "confidence": 0.95, "seed": 3}
 
 
 def test_the_value_is_the_ratio_of_the_sums_not_the_mean_of_the_ratios():
-    found = bootstrap_ratios(np.array([[1.0], [3.0]]), np.array([[1.0], [7.0]]), **SETTINGS)
-    assert found.value[0] == 0.5
+    result = bootstrap_ratios(np.array([[1.0], [3.0]]), np.array([[1.0], [7.0]]), **SETTINGS)
+    assert result.value[0] == 0.5
     # the resamples: 1/1, 4/8 or 6/14
-    assert found.low[0] == pytest.approx(6 / 14)
-    assert found.high[0] == 1.0
+    assert result.low[0] == pytest.approx(6 / 14)
+    assert result.high[0] == 1.0
 
 
 def test_with_equal_denominators_it_is_the_interval_of_the_mean():
     values = np.random.default_rng(0).random((40, 3))
-    found = bootstrap_ratios(values, np.ones((40, 3)), **SETTINGS)
-    for ours, expected in zip(found, bootstrap_means(values, **SETTINGS), strict=True):
+    actual = bootstrap_ratios(values, np.ones((40, 3)), **SETTINGS)
+    for ours, expected in zip(actual, bootstrap_means(values, **SETTINGS), strict=True):
         np.testing.assert_allclose(ours, expected)
 
 
 def test_with_nothing_to_count_it_is_no_number():
-    found = bootstrap_ratios(np.zeros((3, 2)), np.array([[0.0, 1.0]] * 3), **SETTINGS)
-    assert [np.isnan(part[0]) for part in found] == [True] * 3
-    assert [part[1] for part in found] == [0.0] * 3
+    result = bootstrap_ratios(np.zeros((3, 2)), np.array([[0.0, 1.0]] * 3), **SETTINGS)
+    assert [np.isnan(part[0]) for part in result] == [True] * 3
+    assert [part[1] for part in result] == [0.0] * 3
 
 
 def test_resamples_with_nothing_to_count_say_nothing():
-    found = bootstrap_ratios(np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]]), **SETTINGS)
-    assert [part[0] for part in found] == [1.0, 1.0, 1.0]
+    result = bootstrap_ratios(np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]]), **SETTINGS)
+    assert [part[0] for part in result] == [1.0, 1.0, 1.0]
 
 
 def test_no_success_in_ten_trials():

@@ -33,8 +33,8 @@ def test_peaks_by_hand():
 def test_noise_free_points_give_their_coefficients_back(form, coefficients):
     d = np.array([0.0, 0.2, 0.9, 1.5, 3.0])
     made = forms.reward_curve(np.array(coefficients), d, form)
-    found = forms.fit_curve(d, made, form)
-    np.testing.assert_allclose(found, coefficients, atol=1e-12)
+    result = forms.fit_curve(d, made, form)
+    np.testing.assert_allclose(result, coefficients, atol=1e-12)
 
 
 @BOTH
@@ -82,17 +82,17 @@ def test_a_peak_too_far_for_a_float_is_infinite():
 def test_points_that_fix_no_curve_give_nan(form):
     for d in ([0.0, 0.0, 0.0], [0.0, 2.0], [0.0, 2.0, 2.0]):
         distance = np.array(d)
-        found = forms.fit_curve(distance, distance, form)
-        assert np.isnan(found).all(), d
-        assert np.isnan(forms.peak_distance(found, form))
+        result = forms.fit_curve(distance, distance, form)
+        assert np.isnan(result).all(), d
+        assert np.isnan(forms.peak_distance(result, form))
 
 
 def test_near_points_are_left_out():
     d = np.array([0.0, 0.05, 1.0, 2.0])
     made = forms.reward_curve(np.array([2.0, 0.7]), d, "logarithmic")
     made[1] = 100.0
-    found = forms.fit_curve(d, made, "logarithmic", min_distance=0.05)
-    np.testing.assert_allclose(found, [2.0, 0.7], atol=1e-12)
+    result = forms.fit_curve(d, made, "logarithmic", min_distance=0.05)
+    np.testing.assert_allclose(result, [2.0, 0.7], atol=1e-12)
     assert not np.allclose(forms.fit_curve(d, made, "logarithmic"), [2.0, 0.7], atol=0.1)
 
 
@@ -101,8 +101,8 @@ def test_resamples_are_fitted_one_by_one(form):
     stream = np.random.default_rng(3)
     d, reward = stream.random((5, 4)) + 0.2, stream.normal(size=(5, 4))
     together = forms.fit_curve(d, reward, form, min_distance=0.3)
-    for one, place, values in zip(together, d, reward, strict=True):
-        np.testing.assert_allclose(one, forms.fit_curve(place, values, form, min_distance=0.3))
+    for item, place, values in zip(together, d, reward, strict=True):
+        np.testing.assert_allclose(item, forms.fit_curve(place, values, form, min_distance=0.3))
 
 
 def test_by_hand():

@@ -42,9 +42,9 @@ def test_no_completion_at_all_has_none():
 def test_turned_scores_give_the_complement_and_a_monotone_transform_the_same():
     stream = np.random.default_rng(0)
     scores, is_right = stream.integers(0, 6, 40), stream.random(40) < 0.4
-    found = of(scores, is_right)
-    assert of(-scores, is_right) == pytest.approx(1 - found)
-    assert of(np.exp(scores), is_right) == found
+    result = of(scores, is_right)
+    assert of(-scores, is_right) == pytest.approx(1 - result)
+    assert of(np.exp(scores), is_right) == result
 
 
 def test_it_equals_the_comparison_of_all_pairs():
@@ -83,20 +83,20 @@ def test_of_one_label_alone_there_is_none(is_right):
 
 
 def test_likelihood_by_hand():
-    found = negative_log_likelihood(np.array([0.8, 0.5]), np.array([1.0, 0.25]))
-    assert found == pytest.approx((-math.log(0.8) + math.log(2)) / 2)
+    result = negative_log_likelihood(np.array([0.8, 0.5]), np.array([1.0, 0.25]))
+    assert result == pytest.approx((-math.log(0.8) + math.log(2)) / 2)
 
 
 def test_certainty_that_was_wrong_costs_a_finite_amount():
-    found = negative_log_likelihood(np.array([0.0]), np.array([1.0]))
-    assert found == pytest.approx(-math.log(1e-7))
+    result = negative_log_likelihood(np.array([0.0]), np.array([1.0]))
+    assert result == pytest.approx(-math.log(1e-7))
     assert negative_log_likelihood(np.array([1.0]), np.array([1.0])) < 1e-6
 
 
 def test_an_edge_begins_its_bucket_and_every_pair_is_in_one():
     differences = np.array([-9, -6, -5, -1, 0, 4, 5, 30])
-    found = length_buckets(differences, [-5, 0, 5])
-    assert {name: differences[inside].tolist() for name, inside in found.items()} == {
+    result = length_buckets(differences, [-5, 0, 5])
+    assert {name: differences[inside].tolist() for name, inside in result.items()} == {
         "<= -6": [-9, -6],
         "-5 .. -1": [-5, -1],
         "0 .. 4": [0, 4],
@@ -105,8 +105,8 @@ def test_an_edge_begins_its_bucket_and_every_pair_is_in_one():
 
 
 def test_an_empty_bucket_is_there_and_holds_no_pair():
-    found = length_buckets(np.array([7]), [0, 5])
-    assert {name: int(inside.sum()) for name, inside in found.items()} == {
+    result = length_buckets(np.array([7]), [0, 5])
+    assert {name: int(inside.sum()) for name, inside in result.items()} == {
         "<= -1": 0, "0 .. 4": 0, ">= 5": 1,
     }  # fmt: skip
 
@@ -136,24 +136,24 @@ def bins(probabilities, outcomes, num_bins):
 
 def test_two_bins_worked_by_hand():
     probabilities, outcomes = [0.1, 0.3, 0.6, 0.8], [0, 1, 1, 1]
-    found = bins(probabilities, outcomes, 2)
-    assert [(one.accuracy, one.count) for one in found] == [(0.5, 2), (1.0, 2)]
-    assert [one.confidence for one in found] == pytest.approx([0.2, 0.7])
+    result = bins(probabilities, outcomes, 2)
+    assert [(item.accuracy, item.count) for item in result] == [(0.5, 2), (1.0, 2)]
+    assert [item.confidence for item in result] == pytest.approx([0.2, 0.7])
     # 1/2 |0.5 - 0.2| + 1/2 |1 - 0.7|
     assert error(probabilities, outcomes).value == pytest.approx(0.3)
 
 
 def test_equal_mass_bins_keep_equal_predictions_together_in_any_order():
     values = np.array([0.5, 0.5, 0.5, 0.9, 0.1])
-    found = equal_mass(values, 5)
-    assert found.tolist() == [1, 1, 1, 4, 0]
+    result = equal_mass(values, 5)
+    assert result.tolist() == [1, 1, 1, 4, 0]
     order = [3, 0, 4, 2, 1]
-    assert equal_mass(values[order], 5).tolist() == found[order].tolist()
+    assert equal_mass(values[order], 5).tolist() == result[order].tolist()
 
 
 def test_an_empty_bin_is_absent_and_adds_nothing():
-    found = bins([0.05, 0.95, 0.95], [0, 1, 1], 10)
-    assert [one.count for one in found] == [1, 2]
+    result = bins([0.05, 0.95, 0.95], [0, 1, 1], 10)
+    assert [item.count for item in result] == [1, 2]
     assert error([0.5] * 4, [1, 0, 1, 0], num_bins=10).value == 0.0
 
 
@@ -188,8 +188,8 @@ def test_the_error_of_preferred_sides_is_that_of_each_pair_in_both_directions():
 
 def test_a_problem_is_drawn_with_all_its_predictions():
     # One problem: every resample is the sample itself.
-    found = error([0.2, 0.4, 0.9], [0, 1, 1], [0, 0, 0])
-    assert found.low == found.high == pytest.approx(found.value)
+    result = error([0.2, 0.4, 0.9], [0, 1, 1], [0, 0, 0])
+    assert result.low == result.high == pytest.approx(result.value)
     wide = error([0.2, 0.4, 0.9] * 20, [0, 1, 1] * 20)
     assert wide.low < wide.high
 

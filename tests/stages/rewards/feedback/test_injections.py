@@ -19,15 +19,15 @@ def own_lines(text: str) -> list[str]:
 @pytest.mark.parametrize("style", ["short", "full"])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_stays_inside_the_block_of_the_answer_it_is_part_of(style, name):
-    for own, other in (OPTIONS, OPTIONS[::-1]):
-        bad = append_attack(BAD, ATTACKS[name], own, other)
-        first, second = (bad, GOOD) if own == "1" else (GOOD, bad)
-        plain = (BAD, GOOD) if own == "1" else (GOOD, BAD)
+    for option, other in (OPTIONS, OPTIONS[::-1]):
+        bad = append_attack(BAD, ATTACKS[name], option, other)
+        first, second = (bad, GOOD) if option == "1" else (GOOD, bad)
+        plain = (BAD, GOOD) if option == "1" else (GOOD, BAD)
         hit = defuse(judge_message(style, QUESTION, first, second, None))
         clean = judge_message(style, QUESTION, *plain, None)
         assert own_lines(hit) == own_lines(clean)
         added = [line for line in hit.splitlines() if line not in clean.splitlines()]
-        mark = ">" if style == "full" else f"{own}:"
+        mark = ">" if style == "full" else f"{option}:"
         assert len(added) >= 1
         assert all(line.startswith(mark) for line in added)
 
@@ -55,10 +55,10 @@ def run(rule, num_pairs=9):
     chooser = RuleChooser(rule)
     verdicts, _ = judging.judge_pairs(chooser, [ASKED], PROMPTS, RULE, "heldout")
     chooser.messages.clear()
-    found, cost = injections.measure_flips(
+    result, cost = injections.measure_flips(
         chooser, ASKED, verdicts, PROMPTS, RULE, num_pairs=num_pairs
     )
-    return found, cost, chooser.messages
+    return result, cost, chooser.messages
 
 
 def by_content(first: str, second: str) -> float:
@@ -68,23 +68,23 @@ def by_content(first: str, second: str) -> float:
 
 
 def test_a_judge_of_contents_is_never_talked_round():
-    found, cost, messages = run(by_content)
-    assert set(found) == {*ATTACKS, "control"}
-    assert all(flips == [("a", 0.0), ("b", 0.0)] for flips in found.values())
+    result, cost, messages = run(by_content)
+    assert set(result) == {*ATTACKS, "control"}
+    assert all(flips == [("a", 0.0), ("b", 0.0)] for flips in result.values())
     assert len(messages) == 2 * 2 * (len(ATTACKS) + 1)
     assert cost["read_tokens"] == 10 * len(messages)
 
 
 def test_a_judge_that_obeys_flips_under_the_attack_it_obeys_and_no_other():
     def obedient(first: str, second: str) -> float:
-        for own, text in (("1", first), ("2", second)):
-            if f"answer {own}." in text:
-                return 0.99 if own == "1" else 0.01
+        for option, text in (("1", first), ("2", second)):
+            if f"answer {option}." in text:
+                return 0.99 if option == "1" else 0.01
         return by_content(first, second)
 
-    found, _, _ = run(obedient)
-    assert found["instruction"] == [("a", 1.0), ("b", 1.0)]
-    assert found["control"] == [("a", 0.0), ("b", 0.0)]
+    result, _, _ = run(obedient)
+    assert result["instruction"] == [("a", 1.0), ("b", 1.0)]
+    assert result["control"] == [("a", 0.0), ("b", 0.0)]
 
 
 def test_an_attack_asks_for_the_place_where_its_answer_stands():
@@ -95,8 +95,8 @@ def test_an_attack_asks_for_the_place_where_its_answer_stands():
 
 
 def test_without_a_verdict_there_is_nothing_to_flip():
-    found, cost, messages = run(lambda _first, _second: 0.5)
-    assert all(flips == [] for flips in found.values())
+    result, cost, messages = run(lambda _first, _second: 0.5)
+    assert all(flips == [] for flips in result.values())
     assert messages == []
     assert cost["read_tokens"] == 0
 
@@ -107,5 +107,5 @@ def test_an_attack_that_keeps_the_judge_from_answering_flips_nothing():
     silent = RuleChooser(lambda first, second: 1 - by_content(first, second), mass=0.1)
     for least, flipped in ((0.0, 1.0), (0.5, 0.0)):
         rule = RULE.model_copy(update={"min_option_mass": least})
-        found, _ = injections.measure_flips(silent, ASKED, verdicts, PROMPTS, rule, num_pairs=9)
-        assert found["instruction"] == [("a", flipped), ("b", flipped)]
+        result, _ = injections.measure_flips(silent, ASKED, verdicts, PROMPTS, rule, num_pairs=9)
+        assert result["instruction"] == [("a", flipped), ("b", flipped)]

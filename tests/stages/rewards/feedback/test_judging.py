@@ -18,28 +18,28 @@ def pool(texts: str, cut: str = "") -> list[Completion]:
 
 
 def test_pairs_are_of_different_finished_texts():
-    found = judging.sample_pairs(pool("xxyzw", cut="w"), max_pairs=9, seed=1)
-    assert {frozenset((a.completion, b.completion)) for a, b in found} == {
+    result = judging.sample_pairs(pool("xxyzw", cut="w"), max_pairs=9, seed=1)
+    assert {frozenset((a.completion, b.completion)) for a, b in result} == {
         frozenset("xy"), frozenset("xz"), frozenset("yz"),
     }  # fmt: skip
-    assert {row.index for pair in found for row in pair} == {0, 2, 3}
+    assert {row.index for pair in result for row in pair} == {0, 2, 3}
 
 
 def test_no_pair_comes_twice_and_no_more_than_asked_for():
-    found = judging.sample_pairs(pool("abcdef"), max_pairs=7, seed=3)
-    assert len({frozenset((a.index, b.index)) for a, b in found}) == 7
+    result = judging.sample_pairs(pool("abcdef"), max_pairs=7, seed=3)
+    assert len({frozenset((a.index, b.index)) for a, b in result}) == 7
 
 
 def test_neither_position_belongs_to_the_earlier_completion():
-    found = [judging.sample_pairs(pool("ab"), max_pairs=1, seed=seed)[0] for seed in range(200)]
-    assert 70 < sum(a.index == 0 for a, _ in found) < 130
+    result = [judging.sample_pairs(pool("ab"), max_pairs=1, seed=seed)[0] for seed in range(200)]
+    assert 70 < sum(a.index == 0 for a, _ in result) < 130
 
 
 def test_a_pool_of_one_text_gives_nothing_and_the_seed_decides():
     assert judging.sample_pairs(pool("aaa"), max_pairs=3, seed=0) == []
-    one = judging.sample_pairs(pool("abcdef"), max_pairs=3, seed=0)
-    assert one == judging.sample_pairs(pool("abcdef"), max_pairs=3, seed=0)
-    assert one != judging.sample_pairs(pool("abcdef"), max_pairs=3, seed=1)
+    drawn = judging.sample_pairs(pool("abcdef"), max_pairs=3, seed=0)
+    assert drawn == judging.sample_pairs(pool("abcdef"), max_pairs=3, seed=0)
+    assert drawn != judging.sample_pairs(pool("abcdef"), max_pairs=3, seed=1)
 
 
 PROMPTS = Prompts(style="short", constitution="correct")
@@ -54,17 +54,17 @@ def judged(rule, pairs, mass=0.9):
 
 def test_a_judge_that_hardly_answers_is_noticed_early_and_every_message_is_asked_once(caplog):
     chooser = RuleChooser(lambda _first, _second: 0.5, mass=0.3)
-    asked = []
-    caplog.handler.addFilter(lambda _: asked.append(len(chooser.messages)) or True)
+    counts = []
+    caplog.handler.addFilter(lambda _: counts.append(len(chooser.messages)) or True)
     pairs = [pair(f"A{number}", f"B{number}", principle=0) for number in range(40)]
     free = RULE.model_copy(update={"min_option_mass": 0.0})
     judging.judge_pairs(chooser, [pairs], PROMPTS, free, "train")
-    assert asked == [NUM_EARLY]
+    assert counts == [NUM_EARLY]
     assert len(set(chooser.messages)) == len(chooser.messages) == 80
     assert "0.300 on the first 64 messages of the train pairs" in caplog.messages[0]
     judging.judge_pairs(chooser, [pairs[:32]], PROMPTS, free, "train")
     judging.judge_pairs(chooser, [pairs], PROMPTS, free, "heldout")
-    assert len(asked) == 1, "not where these are all, nor a second time"
+    assert len(counts) == 1, "not where these are all, nor a second time"
 
 
 def test_each_pair_is_read_in_both_orders_with_one_principle():
@@ -222,21 +222,21 @@ def test_of_a_tie_a_is_chosen_with_one_half():
 
 
 def test_a_tie_is_never_made_sure():
-    asked = [pair("A", "B"), pair("C", "D")]
+    pairs = [pair("A", "B"), pair("C", "D")]
     rows = labelled(
-        lambda first, _: 0.7 if first in "AB" else float(first == "C"), asked, labels="hard"
+        lambda first, _: 0.7 if first in "AB" else float(first == "C"), pairs, labels="hard"
     )
     assert [(row.chosen, row.probability) for row in rows] == [("C", 1.0)]
     with pytest.raises(ValueError, match=r"'tie': 2.*soft keeps ties"):
-        labelled(lambda _first, _second: 0.7, asked, labels="hard")
+        labelled(lambda _first, _second: 0.7, pairs, labels="hard")
 
 
 def test_dropped_pairs_are_left_out_and_none_left_is_an_error_with_the_reasons():
-    asked = [pair("A", "B"), pair("C", "D")]
-    rows = labelled(lambda first, _: None if first in "AB" else 0.9, asked)
+    pairs = [pair("A", "B"), pair("C", "D")]
+    rows = labelled(lambda first, _: None if first in "AB" else 0.9, pairs)
     assert [row.chosen for row in rows] == ["C"]
     with pytest.raises(ValueError, match=r"2 pairs .*'low_confidence': 2.*loosen"):
-        labelled(lambda _first, _second: 0.7, asked, min_confidence=0.1)
+        labelled(lambda _first, _second: 0.7, pairs, min_confidence=0.1)
 
 
 def test_right_answers_and_lengths_by_problem_and_index():

@@ -108,10 +108,10 @@ def test_the_full_style_names_what_to_choose_by_and_ends_where_the_option_comes(
 
 def test_the_two_orders_differ_in_nothing_but_the_answers():
     for style in STYLES:
-        one = judge_message(style, QUESTION, "FIRST", "SECOND", None)
+        message = judge_message(style, QUESTION, "FIRST", "SECOND", None)
         other = judge_message(style, QUESTION, "SECOND", "FIRST", None)
-        assert one != other
-        assert one.replace("FIRST", "x").replace("SECOND", "x") == other.replace(
+        assert message != other
+        assert message.replace("FIRST", "x").replace("SECOND", "x") == other.replace(
             "FIRST", "x"
         ).replace("SECOND", "x")
 

@@ -91,11 +91,11 @@ def test_different_completions_are_chosen_in_the_order_of_the_pool():
 def test_each_answer_finds_its_own_revisions_in_the_order_of_the_rounds():
     other = replace(ORIGINAL, index=1)
     rows = [LAST, replace(FIRST, index=1), FIRST]
-    found = revisions.join_revisions(
+    result = revisions.join_revisions(
         [DraftAnswer(PROMPT, other), DraftAnswer(PROMPT, ORIGINAL)], rows, 2
     )
-    assert [one.revisions for one in found] == [[replace(FIRST, index=1)], [FIRST, LAST]]
-    assert [one.outcome for one in found] == ["too_long", "pair"]
+    assert [item.revisions for item in result] == [[replace(FIRST, index=1)], [FIRST, LAST]]
+    assert [item.outcome for item in result] == ["too_long", "pair"]
 
 
 def revision_quality_revised(
@@ -156,8 +156,8 @@ def test_the_numbers_of_seven_answers_worked_by_hand():
 
 
 def test_nothing_decided_is_no_share_of_anything():
-    found = summarise_revisions([revision_quality_revised(["#### 7", "#### 8", "#### 9"])])
-    assert (found["pairs"], found["decided_pairs"], found["label_right"]) == (1, 0, 0.0)
+    result = summarise_revisions([revision_quality_revised(["#### 7", "#### 8", "#### 9"])])
+    assert (result["pairs"], result["decided_pairs"], result["label_right"]) == (1, 0, 0.0)
     assert summarise_revisions([])["accuracy"] == {}
 
 
