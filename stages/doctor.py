@@ -23,6 +23,7 @@ from rich.table import Table
 
 from stages import auto, tables
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
+from stages.loops import overlap
 from stages.params import adopt_rounding
 from stages.planning import checkup, forecast, pace, speed
 from stages.planning import stage as stage_of
@@ -45,6 +46,8 @@ def main(*words: str) -> None:
     if wrong.returncode:
         sys.exit("A plan that is not valid cannot be checked further: correct it first.")
     checkup.go_offline()
+    # A trial draws in its own process, where its memory is counted.
+    os.environ.pop(overlap.SAMPLERS, None)
     recipes = [Path(recipe) for recipe in read_yaml(Path("dvc.yaml")).get("vars") or []]
     rows, _ = tables.read_tables([PARAMS_PATH, *recipes])
     content, presets = read_yaml(), read_yaml(PRESETS_PATH)
@@ -140,7 +143,7 @@ def make_speed_table(
     best, slowest = speed.recommend(seconds), seconds[speed.SIMPLEST]
     shown = Table("dtype", "rounding", "times as fast", "costs", "", title="compute",
                   title_justify="left", caption_justify="left",
-                  caption="Measured for seconds; between runs they vary by up to a third.",
+                  caption="Measured for some seconds; between runs they vary by up to a third.",
                   )  # fmt: skip
     for arithmetic, time in seconds.items():
         remarks = ["the plan's"] * (arithmetic == chosen) + ["recommended"] * (arithmetic == best)

@@ -5,8 +5,9 @@ import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ from stages.planning.stage import Plan, Stage
 from stages.planning.trial import Trial, is_vllm
 from stages.planning.trial_loops import ONLINE
 from stages.planning.workload import Work
+from stages.runtime.process import die_with_parent
 
 AWAKE = ("sampling", "reading", "scoring")
 """Phases in which vLLM holds its share of a GPU; in the others it sleeps."""
@@ -110,16 +112,30 @@ def measure_trials(
 ) -> list[Measured]:
     """What `_measure` returns for each stage's trial; equal trials are measured once.
 
-    On every core at the same time: fake tensors take no memory, and much of Python's time.
+    On every core at the same time, since fake tensors take much of Python's time; where there is a
+    GPU in this process alone, as CUDA cannot be used in a fork of a process that uses it. A
+    ValueError where memory is missing even for that.
     """
     keys = [
         repr(trial).replace(stage.name, "") for stage, trial in zip(stages, trials, strict=True)
     ]
     distinct = {key: trial for key, trial in zip(keys, trials, strict=True) if trial is not None}
-    workers = max(1, min(len(distinct), len(os.sched_getaffinity(0))))
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        results = pool.map(_measure, distinct.values(), repeat(machine), repeat(parameters))
-        measured = dict(zip(distinct, results, strict=True))
+    measure = partial(_measure, machine=machine, parameters=parameters)
+    workers = min(len(distinct), len(os.sched_getaffinity(0)))
+    if torch.cuda.is_available() or workers < 2:
+        results = [*map(measure, distinct.values())]
+    else:
+        context = multiprocessing.get_context("fork")
+        try:
+            with ProcessPoolExecutor(workers, context, die_with_parent) as pool:
+                results = [*pool.map(measure, distinct.values())]
+        except BrokenProcessPool:
+            raise ValueError(
+                f"expected memory for {workers} trials of stages at the same time, found that one "
+                f"was ended, perhaps for want of it. Close other programs, or run the doctor on "
+                f"fewer cores: taskset -c 0 python -m stages.doctor"
+            ) from None
+    measured = dict(zip(distinct, results, strict=True))
     return [measured.get(key, ({}, None, None)) for key in keys]
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 from typing import IO, Any, NamedTuple
@@ -126,7 +126,10 @@ def take_turns(
 
 
 def add_rates(parts: Sequence[Mapping[str, float]], num_processes: int) -> Rates:
-    """Rates of so many processes side by side, of which `parts` are as fast as the others."""
+    """Rates of so many processes side by side; `parts`: of those that were timed.
+
+    The others are taken to be as fast.
+    """
     kinds = {
         kind: num_processes * fmean(part[kind] for part in parts)
         for kind in ("trained", "read", "sampled")
@@ -136,8 +139,15 @@ def add_rates(parts: Sequence[Mapping[str, float]], num_processes: int) -> Rates
 
 @contextmanager
 def _start(roundings: Sequence[str]) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """A process for each rounding, ended at the end; a ValueError has the last line of errors."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+    """A process for each rounding, ended at the end.
+
+    A ValueError has the last line of errors of the one that ended first.
+    """
+    with ExitStack() as stack:
+        errors = {
+            rounding: stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+            for rounding in roundings
+        }
         processes: dict[str, subprocess.Popen[str]] = {}
         timer = threading.Timer(TIMEOUT, lambda: [each.kill() for each in processes.values()])
         try:
@@ -146,12 +156,14 @@ def _start(roundings: Sequence[str]) -> Iterator[dict[str, subprocess.Popen[str]
                 processes[rounding] = subprocess.Popen(
                     [sys.executable, "-m", "stages.planning.timed_passes"],
                     env=os.environ | {"POSTTRAIN_ROUNDING": rounding}, text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors[rounding],
                 )  # fmt: skip
             yield processes
         except (EOFError, BrokenPipeError):
-            errors.seek(0)
-            lines = errors.read().strip().splitlines() or ["no answer, for want of memory or time"]
+            ended = next(name for name, each in processes.items() if each.poll() is not None)
+            errors[ended].seek(0)
+            lines = errors[ended].read().strip().splitlines()
+            lines = lines or ["no answer, for want of memory or time"]
             raise ValueError(
                 f"expected the base model to run on this machine, found: {lines[-1]:.250}. Times "
                 f"are not forecast without an earlier run."
@@ -165,12 +177,17 @@ def _start(roundings: Sequence[str]) -> Iterator[dict[str, subprocess.Popen[str]
 
 def _write_line(process: subprocess.Popen[str], text: str) -> None:
     pipe: IO[str] = process.stdin  # pyright: ignore[reportAssignmentType]
-    pipe.write(f"{text}\n")
-    pipe.flush()
+    try:
+        pipe.write(f"{text}\n")
+        pipe.flush()
+    except BrokenPipeError:
+        process.wait()
+        raise
 
 
 def _read_line(process: subprocess.Popen[str]) -> str:
     pipe: IO[str] = process.stdout  # pyright: ignore[reportAssignmentType]
     if not (line := pipe.readline()):
+        process.wait()
         raise EOFError
     return line

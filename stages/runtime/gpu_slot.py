@@ -54,7 +54,7 @@ def take(number: int = 1) -> Iterator[list[str]]:
     if len(names) < number:
         raise ValueError(
             f"expected {number} GPUs, one for each of num_processes and POSTTRAIN_SAMPLERS, found "
-            f"{len(names)}. Lower one of the two."
+            f"{len(names)}: lower num_processes, or set POSTTRAIN_SAMPLERS=0."
         )
     torch = sys.modules.get("torch")
     assert torch is None or not torch.cuda.is_initialized(), (
