@@ -24,6 +24,7 @@ MAY_START = {
     "stages/doctor.py": {"subprocess"},  # the plan's check; it sees no completion
     "stages/planning/checkup.py": {"importlib"},  # versions of packages
     "stages/planning/speed.py": {"subprocess"},  # timed passes of made-up tokens
+    "stages/planning/forecast.py": {"multiprocessing"},  # forks, for trials on fake tensors
     "stages/plan_checks.py": {"importlib"},  # the same modules
     "stages/engines/vllm_hosting.py": {"importlib"},  # asks whether vLLM is installed
     "stages/environments/definition.py": {"importlib"},  # versions of packages
