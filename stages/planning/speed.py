@@ -163,10 +163,10 @@ def _start(roundings: Sequence[str]) -> Iterator[dict[str, subprocess.Popen[str]
             ended = next(name for name, each in processes.items() if each.poll() is not None)
             errors[ended].seek(0)
             lines = errors[ended].read().strip().splitlines()
-            lines = lines or ["no answer, for want of memory or time"]
+            reason = lines[-1].strip().rstrip(".") if lines else "no answer, for want of memory"
             raise ValueError(
-                f"expected the base model to run on this machine, found: {lines[-1]:.250}. Times "
-                f"are not forecast without an earlier run."
+                f"expected the base model to run on this machine, found: {reason:.250}. Times are "
+                f"not forecast without an earlier run."
             ) from None
         finally:
             timer.cancel()
