@@ -22,6 +22,7 @@ import stages
 from stages.engines import vllm
 from stages.engines.transformers import make_sampler
 from stages.models import device, policy
+from stages.runtime import process
 from stages.sampler import Sampler
 from tests.benchmarks import setting
 from tests.benchmarks.ours import COMPUTE
@@ -40,11 +41,11 @@ def measure(sampler: Sampler, prompts: Sequence[Sequence[int]], number: int) -> 
     return sum(len(sample.token_ids) for group in groups for sample in group) / seconds
 
 
-def main() -> None:
+def main(*words: str) -> None:
     """Print the speeds of each round, and the median of their ratios."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.engines")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    dtype = parser.parse_args().dtype
+    dtype = parser.parse_args(words).dtype
     compute = COMPUTE.model_copy(update={"dtype": dtype, "rounding": stages.ROUNDING})
     place, prompts = device.setup(compute), setting.prompts(NUM_PROMPTS)
     with tempfile.TemporaryDirectory() as folder:
@@ -66,4 +67,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    process.run(main)  # which does not wait for vLLM's threads
