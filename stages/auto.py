@@ -9,7 +9,9 @@ place of `auto` overrides the rule.
 
 Learning rates: published ones, most of them of models of 7 billion parameters, are taken for 1
 billion and scaled by sqrt(1e9 / parameters), down to a half. At the size of the embedded model this
-comes within a factor of four of what was measured to be good for it. The scaling is ours.
+comes within a factor of four of what was measured to be good for it. At 135 million parameters it
+moved neither DPO nor GRPO (studies/smollm2), so theirs are interpolated between three sizes: the
+embedded model's, that one and 7 billion. Both rules are ours.
 """
 
 import math
@@ -222,10 +224,8 @@ def choose_learning_rate(facts: Facts, params: Content, *, at_1b: float, highest
 
 for _pattern, _highest, _at_1b, _source in (
     ("sft.optim.learning_rate", 1.5e-3, 2e-5, ZEPHYR),
-    ("dpo.optim.learning_rate", 1e-4, 5e-7, ZEPHYR),
     ("ppo.optim.learning_rate", 5e-5, 1e-6, "verl's GSM8K example"),
     ("ppo.value_optim.learning_rate", 3e-4, 5e-6, "Dai et al. 2024 (Safe RLHF)"),
-    ("grpo.optim.learning_rate", 2e-4, 1e-6, "Shao et al. 2024 (DeepSeekMath)"),
     ("presets.cold_start.learning_rate", 3e-4, 2e-5, ZEPHYR),
     ("presets.rejection_sampling.learning_rate", 5e-4, 2e-5, ZEPHYR),
     ("presets.pretraining.learning_rate", 1.5e-3, 2e-5, ZEPHYR),
@@ -237,6 +237,40 @@ for _pattern, _highest, _at_1b, _source in (
     rule(_pattern, _highest, _source, f"{_at_1b:g} × sqrt(1e9 / parameters), {_range}")(
         partial(choose_learning_rate, at_1b=_at_1b, highest=_highest)
     )
+
+
+EMBEDDED_SIZE, SMOLLM2_SIZE, PUBLISHED_SIZE = 3.3e5, 1.35e8, 7e9
+"""Parameters of the models whose rates are known."""
+
+
+def interpolate_learning_rate(
+    facts: Facts, params: Content, *, rates: Sequence[float], sizes: Sequence[float]
+) -> float:
+    """Rate of the model's size, of rates by size; LoRA: times 10.
+
+    On lines through the logarithms of both; beyond the ends that of the end.
+    """
+    size = min(max(facts.parameters, sizes[0]), sizes[-1])
+    place = next(i for i in range(1, len(sizes)) if size <= sizes[i])
+    share = math.log(size / sizes[place - 1]) / math.log(sizes[place] / sizes[place - 1])
+    rate = rates[place - 1] * (rates[place] / rates[place - 1]) ** share
+    return float(f"{rate * (10 if params['lora']['rank'] else 1):.1e}")
+
+
+for _section, _rates, _source in (
+    ("dpo", (1e-4, 1e-5, 5e-7), "studies/smollm2; Tunstall et al. 2023 (Zephyr)"),
+    ("grpo", (2e-4, 3e-5, 1e-6), "studies/smollm2; Shao et al. 2024 (DeepSeekMath)"),
+):
+    _words = "{:g}, {:g}, {:g} at 0.33 M, 135 M, 7 B parameters, log-linear between"
+    rule(
+        f"{_section}.optim.learning_rate", _rates[0], _source,
+        f"{_words.format(*_rates)}; LoRA: × 10",
+    )(
+        partial(
+            interpolate_learning_rate, rates=_rates,
+            sizes=(EMBEDDED_SIZE, SMOLLM2_SIZE, PUBLISHED_SIZE),
+        )
+    )  # fmt: skip
 
 
 @rule("presets.*.overlong_buffer", 8, DAPO)

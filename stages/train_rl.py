@@ -165,7 +165,7 @@ def train(run: Run) -> dict[str, Any]:
 
 @contextmanager
 def sampling_beside(run: Run) -> Iterator[ForkedProcess | None]:
-    """The process that samples beside this one on a second GPU; None: this seed holds none.
+    """The process that samples beside this one on a second GPU; None: the seed run has no second.
 
     Forked before CUDA starts in this one.
     """

@@ -115,13 +115,13 @@ def _can_fork(models: RlModels, settings: Settings) -> bool:
     reason = None
     if not settings.method.staleness:
         reason = "batches are drawn on policy; see `staleness` of a preset"
-    elif models.policy.device.type != "cpu":
-        reason = "the policy is on a GPU, and this seed run holds no second one"
     elif sharding.get_world_size() > 1:
         reason = "several processes train the policy"
+    elif models.policy.device.type != "cpu":
+        reason = "the policy is on a GPU, and this seed run holds no second one"
     elif torch.get_num_threads() > 1:
         reason = "this process computes on several threads, which a forked one does not have"
-    if reason is not None:
+    if reason is not None and sharding.get_rank() == 0:
         logger.warning("%s=1 changes nothing here: %s", SAMPLERS, reason)
     return reason is None
 

@@ -74,13 +74,13 @@ PARTS = {
 made from."""
 RATES = "rates"
 """A run for itself: seed 0, and rows of each method of CHOICE with its rates."""
-CHOICE: dict[str, tuple[float | str, ...]] = {
+CHOICE = {
     "grpo": (3e-6, 1e-5, 3e-5),
-    "dpo": ("auto", 3e-6, 1e-5, 3e-5),
+    "dpo": (1.4e-6, 3e-6, 1e-5, 3e-5),
     "ppo": (3e-6, 1e-5, 3e-5),
 }
-"""Policy -> its learning rates to choose from. `auto` is 1.4e-6 for DPO, and 2.7e-6 for the other
-two, whose 3e-6 stands for it."""
+"""Policy -> its learning rates to choose from. The smallest is what published rates come to at this
+size if they are scaled by the root of the number of parameters."""
 DECIDES = "evaluate"
 """The table whose rows have the accuracy on the dev problems: what `rates` ends with."""
 LARGE_GPU: dict[str, dict[str, int]] = {
@@ -225,12 +225,8 @@ def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
     policies = params["policies"]
     rows = dict[str, Any]()
     for method, rates in CHOICE.items():
-        # A row cannot say `auto`, so the section does, whatever rate was chosen for it.
-        params[method]["optim"]["learning_rate"] = "auto"
         for rate in rates:
-            name = f"{method}-{rate if isinstance(rate, str) else format(rate, '.0e')}"
-            of_row = {} if rate == "auto" else {"optim": {"learning_rate": rate}}
-            rows[name] = {**policies[method], **of_row}
+            rows[f"{method}-{rate:.0e}"] = {**policies[method], "optim": {"learning_rate": rate}}
     params["sampling"]["test"]["num_samples"] = 4
     params["evaluation"]["ks"] = [1]
     params["temperatures"]["tried"] = []

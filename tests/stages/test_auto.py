@@ -117,10 +117,8 @@ CASES: list[Case] = [
 ]  # fmt: skip
 RATES = {
     "sft.optim.learning_rate": (2e-5, 1.5e-3),
-    "dpo.optim.learning_rate": (5e-7, 1e-4),
     "ppo.optim.learning_rate": (1e-6, 5e-5),
     "ppo.value_optim.learning_rate": (5e-6, 3e-4),
-    "grpo.optim.learning_rate": (1e-6, 2e-4),
     "presets.cold_start.learning_rate": (2e-5, 3e-4),
     "presets.rejection_sampling.learning_rate": (2e-5, 5e-4),
     "presets.pretraining.learning_rate": (2e-5, 1.5e-3),
@@ -152,6 +150,26 @@ def test_a_rule_at_its_threshold(key: str, facts: dict[str, object], expected: o
     assert resolve_key(key, replace(MODEL, **facts)).value == expected
 
 
+@pytest.mark.parametrize(
+    ("key", "known"), [("dpo", (1e-4, 1e-5, 5e-7)), ("grpo", (2e-4, 3e-5, 1e-6))]
+)
+def test_a_rate_between_sizes_at_which_it_is_known(key: str, known: tuple[float, float, float]):
+    def rate(parameters: float, rank: int = 0) -> float:
+        lora = {"rank": rank, "alpha": 16}
+        facts = replace(MODEL, parameters=int(parameters))
+        return resolve_key(f"{key}.optim.learning_rate", facts, lora=lora).value  # pyright: ignore[reportReturnType]
+
+    small, middle, large = known
+    assert [rate(size) for size in (1e3, 3.3e5, 1.35e8, 7e9, 7e10)] == [
+        small, small, middle, large, large,
+    ]  # fmt: skip
+    # Half way in logarithms are geometric means.
+    between = rate((3.3e5 * 1.35e8) ** 0.5), rate((1.35e8 * 7e9) ** 0.5)
+    means = (small * middle) ** 0.5, (middle * large) ** 0.5
+    assert between == pytest.approx(means, rel=0.02)  # two digits
+    assert rate(1.35e8, rank=8) == pytest.approx(10 * middle)
+
+
 @pytest.mark.parametrize("key", RATES)
 def test_a_rate_at_a_billion_its_slope_floor_and_ceiling(key: str):
     at_1b, highest = RATES[key]
@@ -169,7 +187,8 @@ def test_a_rate_at_a_billion_its_slope_floor_and_ceiling(key: str):
 
 
 def test_every_rule_is_tried_with_a_model_and_without():
-    tried = {resolve_key(key).pattern for key in (*RATES, *(case[0] for case in CASES))}
+    rates = (*RATES, "dpo.optim.learning_rate", "grpo.optim.learning_rate")
+    tried = {resolve_key(key).pattern for key in (*rates, *(case[0] for case in CASES))}
     assert tried == set(RULES)
     embedded = {
         resolve_key(key, None, model={"path": None}, **WORD_PROBLEMS).pattern for key in EMBEDDED
@@ -247,7 +266,7 @@ def test_lora_and_engine_of_params_yaml_are_resolved_before_what_depends_on_them
         auto.resolve(content, large, GIVEN | {"lora": lora})[0]["grpo"]["optim"]["learning_rate"]
         for lora in ("auto", {"rank": 8, "alpha": 1}, {"rank": 0, "alpha": 1})
     ]
-    assert rates == [5e-6, 5e-6, 5e-7]
+    assert rates == [1e-5, 1e-5, 1e-6]
 
 
 def test_an_auto_without_a_rule_says_where_those_with_one_are():
