@@ -60,7 +60,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     dev = pools.read_split(samples, "dev")
     in_loop: dict[str, float] = {}
     for name, of_problems in {"test": problems, "test_greedy": greedy_of, "dev": dev}.items():
-        completions = [row for _, own_rows in of_problems for row in own_rows]
+        completions = [row for _, problem_rows in of_problems for row in problem_rows]
         in_loop |= settings.check_cut(completions, samples / f"{name}.jsonl")
     grouped = pool_scorer.group_samples(problems, config.compute.row_tokens)
     device, columns = setup(config.compute), {}
@@ -87,8 +87,8 @@ def evaluate(run: Run) -> dict[str, Any]:
     for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
         by_scorer = pool_scores.score_pool(prompt, pool, of_pool, choices)
         if prompt.answer is None:
-            own_scores = {name: by_scorer[name] for name in rewards}
-            unchecked.append(problem_evaluation.summarise_scores(prompt, pool, own_scores))
+            problem_scores = {name: by_scorer[name] for name in rewards}
+            unchecked.append(problem_evaluation.summarise_scores(prompt, pool, problem_scores))
             continue
         results.append(
             problem_evaluation.evaluate_problem(

@@ -59,11 +59,11 @@ def label(run: Run) -> dict[str, Any]:
     decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
     problems = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     numbers = {"train": preset.num_problems, "heldout": preset.num_heldout_problems}
-    asked_problems = {side: problems[side][:number] for side, number in numbers.items()}
+    sampled_problems = {side: problems[side][:number] for side, number in numbers.items()}
     limits = (decode, preset.separator, preset.max_solutions_per_problem)
     solutions = {
         side: step_solutions.choose_solutions(side_problems, *limits)
-        for side, side_problems in asked_problems.items()
+        for side, side_problems in sampled_problems.items()
     }
     parts = step_labels.chunks(step_solutions.solution_prefixes(chain(*solutions.values())))
     # A prefix is part of a completion that kept to the pool's limit.
@@ -81,7 +81,7 @@ def label(run: Run) -> dict[str, Any]:
         run.write(f"{side}.jsonl", rows)
         cut = sum(
             completion.finish_reason == "length"
-            for _, pool in asked_problems[side]
+            for _, pool in sampled_problems[side]
             for completion in pool
         )
         metrics[side] = step_label_quality.summarise_labels(

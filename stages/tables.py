@@ -190,13 +190,15 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
         keys = ", ".join(field.alias or key for key, field in fields if field.is_required())
         yield f"{place}: expected {{{keys}}}, found {words!r:.100}"
         return
-    own, sizes = split_words(table, words)
-    lacks = any(field.is_required() and (field.alias or key) not in own for key, field in fields)
+    row_words, sizes = split_words(table, words)
+    lacks = any(
+        field.is_required() and (field.alias or key) not in row_words for key, field in fields
+    )
     if table != POLICIES or lacks:  # a key that is missing may be misspelt
-        own, sizes = words, {}
+        row_words, sizes = words, {}
     yield from check_size_values(place, sizes)
     try:
-        MODELS[table].model_validate(own)
+        MODELS[table].model_validate(row_words)
     except pydantic.ValidationError as error:
         errors = [{**item, "loc": (place, *item["loc"])} for item in error.errors()]
         yield from error_messages(errors, {place: words})
@@ -205,8 +207,8 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
 def split_words(table: str, words: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The words that a row of the table can have, and the other keys."""
     names = {field.alias or key for key, field in MODELS[table].model_fields.items()}
-    own = {key: value for key, value in words.items() if key in names}
-    return own, {key: value for key, value in words.items() if key not in names}
+    row_words = {key: value for key, value in words.items() if key in names}
+    return row_words, {key: value for key, value in words.items() if key not in names}
 
 
 def check_size_values(place: str, sizes: dict[str, Any]) -> Iterator[str]:

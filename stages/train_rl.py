@@ -184,7 +184,7 @@ def sampling_beside(run: Run) -> Iterator[ForkedProcess | None]:
 
 
 def load(run: Run) -> tuple[RlModels, Task, Settings, PreTrainedTokenizerBase]:
-    """Models and task of one seed."""
+    """Models, task and settings of one seed, and the tokenizer."""
     config, row = run.config, run.row
     environment = read_environment(row)
     settings = Settings(

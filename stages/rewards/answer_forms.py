@@ -80,8 +80,8 @@ def compile_openings(forms: tuple[str, ...]) -> Openings:
 
 def list_labels(forms: Iterable[str]) -> list[str]:
     """The labels that are read, without colons."""
-    own = [form[:-1].strip() for form in forms if form.endswith(COLONS)]
-    return [*(LABELS if LABEL in forms else ()), *own]
+    given_labels = [form[:-1].strip() for form in forms if form.endswith(COLONS)]
+    return [*(LABELS if LABEL in forms else ()), *given_labels]
 
 
 # --- What prompts ask for

@@ -20,7 +20,7 @@ from stages.algorithms import judge_readings
 from stages.algorithms.token_advantages import min_credit
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards, Completions, score_each
-from stages.rewards.feedback.judging import ENOUGH_ASKED
+from stages.rewards.feedback.judging import MIN_COMPARISONS
 from stages.rewards.feedback.prompts import Prompts, Style
 from stages.sampler import Judge, Judgement, count_judge_tokens, judge_messages
 from stages.seeding import derive_seed
@@ -104,10 +104,10 @@ def win_rate(
     judgements, num_read = judge_both_orders(completions, compared, prompts, judge)
     comparisons = [read_comparison(orders, min_option_mass) for orders in judgements]
     outcomes = Counter(comparison.outcome for comparison in comparisons)
-    num_asked = len(comparisons) - outcomes["identical"]
-    if num_asked >= ENOUGH_ASKED and not outcomes["judged"]:
+    num_pairs = len(comparisons) - outcomes["identical"]
+    if num_pairs >= MIN_COMPARISONS and not outcomes["judged"]:
         raise ValueError(
-            f"the judge has no verdict on any of {num_asked} comparisons: {outcomes['too_long']} "
+            f"the judge has no verdict on any of {num_pairs} comparisons: {outcomes['too_long']} "
             f"are longer than it can read (take one with more positions, or lower max_new_tokens), "
             f"and in {outcomes['no_answer']} it gives the options less than min_option_mass "
             f"{min_option_mass}: take a policy that has learned to judge (train_sft's `tasks`), or "

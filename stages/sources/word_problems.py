@@ -98,8 +98,8 @@ def _read_number(template: str, words: dict[str, str], sentence: str) -> int | N
     """The number that `sentence` tells by `template`, None when it is not of its form."""
     before, after = template.format(**words, n="|").split("|")
     number = sentence.removeprefix(before).removesuffix(after)
-    is_told = sentence == f"{before}{number}{after}" and re.fullmatch("[0-9]{1,9}", number)
-    return int(number) if is_told else None
+    has_number = sentence == f"{before}{number}{after}" and re.fullmatch("[0-9]{1,9}", number)
+    return int(number) if has_number else None
 
 
 SLIPS = (-10, -2, -1, 1, 2, 10)

@@ -36,7 +36,13 @@ from stages.studies.scored_pools import BestOfNConfig, ScoredPool
 
 CHECKPOINTS = studies.STUDIES / "checkpoints"
 SCORERS = ("reward_model", "ensemble")
-TOLD = ("best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change")
+SUMMARY_KEYS = (
+    "best_place",
+    "overoptimised",
+    "accuracy_change",
+    "accuracy_after_best",
+    "proxy_change",
+)
 
 
 class Overoptimization(Params):
@@ -167,7 +173,7 @@ def summarise_over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict
     for several in zip(*seeds, strict=True):
         assert len({(curve["name"], curve["scorer"]) for curve in several}) == 1, several
         row = {name: several[0][name] for name in ("method", "name", "scorer")}
-        for name in TOLD:
+        for name in SUMMARY_KEYS:
             values = [curve[name] for curve in several]
             row[name] = [value["value"] if isinstance(value, dict) else value for value in values]
         rows.append(row)

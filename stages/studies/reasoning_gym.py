@@ -75,7 +75,7 @@ def measure_family(name: str) -> dict[str, Any]:
     within = [score(dataset, f"{item['answer']} or not", item) for item in items[:10]]
     return {
         "num_items": len(items),
-        "shifted": sum(one["question"] == other["question"] for one, other in pairs)
+        "shifted": sum(left["question"] == right["question"] for left, right in pairs)
         / (len(items) - 1),
         "repeated": len(items) - len({item["question"] for item in items}),
         "has_answers": any(isinstance(answer, str) and answer for answer in answers),
@@ -104,7 +104,7 @@ def measure_agreement(dataset: Any, items: Sequence[Item]) -> float:
         if not verdicts[0]:
             return 0.0
         scores = [score(dataset, answer, item) == 1 for answer in answers]
-        same += sum(one == other for one, other in zip(verdicts, scores, strict=True))
+        same += sum(verdict == score for verdict, score in zip(verdicts, scores, strict=True))
         total += len(answers)
     return same / total
 
@@ -152,7 +152,9 @@ def main() -> None:
         measured = measurement.result()
     for name, row in measured.items():
         first, again, other = (items[name] for items in described)
-        row["varies"] = sum(one != two for one, two in zip(first, other, strict=True)) / len(first)
+        row["varies"] = sum(left != right for left, right in zip(first, other, strict=True)) / len(
+            first
+        )
         row["varies_by_itself"] = first != again
     PAGE.write_text(write_page(measured), encoding="utf-8")
     sys.stdout.write(f"{json.dumps({k: sorted(v) for k, v in classify(measured).items()})}\n")

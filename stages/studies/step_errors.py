@@ -199,17 +199,17 @@ def draw_plots(folder: Path, rows: Sequence[StepPrediction], threshold: float) -
 def render_report(seeds: Seeds, *, confidence: float) -> str:
     """The report; `confidence` of the intervals."""
     numbers = [f"seed {seed}" for seed in seeds]
-    found_by = []
+    table_rows = []
     for name, label in {"model": "the process model", **RULES}.items():
         if estimates := [metrics[name]["f1"] for metrics in seeds.values() if name in metrics]:
             mean = 100 * fmean(estimate["value"] for estimate in estimates)
-            found_by.append([label, f"{mean:.1f}", *map(markdown.format_percent, estimates)])
+            table_rows.append([label, f"{mean:.1f}", *map(markdown.format_percent, estimates)])
     parts = [
         "# First wrong steps",
         describe_result(seeds),
         f"F1 of the shares of erroneous and of correct solutions that are told rightly, in "
         f"per cent, with {confidence:.0%} intervals over problems:",
-        markdown.render_table(["found by", "mean", *numbers], found_by),
+        markdown.render_table(["found by", "mean", *numbers], table_rows),
         "Steps up to the first error, where a threshold calls them wrong or right:",
         markdown.render_table(["steps", *numbers], _steps(seeds)),
         *(f"![seed {seed}](plots/{seed}/step_scores.png)" for seed in seeds),

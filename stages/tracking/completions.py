@@ -86,15 +86,15 @@ def show_episode(row: dict[str, Any]) -> dict[str, Any]:
 
 def read_prompts(ids: Collection[str]) -> dict[str, dict[str, Any]]:
     """Question and gold answer of some problems, by id; of those that no split has nothing."""
-    found: dict[str, dict[str, Any]] = {}
+    problems: dict[str, dict[str, Any]] = {}
     for path in sorted(PROMPTS.glob("*.jsonl")):
-        if len(found) == len(ids):
+        if len(problems) == len(ids):
             break
         with path.open(encoding="utf-8") as file:
             for row in map(json.loads, file):
                 if row["id"] in ids:
-                    found[row["id"]] = {name: row[name] for name in ("question", "answer")}
-    return found
+                    problems[row["id"]] = {name: row[name] for name in ("question", "answer")}
+    return problems
 
 
 def read_rollouts(path: Path) -> list[dict[str, Any]]:

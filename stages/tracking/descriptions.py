@@ -46,10 +46,10 @@ def describe_stage(
         if stage in runs:
             name = dep.path.relative_to(DATA).as_posix()
             inputs.append(link(name, experiment_id, runs[stage]))
-    own = runs[entry.stage]
+    stage_run = runs[entry.stage]
     pages = [
-        link("curves", experiment_id, own, CURVES),
-        link("files", experiment_id, own, "artifacts"),
+        link("curves", experiment_id, stage_run, CURVES),
+        link("files", experiment_id, stage_run, "artifacts"),
     ]
     lines = [entry.description, f"Inputs: {', '.join(inputs)}" if inputs else "", " · ".join(pages)]
     return "\n\n".join(line for line in lines if line)

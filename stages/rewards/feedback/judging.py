@@ -48,7 +48,7 @@ def sample_pairs(
 CHUNK = 512
 """Pairs judged at once: they fill an engine's batches, and progress is seen."""
 ENOUGH_MASS = 0.5
-ENOUGH_ASKED = 8
+MIN_COMPARISONS = 8
 """Of so many pairs without a single verdict, none is bad luck."""
 DECIMALS = 6
 """Of a probability in an output: float32 knows no more. The mean of two has one more."""
@@ -219,7 +219,7 @@ def _check_answered(
 ) -> None:
     reasons = Counter(verdict.dropped for verdict in verdicts)
     num_long, num_odd = reasons["too_long"], reasons["parse_failure"]
-    if len(verdicts) < ENOUGH_ASKED or num_long + num_odd < len(verdicts):
+    if len(verdicts) < MIN_COMPARISONS or num_long + num_odd < len(verdicts):
         return
     begun = Counter(choice.first_token for choice in choices if choice is not None)
     likeliest = ", ".join(repr(token) for token, _ in begun.most_common(3) if token is not None)

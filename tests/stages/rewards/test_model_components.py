@@ -8,7 +8,7 @@ from judged_rows import RuleChooser
 from stages.rewards import composition, model_components
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.rewards.composition import Cap, Component, Composition
-from stages.rewards.model_components import ENOUGH_ASKED
+from stages.rewards.model_components import MIN_COMPARISONS
 
 
 def test_it_is_what_the_rewards_model_says():
@@ -160,7 +160,7 @@ def test_a_choice_of_neither_option_is_a_draw_and_counted():
 
 @pytest.mark.parametrize(("rule", "num_long"), [(lambda _a, _b: None, 8), (lambda _a, _b: 0.9, 0)])
 def test_many_comparisons_without_a_verdict_stop_the_run(rule, num_long):
-    texts = [str(i) for i in range(ENOUGH_ASKED)]
+    texts = [str(i) for i in range(MIN_COMPARISONS)]
     with pytest.raises(ValueError, match=f"8 comparisons: {num_long} are.*learned to judge"):
         judged(texts, rule, mass=0.1)
 

@@ -129,13 +129,13 @@ def test_chunks_leave_nothing_out():
 
 
 def test_a_judge_without_a_verdict_on_the_first_part_is_not_asked_the_others():
-    parts = [[pair(f"A{i}", f"B{i}") for i in range(judging.ENOUGH_ASKED)]] * 3
+    parts = [[pair(f"A{i}", f"B{i}") for i in range(judging.MIN_COMPARISONS)]] * 3
     chooser = RuleChooser(lambda _first, _second: 0.9, mass=0.2, first_token="<think>")
     with pytest.raises(
         ValueError, match=r"0 are longer.*in 8 it.*begins with '<think>'.*think fir"
     ):
         judging.judge_pairs(chooser, parts, PROMPTS, RULE, "train")
-    assert len(chooser.messages) == 2 * judging.ENOUGH_ASKED
+    assert len(chooser.messages) == 2 * judging.MIN_COMPARISONS
     with pytest.raises(ValueError, match="first 8 pairs: 8 are longer than it may read, and in 0"):
         judging.judge_pairs(
             RuleChooser(lambda _first, _second: None), parts, PROMPTS, RULE, "train"
@@ -143,8 +143,8 @@ def test_a_judge_without_a_verdict_on_the_first_part_is_not_asked_the_others():
 
 
 def test_one_verdict_in_the_first_part_is_enough_to_go_on():
-    first = [pair("A", "B"), *[pair("C", "D")] * judging.ENOUGH_ASKED]
-    second = [pair("C", "D")] * judging.ENOUGH_ASKED
+    first = [pair("A", "B"), *[pair("C", "D")] * judging.MIN_COMPARISONS]
+    second = [pair("C", "D")] * judging.MIN_COMPARISONS
     chooser = RuleChooser(lambda first, _: None if first in "CD" else 0.9)
     verdicts, _ = judging.judge_pairs(chooser, [first, second], PROMPTS, RULE, "train")
     assert [verdict.dropped for verdict in verdicts] == [None] + ["too_long"] * 16
