@@ -127,7 +127,7 @@ def measure_trials(
     else:
         context = multiprocessing.get_context("fork")
         try:
-            with ProcessPoolExecutor(workers, context, die_with_parent) as pool:
+            with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
                 results = [*pool.map(measure, distinct.values())]
         except BrokenProcessPool:
             raise ValueError(
@@ -137,6 +137,15 @@ def measure_trials(
             ) from None
     measured = dict(zip(distinct, results, strict=True))
     return [measured.get(key, ({}, None, None)) for key in keys]
+
+
+def _begin_worker() -> None:
+    """Bind a forked process to its parent, and torch in it to one thread.
+
+    OpenMP's threads are not in a fork: torch's first product on two of them would wait for ever.
+    """
+    die_with_parent()
+    torch.set_num_threads(1)
 
 
 def _measure(trial: Trial, machine: Machine, parameters: int) -> Measured:

@@ -1,5 +1,8 @@
 """vLLM beside a trainer worked by hand, and what cannot be measured told from what cannot work."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -99,6 +102,31 @@ def test_a_trainer_with_vllm_is_measured_without_the_projects_own_sampler(entry_
     assert held < result["sampling"] < with_sampler["sampling"], "without the cache of a sampler"
     assert result["sampling"] < result["reading"] < result["update"]
     assert result["update"] == with_sampler["update"]
+
+
+def test_trials_end_after_torch_has_computed_on_two_threads():
+    """OpenMP's threads are not in a fork: the first product on two of them would wait for ever."""
+    code = """
+import torch
+from types import SimpleNamespace
+from step_memory import EMBEDDED, Measured
+from stages.planning import forecast
+from stages.planning.checkup import GIB, Machine
+
+torch.set_num_threads(2)
+torch.ones(2000, 2000).tril()
+trials = [Measured(name, EMBEDDED, rows=40).trial() for name in ("train_sft", "train_dpo")]
+stages = [SimpleNamespace(name=trial.entry_point) for trial in trials]
+cpu = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
+print(*[all(phases.values()) for phases, _, _ in forecast.measure_trials(stages, trials, cpu, 9)])
+print(torch.get_num_threads())
+"""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = os.environ | {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env=environment
+    )
+    assert result.stdout == "True True\n2\n", result.stderr
 
 
 def test_what_fake_tensors_cannot_run_is_no_problem_of_the_users(monkeypatch):
