@@ -2,8 +2,8 @@
 
 Counted from the rows of the tables, the sizes of params.yaml and the mean lengths of the data, as
 `algorithms/flops` counts what was done. It is assumed that a policy's completions are as long as
-the demonstrations, an episode's turns half as long as its environment allows, and that half of the
-problems have both right and wrong completions.
+the demonstrations, an episode's turns half as long as its environment allows, that half of the
+problems have both right and wrong completions, and that no two completions of a problem are equal.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from stages.environments.definition import EnvironmentPreset
 from stages.planning import stage as stage_of
 from stages.planning.stage import Data, Plan, Stage
 from stages.sources.data_summary import DataSummary
+from stages.tables import REWARDS
 
 CONTRASTS = 0.5
 """Share of problems with right and wrong completions."""
@@ -186,6 +187,15 @@ def _drawn(stage: Stage, plan: Plan, count: Count) -> None:
         count.sample(number, plan.data.prompt, tokens)
 
 
+def _evaluated(_stage: Stage, plan: Plan, count: Count) -> None:
+    number = plan.data.prompts.get("test", 0)
+    shown = plan.content["sampling"]["test"]["num_samples"] * plan.data.completion
+    for name, words in plan.rows[REWARDS].items():
+        if words["by"] != "rule":
+            models = stage_of.scorers(f"{REWARDS}/{name}", plan)
+            count.read(len(models) * number, plan.data.prompt + shown, 0)
+
+
 def _steps(stage: Stage, plan: Plan, count: Count) -> None:
     preset, data, problems = stage.config.preset, plan.data, _problems(stage, plan)
     problems = min(problems, preset.num_problems or problems) + data.prompts.get("dev", 0)
@@ -204,9 +214,9 @@ COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
     "train_sft": _demonstrations, "train_dpo": _pairs, "reward_preference": _pairs,
     "reward_outcome": _completions, "reward_process": _completions, "train_ppo": _online,
     "train_grpo": _online, "pool": _drawn, "sample": _drawn, "steps_completions": _steps,
-    "label_judge": _judged, "play_policy": _played,
+    "label_judge": _judged, "play_policy": _played, "evaluate": _evaluated,
 }  # fmt: skip
-"""Entry point -> what counts its work. `evaluate` reads equal completions once, so is not here."""
+"""Entry point -> what counts its work."""
 
 
 def _problems(stage: Stage, plan: Plan) -> int:

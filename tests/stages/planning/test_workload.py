@@ -139,6 +139,19 @@ def test_a_stale_batch_is_read_once_more_where_the_reward_has_log_probs_in_it():
     assert operations("rloo", 2) - operations("rloo", 0) == more
 
 
+def test_an_evaluation_reads_its_samples_with_every_model_of_rewards():
+    """Two seeds, 20 problems, and three models: `rule` is none, an ensemble of two is two."""
+    rows = {"preference": {"by": "preference", "preset": "two", "on": "pairs/verifier"},
+            "outcome": {"by": "outcome", "preset": "outcome", "on": "pools/sft"},
+            "rule": {"by": "rule", "preset": "rule", "on": "prompts"}}  # fmt: skip
+    plan = replace(PLAN, rows=ROWS | {"rewards": rows}, presets=PRESETS | {"two": {"members": 2}})
+    result = workload.expect(stage("evaluate", {}), plan, MODEL)
+    num_samples = CONTENT["sampling"]["test"]["num_samples"]
+    assert result.read == result.operations == 2 * 2 * 3 * 20 * 100 * (30 + 20 * num_samples)
+    del rows["preference"], rows["outcome"]
+    assert workload.expect(stage("evaluate", {}), plan, MODEL).operations == 0
+
+
 def test_a_stage_without_a_model_takes_nothing():
     assert workload.expect(stage("label_verifier", {}), PLAN, MODEL).operations == 0
 
