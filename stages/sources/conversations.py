@@ -12,8 +12,9 @@ r"""Conversations: lists of messages, or transcripts, and the turns that they ho
 
 Contents may be lists of parts of type text. `developer` is the system; an empty system message is
 none. A turn with `weight: 0` (`train: false`, `loss: false`) is context: not imitated. Calls of
-tools and their results (`tool_calls`), and reasoning, are parts of turns. Another key that says
-more than role and content, such as an image, makes the row a bad one, unless it is ignored.
+tools and their results (`tool_calls`), and reasoning, are parts of turns. Of other keys those that
+say where a message is from (`PROVENANCE`) are not read. Any other, such as an image, a rating or a
+channel, makes the row a bad one, unless it is null, or ignored.
 """
 
 import itertools
@@ -42,11 +43,29 @@ CALL_KEYS = ("tool_calls", "function_call")
 MORE_KEYS = frozenset({*CALL_KEYS, *REASONING_KEYS})
 WEIGHTS = ("weight", "train", "training", "trainable", "loss", "loss_mask", "loss_weight")
 """Keys of a message that say whether it is imitated."""
-REFUSED_KEYS = frozenset({
-    "tools", "functions", "images", "image", "audio", "audios", "videos", "video", "refusal",
-    "loss_scale", "mask", "train_detail", "training_detail", "attachments",
-    "experimental_attachments", "context", "files", "documents", "masked", "thought", "thoughts",
+READ_KEYS = frozenset({
+    "role", "from", "content", "value", "tool_call_id", "name", *MORE_KEYS, *WEIGHTS,
 })  # fmt: skip
+ORDINARY = {
+    "channel": ("final",), "recipient": ("all",), "type": ("message", "text"),
+    "content_type": ("text",), "is_error": (False,),
+    "status": ("completed", "finished_successfully"),
+}  # fmt: skip
+"""Key of a message -> values of an ordinary turn (harmony's channels, OpenAI's exports)."""
+PROVENANCE = frozenset({
+    "id", "message_id", "msg_id", "uuid", "parent", "parent_id", "conversation_id", "session_id",
+    "thread_id", "request_id", "turn", "turn_id", "turn_index", "turn_identifier", "index", "idx",
+    "timestamp", "time", "date", "datetime", "created", "created_at", "created_date",
+    "create_time", "updated_at", "update_time", "language", "lang", "locale", "country", "state",
+    "hashed_ip", "header", "hash", "user_id", "username", "author", "speaker", "toxic", "redacted",
+    "moderation", "openai_moderation", "detoxify_moderation", "model", "model_id", "model_name",
+    "model_slug", "provider", "object", "system_fingerprint", "temperature", "top_p", "seed",
+    "usage", "tokens", "num_tokens", "n_tokens", "token_count", "token_counter", "length",
+    "end_turn", "finish_reason", "stop_reason", "source", "source_id", "dataset", "category",
+    "topic", "domain", "task", "metadata", "meta", "cache_control",
+})  # fmt: skip
+"""Keys of where, when and by whom a message was written, as WildChat and others have them."""
+PART_KEYS = frozenset({"type", "text", "cache_control"})
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 _PRINTED = re.compile(r"\s*\[\s*\{\s*'(?:role|from|content|value)'")
 _OTHER_TEMPLATE = re.compile(
@@ -140,17 +159,12 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
 def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
     """The turn of a message of either shape, its text stripped; None: an empty system message."""
     entry = message if isinstance(message, dict) else {}
-    content = "value" if "value" in entry and "content" not in entry else "content"
+    content = _content_key(entry)
     spoken_by = _role_in(entry)
     if spoken_by not in ROLES:
         expected = f"a role of {', '.join(ROLES)} and a content"
         raise RejectedError(f"no message: expected {expected}, found {message!r:.60}")
-    for key in entry:
-        if key in REFUSED_KEYS and key not in ignore and not columns.is_empty(entry[key]):
-            raise RejectedError(
-                f"unread key: a message has '{key}', which is not read; where it may be dropped, "
-                f"name it under `ignore`"
-            )
+    _check_keys(entry, content, ignore)
     role = ROLES[spoken_by]
     if spoken_by in CALL_ROLES:
         calls = tool_calls.read_calls(entry.get(content), content)
@@ -162,7 +176,7 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
         raise RejectedError(f"no message: a turn of the role {spoken_by!r} calls tools or reasons")
     if role == "tool" or calls:
         entry = entry | {content: _to_text(entry.get(content))}
-    text = _read_content(entry, content)
+    text = _read_content(entry, content, ignore)
     if role == "system" and not text:
         return None
     return Turn(
@@ -174,7 +188,31 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
 def _role_in(entry: Any) -> str:
     """The role of a message, as it is named there, in lower case."""
     fields = entry if isinstance(entry, dict) else {}
-    return str(fields.get("from" if "from" in fields else "role")).lower()
+    return str(fields.get("from" if fields.get("from") is not None else "role")).lower()
+
+
+def _content_key(entry: Mapping[str, Any]) -> str:
+    """Where a message has its text: the one of `content` and `value` that is filled, if any."""
+    is_filled = not columns.is_empty(entry.get("content"))
+    has_value = "value" in entry and (
+        "content" not in entry or not columns.is_empty(entry["value"])
+    )
+    return "value" if has_value and not is_filled else "content"
+
+
+def _check_keys(entry: Mapping[str, Any], content: str, ignore: Collection[str]) -> None:
+    """Raise RejectedError for a key that is neither read nor known to say nothing of the turn."""
+    roles = [ROLES.get(str(entry.get(key)).lower()) for key in ("from", "role")]
+    if None not in roles and len(set(roles)) > 1:
+        raise RejectedError(f"contradiction: 'from' says {roles[0]} and 'role' says {roles[1]}")
+    for key, value in entry.items():
+        is_read = key in PROVENANCE or (key in READ_KEYS and key not in ("content", "value"))
+        is_said = columns.is_empty(value) or value == entry.get(content)
+        if not (is_read or is_said or key in ignore or value in ORDINARY.get(key, ())):
+            raise RejectedError(
+                f"unread key: a message has '{key}' ({value!r:.60}), which is not read; where it "
+                f"may be dropped, name it: ignore: [{key}]"
+            )
 
 
 def _read_calls(entry: Mapping[str, Any], ignore: Collection[str]) -> tuple[ToolCall, ...]:
@@ -214,13 +252,21 @@ def _to_text(value: Any) -> Any:
     return value if isinstance(value, str) or is_text else tool_calls.to_json(value)
 
 
-def _read_content(entry: Mapping[str, Any], key: str) -> str:
+def _read_content(entry: Mapping[str, Any], key: str, ignore: Collection[str]) -> str:
     """The text of a message, its parts joined, stripped."""
     value = entry.get(key)
     if isinstance(value, list):
         for part in value:
             if not isinstance(part, dict) or part.get("type", "text") != "text":
                 raise RejectedError(f"no text: a part of a message is {part!r:.60}")
+            unread = [name for name in part if not columns.is_empty(part[name])
+                      and name not in PART_KEYS and name not in ignore]  # fmt: skip
+            if unread:
+                raise RejectedError(
+                    f"unread key: a part of a message has '{unread[0]}' "
+                    f"({part[unread[0]]!r:.60}), which is not read; where it may be dropped, name "
+                    f"it: ignore: [{unread[0]}]"
+                )
         value = "".join(raw_rows.check_text(part.get("text"), "text") for part in value)
         entry = {**entry, key: value}
     return "" if entry.get(key) == "" else raw_rows.read_verbatim(entry, key).strip()

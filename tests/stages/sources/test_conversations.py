@@ -83,6 +83,16 @@ def test_a_conversation_that_ends_with_the_user_is_a_prompt(read):
         ([HI[0], HI[1] | {"reasoning": "So", "thinking": "No"}], "contradiction"),
         ([HI[0] | {"tools": [{"name": "add"}]}, HI[1]], "unread key"),
         ([HI[0], HI[1] | {"images": ["a.png"]}], "unread key"),
+        ([HI[0], HI[1] | {"rating": 0}], "unread key"),
+        ([HI[0], HI[1] | {"train_on": False}], "unread key"),
+        ([HI[0], HI[1] | {"deleted": True}], "unread key"),
+        ([HI[0], HI[1] | {"chain_of_thought": "So"}], "unread key"),
+        ([HI[0], HI[1] | {"tool_use": [{"name": "add"}]}], "unread key"),
+        ([HI[0], HI[1] | {"channel": "analysis"}], "unread key"),
+        ([HI[0], HI[1] | {"recipient": "functions.add"}], "unread key"),
+        ([HI[0], HI[1] | {"value": "Bye"}], "unread key"),
+        ([HI[0], HI[1] | {"from": "human"}], "contradiction"),
+        ([{"role": "user", "content": [{"text": "Hi", "image": "x.png"}]}, HI[1]], "unread key"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "no text"),
         (["Hi"], "no message"),
         ([{"role": "user", "content": 4}], "wrong type"),
@@ -99,6 +109,39 @@ def test_what_is_no_conversation_is_quarantined_with_its_line(read, row, reason)
     assert isinstance(good, Problem)
     assert isinstance(bad, BadRow)
     assert (bad.file, bad.line, bad.reason.partition(":")[0]) == ("mine.jsonl", 2, reason)
+
+
+WILDCHAT = {
+    "hashed_ip": "f2", "header": {"accept-language": "en"}, "country": "US", "state": "Ohio",
+    "language": "English", "redacted": False, "toxic": True, "turn_identifier": 7, "created": 17,
+    "timestamp": None, "model": "m", "usage": {"total_tokens": 9}, "finish_reason": "stop",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        WILDCHAT,
+        {"weight": 1, "id": "a", "message_id": 3, "name": "Ann"},
+        {"channel": "final", "recipient": "all", "end_turn": True, "content_type": "text"},
+        {"value": None, "rating": None, "annotations": [], "image": None, "refusal": ""},
+        {"value": "Hello!", "markdown": "Hello!", "from": "gpt"},
+        {"content": [{"type": "text", "text": "Hello!", "image": None, "mimeType": None}]},
+        {"content": None, "value": "Hello!"},
+    ],
+)
+def test_keys_that_say_nothing_of_a_turn_change_nothing(read, more):
+    assert read([HI[0], HI[1] | more]) == read(HI)
+
+
+def test_a_key_of_a_message_or_of_a_part_may_be_ignored(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    part = {"type": "text", "text": "Hello!", "image": "x.png"}
+    path.write_text(json.dumps({"messages": [HI[0], HI[1] | {"rating": 5, "content": [part]}]}))
+    source = FileSource(path=str(path), ignore=["rating", "image"])
+    (result,) = problem_files.read_problems(source, SourceReport(path="mine"))
+    assert isinstance(result, Problem)
+    assert result.solution == "Hello!"
 
 
 def test_each_earlier_turn_that_answers_the_user_is_one_of_its_own(read):
