@@ -424,6 +424,7 @@ def _compare_rated(
 
     def parse(fields: Mapping[str, Any], line: int, file: str) -> tuple[Answer, float, int, str]:
         answer = _read_answer(fields, columns, str(columns.answer), ignore)
+        _check_answer(answer, str(columns.answer))
         return answer, _read_number(fields, columns.score), line, file
 
     for parsed in raw_rows.parse_rows(iter(rows), parse):
@@ -517,9 +518,13 @@ def _read_two(
         prompt = chosen[:length]
         if not prompt.strip():
             raise RejectedError("no common prompt: the answers do not begin alike")
-        turns = conversations.add_system([Turn("user", prompt.strip())], None)
-        answers = [Answer(tuple(turns), prompt, "", text[length:]) for text in (chosen, rejected)]
-        return answers[0], answers[1]
+        turns = _add_system([Turn("user", prompt.strip())], fields, columns)
+        ends = [text[length:] for text in (chosen, rejected)]
+        if len(turns) > 1:
+            a, b = (_after_turns(turns, end.strip()) for end in ends)
+        else:
+            a, b = (Answer(tuple(turns), prompt, "", end) for end in ends)
+        return a, b
     if columns.prompt is None and isinstance(values[0], list) and isinstance(values[1], str):
         a = _read_answer(fields, columns, first, ignore)  # the text takes its last turn's place
         return a, a._replace(text=raw_rows.check_text(values[1], second))
@@ -551,25 +556,42 @@ def _make_answer(
         if prompt in (MISSING, None, "", []):
             raise RejectedError(f"no prompt: there is nothing in column {columns.prompt!r}")
         before = conversations.read_conversation(prompt, columns.prompt, ignore)
-    if columns.system is not None:
-        system = columns_of.read(fields, columns.system)
-        if isinstance(system, str) and before:
-            before = conversations.add_system(before, system)
     if isinstance(value, list | dict) or columns_of.is_conversation(value):
         turns = conversations.read_conversation(value, name, ignore, may_end_empty=True)
         turns = _join(before, turns, name)
         _check_text(turns)
         if turns[-1].role != "assistant":
             raise RejectedError("no answer: the last turn is not the assistant's")
-        before, text = turns[:-1], turns[-1].content
-    else:
-        text = raw_rows.check_text(columns_of.unwrap(value), name)
-        _check_text(before)
-        is_plain = isinstance(prompt, str) and not columns_of.is_conversation(prompt)
-        if is_plain and len(before) == 1:
-            return Answer(tuple(before), str(prompt), "", text)
-        text = text.strip()
+        if not turns[-1].is_imitated:
+            raise RejectedError(
+                f"weight: the answer in '{name}' has weight 0 and is not to be learned from"
+            )
+        return _after_turns(_add_system(turns[:-1], fields, columns), turns[-1].content)
+    text = raw_rows.check_text(columns_of.unwrap(value), name)
+    before = _add_system(before, fields, columns)
+    _check_text(before)
+    is_plain = isinstance(prompt, str) and not columns_of.is_conversation(prompt)
+    if is_plain and len(before) == 1:
+        return Answer(tuple(before), str(prompt), "", text)
+    return _after_turns(before, text.strip())
+
+
+def _after_turns(before: Sequence[Turn], text: str) -> Answer:
+    """An answer to a conversation, which a transcript shows."""
     return Answer(tuple(before), transcripts.render_transcript(before), " ", text)
+
+
+def _add_system(
+    turns: Sequence[Turn], fields: Mapping[str, Any], columns: PairColumns
+) -> list[Turn]:
+    """The turns after the system message of the row's column, if both are there.
+
+    The caller refuses an answer to no turns.
+    """
+    system = MISSING if columns.system is None else columns_of.read(fields, columns.system)
+    if not turns or system is MISSING or columns_of.is_empty(system):
+        return list(turns)
+    return conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
 
 
 def _join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:

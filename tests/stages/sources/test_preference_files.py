@@ -605,3 +605,57 @@ def test_a_report_says_which_columns_are_read(tmp_path):
 def test_a_rank_is_no_score(read, columns):
     with pytest.raises(ValueError, match="the higher the better"):
         read({"prompt": "Why?", "a": ["x", "y"], "rank": [1, 2]}, prompt="prompt", **columns)
+
+
+LATIN, WHO = Turn("system", "Reply in Latin."), Turn("user", "Who?")
+EGO, ME = ([said("user", "Who?"), said("assistant", text)] for text in ("Ego", "Me"))
+TRANSCRIPTS = [f"\n\nHuman: Who?\n\nAssistant: {text}" for text in ("Ego", "Me")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"chosen": EGO, "rejected": ME},
+        {"messages": EGO, "rejected_response": "Me"},
+        {"chosen": TRANSCRIPTS[0], "rejected": TRANSCRIPTS[1]},
+        {"chosen": "Who? Ego", "rejected": "Who? Me"},
+        {"conversation_a": EGO, "conversation_b": ME, "winner": "a"},
+        {"messages": EGO, "label": True},
+        {"messages": EGO, "score": 2},
+    ],
+)
+def test_a_system_column_stands_before_answers_that_begin_with_the_prompt(read, row):
+    rows = [row, {"messages": ME, "score": 1}] if "score" in row else [row]
+    (result,) = read(*(item | {"system": LATIN.content} for item in rows))
+    assert result.turns == (LATIN, WHO)
+    assert result.plain_prompt == "Reply in Latin.\n\nHuman: Who?\n\nAssistant:"
+    assert (result.chosen if isinstance(result, RawPreference) else result.completion) == "Ego"
+
+
+@pytest.mark.parametrize(
+    ("system", "reason"), [("Be brief.", "two systems"), (["Be brief."], "wrong type")]
+)
+def test_a_system_column_that_contradicts_or_is_no_text_is_refused(read, system, reason):
+    before = said("system", "Reply in Latin.")
+    row = {"chosen": [before, *EGO], "rejected": [before, *ME], "system": system}
+    (bad,) = read(row, system="system", chosen="chosen", rejected="rejected")
+    assert isinstance(bad, BadRow)
+    assert bad.reason.partition(":")[0] == reason
+
+
+def test_a_rated_answer_to_nothing_is_quarantined_with_its_line(read):
+    bad, other = read(*[{"response": text, "score": len(text)} for text in ("a", "bc")])
+    assert isinstance(bad, BadRow)
+    assert (bad.line, other.line) == (1, 2)
+    assert bad.reason.startswith("no question: ")
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [({"channel": "analysis"}, "unread key"), ({"weight": 0}, "weight"),
+     ({"score": 1}, "unread key")],
+)  # fmt: skip
+def test_an_answer_whose_message_says_more_is_quarantined(read, more, reason):
+    (bad,) = read({"chosen": [EGO[0], EGO[1] | more], "rejected": ME})
+    assert isinstance(bad, BadRow)
+    assert bad.reason.partition(":")[0] == reason
