@@ -62,6 +62,8 @@ class StepFilePreset(FileLimits):
     """Form of a file of step labels, and the share that is held out."""
 
     format: step_files.Format
+    ignore: list[str] = Field(default_factory=list)
+    """Columns that say something and may be dropped."""
     prompt_template: str = Field(pattern=r"\{question\}")
     """As data.prompt_template."""
     separator: str = Field(min_length=1)
@@ -147,7 +149,9 @@ def locate_rows(on: str, preset: FileLimits) -> Path | HubSplit:
 def read_steps(run: Run) -> dict[str, Any]:
     """Write step labels out of a file; returns their metrics."""
     table_row, preset = run.row, run.config.preset
-    parsed = list(step_files.read_solutions(locate_rows(run.row.on, preset), preset.format))
+    place, report = locate_rows(run.row.on, preset), SourceReport(path=run.row.on)
+    parsed = list(step_files.read_solutions(place, preset.format, preset.ignore, report=report))
+    sys.stdout.write(f"{problem_files.describe_report(report)}\n")
     bad = [row for row in parsed if isinstance(row, BadRow)]
     raws = [raw for row in parsed if not isinstance(row, BadRow) for raw in row]
     num_rows = len(raws) + len(bad)

@@ -116,7 +116,8 @@ def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
             columns, ignore = preset.columns, preset.ignore
             rows = list(preference_files.read_preferences(path, columns, ignore, limit))
         else:
-            rows = list(itertools.islice(step_files.read_solutions(path, preset.format), limit))
+            solutions = step_files.read_solutions(path, preset.format, preset.ignore)
+            rows = list(itertools.islice(solutions, limit))
         bad = [item for item in rows if isinstance(item, BadRow)]
         if limit is None:
             preset.left_out(row.words[PRESET], bad, [], len(rows))

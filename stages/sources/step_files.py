@@ -46,8 +46,10 @@ from pydantic import Field
 from stages.config import Params
 from stages.records.problems import BadRow
 from stages.records.steps import RawSteps, StepLabels, split_steps
+from stages.sources import columns as columns_of
 from stages.sources import containers, math_aps, prm800k, raw_rows, splitting
 from stages.sources.containers import HubSplit
+from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import RejectedError, bad_row
 
 
@@ -161,9 +163,56 @@ Format = Annotated[
 ]
 
 
-def read_solutions(place: Path | HubSplit, form: Format) -> Iterator[list[RawSteps] | BadRow]:
-    """The solutions of each row of files or of the hub, or the reason why it has none."""
-    return raw_rows.parse_rows(containers.open_rows(place), form.solutions)
+COLUMNS = {
+    "prm800k": ("question.problem", "label.steps", "label.finish_reason"),
+    "math_shepherd": ("input", "label"),
+    "math_aps": ("question", "reasoning_steps"),
+    "processbench": ("id", "problem", "steps", "label", "final_answer_correct"),
+    "stepwise": ("prompt", "completions", "labels"),
+}
+"""Kind of a format -> the columns that it reads."""
+GOLD = ("answer", "final_answer", "ground_truth", "solution")
+"""Columns that labels of steps were made by, and that change nothing in what they say."""
+
+
+def read_solutions(
+    place: Path | HubSplit,
+    form: Format,
+    ignore: Sequence[str] = (),
+    *,
+    report: SourceReport | None = None,
+) -> Iterator[list[RawSteps] | BadRow]:
+    """The solutions of each row of files or of the hub, or the reason why it has none.
+
+    Args:
+        place: File, folder, or split of the hub.
+        form: What the rows hold.
+        ignore: Columns that may be dropped.
+        report: Filled in with the columns that are read and those that are not.
+
+    Raises:
+        ValueError: files that are not there, or a column that carries meaning and is not read.
+    """
+    report = report or SourceReport(path="")
+    report.form, report.rows = f"labelled steps ({form.kind})", {"unsplit": 0}
+    names, droppable = COLUMNS[form.kind], [*ignore, *GOLD]
+    for row in containers.open_rows(place):
+        report.rows["unsplit"] += 1
+        if isinstance(row, BadRow):
+            yield row
+            continue
+        if unread := [*columns_of.find_unread(row.fields, names, droppable)]:
+            shown, value = ", ".join(unread), columns_of.find(row.fields, unread[0])
+            raise ValueError(
+                f"{row.file}, row {row.line}: {shown} carries meaning and is not read "
+                f"({unread[0]}: {value!r:.60}). Labelled steps of the format {form.kind} are read "
+                f"from {', '.join(names)}: write what belongs to the question into it, and keep "
+                f"rows of a test in a file of their own; what may be dropped: ignore: [{shown}]."
+            )
+        roots = {columns_of.root(name, row.fields) for name in names}
+        report.columns |= {name: name for name in names if name.partition(".")[0] in row.fields}
+        report.unused += [key for key in row.fields if key not in {*roots, *report.unused}]
+        yield raw_rows.parse_row(row, form.solutions)
 
 
 def cut_steps(raw: RawSteps, separator: str) -> RawSteps:

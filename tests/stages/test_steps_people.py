@@ -62,6 +62,13 @@ def test_a_solution_is_tokenised_step_by_step_and_ends_once(words):
     assert metrics["solutions"]["erroneous"] == metrics["labels"]["wrong"] == 1
 
 
+def test_the_log_says_which_columns_are_read(capsys):
+    FILE.write_text(json.dumps(ROW | {"generator": "m", "context": "TABLE"}), encoding="utf-8")
+    stage_inputs.configure(PRESET | {"ignore": ["context"]})
+    run()
+    assert "columns that are not read: generator, context\n" in capsys.readouterr().out
+
+
 def test_a_step_with_the_separator_inside_is_cut_as_scoring_cuts_its_tokens(words):
     steps = ["2 + 2:\n\n 4 - 1", "#### 4\n4"]
     FILE.write_text("\n".join(map(json.dumps, [ROW, ROW | {"id": "s", "steps": steps}])))

@@ -1,11 +1,13 @@
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from stages.records.problems import BadRow
 from stages.records.steps import RawSteps
-from stages.sources import step_files
+from stages.sources import problem_files, step_files
+from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import RejectedError
 
 FILES = Path(__file__).parents[4] / "shared/data/processbench"
@@ -164,3 +166,35 @@ def test_the_real_rows():
     )
     assert result[0].labels == [1.0, 1.0, 1.0, 1.0, 0.0]
     assert not any(raw.correct for raw in result)
+
+
+STEPWISE = {"prompt": "How much?", "completions": ["a", "b"], "labels": [True, False]}
+FORMS = [
+    (step_files.Stepwise(kind="stepwise"), STEPWISE), (FORM, ROW),
+    (CONFIG, {"input": "2? Step 1: 2 ки", "label": "2? Step 1: 2 +"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "row"), FORMS)
+@pytest.mark.parametrize(
+    "more",
+    [{"system": "Use base 7."}, {"context": "TABLE"}, {"images": ["x.png"]}, {"split": "test"}],
+)
+def test_a_column_that_carries_meaning_is_refused_unless_it_is_ignored(tmp_path, form, row, more):
+    path, (name,) = tmp_path / "mine.jsonl", more
+    path.write_text(json.dumps(row) + "\n" + json.dumps(row | more))
+    with pytest.raises(ValueError, match=rf"row 2: {name} carries meaning.*ignore: \[{name}\]"):
+        list(step_files.read_solutions(path, form))
+    assert len(list(step_files.read_solutions(path, form, [name]))) == 2
+
+
+@pytest.mark.parametrize(("form", "row"), FORMS)
+def test_what_says_nothing_of_the_steps_is_reported_as_not_read(tmp_path, form, row):
+    path, report = tmp_path / "mine.jsonl", SourceReport(path="mine.jsonl")
+    path.write_text(json.dumps(row | {"generator": "m", "final_answer": "4", "images": None}))
+    (result,) = step_files.read_solutions(path, form, report=report)
+    assert not isinstance(result, BadRow)
+    described = problem_files.describe_report(report)
+    assert described.startswith(f"mine.jsonl: labelled steps ({form.kind}), 1 rows; read as ")
+    assert all(f"'{name}'" in described for name in row)
+    assert described.endswith("columns that are not read: generator, final_answer, images")
