@@ -55,6 +55,13 @@ SCORES = (
     ("chosen_rating", "rejected_rating"), ("chosen-rating", "rejected-rating"),
     ("rating_chosen", "rating_rejected"),
 )  # fmt: skip
+RATINGS = (
+    *SCORES, ("chosen_avg_rating", "rejected_avg_rating"), ("chosen_reward", "rejected_reward"),
+    ("reward_chosen", "reward_rejected"), ("chosen_avg_score", "rejected_avg_score"),
+)  # fmt: skip
+"""Numbers of the better and of the worse answer; equal ones are a tie among `SCORES` alone."""
+PROBABILITIES = ("chosen_prob", "chosen_probability", "prob_chosen", "preference_probability")
+"""Columns that may be `probability` by another name."""
 COMPARED = (
     ("score_A", "score_B"), ("score_a", "score_b"), ("score_0", "score_1"),
     ("winner_model_a", "winner_model_b"),
@@ -63,6 +70,8 @@ COMPARED = (
 STRENGTHS = ("preference_strength", "overall_preference")
 """Numbers that are above 0 where the second answer is better."""
 WINNERS = ("winner", "preferred", "better_response_id", "preference", "choice")
+SIGNED = "preference"
+"""Name of a winner, or a number around 0 where any is below it."""
 LISTS = (
     "completions.response", "completions.text", "answers.answer", "answers.text", "responses",
     "answers", "completions", "output", "responses.text",
@@ -88,7 +97,15 @@ FORMS = {
     "lists": "lists of answers", "rated": "answers with scores", "labelled": "labelled completions",
 }  # fmt: skip
 """Form of a row -> what a reader calls it."""
-TIES = ("tie", "tie (bothbad)", "both", "both_bad", "none")
+TIES = (
+    "tie", "tie (bothbad)", "tie (both bad)", "both", "both_bad", "both bad", "bothbad", "tied",
+    "both_good", "both good", "none", "neither", "draw", "equal", "same",
+)  # fmt: skip
+_ASKS = re.compile(
+    r"[\w\-. ]*(?:prompt|question|instruction|query|input)s?(?:[_\-. ]?(?:text|str|string))?",
+    re.IGNORECASE,
+)
+"""Name of a column that may hold what both answers answer."""
 
 
 class PairColumns(Params):
@@ -201,9 +218,17 @@ def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str,
     for names in COMPARED:
         if all(map(sample.values, names)):
             return pair | dict(zip(("score_a", "score_b"), names, strict=True))
-    pair["preference"] = sample.first(STRENGTHS, int, float)
-    pair["winner"] = sample.first(WINNERS, str, int)
-    return pair
+    winner, strength = sample.first(WINNERS, str, int), sample.first(STRENGTHS, int, float)
+    if winner in (None, SIGNED) and _is_signed(sample, SIGNED):
+        return pair | {"preference": SIGNED}
+    if winner is not None and strength is not None and not _is_signed(sample, strength):
+        strength = None  # says how sure the winner is
+    return pair | {"winner": winner, "preference": strength}
+
+
+def _is_signed(sample: ColumnSample, column: str) -> bool:
+    """Whether a column has numbers below 0; tables may hold them as text."""
+    return any(re.fullmatch(r"-[\d.]+", str(value).strip()) for value in sample.values(column))
 
 
 def read_preferences(
@@ -263,11 +288,47 @@ def _check_read(
     droppable = [*ignore, *(() if is_ranking else DUPLICATES)]
     for row in (row for row in rows if isinstance(row, RawRow)):
         unread = [*columns_of.find_unread(row.fields, expressions, droppable)]
+        unread += [name for name in _find_unread_beside(row.fields, columns)
+                   if name not in (*ignore, *expressions, *unread)]  # fmt: skip
         if is_ranking and not unread:
             beside = _find_comparison_beside(row.fields, str(columns.answers))
             unread = [name for name in beside if name not in (*ignore, *expressions)]
         if unread:
             raise ValueError(describe_unread(row, unread))
+
+
+def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[str]:
+    """What a row may say of its answers under names that mean something beside them alone.
+
+    A probability by another name, the prompt of two texts that are taken to begin with it, and the
+    context of an answer in its object. UltraFeedback's `custom_system_prompt` is none: it made a
+    model write the answer, and is no part of the prompt.
+    """
+    if columns.chosen and columns.probability is None:
+        yield from (name for name in PROBABILITIES if not columns_of.is_empty(fields.get(name)))
+    pair = [columns_of.read(fields, name) for name in (columns.chosen, columns.rejected,
+                                                       columns.a, columns.b) if name]  # fmt: skip
+    if columns.prompt is None and pair and all(map(_is_plain, pair)):
+        yield from (name for name, value in fields.items()
+                    if _ASKS.fullmatch(name) and _is_plain(value) and value.strip())  # fmt: skip
+    for path, value in _list_keys(fields, columns):
+        key = path.rpartition(".")[2]
+        if (columns_of.is_context(key) or key == "context") and not columns_of.is_empty(value):
+            yield path
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is text, and no conversation."""
+    return isinstance(value, str) and not columns_of.is_conversation(value)
+
+
+def _list_keys(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[tuple[str, Any]]:
+    """The keys of the objects that a list of answers holds, as paths, with their values."""
+    column = columns_of.root(str(columns.answers), fields)
+    content = fields.get(column) if columns.answers is not None else None
+    for item in content if isinstance(content, list) else ():
+        if isinstance(item, dict):
+            yield from ((f"{column}.{key}", value) for key, value in item.items())
 
 
 def _describe_reading(
@@ -278,7 +339,9 @@ def _describe_reading(
     names = [*columns_of.all_names(report.columns.values())]
     fields = [row.fields for row in rows if isinstance(row, RawRow)]
     roots = {columns_of.root(name, fields[0]) for name in names}
-    report.unused = list(dict.fromkeys(key for row in fields for key in row if key not in roots))
+    unused = [key for row in fields for key in row if key not in roots]
+    unused += [path for row in fields for path, _ in _list_keys(row, columns) if path not in names]
+    report.unused = list(dict.fromkeys(unused))
     report.rows["unsplit"] = len(rows)
 
 
@@ -287,6 +350,8 @@ def _parse(
 ) -> Sequence[RawPreference | RawLabelled]:
     """What a row says, in one of the forms; RejectedError where it says nothing."""
     (form,) = columns.forms()
+    if form in ("pairs", "compared"):
+        _check_tie(fields, ignore)
     if form == "pairs":
         return [read_pair(fields, line, file, columns, ignore)]
     if form == "compared":
@@ -318,15 +383,7 @@ def read_pair(
     answers share other than all but the last turn, one is empty, both are the same, or neither is
     preferred.
     """
-    for better, worse in SCORES:
-        if {better, worse} & {*ignore} or None in (fields.get(better), fields.get(worse)):
-            continue
-        lead = _read_number(fields, better) - _read_number(fields, worse)
-        if lead < 0:
-            raise RejectedError(f"contradiction: '{better}' is below '{worse}'")
-        if lead == 0:
-            hint = f"keep such pairs as ignore: [{better}, {worse}]"
-            raise RejectedError(f"tie: '{better}' equals '{worse}'; {hint}")
+    _check_ratings(fields, ignore)
     for name in (str(columns.chosen), str(columns.rejected)):
         value = columns_of.read(fields, name)
         if isinstance(value, str) and value in fields.keys() - {name}:
@@ -339,33 +396,73 @@ def read_pair(
     return _make_pair(*pair, line=line, file=file, probability=probability)
 
 
+def _check_ratings(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
+    """Raise RejectedError for ratings of a pair's answers that contradict it, or are a tie."""
+    for pair in RATINGS:
+        better, worse = pair
+        values = [fields.get(name) for name in pair]
+        if {*pair} & {*ignore} or None in values:
+            continue
+        if pair not in SCORES and not all(map(_is_number, values)):
+            continue
+        lead = _read_number(fields, better) - _read_number(fields, worse)
+        if lead < 0:
+            raise RejectedError(f"contradiction: '{better}' is below '{worse}'")
+        if lead == 0 and pair in SCORES:
+            hint = f"keep such pairs as ignore: [{better}, {worse}]"
+            raise RejectedError(f"tie: '{better}' equals '{worse}'; {hint}")
+
+
+def _check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
+    """Raise RejectedError for a pair whose column `tie` says that it is one."""
+    if "tie" not in ignore and str(fields.get("tie")).lower() in ("true", "1", "1.0"):
+        raise RejectedError("tie: 'tie' says so; keep such pairs as ignore: [tie]")
+
+
 def _read_comparison(
     fields: Mapping[str, Any], line: int, file: str, columns: PairColumns, ignore: Sequence[str]
 ) -> RawPreference:
-    """The pair of answers a and b, the better one first."""
+    """The pair of answers a and b, the better one first; RejectedError for a contradiction."""
     a, b = _read_two(fields, columns, str(columns.a), str(columns.b), ignore)
+    leads = dict[str, float]()
+    """Column -> above 0 where it says that a is better, below 0 where b is."""
     if columns.winner is not None:
-        winner = str(columns_of.read(fields, columns.winner)).strip().lower()
-        if winner in TIES:
-            raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
-        start = 0 if "0" in re.findall(r"\d+", str(columns.a)) else 1  # response_0 is called 0
-        names = [("a", str(start), "model_a", "first"), ("b", str(start + 1), "model_b", "second")]
-        spelled = [(*name, str(column).lower())
-                   for name, column in zip(names, (columns.a, columns.b), strict=True)]  # fmt: skip
-        which = [index for index, name in enumerate(spelled) if winner in name]
-        if len(which) != 1:
-            expected = f"a, b, 1, 2, {columns.a}, {columns.b} or tie"
-            raise RejectedError(f"no winner: expected {expected}, found {winner!r:.40}")
-        is_a_better = which == [0]
-    else:
-        scores = [0.0, _read_number(fields, columns.preference)] if columns.preference else [
-            _read_number(fields, name) for name in (columns.score_a, columns.score_b)
-        ]  # fmt: skip
-        if scores[0] == scores[1]:
-            raise RejectedError("tie: both answers have the same score")
-        is_a_better = scores[0] > scores[1]
-    better, worse = (a, b) if is_a_better else (b, a)
+        leads[columns.winner] = _read_winner(fields, columns)
+
+    def is_needed(*names: str | None) -> bool:
+        values = [columns_of.read(fields, name) for name in names if name is not None]
+        is_blank = any(value is MISSING or columns_of.is_empty(value) for value in values)
+        return len(values) == len(names) and not (leads and is_blank)
+
+    if is_needed(columns.preference):
+        leads[str(columns.preference)] = -_read_number(fields, columns.preference)
+    if is_needed(columns.score_a, columns.score_b):
+        score_a, score_b = (_read_number(fields, x) for x in (columns.score_a, columns.score_b))
+        leads[str(columns.score_a)] = score_a - score_b
+    if max(leads.values()) > 0 > min(leads.values()):
+        shown = ", ".join(f"'{name}': {columns_of.read(fields, name)!r:.40}" for name in leads)
+        raise RejectedError(f"contradiction: they prefer different answers: {shown}")
+    (lead, *_) = leads.values()
+    if lead == 0:
+        raise RejectedError("tie: both answers have the same score")
+    better, worse = (a, b) if lead > 0 else (b, a)
     return _make_pair(better, worse, line=line, file=file)
+
+
+def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
+    """1 where a is the better answer, -1 where b is; RejectedError for a tie."""
+    winner = str(columns_of.read(fields, str(columns.winner))).strip().lower()
+    if winner in TIES:
+        raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
+    start = 0 if "0" in re.findall(r"\d+", str(columns.a)) else 1  # response_0 is called 0
+    names = [("a", str(start), "model_a", "first"), ("b", str(start + 1), "model_b", "second")]
+    spelled = [(*name, str(column).lower())
+               for name, column in zip(names, (columns.a, columns.b), strict=True)]  # fmt: skip
+    which = [index for index, name in enumerate(spelled) if winner in name]
+    if len(which) != 1:
+        expected = f"a, b, 1, 2, {columns.a}, {columns.b} or tie"
+        raise RejectedError(f"no winner: expected {expected}, found {winner!r:.40}")
+    return 1.0 if which == [0] else -1.0
 
 
 def _check_signs(column: str, sample: ColumnSample) -> None:
@@ -406,9 +503,7 @@ def _find_comparison_beside(fields: Mapping[str, Any], answers: str) -> Iterator
     """Unread columns, and keys of the answers, that may say which of a row's answers is better."""
     column = columns_of.root(answers, fields)
     values = {name: value for name, value in fields.items() if name != column}
-    for item in fields[column] if isinstance(fields.get(column), list) else ():
-        if isinstance(item, dict):
-            values |= {f"{column}.{key}": value for key, value in item.items()}
+    values |= _list_keys(fields, PairColumns(answers=answers))
     for name, value in values.items():
         compares = name != answers and _COMPARES.search(name.rpartition(".")[2])
         if compares and not columns_of.is_empty(value):
@@ -556,6 +651,7 @@ def _make_answer(
         if prompt in (MISSING, None, "", []):
             raise RejectedError(f"no prompt: there is nothing in column {columns.prompt!r}")
         before = conversations.read_conversation(prompt, columns.prompt, ignore)
+    _check_list(value, before, name)
     if isinstance(value, list | dict) or columns_of.is_conversation(value):
         turns = conversations.read_conversation(value, name, ignore, may_end_empty=True)
         turns = _join(before, turns, name)
@@ -574,6 +670,20 @@ def _make_answer(
     if is_plain and len(before) == 1:
         return Answer(tuple(before), str(prompt), "", text)
     return _after_turns(before, text.strip())
+
+
+def _check_list(value: Any, before: Sequence[Turn], name: str) -> None:
+    """Raise RejectedError for a list of texts that is not a conversation that ends with a reply."""
+    are_texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
+    if not are_texts or not value:
+        return
+    questions = [turn.content for turn in before if turn.role != "system"]
+    is_other = bool(questions) and [text.strip() for text in value[: len(questions)]] != questions
+    if len(value) == 1 or is_other:
+        raise RejectedError(
+            f"several texts: expected one reply in '{name}', found a list of texts: "
+            f"{value!r:.60}; write it as text, or name its place under `columns`, as {name}.0"
+        )
 
 
 def _after_turns(before: Sequence[Turn], text: str) -> Answer:

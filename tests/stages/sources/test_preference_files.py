@@ -123,6 +123,8 @@ def test_an_answer_that_is_less_likely_the_better_one_is_the_rejected_one():
         ({"rejected": " 4\n"}, "equal answers"),
         ({"score_chosen": 1, "score_rejected": 2}, "contradiction"),
         ({"score_chosen": 7.5, "score_rejected": 7.5}, "tie"),
+        ({"chosen_avg_rating": 3.5, "rejected_avg_rating": 4.0}, "contradiction"),
+        ({"chosen_reward": -2, "rejected_reward": -1}, "contradiction"),
         ({"chosen_rating": "4", "rejected_rating": "4.0"}, "tie"),
     ],
 )
@@ -448,6 +450,9 @@ def test_a_labelled_conversation_is_its_last_turn_with_the_label(name: str, tmp_
 
 
 TIES: dict[str, dict[str, Any]] = {
+    "Arena, parts of type text": {"winner": "draw"},
+    "PKU-SafeRLHF": {"better_response_id": "Neither"},
+    "StackExchange paired": {"tie": True},
     "Chatbot Arena": {"winner": "tie (bothbad)"},
     "Arena of Kaggle": {"winner_model_a": 0, "winner_tie": 1},
     "HelpSteer3": {"overall_preference": 0},
@@ -659,3 +664,90 @@ def test_an_answer_whose_message_says_more_is_quarantined(read, more, reason):
     (bad,) = read({"chosen": [EGO[0], EGO[1] | more], "rejected": ME})
     assert isinstance(bad, BadRow)
     assert bad.reason.partition(":")[0] == reason
+
+
+def test_equal_ratings_under_other_names_leave_a_pair_as_it_is():
+    row = ROW | {"chosen_avg_rating": 4.0, "rejected_avg_rating": 4.0, "chosen_reward": [1, 2]}
+    assert read_one(row, COLUMNS) == read_one(ROW, COLUMNS)
+
+
+BOTH = {"prompt": "Why?", "response_1": "a", "response_2": "b"}
+
+
+def test_a_winner_and_a_strength_that_contradict_are_quarantined(read):
+    rows = [BOTH | {"winner": winner, "preference_strength": strength} for winner, strength in
+            (("response_1", -3), ("response_1", 3), ("response_2", 1), ("response_2", None),
+             ("response_1", 0))]  # fmt: skip
+    first, bad, *others = read(*rows)
+    assert compared([first, *others]) == [("a", "b"), ("b", "a"), ("b", "a"), ("a", "b")]
+    assert bad.reason == (
+        "contradiction: they prefer different answers: 'winner': 'response_1', "
+        "'preference_strength': 3"
+    )
+
+
+def test_a_strength_without_a_sign_is_reported_as_not_read_beside_a_winner(tmp_path):
+    path, report = tmp_path / "mine.jsonl", SourceReport(path="mine.jsonl")
+    row = BOTH | {"winner": "response_1", "preference_strength": 3}
+    path.write_text("\n".join([json.dumps(row)] * preference_files.MIN_SIGNED))
+    rows = list(preference_files.read_preferences(path, PairColumns(), report=report))
+    assert set(compared(rows)) == {("a", "b")}
+    assert report.unused == ["preference_strength"]
+
+
+@pytest.mark.parametrize("values", [(-1, 1, 0), ("-1", "1", "0"), (-0.5, 2.0, 0.0)])
+def test_a_preference_around_0_is_a_number_of_which_those_above_0_are_b(read, values):
+    *rows, tie = read(*(BOTH | {"preference": value} for value in values))
+    assert compared(rows) == [("a", "b"), ("b", "a")]
+    assert tie.reason.startswith("tie: ")
+
+
+@pytest.mark.parametrize("name", ["user_prompt", "userPrompt", "The question", "query_text"])
+def test_texts_do_not_begin_with_the_prompt_beside_a_column_that_may_hold_it(read, name):
+    row = {"chosen": "The city is Rome.", "rejected": "The city is Bonn."}
+    with pytest.raises(ValueError, match=rf"{name} carries meaning.*under `columns`"):
+        read(row | {name: "Where?"})
+    (pair,) = read(row | {name: "Where?"}, prompt=name, chosen="chosen", rejected="rejected")
+    assert pair.turns == (Turn("user", "Where?"),)
+    (pair,) = read(row | {"prompt_id": "a", "user_prompt": " "})
+    assert pair.plain_prompt == "The city is"
+
+
+@pytest.mark.parametrize("name", ["chosen_prob", "prob_chosen"])
+def test_a_probability_by_another_name_is_refused(read, name):
+    with pytest.raises(ValueError, match=rf"{name} carries meaning"):
+        read({"prompt": "Why?", "chosen": "a", "rejected": "b", name: 0.2})
+
+
+@pytest.mark.parametrize(
+    "change", [{"chosen": ["good"]}, {"rejected": ["b1", "b2"]}, {"chosen": ["Why not?", "good"]}]
+)
+def test_a_list_of_texts_is_no_reply_unless_it_begins_with_the_prompt(read, change):
+    row, columns = {"prompt": "Why?", "chosen": "good", "rejected": "bad"}, {"prompt": "prompt"}
+    columns |= {"chosen": "chosen", "rejected": "rejected"}
+    (bad,) = read(row | change, **columns)
+    (name,) = change
+    assert bad.reason.startswith(
+        f"several texts: expected one reply in '{name}', found a list of texts: "
+    )
+    (pair,) = read(row | {"chosen": ["Why?", "good"]}, **columns)
+    assert (pair.turns, pair.chosen) == ((Turn("user", "Why?"),), "good")
+
+
+@pytest.mark.parametrize("key", ["system", "image", "context"])
+def test_the_context_of_an_answer_in_its_object_is_refused(tmp_path, key):
+    path, report = tmp_path / "mine.jsonl", SourceReport(path="mine.jsonl")
+    (first, *others) = RANKED["UltraFeedback"]["completions"]
+
+    def read_with(more: Mapping[str, Any], *ignore: str) -> list[Any]:
+        completions = [first | more, *others]
+        path.write_text(json.dumps(RANKED["UltraFeedback"] | {"completions": completions}))
+        return list(preference_files.read_preferences(path, PairColumns(), ignore, report=report))
+
+    with pytest.raises(ValueError, match=rf"completions\.{key} carries meaning"):
+        read_with({key: "TABLE"})
+    plain = read_with({key: None})
+    assert read_with({key: "TABLE"}, f"completions.{key}") == plain
+    assert read_with({"custom_system_prompt": "Be honest."}) == plain
+    assert report.unused == ["models", "completions.annotations",
+                             "completions.custom_system_prompt"]  # fmt: skip
