@@ -45,12 +45,23 @@ def read_calls(value: Any, what: str) -> tuple[ToolCall, ...]:
     return tuple(_read_call(call) for call in (calls if isinstance(calls, list) else [calls]))
 
 
+CALL_KEYS = frozenset({"id", "type", "index", "function", "name", "arguments"})
+"""Keys of a call; those that are read, and its place."""
+
+
 def _read_call(call: Any) -> ToolCall:
     has_function = isinstance(call, dict) and isinstance(call.get("function"), dict)
     content = call["function"] if has_function else call
     name = content.get("name") if isinstance(content, dict) else None
     if not isinstance(name, str) or not name.strip():
         raise RejectedError(f"tool call: expected a name and arguments, found {call!r:.60}")
+    unread = [key for part in (call, content) for key, value in part.items()
+              if key not in CALL_KEYS and not columns.is_empty(value)]  # fmt: skip
+    if unread:
+        raise RejectedError(
+            f"tool call: '{unread[0]}' of '{name}' is not read, found {call!r:.60}: write what it "
+            f"is called with as `arguments`, and its result as a message of the role tool"
+        )
     arguments = _parse(content.get("arguments"), "tool call: 'arguments'") or {}
     if not isinstance(arguments, dict):
         expected = f"the arguments of '{name}' should be an object"

@@ -4,7 +4,7 @@ import pytest
 
 from stages.records.problems import ToolCall, Turn
 from stages.sources.quarantine import RejectedError
-from stages.sources.tool_calls import link_results
+from stages.sources.tool_calls import link_results, read_calls
 
 
 def link(*results: ToolCall | None, ids: tuple[str | None, str | None] = ("1", "2")) -> list[str]:
@@ -43,3 +43,23 @@ def test_an_id_that_no_call_has_is_rejected() -> None:
 def test_calls_without_ids_take_those_of_their_results() -> None:
     results = (ToolCall("", "{}", "7"), ToolCall("", "{}", "8"))
     assert link(*results, ids=(None, None)) == ['add 7 {"x": 1}', 'sum 8 {"x": 2}']
+
+
+@pytest.mark.parametrize(
+    ("call", "key"),
+    [
+        ({"name": "add", "parameters": {"a": 3}}, "parameters"),
+        ({"type": "tool_use", "id": "c", "name": "add", "input": {"a": 3}}, "input"),
+        ({"name": "add", "arguments": {"a": 3}, "result": 4}, "result"),
+        ({"function": {"name": "add", "args": "{}"}}, "args"),
+    ],
+)
+def test_a_call_with_its_arguments_or_more_under_another_name_is_refused(call, key):
+    with pytest.raises(RejectedError, match=rf"^tool call: '{key}' of 'add' is not read"):
+        read_calls([call], "tool_calls")
+
+
+def test_keys_that_are_null_or_say_a_calls_place_change_nothing():
+    function = {"name": "add", "arguments": '{"a": 3}', "parameters": None}
+    call = {"id": "c", "index": 0, "type": "function", "function": function, "result": None}
+    assert read_calls([call], "tool_calls") == (ToolCall("add", '{"a": 3}', "c"),)
