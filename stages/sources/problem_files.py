@@ -35,8 +35,11 @@ from stages.sources.quarantine import RejectedError
 NUM_SAMPLE = 200
 """Rows by which the columns of a file are found."""
 SPLITS = ("train", "test")
-_CALCULATOR = re.compile(r"<<[^<>\n]*>>")
-"""The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same."""
+_CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×÷=]*>>")
+"""The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same.
+
+Other text between such marks, as `<<EOF >>` or `(1<<2)>>1`, is a part of what is imitated.
+"""
 _SUFFIXES = re.compile(r"(\.(jsonl?|ndjson|csv|tsv|parquet|arrow|gz|zst|xz|bz2))+$")
 
 

@@ -146,6 +146,21 @@ def test_the_answer_and_its_working_may_stand_in_one_column(read):
     assert report.columns["solution"] == "answer"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Dear <<FirstName>>, hello", "cat <<EOF >> ~/.bashrc", 'cout<<"a"<<x>>3', "(1<<2)>>1",
+     "x<<y=z>>2", "1<<2==x>>3"],
+)  # fmt: skip
+def test_marks_that_hold_no_arithmetic_stay_in_a_reply(read, text):
+    assert read({"instruction": "Write it.", "output": text})[0][0].solution == text
+
+
+@pytest.mark.parametrize("mark", ["48/2=24", "20*.1=2.0", "(3+4)*-2 = -14", "10-5=5=5", "$3x2=$6"])
+def test_marks_of_a_calculator_are_taken_out_of_a_reply(read, mark):
+    row = {"instruction": "Write it.", "output": f"It is <<{mark}>>so."}
+    assert read(row)[0][0].solution == "It is so."
+
+
 def test_a_turn_of_weight_0_is_context(read):
     says: list[dict[str, Any]] = [
         {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho", "weight": 0},
