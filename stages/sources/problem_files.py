@@ -27,7 +27,7 @@ from stages.sources import (
     splitting,
     tool_calls,
 )
-from stages.sources.choices import check_numbers, read_choices
+from stages.sources.choices import GoldForm, check_numbers, find_gold_form, read_choices
 from stages.sources.columns import MISSING, Columns, Reading
 from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
@@ -216,11 +216,15 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
         head = list(itertools.islice(rows, NUM_SAMPLE))
         sample = containers.sample_fields(head, source.ignore)
         reading = find_columns(source.columns, sample)
+        gold_form = None
         if reading.columns.choices is not None and reading.columns.answer is not None:
             check_numbers(sample, reading.columns.choices, reading.columns.answer)
+            gold_form = find_gold_form(sample, reading.columns.choices, reading.columns.answer)
         report.columns, report.form = reading.columns.used(), name_form(reading.columns)
         expressions = reading.expressions()
-        parse = partial(parse_problem, reading=reading, split=split, ignore=source.ignore)
+        parse = partial(
+            parse_problem, reading=reading, split=split, ignore=source.ignore, gold_form=gold_form
+        )
         num_rows = 0
         for row in itertools.chain(head, rows):
             num_rows += 1
@@ -330,7 +334,7 @@ def is_taken(problem: Problem, share: float) -> bool:
 
 def parse_problem(
     fields: Mapping[str, Any], line: int, file: str, *, reading: Reading, split: str | None,
-    ignore: Sequence[str],
+    ignore: Sequence[str], gold_form: GoldForm | None = None,
 ) -> Problem:  # fmt: skip
     """The problem of a row.
 
@@ -364,7 +368,7 @@ def parse_problem(
     if values.get("choices") is not None:
         choices = read_choices(values["choices"], str(columns.choices))
         turns = [*turns[:-1], choices.ask(turns[-1])]
-        answer = None if answer is None else choices.find_letter(values["answer"])
+        answer = None if answer is None else choices.find_letter(values["answer"], gold_form)
     if values.get("split") is not None:
         split = containers.SPLITS.get(str(values["split"]).lower(), str(values["split"]))
         if split not in SPLITS:

@@ -612,6 +612,33 @@ def test_numbers_that_are_labels_of_choices_are_no_indexes(read):
     assert read(ROW | {"choices": choices, "answer": "1"})[0][0].answer == "A"
 
 
+VITAMINS = {"question": "Which is it?", "choices": ["D", "C", "A", "K"]}
+
+
+@pytest.mark.parametrize(
+    ("other", "letter"),
+    [
+        ({"choices": ["Oslo", "Rome"], "answer": "Rome"}, "C"),  # gold answers are texts
+        ({"choices": ["Oslo", "Rome"], "answer": "B"}, "A"),  # they are letters
+        ({"choices": ["C", "AB"], "answer": "AB"}, "C"),
+    ],
+)
+def test_a_gold_answer_that_is_a_letter_and_a_text_is_as_the_others_are(read, other, letter):
+    problems, bad, _ = read(VITAMINS | {"answer": "A"}, ROW | other)
+    assert ([problem.answer for problem in problems], bad) == ([letter, "B"], [])
+
+
+def test_a_gold_answer_that_may_be_a_letter_or_a_text_is_not_guessed(read):
+    mixed = [{"choices": ["Oslo", "Rome"], "answer": answer} for answer in ("B", "Rome")]
+    problems, bad, _ = read(VITAMINS | {"answer": "A"}, *(ROW | row for row in mixed))
+    assert [problem.answer for problem in problems] == ["B", "B"]
+    assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [(1, "ambiguous choice")]
+    problems, bad, _ = read(VITAMINS | {"choices": ["A", "C"], "answer": "A"})
+    assert ([problem.answer for problem in problems], bad) == (["A"], [])
+    labelled = {"label": ["A", "B"], "text": ["B", "C"]}
+    assert read(VITAMINS | {"choices": labelled, "answer": "B"})[0][0].answer == "B"
+
+
 def test_the_beginning_of_a_reply_is_not_lost_before_the_rest_of_it(read):
     prompt = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because"}]
     problems, bad, _ = read({"prompt": prompt, "completion": " of rain."})
