@@ -572,10 +572,17 @@ def asks_the_same(rows: Sequence[Mapping[str, Any]], first: str, second: str) ->
         question = next((value for value in values if isinstance(value, str)), None)
         if turns is None or question is None:
             continue
-        contents = [item.get("content", item.get("value")) for item in turns]
+        contents = [content for item in turns for content in _contents_of(item)]
         if question.strip() not in [str(content).strip() for content in contents]:
             return False
     return True
+
+
+def _contents_of(message: Any) -> list[Any]:
+    """What a message says; a text in place of it itself, an exchange what both sides say."""
+    if not isinstance(message, dict):
+        return [message]
+    return [message[key] for key in ("content", "value", "input", "output") if key in message]
 
 
 def _states_an_answer(text: str) -> bool:

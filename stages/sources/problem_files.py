@@ -238,6 +238,8 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
             if unread := [*unread]:
                 raise ValueError(describe_unread(row, unread))
             read = {columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)}
+            if not repeats_the_row(row, reading, source.ignore):
+                read.discard(str(reading.duplicate))
             unused |= dict.fromkeys(name for name in row.fields if name not in read)
             problem = raw_rows.parse_row(row, parse)
             if isinstance(problem, BadRow) or is_taken(problem, source.share):
@@ -253,9 +255,24 @@ def describe_report(report: SourceReport) -> str:
     lines = [f"{report.path}: {report.form}, {rows.replace(' of unsplit', '')}; read as {columns}"]
     if report.unused:
         lines.append(f"  columns that are not read: {', '.join(report.unused)}")
+        lines += _describe_other_replies(report)
     if report.unread_files:
         lines.append(f"  files or splits that are not read: {', '.join(report.unread_files)}")
     return "\n".join(lines)
+
+
+def _describe_other_replies(report: SourceReport) -> Iterator[str]:
+    """How to imitate the replies of a conversation that is not read beside a solution."""
+    columns = Columns(**report.columns)
+    asks, says = columns.question or columns.user, columns.solution or columns.assistant
+    for name in columns_of.MESSAGE_LISTS:
+        if asks and says and name in report.unused:
+            answer = "" if columns.answer is None else f", answer: {columns.answer}"
+            dropped = ", ".join(part for part in (asks, says) if part != columns.answer)
+            yield (
+                f"  '{says}' is imitated; to imitate the replies in '{name}': "
+                f"columns: {{messages: {name}{answer}}}, ignore: [{dropped}]"
+            )
 
 
 def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Reading:
@@ -325,6 +342,43 @@ def describe_unread(row: RawRow, names: Sequence[str]) -> str:
     )
 
 
+def repeats_the_row(row: RawRow, reading: Reading, ignore: Sequence[str]) -> bool:
+    """Whether a conversation beside a question and its solution says these again and no more.
+
+    False: its reply is another, or it cannot be read. That it asks another question is said where
+    the row is parsed.
+
+    Raises:
+        ValueError: it has a system message or other turns, which would be lost.
+    """
+    columns, name = reading.columns, reading.duplicate
+    asks = columns.question or columns.user
+    value = columns_of.find(row.fields, str(name)) if name is not None else None
+    if asks is None or columns_of.is_empty(value) or value is MISSING:
+        return True
+    try:
+        values = read_values(row.fields, columns)
+        turns = conversations.read_conversation(value, str(name), ignore)
+        solution = read_solution(values, columns)
+    except RejectedError:
+        return False
+    question = str(values["question" if columns.question else "user"]).strip()
+    if turns[0] == Turn("system", str(values.get("system") or "").strip()):
+        del turns[0]
+    if all(turn.content != question for turn in turns):
+        return True
+    first, *replies = turns
+    is_exchange = first.role == "user" and all(map(conversations.is_reply, replies))
+    if first.content != question or not is_exchange:
+        raise ValueError(
+            f"{row.file}, row {row.line}: '{name}' holds more turns than the question in '{asks}' "
+            f"and its reply ({', '.join(turn.role for turn in turns):.60}), which are not read. "
+            f"Name it as columns: {{messages: {name}, ..}}, or drop it: ignore: [{name}]."
+        )
+    texts = [_CALCULATOR.sub("", show_turn(turn)).strip() for turn in replies]
+    return texts in ([], [solution])
+
+
 def is_taken(problem: Problem, share: float) -> bool:
     """Whether a problem is within the share of the questions."""
     if share == 1.0:
@@ -344,9 +398,7 @@ def parse_problem(
     columns = reading.columns
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
-    question = str(columns.question or columns.messages)
-    if reading.duplicate and not columns_of.asks_the_same([fields], question, reading.duplicate):
-        raise RejectedError(f"contradiction: '{reading.duplicate}' asks another question")
+    _check_repeated(fields, reading)
     turns = add_reply(turns, values, columns, ignore)
     solution = read_solution(values, columns)
     reply = None
@@ -383,6 +435,18 @@ def parse_problem(
         file=file, turns=None if is_plain else tuple(turns), tools=tools,
         reply=None if reply is None or reply.is_text else reply,
     )  # fmt: skip
+
+
+def _check_repeated(fields: Mapping[str, Any], reading: Reading) -> None:
+    """Raise RejectedError where a column that repeats a turn in most rows says another thing."""
+    columns = reading.columns
+    asks = str(columns.question or columns.user or columns.messages)
+    if reading.duplicate and not columns_of.asks_the_same([fields], asks, reading.duplicate):
+        raise RejectedError(f"contradiction: '{reading.duplicate}' asks another question")
+    if reading.reply and not columns_of.asks_the_same([fields], asks, reading.reply):
+        raise RejectedError(
+            f"contradiction: the reply in '{reading.reply}' is none of the turns in '{asks}'"
+        )
 
 
 def _check_reply(reply: Turn | None, solution: str | None, columns: Columns) -> None:

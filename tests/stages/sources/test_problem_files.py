@@ -185,6 +185,53 @@ def test_a_conversation_beside_another_question_is_refused_and_beside_the_same_i
         read(ROW | {"messages": [says[0] | {"content": "3+3?"}, says[1]]})
 
 
+TRACED: dict[str, Any] = {
+    "problem": "2+2?", "solution": "\\boxed{4}", "answer": "4",
+    "messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "Hm. 4"}],
+}  # fmt: skip
+
+
+def test_a_conversation_with_another_reply_than_the_solution_is_listed_with_what_to_write(read):
+    problems, _, report = read(TRACED)
+    assert (problems[0].solution, report.unused) == ("\\boxed{4}", ["messages"])
+    advice = "columns: {messages: messages, answer: answer}, ignore: [problem, solution]"
+    assert advice in problem_files.describe_report(report)
+    columns = {"messages": "messages", "answer": "answer"}
+    assert read(TRACED, columns=columns, ignore=["problem", "solution"])[0][0].solution == "Hm. 4"
+    says = [TRACED["messages"][0], {"role": "assistant", "content": "\\boxed{4}"}]
+    assert read(TRACED | {"messages": says})[2].unused == []
+    assert read(TRACED | {"messages": says[:1]})[2].unused == []
+
+
+@pytest.mark.parametrize("before", [
+    [{"role": "system", "content": "In base 3."}],
+    [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
+])  # fmt: skip
+def test_turns_before_the_question_are_not_dropped_beside_a_solution(read, before):
+    row = TRACED | {"messages": [*before, *TRACED["messages"]]}
+    with pytest.raises(ValueError, match=r"mine.jsonl, row 201: 'messages' holds more turns"):
+        read(*[TRACED] * 200, row)
+    assert len(read(row, ignore=["messages"])[0]) == 1
+    if before[0]["role"] == "system":
+        assert read(row | {"system": "In base 3."})[0][0].question.startswith("In base 3.")
+
+
+def test_another_reply_than_that_of_the_conversation_is_not_dropped_in_any_row(read):
+    says = TRACED["messages"]
+    rows = [{"prompt": "2+2?", "messages": says, "output": "Hm. 4"}] * 200
+    problems, bad, _ = read(*rows, rows[0] | {"output": "It is 5."})
+    assert (len(problems), [row.line for row in bad]) == (200, [201])
+    assert bad[0].reason.startswith("contradiction: the reply in 'output'")
+
+
+def test_texts_and_exchanges_may_stand_beside_their_question(read):
+    for says in ([Q["question"], "Five."], [{"input": Q["question"], "output": "Five."}]):
+        (problem,), _, _ = read({**Q, "conversation": says})
+        assert problem.solution == "Five."
+        with pytest.raises(ValueError, match="which differ"):
+            read({"question": "Why?", "conversation": says})
+
+
 def test_the_first_rows_or_a_share_of_the_questions_are_a_first_try(read):
     rows = [{"question": f"{n}+1?", "answer": n + 1} for n in range(400)]
     assert [problem.line for problem in read(*rows, limit=3)[0]] == [1, 2, 3]
