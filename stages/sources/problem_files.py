@@ -415,12 +415,13 @@ def parse_problem(
         solution = show_turn(reply)
     tools = tool_calls.read_tools(values.get("tools"), str(columns.tools))
     answer = None
-    if columns.answer is not None:
-        answer = raw_rows.check_answer(values["answer"], columns.answer)
     if values.get("choices") is not None:
         choices = read_choices(values["choices"], str(columns.choices))
         turns = [*turns[:-1], choices.ask(turns[-1])]
-        answer = None if answer is None else choices.find_letter(values["answer"], gold_form)
+        if columns.answer is not None:
+            answer = choices.find_letter(values["answer"], gold_form)
+    elif columns.answer is not None:
+        answer = raw_rows.check_answer(values["answer"], columns.answer)
     if values.get("split") is not None:
         split = containers.SPLITS.get(str(values["split"]).lower(), str(values["split"]))
         if split not in SPLITS:

@@ -8,6 +8,7 @@ import pytest
 from cached_hub import cache_dataset
 
 from stages.records.problems import BadRow, Problem, Turn
+from stages.rewards import answer_checker
 from stages.sources import problem_files
 from stages.sources.problem_files import FileSource, SourceReport
 
@@ -85,6 +86,42 @@ def test_a_bad_field_is_quarantined_with_its_line_and_reason(read, change, reaso
     assert len(problems) == 1
     assert [(row.file, row.line) for row in bad] == [("mine.jsonl", 2)]
     assert bad[0].reason.partition(":")[0] == reason
+
+
+@pytest.mark.parametrize(
+    "gold", ["N/A", "None", "null", "unknown", "notfound", "Not Found", "proof", "[]", "TBD"]
+)
+def test_a_placeholder_is_no_gold_answer_unless_a_template_says_that_it_is(read, gold):
+    _, bad, _ = read(ROW, ROW | {"answer": gold})
+    assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [(2, "placeholder")]
+    if gold != "[]":
+        columns = {"question": "question", "answer": "{answer}."}
+        assert columns["answer"] in bad[0].reason
+        golds = [
+            problem.answer for problem in read(ROW, ROW | {"answer": gold}, columns=columns)[0]
+        ]
+        right = [(golds[0], "#### 4"), (golds[1], f"The answer is {gold}.")]
+        assert all(answer_checker.is_correct(text, str(answer)) for answer, text in right)
+        (problem,), _, _ = read(ROW | {"choices": ["6", gold], "answer": gold})
+        assert problem.answer == "B"
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["1.234,5", "12,5 kg", "€ 3,50", "3,5%", "1,50 EUR", "-1.234,56 €", "7,5 h", "2,5 m²"],
+)
+def test_a_gold_number_with_a_decimal_comma_is_quarantined(read, gold):
+    _, bad, _ = read(ROW, ROW | {"answer": gold})
+    assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [(2, "decimal comma")]
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["1,234", "4,5", "(1,2)", "1, 2", "[3,50]", "$1,234.50", "1,234 kg", "1,234,567", "12 kg",
+     "€ 1,234", "1,2 or 3", "4,5 (carrots)", "3.5", "undefined", "missing", "no solution"],
+)  # fmt: skip
+def test_thousands_pairs_and_words_are_gold_answers(read, gold):
+    assert read(ROW | {"answer": gold})[0][0].answer == gold
 
 
 @pytest.mark.parametrize("column", ["question", "answer"])
