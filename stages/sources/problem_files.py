@@ -231,11 +231,14 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
             if isinstance(row, BadRow):
                 yield row
                 continue
-            unread = columns_of.find_unread(row.fields, expressions, source.ignore)
+            unread = itertools.chain(
+                columns_of.find_unread(row.fields, expressions, source.ignore),
+                columns_of.find_other_golds(row.fields, reading.columns, source.ignore),
+            )
             if split == "test":  # which a column may say again
                 unread = (name for name in unread
                           if not columns_of.says_test(name, row.fields.get(name)))  # fmt: skip
-            if unread := [*unread]:
+            if unread := [*dict.fromkeys(unread)]:
                 raise ValueError(describe_unread(row, unread))
             read = {columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)}
             if not repeats_the_row(row, reading, source.ignore):
@@ -263,12 +266,15 @@ def describe_report(report: SourceReport) -> str:
 
 def _describe_other_replies(report: SourceReport) -> Iterator[str]:
     """How to imitate the replies of a conversation that is not read beside a solution."""
-    columns = Columns(**report.columns)
-    asks, says = columns.question or columns.user, columns.solution or columns.assistant
+    columns = report.columns
+    asks, says = (
+        next((columns[field] for field in fields if field in columns), None)
+        for fields in (("question", "user"), ("solution", "assistant"))
+    )
     for name in columns_of.MESSAGE_LISTS:
         if asks and says and name in report.unused:
-            answer = "" if columns.answer is None else f", answer: {columns.answer}"
-            dropped = ", ".join(part for part in (asks, says) if part != columns.answer)
+            answer = f", answer: {columns['answer']}" if "answer" in columns else ""
+            dropped = ", ".join(part for part in (asks, says) if part != columns.get("answer"))
             yield (
                 f"  '{says}' is imitated; to imitate the replies in '{name}': "
                 f"columns: {{messages: {name}{answer}}}, ignore: [{dropped}]"

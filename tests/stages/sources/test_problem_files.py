@@ -163,7 +163,10 @@ def test_braces_of_a_template_are_doubled(read):
 @pytest.mark.parametrize(
     "name",
     ["context", "images", "weight", "label", "Body", "history", "table", "decoded_image",
-     "image_path", "option_a", "opb", "A", "reward_model", "Complex_CoT", "reasoning", "loss_mask"],
+     "image_path", "option_a", "opb", "A", "reward_model", "Complex_CoT", "reasoning", "loss_mask",
+     "nums", "Numbers", "available_tools", "function_list", "tool_schemas", "custom_system_prompt",
+     "persona", "developer", "hint", "lecture", "evidence", "facts", "theory", "dialogue",
+     "chat_history", "img", "figure", "picture_url", "chat_template_kwargs"],
 )  # fmt: skip
 def test_a_column_that_carries_meaning_is_never_dropped_unseen(read, name):
     row = ROW | {name: [1]}
@@ -641,6 +644,34 @@ def test_a_local_test_path_beside_a_hub_id_is_a_file_to_watch(tmp_path):
 def test_two_fields_that_say_the_same_are_refused(read, columns):
     with pytest.raises(ValueError, match="name one"):
         read(ROW, columns=columns)
+
+
+@pytest.mark.parametrize("names", [("target", "expected_answer"), ("gold", "correct_answer")])
+def test_two_gold_answers_that_differ_are_refused(read, names):
+    first, second = names
+    row = {"question": "2+2?", first: "4", second: "4.0"}
+    assert len(read(row)[0]) == 1
+    with pytest.raises(ValueError, match=r"row 201: \w+ carries meaning.*ignore: "):
+        read(*[row] * 200, row | {second: "5"})
+    assert len(read(row | {second: "5"}, ignore=[second])[0]) == 1
+    for other in (None, float("nan"), "", "1e999999999"):
+        assert len(read(row | {first: other, second: other}, row)[0]) > 0
+
+
+def test_gold_answers_in_a_bare_and_a_worked_form_are_the_same(read):
+    rows = [{"question": f"{n}?", "target": n, "expected_answer": f"So it is {n}.\n#### {n}"}
+            for n in range(3)]  # fmt: skip
+    assert len(read(*rows)[0]) == 3
+
+
+@pytest.mark.parametrize("value", ["valid1", "heldout_2", "test_clean", "dev-other", "held_out"])
+def test_a_name_with_the_word_of_a_split_says_test(read, value):
+    for name in ("split", "subset"):
+        with pytest.raises(ValueError, match=f"{name} carries meaning"):
+            read(ROW | {name: value})
+    text = "A set of tests that people write to test what they dev."
+    for value in ("train_clean", "latest", "developer", text):
+        assert len(read(ROW | {"set": value})[0]) == 1
 
 
 @pytest.mark.parametrize("column", [{"Split": "test"}, {"subset": "validation"}, {"is_test": True}])
