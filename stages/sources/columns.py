@@ -259,6 +259,20 @@ def find_unread(
                 yield path
 
 
+def find_unread_keys(fields: Mapping[str, Any], expressions: Iterable[str]) -> Iterator[str]:
+    """Paths beside those that are read into an object, or into a list of objects, of a row."""
+    names = [*all_names(expressions)]
+    paths = [[part for part in name.split(".") if not part.isdecimal()] for name in names]
+    for column in dict.fromkeys(root(name, fields) for name in names):
+        value = fields.get(column)
+        objects = [item for item in (value if isinstance(value, list) else [value])
+                   if isinstance(item, Mapping)]  # fmt: skip
+        read_keys = {path[1] for path in paths if path[0] == column and len(path) > 1}
+        keys = dict.fromkeys(str(key) for item in objects for key in item)
+        if read_keys and column not in names:
+            yield from (f"{column}.{key}" for key in keys if key not in read_keys)
+
+
 def find_other_golds(
     fields: Mapping[str, Any], columns: Columns, ignore: Sequence[str]
 ) -> Iterator[str]:
@@ -483,12 +497,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
             return Reading(columns, question, reply if is_same else None)
         return Reading(_of_problem(sample, question, gold, solution), messages)
     if messages is not None:
-        reply = sample.first([name for name in REPLIES if name not in used], str, list)
-        if reply is not None:
-            problem = {"question": messages, "answer": gold, "solution": reply}
-            exchange = {"user": messages, "assistant": reply}
-            return Reading(Columns(**(problem if gold else exchange), **sample.common()))
-        return Reading(Columns(messages=messages, answer=gold, **sample.common()))
+        return Reading(_of_messages(sample, messages, gold))
     if question is None:
         raise ValueError(
             f"no column has a name that is known: say which is which, as columns: {{question: .., "
@@ -496,6 +505,19 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
             f"Columns: {sample.available()}"
         )
     return Reading(_of_problem(sample, question, gold, solution))
+
+
+def _of_messages(sample: ColumnSample, messages: str, gold: str | None) -> Columns:
+    """The columns of rows with a conversation and no question beside it."""
+    stated = f"{messages}.1.ground_truth.value"  # of ORZ, whose assistant says nothing else
+    if len(sample.values(stated)) == len(sample.rows):
+        return Columns(question=f"{messages}.0.value", answer=stated, **sample.common())
+    reply = sample.first([name for name in REPLIES if name != messages], str, list)
+    if reply is None:
+        return Columns(messages=messages, answer=gold, **sample.common())
+    problem = {"question": messages, "answer": gold, "solution": reply}
+    exchange = {"user": messages, "assistant": reply}
+    return Columns(**(problem if gold else exchange), **sample.common())
 
 
 def _of_problem(

@@ -244,6 +244,7 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
             if not repeats_the_row(row, reading, source.ignore):
                 read.discard(str(reading.duplicate))
             unused |= dict.fromkeys(name for name in row.fields if name not in read)
+            unused |= dict.fromkeys(columns_of.find_unread_keys(row.fields, expressions))
             problem = raw_rows.parse_row(row, parse)
             if isinstance(problem, BadRow) or is_taken(problem, source.share):
                 yield problem

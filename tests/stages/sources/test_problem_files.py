@@ -272,6 +272,28 @@ def test_texts_and_exchanges_may_stand_beside_their_question(read):
             read({"question": "Why?", "conversation": says})
 
 
+def test_keys_beside_those_that_are_read_are_listed(read):
+    row = {"info": {"post": "P", "title": "T"}, "golds": [{"value": 4, "by": "Ann"}], "n": 1}
+    columns = {"question": "info.post", "answer": "golds.0.value"}
+    _, _, report = read(row, row, columns=columns)
+    assert sorted(report.unused) == ["golds.by", "info.title", "n"]
+
+
+def test_the_gold_answer_in_a_message_of_orz_is_read(read):
+    says = [{"from": "human", "value": "2+2?"},
+            {"from": "assistant", "ground_truth": {"value": "4"}}]  # fmt: skip
+    problems, bad, _ = read(says, says)
+    assert [(problem.question, problem.answer) for problem in problems] == [("2+2?", "4")] * 2, bad
+
+
+def test_several_spans_are_no_gold_answer(read):
+    rows = [{"passage": "P", "question": "Who?", "answers_spans": {"spans": spans}}
+            for spans in (["Colts"], ["Broncos", "Colts"])]  # fmt: skip
+    columns = {"question": "{passage}\n{question}", "answer": "answers_spans.spans"}
+    problems, bad, _ = read(*rows, columns=columns)
+    assert ([problem.answer for problem in problems], [row.line for row in bad]) == (["Colts"], [2])
+
+
 def test_the_first_rows_or_a_share_of_the_questions_are_a_first_try(read):
     rows = [{"question": f"{n}+1?", "answer": n + 1} for n in range(400)]
     assert [problem.line for problem in read(*rows, limit=3)[0]] == [1, 2, 3]
