@@ -421,14 +421,13 @@ def parse_problem(
     else:
         solution = show_turn(reply)
     tools = tool_calls.read_tools(values.get("tools"), str(columns.tools))
-    answer = None
-    if values.get("choices") is not None:
+    answer, has_choices = None, values.get("choices") is not None
+    if columns.answer is not None:
+        answer = raw_rows.check_answer(values["answer"], columns.answer, is_choice=has_choices)
+    if has_choices:
         choices = read_choices(values["choices"], str(columns.choices))
         turns = [*turns[:-1], choices.ask(turns[-1])]
-        if columns.answer is not None:
-            answer = choices.find_letter(values["answer"], gold_form)
-    elif columns.answer is not None:
-        answer = raw_rows.check_answer(values["answer"], columns.answer)
+        answer = None if answer is None else choices.find_letter(values["answer"], gold_form)
     if values.get("split") is not None:
         split = containers.SPLITS.get(str(values["split"]).lower(), str(values["split"]))
         if split not in SPLITS:

@@ -91,10 +91,11 @@ def check_text(value: Any, what: str) -> str:
     return _unicode(check_type(value, str, f"'{what}'"), what)
 
 
-def check_answer(value: Any, column: str) -> str:
+def check_answer(value: Any, column: str, *, is_choice: bool = False) -> str:
     """A gold answer: text, a finite number, true or false, or a list of one of these.
 
-    RejectedError for a placeholder and a number with a decimal comma, which no completion matches.
+    RejectedError for a placeholder and a number with a decimal comma, which no completion matches,
+    unless they are choices.
     """
     if isinstance(value, str) and value.lstrip().startswith('["'):
         with suppress(ValueError):
@@ -106,7 +107,8 @@ def check_answer(value: Any, column: str) -> str:
     if isinstance(value, str):
         if not value.strip():
             raise RejectedError(f"empty answer: '{column}' holds no text")
-        _check_gold(value.strip(), column)
+        if not is_choice:
+            _check_gold(value.strip(), column)
         return _unicode(value.strip(), column)
     if not isinstance(value, int | float):
         raise RejectedError(

@@ -595,6 +595,9 @@ def test_usual_names_may_begin_with_a_capital(read):
 def test_choices_may_be_json_text(read):
     problems, bad, _ = read(ROW | {"choices": '["3", "4"]', "answer": 1})
     assert (problems[0].question, problems[0].answer, bad) == ("2+2?\n(A) 3\n(B) 4", "B", [])
+    row = ROW | {"choices": ["3", "4"]}
+    _, bad, _ = read(row | {"answer": ""}, row)
+    assert bad[0].reason.startswith("empty answer")
 
 
 CARD = """---
