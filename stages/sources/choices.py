@@ -4,13 +4,15 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from stages.records.problems import Turn
 from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
 _LABELLED = re.compile(r"\(?([A-Z])[).:]\s*")
+GoldForm = Literal["label", "text"]
+"""What the gold answers of a column are where one could be both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class Choices:
     labels: tuple[str, ...]
     """As the file has them: letters, or digits."""
     texts: tuple[str, ...]
+    are_labelled: bool
+    """Whether the file has the labels, so that a gold answer that is a label is meant as one."""
 
     def ask(self, turn: Turn) -> Turn:
         """The user's turn with a line for each choice."""
@@ -27,19 +31,37 @@ class Choices:
         lines = [f"({letters[index]}) {text}" for index, text in enumerate(self.texts)]
         return replace(turn, content="\n".join([turn.content, *lines]))
 
-    def find_letter(self, gold: Any) -> str:
-        """The letter of the gold answer, which is a label, an index from 0 or a choice's text."""
-        if isinstance(gold, list) and len(gold) == 1:
-            (gold,) = gold
+    def find_label(self, gold: Any) -> int | None:
+        """Which choice has this label."""
+        label = str(gold).strip().strip("().: ")
+        return self.labels.index(label) if label in self.labels else None
+
+    def find_text(self, gold: Any) -> int | None:
+        """Which choice, and no other, has this text."""
         text = str(gold).strip()
-        label = text.strip("().: ")
+        return self.texts.index(text) if self.texts.count(text) == 1 else None
+
+    def find_letter(self, gold: Any, form: GoldForm | None = None) -> str:
+        """The letter of the gold answer, which is a label, an index from 0 or a choice's text.
+
+        `form` says what the column holds, for a gold answer that is the label of one choice and the
+        text of another; where it is not known, RejectedError.
+        """
+        gold = _single(gold)
+        text = str(gold).strip()
+        by_label, by_text = self.find_label(gold), self.find_text(gold)
+        form = form or ("label" if self.are_labelled or text.isdecimal() else None)
+        if form is None and None not in (by_label, by_text) and by_label != by_text:
+            raise RejectedError(
+                f"ambiguous choice: {gold!r:.60} is the letter of one of {self.texts!r:.60} and "
+                f"the text of another: write the letters (A, B, ..) in front of the choices"
+            )
         if isinstance(gold, int) and not isinstance(gold, bool) and text not in self.labels:
             index = gold if 0 <= gold < len(self.texts) else None
-        elif label in self.labels:
-            index = self.labels.index(label)
+        elif by_label is not None and (form != "text" or by_text is None):
+            index = by_label
         else:
-            same = [index for index, choice in enumerate(self.texts) if choice == text]
-            index = same[0] if len(same) == 1 else None
+            index = by_text
             if index is None and text.isdecimal() and int(text) < len(self.texts):
                 index = int(text)
         if index is None:
@@ -76,8 +98,36 @@ def read_choices(value: Any, column: str) -> Choices:
     if all(letters) and "".join(match[1] for match in letters if match) == expected:
         texts = [text[match.end() :] for text, match in zip(texts, letters, strict=True) if match]
         labels = list(expected)
-    labels = [str(label).strip() for label in labels] if any(labels) else list(expected)
-    return Choices(tuple(labels), tuple(texts))
+    are_labelled = any(labels)
+    labels = [str(label).strip() for label in labels] if are_labelled else list(expected)
+    return Choices(tuple(labels), tuple(texts), are_labelled)
+
+
+def _single(gold: Any) -> Any:
+    """A gold answer, perhaps taken out of a list of it alone."""
+    return gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
+
+
+def find_gold_form(
+    rows: Sequence[Mapping[str, Any]], choices_column: str, answer_column: str
+) -> GoldForm | None:
+    """Whether a column's gold answers, other than numbers, are labels of choices or their texts.
+
+    Those decide that can only be read in one way; None: there are none, or some of each.
+    """
+    forms = set[GoldForm]()
+    for fields in rows:
+        gold = _single(columns.read(fields, answer_column))
+        if not isinstance(gold, str) or gold.strip().isdecimal():
+            continue
+        try:
+            choices = read_choices(columns.read(fields, choices_column), choices_column)
+        except RejectedError:
+            continue  # a bad row is recorded with its line
+        by_label, by_text = choices.find_label(gold), choices.find_text(gold)
+        if (by_label is None) != (by_text is None):
+            forms.add("label" if by_text is None else "text")
+    return forms.pop() if len(forms) == 1 else None
 
 
 def check_numbers(

@@ -14,6 +14,8 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from functools import cache
 from statistics import fmean
 from string import Formatter
@@ -69,6 +71,8 @@ class Columns(Params):
 MISSING = object()
 MAX_BARE_WORDS = 3
 """Solutions of so few words are gold answers without a working."""
+MAX_SPLIT_WORDS = 4
+"""A longer text is no name of a split, whatever its words."""
 MIN_STATED = 0.9
 """Share of solutions that state an answer, above which they are the gold answers, too."""
 TEXT_LISTS = ("conversations", "conversation", "dialogue", "dialog", "data")
@@ -120,12 +124,19 @@ MEANINGFUL = frozenset({
     "reasoning", "complex_cot", "chain_of_thought", "loss_weight", "loss_mask", "train_on_turn",
     "instructions", "ranking", "rankings", "margin", "probability", "thought", "thoughts",
     "premise", "premises", "hypothesis", "background", "schema", "db_schema", "query",
-    "distractors", "distractor1",
+    "distractors", "distractor1", "nums", "numbers", "persona", "developer", "developer_message",
+    "hint", "hints", "lecture", "evidence", "facts", "theory", "chat_history", "dialogue_history",
+    "dialogue", "dialog", "chat_template_kwargs",
 })  # fmt: skip
 """Names of what decides how a row is to be used, or is a part of what it says; in any case."""
 _MEANINGFUL = frozenset(name.lower() for name in MEANINGFUL)
-_MEDIUM = re.compile(r"(?:decoded_)?(?:image|video|audio)s?(?:_(?:path|url|file|bytes)s?)?")
-_SYSTEM = re.compile(r"sys(?:tem)?_?(?:prompt|message|instruction|msg)s?")
+_MEDIUM = re.compile(
+    r"(?:decoded_)?(?:image|img|picture|figure|video|audio)s?(?:_(?:path|url|file|bytes)s?)?"
+)
+_SYSTEM = re.compile(r"(?:custom_)?sys(?:tem)?_?(?:prompt|message|instruction|msg)s?")
+_TOOLS = re.compile(
+    r"(?:available_)?(?:tools|functions)|(?:tool|function)s?_(?:list|schema|definition|spec)s?"
+)
 _SPLIT = re.compile(r"(?:\w+_)?split(?:_name)?|subset|partition|set|fold|is_test")
 """Names of columns that may say of a row that it is not to be learned from."""
 CHOICE_COLUMN = re.compile(r"(?i:options?|choices?|ending|op|sol)[ _]?(?i:[a-j]|\d)|[A-J]")
@@ -248,11 +259,60 @@ def find_unread(
                 yield path
 
 
+def find_unread_keys(fields: Mapping[str, Any], expressions: Iterable[str]) -> Iterator[str]:
+    """Paths beside those that are read into an object, or into a list of objects, of a row."""
+    names = [*all_names(expressions)]
+    paths = [[part for part in name.split(".") if not part.isdecimal()] for name in names]
+    for column in dict.fromkeys(root(name, fields) for name in names):
+        value = fields.get(column)
+        objects = [item for item in (value if isinstance(value, list) else [value])
+                   if isinstance(item, Mapping)]  # fmt: skip
+        read_keys = {path[1] for path in paths if path[0] == column and len(path) > 1}
+        keys = dict.fromkeys(str(key) for item in objects for key in item)
+        if read_keys and column not in names:
+            yield from (f"{column}.{key}" for key in keys if key not in read_keys)
+
+
+def find_other_golds(
+    fields: Mapping[str, Any], columns: Columns, ignore: Sequence[str]
+) -> Iterator[str]:
+    """Columns with the name of a gold answer, beside the one that is read, that say another."""
+    if columns.answer is None or columns.choices is not None:  # of choices perhaps letter and text
+        return
+    names = [*all_names(columns.used().values()), *ignore]
+    others = [name for name in GOLDS if name in fields and name not in names]
+    gold = None
+    with suppress(RejectedError):  # a bad row is recorded with its line
+        gold = _gold_text(read(fields, columns.answer)) if others else None
+    for name in others:
+        other = _gold_text(fields[name])
+        if gold and other and not _say_the_same(gold, other):
+            yield name
+
+
+def _gold_text(value: Any) -> str | None:
+    """A gold answer as text; None for a flag, an object and several answers."""
+    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    is_flag = isinstance(value, bool) or not isinstance(value, str | int | float)
+    return None if is_flag or is_empty(value) else str(value).strip().lower()
+
+
+def _say_the_same(first: str, second: str) -> bool:
+    """Whether two gold answers are the same number or text, or the longer states the shorter."""
+    with suppress(InvalidOperation):
+        return Decimal(first) == Decimal(second)
+    short, long = sorted((first, second), key=len)
+    return re.search(rf"(?<![\w.-]){re.escape(short)}(?!\w)", long) is not None
+
+
 def says_test(name: str, value: Any) -> bool:
     """Whether a column says that the row is one of a test or of a validation."""
-    word = str(value).lower()
+    words = re.findall(r"[a-z]+", str(value).lower().replace("held_out", "heldout"))
     is_held_out = (
-        value is True if name.lower() == "is_test" else SPLITS.get(word, "train") != "train"
+        value is True
+        if name.lower() == "is_test"
+        else len(words) <= MAX_SPLIT_WORDS
+        and any(SPLITS.get(word, "train") != "train" for word in words)
     )
     return is_held_out and _SPLIT.fullmatch(name.lower()) is not None
 
@@ -261,7 +321,9 @@ def is_context(name: str) -> bool:
     """Whether a column of this name is shown to the assistant beside the messages."""
     lowered = name.lower()
     is_system = lowered in SYSTEMS or _SYSTEM.fullmatch(lowered) is not None
-    return lowered in TOOLS or is_system or _MEDIUM.fullmatch(lowered) is not None
+    return (
+        _TOOLS.fullmatch(lowered) is not None or is_system or _MEDIUM.fullmatch(lowered) is not None
+    )
 
 
 @cache
@@ -435,12 +497,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
             return Reading(columns, question, reply if is_same else None)
         return Reading(_of_problem(sample, question, gold, solution), messages)
     if messages is not None:
-        reply = sample.first([name for name in REPLIES if name not in used], str, list)
-        if reply is not None:
-            problem = {"question": messages, "answer": gold, "solution": reply}
-            exchange = {"user": messages, "assistant": reply}
-            return Reading(Columns(**(problem if gold else exchange), **sample.common()))
-        return Reading(Columns(messages=messages, answer=gold, **sample.common()))
+        return Reading(_of_messages(sample, messages, gold))
     if question is None:
         raise ValueError(
             f"no column has a name that is known: say which is which, as columns: {{question: .., "
@@ -448,6 +505,19 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
             f"Columns: {sample.available()}"
         )
     return Reading(_of_problem(sample, question, gold, solution))
+
+
+def _of_messages(sample: ColumnSample, messages: str, gold: str | None) -> Columns:
+    """The columns of rows with a conversation and no question beside it."""
+    stated = f"{messages}.1.ground_truth.value"  # of ORZ, whose assistant says nothing else
+    if len(sample.values(stated)) == len(sample.rows):
+        return Columns(question=f"{messages}.0.value", answer=stated, **sample.common())
+    reply = sample.first([name for name in REPLIES if name != messages], str, list)
+    if reply is None:
+        return Columns(messages=messages, answer=gold, **sample.common())
+    problem = {"question": messages, "answer": gold, "solution": reply}
+    exchange = {"user": messages, "assistant": reply}
+    return Columns(**(problem if gold else exchange), **sample.common())
 
 
 def _of_problem(
@@ -572,10 +642,17 @@ def asks_the_same(rows: Sequence[Mapping[str, Any]], first: str, second: str) ->
         question = next((value for value in values if isinstance(value, str)), None)
         if turns is None or question is None:
             continue
-        contents = [item.get("content", item.get("value")) for item in turns]
+        contents = [content for item in turns for content in _contents_of(item)]
         if question.strip() not in [str(content).strip() for content in contents]:
             return False
     return True
+
+
+def _contents_of(message: Any) -> list[Any]:
+    """What a message says; a text in place of it itself, an exchange what both sides say."""
+    if not isinstance(message, dict):
+        return [message]
+    return [message[key] for key in ("content", "value", "input", "output") if key in message]
 
 
 def _states_an_answer(text: str) -> bool:

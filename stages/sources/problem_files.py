@@ -27,7 +27,7 @@ from stages.sources import (
     splitting,
     tool_calls,
 )
-from stages.sources.choices import check_numbers, read_choices
+from stages.sources.choices import GoldForm, check_numbers, find_gold_form, read_choices
 from stages.sources.columns import MISSING, Columns, Reading
 from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
@@ -35,8 +35,11 @@ from stages.sources.quarantine import RejectedError
 NUM_SAMPLE = 200
 """Rows by which the columns of a file are found."""
 SPLITS = ("train", "test")
-_CALCULATOR = re.compile(r"<<[^<>\n]*>>")
-"""The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same."""
+_CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×÷=]*>>")
+"""The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same.
+
+Other text between such marks, as `<<EOF >>` or `(1<<2)>>1`, is a part of what is imitated.
+"""
 _SUFFIXES = re.compile(r"(\.(jsonl?|ndjson|csv|tsv|parquet|arrow|gz|zst|xz|bz2))+$")
 
 
@@ -213,25 +216,35 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
         head = list(itertools.islice(rows, NUM_SAMPLE))
         sample = containers.sample_fields(head, source.ignore)
         reading = find_columns(source.columns, sample)
+        gold_form = None
         if reading.columns.choices is not None and reading.columns.answer is not None:
             check_numbers(sample, reading.columns.choices, reading.columns.answer)
+            gold_form = find_gold_form(sample, reading.columns.choices, reading.columns.answer)
         report.columns, report.form = reading.columns.used(), name_form(reading.columns)
         expressions = reading.expressions()
-        parse = partial(parse_problem, reading=reading, split=split, ignore=source.ignore)
+        parse = partial(
+            parse_problem, reading=reading, split=split, ignore=source.ignore, gold_form=gold_form
+        )
         num_rows = 0
         for row in itertools.chain(head, rows):
             num_rows += 1
             if isinstance(row, BadRow):
                 yield row
                 continue
-            unread = columns_of.find_unread(row.fields, expressions, source.ignore)
+            unread = itertools.chain(
+                columns_of.find_unread(row.fields, expressions, source.ignore),
+                columns_of.find_other_golds(row.fields, reading.columns, source.ignore),
+            )
             if split == "test":  # which a column may say again
                 unread = (name for name in unread
                           if not columns_of.says_test(name, row.fields.get(name)))  # fmt: skip
-            if unread := [*unread]:
+            if unread := [*dict.fromkeys(unread)]:
                 raise ValueError(describe_unread(row, unread))
             read = {columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)}
+            if not repeats_the_row(row, reading, source.ignore):
+                read.discard(str(reading.duplicate))
             unused |= dict.fromkeys(name for name in row.fields if name not in read)
+            unused |= dict.fromkeys(columns_of.find_unread_keys(row.fields, expressions))
             problem = raw_rows.parse_row(row, parse)
             if isinstance(problem, BadRow) or is_taken(problem, source.share):
                 yield problem
@@ -246,9 +259,27 @@ def describe_report(report: SourceReport) -> str:
     lines = [f"{report.path}: {report.form}, {rows.replace(' of unsplit', '')}; read as {columns}"]
     if report.unused:
         lines.append(f"  columns that are not read: {', '.join(report.unused)}")
+        lines += _describe_other_replies(report)
     if report.unread_files:
         lines.append(f"  files or splits that are not read: {', '.join(report.unread_files)}")
     return "\n".join(lines)
+
+
+def _describe_other_replies(report: SourceReport) -> Iterator[str]:
+    """How to imitate the replies of a conversation that is not read beside a solution."""
+    columns = report.columns
+    asks, says = (
+        next((columns[field] for field in fields if field in columns), None)
+        for fields in (("question", "user"), ("solution", "assistant"))
+    )
+    for name in columns_of.MESSAGE_LISTS:
+        if asks and says and name in report.unused:
+            answer = f", answer: {columns['answer']}" if "answer" in columns else ""
+            dropped = ", ".join(part for part in (asks, says) if part != columns.get("answer"))
+            yield (
+                f"  '{says}' is imitated; to imitate the replies in '{name}': "
+                f"columns: {{messages: {name}{answer}}}, ignore: [{dropped}]"
+            )
 
 
 def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Reading:
@@ -318,6 +349,43 @@ def describe_unread(row: RawRow, names: Sequence[str]) -> str:
     )
 
 
+def repeats_the_row(row: RawRow, reading: Reading, ignore: Sequence[str]) -> bool:
+    """Whether a conversation beside a question and its solution says these again and no more.
+
+    False: its reply is another, or it cannot be read. That it asks another question is said where
+    the row is parsed.
+
+    Raises:
+        ValueError: it has a system message or other turns, which would be lost.
+    """
+    columns, name = reading.columns, reading.duplicate
+    asks = columns.question or columns.user
+    value = columns_of.find(row.fields, str(name)) if name is not None else None
+    if asks is None or columns_of.is_empty(value) or value is MISSING:
+        return True
+    try:
+        values = read_values(row.fields, columns)
+        turns = conversations.read_conversation(value, str(name), ignore)
+        solution = read_solution(values, columns)
+    except RejectedError:
+        return False
+    question = str(values["question" if columns.question else "user"]).strip()
+    if turns[0] == Turn("system", str(values.get("system") or "").strip()):
+        del turns[0]
+    if all(turn.content != question for turn in turns):
+        return True
+    first, *replies = turns
+    is_exchange = first.role == "user" and all(map(conversations.is_reply, replies))
+    if first.content != question or not is_exchange:
+        raise ValueError(
+            f"{row.file}, row {row.line}: '{name}' holds more turns than the question in '{asks}' "
+            f"and its reply ({', '.join(turn.role for turn in turns):.60}), which are not read. "
+            f"Name it as columns: {{messages: {name}, ..}}, or drop it: ignore: [{name}]."
+        )
+    texts = [_CALCULATOR.sub("", show_turn(turn)).strip() for turn in replies]
+    return texts in ([], [solution])
+
+
 def is_taken(problem: Problem, share: float) -> bool:
     """Whether a problem is within the share of the questions."""
     if share == 1.0:
@@ -327,7 +395,7 @@ def is_taken(problem: Problem, share: float) -> bool:
 
 def parse_problem(
     fields: Mapping[str, Any], line: int, file: str, *, reading: Reading, split: str | None,
-    ignore: Sequence[str],
+    ignore: Sequence[str], gold_form: GoldForm | None = None,
 ) -> Problem:  # fmt: skip
     """The problem of a row.
 
@@ -337,9 +405,7 @@ def parse_problem(
     columns = reading.columns
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
-    question = str(columns.question or columns.messages)
-    if reading.duplicate and not columns_of.asks_the_same([fields], question, reading.duplicate):
-        raise RejectedError(f"contradiction: '{reading.duplicate}' asks another question")
+    _check_repeated(fields, reading)
     turns = add_reply(turns, values, columns, ignore)
     solution = read_solution(values, columns)
     reply = None
@@ -355,13 +421,13 @@ def parse_problem(
     else:
         solution = show_turn(reply)
     tools = tool_calls.read_tools(values.get("tools"), str(columns.tools))
-    answer = None
+    answer, has_choices = None, values.get("choices") is not None
     if columns.answer is not None:
-        answer = raw_rows.check_answer(values["answer"], columns.answer)
-    if values.get("choices") is not None:
+        answer = raw_rows.check_answer(values["answer"], columns.answer, is_choice=has_choices)
+    if has_choices:
         choices = read_choices(values["choices"], str(columns.choices))
         turns = [*turns[:-1], choices.ask(turns[-1])]
-        answer = None if answer is None else choices.find_letter(values["answer"])
+        answer = None if answer is None else choices.find_letter(values["answer"], gold_form)
     if values.get("split") is not None:
         split = containers.SPLITS.get(str(values["split"]).lower(), str(values["split"]))
         if split not in SPLITS:
@@ -376,6 +442,18 @@ def parse_problem(
         file=file, turns=None if is_plain else tuple(turns), tools=tools,
         reply=None if reply is None or reply.is_text else reply,
     )  # fmt: skip
+
+
+def _check_repeated(fields: Mapping[str, Any], reading: Reading) -> None:
+    """Raise RejectedError where a column that repeats a turn in most rows says another thing."""
+    columns = reading.columns
+    asks = str(columns.question or columns.user or columns.messages)
+    if reading.duplicate and not columns_of.asks_the_same([fields], asks, reading.duplicate):
+        raise RejectedError(f"contradiction: '{reading.duplicate}' asks another question")
+    if reading.reply and not columns_of.asks_the_same([fields], asks, reading.reply):
+        raise RejectedError(
+            f"contradiction: the reply in '{reading.reply}' is none of the turns in '{asks}'"
+        )
 
 
 def _check_reply(reply: Turn | None, solution: str | None, columns: Columns) -> None:

@@ -5,6 +5,7 @@ A RejectedError says what was expected and what was found; `parse_row` makes a `
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -14,6 +15,17 @@ from stages.sources.containers import RawRow, Rows
 from stages.sources.quarantine import RejectedError, bad_row
 
 ParsedT = TypeVar("ParsedT")
+PLACEHOLDERS = frozenset({
+    "n/a", "none", "null", "unknown", "notfound", "not found", "not available", "proof",
+    "no answer", "tbd", "todo", "see solution", "[]", "[placeholder]",
+})  # fmt: skip
+"""Texts, in any case, that stand where there is no gold answer; Numina has `proof`, `notfound`."""
+_DECIMAL_COMMA = re.compile(
+    r"""(?x) (?P<currency>(?:[€$£]|EUR|USD|CHF)\s*)? [-+]?
+    (?: \d{1,3}(?:\.\d{3})+,\d+ | \d+,\d{1,2} (?(currency)|(?=\s*[^\s\d])) )
+    \s* (?:[€$£%]|EUR|USD|CHF|euros?|dollars?|[cdkm]?m[²³]?|[mk]?g|[cdm]?l|h|s|min|°C?)?"""
+)
+"""A number with a decimal comma: that it is no list of two is seen from dots, unit or currency."""
 
 
 def parse_row(
@@ -79,8 +91,12 @@ def check_text(value: Any, what: str) -> str:
     return _unicode(check_type(value, str, f"'{what}'"), what)
 
 
-def check_answer(value: Any, column: str) -> str:
-    """A gold answer: text, a finite number, true or false, or a list of one of these."""
+def check_answer(value: Any, column: str, *, is_choice: bool = False) -> str:
+    """A gold answer: text, a finite number, true or false, or a list of one of these.
+
+    RejectedError for a placeholder and a number with a decimal comma, which no completion matches,
+    unless they are choices.
+    """
     if isinstance(value, str) and value.lstrip().startswith('["'):
         with suppress(ValueError):
             value = json.loads(value)
@@ -91,6 +107,8 @@ def check_answer(value: Any, column: str) -> str:
     if isinstance(value, str):
         if not value.strip():
             raise RejectedError(f"empty answer: '{column}' holds no text")
+        if not is_choice:
+            _check_gold(value.strip(), column)
         return _unicode(value.strip(), column)
     if not isinstance(value, int | float):
         raise RejectedError(
@@ -101,6 +119,21 @@ def check_answer(value: Any, column: str) -> str:
     if isinstance(value, int) and value.bit_length() > 1000:
         raise RejectedError(f"answer does not parse: '{column}' has {value.bit_length()} bits")
     return str(value)
+
+
+def _check_gold(text: str, column: str) -> None:
+    """Raise RejectedError for a text that no completion matches."""
+    if text.lower() in PLACEHOLDERS:
+        template = column if "{" in column else f"{{{column}}}"
+        raise RejectedError(
+            f"placeholder: expected a gold answer in '{column}', found {text!r}; where such words "
+            f"are answers, name the column with a point, as columns: {{answer: '{template}.'}}"
+        )
+    if _DECIMAL_COMMA.fullmatch(text):
+        raise RejectedError(
+            f"decimal comma: expected a number with a point in '{column}', found {text!r:.60}; "
+            f"write it as 1234.5"
+        )
 
 
 def check_id(value: Any, column: str, default: str) -> str:

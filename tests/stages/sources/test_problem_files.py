@@ -8,6 +8,7 @@ import pytest
 from cached_hub import cache_dataset
 
 from stages.records.problems import BadRow, Problem, Turn
+from stages.rewards import answer_checker
 from stages.sources import problem_files
 from stages.sources.problem_files import FileSource, SourceReport
 
@@ -87,6 +88,42 @@ def test_a_bad_field_is_quarantined_with_its_line_and_reason(read, change, reaso
     assert bad[0].reason.partition(":")[0] == reason
 
 
+@pytest.mark.parametrize(
+    "gold", ["N/A", "None", "null", "unknown", "notfound", "Not Found", "proof", "[]", "TBD"]
+)
+def test_a_placeholder_is_no_gold_answer_unless_a_template_says_that_it_is(read, gold):
+    _, bad, _ = read(ROW, ROW | {"answer": gold})
+    assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [(2, "placeholder")]
+    if gold != "[]":
+        columns = {"question": "question", "answer": "{answer}."}
+        assert columns["answer"] in bad[0].reason
+        golds = [
+            problem.answer for problem in read(ROW, ROW | {"answer": gold}, columns=columns)[0]
+        ]
+        right = [(golds[0], "#### 4"), (golds[1], f"The answer is {gold}.")]
+        assert all(answer_checker.is_correct(text, str(answer)) for answer, text in right)
+        (problem,), _, _ = read(ROW | {"choices": ["6", gold], "answer": gold})
+        assert problem.answer == "B"
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["1.234,5", "12,5 kg", "€ 3,50", "3,5%", "1,50 EUR", "-1.234,56 €", "7,5 h", "2,5 m²"],
+)
+def test_a_gold_number_with_a_decimal_comma_is_quarantined(read, gold):
+    _, bad, _ = read(ROW, ROW | {"answer": gold})
+    assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [(2, "decimal comma")]
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["1,234", "4,5", "(1,2)", "1, 2", "[3,50]", "$1,234.50", "1,234 kg", "1,234,567", "12 kg",
+     "€ 1,234", "1,2 or 3", "4,5 (carrots)", "3.5", "undefined", "missing", "no solution"],
+)  # fmt: skip
+def test_thousands_pairs_and_words_are_gold_answers(read, gold):
+    assert read(ROW | {"answer": gold})[0][0].answer == gold
+
+
 @pytest.mark.parametrize("column", ["question", "answer"])
 def test_a_row_without_a_column_is_bad_and_names_those_that_it_has(read, column):
     _, bad, _ = read(ROW, {key: value for key, value in ROW.items() if key != column})
@@ -126,7 +163,10 @@ def test_braces_of_a_template_are_doubled(read):
 @pytest.mark.parametrize(
     "name",
     ["context", "images", "weight", "label", "Body", "history", "table", "decoded_image",
-     "image_path", "option_a", "opb", "A", "reward_model", "Complex_CoT", "reasoning", "loss_mask"],
+     "image_path", "option_a", "opb", "A", "reward_model", "Complex_CoT", "reasoning", "loss_mask",
+     "nums", "Numbers", "available_tools", "function_list", "tool_schemas", "custom_system_prompt",
+     "persona", "developer", "hint", "lecture", "evidence", "facts", "theory", "dialogue",
+     "chat_history", "img", "figure", "picture_url", "chat_template_kwargs"],
 )  # fmt: skip
 def test_a_column_that_carries_meaning_is_never_dropped_unseen(read, name):
     row = ROW | {name: [1]}
@@ -144,6 +184,21 @@ def test_the_answer_and_its_working_may_stand_in_one_column(read):
         f"half is {n}\n#### {n}" for n in range(3)
     ]
     assert report.columns["solution"] == "answer"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Dear <<FirstName>>, hello", "cat <<EOF >> ~/.bashrc", 'cout<<"a"<<x>>3', "(1<<2)>>1",
+     "x<<y=z>>2", "1<<2==x>>3"],
+)  # fmt: skip
+def test_marks_that_hold_no_arithmetic_stay_in_a_reply(read, text):
+    assert read({"instruction": "Write it.", "output": text})[0][0].solution == text
+
+
+@pytest.mark.parametrize("mark", ["48/2=24", "20*.1=2.0", "(3+4)*-2 = -14", "10-5=5=5", "$3x2=$6"])
+def test_marks_of_a_calculator_are_taken_out_of_a_reply(read, mark):
+    row = {"instruction": "Write it.", "output": f"It is <<{mark}>>so."}
+    assert read(row)[0][0].solution == "It is so."
 
 
 def test_a_turn_of_weight_0_is_context(read):
@@ -168,6 +223,75 @@ def test_a_conversation_beside_another_question_is_refused_and_beside_the_same_i
     assert (report.form, problems[0].answer) == ("problems", "4")
     with pytest.raises(ValueError, match="which differ: name one of them"):
         read(ROW | {"messages": [says[0] | {"content": "3+3?"}, says[1]]})
+
+
+TRACED: dict[str, Any] = {
+    "problem": "2+2?", "solution": "\\boxed{4}", "answer": "4",
+    "messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "Hm. 4"}],
+}  # fmt: skip
+
+
+def test_a_conversation_with_another_reply_than_the_solution_is_listed_with_what_to_write(read):
+    problems, _, report = read(TRACED)
+    assert (problems[0].solution, report.unused) == ("\\boxed{4}", ["messages"])
+    advice = "columns: {messages: messages, answer: answer}, ignore: [problem, solution]"
+    assert advice in problem_files.describe_report(report)
+    columns = {"messages": "messages", "answer": "answer"}
+    assert read(TRACED, columns=columns, ignore=["problem", "solution"])[0][0].solution == "Hm. 4"
+    says = [TRACED["messages"][0], {"role": "assistant", "content": "\\boxed{4}"}]
+    assert read(TRACED | {"messages": says})[2].unused == []
+    assert read(TRACED | {"messages": says[:1]})[2].unused == []
+
+
+@pytest.mark.parametrize("before", [
+    [{"role": "system", "content": "In base 3."}],
+    [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
+])  # fmt: skip
+def test_turns_before_the_question_are_not_dropped_beside_a_solution(read, before):
+    row = TRACED | {"messages": [*before, *TRACED["messages"]]}
+    with pytest.raises(ValueError, match=r"mine.jsonl, row 201: 'messages' holds more turns"):
+        read(*[TRACED] * 200, row)
+    assert len(read(row, ignore=["messages"])[0]) == 1
+    if before[0]["role"] == "system":
+        assert read(row | {"system": "In base 3."})[0][0].question.startswith("In base 3.")
+
+
+def test_another_reply_than_that_of_the_conversation_is_not_dropped_in_any_row(read):
+    says = TRACED["messages"]
+    rows = [{"prompt": "2+2?", "messages": says, "output": "Hm. 4"}] * 200
+    problems, bad, _ = read(*rows, rows[0] | {"output": "It is 5."})
+    assert (len(problems), [row.line for row in bad]) == (200, [201])
+    assert bad[0].reason.startswith("contradiction: the reply in 'output'")
+
+
+def test_texts_and_exchanges_may_stand_beside_their_question(read):
+    for says in ([Q["question"], "Five."], [{"input": Q["question"], "output": "Five."}]):
+        (problem,), _, _ = read({**Q, "conversation": says})
+        assert problem.solution == "Five."
+        with pytest.raises(ValueError, match="which differ"):
+            read({"question": "Why?", "conversation": says})
+
+
+def test_keys_beside_those_that_are_read_are_listed(read):
+    row = {"info": {"post": "P", "title": "T"}, "golds": [{"value": 4, "by": "Ann"}], "n": 1}
+    columns = {"question": "info.post", "answer": "golds.0.value"}
+    _, _, report = read(row, row, columns=columns)
+    assert sorted(report.unused) == ["golds.by", "info.title", "n"]
+
+
+def test_the_gold_answer_in_a_message_of_orz_is_read(read):
+    says = [{"from": "human", "value": "2+2?"},
+            {"from": "assistant", "ground_truth": {"value": "4"}}]  # fmt: skip
+    problems, bad, _ = read(says, says)
+    assert [(problem.question, problem.answer) for problem in problems] == [("2+2?", "4")] * 2, bad
+
+
+def test_several_spans_are_no_gold_answer(read):
+    rows = [{"passage": "P", "question": "Who?", "answers_spans": {"spans": spans}}
+            for spans in (["Colts"], ["Broncos", "Colts"])]  # fmt: skip
+    columns = {"question": "{passage}\n{question}", "answer": "answers_spans.spans"}
+    problems, bad, _ = read(*rows, columns=columns)
+    assert ([problem.answer for problem in problems], [row.line for row in bad]) == (["Colts"], [2])
 
 
 def test_the_first_rows_or_a_share_of_the_questions_are_a_first_try(read):
@@ -471,6 +595,9 @@ def test_usual_names_may_begin_with_a_capital(read):
 def test_choices_may_be_json_text(read):
     problems, bad, _ = read(ROW | {"choices": '["3", "4"]', "answer": 1})
     assert (problems[0].question, problems[0].answer, bad) == ("2+2?\n(A) 3\n(B) 4", "B", [])
+    row = ROW | {"choices": ["3", "4"]}
+    _, bad, _ = read(row | {"answer": ""}, row)
+    assert bad[0].reason.startswith("empty answer")
 
 
 CARD = """---
@@ -544,6 +671,34 @@ def test_two_fields_that_say_the_same_are_refused(read, columns):
         read(ROW, columns=columns)
 
 
+@pytest.mark.parametrize("names", [("target", "expected_answer"), ("gold", "correct_answer")])
+def test_two_gold_answers_that_differ_are_refused(read, names):
+    first, second = names
+    row = {"question": "2+2?", first: "4", second: "4.0"}
+    assert len(read(row)[0]) == 1
+    with pytest.raises(ValueError, match=r"row 201: \w+ carries meaning.*ignore: "):
+        read(*[row] * 200, row | {second: "5"})
+    assert len(read(row | {second: "5"}, ignore=[second])[0]) == 1
+    for other in (None, float("nan"), "", "1e999999999"):
+        assert len(read(row | {first: other, second: other}, row)[0]) > 0
+
+
+def test_gold_answers_in_a_bare_and_a_worked_form_are_the_same(read):
+    rows = [{"question": f"{n}?", "target": n, "expected_answer": f"So it is {n}.\n#### {n}"}
+            for n in range(3)]  # fmt: skip
+    assert len(read(*rows)[0]) == 3
+
+
+@pytest.mark.parametrize("value", ["valid1", "heldout_2", "test_clean", "dev-other", "held_out"])
+def test_a_name_with_the_word_of_a_split_says_test(read, value):
+    for name in ("split", "subset"):
+        with pytest.raises(ValueError, match=f"{name} carries meaning"):
+            read(ROW | {name: value})
+    text = "A set of tests that people write to test what they dev."
+    for value in ("train_clean", "latest", "developer", text):
+        assert len(read(ROW | {"set": value})[0]) == 1
+
+
 @pytest.mark.parametrize("column", [{"Split": "test"}, {"subset": "validation"}, {"is_test": True}])
 def test_a_column_that_says_test_is_read_or_refused(read, column):
     with pytest.raises(ValueError, match=r"carries meaning.*columns: \{split"):
@@ -595,6 +750,33 @@ def test_a_number_is_an_index_or_a_text_of_choices_and_never_guessed(read, answe
 def test_numbers_that_are_labels_of_choices_are_no_indexes(read):
     choices = {"text": ["3", "1"], "label": ["1", "2"]}
     assert read(ROW | {"choices": choices, "answer": "1"})[0][0].answer == "A"
+
+
+VITAMINS = {"question": "Which is it?", "choices": ["D", "C", "A", "K"]}
+
+
+@pytest.mark.parametrize(
+    ("other", "letter"),
+    [
+        ({"choices": ["Oslo", "Rome"], "answer": "Rome"}, "C"),  # gold answers are texts
+        ({"choices": ["Oslo", "Rome"], "answer": "B"}, "A"),  # they are letters
+        ({"choices": ["C", "AB"], "answer": "AB"}, "C"),
+    ],
+)
+def test_a_gold_answer_that_is_a_letter_and_a_text_is_as_the_others_are(read, other, letter):
+    problems, bad, _ = read(VITAMINS | {"answer": "A"}, ROW | other)
+    assert ([problem.answer for problem in problems], bad) == ([letter, "B"], [])
+
+
+def test_a_gold_answer_that_may_be_a_letter_or_a_text_is_not_guessed(read):
+    mixed = [{"choices": ["Oslo", "Rome"], "answer": answer} for answer in ("B", "Rome")]
+    problems, bad, _ = read(VITAMINS | {"answer": "A"}, *(ROW | row for row in mixed))
+    assert [problem.answer for problem in problems] == ["B", "B"]
+    assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [(1, "ambiguous choice")]
+    problems, bad, _ = read(VITAMINS | {"choices": ["A", "C"], "answer": "A"})
+    assert ([problem.answer for problem in problems], bad) == (["A"], [])
+    labelled = {"label": ["A", "B"], "text": ["B", "C"]}
+    assert read(VITAMINS | {"choices": labelled, "answer": "B"})[0][0].answer == "B"
 
 
 def test_the_beginning_of_a_reply_is_not_lost_before_the_rest_of_it(read):
