@@ -7,7 +7,7 @@ copy of one (`near_copies`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
@@ -62,6 +62,8 @@ class ScreenedSource:
     bad: list[BadRow] = field(default_factory=list)
     reports: list[SourceReport] = field(default_factory=list)
     """How each file source was read."""
+    has_test: bool = False
+    """Whether the source has a test split, be its rows usable or not."""
     agreement: float | None = None
     """Share of the solutions that state the gold answer; None: of generated problems, or none."""
 
@@ -111,7 +113,9 @@ def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
             for row in problem_files.read_problems(files, reports[-1])
         )
     screened = screen_rows(rows)
-    return replace(screened, reports=reports, agreement=check_agreement(screened.problems))
+    has_test = screened.has_test or any("test" in report.rows for report in reports)
+    agreement = check_agreement(screened.problems)
+    return replace(screened, reports=reports, agreement=agreement, has_test=has_test)
 
 
 def exclude_near_copies(
@@ -179,19 +183,25 @@ def make_exchanges(
 
 
 def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
-    """Sort the rows of a source, in their order; an answer becomes what the checker reads."""
+    """Sort the rows of a source, in their order; an answer becomes what the checker reads.
+
+    Where ids begin anew in the test split, the later row's gets its split before it (`test-7`), so
+    that no test question is lost as a duplicate of another question.
+    """
     everything = list(rows)
     problems = [row for row in everything if isinstance(row, Problem)]
     tests = {split_key(problem) for problem in problems if problem.split == "test"}
-    screened = ScreenedSource(num_rows=len(everything))
-    lines_of_ids: dict[str, int] = {}
+    screened = ScreenedSource(num_rows=len(everything), has_test=bool(tests))
+    ids = {problem.id for problem in problems}
+    lines_of_ids: dict[tuple[str, bool], int] = {}
     for row in everything:
         if isinstance(row, BadRow):
             screened.bad.append(row)
             continue
         answer = None if row.answer is None else answer_checker.read_gold(row.answer)
-        if row.id in lines_of_ids:
-            reason = f"duplicate id: {row.id!r:.60} is also the id of line {lines_of_ids[row.id]}"
+        is_test = row.split == "test"
+        if (key := (row.id, is_test)) in lines_of_ids:
+            reason = f"duplicate id: {row.id!r:.60} is also the id of line {lines_of_ids[key]}"
         elif answer is None and row.answer is not None:
             reason = (
                 f"answer does not parse: the checker reads no value in {row.answer!r:.60}; a reply "
@@ -200,11 +210,22 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
         elif tests and row.split != "test" and split_key(row) in tests:
             reason = "overlap: the question is also a test question"
         else:
-            lines_of_ids[row.id] = row.line
-            screened.problems.append(row if answer is None else replace(row, answer=answer))
+            lines_of_ids[key] = row.line
+            name = row.id
+            if (name, not is_test) in lines_of_ids:
+                name = _make_unique(name, row.split or "train", ids)
+                ids.add(name)
+            screened.problems.append(replace(row, id=name, answer=answer))
             continue
         screened.reject([(row, reason)])
     return screened
+
+
+def _make_unique(name: str, prefix: str, names: Collection[str]) -> str:
+    """The name with the prefix, as often as none of `names` is it."""
+    while name in names:
+        name = f"{prefix}-{name}"
+    return name
 
 
 def check_agreement(problems: Sequence[Problem]) -> float | None:

@@ -52,9 +52,22 @@ def split_key(problem: Problem) -> str:
     return normalise_question(problem.question) if problem.turns is None else opening(problem.turns)
 
 
-def split_problems(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem]]:
-    """Problems by split, in their order; a ValueError if one would be empty."""
+def split_problems(
+    problems: Iterable[Problem], shares: Shares, *, has_test: bool = False
+) -> dict[str, list[Problem]]:
+    """Problems by split, in their order.
+
+    Raises:
+        ValueError: a split would be empty, or the source has a test split (`has_test`) and none of
+            the problems is of it: others would be reported in its place.
+    """
     everything = list(problems)
+    if has_test and all(problem.split != "test" for problem in everything):
+        raise ValueError(
+            "expected usable rows in the source's test split, found none: each was rejected "
+            "(quarantine), or none is within `share`. Correct the test split, or name the train "
+            "split's files alone as `path`: then test problems are taken from them."
+        )
     test_share = 0.0 if any(problem.split == "test" for problem in everything) else shares.test
     if (total := shares.preference + shares.dev + test_share) >= 1:
         raise ValueError(

@@ -144,6 +144,30 @@ def test_the_second_row_with_an_id_is_rejected():
     assert (screened.bad[0].file, screened.bad[0].line) == ("train.jsonl", 2)
 
 
+def test_ids_that_begin_anew_in_the_test_split_lose_no_test_question():
+    rows = [replace(GOOD, id=str(n), question=f"{n}+1?", line=n) for n in range(4)]
+    tests = [replace(row, question=f"{row.question}!", split="test") for row in rows[:2]]
+    other = replace(GOOD, id="test-1", question="2+2?")
+    screened = sort(*rows, other, *tests)
+    assert screened.bad == []
+    assert [row.id for row in screened.problems] == [
+        "0", "1", "2", "3", "test-1", "test-0", "test-test-1",
+    ]  # fmt: skip
+    assert [row.id for row in sort(*tests, *rows).problems][2:] == ["train-0", "train-1", "2", "3"]
+    twice = sort(*tests, tests[1])
+    assert [row.reason for row in twice.bad] == ["duplicate id: '1' is also the id of line 1"]
+
+
+def test_a_source_knows_of_a_test_split_of_which_no_row_can_be_used(tmp_path):
+    for name, question in (("train", "2+2?"), ("test", " ")):
+        write(tmp_path, f"{name}.jsonl", {"question": question, "answer": "4"})
+    screened = catalogue.read_source(ADAPTER.validate_python({"path": str(tmp_path)}), 0)
+    assert screened.has_test
+    assert [row.file for row in screened.problems] == ["train.jsonl"]
+    assert sort(replace(GOOD, answer="nan", split="test")).has_test
+    assert not sort(GOOD).has_test
+
+
 @pytest.mark.parametrize("answer", ["nan", "four", "who can tell what it may be", "9" * 5000])
 def test_an_answer_that_the_checker_cannot_read_is_rejected(answer):
     screened = sort(replace(GOOD, answer=answer))
