@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages import meter
-from stages.records.problems import BadRow
+from stages.records.problems import REASONING_KEYS, BadRow
 from stages.sources.quarantine import RejectedError, bad_row
 
 MAX_LINE_BYTES = 2**20
@@ -64,7 +64,34 @@ LISTS = (
     "data", "rows", "train", "test", "examples", "instances", "items", "records", "samples",
     "questions", "problems",
 )  # fmt: skip
-"""Keys under which a JSON object holds the rows of a file; with another key it is a row."""
+"""Keys under which a JSON object holds the rows of a file, as it may under a split's name; with
+another key it is a row."""
+_SPLIT_LIST = re.compile(r"([a-z]+?)[-_ ]?(?:set|data|split|rows|examples)?", re.IGNORECASE)
+"""Key under which a JSON object holds the rows of a split."""
+ASKING = frozenset({
+    "question", "problem", "query", "messages", "conversations", "conversation", "dialogue",
+    "dialog", "chosen", "rejected",
+})  # fmt: skip
+"""Keys of an object that is a row itself, whatever lists it holds; in any case."""
+FOR_ALL = frozenset({
+    "prompt", "instruction", "instructions", "input", "text", "prefix", "task_prefix", "template",
+    "prompt_template", "tools", "functions", "choices", "options", "context", "passage", "document",
+    "article", "label", "labels", "answer", "answers", "answer_key", "images", "image", "weight",
+})  # fmt: skip
+"""Keys beside a list of rows that say something of each of them; in any case."""
+_SYSTEM = re.compile(r"sys(?:tem)?_?(?:prompt|message|instruction|msg)?s?")
+DESCRIBING = frozenset({
+    "authors", "author", "contributors", "creators", "citation", "citations", "licence", "licences",
+    "license", "licenses", "features", "columns", "schema", "info", "metadata", "meta", "tags",
+    "sources", "references",
+})  # fmt: skip
+"""Keys beside a list of rows that describe it, and may themselves be lists of objects."""
+MESSAGE_KEYS = frozenset({
+    "role", "from", "content", "value", "name", "tool_calls", "function_call", "tool_call_id",
+    "weight", "train", "training", "trainable", "loss", "loss_mask", "loss_weight", "refusal",
+    "annotations", "audio", "images", *REASONING_KEYS,
+})  # fmt: skip
+"""Keys of the messages of a file that is a conversation."""
 SPLITS = {
     "train": "train", "training": "train", "test": "test", "testing": "test",
     "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
@@ -152,10 +179,7 @@ def find_splits(paths: str | Sequence[str]) -> DataFiles:
     files = list_files(paths)
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
-        words = re.split(r"[^a-z]+", name_in(paths, file).lower())
-        words = [word.removesuffix("set") for word in words]  # `testset`
-        split = next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
-        by_split.setdefault(split, []).append(file)
+        by_split.setdefault(_split_of(name_in(paths, file)), []).append(file)
     parts = [part for file in files for part in name_in(paths, file).split("/")]
     is_mixed = len(by_split) > 1 and (None not in by_split or any(map(_HELD_OUT.search, parts)))
     if "train" not in by_split and is_mixed and isinstance(paths, str):
@@ -323,6 +347,10 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and (value.keys() >= {"role"} or value.keys() >= {"from"})
 
 
+def _is_whole_message(value: Any) -> bool:
+    return _is_message(value) and not value.keys().isdisjoint({"content", "value", "tool_calls"})
+
+
 def _load(text: str) -> Any:
     return json.loads(text, object_pairs_hook=_unique, parse_float=_exact_float)
 
@@ -414,14 +442,15 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {_describe_broken(error, content, first_line)}") from error
     if isinstance(content, dict):
-        lists = [content[name] for name in LISTS if isinstance(content.get(name), list)]
-        if len(lists) > 1:
+        content = _find_rows(path, content)
+    if content and all(_is_whole_message(item) for item in content):
+        more = dict.fromkeys(key for item in content for key in item if key not in MESSAGE_KEYS)
+        if more:
             raise ValueError(
-                f"{path}: expected one list of rows, found {len(lists)}: write each to a file of "
-                f"its own (path and test_path)."
+                f"{path}: expected a conversation a row, found a message a row, with "
+                f"{', '.join(map(repr, more)):.80} beside it. Write the messages of each "
+                f'conversation as a row of their own: {{"messages": [..]}}.'
             )
-        content = lists[0] if lists else [content]
-    if content and all(_is_message(item) for item in content):
         content = [content]
     if not content:
         raise ValueError(f"{path}: expected a JSON array of rows, found an empty one. Fill it.")
@@ -434,6 +463,93 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
             yield bad_row(name, number, "not UTF-8: a byte of the row is none", shown)
         else:
             yield _make_row(name, number, value)
+
+
+def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
+    """The list of rows in an object, or the object alone where it is a row itself.
+
+    Rows of a list under the name of a held-out split get this `split`, unless they have one: where
+    rows are learned from, those that say so are refused.
+
+    Raises:
+        ValueError: several lists, something beside the list that says something of all its rows,
+            or columns or named rows in the place of a list.
+    """
+    if ASKING.isdisjoint(map(str.lower, content)):
+        named = [name for name, value in content.items() if _is_named_list(name, value)]
+        filled = [name for name in named if content[name]]
+        beside = [name for name, value in content.items() if value and _says_of_all(name)]
+        lists = [name for name, value in content.items() if name in filled or
+                 (_holds_objects(value) and name.lower() not in DESCRIBING)]  # fmt: skip
+        if filled == ["examples"] and "prompt" in beside:
+            return [content]  # a prompt with its shots
+        if filled and (beside or len(lists) > 1):
+            shown = ", ".join(map(repr, beside or lists))
+            what = "what is said of all of them" if beside else f"{len(lists)}"
+            hint = (
+                "Write it into each row, or delete it" if beside else
+                "Write each to a file of its own: train.json and test.json in a folder, or path "
+                "and test_path"
+            )  # fmt: skip
+            raise ValueError(
+                f"{path}: expected one list of rows, found {what} ({shown:.200}). {hint}."
+            )
+        if named:
+            name = (filled or named)[0]
+            return _mark_split(content[name], _split_of_list(name) or content.get("split"))
+    _refuse_columns(path, content)
+    return [content]
+
+
+def _is_named_list(name: str, value: Any) -> bool:
+    is_list = isinstance(value, list) and (not value or _holds_objects(value))
+    return is_list and (name.lower() in LISTS or _split_of_list(name) is not None)
+
+
+def _holds_objects(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
+
+
+def _says_of_all(name: str) -> bool:
+    return name.lower() in FOR_ALL or _SYSTEM.fullmatch(name.lower()) is not None
+
+
+def _split_of_list(name: str) -> str | None:
+    match = _SPLIT_LIST.fullmatch(name)
+    return None if match is None else SPLITS.get(match[1].lower())
+
+
+def _split_of(name: str) -> str | None:
+    """The split that a file's name says, as `rows-test.csv` and `dev_set/rows.csv` do."""
+    words = re.split(r"[^a-z]+", name.lower())
+    words = [word.removesuffix("set") for word in words]  # `testset`
+    return next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
+
+
+def _mark_split(rows: list[Any], split: Any) -> list[Any]:
+    if SPLITS.get(str(split).lower(), "train") == "train":
+        return rows
+    return [{"split": split} | row if isinstance(row, dict) else row for row in rows]
+
+
+def _refuse_columns(path: Path, content: dict[str, Any]) -> None:
+    """Raise a ValueError for an object of columns, or of rows by their names."""
+    values, first = [*content.values()], next(iter(content.values()), None)
+    are_lists = all(isinstance(value, list) and len(value) == len(first) for value in values)
+    are_texts = any(isinstance(value, list) and value and isinstance(value[0], str)
+                    for value in values)  # fmt: skip
+    are_objects = all(isinstance(value, dict) and value.keys() == first.keys() for value in values)
+    if len(values) < 2 or not first or not ((are_lists and are_texts) or are_objects):
+        return
+    is_by_name = are_objects and not all(map(str.isdecimal, first))
+    if is_by_name and not ASKING.isdisjoint(map(str.lower, content)):
+        return
+    names = ", ".join(map(repr, content))
+    raise ValueError(
+        f"{path}: expected a list of rows, found an object of {'rows' if is_by_name else 'columns'}"
+        f" ({names:.80}). Write a JSON array of rows, or a row a line: "
+        f'[{{"question": .., "answer": ..}}, ..].'
+    )
 
 
 # --- Tables
