@@ -37,14 +37,16 @@ def normalise_question(question: str) -> str:
 
 
 def opening(turns: Sequence[Turn]) -> str:
-    """What was said before the assistant answered the first user turn, system message included.
+    """What was said before the assistant answered the first user turn, without system messages.
 
     A greeting of the assistant belongs to it: many conversations may begin with the same one. The
-    lengths at which a file holds one conversation begin alike, and so stay on one side.
+    lengths at which a file holds one conversation begin alike, and so stay on one side; so does a
+    question that is asked under several system messages.
     """
     roles = [turn.role for turn in turns]
     end = [*roles, "assistant"].index("assistant", roles.index("user"))
-    return normalise_question("\n".join(turn.content for turn in turns[:end]))
+    said = (turn.content for turn in turns[:end] if turn.role != "system")
+    return normalise_question("\n".join(said))
 
 
 def split_key(problem: Problem) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from stages.records.problems import BadRow, Problem
+from stages.records.problems import BadRow, Problem, Turn
 from stages.sources import catalogue
 from stages.sources.feedback_tasks import MixtureConfig
 
@@ -188,6 +188,20 @@ def test_a_training_question_that_is_also_a_test_question_is_rejected_wherever_i
         screened = sort(*rows)
         assert screened.problems == [test]
         assert screened.bad[0].reason.startswith("overlap")
+
+
+def test_a_question_under_another_system_message_is_also_a_test_question():
+    def ask(system: str, **fields: Any) -> Problem:
+        turns = (Turn("system", system), Turn("user", GOOD.question))
+        return replace(GOOD, turns=turns, question=f"{system}\n\nHuman: {GOOD.question}", **fields)
+
+    test = ask("Be brief.", id="t", split="test")
+    rows = GOOD, ask("Be exact.", id="b"), replace(GOOD, id="c", turns=(Turn("user", "2+2?"),))
+    screened = sort(*rows, test)
+    assert screened.problems == [test]
+    assert [row.reason for row in screened.bad] == [
+        "overlap: the question is also a test question"
+    ] * 3
 
 
 def test_a_question_repeated_within_a_split_is_kept():
