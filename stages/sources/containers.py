@@ -15,7 +15,8 @@ as a `BadRow` with file, line (of a JSON array: the number of the element) and r
 which nothing can be read is a ValueError that names it.
 
 A path is a file, a folder, a glob, a list of these, or a data set of the Hugging Face hub. Of a
-folder all data files are read, in the order of their names; one that `datasets.save_to_disk` wrote
+folder all data files are read, in the order of their names, and files with other endings are listed
+as not read; one that `datasets.save_to_disk` wrote
 by that library. Files whose names say `train` and `test` are these splits.
 """
 
@@ -44,11 +45,19 @@ MAX_LINE_BYTES = 2**20
 """A longer line of JSON is rejected without being decoded."""
 NO_OBJECT = "not an object: expected {{...}}, found {}"
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
+SUFFIXES = (
+    ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".jsonlines", ".jl",
+)  # fmt: skip
 PACKED = (".gz", ".zst", ".xz", ".bz2")
 _COLUMN = re.compile(r"\w[\w .():/-]*")
 """Name of a column in the header of a table."""
-_DECIMAL_COMMA = re.compile(r" *-?\d+,\d+ *", re.ASCII)
+_CURRENCY = r"(?:[€$£¥]|EUR|USD|GBP|CHF)"
+_DECIMAL_COMMA = re.compile(
+    rf"\s*(?:[-+\u2212±]\s?)?(?:{_CURRENCY}\s?)?(?:[-+\u2212]\s?)?"
+    rf"(?:[0-9]{{1,3}}(?:[. '\u00a0\u202f][0-9]{{3}})+|[0-9]+),[0-9]+"
+    rf"\s?(?:{_CURRENCY}|[%‰°]?[^\W\d]{{0,5}}[²³]?(?:/[^\W\d]{{1,4}}[²³]?)?)\s*"
+)
+"""A number with a decimal comma, perhaps with thousands, a sign, a currency or a unit."""
 ARCHIVES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet", b"Rar!": "a rar archive",
     b"7z\xbc\xaf": "an archive",
@@ -60,6 +69,13 @@ ARCHIVES = {
 """First bytes -> what such a file is, which holds no rows that are read."""
 DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 """JSON files of a data set's folder that hold no rows."""
+NOTES = ("README", "LICENSE", "LICENCE", "NOTICE", "COPYING", "CITATION", "CHANGELOG")
+"""Names of texts about a data set."""
+NO_ROWS = (
+    ".md", ".dvc", ".py", ".lock", ".yaml", ".yml", ".bib", ".cff", ".pdf", ".png", ".svg", ".jpg",
+    ".jpeg", ".gif", ".webp", ".mp3", ".wav", ".mp4",
+)  # fmt: skip
+"""Endings of files beside those of rows."""
 LISTS = (
     "data", "rows", "train", "test", "examples", "instances", "items", "records", "samples",
     "questions", "problems",
@@ -137,7 +153,7 @@ class DataFiles:
     splits: dict[str | None, list[Path]]
     """`train` and `test`; None: files that no split is known of."""
     unread: list[Path]
-    """Files of other splits."""
+    """Files of other splits, and those of a folder that by their names are none of rows."""
 
 
 def list_files(paths: str | Sequence[str]) -> list[Path]:
@@ -170,8 +186,22 @@ def list_files(paths: str | Sequence[str]) -> list[Path]:
 def is_data_file(path: Path) -> bool:
     """Whether a file of a folder holds rows, by its name."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
-    stem = path.with_suffix("") if path.suffix in PACKED else path
-    return not hidden and stem.suffix in SUFFIXES and path.name not in DESCRIPTIONS
+    stem = path.with_suffix("") if path.suffix.lower() in PACKED else path
+    return not hidden and stem.suffix.lower() in SUFFIXES and path.name not in DESCRIPTIONS
+
+
+def list_unread(folder: Path) -> list[Path]:
+    """The files of a folder that may hold rows and by their names are not read."""
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    names = ((file, file.relative_to(folder)) for file in files)
+    return [file for file, name in names if not (is_data_file(name) or _holds_no_rows(name))]
+
+
+def _holds_no_rows(path: Path) -> bool:
+    """Whether a file is a description, a licence, hidden, or a record of another tool."""
+    is_hidden = any(part.startswith(".") for part in path.parts)
+    is_text = path.suffix.lower() in ("", ".txt", ".rst") and path.stem.upper() in NOTES
+    return is_hidden or is_text or path.suffix.lower() in NO_ROWS or path.name in DESCRIPTIONS
 
 
 def find_splits(paths: str | Sequence[str]) -> DataFiles:
@@ -189,9 +219,10 @@ def find_splits(paths: str | Sequence[str]) -> DataFiles:
             f"{shown:.200}. Say which are which: path and test_path, or train_split and "
             f"test_split; for `pairs` and `steps` name the file that is learned from."
         )
+    others = list_unread(Path(paths)) if isinstance(paths, str) and Path(paths).is_dir() else []
     if len(files) == 1 or "train" not in by_split:
-        return DataFiles(splits={None: files}, unread=[])
-    unread = [file for split in (None, "validation") for file in by_split.pop(split, [])]
+        return DataFiles(splits={None: files}, unread=others)
+    unread = [file for split in (None, "validation") for file in by_split.pop(split, [])] + others
     return DataFiles(splits=dict(sorted(by_split.items(), reverse=True)), unread=unread)
 
 
@@ -607,7 +638,12 @@ def _read_columns(path: Path, file: BufferedReader, name: str) -> Rows:
             batches = ipc.open_stream(seekable)
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
         for number, fields in enumerate(rows, start=1):
-            yield RawRow(name, number, {key: _plain(value) for key, value in fields.items()})
+            try:
+                plain = {key: _plain(value) for key, value in fields.items()}
+            except RejectedError as error:
+                yield bad_row(name, number, str(error), str(fields))
+            else:
+                yield RawRow(name, number, plain)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(
             f"{path}: expected a whole parquet or Arrow file, found a broken one ({error}). Copy "
@@ -626,6 +662,8 @@ def _plain(value: Any, *, is_below: bool = False) -> Any:
     if isinstance(value, Mapping):
         items = {name: _plain(item, is_below=is_below) for name, item in value.items()}
         return {name: item for name, item in items.items() if item is not None or not is_below}
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        return _plain(_unique(value), is_below=is_below)  # of Arrow's type `map`
     if isinstance(value, list):
         return [_plain_element(item, is_below=is_below) for item in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
@@ -649,7 +687,7 @@ def is_saved_dataset(path: str | Sequence[str]) -> bool:
 
 def is_hub_id(path: str | Sequence[str]) -> bool:
     """Whether it names a data set of the hub and nothing that is here."""
-    if not isinstance(path, str) or Path(path).suffix in (*SUFFIXES, *PACKED):
+    if not isinstance(path, str) or Path(path).suffix.lower() in (*SUFFIXES, *PACKED):
         return False  # a file that is not there is no data set of the hub
     return HUB_ID.fullmatch(path) is not None and not Path(path).exists()
 

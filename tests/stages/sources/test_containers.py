@@ -9,6 +9,7 @@ from typing import Any
 import datasets
 import pyarrow
 import pytest
+from pyarrow import parquet
 
 from stages.records.problems import BadRow
 from stages.sources import columns, containers, tool_calls
@@ -324,6 +325,31 @@ def test_without_a_train_file_all_are_of_one_source(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_file_of_a_folder_is_read_or_listed_as_not_read(tmp_path):
+    read_names = ["B.JSONL", "c.jsonlines", "d.jl", "g.CSV", "h.json.GZ"]
+    unread_names = ["_e.jsonl", "i.txt", "j.xlsx", "k.json.zip", "l.feather"]
+    others = ["README.md", "LICENSE", "licence.txt", ".hidden.txt", "a.dvc", "state.json"]
+    for name in (*read_names, *unread_names, *others):
+        (tmp_path / name).write_bytes(LINES)
+    result = containers.find_splits(str(tmp_path))
+    assert [file.name for file in result.splits[None]] == read_names
+    assert [file.name for file in result.unread] == unread_names
+    (tmp_path / "train.jsonl").write_bytes(LINES)
+    names = [file.name for file in containers.find_splits(str(tmp_path)).unread]
+    assert names == [*read_names, *unread_names]
+    assert containers.find_splits(str(tmp_path / "d.jl")).unread == []
+
+
+def test_a_map_of_parquet_is_an_object(tmp_path):
+    path = tmp_path / "rows"
+    kind = pyarrow.map_(pyarrow.string(), pyarrow.string())
+    maps = [[("A", "x"), ("B", "y")], [], None, [("A", "x"), ("A", "y")]]
+    parquet.write_table(pyarrow.table({"choices": pyarrow.array(maps, kind)}), path)
+    rows = read(path)
+    assert [row["choices"] for row in rows] == [{"A": "x", "B": "y"}, [], None]
+    assert bad(path) == {4: "duplicate key: 'A' stands twice in one object"}
+
+
 @pytest.mark.parametrize("name", ["missing.jsonl", "folder", "*.x"])
 def test_a_path_without_files_is_refused(tmp_path, name):
     (tmp_path / "folder").mkdir()
@@ -350,6 +376,22 @@ def test_a_decimal_comma_beside_semicolons_is_no_two_numbers(tmp_path):
     path.write_text("question;answer\n1/2?;0,5\n2+2, 3?;4\n")
     assert read(path) == [{"question": "2+2, 3?", "answer": "4"}]
     assert "decimal comma" in bad(path)[2]
+    wrong = ["1.234,5", "12,5 kg", "€ 3,50", "-€3,50", "3,50 €", "+2,5", "-0,5", "12,5%", "1 234,5",
+             "90,5 km/h", "2,5 m²"]  # fmt: skip
+    right = [
+        "1,2,3",
+        "4",
+        "1.234",
+        "(1,2)",
+        "x,y",
+        "3 or 4,5 or 6",
+        "12,5 is the right number",
+        "A,1",
+    ]
+    lines = [f"{n}?;{value}\n" for n, value in enumerate(wrong + right)]
+    path.write_text("question;answer\n" + "".join(lines), encoding="utf-8")
+    assert [row["answer"] for row in read(path)] == right
+    assert len(bad(path)) == len(wrong)
 
 
 @pytest.mark.parametrize(
