@@ -1,12 +1,12 @@
 """Sources of problems, generated or brought by people, and which of their rows are used.
 
 Besides malformed rows, `screen_rows` rejects problems that spoil a data set though each row is well
-formed: a second problem with the same id, a gold answer that the answer checker cannot read, and a
-training problem whose question, or opening of a conversation, is also one of the test, or a near
-copy of one (`near_copies`).
+formed: a second problem with the same id, a gold answer that the answer checker cannot read, the
+problems of a question with gold answers that differ, and a training problem whose question, or
+opening of a conversation, is also one of the test, or a near copy of one (`near_copies`).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
@@ -185,6 +185,9 @@ def make_exchanges(
 def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
     """Sort the rows of a source, in their order; an answer becomes what the checker reads.
 
+    Of a question with gold answers that differ nobody knows the right one, so none of its problems
+    is kept; those that overlap with the test count for nothing here.
+
     Where ids begin anew in the test split, the later row's gets its split before it (`test-7`), so
     that no test question is lost as a duplicate of another question.
     """
@@ -218,7 +221,50 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
             screened.problems.append(replace(row, id=name, answer=answer))
             continue
         screened.reject([(row, reason)])
-    return screened
+    return _reject_contradictions(screened)
+
+
+def _reject_contradictions(screened: ScreenedSource) -> ScreenedSource:
+    """The source without the problems whose whole text has another gold answer elsewhere in it.
+
+    The text is compared but for white space, with its choices, system message and earlier turns.
+    """
+    by_text = defaultdict[tuple[str, str | None], dict[str, Problem]](dict)
+    for problem in screened.problems:
+        if problem.answer is not None:
+            by_text[_whole_text(problem)].setdefault(problem.answer, problem)
+    reasons = {
+        text: reason
+        for text, by_answer in by_text.items()
+        if len(by_answer) > 1 and (reason := _find_contradiction([*by_answer.values()]))
+    }
+    kept = list[Problem]()
+    for problem in screened.problems:
+        reason = None if problem.answer is None else reasons.get(_whole_text(problem))
+        if reason is None:
+            kept.append(problem)
+        else:
+            screened.reject([(problem, reason)])
+    return replace(screened, problems=kept)
+
+
+def _whole_text(problem: Problem) -> tuple[str, str | None]:
+    return " ".join(problem.question.split()), problem.tools
+
+
+def _find_contradiction(problems: Sequence[Problem]) -> str | None:
+    """Why problems with the same text are not kept: two gold answers that are no one value."""
+    first, gold = problems[0], str(problems[0].answer)
+    for problem in problems[1:]:
+        answer = str(problem.answer)
+        pairs = (answer, gold), (gold, answer)
+        if not any(answer_checker.answers_match(*pair) for pair in pairs):
+            return (
+                f"contradiction: the question has the gold answers {gold!r:.60} ({first.file}, "
+                f"line {first.line}) and {answer!r:.60} ({problem.file}, line {problem.line}): "
+                f"correct or delete the wrong row"
+            )
+    return None
 
 
 def _make_unique(name: str, prefix: str, names: Collection[str]) -> str:

@@ -14,10 +14,14 @@ number that no binary one equals in all its digits stays text. A row that cannot
 as a `BadRow` with file, line (of a JSON array: the number of the element) and reason; a file of
 which nothing can be read is a ValueError that names it.
 
+Beside the list of rows in an object may stand what describes it. What says something of all rows (a
+system message, tools) is refused, and so is a second list of objects; rows under `test` or `dev`
+get a column `split` that says so. An object with a question or messages is a row itself.
+
 A path is a file, a folder, a glob, a list of these, or a data set of the Hugging Face hub. Of a
 folder all data files are read, in the order of their names, and files with other endings are listed
-as not read; one that `datasets.save_to_disk` wrote
-by that library. Files whose names say `train` and `test` are these splits.
+as not read; one that `datasets.save_to_disk` wrote is read by that library. Files whose names say
+`train` and `test` are these splits.
 """
 
 import bz2

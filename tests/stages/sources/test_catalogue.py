@@ -204,6 +204,29 @@ def test_a_question_under_another_system_message_is_also_a_test_question():
     ] * 3
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_of_a_question_with_several_gold_answers_nothing_is_kept(split):
+    rows = [replace(GOOD, id=str(n), line=n, question=question, answer=answer, split=split)
+            for n, (question, answer) in enumerate([
+                ("2*7?", "14"), ("2*7? ", "15"), ("2*7?", "14.0"), ("1/2?", "0.5"), ("1/2?", "1/2"),
+                ("1 or 2?", "1"), ("1 or 2?", "1 or 2"), ("2*7?", None), ("x?", "1"), ("X?", "2"),
+            ])]  # fmt: skip
+    tools = [replace(GOOD, id=name, answer=answer, split=split, tools=name)
+             for name, answer in (("a", "4"), ("b", "5"))]  # fmt: skip
+    screened = sort(*rows, *tools)
+    assert screened.problems == rows[3:] + tools
+    assert [row.line for row in screened.bad] == [0, 1, 2]
+    assert {row.reason for row in screened.bad} == {
+        "contradiction: the question has the gold answers '14' (train.jsonl, line 0) and '15' "
+        "(train.jsonl, line 1): correct or delete the wrong row"
+    }
+
+
+def test_a_wrong_gold_answer_in_training_takes_no_test_question():
+    test = replace(GOOD, id="t", split="test")
+    assert sort(replace(GOOD, answer="5"), test).problems == [test]
+
+
 def test_a_question_repeated_within_a_split_is_kept():
     assert len(sort(GOOD, replace(GOOD, id="b")).problems) == 2
 
