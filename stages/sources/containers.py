@@ -569,7 +569,8 @@ def _mark_split(rows: list[Any], split: Any) -> list[Any]:
 
 def _refuse_columns(path: Path, content: dict[str, Any]) -> None:
     """Raise a ValueError for an object of columns, or of rows by their names."""
-    values, first = [*content.values()], next(iter(content.values()), None)
+    values: list[Any] = [*content.values()]
+    first: Any = values[0] if values else None
     are_lists = all(isinstance(value, list) and len(value) == len(first) for value in values)
     are_texts = any(isinstance(value, list) and value and isinstance(value[0], str)
                     for value in values)  # fmt: skip
