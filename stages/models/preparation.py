@@ -52,7 +52,7 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
     source = section.source
     screened = catalogue.read_source(source, seed)
     screened.check_share(section.max_bad_share)
-    splits = splitting.split_problems(screened.problems, section.shares)
+    splits = splitting.split_problems(screened.problems, section.shares, has_test=screened.has_test)
     if screened.reports:
         splits = catalogue.exclude_near_copies(splits, screened)
     exchanges = catalogue.make_exchanges(source, section.mixture, splits["train"], seed)

@@ -1,13 +1,13 @@
 """Sources of problems, generated or brought by people, and which of their rows are used.
 
 Besides malformed rows, `screen_rows` rejects problems that spoil a data set though each row is well
-formed: a second problem with the same id, a gold answer that the answer checker cannot read, and a
-training problem whose question, or opening of a conversation, is also one of the test, or a near
-copy of one (`near_copies`).
+formed: a second problem with the same id, a gold answer that the answer checker cannot read, the
+problems of a question with gold answers that differ, and a training problem whose question, or
+opening of a conversation, is also one of the test, or a near copy of one (`near_copies`).
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
@@ -62,6 +62,8 @@ class ScreenedSource:
     bad: list[BadRow] = field(default_factory=list)
     reports: list[SourceReport] = field(default_factory=list)
     """How each file source was read."""
+    has_test: bool = False
+    """Whether the source has a test split, be its rows usable or not."""
     agreement: float | None = None
     """Share of the solutions that state the gold answer; None: of generated problems, or none."""
 
@@ -111,7 +113,9 @@ def read_source(source: SourceConfig, seed: int) -> ScreenedSource:
             for row in problem_files.read_problems(files, reports[-1])
         )
     screened = screen_rows(rows)
-    return replace(screened, reports=reports, agreement=check_agreement(screened.problems))
+    has_test = screened.has_test or any("test" in report.rows for report in reports)
+    agreement = check_agreement(screened.problems)
+    return replace(screened, reports=reports, agreement=agreement, has_test=has_test)
 
 
 def exclude_near_copies(
@@ -179,19 +183,28 @@ def make_exchanges(
 
 
 def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
-    """Sort the rows of a source, in their order; an answer becomes what the checker reads."""
+    """Sort the rows of a source, in their order; an answer becomes what the checker reads.
+
+    Of a question with gold answers that differ nobody knows the right one, so none of its problems
+    is kept; those that overlap with the test count for nothing here.
+
+    Where ids begin anew in the test split, the later row's gets its split before it (`test-7`), so
+    that no test question is lost as a duplicate of another question.
+    """
     everything = list(rows)
     problems = [row for row in everything if isinstance(row, Problem)]
     tests = {split_key(problem) for problem in problems if problem.split == "test"}
-    screened = ScreenedSource(num_rows=len(everything))
-    lines_of_ids: dict[str, int] = {}
+    screened = ScreenedSource(num_rows=len(everything), has_test=bool(tests))
+    ids = {problem.id for problem in problems}
+    lines_of_ids: dict[tuple[str, bool], int] = {}
     for row in everything:
         if isinstance(row, BadRow):
             screened.bad.append(row)
             continue
         answer = None if row.answer is None else answer_checker.read_gold(row.answer)
-        if row.id in lines_of_ids:
-            reason = f"duplicate id: {row.id!r:.60} is also the id of line {lines_of_ids[row.id]}"
+        is_test = row.split == "test"
+        if (key := (row.id, is_test)) in lines_of_ids:
+            reason = f"duplicate id: {row.id!r:.60} is also the id of line {lines_of_ids[key]}"
         elif answer is None and row.answer is not None:
             reason = (
                 f"answer does not parse: the checker reads no value in {row.answer!r:.60}; a reply "
@@ -200,11 +213,65 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
         elif tests and row.split != "test" and split_key(row) in tests:
             reason = "overlap: the question is also a test question"
         else:
-            lines_of_ids[row.id] = row.line
-            screened.problems.append(row if answer is None else replace(row, answer=answer))
+            lines_of_ids[key] = row.line
+            name = row.id
+            if (name, not is_test) in lines_of_ids:
+                name = _make_unique(name, row.split or "train", ids)
+                ids.add(name)
+            screened.problems.append(replace(row, id=name, answer=answer))
             continue
         screened.reject([(row, reason)])
-    return screened
+    return _reject_contradictions(screened)
+
+
+def _reject_contradictions(screened: ScreenedSource) -> ScreenedSource:
+    """The source without the problems whose whole text has another gold answer elsewhere in it.
+
+    The text is compared but for white space, with its choices, system message and earlier turns.
+    """
+    by_text = defaultdict[tuple[str, str | None], dict[str, Problem]](dict)
+    for problem in screened.problems:
+        if problem.answer is not None:
+            by_text[_whole_text(problem)].setdefault(problem.answer, problem)
+    reasons = {
+        text: reason
+        for text, by_answer in by_text.items()
+        if len(by_answer) > 1 and (reason := _find_contradiction([*by_answer.values()]))
+    }
+    kept = list[Problem]()
+    for problem in screened.problems:
+        reason = None if problem.answer is None else reasons.get(_whole_text(problem))
+        if reason is None:
+            kept.append(problem)
+        else:
+            screened.reject([(problem, reason)])
+    return replace(screened, problems=kept)
+
+
+def _whole_text(problem: Problem) -> tuple[str, str | None]:
+    return " ".join(problem.question.split()), problem.tools
+
+
+def _find_contradiction(problems: Sequence[Problem]) -> str | None:
+    """Why problems with the same text are not kept: two gold answers that are no one value."""
+    first, gold = problems[0], str(problems[0].answer)
+    for problem in problems[1:]:
+        answer = str(problem.answer)
+        pairs = (answer, gold), (gold, answer)
+        if not any(answer_checker.answers_match(*pair) for pair in pairs):
+            return (
+                f"contradiction: the question has the gold answers {gold!r:.60} ({first.file}, "
+                f"line {first.line}) and {answer!r:.60} ({problem.file}, line {problem.line}): "
+                f"correct or delete the wrong row"
+            )
+    return None
+
+
+def _make_unique(name: str, prefix: str, names: Collection[str]) -> str:
+    """The name with the prefix, as often as none of `names` is it."""
+    while name in names:
+        name = f"{prefix}-{name}"
+    return name
 
 
 def check_agreement(problems: Sequence[Problem]) -> float | None:

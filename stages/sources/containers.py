@@ -14,9 +14,14 @@ number that no binary one equals in all its digits stays text. A row that cannot
 as a `BadRow` with file, line (of a JSON array: the number of the element) and reason; a file of
 which nothing can be read is a ValueError that names it.
 
+Beside the list of rows in an object may stand what describes it. What says something of all rows (a
+system message, tools) is refused, and so is a second list of objects; rows under `test` or `dev`
+get a column `split` that says so. An object with a question or messages is a row itself.
+
 A path is a file, a folder, a glob, a list of these, or a data set of the Hugging Face hub. Of a
-folder all data files are read, in the order of their names; one that `datasets.save_to_disk` wrote
-by that library. Files whose names say `train` and `test` are these splits.
+folder all data files are read, in the order of their names, and files with other endings are listed
+as not read; one that `datasets.save_to_disk` wrote is read by that library. Files whose names say
+`train` and `test` are these splits.
 """
 
 import bz2
@@ -37,18 +42,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages import meter
-from stages.records.problems import BadRow
+from stages.records.problems import REASONING_KEYS, BadRow
 from stages.sources.quarantine import RejectedError, bad_row
 
 MAX_LINE_BYTES = 2**20
 """A longer line of JSON is rejected without being decoded."""
 NO_OBJECT = "not an object: expected {{...}}, found {}"
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
+SUFFIXES = (
+    ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".jsonlines", ".jl",
+)  # fmt: skip
 PACKED = (".gz", ".zst", ".xz", ".bz2")
 _COLUMN = re.compile(r"\w[\w .():/-]*")
 """Name of a column in the header of a table."""
-_DECIMAL_COMMA = re.compile(r" *-?\d+,\d+ *", re.ASCII)
+_CURRENCY = r"(?:[€$£¥]|EUR|USD|GBP|CHF)"
+_DECIMAL_COMMA = re.compile(
+    rf"\s*(?:[-+\u2212±]\s?)?(?:{_CURRENCY}\s?)?(?:[-+\u2212]\s?)?"
+    rf"(?:[0-9]{{1,3}}(?:[. '\u00a0\u202f][0-9]{{3}})+|[0-9]+),[0-9]+"
+    rf"\s?(?:{_CURRENCY}|[%‰°]?[^\W\d]{{0,5}}[²³]?(?:/[^\W\d]{{1,4}}[²³]?)?)\s*"
+)
+"""A number with a decimal comma, perhaps with thousands, a sign, a currency or a unit."""
 ARCHIVES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet", b"Rar!": "a rar archive",
     b"7z\xbc\xaf": "an archive",
@@ -60,11 +73,45 @@ ARCHIVES = {
 """First bytes -> what such a file is, which holds no rows that are read."""
 DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 """JSON files of a data set's folder that hold no rows."""
+NOTES = ("README", "LICENSE", "LICENCE", "NOTICE", "COPYING", "CITATION", "CHANGELOG")
+"""Names of texts about a data set."""
+NO_ROWS = (
+    ".md", ".dvc", ".py", ".lock", ".yaml", ".yml", ".bib", ".cff", ".pdf", ".png", ".svg", ".jpg",
+    ".jpeg", ".gif", ".webp", ".mp3", ".wav", ".mp4",
+)  # fmt: skip
+"""Endings of files beside those of rows."""
 LISTS = (
     "data", "rows", "train", "test", "examples", "instances", "items", "records", "samples",
     "questions", "problems",
 )  # fmt: skip
-"""Keys under which a JSON object holds the rows of a file; with another key it is a row."""
+"""Keys under which a JSON object holds the rows of a file, as it may under a split's name; with
+another key it is a row."""
+_SPLIT_LIST = re.compile(r"([a-z]+?)[-_ ]?(?:set|data|split|rows|examples)?", re.IGNORECASE)
+"""Key under which a JSON object holds the rows of a split."""
+ASKING = frozenset({
+    "question", "problem", "query", "messages", "conversations", "conversation", "dialogue",
+    "dialog", "chosen", "rejected",
+})  # fmt: skip
+"""Keys of an object that is a row itself, whatever lists it holds; in any case."""
+FOR_ALL = frozenset({
+    "prompt", "instruction", "instructions", "input", "text", "prefix", "task_prefix", "template",
+    "prompt_template", "tools", "functions", "choices", "options", "context", "passage", "document",
+    "article", "label", "labels", "answer", "answers", "answer_key", "images", "image", "weight",
+})  # fmt: skip
+"""Keys beside a list of rows that say something of each of them; in any case."""
+_SYSTEM = re.compile(r"sys(?:tem)?_?(?:prompt|message|instruction|msg)?s?")
+DESCRIBING = frozenset({
+    "authors", "author", "contributors", "creators", "citation", "citations", "licence", "licences",
+    "license", "licenses", "features", "columns", "schema", "info", "metadata", "meta", "tags",
+    "sources", "references",
+})  # fmt: skip
+"""Keys beside a list of rows that describe it, and may themselves be lists of objects."""
+MESSAGE_KEYS = frozenset({
+    "role", "from", "content", "value", "name", "tool_calls", "function_call", "tool_call_id",
+    "weight", "train", "training", "trainable", "loss", "loss_mask", "loss_weight", "refusal",
+    "annotations", "audio", "images", *REASONING_KEYS,
+})  # fmt: skip
+"""Keys of the messages of a file that is a conversation."""
 SPLITS = {
     "train": "train", "training": "train", "test": "test", "testing": "test",
     "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
@@ -110,7 +157,7 @@ class DataFiles:
     splits: dict[str | None, list[Path]]
     """`train` and `test`; None: files that no split is known of."""
     unread: list[Path]
-    """Files of other splits."""
+    """Files of other splits, and those of a folder that by their names are none of rows."""
 
 
 def list_files(paths: str | Sequence[str]) -> list[Path]:
@@ -143,8 +190,22 @@ def list_files(paths: str | Sequence[str]) -> list[Path]:
 def is_data_file(path: Path) -> bool:
     """Whether a file of a folder holds rows, by its name."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
-    stem = path.with_suffix("") if path.suffix in PACKED else path
-    return not hidden and stem.suffix in SUFFIXES and path.name not in DESCRIPTIONS
+    stem = path.with_suffix("") if path.suffix.lower() in PACKED else path
+    return not hidden and stem.suffix.lower() in SUFFIXES and path.name not in DESCRIPTIONS
+
+
+def list_unread(folder: Path) -> list[Path]:
+    """The files of a folder that may hold rows and by their names are not read."""
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    names = ((file, file.relative_to(folder)) for file in files)
+    return [file for file, name in names if not (is_data_file(name) or _holds_no_rows(name))]
+
+
+def _holds_no_rows(path: Path) -> bool:
+    """Whether a file is a description, a licence, hidden, or a record of another tool."""
+    is_hidden = any(part.startswith(".") for part in path.parts)
+    is_text = path.suffix.lower() in ("", ".txt", ".rst") and path.stem.upper() in NOTES
+    return is_hidden or is_text or path.suffix.lower() in NO_ROWS or path.name in DESCRIPTIONS
 
 
 def find_splits(paths: str | Sequence[str]) -> DataFiles:
@@ -152,10 +213,7 @@ def find_splits(paths: str | Sequence[str]) -> DataFiles:
     files = list_files(paths)
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
-        words = re.split(r"[^a-z]+", name_in(paths, file).lower())
-        words = [word.removesuffix("set") for word in words]  # `testset`
-        split = next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
-        by_split.setdefault(split, []).append(file)
+        by_split.setdefault(_split_of(name_in(paths, file)), []).append(file)
     parts = [part for file in files for part in name_in(paths, file).split("/")]
     is_mixed = len(by_split) > 1 and (None not in by_split or any(map(_HELD_OUT.search, parts)))
     if "train" not in by_split and is_mixed and isinstance(paths, str):
@@ -165,9 +223,10 @@ def find_splits(paths: str | Sequence[str]) -> DataFiles:
             f"{shown:.200}. Say which are which: path and test_path, or train_split and "
             f"test_split; for `pairs` and `steps` name the file that is learned from."
         )
+    others = list_unread(Path(paths)) if isinstance(paths, str) and Path(paths).is_dir() else []
     if len(files) == 1 or "train" not in by_split:
-        return DataFiles(splits={None: files}, unread=[])
-    unread = [file for split in (None, "validation") for file in by_split.pop(split, [])]
+        return DataFiles(splits={None: files}, unread=others)
+    unread = [file for split in (None, "validation") for file in by_split.pop(split, [])] + others
     return DataFiles(splits=dict(sorted(by_split.items(), reverse=True)), unread=unread)
 
 
@@ -323,6 +382,10 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and (value.keys() >= {"role"} or value.keys() >= {"from"})
 
 
+def _is_whole_message(value: Any) -> bool:
+    return _is_message(value) and not value.keys().isdisjoint({"content", "value", "tool_calls"})
+
+
 def _load(text: str) -> Any:
     return json.loads(text, object_pairs_hook=_unique, parse_float=_exact_float)
 
@@ -414,14 +477,15 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {_describe_broken(error, content, first_line)}") from error
     if isinstance(content, dict):
-        lists = [content[name] for name in LISTS if isinstance(content.get(name), list)]
-        if len(lists) > 1:
+        content = _find_rows(path, content)
+    if content and all(_is_whole_message(item) for item in content):
+        more = dict.fromkeys(key for item in content for key in item if key not in MESSAGE_KEYS)
+        if more:
             raise ValueError(
-                f"{path}: expected one list of rows, found {len(lists)}: write each to a file of "
-                f"its own (path and test_path)."
+                f"{path}: expected a conversation a row, found a message a row, with "
+                f"{', '.join(map(repr, more)):.80} beside it. Write the messages of each "
+                f'conversation as a row of their own: {{"messages": [..]}}.'
             )
-        content = lists[0] if lists else [content]
-    if content and all(_is_message(item) for item in content):
         content = [content]
     if not content:
         raise ValueError(f"{path}: expected a JSON array of rows, found an empty one. Fill it.")
@@ -434,6 +498,94 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
             yield bad_row(name, number, "not UTF-8: a byte of the row is none", shown)
         else:
             yield _make_row(name, number, value)
+
+
+def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
+    """The list of rows in an object, or the object alone where it is a row itself.
+
+    Rows of a list under the name of a held-out split get this `split`, unless they have one: where
+    rows are learned from, those that say so are refused.
+
+    Raises:
+        ValueError: several lists, something beside the list that says something of all its rows,
+            or columns or named rows in the place of a list.
+    """
+    if ASKING.isdisjoint(map(str.lower, content)):
+        named = [name for name, value in content.items() if _is_named_list(name, value)]
+        filled = [name for name in named if content[name]]
+        beside = [name for name, value in content.items() if value and _says_of_all(name)]
+        lists = [name for name, value in content.items() if name in filled or
+                 (_holds_objects(value) and name.lower() not in DESCRIBING)]  # fmt: skip
+        if filled == ["examples"] and "prompt" in beside:
+            return [content]  # a prompt with its shots
+        if filled and (beside or len(lists) > 1):
+            shown = ", ".join(map(repr, beside or lists))
+            what = "what is said of all of them" if beside else f"{len(lists)}"
+            hint = (
+                "Write it into each row, or delete it" if beside else
+                "Write each to a file of its own: train.json and test.json in a folder, or path "
+                "and test_path"
+            )  # fmt: skip
+            raise ValueError(
+                f"{path}: expected one list of rows, found {what} ({shown:.200}). {hint}."
+            )
+        if named:
+            name = (filled or named)[0]
+            return _mark_split(content[name], _split_of_list(name) or content.get("split"))
+    _refuse_columns(path, content)
+    return [content]
+
+
+def _is_named_list(name: str, value: Any) -> bool:
+    is_list = isinstance(value, list) and (not value or _holds_objects(value))
+    return is_list and (name.lower() in LISTS or _split_of_list(name) is not None)
+
+
+def _holds_objects(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
+
+
+def _says_of_all(name: str) -> bool:
+    return name.lower() in FOR_ALL or _SYSTEM.fullmatch(name.lower()) is not None
+
+
+def _split_of_list(name: str) -> str | None:
+    match = _SPLIT_LIST.fullmatch(name)
+    return None if match is None else SPLITS.get(match[1].lower())
+
+
+def _split_of(name: str) -> str | None:
+    """The split that a file's name says, as `rows-test.csv` and `dev_set/rows.csv` do."""
+    words = re.split(r"[^a-z]+", name.lower())
+    words = [word.removesuffix("set") for word in words]  # `testset`
+    return next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
+
+
+def _mark_split(rows: list[Any], split: Any) -> list[Any]:
+    if SPLITS.get(str(split).lower(), "train") == "train":
+        return rows
+    return [{"split": split} | row if isinstance(row, dict) else row for row in rows]
+
+
+def _refuse_columns(path: Path, content: dict[str, Any]) -> None:
+    """Raise a ValueError for an object of columns, or of rows by their names."""
+    values: list[Any] = [*content.values()]
+    first: Any = values[0] if values else None
+    are_lists = all(isinstance(value, list) and len(value) == len(first) for value in values)
+    are_texts = any(isinstance(value, list) and value and isinstance(value[0], str)
+                    for value in values)  # fmt: skip
+    are_objects = all(isinstance(value, dict) and value.keys() == first.keys() for value in values)
+    if len(values) < 2 or not first or not ((are_lists and are_texts) or are_objects):
+        return
+    is_by_name = are_objects and not all(map(str.isdecimal, first))
+    if is_by_name and not ASKING.isdisjoint(map(str.lower, content)):
+        return
+    names = ", ".join(map(repr, content))
+    raise ValueError(
+        f"{path}: expected a list of rows, found an object of {'rows' if is_by_name else 'columns'}"
+        f" ({names:.80}). Write a JSON array of rows, or a row a line: "
+        f'[{{"question": .., "answer": ..}}, ..].'
+    )
 
 
 # --- Tables
@@ -491,7 +643,12 @@ def _read_columns(path: Path, file: BufferedReader, name: str) -> Rows:
             batches = ipc.open_stream(seekable)
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
         for number, fields in enumerate(rows, start=1):
-            yield RawRow(name, number, {key: _plain(value) for key, value in fields.items()})
+            try:
+                plain = {key: _plain(value) for key, value in fields.items()}
+            except RejectedError as error:
+                yield bad_row(name, number, str(error), str(fields))
+            else:
+                yield RawRow(name, number, plain)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(
             f"{path}: expected a whole parquet or Arrow file, found a broken one ({error}). Copy "
@@ -510,6 +667,8 @@ def _plain(value: Any, *, is_below: bool = False) -> Any:
     if isinstance(value, Mapping):
         items = {name: _plain(item, is_below=is_below) for name, item in value.items()}
         return {name: item for name, item in items.items() if item is not None or not is_below}
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        return _plain(_unique(value), is_below=is_below)  # of Arrow's type `map`
     if isinstance(value, list):
         return [_plain_element(item, is_below=is_below) for item in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
@@ -533,7 +692,7 @@ def is_saved_dataset(path: str | Sequence[str]) -> bool:
 
 def is_hub_id(path: str | Sequence[str]) -> bool:
     """Whether it names a data set of the hub and nothing that is here."""
-    if not isinstance(path, str) or Path(path).suffix in (*SUFFIXES, *PACKED):
+    if not isinstance(path, str) or Path(path).suffix.lower() in (*SUFFIXES, *PACKED):
         return False  # a file that is not there is no data set of the hub
     return HUB_ID.fullmatch(path) is not None and not Path(path).exists()
 

@@ -220,7 +220,7 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
         if reading.columns.choices is not None and reading.columns.answer is not None:
             check_numbers(sample, reading.columns.choices, reading.columns.answer)
             gold_form = find_gold_form(sample, reading.columns.choices, reading.columns.answer)
-        report.columns, report.form = reading.columns.used(), name_form(reading.columns)
+        note_reading(report, reading.columns, split)
         expressions = reading.expressions()
         parse = partial(
             parse_problem, reading=reading, split=split, ignore=source.ignore, gold_form=gold_form
@@ -250,6 +250,15 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
                 yield problem
         report.rows[split or "unsplit"] = num_rows
     report.unused = list(unused)
+
+
+def note_reading(report: SourceReport, columns: Columns, split: str | None) -> None:
+    """Record which columns are read; those of a later split beside, where they are others."""
+    used, form = columns.used(), name_form(columns)
+    if report.columns and used != report.columns:
+        used = report.columns | {f"{field} ({split})": column for field, column in used.items()}
+        form = form if form == report.form else f"{report.form}, of {split} {form}"
+    report.columns, report.form = used, form
 
 
 def describe_report(report: SourceReport) -> str:

@@ -37,14 +37,16 @@ def normalise_question(question: str) -> str:
 
 
 def opening(turns: Sequence[Turn]) -> str:
-    """What was said before the assistant answered the first user turn, system message included.
+    """What was said before the assistant answered the first user turn, without system messages.
 
     A greeting of the assistant belongs to it: many conversations may begin with the same one. The
-    lengths at which a file holds one conversation begin alike, and so stay on one side.
+    lengths at which a file holds one conversation begin alike, and so stay on one side; so does a
+    question that is asked under several system messages.
     """
     roles = [turn.role for turn in turns]
     end = [*roles, "assistant"].index("assistant", roles.index("user"))
-    return normalise_question("\n".join(turn.content for turn in turns[:end]))
+    said = (turn.content for turn in turns[:end] if turn.role != "system")
+    return normalise_question("\n".join(said))
 
 
 def split_key(problem: Problem) -> str:
@@ -52,9 +54,22 @@ def split_key(problem: Problem) -> str:
     return normalise_question(problem.question) if problem.turns is None else opening(problem.turns)
 
 
-def split_problems(problems: Iterable[Problem], shares: Shares) -> dict[str, list[Problem]]:
-    """Problems by split, in their order; a ValueError if one would be empty."""
+def split_problems(
+    problems: Iterable[Problem], shares: Shares, *, has_test: bool = False
+) -> dict[str, list[Problem]]:
+    """Problems by split, in their order.
+
+    Raises:
+        ValueError: a split would be empty, or the source has a test split (`has_test`) and none of
+            the problems is of it: others would be reported in its place.
+    """
     everything = list(problems)
+    if has_test and all(problem.split != "test" for problem in everything):
+        raise ValueError(
+            "expected usable rows in the source's test split, found none: each was rejected "
+            "(quarantine), or none is within `share`. Correct the test split, or name the train "
+            "split's files alone as `path`: then test problems are taken from them."
+        )
     test_share = 0.0 if any(problem.split == "test" for problem in everything) else shares.test
     if (total := shares.preference + shares.dev + test_share) >= 1:
         raise ValueError(

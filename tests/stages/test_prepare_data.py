@@ -242,6 +242,22 @@ def test_a_fixed_test_split_is_kept_and_a_training_copy_of_its_questions_left_ou
     assert set(card["overlaps"].values()) == {0}
 
 
+def test_a_test_split_of_which_nothing_is_left_is_refused():
+    test = [row | {"question": " ", "split": "test"} for row in rows(2)]
+    write([row | {"id": n} for n, row in enumerate(rows())])
+    Path("test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in test))
+    with pytest.raises(ValueError, match="expected usable rows in the source's test split"):
+        prepare(source={"path": "mine.jsonl", "test_path": "test.jsonl"})
+
+
+def test_ids_that_begin_anew_in_the_test_split_lose_none_of_its_questions():
+    write([row | {"id": n} for n, row in enumerate(rows())])
+    test = [row | {"id": n} for n, row in enumerate(rows(43)[40:])]
+    Path("test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in test))
+    prepare(source={"path": "mine.jsonl", "test_path": "test.jsonl"})
+    assert [row.id for row in prompts()["test"]] == ["test-0", "test-1", "test-2"]
+
+
 def test_rows_longer_than_the_tiny_model_are_refused_before_any_work():
     write(rows())
     with pytest.raises(ValueError, match=r"rows of 2148 tokens.*model\.tiny\.max_length"):

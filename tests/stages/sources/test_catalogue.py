@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from stages.records.problems import BadRow, Problem
+from stages.records.problems import BadRow, Problem, Turn
 from stages.sources import catalogue
 from stages.sources.feedback_tasks import MixtureConfig
 
@@ -144,6 +144,30 @@ def test_the_second_row_with_an_id_is_rejected():
     assert (screened.bad[0].file, screened.bad[0].line) == ("train.jsonl", 2)
 
 
+def test_ids_that_begin_anew_in_the_test_split_lose_no_test_question():
+    rows = [replace(GOOD, id=str(n), question=f"{n}+1?", line=n) for n in range(4)]
+    tests = [replace(row, question=f"{row.question}!", split="test") for row in rows[:2]]
+    other = replace(GOOD, id="test-1", question="2+2?")
+    screened = sort(*rows, other, *tests)
+    assert screened.bad == []
+    assert [row.id for row in screened.problems] == [
+        "0", "1", "2", "3", "test-1", "test-0", "test-test-1",
+    ]  # fmt: skip
+    assert [row.id for row in sort(*tests, *rows).problems][2:] == ["train-0", "train-1", "2", "3"]
+    twice = sort(*tests, tests[1])
+    assert [row.reason for row in twice.bad] == ["duplicate id: '1' is also the id of line 1"]
+
+
+def test_a_source_knows_of_a_test_split_of_which_no_row_can_be_used(tmp_path):
+    for name, question in (("train", "2+2?"), ("test", " ")):
+        write(tmp_path, f"{name}.jsonl", {"question": question, "answer": "4"})
+    screened = catalogue.read_source(ADAPTER.validate_python({"path": str(tmp_path)}), 0)
+    assert screened.has_test
+    assert [row.file for row in screened.problems] == ["train.jsonl"]
+    assert sort(replace(GOOD, answer="nan", split="test")).has_test
+    assert not sort(GOOD).has_test
+
+
 @pytest.mark.parametrize("answer", ["nan", "four", "who can tell what it may be", "9" * 5000])
 def test_an_answer_that_the_checker_cannot_read_is_rejected(answer):
     screened = sort(replace(GOOD, answer=answer))
@@ -164,6 +188,43 @@ def test_a_training_question_that_is_also_a_test_question_is_rejected_wherever_i
         screened = sort(*rows)
         assert screened.problems == [test]
         assert screened.bad[0].reason.startswith("overlap")
+
+
+def test_a_question_under_another_system_message_is_also_a_test_question():
+    def ask(system: str, **fields: Any) -> Problem:
+        turns = (Turn("system", system), Turn("user", GOOD.question))
+        return replace(GOOD, turns=turns, question=f"{system}\n\nHuman: {GOOD.question}", **fields)
+
+    test = ask("Be brief.", id="t", split="test")
+    rows = GOOD, ask("Be exact.", id="b"), replace(GOOD, id="c", turns=(Turn("user", "2+2?"),))
+    screened = sort(*rows, test)
+    assert screened.problems == [test]
+    assert [row.reason for row in screened.bad] == [
+        "overlap: the question is also a test question"
+    ] * 3
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_of_a_question_with_several_gold_answers_nothing_is_kept(split):
+    rows = [replace(GOOD, id=str(n), line=n, question=question, answer=answer, split=split)
+            for n, (question, answer) in enumerate([
+                ("2*7?", "14"), ("2*7? ", "15"), ("2*7?", "14.0"), ("1/2?", "0.5"), ("1/2?", "1/2"),
+                ("1 or 2?", "1"), ("1 or 2?", "1 or 2"), ("2*7?", None), ("x?", "1"), ("X?", "2"),
+            ])]  # fmt: skip
+    tools = [replace(GOOD, id=name, answer=answer, split=split, tools=name)
+             for name, answer in (("a", "4"), ("b", "5"))]  # fmt: skip
+    screened = sort(*rows, *tools)
+    assert screened.problems == rows[3:] + tools
+    assert [row.line for row in screened.bad] == [0, 1, 2]
+    assert {row.reason for row in screened.bad} == {
+        "contradiction: the question has the gold answers '14' (train.jsonl, line 0) and '15' "
+        "(train.jsonl, line 1): correct or delete the wrong row"
+    }
+
+
+def test_a_wrong_gold_answer_in_training_takes_no_test_question():
+    test = replace(GOOD, id="t", split="test")
+    assert sort(replace(GOOD, answer="5"), test).problems == [test]
 
 
 def test_a_question_repeated_within_a_split_is_kept():

@@ -9,9 +9,10 @@ from typing import Any
 import datasets
 import pyarrow
 import pytest
+from pyarrow import parquet
 
 from stages.records.problems import BadRow
-from stages.sources import containers, tool_calls
+from stages.sources import columns, containers, tool_calls
 from stages.sources.containers import RawRow
 
 ROWS: list[dict[str, Any]] = [{"a": 2**53 + 1, "b": "é"}, {"a": 2, "b": "x\ny"}]
@@ -169,6 +170,63 @@ def test_a_row_of_a_table_with_other_columns_or_bytes_is_bad(tmp_path):
     assert list(bad(path)) == [3, 4, 5]
 
 
+ROW = {"question": "REAL?", "answer": "4"}
+OBJECTS_THAT_ARE_ROWS: dict[str, dict[str, Any]] = {
+    "a question with shots": ROW | {"examples": [{"question": "shot", "answer": "9"}]},
+    "a prompt with shots": {"prompt": "REAL?", "examples": [{"prompt": "shot"}]},
+    "a question with items": ROW | {"items": [{"name": "a"}], "test": [{"input": "1"}]},
+    "texts in turn": {"id": "1", "data": ["Hi", "Ho"]},
+    "a pair of messages": {"prompt": [{"role": "user", "content": "Hi"}],
+                           "completion": [{"role": "assistant", "content": "Ho"}]},
+    "columns of one level": {"question": {"stem": "a"}, "answer": {"stem": "b"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OBJECTS_THAT_ARE_ROWS)
+def test_an_object_that_asks_something_is_a_row_whatever_lists_it_holds(tmp_path, kind):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(OBJECTS_THAT_ARE_ROWS[kind]))
+    assert read(path) == [OBJECTS_THAT_ARE_ROWS[kind]]
+
+
+def test_what_describes_a_list_of_rows_may_stand_beside_it(tmp_path):
+    path = tmp_path / "rows.json"
+    beside = {"version": "1", "licence": "MIT", "name": "n", "description": "d", "system": "",
+              "authors": [{"name": "a"}], "schema": {"fields": []}, "features": [{"name": "a"}],
+              "test": []}  # fmt: skip
+    path.write_text(json.dumps(beside | {"data": ROWS}))
+    assert read(path) == ROWS
+
+
+@pytest.mark.parametrize("key", ["test", "dev", "validation_set", "testset"])
+def test_rows_under_the_name_of_a_held_out_split_say_so(tmp_path, key):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps({key: [{"a": 1}, {"a": 2, "split": "x"}]}))
+    rows = read(path)
+    assert columns.says_test("split", rows[0]["split"])
+    assert rows[1] == {"a": 2, "split": "x"}
+    path.write_text(json.dumps({"split": "test", "data": [{"a": 1}]}))
+    assert read(path) == [{"split": "test", "a": 1}]
+    path.write_text(json.dumps({"train": ROWS}))
+    assert read(path) == ROWS
+
+
+SAID = [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "a"}]
+
+
+@pytest.mark.parametrize("wrap", [lambda rows: rows, lambda rows: {"data": rows}])
+def test_a_file_of_messages_is_one_conversation_only_where_nothing_says_of_which(tmp_path, wrap):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(wrap(SAID)))
+    assert read(path) == [{"messages": SAID}]
+    for message in ({"role": "user", "content": "B?"}, {"from": "human", "value": "B?"}):
+        path.write_text(json.dumps(wrap([{"conversation_id": 1} | message] * 2)))
+        with pytest.raises(ValueError, match="found a message a row, with 'conversation_id'"):
+            read(path)
+    path.write_text(json.dumps(wrap([{"from": "MATH", "question": "A?"}])))
+    assert read(path) == [{"from": "MATH", "question": "A?"}]
+
+
 BROKEN = {
     "nothing": (b"", "an empty file"),
     "white space": (b"\n \n", "an empty file"),
@@ -190,7 +248,24 @@ BROKEN = {
     "UTF-16": ("a".encode("utf-16"), "UTF-16"),
     "a table that names a column twice": (b"a,a\n1,2\n", "each column once"),
     "a quote that is not closed": (b'a,b\n1,"2\n3,4\n', "a quote is not closed"),
-    "two lists": (b'{"train": [{"a": 1}], "test": [{"a": 2}]}', "write each to a file"),
+    "two lists": (b'{"train": [{"a": 1}], "test": [{"a": 2}]}', "Write each to a file"),
+    "a list and a held-out one": (
+        b'{"data": [{"a": 1}], "dev": [{"a": 2}]}',
+        "found 2 .'data', 'd",
+    ),
+    "a list and another": (b'{"data": [{"a": 1}], "more": [{"a": 2}]}', "found 2 .'data', 'more'"),
+    "a system message of all": (
+        b'{"system": "Speak French.", "data": [{"a": 1}]}',
+        "what is said of all .*'system'",
+    ),
+    "a prefix of all": (b'{"rows": [{"a": 1}], "task_prefix": "Solve:"}', "of all .*'task_prefix'"),
+    "tools of all": (b'{"rows": [{"a": 1}], "tools": [{"name": "f"}]}', "of all .*'tools'"),
+    "columns": (b'{"question": ["a", "b"], "answer": ["4", "5"]}', "found an object of columns"),
+    "columns of pandas": (
+        b'{"question": {"0": "a", "1": "b"}, "answer": {"0": "4", "1": "5"}}',
+        "object of columns",
+    ),
+    "rows by name": (b'{"1": {"q": "a"}, "2": {"q": "b"}}', "found an object of rows"),
     "damaged gzip": (gzip.compress(LINES * 99)[:40] + b"x" * 200, "a broken one"),
     "a page": (b"<!DOCTYPE html>\n<html></html>\n", "a web page"),
     "a pointer of Git LFS": (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
@@ -250,6 +325,31 @@ def test_without_a_train_file_all_are_of_one_source(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_file_of_a_folder_is_read_or_listed_as_not_read(tmp_path):
+    read_names = ["B.JSONL", "c.jsonlines", "d.jl", "g.CSV", "h.json.GZ"]
+    unread_names = ["_e.jsonl", "i.txt", "j.xlsx", "k.json.zip", "l.feather"]
+    others = ["README.md", "LICENSE", "licence.txt", ".hidden.txt", "a.dvc", "state.json"]
+    for name in (*read_names, *unread_names, *others):
+        (tmp_path / name).write_bytes(LINES)
+    result = containers.find_splits(str(tmp_path))
+    assert [file.name for file in result.splits[None]] == read_names
+    assert [file.name for file in result.unread] == unread_names
+    (tmp_path / "train.jsonl").write_bytes(LINES)
+    names = [file.name for file in containers.find_splits(str(tmp_path)).unread]
+    assert names == [*read_names, *unread_names]
+    assert containers.find_splits(str(tmp_path / "d.jl")).unread == []
+
+
+def test_a_map_of_parquet_is_an_object(tmp_path):
+    path = tmp_path / "rows"
+    kind = pyarrow.map_(pyarrow.string(), pyarrow.string())
+    maps = [[("A", "x"), ("B", "y")], [], None, [("A", "x"), ("A", "y")]]
+    parquet.write_table(pyarrow.table({"choices": pyarrow.array(maps, kind)}), path)
+    rows = read(path)
+    assert [row["choices"] for row in rows] == [{"A": "x", "B": "y"}, [], None]
+    assert bad(path) == {4: "duplicate key: 'A' stands twice in one object"}
+
+
 @pytest.mark.parametrize("name", ["missing.jsonl", "folder", "*.x"])
 def test_a_path_without_files_is_refused(tmp_path, name):
     (tmp_path / "folder").mkdir()
@@ -276,6 +376,22 @@ def test_a_decimal_comma_beside_semicolons_is_no_two_numbers(tmp_path):
     path.write_text("question;answer\n1/2?;0,5\n2+2, 3?;4\n")
     assert read(path) == [{"question": "2+2, 3?", "answer": "4"}]
     assert "decimal comma" in bad(path)[2]
+    wrong = ["1.234,5", "12,5 kg", "€ 3,50", "-€3,50", "3,50 €", "+2,5", "-0,5", "12,5%", "1 234,5",
+             "90,5 km/h", "2,5 m²"]  # fmt: skip
+    right = [
+        "1,2,3",
+        "4",
+        "1.234",
+        "(1,2)",
+        "x,y",
+        "3 or 4,5 or 6",
+        "12,5 is the right number",
+        "A,1",
+    ]
+    lines = [f"{n}?;{value}\n" for n, value in enumerate(wrong + right)]
+    path.write_text("question;answer\n" + "".join(lines), encoding="utf-8")
+    assert [row["answer"] for row in read(path)] == right
+    assert len(bad(path)) == len(wrong)
 
 
 @pytest.mark.parametrize(

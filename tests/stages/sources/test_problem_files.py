@@ -533,6 +533,19 @@ IN_WORDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def test_columns_of_splits_that_differ_are_all_in_the_report(tmp_path):
+    said = [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SEVEN}]
+    rows = {"train": {"messages": said}, "test": {"problem": "3 + 5?", "final_answer": "8"}}
+    for name, row in rows.items():
+        (tmp_path / f"{name}.jsonl").write_text(f"{json.dumps(row)}\n" * 2, encoding="utf-8")
+    report = SourceReport(path="folder")
+    assert len(list(problem_files.read_problems(FileSource(path=str(tmp_path)), report))) == 4
+    assert problem_files.describe_report(report) == (
+        "folder: conversations, of test problems, 2 rows of train, 2 rows of test; read as "
+        "messages: 'messages', question (test): 'problem', answer (test): 'final_answer'"
+    )
+
+
 def write_row(folder: Path, fields: dict[str, Any]) -> FileSource:
     path = folder / "rows.jsonl"
     path.write_text(f"{json.dumps(fields)}\n" * 2, encoding="utf-8")

@@ -51,6 +51,12 @@ def test_a_fixed_test_split_is_kept_and_the_test_share_unused():
     assert abs(len(splits["train"]) / 5000 - 0.7) < 0.03
 
 
+def test_a_test_split_of_which_nothing_is_left_is_not_taken_from_the_others():
+    with pytest.raises(ValueError, match="expected usable rows in the source's test split"):
+        split_problems(problems(5000, "train"), SHARES, has_test=True)
+    assert split_problems(problems(5000, "train"), SHARES)["test"]
+
+
 def test_an_empty_split_and_shares_above_one_are_refused():
     with pytest.raises(ValueError, match="3 problems, of 3 different questions, leave the split"):
         split_problems(problems(3), SHARES)
