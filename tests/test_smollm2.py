@@ -174,7 +174,6 @@ def test_a_part_is_run_by_dvc_or_with_stages_side_by_side(
 def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:
     """One seed, and the fewest rows and steps of which every stage has an output."""
     params["seeds"] = [0]
-    params["compute"]["dtype"] = "float32"  # bfloat16 is slow on processors that emulate it
     params["data"]["shares"] = {"preference": 0.5, "dev": 0.2, "test": 0.2}
     for split in params["sampling"].values():
         split |= {"num_samples": 4, "max_new_tokens": 24}

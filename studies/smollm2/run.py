@@ -83,14 +83,19 @@ CHOICE = {
 size if they are scaled by the root of the number of parameters."""
 DECIDES = "evaluate"
 """The table whose rows have the accuracy on the dev problems: what `rates` ends with."""
-LARGE_GPU: dict[str, dict[str, int]] = {
-    "compute": {"max_tokens": 16384, "max_batch": 2400},
+LARGE_GPU: dict[str, dict[str, int | str]] = {
+    "compute": {
+        "dtype": "bfloat16",
+        "rounding": "native",
+        "max_tokens": 16384,
+        "max_batch": 2400,
+    },
     "temperatures": {"num_samples": 8},
 }
-"""Section -> its keys with `--gpu`: sizes for the memory of an H200, which several processes share.
-A pass has up to 16,384 tokens, the 2,400 samples of the test problems are drawn at once, and the
-other temperatures have as many samples as temperature 1. They are parameters and not settings of
-the machine, because the shapes of a batch decide how sums are rounded."""
+"""Section -> its keys with `--gpu`: bfloat16, and sizes for the memory of an H200, which several
+processes share. A pass has up to 16,384 tokens, the 2,400 samples of the test problems are drawn at
+once, and the other temperatures have as many samples as temperature 1. They are parameters and not
+settings of the machine, because the shapes of a batch decide how sums are rounded."""
 
 RESULTS = "results"
 """The folder of the committed report."""
