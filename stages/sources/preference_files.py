@@ -62,6 +62,8 @@ RATINGS = (
 """Numbers of the better and of the worse answer; equal ones are a tie among `SCORES` alone."""
 PROBABILITIES = ("chosen_prob", "chosen_probability", "prob_chosen", "preference_probability")
 """Columns that may be `probability` by another name."""
+OF_ULTRAFEEDBACK = "custom_system_prompt"
+"""Key of an answer's object: what made a model write it so, and no part of the prompt."""
 COMPARED = (
     ("score_A", "score_B"), ("score_a", "score_b"), ("score_0", "score_1"),
     ("winner_model_a", "winner_model_b"),
@@ -301,8 +303,7 @@ def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iter
     """What a row may say of its answers under names that mean something beside them alone.
 
     A probability by another name, the prompt of two texts that are taken to begin with it, and the
-    context of an answer in its object. UltraFeedback's `custom_system_prompt` is none: it made a
-    model write the answer, and is no part of the prompt.
+    context of an answer in its object, but for `OF_ULTRAFEEDBACK`.
     """
     if columns.chosen and columns.probability is None:
         yield from (name for name in PROBABILITIES if not columns_of.is_empty(fields.get(name)))
@@ -313,7 +314,8 @@ def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iter
                     if _ASKS.fullmatch(name) and _is_plain(value) and value.strip())  # fmt: skip
     for path, value in _list_keys(fields, columns):
         key = path.rpartition(".")[2]
-        if (columns_of.is_context(key) or key == "context") and not columns_of.is_empty(value):
+        is_context = key == "context" or (columns_of.is_context(key) and key != OF_ULTRAFEEDBACK)
+        if is_context and not columns_of.is_empty(value):
             yield path
 
 
