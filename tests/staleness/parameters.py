@@ -62,10 +62,10 @@ def other(value: Any) -> Any:
     if isinstance(value, int | float):
         return value + type(value)(1)
     if isinstance(value, list):
-        return [*value, other(value[-1])]
+        return [*value, other(value[-1] if value else None)]
     if isinstance(value, Mapping):
-        name = next(iter(value))
-        return dict(value) | {name: other(value[name])}
+        name = next(iter(value), "other")
+        return dict(value) | {name: other(value.get(name))}
     return {"auto": 5000, None: "none"}.get(value, f"{value}-other")
 
 
