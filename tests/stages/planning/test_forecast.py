@@ -104,6 +104,7 @@ def test_a_trainer_with_vllm_is_measured_without_the_projects_own_sampler(entry_
     assert result["update"] == with_sampler["update"]
 
 
+@pytest.mark.slow
 def test_trials_end_after_torch_has_computed_on_two_threads():
     """OpenMP's threads are not in a fork: the first product on two of them would wait for ever."""
     code = """
