@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from pydantic import field_validator
 
 from stages.config import Params
-from stages.sources.containers import SPLITS
+from stages.sources.containers import SPLITS, SYSTEM
 from stages.sources.quarantine import RejectedError
 
 
@@ -126,14 +126,13 @@ MEANINGFUL = frozenset({
     "premise", "premises", "hypothesis", "background", "schema", "db_schema", "query",
     "distractors", "distractor1", "nums", "numbers", "persona", "developer", "developer_message",
     "hint", "hints", "lecture", "evidence", "facts", "theory", "chat_history", "dialogue_history",
-    "dialogue", "dialog", "chat_template_kwargs",
+    "dialogue", "dialog", "chat_template_kwargs", "custom_system_prompt",
 })  # fmt: skip
 """Names of what decides how a row is to be used, or is a part of what it says; in any case."""
 _MEANINGFUL = frozenset(name.lower() for name in MEANINGFUL)
 _MEDIUM = re.compile(
     r"(?:decoded_)?(?:image|img|picture|figure|video|audio)s?(?:_(?:path|url|file|bytes)s?)?"
 )
-_SYSTEM = re.compile(r"(?:custom_)?sys(?:tem)?_?(?:prompt|message|instruction|msg)s?")
 _TOOLS = re.compile(
     r"(?:available_)?(?:tools|functions)|(?:tool|function)s?_(?:list|schema|definition|spec)s?"
 )
@@ -241,7 +240,8 @@ def find_unread(
 ) -> Iterator[str]:
     """The columns of a row that carry meaning and are neither read nor ignored.
 
-    Also the tools, the system message and the media beside a path into an object that holds them.
+    Also the tools, the system message and the media beside a path into an object that holds them,
+    or into a list of such objects.
     """
     paths = [*all_names(expressions)]
     names = {root(name, fields) for name in paths}
@@ -250,13 +250,16 @@ def find_unread(
         is_unread = name not in names and name not in ignore and not is_empty(value)
         if is_unread and (is_meaningful(name) or says_test(name, value)) and not is_flag:
             yield name
-    for column in names - {*paths}:
-        content = fields.get(column)
-        for key, value in content.items() if isinstance(content, Mapping) else ():
-            path = f"{column}.{key}"
-            is_unread = not {path, column}.intersection((*ignore, *paths)) and not is_empty(value)
-            if is_unread and is_context(str(key)):
-                yield path
+    beside = [
+        (f"{column}.{key}", key, value)
+        for column in sorted(names - {*paths})
+        for item in _objects_in(fields.get(column))
+        for key, value in item.items()
+    ]
+    for path, key, value in beside:
+        is_unread = not {path, root(path, fields)}.intersection((*ignore, *paths))
+        if is_unread and not is_empty(value) and (is_context(str(key)) or key == "context"):
+            yield path
 
 
 def find_unread_keys(fields: Mapping[str, Any], expressions: Iterable[str]) -> Iterator[str]:
@@ -264,13 +267,17 @@ def find_unread_keys(fields: Mapping[str, Any], expressions: Iterable[str]) -> I
     names = [*all_names(expressions)]
     paths = [[part for part in name.split(".") if not part.isdecimal()] for name in names]
     for column in dict.fromkeys(root(name, fields) for name in names):
-        value = fields.get(column)
-        objects = [item for item in (value if isinstance(value, list) else [value])
-                   if isinstance(item, Mapping)]  # fmt: skip
+        objects = _objects_in(fields.get(column))
         read_keys = {path[1] for path in paths if path[0] == column and len(path) > 1}
         keys = dict.fromkeys(str(key) for item in objects for key in item)
         if read_keys and column not in names:
             yield from (f"{column}.{key}" for key in keys if key not in read_keys)
+
+
+def _objects_in(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list, or the value alone if it is an object."""
+    items: list[Any] = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, Mapping)]
 
 
 def find_other_golds(
@@ -320,7 +327,7 @@ def says_test(name: str, value: Any) -> bool:
 def is_context(name: str) -> bool:
     """Whether a column of this name is shown to the assistant beside the messages."""
     lowered = name.lower()
-    is_system = lowered in SYSTEMS or _SYSTEM.fullmatch(lowered) is not None
+    is_system = lowered in SYSTEMS or SYSTEM.fullmatch(lowered) is not None
     return (
         _TOOLS.fullmatch(lowered) is not None or is_system or _MEDIUM.fullmatch(lowered) is not None
     )

@@ -56,12 +56,13 @@ PACKED = (".gz", ".zst", ".xz", ".bz2")
 _COLUMN = re.compile(r"\w[\w .():/-]*")
 """Name of a column in the header of a table."""
 _CURRENCY = r"(?:[€$£¥]|EUR|USD|GBP|CHF)"
-_DECIMAL_COMMA = re.compile(
-    rf"\s*(?:[-+\u2212±]\s?)?(?:{_CURRENCY}\s?)?(?:[-+\u2212]\s?)?"
-    rf"(?:[0-9]{{1,3}}(?:[. '\u00a0\u202f][0-9]{{3}})+|[0-9]+),[0-9]+"
-    rf"\s?(?:{_CURRENCY}|[%‰°]?[^\W\d]{{0,5}}[²³]?(?:/[^\W\d]{{1,4}}[²³]?)?)\s*"
+DECIMAL_COMMA = re.compile(
+    rf"\s*(?:[-+\u2212±]\s?)?(?P<currency>{_CURRENCY}\s?)?(?:[-+\u2212]\s?)?"
+    rf"(?:(?P<thousands>[0-9]{{1,3}}(?:[. '\u00a0\u202f][0-9]{{3}})+)|[0-9]+),(?P<decimals>[0-9]+)"
+    rf"\s?(?P<unit>{_CURRENCY}|[%‰°]?[^\W\d]{{0,5}}[²³]?(?:/[^\W\d]{{1,4}}[²³]?)?)\s*"
 )
-"""A number with a decimal comma, perhaps with thousands, a sign, a currency or a unit."""
+"""A number that may have a decimal comma, perhaps with thousands, a sign, a currency or a unit; in
+a table with semicolons it has."""
 ARCHIVES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet", b"Rar!": "a rar archive",
     b"7z\xbc\xaf": "an archive",
@@ -99,7 +100,8 @@ FOR_ALL = frozenset({
     "article", "label", "labels", "answer", "answers", "answer_key", "images", "image", "weight",
 })  # fmt: skip
 """Keys beside a list of rows that say something of each of them; in any case."""
-_SYSTEM = re.compile(r"sys(?:tem)?_?(?:prompt|message|instruction|msg)?s?")
+SYSTEM = re.compile(r"sys(?:tem)?_?(?:prompt|message|instruction|msg)?s?")
+"""Name of a column, or of a key beside a list of rows, with a system message; in lower case."""
 DESCRIBING = frozenset({
     "authors", "author", "contributors", "creators", "citation", "citations", "licence", "licences",
     "license", "licenses", "features", "columns", "schema", "info", "metadata", "meta", "tags",
@@ -546,7 +548,7 @@ def _holds_objects(value: Any) -> bool:
 
 
 def _says_of_all(name: str) -> bool:
-    return name.lower() in FOR_ALL or _SYSTEM.fullmatch(name.lower()) is not None
+    return name.lower() in FOR_ALL or SYSTEM.fullmatch(name.lower()) is not None
 
 
 def _split_of_list(name: str) -> str | None:
@@ -618,8 +620,8 @@ def _read_table(path: Path, name: str, lines: Iterable[tuple[int, bytes]]) -> Ro
         elif len(values) != len(columns):
             reason = f"another number of values: {len(values)}, of {len(columns)} columns"
             yield bad_row(name, line, reason, shown)
-        elif delimiter == ";" and any(map(_DECIMAL_COMMA.fullmatch, values)):
-            number_text = next(filter(_DECIMAL_COMMA.fullmatch, values))
+        elif delimiter == ";" and any(map(DECIMAL_COMMA.fullmatch, values)):
+            number_text = next(filter(DECIMAL_COMMA.fullmatch, values))
             reason = f"decimal comma: {number_text!r:.40} may be one number or two: write 1.5"
             yield bad_row(name, line, reason, shown)
         else:

@@ -62,8 +62,6 @@ RATINGS = (
 """Numbers of the better and of the worse answer; equal ones are a tie among `SCORES` alone."""
 PROBABILITIES = ("chosen_prob", "chosen_probability", "prob_chosen", "preference_probability")
 """Columns that may be `probability` by another name."""
-OF_ULTRAFEEDBACK = "custom_system_prompt"
-"""Key of an answer's object: what made a model write it so, and no part of the prompt."""
 COMPARED = (
     ("score_A", "score_B"), ("score_a", "score_b"), ("score_0", "score_1"),
     ("winner_model_a", "winner_model_b"),
@@ -302,8 +300,7 @@ def _check_read(
 def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[str]:
     """What a row may say of its answers under names that mean something beside them alone.
 
-    A probability by another name, the prompt of two texts that are taken to begin with it, and the
-    context of an answer in its object, but for `OF_ULTRAFEEDBACK`.
+    A probability by another name, and the prompt of two texts that are taken to begin with it.
     """
     if columns.chosen and columns.probability is None:
         yield from (name for name in PROBABILITIES if not columns_of.is_empty(fields.get(name)))
@@ -312,25 +309,11 @@ def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iter
     if columns.prompt is None and pair and all(map(_is_plain, pair)):
         yield from (name for name, value in fields.items()
                     if _ASKS.fullmatch(name) and _is_plain(value) and value.strip())  # fmt: skip
-    for path, value in _list_keys(fields, columns):
-        key = path.rpartition(".")[2]
-        is_context = key == "context" or (columns_of.is_context(key) and key != OF_ULTRAFEEDBACK)
-        if is_context and not columns_of.is_empty(value):
-            yield path
 
 
 def _is_plain(value: Any) -> bool:
     """Whether it is text, and no conversation."""
     return isinstance(value, str) and not columns_of.is_conversation(value)
-
-
-def _list_keys(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[tuple[str, Any]]:
-    """The keys of the objects that a list of answers holds, as paths, with their values."""
-    column = columns_of.root(str(columns.answers), fields)
-    content = fields.get(column) if columns.answers is not None else None
-    for item in content if isinstance(content, list) else ():
-        if isinstance(item, dict):
-            yield from ((f"{column}.{key}", value) for key, value in item.items())
 
 
 def _describe_reading(
@@ -342,7 +325,7 @@ def _describe_reading(
     fields = [row.fields for row in rows if isinstance(row, RawRow)]
     roots = {columns_of.root(name, fields[0]) for name in names}
     unused = [key for row in fields for key in row if key not in roots]
-    unused += [path for row in fields for path, _ in _list_keys(row, columns) if path not in names]
+    unused += [path for row in fields for path in columns_of.find_unread_keys(row, names)]
     report.unused = list(dict.fromkeys(unused))
     report.rows["unsplit"] = len(rows)
 
@@ -426,8 +409,7 @@ def _read_comparison(
 ) -> RawPreference:
     """The pair of answers a and b, the better one first; RejectedError for a contradiction."""
     a, b = _read_two(fields, columns, str(columns.a), str(columns.b), ignore)
-    leads = dict[str, float]()
-    """Column -> above 0 where it says that a is better, below 0 where b is."""
+    leads = dict[str, float]()  # by column, above 0 where it says that a is better
     if columns.winner is not None:
         leads[columns.winner] = _read_winner(fields, columns)
 
@@ -505,7 +487,9 @@ def _find_comparison_beside(fields: Mapping[str, Any], answers: str) -> Iterator
     """Unread columns, and keys of the answers, that may say which of a row's answers is better."""
     column = columns_of.root(answers, fields)
     values = {name: value for name, value in fields.items() if name != column}
-    values |= _list_keys(fields, PairColumns(answers=answers))
+    for item in fields[column] if isinstance(fields.get(column), list) else ():
+        if isinstance(item, dict):
+            values |= {f"{column}.{key}": value for key, value in item.items()}
     for name, value in values.items():
         compares = name != answers and _COMPARES.search(name.rpartition(".")[2])
         if compares and not columns_of.is_empty(value):

@@ -5,13 +5,12 @@ A RejectedError says what was expected and what was found; `parse_row` makes a `
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from stages.records.problems import BadRow
-from stages.sources.containers import RawRow, Rows
+from stages.sources.containers import DECIMAL_COMMA, RawRow, Rows
 from stages.sources.quarantine import RejectedError, bad_row
 
 ParsedT = TypeVar("ParsedT")
@@ -20,12 +19,6 @@ PLACEHOLDERS = frozenset({
     "no answer", "tbd", "todo", "see solution", "[]", "[placeholder]",
 })  # fmt: skip
 """Texts, in any case, that stand where there is no gold answer; Numina has `proof`, `notfound`."""
-_DECIMAL_COMMA = re.compile(
-    r"""(?x) (?P<currency>(?:[€$£]|EUR|USD|CHF)\s*)? [-+]?
-    (?: \d{1,3}(?:\.\d{3})+,\d+ | \d+,\d{1,2} (?(currency)|(?=\s*[^\s\d])) )
-    \s* (?:[€$£%]|EUR|USD|CHF|euros?|dollars?|[cdkm]?m[²³]?|[mk]?g|[cdm]?l|h|s|min|°C?)?"""
-)
-"""A number with a decimal comma: that it is no list of two is seen from dots, unit or currency."""
 
 
 def parse_row(
@@ -129,7 +122,10 @@ def _check_gold(text: str, column: str) -> None:
             f"placeholder: expected a gold answer in '{column}', found {text!r}; where such words "
             f"are answers, name the column with a point, as columns: {{answer: '{template}.'}}"
         )
-    if _DECIMAL_COMMA.fullmatch(text):
+    number = DECIMAL_COMMA.fullmatch(text)
+    # Without dots, a unit or a currency it may be a list of two, and with three decimals thousands.
+    has_unit = number is not None and bool(number["currency"] or number["unit"])
+    if number is not None and (number["thousands"] or (has_unit and len(number["decimals"]) < 3)):
         raise RejectedError(
             f"decimal comma: expected a number with a point in '{column}', found {text!r:.60}; "
             f"write it as 1234.5"

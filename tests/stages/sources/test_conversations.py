@@ -4,7 +4,7 @@ import pytest
 
 from stages.records import transcripts
 from stages.records.problems import BadRow, Problem, Turn
-from stages.sources import conversations, problem_files, splitting
+from stages.sources import containers, conversations, problem_files, splitting
 from stages.sources.columns import Columns
 from stages.sources.problem_files import FileSource, SourceReport
 
@@ -161,3 +161,7 @@ def test_conversations_that_open_alike_are_on_one_side(read):
     for members in by_split.values():
         keys = [splitting.split_key(member) for member in members]
         assert all(keys.count(key) == 2 for key in keys)
+
+
+def test_a_file_of_messages_may_have_every_key_of_a_message_that_is_read():
+    assert conversations.READ_KEYS <= containers.MESSAGE_KEYS
