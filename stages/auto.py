@@ -239,38 +239,31 @@ for _pattern, _highest, _at_1b, _source in (
     )
 
 
-EMBEDDED_SIZE, SMOLLM2_SIZE, PUBLISHED_SIZE = 3.3e5, 1.35e8, 7e9
-"""Parameters of the models whose rates are known."""
+SIZES = (3.3e5, 1.35e8, 7e9)
+"""Parameters of the models whose rates are known: the embedded one, SmolLM2, published ones."""
 
 
-def interpolate_learning_rate(
-    facts: Facts, params: Content, *, rates: Sequence[float], sizes: Sequence[float]
-) -> float:
-    """Rate of the model's size, of rates by size; LoRA: times 10.
+def interpolate_learning_rate(facts: Facts, params: Content, *, rates: Sequence[float]) -> float:
+    """Learning rate between those of models of `SIZES` parameters; LoRA: times 10.
 
-    On lines through the logarithms of both; beyond the ends that of the end.
+    Linear in the logarithms of size and rate; beyond the ends that of the end.
     """
-    size = min(max(facts.parameters, sizes[0]), sizes[-1])
-    place = next(i for i in range(1, len(sizes)) if size <= sizes[i])
-    share = math.log(size / sizes[place - 1]) / math.log(sizes[place] / sizes[place - 1])
-    rate = rates[place - 1] * (rates[place] / rates[place - 1]) ** share
+    size = min(max(facts.parameters, SIZES[0]), SIZES[-1])
+    place = next(place for place, largest in enumerate(SIZES[1:]) if size <= largest)
+    share = math.log(size / SIZES[place]) / math.log(SIZES[place + 1] / SIZES[place])
+    rate = rates[place] * (rates[place + 1] / rates[place]) ** share
     return float(f"{rate * (10 if params['lora']['rank'] else 1):.1e}")
 
 
 for _section, _rates, _source in (
-    ("dpo", (1e-4, 1e-5, 5e-7), "studies/smollm2; Tunstall et al. 2023 (Zephyr)"),
+    ("dpo", (1e-4, 1e-5, 5e-7), f"studies/smollm2; {ZEPHYR}"),
     ("grpo", (2e-4, 3e-5, 1e-6), "studies/smollm2; Shao et al. 2024 (DeepSeekMath)"),
 ):
-    _words = "{:g}, {:g}, {:g} at 0.33 M, 135 M, 7 B parameters, log-linear between"
+    _known = f"{', '.join(f'{rate:g}' for rate in _rates)} at 0.33 M, 135 M, 7 B parameters"
     rule(
         f"{_section}.optim.learning_rate", _rates[0], _source,
-        f"{_words.format(*_rates)}; LoRA: × 10",
-    )(
-        partial(
-            interpolate_learning_rate, rates=_rates,
-            sizes=(EMBEDDED_SIZE, SMOLLM2_SIZE, PUBLISHED_SIZE),
-        )
-    )  # fmt: skip
+        f"{_known}, log-linear between; LoRA: × 10",
+    )(partial(interpolate_learning_rate, rates=_rates))  # fmt: skip
 
 
 @rule("presets.*.overlong_buffer", 8, DAPO)

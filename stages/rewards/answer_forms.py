@@ -80,8 +80,8 @@ def compile_openings(forms: tuple[str, ...]) -> Openings:
 
 def list_labels(forms: Iterable[str]) -> list[str]:
     """The labels that are read, without colons."""
-    given_labels = [form[:-1].strip() for form in forms if form.endswith(COLONS)]
-    return [*(LABELS if LABEL in forms else ()), *given_labels]
+    custom_labels = [form[:-1].strip() for form in forms if form.endswith(COLONS)]
+    return [*(LABELS if LABEL in forms else ()), *custom_labels]
 
 
 # --- What prompts ask for

@@ -30,7 +30,7 @@ from stages.runtime import outputs, process
 from stages.studies import study as studies
 from stages.studies.probe_catalogue import PROBES, ProbeConfig, ProbeValue
 
-POLICIES_AT = studies.STUDIES / "probes"
+PROBES_PATH = studies.STUDIES / "probes"
 BASELINE = "This is the baseline, which the others are compared with."
 LEGEND = (
     "Value of each policy, in brackets its difference from the baseline's on the same problems "
@@ -87,7 +87,7 @@ def read_probes(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
     """A policy's probes; their means, why others were not run, the accuracy of a sample on dev."""
     confidence, values_by_seed, why, right = config.probes.confidence, [], {}, []
     for seed in config.seeds:
-        folder = POLICIES_AT / policy / f"rows/{seed}"
+        folder = PROBES_PATH / policy / f"rows/{seed}"
         values_by_seed.append(lines.read_lines(folder / "probes.jsonl", ProbeValue))
         why |= outputs.read_json(folder / "not_run.json")
         right.append([

@@ -37,12 +37,9 @@ from stages.studies.scored_pools import BestOfNConfig, ScoredPool
 CHECKPOINTS = studies.STUDIES / "checkpoints"
 SCORERS = ("reward_model", "ensemble")
 SUMMARY_KEYS = (
-    "best_place",
-    "overoptimised",
-    "accuracy_change",
-    "accuracy_after_best",
-    "proxy_change",
-)
+    "best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change",
+)  # fmt: skip
+"""Of each curve, what is shown of all seeds side by side."""
 
 
 class Overoptimization(Params):

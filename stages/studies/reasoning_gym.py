@@ -152,9 +152,8 @@ def main() -> None:
         measured = measurement.result()
     for name, row in measured.items():
         first, again, other = (items[name] for items in described)
-        row["varies"] = sum(left != right for left, right in zip(first, other, strict=True)) / len(
-            first
-        )
+        num_differing = sum(left != right for left, right in zip(first, other, strict=True))
+        row["varies"] = num_differing / len(first)
         row["varies_by_itself"] = first != again
     PAGE.write_text(write_page(measured), encoding="utf-8")
     sys.stdout.write(f"{json.dumps({k: sorted(v) for k, v in classify(measured).items()})}\n")

@@ -231,7 +231,7 @@ def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
     rows = dict[str, Any]()
     for method, rates in CHOICE.items():
         for rate in rates:
-            rows[f"{method}-{rate:.0e}"] = {**policies[method], "optim": {"learning_rate": rate}}
+            rows[f"{method}-{rate:g}"] = {**policies[method], "optim": {"learning_rate": rate}}
     params["sampling"]["test"]["num_samples"] = 4
     params["evaluation"]["ks"] = [1]
     params["temperatures"]["tried"] = []
