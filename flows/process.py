@@ -21,6 +21,8 @@ GRACE_SECONDS = 12.0
 """Before SIGKILL: a stage writes its checkpoint within 10, then DVC releases its locks."""
 PROGRESS, SEPARATOR = {"POSTTRAIN_PROGRESS": "records"}, "\x1e"
 """With this environment a stage writes how far it is as JSON, after a record separator."""
+FLOW = "POSTTRAIN_FLOW"
+"""Variable with our process id: the stages of a flow share one fork server."""
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
 """With this option a command waits for the repository's lock; without it it fails after 3 s."""
 
@@ -181,4 +183,6 @@ def child_environment() -> dict[str, str]:
     So a stage's `python` is the interpreter of the flow, even if its environment is not activated.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1", "DVC_NO_ANALYTICS": "1"}
+    return os.environ | {
+        "PATH": path, "PYTHONUNBUFFERED": "1", "DVC_NO_ANALYTICS": "1", FLOW: str(os.getpid()),
+    }  # fmt: skip

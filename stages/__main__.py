@@ -6,9 +6,9 @@
 The first word is an entry point, a key of `rows.ENTRY_POINTS` or one of `OF_ALL_ROWS`; the others
 are the words of the row.
 
-    python -m stages --serve <process id of a dvc>
+    python -m stages --serve <process id of a dvc or a flow>
 
-checks the plan, and leaves a fork server for the stages of that dvc (`runtime/fork_server`).
+checks the plan, and leaves a fork server for the stages that it runs (`runtime/fork_server`).
 """
 
 import importlib
@@ -46,14 +46,14 @@ def main(*words: str) -> None:
     load(modules[words[0]]).main(*words[words[0] in OF_ALL_ROWS :])
 
 
-def serve(dvc: int) -> None:
+def serve(owner: int) -> None:
     """Check the plan, which imports every entry point, and leave a fork server."""
     before = fork_server.look_before()
     from stages.params import adopt_rounding
 
     adopt_rounding()
     load("plan").main("--check")
-    fork_server.start(main, dvc, before, import_more)
+    fork_server.start(main, owner, before, import_more)
 
 
 def import_more() -> None:

@@ -1,11 +1,11 @@
-"""Fork server: the stages of a `dvc repro` are forked from a process that has imported torch.
+"""Fork server: the stages of a `dvc repro`, or of a flow, are forked from a process with torch.
 
 The check of the plan imports every entry point, which takes most of a stage's start. The process
-that has done it stays until its dvc ends, and does the work of each later `python -m stages` in a
-fork: with the words, variables, streams and process group of that process, which passes signals on,
-waits, and ends with the same exit status. When one of the two is killed, so is the other. A stage
-for which the server has another environment, folder or code starts by itself, as does one without a
-server.
+that has done it does the work of each later `python -m stages` in a fork: with the words,
+variables, streams and process group of that process, which passes signals on, waits, and ends with
+the same exit status. When one of the two is killed, so is the other. A stage for which the server
+has another environment, folder or code starts by itself, as does one without a server. The server
+stays until its owner ends: the flow, or the dvc where no flow started it.
 """
 
 import json
@@ -16,7 +16,7 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,16 +60,16 @@ def work_in_fork(*, is_rounded: bool = True) -> None:
     `is_rounded`: whether the work keeps the rounding of this process. Otherwise it adopts that of
     params.yaml, as the server has.
     """
-    dvc = process.find_dvc()
-    if dvc is None:
+    dvc, owner = process.find_dvc(), process.find_flow_or_dvc()
+    if dvc is None or owner is None:
         return
-    with _connect(dvc) as server:
+    with _connect(owner) as server:
         if server is None:
             return
         signals = _PassedSignals()
         request = {
             "program": sys.executable, "command": sys.orig_argv, "argv": sys.argv,
-            "environment": dict(os.environ), "folder": str(Path.cwd()),
+            "environment": dict(os.environ), "folder": str(Path.cwd()), "dvc": dvc.pid,
             "group": os.getpgid(0), "ignored": signals.ignored,
             "rounding": stages.ROUNDING if is_rounded else None,
         }  # fmt: skip
@@ -87,23 +87,23 @@ def work_in_fork(*, is_rounded: bool = True) -> None:
 
 def start(
     main: Callable[..., None],
-    dvc: int,
+    owner: int,
     before: Before,
     prepare: Callable[[], None] = lambda: None,
 ) -> None:
-    """Fork the server of a dvc, which calls `main` with the words of each stage; return at once.
+    """Fork the server of a flow or a dvc; return at once.
 
     Args:
-        main: The work of a stage.
-        dvc: Its process id.
+        main: The work of a stage, with its words.
+        owner: Its process id.
         before: Of `look_before`.
         prepare: What the server does first, while the first stage starts: it imports more.
     """
     if not hasattr(os, "pidfd_open"):  # Linux alone has it
         return
     try:
-        server = _Server(main, psutil.Process(dvc), before)
-    except (OSError, psutil.Error):  # the dvc has ended, or has a server
+        server = _Server(main, psutil.Process(owner), before)
+    except (OSError, psutil.Error):  # the owner has ended, or has a server
         return
     sys.stdout.flush()
     sys.stderr.flush()
@@ -116,25 +116,25 @@ def start(
 
 
 @contextmanager
-def _connect(dvc: psutil.Process) -> Iterator[socket.socket | None]:
-    """The connection to the server of a dvc; None where it has none."""
+def _connect(owner: psutil.Process) -> Iterator[socket.socket | None]:
+    """The connection to the server of a flow or a dvc; None where it has none."""
     with socket.socket(socket.AF_UNIX) as server:
         try:
-            server.connect(_name_address(dvc))
+            server.connect(_name_address(owner))
             yield server if _user_of(server) == os.getuid() else None
         except (OSError, psutil.Error):
             yield None
 
 
-def _name_address(dvc: psutil.Process) -> str:
-    """The address of a dvc's server: an abstract one, which is gone with the server.
+def _name_address(owner: psutil.Process) -> str:
+    """The address of the owner's server: an abstract one, which is gone with the server.
 
-    Process ids come again, so it has the dvc's start, in ticks since the machine's: of two
+    Process ids come again, so it has the owner's start, in ticks since the machine's: of two
     processes, psutil's `create_time` may differ by a second, since the clock is adjusted.
     """
-    state = Path(f"/proc/{dvc.pid}/stat").read_text(encoding="utf-8")
+    state = Path(f"/proc/{owner.pid}/stat").read_text(encoding="utf-8")
     start = state.rpartition(")")[2].split()[19]
-    return f"\0posttrain-{os.getuid()}-{dvc.pid}-{start}"
+    return f"\0posttrain-{os.getuid()}-{owner.pid}-{start}"
 
 
 def _user_of(connection: socket.socket) -> int:
@@ -209,25 +209,56 @@ class _PassedSignals:
             os.kill(self.worker, number)
 
 
+@dataclass
+class _Client:
+    """A process that waits for the end of its worker."""
+
+    connection: socket.socket
+    worker: int
+    dvc_end: int | None
+    """Descriptor of the end of its dvc; None once that has been seen."""
+
+    def list_descriptors(self) -> list[int]:
+        """What the server watches, besides the worker."""
+        return [self.connection.fileno(), *([] if self.dvc_end is None else [self.dvc_end])]
+
+    def end_worker(self, ready: Collection[int]) -> None:
+        """End the worker if this process was killed, ask it to end if the dvc has ended.
+
+        A shell between this process and the dvc may live on.
+        """
+        if self.connection.fileno() in ready:
+            os.kill(self.worker, signal.SIGKILL)
+        elif self.dvc_end in ready:
+            self.forget_dvc()
+            os.kill(self.worker, signal.SIGTERM)
+
+    def forget_dvc(self) -> None:
+        """Close the descriptor of the dvc, if it is open."""
+        if self.dvc_end is not None:
+            os.close(self.dvc_end)
+            self.dvc_end = None
+
+
 class _Server:
     """The process that is forked for each stage."""
 
-    def __init__(self, main: Callable[..., None], dvc: psutil.Process, before: Before) -> None:
-        """Listen, from now on; an OSError if the dvc has ended or has a server."""
-        self.main, self.dvc, self.before = main, dvc, before
+    def __init__(self, main: Callable[..., None], owner: psutil.Process, before: Before) -> None:
+        """Listen, from now on; an OSError if the owner has ended or has a server."""
+        self.main, self.before = main, before
         self.folder = str(Path.cwd())
         self.imported: dict[str, str] = {}
         """Variables that the imports set."""
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(_name_address(dvc))
+        self.listener.bind(_name_address(owner))
         self.listener.listen()
-        self.dvc_end = os.pidfd_open(dvc.pid)
-        self.clients: dict[int, tuple[socket.socket, int]] = {}
-        """Descriptor of a worker's end -> the process that waits for it, and the worker."""
+        self.owner_end = os.pidfd_open(owner.pid)
+        self.clients: dict[int, _Client] = {}
+        """Descriptor of a worker's end -> the process that waits for it."""
 
     def serve(self, prepare: Callable[[], None]) -> None:
-        """Serve until the dvc ends; then ask the workers to end, and wait for them."""
-        process.ignore()  # the dvc says when this ends
+        """Serve until the owner ends; then ask the workers to end, and wait for them."""
+        process.ignore()  # the owner says when this ends
         os.setpgid(0, 0)
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(NUM_STREAMS):  # else a reader of the check's output waits for this
@@ -240,20 +271,20 @@ class _Server:
         }
         is_served = True
         while is_served or self.clients:
-            watched = [*self.clients, *(client.fileno() for client, _ in self.clients.values())]
+            clients = self.clients.values()
+            watched = [*self.clients, *(n for each in clients for n in each.list_descriptors())]
             if is_served:
-                watched += [self.listener.fileno(), self.dvc_end]
+                watched += [self.listener.fileno(), self.owner_end]
             ready, _, _ = select.select(watched, [], [])
             for worker_end in [end for end in self.clients if end in ready]:
                 self._report_end(worker_end)
-            for client, worker in self.clients.values():
-                if client.fileno() in ready:  # it was killed
-                    os.kill(worker, signal.SIGKILL)
-            if is_served and self.dvc_end in ready:
+            for client in clients:
+                client.end_worker(ready)
+            if is_served and self.owner_end in ready:
                 is_served = False
                 self.listener.close()
-                for _, worker in self.clients.values():
-                    os.kill(worker, signal.SIGTERM)
+                for client in clients:
+                    os.kill(client.worker, signal.SIGTERM)
             elif is_served and self.listener.fileno() in ready:
                 with suppress(OSError):  # who asked has ended
                     self._accept()
@@ -267,11 +298,15 @@ class _Server:
         _, descriptors, _, _ = socket.recv_fds(client, 1, NUM_STREAMS)
         with client.makefile("r", encoding="utf-8") as stream:
             request = _read(stream)
+        dvc_end = None
         if len(descriptors) == NUM_STREAMS and self._can_serve(request):
+            with suppress(ProcessLookupError):  # it has ended
+                dvc_end = os.pidfd_open(request["dvc"])
+        if dvc_end is not None:
             server, worker = os.getpid(), os.fork()
             if worker == 0:
-                self._work(server, client, descriptors, request)
-            self.clients[os.pidfd_open(worker)] = client, worker
+                self._work(server, client, [*descriptors, dvc_end], request)
+            self.clients[os.pidfd_open(worker)] = _Client(client, worker, dvc_end)
         else:
             client.close()
         for descriptor in descriptors:
@@ -299,11 +334,12 @@ class _Server:
 
     def _report_end(self, worker_end: int) -> None:
         """Tell the process that waits for a worker how it has ended."""
-        client, worker = self.clients.pop(worker_end)
-        _, status = os.waitpid(worker, 0)
+        client = self.clients.pop(worker_end)
+        _, status = os.waitpid(client.worker, 0)
         with suppress(OSError):  # it has ended itself
-            _write(client, {"status": os.waitstatus_to_exitcode(status)})
-        client.close()
+            _write(client.connection, {"status": os.waitstatus_to_exitcode(status)})
+        client.connection.close()
+        client.forget_dvc()
         os.close(worker_end)
 
     def _work(
@@ -321,14 +357,15 @@ class _Server:
                 signal.signal(number, signal.SIG_IGN if is_ignored else default)
             process.die_with_parent(signal.SIGTERM, parent=server)
             os.setpgid(0, request["group"])
+            process.dvc_of_work = psutil.Process(request["dvc"])
             # Before any work: without this message the process that asked works itself.
             _write(client, {"process": os.getpid()})
-            for number, descriptor in enumerate(descriptors):
+            for number, descriptor in enumerate(descriptors[:NUM_STREAMS]):
                 os.dup2(descriptor, number)
-            others = [connection.fileno() for connection, _ in self.clients.values()]
+            others = [n for each in self.clients.values() for n in each.list_descriptors()]
             for descriptor in [
                 *descriptors, *self.clients, *others, client.detach(), self.listener.detach(),
-                self.dvc_end,
+                self.owner_end,
             ]:  # fmt: skip
                 os.close(descriptor)
             rounding = {name: os.environ[name] for name in OF_ROUNDING & os.environ.keys()}
@@ -338,7 +375,6 @@ class _Server:
                 os.environ.pop(name, None)
             os.environ.update(rounding)
             sys.argv, sys.orig_argv = request["argv"], request["command"]
-            process.dvc_of_server = self.dvc
             process.run(self.main)
         except BaseException:  # noqa: BLE001
             traceback.print_exc()

@@ -32,9 +32,9 @@ def check() -> None:
         if passed.exists():
             return
         command = [sys.executable, "-m", "stages.plan", "--check"]
-        if (dvc := process.find_dvc()) is not None:
-            # What has been imported serves the stages of this dvc: runtime/fork_server.
-            command = [sys.executable, "-m", "stages", "--serve", str(dvc.pid)]
+        if (owner := process.find_flow_or_dvc()) is not None:
+            # What has been imported serves the stages of this flow or dvc: runtime/fork_server.
+            command = [sys.executable, "-m", "stages", "--serve", str(owner.pid)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise ValueError(result.stderr.strip())

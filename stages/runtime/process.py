@@ -34,6 +34,8 @@ SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 SECONDS = 10.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STATUS = 128 + signal.SIGTERM
+FLOW = "POSTTRAIN_FLOW"
+"""Variable with the process id of the flow that started this process's dvc."""
 """The exit status of a process that was asked to end."""
 
 
@@ -118,20 +120,30 @@ def die_with_dvc(stage: str) -> None:
         threading.Thread(target=wait, name="watch-dvc", daemon=True).start()
 
 
-dvc_of_server: psutil.Process | None = None
+dvc_of_work: psutil.Process | None = None
 """The dvc for which this process was forked (`runtime/fork_server`): none of its parents."""
 
 
 def find_dvc() -> psutil.Process | None:
     """The command `dvc` that runs this process, itself or by a shell; None where none does."""
-    if dvc_of_server is not None:
-        return dvc_of_server
+    if dvc_of_work is not None:
+        return dvc_of_work
     if "DVC_STAGE" in os.environ:
         with suppress(psutil.Error):
             for parent in psutil.Process().parents()[:2]:
                 if "dvc" in [Path(word).name for word in parent.cmdline()]:
                     return parent
     return None
+
+
+def find_flow_or_dvc() -> psutil.Process | None:
+    """The process whose stages share a fork server: the flow that started the dvc, else the dvc."""
+    dvc = find_dvc()
+    with suppress(psutil.Error):
+        for parent in dvc.parents() if dvc is not None and FLOW in os.environ else []:
+            if str(parent.pid) == os.environ[FLOW]:
+                return parent
+    return dvc
 
 
 def is_dvc_quiet() -> bool:

@@ -23,14 +23,22 @@ for command in json.loads(sys.argv[1]):
     ended = subprocess.run([sys.executable, *command["words"]], env=os.environ | variables)
     print("status", ended.returncode, flush=True)
 """
+FLOW = """
+import os, subprocess, sys
+for commands in sys.argv[1:]:
+    variables = os.environ | {"POSTTRAIN_FLOW": str(os.getpid())}
+    subprocess.run([sys.executable, "dvc", commands], env=variables)
+    print("dvc ended", flush=True)
+"""
 CHECK = """
 import os, sys
-from stages.runtime import fork_server
+from stages.runtime import fork_server, process
 before = fork_server.look_before()
 import imports
 from work import main
 os.environ["SET_BY_AN_IMPORT"] = "yes"
-fork_server.start(main, os.getppid(), before, lambda: os.environ.update(PREPARED="yes"))
+owner = process.find_flow_or_dvc().pid
+fork_server.start(main, owner, before, lambda: os.environ.update(PREPARED="yes"))
 """
 STAGE = """
 from stages.runtime import fork_server, process
@@ -73,7 +81,7 @@ class Dvc:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        files = {"dvc": DVC, "check.py": CHECK, "stage.py": STAGE, "work.py": WORK}
+        files = {"dvc": DVC, "flow": FLOW, "check.py": CHECK, "stage.py": STAGE, "work.py": WORK}
         for name, content in (files | {"imports.py": "import os\nPROCESS = os.getpid()\n"}).items():
             (path / name).write_text(content)
 
@@ -81,8 +89,15 @@ class Dvc:
         """Start it in a process group of its own; `variables` are those of the last command."""
         content: list[dict[str, Any]] = [{"words": command.split()} for command in commands]
         content[-1]["variables"] = variables
+        return self._start("dvc", content)
+
+    def start_flow(self, *dvcs: list[list[str]]) -> subprocess.Popen[str]:
+        """Start a flow, which starts it with each of these lists of commands."""
+        return self._start("flow", *([{"words": words} for words in each] for each in dvcs))
+
+    def _start(self, program: str, *contents: list[dict[str, Any]]) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "dvc", json.dumps(content)], cwd=self.path,
+            [sys.executable, program, *map(json.dumps, contents)], cwd=self.path,
             env=os.environ | {"DVC_STAGE": "train@x"}, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
@@ -243,3 +258,29 @@ def test_nothing_is_left_when_dvc_ends(dvc: Dvc):
         process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(dvc.path)
     ]
     wait_until(lambda: all(has_ended(process.pid) for process in left))
+
+
+def test_the_dvcs_of_a_flow_share_a_server(dvc: Dvc):
+    describe_stage = ["stage.py", "describe"]
+    output, errors = dvc.start_flow([["check.py"]], [describe_stage]).communicate(timeout=60)
+    forked = describe(output)
+    assert forked["imported"] != forked["id"], errors
+    assert forked["dvc"] != int(forked["variables"]["POSTTRAIN_FLOW"])
+    output, _ = dvc.start("check.py").communicate(timeout=60)
+    output, _ = dvc.run("stage.py describe", POSTTRAIN_FLOW="1")
+    assert describe(output)["imported"] == describe(output)["id"], "a dvc by itself has its own"
+
+
+def test_the_work_is_asked_to_end_with_the_dvc_of_a_flow_that_goes_on(dvc: Dvc):
+    """Also where a shell waits for the stage, which lives on as nobody's child."""
+    shell = f"import os; os.execv('/bin/sh', ['sh', '-c', '{sys.executable} stage.py hang; true'])"
+    program = dvc.start_flow([["check.py"], ["-c", shell]], [["stage.py", "describe"]])
+    worker = int(dvc.wait_for("working"))
+    server = psutil.Process(worker).ppid()
+    [first] = psutil.Process(program.pid).children()
+    first.kill()
+    wait_until(lambda: has_ended(worker))
+    assert (dvc.path / "asked").exists()
+    output, _ = program.communicate(timeout=60)
+    assert describe(output)["imported"] != describe(output)["id"], "the server serves on"
+    wait_until(lambda: has_ended(server))
