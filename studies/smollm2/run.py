@@ -67,8 +67,9 @@ PARTS = {
     "rewards": ("rewards/preference", "rewards/outcome", "rewards/process"),
     "feedback": ("policies/dpo-ai", "policies/ppo"),
     "control": ("policies/grpo-coin",),
-    "instruct": ("policies/grpo-instruct", "policies/grpo-sums"),
-    "transfer": ("episodes",),
+    "instruct": ("policies/grpo-instruct",),
+    "transfer": tuple(f"episodes/gsm8k-{name}" for name in ("sft", "as-is", "grpo", "instruct")),
+    "sums": ("policies/grpo-sums", "episodes"),
 }
 """Part -> its rows, or tables of which every row belongs to it; with them comes all that they are
 made from."""
