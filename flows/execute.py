@@ -6,6 +6,7 @@ committed; without it the stage would fail after hours of work.
 """
 
 import enum
+import os
 import re
 import sys
 import time
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 from flows import dvc_internals
 from flows.process import DVC, Runner
 
-SEED_PAUSES = 15
-"""So many pauses before a seed asks again whether another one here has ended."""
+LONG_PAUSE = 15
+"""So many pauses before a seed asks again whether another one here has ended, and before a stage
+tries again whether a shared GPU has room."""
 BUSY_SECONDS = 600.0
 """How long a stage is retried while another DVC process uses one of its paths."""
 MAX_KILLS = 3
@@ -62,6 +64,7 @@ class Trouble(enum.Enum):
     BUSY = "another DVC process was using the same paths"
     TORN = "DVC was killed while it wrote a file of its own"
     PREEMPTED = "killed by a signal or by a lost device"
+    FULL = "the GPU's memory was full, of which other processes hold a part"
     FINAL = "failed"
 
 
@@ -76,6 +79,10 @@ KILLED = re.compile(
 )
 IN_USE = re.compile(r"stage '[^']*' is running already, with ")
 NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
+SEEDS_PER_GPU = "POSTTRAIN_SEEDS_PER_GPU"
+OUT_OF_MEMORY = re.compile(r"CUDA out of memory|CUDA error: out of memory")
+MAX_FULL = 5
+"""A stage that found the memory of a shared GPU full so often has failed: it may be too large."""
 
 
 def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
@@ -88,6 +95,7 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
         StoppedError: once `runner.cancel` is set.
     """
     started = time.monotonic()
+    is_shared = os.environ.get(SEEDS_PER_GPU, "1") != "1"
     troubles: Counter[Trouble] = Counter()
     reason = ""
     while True:
@@ -97,7 +105,7 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
             if seed is not None:
                 command = [sys.executable, "-m", "flows.seeds", name, str(seed)]
             status = runner.run(command, output.add_line, runner.timeout_seconds)
-            trouble = classify(status, "\n".join(output.tail))
+            trouble = classify(status, "\n".join(output.tail), is_gpu_shared=is_shared)
             if status != 0:
                 reason = f"{trouble.value}: {find_error(output.tail)}"
         except TimeoutError as error:
@@ -110,6 +118,7 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
             Trouble.BUSY: seconds < BUSY_SECONDS or seed is not None,
             Trouble.TORN: troubles[Trouble.TORN] <= troubles[Trouble.PREEMPTED] + 1,
             Trouble.PREEMPTED: troubles[Trouble.PREEMPTED] < MAX_KILLS,
+            Trouble.FULL: troubles[Trouble.FULL] < MAX_FULL,
             Trouble.FINAL: False,
         }
         if status == 0 or not is_worth_retrying[trouble]:
@@ -124,8 +133,8 @@ def run_stage(name: str, runner: Runner, seed: int | None = None) -> Result:
             pause = 0.0
         elif trouble is Trouble.PREEMPTED:
             pause *= 2 ** troubles[trouble]
-        elif seed is not None:
-            pause *= SEED_PAUSES
+        elif seed is not None or trouble is Trouble.FULL:
+            pause *= LONG_PAUSE
         runner.log(f"{reason}; trying again in {pause:g} s")
         runner.pause(pause)
 
@@ -151,10 +160,11 @@ class StageOutput:
             self.log(line)
 
 
-def classify(status: int, output: str) -> Trouble:
+def classify(status: int, output: str, *, is_gpu_shared: bool = False) -> Trouble:
     """Cause of a failed `dvc repro`, by its exit status and output.
 
-    An error in a stage's code or input is final.
+    An error in a stage's code or input is final. So is a model too large for a GPU, unless others
+    have a part of its memory (`is_gpu_shared`).
     """
     if dvc_internals.BUSY.search(output) or IN_USE.search(output):
         return Trouble.BUSY
@@ -162,6 +172,8 @@ def classify(status: int, output: str) -> Trouble:
         return Trouble.TORN
     if status in KILLS or KILLED.search(output) or NO_DEVICE.search(output):
         return Trouble.PREEMPTED
+    if is_gpu_shared and OUT_OF_MEMORY.search(output):
+        return Trouble.FULL
     return Trouble.FINAL
 
 

@@ -49,6 +49,9 @@ while mode == "wait" and not pathlib.Path("release").exists():
     time.sleep(0.05)
 if mode == "value_error":
     raise ValueError("expected a number, found a word")
+if mode == "full_once" and not pathlib.Path("full").exists():
+    pathlib.Path("full").touch()
+    raise RuntimeError("CUDA out of memory")
 if mode == "killed_once" and not pathlib.Path("killed").exists():
     pathlib.Path("killed").touch()
     os.kill(os.getpid(), signal.SIGKILL)

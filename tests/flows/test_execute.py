@@ -119,6 +119,18 @@ def test_a_stage_killed_from_outside_is_tried_again(
     assert started() == ["prepare", "left", "left"]
 
 
+@pytest.mark.parametrize("seeds_per_gpu", [None, "1", "2"])
+def test_a_stage_is_tried_again_that_found_the_memory_of_a_shared_gpu_full(
+    run_left: Callable[[str], Result], monkeypatch: pytest.MonkeyPatch, seeds_per_gpu: str | None
+) -> None:
+    if seeds_per_gpu is not None:
+        monkeypatch.setenv("POSTTRAIN_SEEDS_PER_GPU", seeds_per_gpu)
+    result = run_left("full_once")
+    assert "CUDA out of memory" in result.reason
+    expected = (StageOutcome.EXECUTED, 2) if seeds_per_gpu == "2" else (StageOutcome.FAILED, 1)
+    assert (result.outcome, result.attempts) == expected
+
+
 def test_a_timeout_is_a_failure_that_is_not_tried_again(
     runner: Runner, set_params: SetParams
 ) -> None:
@@ -177,6 +189,7 @@ def test_a_stage_that_prints_of_another_is_not_mistaken_for_it() -> None:
 
 
 EXITED = "ERROR: failed to run: python -m stages.a, exited with"
+CUDA_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB."
 SEED_ENDED = "Error: process of seed 1 ended without a word, exited with"
 
 
@@ -196,7 +209,7 @@ SEED_ENDED = "Error: process of seed 1 ended without a word, exited with"
         (255, "ERROR: './dvc.lock' validation failed.", Trouble.TORN),
         (255, f"{EXITED} 1", Trouble.FINAL),
         (255, f"{EXITED} -11", Trouble.FINAL),
-        (255, "RuntimeError: CUDA out of memory", Trouble.FINAL),
+        (255, CUDA_MEMORY, Trouble.FINAL),
         (255, "all CUDA-capable devices are busy or unavailable", Trouble.PREEMPTED),
     ],
 )
@@ -204,6 +217,8 @@ def test_only_what_another_attempt_can_cure_is_tried_again(
     status: int, output: str, trouble: Trouble
 ) -> None:
     assert classify(status, output) is trouble
+    of_shared = Trouble.FULL if output == CUDA_MEMORY else trouble
+    assert classify(status, output, is_gpu_shared=True) is of_shared
 
 
 @pytest.mark.parametrize(
