@@ -17,7 +17,7 @@ from typing import Any
 
 from stages.runtime import fork_server, process
 
-OF_ALL_ROWS = ("compare", "track")
+OF_ALL_ROWS = ("plan", "compare", "track")
 WITHOUT_MODEL = ("environment", *OF_ALL_ROWS)
 """Entry points that do not depend on `compute`: they compute nothing with a model."""
 SERVE = "--serve"

@@ -123,7 +123,7 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
     )  # fmt: skip
     _write_csv(folder / "accuracy.csv", [*header, *columns], rows)
     over = "seeds and problems" if len(seeds) > 1 else "problems (one seed)"
-    height = 1.4 + 0.66 * len(policies)
+    height = 1.55 + 0.66 * len(policies)
     # No wider: on a phone it is shown whole, and its words are still large enough.
     with save_figure(folder / "accuracy.svg", width=5.2, height=height) as plot:
         axes = plot.subplots()
@@ -144,9 +144,10 @@ def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
         axes.set_ylim(len(policies) - 0.4, -0.7)
         axes.grid(visible=False, axis="y")
         axes.set_xlabel(
-            f"accuracy of an answer on {metrics['num_problems']:,} test problems, %, at\n"
-            f"temperature {sampled:g} and at the best one on dev problems (0: greedy);\n"
-            f"lines: {100 * metrics['confidence']:g} % intervals over {over}; dots: seeds",
+            f"accuracy of an answer on {metrics['num_problems']:,} test problems, %,\n"
+            f"at temperature {sampled:g} and at the best on dev problems\n"
+            f"(0: greedy); lines: {100 * metrics['confidence']:g} % intervals over\n"
+            f"{over}; dots: seeds",
             fontsize=9,
         )
 

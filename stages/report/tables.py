@@ -143,7 +143,7 @@ def format_readings(metrics: Metrics, policy: str) -> dict[str, str]:
         metrics["gains"][measure].get(policy, {"value": 0.0})["value"]
         for measure in ("mean_strict", "mean_lenient")
     )
-    share = f"{100 * (strict - lenient) / strict:.0f}" if strict > 0.01 else NOTHING
+    share = f"{100 * (strict - lenient) / strict:z.0f}" if strict > 0.01 else NOTHING
     return {**columns, "gain by format, %": share}
 
 
