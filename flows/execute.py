@@ -80,7 +80,9 @@ KILLED = re.compile(
 IN_USE = re.compile(r"stage '[^']*' is running already, with ")
 NO_DEVICE = re.compile(r"all CUDA-capable devices are busy or unavailable")
 SEEDS_PER_GPU = "POSTTRAIN_SEEDS_PER_GPU"
-OUT_OF_MEMORY = re.compile(r"CUDA out of memory|CUDA error: out of memory")
+OUT_OF_MEMORY = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+)
 MAX_FULL = 5
 """A stage that found the memory of a shared GPU full so often has failed: it may be too large."""
 

@@ -13,6 +13,7 @@ checks the plan, and leaves a fork server for the stages that it runs (`runtime/
 
 import importlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from stages.runtime import fork_server, process
@@ -53,13 +54,14 @@ def serve(owner: int) -> None:
 
     adopt_rounding()
     load("plan").main("--check")
-    fork_server.start(main, owner, before, import_more)
+    fork_server.start(main, owner, before, import_more())
 
 
-def import_more() -> None:
-    """Import what the check did not."""
+def import_more() -> Iterator[None]:
+    """Import what the check did not, a module at a time."""
     load("track").set_environment()
     for name in IMPORTED_LATE:
+        yield
         load(name)
 
 

@@ -5,7 +5,7 @@ that has done it does the work of each later `python -m stages` in a fork: with 
 variables, streams and process group of that process, which passes signals on, waits, and ends with
 the same exit status. When one of the two is killed, so is the other. A stage for which the server
 has another environment, folder or code starts by itself, as does one without a server. The server
-stays until its owner ends: the flow, or the dvc where no flow started it.
+stays until its workers and its owner have ended: the flow, or the dvc where no flow started it.
 """
 
 import json
@@ -17,7 +17,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -34,6 +34,9 @@ OF_ROUNDING = frozenset({"POSTTRAIN_ROUNDING", *stages.INSTRUCTIONS})
 CREDENTIALS = struct.Struct("3i")
 """Process, user and group at the other end of a socket."""
 NUM_STREAMS = 3
+REQUEST_SECONDS = 5.0
+"""A process that was stopped while it asked would hold up all others."""
+DONE = object()
 Files = dict[str, tuple[int, int]]
 """Path -> size and time of change."""
 
@@ -89,7 +92,7 @@ def start(
     main: Callable[..., None],
     owner: int,
     before: Before,
-    prepare: Callable[[], None] = lambda: None,
+    prepare: Iterator[None],
 ) -> None:
     """Fork the server of a flow or a dvc; return at once.
 
@@ -97,7 +100,8 @@ def start(
         main: The work of a stage, with its words.
         owner: Its process id.
         before: Of `look_before`.
-        prepare: What the server does first, while the first stage starts: it imports more.
+        prepare: What the server does besides, the first part at once and each other one when no
+            stage waits: it imports more.
     """
     if not hasattr(os, "pidfd_open"):  # Linux alone has it
         return
@@ -144,8 +148,8 @@ def _user_of(connection: socket.socket) -> int:
 
 
 def _read(stream: TextIO) -> dict[str, Any]:
-    """The next message; an empty one if the other process has ended."""
-    with suppress(OSError):
+    """The next message; an empty one if the other process has ended, perhaps within it."""
+    with suppress(OSError, ValueError):
         return json.loads(stream.readline() or "{}")
     return {}
 
@@ -223,9 +227,9 @@ class _Client:
         return [self.connection.fileno(), *([] if self.dvc_end is None else [self.dvc_end])]
 
     def end_worker(self, ready: Collection[int]) -> None:
-        """End the worker if this process was killed, ask it to end if the dvc has ended.
+        """Kill the worker if its client was killed; ask it to end if the dvc has ended.
 
-        A shell between this process and the dvc may live on.
+        Where a shell between the two lives on, the client does not hear of the dvc's end.
         """
         if self.connection.fileno() in ready:
             os.kill(self.worker, signal.SIGKILL)
@@ -256,26 +260,23 @@ class _Server:
         self.clients: dict[int, _Client] = {}
         """Descriptor of a worker's end -> the process that waits for it."""
 
-    def serve(self, prepare: Callable[[], None]) -> None:
-        """Serve until the owner ends; then ask the workers to end, and wait for them."""
+    def serve(self, prepare: Iterator[None]) -> None:
+        """Serve until the owner ends, and wait for the workers, each of which ends with its dvc."""
         process.ignore()  # the owner says when this ends
         os.setpgid(0, 0)
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(NUM_STREAMS):  # else a reader of the check's output waits for this
             os.dup2(null, number)
-        prepare()
-        self.imported = {
-            name: value
-            for name, value in os.environ.items()
-            if self.before.environment.get(name) != value
-        }
-        is_served = True
+        is_served, is_prepared = True, self._prepare(prepare)
         while is_served or self.clients:
             clients = self.clients.values()
             watched = [*self.clients, *(n for each in clients for n in each.list_descriptors())]
             if is_served:
                 watched += [self.listener.fileno(), self.owner_end]
-            ready, _, _ = select.select(watched, [], [])
+            has_parts = is_served and not is_prepared
+            ready, _, _ = select.select(watched, [], [], 0 if has_parts else None)
+            if not ready:
+                is_prepared = self._prepare(prepare)
             for worker_end in [end for end in self.clients if end in ready]:
                 self._report_end(worker_end)
             for client in clients:
@@ -283,34 +284,44 @@ class _Server:
             if is_served and self.owner_end in ready:
                 is_served = False
                 self.listener.close()
-                for client in clients:
-                    os.kill(client.worker, signal.SIGTERM)
             elif is_served and self.listener.fileno() in ready:
-                with suppress(OSError):  # who asked has ended
+                with suppress(OSError):  # the process that asked, or its dvc, has ended
                     self._accept()
+
+    def _prepare(self, prepare: Iterator[None]) -> bool:
+        """Do the next part, and note which variables the imports have set; whether all is done."""
+        try:
+            is_prepared = next(prepare, DONE) is DONE
+        except Exception:  # noqa: BLE001 - a stage that needs the module tells of it
+            is_prepared = True
+        before = self.before.environment
+        self.imported = {
+            name: value for name, value in os.environ.items() if before.get(name) != value
+        }
+        return is_prepared
 
     def _accept(self) -> None:
         """Fork a worker for the next process that asks, unless it is of another kind."""
-        client, _ = self.listener.accept()
-        if _user_of(client) != os.getuid():
-            client.close()
-            return
-        _, descriptors, _, _ = socket.recv_fds(client, 1, NUM_STREAMS)
-        with client.makefile("r", encoding="utf-8") as stream:
-            request = _read(stream)
-        dvc_end = None
-        if len(descriptors) == NUM_STREAMS and self._can_serve(request):
-            with suppress(ProcessLookupError):  # it has ended
-                dvc_end = os.pidfd_open(request["dvc"])
-        if dvc_end is not None:
+        with ExitStack() as of_request, ExitStack() as of_client:
+            connection = of_client.enter_context(self.listener.accept()[0])
+            if _user_of(connection) != os.getuid():
+                return
+            connection.settimeout(REQUEST_SECONDS)
+            _, descriptors, _, _ = socket.recv_fds(connection, 1, NUM_STREAMS)
+            for descriptor in descriptors:
+                of_request.callback(os.close, descriptor)
+            with connection.makefile("r", encoding="utf-8") as stream:
+                request = _read(stream)
+            if len(descriptors) < NUM_STREAMS or not self._can_serve(request):
+                return
+            connection.settimeout(None)
+            dvc_end = os.pidfd_open(request["dvc"])
+            of_client.callback(os.close, dvc_end)
             server, worker = os.getpid(), os.fork()
             if worker == 0:
-                self._work(server, client, [*descriptors, dvc_end], request)
-            self.clients[os.pidfd_open(worker)] = _Client(client, worker, dvc_end)
-        else:
-            client.close()
-        for descriptor in descriptors:
-            os.close(descriptor)
+                self._work(server, connection, [*descriptors, dvc_end], request)
+            self.clients[os.pidfd_open(worker)] = _Client(connection, worker, dvc_end)
+            of_client.pop_all()
 
     def _can_serve(self, request: Mapping[str, Any]) -> bool:
         """Whether a fork of this process has what the process that asks would have by itself."""

@@ -34,9 +34,9 @@ SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
 SECONDS = 10.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STATUS = 128 + signal.SIGTERM
+"""The exit status of a process that was asked to end."""
 FLOW = "POSTTRAIN_FLOW"
 """Variable with the process id of the flow that started this process's dvc."""
-"""The exit status of a process that was asked to end."""
 
 
 def return_free_memory() -> None:
@@ -139,10 +139,11 @@ def find_dvc() -> psutil.Process | None:
 def find_flow_or_dvc() -> psutil.Process | None:
     """The process whose stages share a fork server: the flow that started the dvc, else the dvc."""
     dvc = find_dvc()
-    with suppress(psutil.Error):
-        for parent in dvc.parents() if dvc is not None and FLOW in os.environ else []:
-            if str(parent.pid) == os.environ[FLOW]:
-                return parent
+    if dvc is not None and FLOW in os.environ:
+        with suppress(psutil.Error):
+            for parent in dvc.parents():
+                if str(parent.pid) == os.environ[FLOW]:
+                    return parent
     return dvc
 
 

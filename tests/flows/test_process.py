@@ -11,6 +11,7 @@ import pytest
 from clones import wait_until
 
 from flows.process import Runner, StoppedError, child_environment, kill_tree
+from stages.runtime.process import FLOW
 
 # Prints the id of a grandchild that would live for a minute, and waits for it.
 PARENT = ["sh", "-c", "sleep 60 & echo $!; wait"]
@@ -85,6 +86,11 @@ def test_a_background_process_that_keeps_the_pipe_open_is_not_waited_for(runner:
     assert runner.run(["sh", "-c", "sleep 30 & echo $!"], lines.append) == 0
     assert time.monotonic() - started < 20
     kill_tree(int(lines[0]), grace_seconds=0.1)  # sh made it ignore interrupts
+
+
+def test_a_child_is_told_which_flow_started_it() -> None:
+    """By it its stages find the fork server of the flow."""
+    assert child_environment()[FLOW] == str(os.getpid())
 
 
 def test_a_stage_finds_the_python_that_runs_the_flow() -> None:

@@ -25,12 +25,14 @@ for command in json.loads(sys.argv[1]):
 """
 FLOW = """
 import os, subprocess, sys
-for commands in sys.argv[1:]:
-    variables = os.environ | {"POSTTRAIN_FLOW": str(os.getpid())}
-    subprocess.run([sys.executable, "dvc", commands], env=variables)
-    print("dvc ended", flush=True)
+variables = os.environ | {"POSTTRAIN_FLOW": str(os.getpid())}
+first, *others = [[sys.executable, "dvc", commands] for commands in sys.argv[1:]]
+subprocess.run(first, env=variables)
+for each in [subprocess.Popen(command, env=variables) for command in others]:
+    each.wait()
 """
 CHECK = """
+import time
 import os, sys
 from stages.runtime import fork_server, process
 before = fork_server.look_before()
@@ -38,7 +40,12 @@ import imports
 from work import main
 os.environ["SET_BY_AN_IMPORT"] = "yes"
 owner = process.find_flow_or_dvc().pid
-fork_server.start(main, owner, before, lambda: os.environ.update(PREPARED="yes"))
+def prepare():
+    os.environ.update(PREPARED="yes")
+    while True:  # stages are served between its parts, and the end of dvc ends it
+        yield
+        time.sleep(0.05)
+fork_server.start(main, owner, before, prepare())
 """
 STAGE = """
 from stages.runtime import fork_server, process
@@ -92,7 +99,7 @@ class Dvc:
         return self._start("dvc", content)
 
     def start_flow(self, *dvcs: list[list[str]]) -> subprocess.Popen[str]:
-        """Start a flow, which starts it with each of these lists of commands."""
+        """Start a flow: it runs the first list of commands, then the others side by side."""
         return self._start("flow", *([{"words": words} for words in each] for each in dvcs))
 
     def _start(self, program: str, *contents: list[dict[str, Any]]) -> subprocess.Popen[str]:
@@ -260,15 +267,59 @@ def test_nothing_is_left_when_dvc_ends(dvc: Dvc):
     wait_until(lambda: all(has_ended(process.pid) for process in left))
 
 
+DESCRIBE, HANG = ["stage.py", "describe"], ["stage.py", "hang"]
+
+
 def test_the_dvcs_of_a_flow_share_a_server(dvc: Dvc):
-    describe_stage = ["stage.py", "describe"]
-    output, errors = dvc.start_flow([["check.py"]], [describe_stage]).communicate(timeout=60)
-    forked = describe(output)
-    assert forked["imported"] != forked["id"], errors
-    assert forked["dvc"] != int(forked["variables"]["POSTTRAIN_FLOW"])
-    output, _ = dvc.start("check.py").communicate(timeout=60)
-    output, _ = dvc.run("stage.py describe", POSTTRAIN_FLOW="1")
-    assert describe(output)["imported"] == describe(output)["id"], "a dvc by itself has its own"
+    flow = dvc.start_flow([["check.py"]], [HANG], [DESCRIBE])
+    worker = int(dvc.wait_for("working"))
+    by_hand, _ = dvc.run("stage.py describe", POSTTRAIN_FLOW=str(flow.pid))
+    assert describe(by_hand)["imported"] == describe(by_hand)["id"], "it is no dvc of the flow"
+    hanging, *others = psutil.Process(flow.pid).children()
+    psutil.wait_procs(others, timeout=60)
+    assert not has_ended(worker), "the end of another dvc does not reach it"
+    hanging.terminate()
+    output, errors = flow.communicate(timeout=60)
+    assert describe(output)["imported"] != describe(output)["id"], errors
+    assert describe(output)["dvc"] != flow.pid
+
+
+def test_the_dvcs_of_a_killed_flow_go_on(dvc: Dvc):
+    flow = dvc.start_flow([["check.py"]], [HANG])
+    worker = int(dvc.wait_for("working"))
+    server = psutil.Process(worker).ppid()
+    [left] = psutil.Process(flow.pid).children()
+    flow.kill()
+    time.sleep(0.5)
+    assert not has_ended(worker)
+    left.kill()
+    wait_until(lambda: has_ended(worker) and has_ended(server))
+    assert (dvc.path / "asked").exists()
+    flow.communicate()
+
+
+def test_what_fails_while_the_server_prepares_ends_no_stage(dvc: Dvc):
+    (dvc.path / "check.py").write_text(
+        CHECK.replace("        time.sleep(0.05)", "        raise ValueError('damaged')")
+    )
+    program = dvc.start("check.py", "stage.py hang", "stage.py describe")
+    worker = int(dvc.wait_for("working"))
+    time.sleep(0.5)
+    assert not has_ended(worker)
+    os.kill(worker, signal.SIGKILL)
+    output, _ = program.communicate(timeout=60)
+    assert describe(output)["imported"] != describe(output)["id"], "the server serves on"
+
+
+def test_a_stage_of_another_session_works_by_itself(dvc: Dvc):
+    """Its process group cannot be joined from that of the server."""
+    alone = (
+        f"import os; os.setsid(); os.execv('{sys.executable}', ['python', 'stage.py', 'describe'])"
+    )
+    flow = dvc.start_flow([["check.py"]], [["-c", alone]])
+    output, _ = flow.communicate(timeout=60)
+    assert describe(output)["imported"] == describe(output)["id"]
+    assert output.splitlines()[-1] == "status 0"
 
 
 def test_the_work_is_asked_to_end_with_the_dvc_of_a_flow_that_goes_on(dvc: Dvc):
