@@ -141,22 +141,22 @@ def charts(driver):
     return result
 
 
-def wait_until_drawn(driver, *texts, only_first=False):
-    """Wait for the charts (or the first) to have colours; a page that left them empty is loaded
-    again, twice at most, as a person would: on a busy machine MLflow's sometimes draws nothing."""
+def open_until_drawn(driver, address, *texts, only_first=False):
+    """Open a page, until its charts (or the first) have colours; thrice at most, as a person would:
+    MLflow's page sometimes draws nothing. Not by a reload: MLflow takes the name of a saved view
+    out of the address, so that would show another view."""
 
     def are_drawn(_):
         shares = charts(driver)
         return shares and min(shares[:1] if only_first else shares) > 0.001
 
     for attempt in range(3):
+        opened(driver, address, *texts)
         try:
             WebDriverWait(driver, SECONDS / 3).until(are_drawn)
         except TimeoutException:
             if attempt == 2:
                 raise
-            driver.refresh()
-            wait_until_shown(driver, *texts)
         else:
             return
 
@@ -203,8 +203,7 @@ def test_the_view_of_curves_draws_the_mean_and_each_seed(driver, server, held, t
     path = saved_views.find_path(experiment, saved_views.CURVES)
     names = ["reward/mean", "seed-0/reward/mean", "seed-1/reward/mean"]
     texts = [f"train dpo ({name})" for name in names]
-    opened(driver, f"{server}/{path}", *texts)
-    wait_until_drawn(driver, *texts, only_first=True)
+    open_until_drawn(driver, f"{server}/{path}", *texts, only_first=True)
     settled(driver, server, tmp_path / "curves-of-policies.png")
 
 
@@ -227,8 +226,7 @@ def test_a_run_with_its_numbers(driver, server, held, tmp_path):
 def test_the_curves_of_a_run(driver, server, held, tmp_path):
     experiment, runs = held
     address = f"{server}/#/experiments/{experiment}/runs/{runs['train dpo']}/model-metrics"
-    opened(driver, address, "train dpo", "seed-0", "mean")
-    wait_until_drawn(driver, "train dpo", "seed-0", "mean")
+    open_until_drawn(driver, address, "train dpo", "seed-0", "mean")
     settled(driver, server, tmp_path / "curves.png")
 
 
@@ -239,8 +237,7 @@ def test_the_comparison_of_two_manifests(driver, server, held, tmp_path):
     address = (
         f"{server}/#/compare-runs?runs={json.dumps(pair)}&experiments=[{json.dumps(experiment)}]"
     )
-    opened(driver, address, "Comparing 2 Runs", "goal", "accuracy/dpo")
-    wait_until_drawn(driver, "Comparing 2 Runs", "goal", "accuracy/dpo")
+    open_until_drawn(driver, address, "Comparing 2 Runs", "goal", "accuracy/dpo")
     settled(driver, server, tmp_path / "comparison.png")
 
 
