@@ -224,7 +224,7 @@ def test_rows_of_the_study_run_on_the_real_model(study, tmp_path: Path):
     ignored = shutil.ignore_patterns("__pycache__", "data", ".pipe", "cache", "tmp", "dvc.lock")
     for name in ("stages", "studies", ".dvc"):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignored)
-    for name in ("dvc.yaml", "constraints.txt"):
+    for name in ("dvc.yaml", ".dvcignore", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     folder = tmp_path / "studies/smollm2"
