@@ -13,12 +13,11 @@ checks the plan, and leaves a fork server for the stages that it runs (`runtime/
 
 import importlib
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from stages.runtime import fork_server, process
 
-OF_ALL_ROWS = ("plan", "compare", "track")
+OF_ALL_ROWS = ("compare", "track")
 WITHOUT_MODEL = ("environment", *OF_ALL_ROWS)
 """Entry points that do not depend on `compute`: they compute nothing with a model."""
 SERVE = "--serve"
@@ -54,14 +53,13 @@ def serve(owner: int) -> None:
 
     adopt_rounding()
     load("plan").main("--check")
-    fork_server.start(main, owner, before, import_more())
+    fork_server.start(main, owner, before, import_more)
 
 
-def import_more() -> Iterator[None]:
-    """Import what the check did not, a module at a time."""
+def import_more() -> None:
+    """Import what the check did not."""
     load("track").set_environment()
     for name in IMPORTED_LATE:
-        yield
         load(name)
 
 

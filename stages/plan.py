@@ -1,6 +1,6 @@
 """Check of params.yaml and presets.yaml before anything runs; outputs of deleted rows are removed.
 
-    python -m stages plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
+    python -m stages.plan --default params.yaml --iterative-dpo stages/recipes/iterative_dpo.yaml
 
 The arguments are the key `tables`: the files with rows. Typos fail before anything runs, all at
 once, each with what was expected, what was found, and a suggestion. Then the folders of rows that

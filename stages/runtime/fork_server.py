@@ -36,7 +36,6 @@ CREDENTIALS = struct.Struct("3i")
 NUM_STREAMS = 3
 REQUEST_SECONDS = 5.0
 """A process that was stopped while it asked would hold up all others."""
-DONE = object()
 Files = dict[str, tuple[int, int]]
 """Path -> size and time of change."""
 
@@ -92,7 +91,7 @@ def start(
     main: Callable[..., None],
     owner: int,
     before: Before,
-    prepare: Iterator[None],
+    prepare: Callable[[], None] = lambda: None,
 ) -> None:
     """Fork the server of a flow or a dvc; return at once.
 
@@ -100,8 +99,7 @@ def start(
         main: The work of a stage, with its words.
         owner: Its process id.
         before: Of `look_before`.
-        prepare: What the server does besides, the first part at once and each other one when no
-            stage waits: it imports more.
+        prepare: What the server does first, while the first stage starts: it imports more.
     """
     if not hasattr(os, "pidfd_open"):  # Linux alone has it
         return
@@ -260,23 +258,26 @@ class _Server:
         self.clients: dict[int, _Client] = {}
         """Descriptor of a worker's end -> the process that waits for it."""
 
-    def serve(self, prepare: Iterator[None]) -> None:
+    def serve(self, prepare: Callable[[], None]) -> None:
         """Serve until the owner ends, and wait for the workers, each of which ends with its dvc."""
         process.ignore()  # the owner says when this ends
         os.setpgid(0, 0)
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(NUM_STREAMS):  # else a reader of the check's output waits for this
             os.dup2(null, number)
-        is_served, is_prepared = True, self._prepare(prepare)
+        prepare()
+        self.imported = {
+            name: value
+            for name, value in os.environ.items()
+            if self.before.environment.get(name) != value
+        }
+        is_served = True
         while is_served or self.clients:
             clients = self.clients.values()
             watched = [*self.clients, *(n for each in clients for n in each.list_descriptors())]
             if is_served:
                 watched += [self.listener.fileno(), self.owner_end]
-            has_parts = is_served and not is_prepared
-            ready, _, _ = select.select(watched, [], [], 0 if has_parts else None)
-            if not ready:
-                is_prepared = self._prepare(prepare)
+            ready, _, _ = select.select(watched, [], [])
             for worker_end in [end for end in self.clients if end in ready]:
                 self._report_end(worker_end)
             for client in clients:
@@ -287,18 +288,6 @@ class _Server:
             elif is_served and self.listener.fileno() in ready:
                 with suppress(OSError):  # the process that asked, or its dvc, has ended
                     self._accept()
-
-    def _prepare(self, prepare: Iterator[None]) -> bool:
-        """Do the next part, and note which variables the imports have set; whether all is done."""
-        try:
-            is_prepared = next(prepare, DONE) is DONE
-        except Exception:  # noqa: BLE001 - a stage that needs the module tells of it
-            is_prepared = True
-        before = self.before.environment
-        self.imported = {
-            name: value for name, value in os.environ.items() if before.get(name) != value
-        }
-        return is_prepared
 
     def _accept(self) -> None:
         """Fork a worker for the next process that asks, unless it is of another kind."""

@@ -15,7 +15,7 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.trun
 
 def role() -> str | None:
     words = sys.orig_argv
-    if {"stages.plan", "plan"} & {*words} or "-m" not in words:
+    if "stages.plan" in words or "-m" not in words:
         return None
     module = words[words.index("-m") + 1]
     return "dvc" if module == "dvc" else "stage" if module.split(".")[0] == "stages" else None
