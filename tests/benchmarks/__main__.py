@@ -1,132 +1,71 @@
-"""Our loops against TRL's trainers.
+"""Speeds and forecasts on this machine, as a page of Markdown.
 
-    python -m tests.benchmarks [method ...] [--steps 7]
-    python -m tests.benchmarks sft dpo reward grpo sampling --model smollm2 --steps 3 --threads 2
+    python -m tests.benchmarks > tests/benchmarks/results.md
+    python -m tests.benchmarks trl forecasts --data FOLDER
 
-Needs TRL 1.16.0 (`pip install -e '.[parity]'`) and, for PPO, a folder with 1.9.2 that TRL_1_9 names
-(see .ci/parity-trl-1.9-requirements.txt). Each method runs in a process of its own, which takes a
-step of theirs and a step of ours in turn, so that what else the machine does slows both alike.
-Times of one thread are the process's own, without what others took of the core; those of several
-are by the clock. The first step of each is not counted. Printed: medians, the median of the ratios
-of neighbouring steps with its quartiles, and the share of the machine's matrix products: operations
-of our step (`stages/algorithms/flops`) over time and the rate of a large product, measured in the
-same process.
+Without a part: all of them, in two hours on two free cores. Each part says what it needs, and has a
+command of its own with more options.
 """
 
 import argparse
-import importlib.util
-import json
+import importlib.metadata
 import os
+import shlex
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
 
-import stages  # noqa: F401 - fixes threads and instructions before torch is imported
+import stages
 
-METHODS = ("sft", "dpo", "reward", "grpo", "grpo_kl", "ppo", "sampling")
-ROOT = Path(__file__).parents[2]
-
-
-def compare(method: str, number: int, num_threads: int = 1) -> dict[str, object]:
-    """Times of `number` steps of each side, in seconds, and operations of one of ours."""
-    import torch
-
-    from stages.models import device
-    from tests.benchmarks import ours, theirs
-
-    device.pin_instructions()
-    torch.set_num_threads(num_threads)
-    clock = time.process_time if num_threads == 1 else time.perf_counter
-    models, steps = ours.steps(method, number + 1)
-    times: dict[str, list[float]] = {"ours": [], "theirs": []}
-    operations: list[int] = []
-    start = 0.0
-
-    def turn() -> None:
-        nonlocal start
-        end = clock()
-        times["theirs"].append(end - start)
-        operations.append(ours.operations(models, next(steps)))
-        start = clock()
-        times["ours"].append(start - end)
-
-    with tempfile.TemporaryDirectory() as folder:
-        start = clock()
-        theirs.run(method, number + 1, Path(folder), turn)
-    return {
-        "method": method,
-        **{side: values[1:] for side, values in times.items()},
-        "operations": operations[1:],
-        "rate": _matrix_rate(clock),
-    }
+SMOLLM2 = ["--model", "smollm2", "--steps", "3"]
+COMPARED = ["sft", "dpo", "reward", "sampling", "grpo"]
+PARTS = {
+    "trl": ("Against TRL 1.16, one thread", [["against_trl", *COMPARED, *SMOLLM2]]),
+    "threads": (
+        "Against TRL 1.16, two threads",
+        [["against_trl", *COMPARED, *SMOLLM2, "--threads", "2"]],
+    ),
+    "vllm": (
+        "Our sampler against vLLM's CPU build",
+        [["engines"], ["engines", "--dtype", "bfloat16"]],
+    ),
+    "overlap": ("A sampler beside the trainer", [["overlap"]]),
+    "forecasts": ("The doctor's forecasts", [["forecasts"]]),
+}
+"""Part -> its heading, and the commands whose output is the text below it."""
 
 
-def _matrix_rate(clock: Callable[[], float]) -> float:
-    """Operations a second of a large product in float32: the best of several."""
-    import torch
-
-    left = torch.randn(768, 768)
-    best = float("inf")
-    for _ in range(12):
-        start = clock()
-        left @ left
-        best = min(best, clock() - start)
-    return 2 * 768**3 / best
-
-
-def _row(found: dict) -> str:
-    from statistics import median, quantiles
-
-    ours, theirs = found["ours"], found["theirs"]
-    low, middle, high = quantiles([b / a for a, b in zip(ours, theirs, strict=True)], n=4)
-    operations = median(found["operations"])
-    share = [operations / (median(side) * found["rate"]) for side in (ours, theirs)]
-    return (
-        f"| {found['method']} | {median(ours):.3f} | {median(theirs):.3f} | **{middle:.2f}** "
-        f"| {low:.2f} to {high:.2f} | {share[0]:.0%} | {share[1]:.0%} |"
-    )
-
-
-def main() -> None:
-    """Print the table, a row as soon as it is measured."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
-    parser.add_argument("methods", nargs="*", metavar="method", help=", ".join(METHODS))
-    parser.add_argument("--steps", type=int, default=7, help="counted steps of each side")
-    parser.add_argument("--model", choices=["small", "smollm2"], default="small", help="its shape")
-    parser.add_argument("--threads", type=int, default=1, help="of each process")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+def main() -> int:
+    """Print the page; 1 where a part failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks",
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
+    parser.add_argument("--data", metavar="FOLDER", help="of the study's data, for `forecasts`")
+    parser.add_argument(
+        "--vllm-python", default=sys.executable, metavar="PATH",
+        help="the Python of an environment with vLLM, which pins packages that TRL does not take",
+    )  # fmt: skip
     options = parser.parse_args()
-    if unknown := set(options.methods) - set(METHODS):
-        parser.error(f"expected {', '.join(METHODS)}, found {', '.join(sorted(unknown))}")
-    if options.steps < 2:
-        parser.error(f"--steps: expected at least 2, for quartiles, found {options.steps}")
-    if options.here:
-        print(json.dumps(compare(options.methods[0], options.steps, options.threads)))
-        return
-    if importlib.util.find_spec("trl") is None:
-        parser.error("TRL is not installed: pip install -c constraints.txt -e '.[test,parity]'")
-    print("| method | ours, s | TRL, s | TRL / ours | quartiles | share of matrix rate | TRL's |")
-    print("|---|---|---|---|---|---|---|")
-    for method in options.methods or METHODS:
-        path = str(ROOT)
-        if method == "ppo":
-            if "TRL_1_9" not in os.environ:
-                print("| ppo | TRL_1_9 names no folder with TRL 1.9.2 | | | | | |")
-                continue
-            path = os.pathsep.join([os.environ["TRL_1_9"], path])
-        command = ["-m", "tests.benchmarks", method, "--here", "--steps", str(options.steps)]
-        command += ["--threads", str(options.threads)]
-        done = subprocess.run(
-            [sys.executable, *command],
-            env=os.environ
-            | {"PYTHONPATH": path, "DO_NOT_TRACK": "1", "BENCHMARK_MODEL": options.model},
-            cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        print(_row(json.loads(done.stdout.splitlines()[-1])), flush=True)
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"expected {', '.join(PARTS)}, found {', '.join(sorted(unknown))}")
+    name, family, model = map(stages.processor().get, ("model name", "cpu family", "model"))
+    print("# Speeds\n")
+    print(f"{name} (family {family}, model {model}), {len(os.sched_getaffinity(0))} cores; torch")
+    print(f"{importlib.metadata.version('torch')}. Written by `python -m tests.benchmarks`.")
+    failed = 0
+    for part in options.parts or PARTS:
+        heading, commands = PARTS[part]
+        print(f"\n## {heading}", flush=True)
+        python = options.vllm_python if part == "vllm" else sys.executable
+        data = ["--data", options.data] * (part == "forecasts" and options.data is not None)
+        for module, *words in commands:
+            print(f"\n`python -m tests.benchmarks.{shlex.join([module, *words])}`\n", flush=True)
+            command = [python, "-m", f"tests.benchmarks.{module}", *words, *data]
+            size = {"BENCHMARK_MODEL": "smollm2"} if part == "vllm" else {}
+            failed |= subprocess.run(command, env=os.environ | size, check=False).returncode
+    return int(failed != 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -88,9 +88,14 @@ def operations(models: dict[str, PreTrainedModel], metrics: dict[str, int | floa
 def _sft(model: PreTrainedModel, number: int) -> Steps:
     rows = [
         Demonstration(
-            id=str(i), task="solve", prompt="", prompt_ids=ids, completion="", completion_ids=done
+            id=str(i),
+            task="solve",
+            prompt="",
+            prompt_ids=ids,
+            completion="",
+            completion_ids=completion,
         )
-        for i, (ids, done) in enumerate(
+        for i, (ids, completion) in enumerate(
             zip(setting.prompts(ROWS), setting.completions(ROWS), strict=True)
         )
     ]
@@ -99,13 +104,13 @@ def _sft(model: PreTrainedModel, number: int) -> Steps:
 
 
 def _pairs() -> list[Preference]:
-    drawn = (setting.prompts(ROWS), setting.completions(ROWS), setting.completions(ROWS, seed=3))
+    columns = (setting.prompts(ROWS), setting.completions(ROWS), setting.completions(ROWS, seed=3))
     return [
         Preference(
             id=str(i), prompt="", prompt_ids=ids, chosen="", chosen_ids=chosen, rejected="",
             rejected_ids=rejected, probability=1.0, source="verifier",
         )
-        for i, (ids, chosen, rejected) in enumerate(zip(*drawn, strict=True))
+        for i, (ids, chosen, rejected) in enumerate(zip(*columns, strict=True))
     ]  # fmt: skip
 
 
@@ -133,15 +138,15 @@ def _sampler(model: PreTrainedModel) -> TransformersSampler:
 
 
 def _sampling(model: PreTrainedModel) -> Steps:
-    sampler, given = _sampler(model), setting.prompts(PROMPTS)
+    sampler, prompts = _sampler(model), setting.prompts(PROMPTS)
     for step in count():
         seeds = [step * PROMPTS + i for i in range(PROMPTS)]
-        drawn = sampler.sample(
-            given, seeds, num_samples=SAMPLES, temperature=1.0, max_new_tokens=setting.LENGTH
+        groups = sampler.sample(
+            prompts, seeds, num_samples=SAMPLES, temperature=1.0, max_new_tokens=setting.LENGTH
         )
-        new = sum(len(item.token_ids) for group in drawn for item in group)
+        new = sum(len(item.token_ids) for group in groups for item in group)
         yield {
-            f"{PREFIX}policy/sampled/positions": new + sum(map(len, given)),
+            f"{PREFIX}policy/sampled/positions": new + sum(map(len, prompts)),
             f"{PREFIX}policy/sampled/outputs": new,
         }
 
@@ -194,5 +199,5 @@ def _ppo(models: dict[str, PreTrainedModel], number: int) -> Steps:
     return _metrics(rl.train(rl_models, task, [range(PROMPTS)] * number, settings))
 
 
-def _metrics(found: Iterator) -> Steps:
-    return (step.metrics for step in found)
+def _metrics(steps: Iterator) -> Steps:
+    return (step.metrics for step in steps)

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from tests.benchmarks.__main__ import compare
+from tests.benchmarks.against_trl import compare
 
 
 @pytest.mark.parity

@@ -64,13 +64,18 @@ def test_its_own_run_before_one_of_its_kind():
 
 
 def test_the_error_is_over_what_ran_since(records):
-    assert pace.estimate_error() is None
+    assert pace.compare_estimates() == {}
     pace.write_estimates({"train@sft": 12.0, "train@dpo": 15.0, "train@never": 99.0})
     estimates = json.loads(pace.REMEMBERED.read_text())
     pace.REMEMBERED.write_text(json.dumps(estimates | {"at": estimates["at"] - 60}))
     records("train", "sft", 10.0)
     records("train", "dpo", 20.0)
-    assert pace.estimate_error() == (pytest.approx(7 / 30), 2)
+    compared = pace.compare_estimates()
+    assert compared == {"train@sft": (12.0, 10.0), "train@dpo": (15.0, 20.0)}
+    line = pace.describe_error(compared)
+    # (2 + 5) / (10 + 20)
+    assert "off by 23%, over 2 stages" in line
+    assert "most for train@dpo: 0.2 minutes expected, 0.3 taken" in line
     pace.write_estimates({"train@sft": 12.0})
     pace.REMEMBERED.write_text(json.dumps(estimates | {"at": estimates["at"] + 60}))
-    assert pace.estimate_error() is None  # nothing ran since
+    assert pace.compare_estimates() == {}  # nothing ran since
