@@ -1,6 +1,7 @@
 """Everything that the report is made from, small, in the working folder."""
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def write(seeds: list[int] = SEEDS, policies: dict[str, float] = POLICIES) -> No
     content = {"seeds": seeds, "baseline": "sft", "model": model, "engine": "transformers",
                "evaluation": section}  # fmt: skip
     Path("params.yaml").write_text(json.dumps(content), encoding="utf-8")
-    Path("constraints.txt").write_text("numpy==2.3.5\ntorch==2.13.0 ; x\n", encoding="utf-8")
+    pins = [f"{name}=={version(name)} ; x\n" for name in ("numpy", "torch")]
+    Path("constraints.txt").write_text("".join(pins), encoding="utf-8")
     counts = {"train": 1200, "preference": 100, "dev": 30, "test": NUM_PROBLEMS}
     card = {"source": "word_problems", "quarantined": {"too long": 3}}
     write_json("prepared/data_card.json", card | {"counts": counts | {"demonstrations": 1300}})

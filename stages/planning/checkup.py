@@ -137,7 +137,7 @@ def show_text(model: Model) -> dict[str, str]:
     }
 
 
-def find_missing_software(plan: Plan, software: Mapping[str, str]) -> Iterator[str]:
+def find_software_problems(plan: Plan, software: Mapping[str, str]) -> Iterator[str]:
     """Problems of packages: other versions than the pinned ones, and no vLLM."""
     try:
         versions.check()
@@ -152,7 +152,7 @@ def find_problems(
     model: Model, stages: Sequence[Stage], plan: Plan, software: Mapping[str, str]
 ) -> Iterator[str]:
     """Problems: settings that this model or machine cannot do, with what to change."""
-    yield from find_missing_software(plan, software)
+    yield from find_software_problems(plan, software)
     limit = rope_limit.get_rope_limit(model.config) or getattr(
         model.config, "max_position_embeddings", None
     )

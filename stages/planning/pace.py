@@ -106,21 +106,22 @@ def compare_estimates(path: Path = REMEMBERED) -> dict[str, tuple[float, float]]
         if (
             record is not None
             and datetime.fromisoformat(record["ended"]).timestamp() > remembered["at"]
+            and record["seconds"] > 0
         ):
             compared[name] = expected, record["seconds"]
     return compared
 
 
 def describe_error(compared: Mapping[str, tuple[float, float]]) -> str:
-    """Line on the error of estimates: mean of |expected - actual| over the mean of actual seconds.
+    """Line on the error of estimates, sum of |expected - actual| over the sum of actual seconds.
 
-    And the stage whose estimate was off by most minutes.
+    It names the stage whose estimate was furthest from its time.
     """
     errors = {name: abs(expected - actual) for name, (expected, actual) in compared.items()}
     share = sum(errors.values()) / sum(actual for _, actual in compared.values())
     worst = max(errors, key=errors.__getitem__)
-    expected, actual = (seconds / 60 for seconds in compared[worst])
+    expected, actual = compared[worst]
     return (
-        f"The last estimates were off by {share:.0%}, over {len(compared)} stages that ran since; "
-        f"most for {worst}: {expected:.1f} minutes expected, {actual:.1f} taken."
+        f"The last estimates were off by {share:.0%} (stages that ran since: {len(compared)}), "
+        f"most for {worst}: {expected:.0f} s expected, {actual:.0f} s taken."
     )

@@ -18,8 +18,10 @@ from stages.records.metrics import read_metrics
 from stages.report.stage_metrics import History, Plan
 from stages.report.tables import NOTHING, Rows
 from stages.report.verdict import join_words
-from stages.runtime import outputs, versions
+from stages.runtime import outputs
 
+CONSTRAINTS = Path("constraints.txt")
+"""Pinned versions; a dependency of every stage by way of `trace_code`."""
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scipy")
 """Those whose version can change a number, besides vLLM where it samples."""
 SPLITS = ("train", "preference", "dev", "test")
@@ -53,7 +55,6 @@ def read_experiment(
     card = outputs.read_json(data / "prepared/data_card.json")
     training = data / "policies" / baseline / "training"
     model_path = data / "policies" / baseline / "model" / str(seeds[0])
-    constraints = versions.CONSTRAINTS.read_text(encoding="utf-8")
     packages = [*PACKAGES, "vllm"] if engine == "vllm" else PACKAGES
     return Experiment(
         facts={
@@ -65,7 +66,7 @@ def read_experiment(
             ),
             "Data": describe_data(card),
             "Seeds": join_words(map(str, seeds)),
-            "Versions": describe_versions(constraints, packages),
+            "Versions": describe_versions(CONSTRAINTS.read_text(encoding="utf-8"), packages),
             "Commit": describe_commit(digest_folder(data / "evaluations")),
         },
         methods=[
@@ -128,8 +129,8 @@ def shorten_path(path: str) -> str:
 
 def describe_versions(constraints: str, packages: Sequence[str]) -> str:
     """Pinned versions of these packages."""
-    pins = versions.read_pins(constraints)
-    pinned = [f"{name} {pins[name]}" for name in packages if name in pins]
+    pins = dict(line.split("==", 1) for line in constraints.splitlines() if "==" in line)
+    pinned = [f"{name} {pins[name].split()[0]}" for name in packages if name in pins]
     return f"{join_words(pinned)}, as pinned in `constraints.txt`"
 
 

@@ -118,9 +118,14 @@ def take(
 def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str | None:
     """What seeds of one run must not differ in, and do; None: nothing.
 
-    With `compute.rounding: native` that includes the processor.
+    Packages that one of the two machines does not have computed nothing. With
+    `compute.rounding: native` seeds must not differ in the processor, either.
     """
-    names = ["packages", "rounding", "threads"]
+    computed, expected = record.get("packages", {}), surroundings.get("packages", {})
+    for name in computed.keys() & expected.keys():
+        if computed[name] != expected[name]:
+            return f"computed with {name} {computed[name]}, here {expected[name]}"
+    names = ["rounding", "threads"]
     if surroundings.get("rounding", "pinned") != "pinned":
         names.append("cpu")
     for name in names:

@@ -1,4 +1,4 @@
-"""Check of all tables and parameters before the first stage works.
+"""Check of packages, all tables and parameters before the first stage works.
 
     python -m stages.runtime.preflight
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from stages.runtime import process
+from stages.runtime import process, versions
 from stages.runtime.outputs import PIPE
 
 CODE = Path("stages")
@@ -23,7 +23,12 @@ RAW = Path("data/raw")
 
 
 def check() -> None:
-    """Raise one ValueError with everything that is wrong in the plan, if there is one to check."""
+    """Raise one ValueError with everything that is wrong in the plan, if there is one to check.
+
+    Before that, one with packages of other versions than the pinned ones: with these the check
+    itself might not import.
+    """
+    versions.check()
     passed = PASSED / digest_plan_files()
     if not (CODE / "plan.py").is_file() or has_passed(passed.name):
         return

