@@ -1,4 +1,4 @@
-"""Speeds and forecasts on this machine, as a page of Markdown.
+"""Speeds at the size of SmolLM2, and the doctor's forecasts, on this machine: a Markdown page.
 
     python -m tests.benchmarks > tests/benchmarks/results.md
     python -m tests.benchmarks trl forecasts --data FOLDER
@@ -10,7 +10,6 @@ command of its own with more options.
 import argparse
 import importlib.metadata
 import os
-import shlex
 import subprocess
 import sys
 
@@ -28,7 +27,7 @@ PARTS = {
         "Our sampler against vLLM's CPU build",
         [["engines"], ["engines", "--dtype", "bfloat16"]],
     ),
-    "overlap": ("A sampler beside the trainer", [["overlap"]]),
+    "overlap": ("A sampler beside the trainer, 0.9 million parameters", [["overlap"]]),
     "forecasts": ("The doctor's forecasts", [["forecasts"]]),
 }
 """Part -> its heading, and the commands whose output is the text below it."""
@@ -53,18 +52,23 @@ def main() -> int:
     print("# Speeds\n")
     print(f"{name} (family {family}, model {model}), {len(os.sched_getaffinity(0))} cores; torch")
     print(f"{importlib.metadata.version('torch')}. Written by `python -m tests.benchmarks`.")
-    failed = 0
+    is_failed = False
     for part in options.parts or PARTS:
         heading, commands = PARTS[part]
-        print(f"\n## {heading}", flush=True)
+        print(f"\n## {heading}")
         python = options.vllm_python if part == "vllm" else sys.executable
+        size = {"BENCHMARK_MODEL": "smollm2"} if part == "vllm" else {}
         data = ["--data", options.data] * (part == "forecasts" and options.data is not None)
         for module, *words in commands:
-            print(f"\n`python -m tests.benchmarks.{shlex.join([module, *words])}`\n", flush=True)
+            shown = [f"{name}={value}" for name, value in size.items()]
+            shown += ["python", "-m", f"tests.benchmarks.{module}", *words]
+            print(f"\n`{' '.join(shown)}`\n", flush=True)
             command = [python, "-m", f"tests.benchmarks.{module}", *words, *data]
-            size = {"BENCHMARK_MODEL": "smollm2"} if part == "vllm" else {}
-            failed |= subprocess.run(command, env=os.environ | size, check=False).returncode
-    return int(failed != 0)
+            status = subprocess.run(command, env=os.environ | size, check=False).returncode
+            if status:
+                print(f"This failed with exit status {status}.")
+                is_failed = True
+    return int(is_failed)
 
 
 if __name__ == "__main__":
