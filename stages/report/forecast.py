@@ -181,12 +181,19 @@ def describe_forecast(components: Components, design: Design, source: str) -> st
     if design.num_differences == 0:
         return "Forecast: there is no policy to compare with the baseline."
     forecast = forecast_comparison(components, design)
+    conditions = (
+        f"with a probability of {100 * POWER:.0f} % (confidence {100 * design.confidence:g} %, "
+        f"Holm's method for {design.num_differences} differences)"
+    )
+    if forecast.detectable > 1.0:
+        return (
+            f"Forecast: with {sizes}, the comparison detects no difference in mean accuracy "
+            f"{conditions}: train more seeds. Variances: {source}."
+        )
     return (
         f"Forecast: with {sizes}, the comparison detects a difference in mean accuracy of "
-        f"{100 * forecast.detectable:.1f} points with a probability of {100 * POWER:.0f} % "
-        f"(confidence {100 * design.confidence:g} %, Holm's method for {design.num_differences} "
-        f"differences), and intervals are about ±{100 * forecast.half_width:.1f} points wide. "
-        f"Variances: {source}."
+        f"{100 * forecast.detectable:.1f} points {conditions}, and intervals are about "
+        f"±{100 * forecast.half_width:.1f} points wide. Variances: {source}."
     )
 
 

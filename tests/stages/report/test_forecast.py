@@ -47,6 +47,16 @@ def test_of_one_seed_it_is_the_paired_t_test():
     assert expected == pytest.approx(0.1126, rel=0.01)
 
 
+def test_a_difference_of_more_than_100_points_is_none():
+    design = DESIGN._replace(num_seeds=2, num_problems=24)
+    assert forecast.forecast_comparison(ASSUMED, design).detectable > 1.0
+    line = forecast.describe_forecast(ASSUMED, design, "assumed")
+    assert "detects no difference in mean accuracy with a probability of 80 %" in line
+    assert "points" not in line
+    line = forecast.describe_forecast(ASSUMED, DESIGN, "assumed")
+    assert "detects a difference in mean accuracy of" in line
+
+
 def results(policies, num_samples=8):
     seeds = list(range(len(next(iter(policies.values())))))
     return Results(
