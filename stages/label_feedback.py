@@ -114,13 +114,18 @@ def label_by_judge(run: Run) -> dict[str, Any]:
         )
         run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
         verdicts += of_side
-    flips, spent = injections.measure_flips(
-        judge_model, requests, of_side, prompts, preset.rule, num_pairs=preset.injection_pairs
-    )
+    attacked = injections.choose_attacked(requests, of_side, preset.injection_pairs)
+    attack = partial(injections.measure_flips, judge_model, attacked, prompts, preset.rule)
+    sizes = [2 * len(attacked)] * len(injections.TRIED)
+    flips: dict[str, Any] = {}
+    attacks = run.keep_parts("attacks", attack)
+    for part in run.track(attacks, label="attacks", unit="messages", sizes=sizes):
+        flips[part["attack"]] = part["flips"]
+        cost.update(part["tokens"])
     metrics["injection"] = judge_quality.estimate_flip_rates(flips, seed)
     is_ours = preset.judge.kind == "policy"
     judge_size = size.measure_policy(row.policy, run.seed, config.model) if is_ours else None
-    metrics |= work.judged(cost + spent, judge_size)
+    metrics |= work.judged(cost, judge_size)
     metrics["judge"] = preset.judge.model_dump()
     run.write("verdicts.jsonl", verdicts)
     return metrics

@@ -15,6 +15,8 @@ from stages.algorithms.flops import Matrices, Passes
 from stages.environments.definition import EnvironmentPreset
 from stages.planning import stage as stage_of
 from stages.planning.stage import Data, Plan, Stage
+from stages.rewards.feedback import injections
+from stages.rewards.feedback.prompts import Prompts
 from stages.sources.data_summary import DataSummary
 from stages.tables import REWARDS
 
@@ -23,6 +25,8 @@ CONTRASTS = 0.5
 ASSUMED_TOKENS = 256
 """Length of a completion where the data have no solutions."""
 STEPS_OF_A_SOLUTION = 3
+CHARACTERS = 4
+"""Of a token of a judge's request."""
 Number = float | int
 """Means and counts of tokens."""
 MOST_PAIRS = "max_pairs_per_problem"
@@ -206,8 +210,18 @@ def _steps(stage: Stage, plan: Plan, count: Count) -> None:
 
 
 def _judged(stage: Stage, plan: Plan, count: Count) -> None:
-    num_messages = 2 * _problems(stage, plan) * stage.config.preset.max_pairs_per_problem
-    count.read(num_messages, 2 * plan.data.prompt + 2 * plan.data.completion, 0)
+    preset, data = stage.config.preset, plan.data
+    prompts = Prompts(style=preset.style, constitution=preset.constitution)
+    request = prompts.message("", "", "", prompts.draw_principle(0))
+    length = len(request) / CHARACTERS + data.prompt + 2 * data.completion
+    heldout = preset.max_pairs_per_problem * data.prompts.get("dev", 0)
+    attacked = len(injections.TRIED) * min(heldout, preset.injection_pairs)
+    pairs = preset.max_pairs_per_problem * _problems(stage, plan) + heldout + attacked
+    if preset.reasoning is None:
+        count.read(2 * pairs, length, 1)
+    else:
+        count.tokens = 2 * pairs * preset.reasoning.max_new_tokens
+        count.sample(2 * pairs, length, preset.reasoning.max_new_tokens)
 
 
 COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {

@@ -177,9 +177,9 @@ def attack_judge(problems: Problems, judge: str, seed: int, config: Config) -> V
     verdicts, _ = judging.judge_pairs(
         chooser, judging.split_chunks(pairs), prompts, attack.rule, "test"
     )
-    flips, _ = injections.measure_flips(
-        chooser, pairs, verdicts, prompts, attack.rule, num_pairs=attack.num_pairs
-    )
+    attacked = injections.choose_attacked(pairs, verdicts, attack.num_pairs)
+    parts = injections.measure_flips(chooser, attacked, prompts, attack.rule)
+    flips = {part["attack"]: part["flips"] for part in parts}
     for name, flipped in flips.pop("control"):
         yield ProbeValue(probe="judge_control", id=name, value=flipped)
     turned: dict[str, list[float]] = {}

@@ -163,6 +163,24 @@ def test_an_endpoint_computes_elsewhere():
     assert (result.tokens, result.operations) == (0, 0)
 
 
+def test_a_judge_reads_its_request_both_orders_held_out_pairs_and_attacks(monkeypatch):
+    request = SimpleNamespace(message=lambda *_: 80 * "x", draw_principle=lambda _: None)
+    monkeypatch.setattr(workload, "Prompts", lambda **_: request)
+    preset = SimpleNamespace(
+        judge=SimpleNamespace(kind="policy"), style="full", constitution="none", reasoning=None,
+        max_pairs_per_problem=3, injection_pairs=24,
+    )  # fmt: skip
+    words = {"on": "pools/sft"}
+    result = workload.expect(stage("label_judge", words, preset=preset), PLAN, MODEL)
+    # Of 40 problems and 10 of dev three pairs each; 11 attacks and a control on 24 of those.
+    messages = 2 * (3 * 40 + 3 * 10 + 12 * 24)
+    assert result.read == 2 * 2 * messages * (100 * (20 + 30 + 2 * 20) + 10)
+    preset.reasoning = SimpleNamespace(max_new_tokens=50)
+    result = workload.expect(stage("label_judge", words, preset=preset), PLAN, MODEL)
+    assert result.tokens == 2 * messages * 50
+    assert result.read == 2 * 2 * messages * 100 * (20 + 30 + 2 * 20)
+
+
 def test_which_models_a_reward_asks():
     assert scorers("rewards/rule", PLAN) == ()
     assert scorers("rewards/preference", PLAN) == ("reward",)

@@ -1,3 +1,5 @@
+from collections import Counter
+
 import pytest
 from judged_rows import RuleChooser, pair
 
@@ -55,10 +57,10 @@ def run(rule, num_pairs=9):
     chooser = RuleChooser(rule)
     verdicts, _ = judging.judge_pairs(chooser, [ASKED], PROMPTS, RULE, "heldout")
     chooser.messages.clear()
-    result, cost = injections.measure_flips(
-        chooser, ASKED, verdicts, PROMPTS, RULE, num_pairs=num_pairs
-    )
-    return result, cost, chooser.messages
+    attacked = injections.choose_attacked(ASKED, verdicts, num_pairs)
+    parts = list(injections.measure_flips(chooser, attacked, PROMPTS, RULE))
+    cost = sum((part["tokens"] for part in parts), Counter())
+    return {part["attack"]: part["flips"] for part in parts}, cost, chooser.messages
 
 
 def by_content(first: str, second: str) -> float:
@@ -107,5 +109,18 @@ def test_an_attack_that_keeps_the_judge_from_answering_flips_nothing():
     silent = RuleChooser(lambda first, second: 1 - by_content(first, second), mass=0.1)
     for least, flipped in ((0.0, 1.0), (0.5, 0.0)):
         rule = RULE.model_copy(update={"min_option_mass": least})
-        result, _ = injections.measure_flips(silent, ASKED, verdicts, PROMPTS, rule, num_pairs=9)
-        assert result["instruction"] == [("a", flipped), ("b", flipped)]
+        attacked = injections.choose_attacked(ASKED, verdicts, 9)
+        first = next(injections.measure_flips(silent, attacked, PROMPTS, rule))
+        assert first["attack"] == "instruction"
+        assert first["flips"] == [("a", flipped), ("b", flipped)]
+
+
+def test_attacks_go_on_where_a_killed_run_stopped():
+    chooser = RuleChooser(by_content)
+    verdicts, _ = judging.judge_pairs(chooser, [ASKED], PROMPTS, RULE, "heldout")
+    attacked = injections.choose_attacked(ASKED, verdicts, 9)
+    whole, rest = (
+        list(injections.measure_flips(chooser, attacked, PROMPTS, RULE, first)) for first in (0, 5)
+    )
+    assert [part["attack"] for part in whole] == [*ATTACKS, "control"]
+    assert rest == whole[5:]
