@@ -196,6 +196,12 @@ def split_of(stage: Stage, plan: Plan) -> str:
     return plan.rows[POOLS].get(table[2], {}).get("split", "preference")
 
 
+def find_label_kind(stage: Stage, plan: Plan) -> str | None:
+    """Kind of the row that labelled the pairs which the stage learns from; None without pairs."""
+    table, _, name = stage.words.get("on", "").partition("/")
+    return plan.rows[PAIRS][name]["by"] if table == PAIRS else None
+
+
 def labelled(stage: Stage, plan: Plan) -> Content:
     """The preset that labelled the steps or pairs which the stage learns from."""
     table, _, name = stage.words.get("on", "").partition("/")

@@ -3,7 +3,8 @@
 Counted from the rows of the tables, the sizes of params.yaml and the mean lengths of the data, as
 `algorithms/flops` counts what was done. It is assumed that a policy's completions are as long as
 the demonstrations, an episode's turns half as long as its environment allows, that half of the
-problems have both right and wrong completions, and that no two completions of a problem are equal.
+problems have both right and wrong completions (a judge chooses between any two), and that no two
+completions of a problem are equal.
 """
 
 from collections.abc import Callable
@@ -120,7 +121,8 @@ def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     is_policy, data = stage.entry_point == "train_dpo", plan.data
     settings = stage.config.dpo if is_policy else stage.config.preset
     each = stage_of.labelled(stage, plan).get(MOST_PAIRS, 1)
-    pairs = CONTRASTS * each * _problems(stage, plan)
+    share = 1.0 if stage_of.find_label_kind(stage, plan) == "judge" else CONTRASTS
+    pairs = share * each * _problems(stage, plan)
     times = settings.num_epochs * pairs * getattr(settings, "members", 1)
     both = 2 * data.completion
     count.tokens = times * both

@@ -100,6 +100,14 @@ def test_half_of_the_problems_make_pairs():
     assert result.tokens == 2 * 0.5 * 40 * each * 40
 
 
+def test_a_judge_chooses_between_any_two():
+    words = {"on": "pairs/judge", "from": "sft"}
+    result = workload.expect(
+        stage("train_dpo", words, dpo=SimpleNamespace(num_epochs=1)), PLAN, MODEL
+    )
+    assert result.tokens == 2 * 40 * PRESETS["judge"]["max_pairs_per_problem"] * 40
+
+
 def test_episodes_are_half_as_long_as_they_may_be():
     preset = {"starts": "prompts", "max_turns": 2, "max_turn_tokens": 10, "num_episodes": 3}
     environments = {"game": {"by": "own", "preset": "mine", "on": "own/x"}}
