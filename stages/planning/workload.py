@@ -135,7 +135,9 @@ def _completions(stage: Stage, plan: Plan, count: Count) -> None:
     preset, each = stage.config.preset, stage_of.samples(stage, plan)
     shown = min(each, getattr(preset, "max_per_problem", each)) * plan.data.completion
     num_labelled = stage_of.labelled(stage, plan).get("num_problems") or plan.data.demonstrations
-    times = preset.num_epochs * min(num_labelled, _problems(stage, plan))
+    # An outcome model may leave out problems without right or without wrong completions.
+    share = CONTRASTS if getattr(preset, "one_class_weight", None) == 0 else 1.0
+    times = share * preset.num_epochs * min(num_labelled, _problems(stage, plan))
     count.tokens = times * shown
     count.train(times, plan.data.prompt + shown, 0)
 

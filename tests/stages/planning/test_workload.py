@@ -100,6 +100,14 @@ def test_half_of_the_problems_make_pairs():
     assert result.tokens == 2 * 0.5 * 40 * each * 40
 
 
+def test_an_outcome_model_may_leave_out_problems_without_both_kinds():
+    words = {"on": "pools/sft", "from": "sft"}
+    for weight, share in ((0.0, 0.5), (0.1, 1.0)):
+        preset = SimpleNamespace(max_per_problem=4, one_class_weight=weight, num_epochs=1)
+        result = workload.expect(stage("reward_outcome", words, preset=preset), PLAN, MODEL)
+        assert result.tokens == 2 * share * 40 * 4 * 20
+
+
 def test_a_judge_chooses_between_any_two():
     words = {"on": "pairs/judge", "from": "sft"}
     result = workload.expect(
