@@ -117,10 +117,10 @@ def label_by_judge(run: Run) -> dict[str, Any]:
     attacked = injections.choose_attacked(requests, of_side, preset.injection_pairs)
     attack = partial(injections.measure_flips, judge_model, attacked, prompts, preset.rule)
     sizes = [2 * len(attacked)] * len(injections.TRIED)
-    flips: dict[str, Any] = {}
+    flips: dict[str, list[tuple[str, float]]] = {}
     attacks = run.keep_parts("attacks", attack)
     for part in run.track(attacks, label="attacks", unit="messages", sizes=sizes):
-        flips[part["attack"]] = part["flips"]
+        flips[part["attack"]] = [(name, value) for name, value in part["flips"]]
         cost.update(part["tokens"])
     metrics["injection"] = judge_quality.estimate_flip_rates(flips, seed)
     is_ours = preset.judge.kind == "policy"
