@@ -52,8 +52,8 @@ class StudyCopy:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DVC_")}
         # The stages' command is `python`: it has to be this one.
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, *words], cwd=folder or self.path, env=environment, check=True,
             text=True, stdout=stdout,
         )  # fmt: skip
-        return done.stdout or ""
+        return completed.stdout or ""

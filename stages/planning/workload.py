@@ -7,6 +7,7 @@ problems have both right and wrong completions (a judge chooses between any two)
 completions of a problem are equal.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
@@ -120,8 +121,10 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
 def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     is_policy, data = stage.entry_point == "train_dpo", plan.data
     settings = stage.config.dpo if is_policy else stage.config.preset
-    each = stage_of.labelled(stage, plan).get(MOST_PAIRS, 1)
-    share = 1.0 if stage_of.find_label_kind(stage, plan) == "judge" else CONTRASTS
+    each = min(stage_of.labelled(stage, plan).get(MOST_PAIRS, 1), _most_pairs(stage, plan))
+    # The others do not need right and wrong completions.
+    is_by_answer = stage_of.find_label_kind(stage, plan) in ("verifier", "episodes")
+    share = CONTRASTS if is_by_answer else 1.0
     pairs = share * each * _problems(stage, plan)
     times = settings.num_epochs * pairs * getattr(settings, "members", 1)
     both = 2 * data.completion
@@ -218,9 +221,10 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
     request = prompts.message("", "", "", prompts.draw_principle(0))
     length = len(request) / CHARACTERS + data.prompt + 2 * data.completion
-    heldout = preset.max_pairs_per_problem * data.prompts.get("dev", 0)
+    each = min(preset.max_pairs_per_problem, _most_pairs(stage, plan))
+    heldout = each * data.prompts.get("dev", 0)
     attacked = len(injections.TRIED) * min(heldout, preset.injection_pairs)
-    pairs = preset.max_pairs_per_problem * _problems(stage, plan) + heldout + attacked
+    pairs = each * _problems(stage, plan) + heldout + attacked
     if preset.reasoning is None:
         count.read(2 * pairs, length, 1)
     else:
@@ -235,6 +239,11 @@ COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
     "label_judge": _judged, "play_policy": _played, "evaluate": _evaluated,
 }  # fmt: skip
 """Entry point -> what counts its work."""
+
+
+def _most_pairs(stage: Stage, plan: Plan) -> int:
+    """Pairs of two different completions of a problem, at least 1."""
+    return max(1, math.comb(stage_of.samples(stage, plan), 2))
 
 
 def _problems(stage: Stage, plan: Plan) -> int:

@@ -187,8 +187,8 @@ def describe_forecast(components: Components, design: Design, source: str) -> st
     )
     if forecast.detectable > 1.0:
         return (
-            f"Forecast: with {sizes}, the comparison detects no difference in mean accuracy "
-            f"{conditions}: train more seeds. Variances: {source}."
+            f"Forecast: with {sizes}, not even a difference in mean accuracy of 100 points is "
+            f"detected {conditions}: train more seeds. Variances: {source}."
         )
     return (
         f"Forecast: with {sizes}, the comparison detects a difference in mean accuracy of "

