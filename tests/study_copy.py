@@ -34,7 +34,6 @@ class StudyCopy:
         for name in ("dvc.yaml", "params.yaml", ".dvcignore", "constraints.txt"):
             shutil.copy(ROOT / name, root / name)
         subprocess.run(["git", "init", "--quiet", root], check=True)
-        self.root = root
         self.path = root / FOLDER.relative_to(ROOT)
         raw = self.path / "data/raw"
         raw.mkdir(parents=True)

@@ -97,8 +97,8 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
     logging.getLogger("dvc.progress").setLevel(logging.CRITICAL)
     logging.getLogger("dvc").handlers.clear()
     _finish_imports()
-    versions.check()
     if ranks.launched():
+        versions.check()  # as `preflight` does for the first rank
         process.ignore()  # the first rank says when all end
         with TemporaryDirectory() as scratch:
             folder = Path(scratch)

