@@ -16,7 +16,7 @@ from stages.config import Params
 from stages.environments import checks, definition
 from stages.environments.definition import OWN, SPLITS, EnvironmentFile, EnvironmentPreset, Starts
 from stages.loops.run import Run
-from stages.models.prompting import PLACEHOLDER
+from stages.models.prompting import fill_template
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.runtime import process
@@ -82,7 +82,7 @@ def list_starts(split: str, preset: EnvironmentPreset, template: str) -> list[di
 
 def write_message(prompt: Prompt, template: str) -> str:
     """The user's message of a problem, as its prompt has it."""
-    message = template.replace(PLACEHOLDER, prompt.question)
+    message = fill_template(template, prompt.question)
     for text in (message, message.strip()):
         if text in prompt.prompt:
             return text

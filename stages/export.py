@@ -95,9 +95,9 @@ def make_chat_template(
     A problem is the last message in `prompt_template`, a conversation the transcript of
     `render_transcript`; of data with both tasks, a message alone is a problem.
     """
-    before, after = prompt_template.split(PLACEHOLDER)
     start = get_bos_text(tokenizer)
-    problem = f"{{{{- {_quote(start + before)} + messages[-1].content + {_quote(after)} }}}}"
+    literals = map(_quote, (start + prompt_template).split(PLACEHOLDER))
+    problem = f"{{{{- {' + messages[-1].content + '.join(literals)} }}}}"
     speaker = f"{_quote(SPEAKERS)}.get(message.role, {_quote(TOOL)})"
     conversation = (
         f"{{{{- {_quote(start)} }}}}{{%- for message in messages %}}"

@@ -1,16 +1,24 @@
 """Problems of reasoning-gym in one turn, scored by the package.
 
-Options: `families: {chain_sum: {min_terms: 2}}`; `partial_credit: true` pays the package's score as
-it is, where else only a full score is paid, since many families pay a part for any text that
-contains the answer.
+Options:
+
+families        such as `{chain_sum: {min_terms: 2}}`
+template        the user's message, such as "{question}\\nWrite the answer as <answer>answer</answer>."
+last_number     true: the last number of the answer is scored, and not its text as it is: for models
+                that keep to no form (`1 + 6 = 7 apples.`), and for families with numbers as answers
+partial_credit  true: the package's score as it is. Else only a full score is paid, since many
+                families pay a part for any text that contains the answer
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from stages.environments.environment import Message, Reply
+from stages.environments.environment import Message, Reply, write_message
+from stages.models.prompting import PLACEHOLDER, fill_template
+from stages.rewards.answer_checker import read_last_number
 from stages.rewards.final_answer import extract_answer, strip_thinking
+from stages.rewards.number_parsing import parse_number
 from stages.sources.reasoning_gym import Families, check_scored_families, open_items
 
 SEED = 0
@@ -21,8 +29,13 @@ _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 class ReasoningGym:
     """A question, and the score of the answer: `<answer>..</answer>`, `#### ..`, or all text."""
 
-    def __init__(self, families: Families, *, partial_credit: bool = False) -> None:
+    def __init__(
+        self, families: Families, *, template: str = PLACEHOLDER, last_number: bool = False,
+        partial_credit: bool = False,
+    ) -> None:  # fmt: skip
         self.families = check_scored_families(families)
+        self.template = template
+        self.last_number = last_number
         self.partial_credit = partial_credit
 
     def start(self, row: Mapping[str, Any], seed: int) -> tuple[list[Message], None]:  # noqa: ARG002
@@ -34,14 +47,21 @@ class ReasoningGym:
             )
         self.items, index = open_items(self.families, row["index"], SEED)
         self.item = self.items[index]
-        return [{"role": "user", "content": self.item["question"]}], None
+        if self.last_number and parse_number(answer := str(self.item["answer"])) is None:
+            raise ValueError(
+                f"last_number: expected families whose answers are numbers, found {answer!r:.60} "
+                f"in '{self.items.name}': leave out the family or the option"
+            )
+        return [write_message("user", fill_template(self.template, self.item["question"]))], None
 
     def step(self, message: Message) -> Reply:
         """The score of the last answer in the message."""
         text = strip_thinking(message["content"] or "")
         tagged = _TAGGED.findall(text)
-        answer = tagged[-1] if tagged else extract_answer(text) or text
-        score = self.items.score(answer.strip(), self.item)
+        answer = (tagged[-1] if tagged else extract_answer(text) or text).strip()
+        if self.last_number and (number := read_last_number(answer)) is not None:
+            answer = number.replace(",", "") if parse_number(number) is not None else number
+        score = self.items.score(answer, self.item)
         return Reply(reward=score if self.partial_credit else float(score == 1), done=True)
 
     def demonstrate(self, row: Mapping[str, Any], seed: int) -> list[Message]:

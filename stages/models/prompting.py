@@ -51,9 +51,16 @@ def tokenizer_texts(
     Those of the first problems alone: of so many the most frequent pairs of letters are known.
     """
     for problem in problems[:MAX_TOKENIZER_PROBLEMS]:
-        yield template.replace(PLACEHOLDER, problem.question) + (problem.solution or "")
+        yield fill_template(template, problem.question) + (problem.solution or "")
     for exchange in exchanges:
         yield exchange.message + exchange.reply
+
+
+def fill_template(template: str, question: str) -> str:
+    """`template` with the question; a ValueError where it has no `{question}`."""
+    if PLACEHOLDER not in template:
+        raise ValueError(f"expected a template with {PLACEHOLDER} in it, found {template!r}")
+    return template.replace(PLACEHOLDER, question)
 
 
 def render_prompts(
@@ -64,7 +71,7 @@ def render_prompts(
     With a chat template the filled `template` is the user's message. Without one it is the
     prompt itself, after the begin-of-sequence token where the tokenizer adds one to any text.
     """
-    messages = [template.replace(PLACEHOLDER, question) for question in questions]
+    messages = [fill_template(template, question) for question in questions]
     if not messages:
         return []
     if tokenizer.chat_template is None:

@@ -378,7 +378,8 @@ def read_answer(answer: str, gold: str = "") -> str | None:
 
 _ANSWER_LINE = re.compile(r"####[ \t]*[^\n<]+")
 _WORKING = re.compile(r"[A-Za-z0-9]")
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_NUMBER = re.compile(r"(?:(?<![\w)\]}])[-\u2212])?(?:\d[\d,]*(?:\.\d+)?|(?<![\w.])\.\d+)")
+"""The sign of `12-5` is an operation."""
 
 
 def has_format(completion: str, forms: Forms = None) -> bool:
@@ -399,8 +400,17 @@ def is_leniently_correct(completion: str, gold: str, forms: Forms = None) -> boo
     """Whether the checker finds it right, or the last number of the text, stated or not, is."""
     if is_correct(completion, gold, forms):
         return True
+    number = read_last_number(completion)
+    return number is not None and answers_match(number, gold)
+
+
+def read_last_number(completion: str) -> str | None:
+    """The last number of the text behind the thinking, stated or not; None: it has none.
+
+    As it is written: `-1,234.5`.
+    """
     numbers = _NUMBER.findall(strip_thinking(completion)[-MAX_INSPECTED:])
-    return bool(numbers) and answers_match(numbers[-1].rstrip(","), gold)
+    return numbers[-1].rstrip(",").replace("\u2212", "-") if numbers else None
 
 
 MIN_RATE = 0.9

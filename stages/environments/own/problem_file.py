@@ -8,7 +8,7 @@ answer, or else whose last number, is the gold answer: a policy gains nothing by
 
 from stages.environments.environment import Message, Reply, Row, Start, write_message
 from stages.environments.lookup_table import read_table
-from stages.models.prompting import PLACEHOLDER
+from stages.models.prompting import PLACEHOLDER, fill_template
 from stages.rewards.answer_checker import is_leniently_correct
 
 
@@ -27,7 +27,7 @@ class ProblemFile:
                 f"found {len(self.questions)} in the file: lower `starts` in the preset"
             )
         self.question = self.questions[row["index"]]
-        return [write_message("user", self.template.replace(PLACEHOLDER, self.question))], None
+        return [write_message("user", fill_template(self.template, self.question))], None
 
     def step(self, message: Message) -> Reply:
         """1 for the right answer."""

@@ -232,3 +232,30 @@ def test_reasoning_gym():
     assert "color" in other[0][0]["content"]
     with pytest.raises(ValueError, match="graph_color"):
         factory().demonstrate({"id": "x", "index": 5}, 0)
+
+
+@needs_environments
+def test_reasoning_gym_puts_the_question_in_a_template_and_reads_the_last_number():
+    families = {"chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 4, "max_digits": 4}}
+    row, template = {"id": "train-0", "index": 0}, "Q: {question}\nWrite one number."
+    options = {"families": families, "template": template, "last_number": True}
+    factory = make_factory("reasoning_gym", options)
+    plain = make_factory("reasoning_gym", {"families": families})
+    (question,), _ = plain().start(row, 0)
+    assert factory().start(row, 0)[0][0]["content"] == template.replace(
+        "{question}", question["content"]
+    )
+    (right,) = factory().demonstrate(row, 0)
+    number = int(right["content"].removeprefix("#### "))
+    for text, paid in {
+        f"1 + 6 = {number} apples.": 1.0, f"The answer is {number} apples.": 1.0,
+        f"It is {number:,}.": 1.0, f"<answer>{number} or 1</answer>": 0.0,
+        f"#### {number}\nI have used 2 numbers": 1.0, f"{number} or 3": 0.0, "no": 0.0, "": 0.0,
+    }.items():  # fmt: skip
+        assert final(play_three(factory, [say(text)], row)) == (paid, True), text
+    for refused, mentions in (
+        (options | {"template": "Question"}, r"\{question\}"),
+        (options | {"families": {"graph_color": {}}}, "last_number: .* numbers"),
+    ):
+        with pytest.raises(ValueError, match=mentions):
+            make_factory("reasoning_gym", refused)().start(row, 0)

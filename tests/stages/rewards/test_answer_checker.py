@@ -14,6 +14,7 @@ from stages.rewards.answer_checker import (
     is_correct,
     is_leniently_correct,
     is_strictly_correct,
+    read_last_number,
     solves_problem,
 )
 from stages.rewards.answer_value import canonical_value
@@ -174,6 +175,24 @@ def test_each_reading_of_an_answer_seven(completion, strictly, checked, lenientl
 def test_separators_belong_to_a_number_and_a_comma_after_it_does_not():
     assert is_leniently_correct("it costs 1,234, all told", "1234")
     assert not is_leniently_correct("it costs 1,234, all told", "234")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("12-5", "5"),
+        ("x = -5", "-5"),
+        ("x=-5", "-5"),
+        ("(3)-2", "2"),
+        ("it is \u22125.", "-5"),
+        ("a half is .5", ".5"),
+        ("see no.5", "5"),
+        ("1,234.50 all told, or so", "1,234.50"),
+        ("<think>4</think>none", None),
+    ],
+)
+def test_the_last_number_has_its_sign_and_not_that_of_a_difference(text: str, number: str | None):
+    assert read_last_number(text) == number
 
 
 def test_a_stricter_reading_is_never_right_where_a_laxer_one_is_wrong():
