@@ -8,9 +8,9 @@ problems, and every reward that is a model; writes for each seed what the reward
 come from the same N samples, without bias for every k: pass@k (Chen et al. 2021), majority@n
 exactly where Wang et al. 2023 vote once, best-of-n by each reward after Nakano et al. 2021, and
 votes weighted by each, over the same random subsets. Papers and formulas: stages/algorithms/
-selection. Accuracy on the dev problems is for choosing among policies, and at each temperature, of
-both splits (`temperatures.jsonl`), for choosing one for each policy. Of prompts without a gold
-answer there is what each reward scores their samples, and nothing else.
+selection. The accuracy on the dev problems serves to choose among policies. Accuracies at each
+temperature, on both splits (`temperatures.jsonl`), serve to choose a temperature for each policy.
+For prompts without a gold answer only the scores of each reward are written.
 """
 
 from functools import partial

@@ -34,7 +34,7 @@ NEEDS_TRAINED = (
     "train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision",
     "reward_preference", "reward_outcome", "reward_process",
 )  # fmt: skip
-"""Entry points that are of no use to random weights."""
+"""Entry points that need trained weights: with random ones they do nothing useful."""
 RANDOM_BASE = (
     "model.path is null, and a random model knows nothing: name a model.path, or a policy of "
     "`train: sft`, as the preset 'pretraining' makes one"

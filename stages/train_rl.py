@@ -11,13 +11,13 @@ al., "Training language models to follow instructions" (2022), step 3, is `ppo_i
 departure: no pretraining mix. From the base model with the rule reward, GRPO is R1-Zero's recipe
 (Guo et al. 2025, https://arxiv.org/abs/2501.12948).
 
-Reads prompts and a reward, or an environment, and the policy `from`: both the initial policy and
-the KL reference. PPO's value model starts from the reward model or from that policy. Writes a
-policy of each seed and every rollout that it learned from. Accuracy by the answer checker is logged
-whatever the reward is. In an environment a rollout is an episode; its limits stand in place of
-`max_new_tokens`, and before training a few episodes are played twice: they have to be equal. With
-advantage `teacher` (`loops/teacher`) the reward is the answer checker's verdict, learned from as
-far as `reward_coef` says, and there is a reference only if the preset needs one.
+Reads the policy `from`, which is both the initial policy and the KL reference, and either prompts
+and a reward, or an environment. PPO's value model starts from the reward model or from that policy.
+Writes a policy for each seed, and every rollout that it learned from. The accuracy by the answer
+checker is logged whatever the reward is. In an environment a rollout is an episode: the
+environment's limits replace `max_new_tokens`, and before training a few episodes are played twice
+to check that they are equal. With advantage `teacher` (`loops/teacher`) the reward is the answer
+checker's verdict, with weight `reward_coef`, and a reference is loaded only if the preset needs it.
 """
 
 from collections.abc import Iterator
@@ -241,7 +241,7 @@ def make_environment_task(
 
 
 def show_solutions(task: Task, row: Row, tokenizer: PreTrainedTokenizerBase) -> Task:
-    """The task with what its teacher reads; of its prompts those that have a right solution."""
+    """The task with the teacher's prompts, restricted to problems that have a right solution."""
     path, begin_id = row.source / "demonstrations.jsonl", tokenizer.bos_token_id
     demonstrations = lines.read_lines(path, Demonstration)
     shown = teacher.show_solutions(task.prompts, demonstrations, begin_id)  # pyright: ignore[reportArgumentType]
@@ -252,11 +252,11 @@ def show_solutions(task: Task, row: Row, tokenizer: PreTrainedTokenizerBase) -> 
 def load_models(
     config: Any, row: Row, seed: int, settings: Settings, max_length: int
 ) -> tuple[RlModels, PreTrainedTokenizerBase]:
-    """The row's policy of this seed to train, its frozen copy as the reference, the sampler.
+    """Policy of this row and seed, its reference, value model or teacher, and its sampler.
 
-    With adapters, the reference is the policy without them. PPO has a value model besides,
-    distillation a teacher, and a reference only where the KL from it decides anything.
-    `max_length`: tokens of the longest prompt with its completion.
+    The reference is a frozen copy of the policy; with adapters, the policy without them. PPO also
+    has a value model. Distillation has a teacher, and a reference only if the KL from it enters the
+    reward, the loss or `kl_budget`. `max_length`: tokens of the longest prompt with its completion.
     """
     compute, chosen = config.compute, settings.method
     has_value = chosen.advantage == "gae"

@@ -106,5 +106,5 @@ def choice_accuracy(probabilities: Pairs, a_is_better: Bool[np.ndarray, " pair"]
 
 
 def single_order_accuracy(p12: Pairs, p21: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
-    """The expected `right` of reading a pair once, in an order drawn by a coin."""
+    """Expected `choice_accuracy` of reading a pair in one of its two orders, drawn at random."""
     return (choice_accuracy(p12, a_is_better) + choice_accuracy(1.0 - p21, a_is_better)) / 2.0

@@ -11,11 +11,11 @@ from torch import Tensor
 def soft_overlong(
     lengths: Int[Tensor, " batch"], *, max_length: int, buffer: int
 ) -> Float[Tensor, " batch"]:
-    """A penalty: 0 up to max_length - buffer, then linearly down to -1 at max_length and beyond.
+    """Length term of the reward: 0 up to max_length - buffer, falling to -1 at max_length.
 
-        penalty = ((max_length - buffer) - length) / buffer,   within [-1, 0]
+        term = clip(((max_length - buffer) - length) / buffer, -1, 0)
 
-    To be added to the reward; length in tokens. Yu et al., "DAPO" (2025), eq. 13,
+    It is added to the reward; length in tokens. Yu et al., "DAPO" (2025), eq. 13,
     https://arxiv.org/abs/2503.14476 (max_length 20480, buffer 4096).
     """
     if not 1 <= buffer <= max_length:
@@ -73,12 +73,13 @@ def compression_ratio(text: str) -> float:
 
 
 def ends_in_loop(tokens: Sequence[int], *, min_length: int = 1) -> bool:
-    """Whether the completion ends in repetitions of a run of tokens, together `min_length` or more.
+    """Whether the completion ends in a loop: at least `COPIES` copies of one run of tokens.
 
-        tokens[i] = tokens[i - period]   over the last max(COPIES period, min_length),   any period
+        tokens[i] = tokens[i - period]   for the last span - period tokens i, for some period
+        span = max(COPIES period, min_length): tokens that the copies cover together
 
-    What most likely follows is the run once more: a policy that was cut there would be at any limit
-    (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
+    Such a policy would most likely repeat the run at any length limit (Holtzman et al. 2020,
+    https://arxiv.org/abs/1904.09751).
     """
     return any(
         tokens[-1] == tokens[-1 - period]  # a quick look, before runs are compared

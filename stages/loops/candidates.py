@@ -145,9 +145,9 @@ def draw(
 def track_pool(run: Run, name: str, pool: Pool, steps: Iterable[Step]) -> Iterator[Step]:
     """Yield the steps unchanged and show progress, and as many completions as `SHOWN` says.
 
-    Whether an answer is right the answer checker says, in `evaluate`: were it asked here, its code
-    would be code of sampling, and an edit of it would sample again. Shown is how many end in the
-    gold answer as it is written.
+    The answer checker is not used here: sampling would then depend on its code, and an edit of the
+    checker would sample every pool again. So progress shows the share of completions that end in
+    the gold answer as written; `evaluate` runs the checker.
     """
     prompts = {prompt.id: prompt for prompt in pool.prompts}
     has_gold = any(prompt.answer is not None for prompt in pool.prompts)

@@ -21,8 +21,9 @@ from stages.records.preferences import Preference, UnpairedExample
 def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
     """Distinct completions of pairs: the chosen are desirable, the rejected undesirable.
 
-    In order of appearance. One that is chosen in a pair and rejected in another (a ranking of more
-    than two gives such) is a row of either verdict. A pair whose label is not sure is refused.
+    In order of appearance. A completion that is chosen in one pair and rejected in another, as in a
+    ranking of three, gives two rows, one of each kind. A ValueError for a pair whose label is not
+    certain, and for episodes.
     """
     examples: dict[tuple[str, tuple[int, ...], bool], UnpairedExample] = {}
     for pair in pairs:
@@ -45,7 +46,7 @@ def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
 
 
 class KtoReference(NamedTuple):
-    """The frozen reference's log-probs of everything that the loop computes the policy's of."""
+    """Log-probs under the frozen reference, of all completions that the loop reads."""
 
     matched: Float[Tensor, " row"]
     """Summed log-probs of every row."""

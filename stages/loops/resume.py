@@ -6,9 +6,9 @@ In the scratch folder of a seed run (`loops/run`), of one loop or of several by 
                 checkpoints/step-0008/           intermediate policies, for others to read
                 states/step-00000012/            the state after step 12 (`runtime/checkpoints`)
 
-A checkpoint of the state holds for the other files as long as they were then: what was written
-later is cut off when the run resumes, and comes again. Of several processes that train one model
-rank 0 alone writes lines and states.
+A checkpoint of the state records the lengths of the other files. When the run resumes, they are
+truncated to these lengths, and the later lines are written again. If several processes train the
+model, only rank 0 writes lines and states.
 """
 
 import json

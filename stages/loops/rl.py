@@ -69,13 +69,13 @@ KL_ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
 class TrainingBudget:
     """Progress of a training run: what its learning rate follows, and what ends it.
 
-    Without a budget of tokens, the S steps of `num_steps` are taken. With one, S is not known
-    beforehand, since completions change their length: after step i, from 0, with `spent` tokens,
+    The learning rate is a function of (i + 1) / S, with i the present step, from 0, and S the
+    number of all steps. Without a budget of tokens, S = `num_steps`. With one, the lengths of later
+    completions decide S, so it is estimated from the tokens that the i + 1 steps have spent:
 
         S = (i + 1) num_tokens / spent
 
-    so the rate follows (i + 1) / S, the share of the budget that is spent: a warm-up of 5 % lasts
-    for 5 % of the tokens, and a rate that falls to 0 gets there as the last are spent.
+    Then (i + 1) / S = spent / num_tokens: a warm-up of 5 % lasts for 5 % of the tokens.
     """
 
     num_steps: int
@@ -101,7 +101,7 @@ class TrainingBudget:
 
 
 def make_schedule(task: Task, settings: Settings) -> Iterable[Sequence[int]]:
-    """Prompt numbers of each step; endless with a `token_budget`, and then the same at first."""
+    """Prompt numbers of each step: `num_steps` of them, or with a `token_budget` without an end."""
     batches = epochs.endless(len(task.prompts), settings.max_prompts(), settings.seed)
     endless = settings.method.token_budget is not None
     return batches if endless else islice(batches, settings.config.num_steps)
@@ -190,9 +190,10 @@ class Draw:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """JSON content from which `draw_batch` makes it again without a model.
+        """JSON content from which `draw_batch` restores the batch without sampling it again.
 
-        It is the same in each checkpoint for which the batch waits.
+        Rewards are not part of it: `draw_batch` computes them again. Computed once, since a batch
+        may wait through several checkpoints.
         """
         calls = [rollouts.encode_rollouts(call) for call in self.calls]
         return {"calls": calls, **self.frozen.encode(self.rollouts.mask())}
@@ -251,10 +252,10 @@ def train(
     `kl_budget` is exceeded. `state` is updated before each step is yielded; a run that continues
     from a saved one ends with the same bits.
 
-    In step n, batch n + `staleness` is drawn before batch n is learned from; before step 0 all up
-    to it are. So each is drawn with the weights that `Method.staleness` defines, and batches that
-    wait are all that a checkpoint needs besides: whole, in order, and each of them learned from.
-    `process_beside`: what draws them, see `overlap.drawing`.
+    Rollout batches are drawn ahead: step 0 first draws the batches 0 to `staleness`, a later step n
+    the batch n + `staleness`; only then does it learn from batch n. So the weights that sample a
+    batch are those that `Method.staleness` defines. A checkpoint also holds the batches drawn and
+    not yet learned from, in order. `process_beside`: the process that draws them (`overlap`).
     """
     config, method = settings.config, settings.method
     check_models(models, method)
@@ -314,7 +315,7 @@ def train(
 
 
 def check_models(models: RlModels, method: Method) -> None:
-    """A ValueError for a missing reference, and for a value model missing or without use."""
+    """Raise a ValueError unless reference, teacher and value model are those the method needs."""
     if models.reference is None and method.needs_reference():
         raise ValueError(
             f"advantage {method.advantage} with kl {method.kl} and kl_budget {method.kl_budget} "
@@ -527,15 +528,15 @@ def sample(
     config: RlConfig,
     method: Method,
 ) -> tuple[Rollouts, CompletionRewards, Flags, int]:
-    """Rollouts, their rewards, which of them are used, and the number of calls of the sampler.
+    """Rollouts, their rewards, a mask of those to learn from, and the number of sampler calls.
 
-    Episodes that the environment broke off are not. With `max_rounds` above 1, dynamic sampling:
-    further prompts in place of those whose group has no signal, until `prompts_per_step` groups
-    carry one; the first that do are used. Yu et al., "DAPO" (2025), eq. 11,
-    https://arxiv.org/abs/2503.14476. Departures: at most `max_rounds` calls of the sampler,
-    `prompts_per_step` prompts each, and a step that is still short goes on with those; a group has
-    a signal when its rewards differ in any way, format and length included, where the paper asks
-    for some answers right and some wrong.
+    Episodes that the environment broke off are masked out. With `max_rounds` above 1 this is
+    dynamic sampling: further prompts are sampled until `prompts_per_step` groups have a signal, and
+    the first such groups are learned from. Yu et al., "DAPO" (2025), eq. 11,
+    https://arxiv.org/abs/2503.14476. Departures: after `max_rounds` calls of the sampler, each for
+    `prompts_per_step` prompts, the step learns from the groups it has, even if they are fewer; and
+    a group has a signal if its rewards differ for any reason, format and length included, where the
+    paper requires both right and wrong answers.
     """
     size, num_prompts = config.completions_per_prompt, config.prompts_per_step
     if method.max_rounds == 1:
@@ -599,9 +600,9 @@ def shape_rewards(
 def sample_greedy(
     draw: Callable[..., Rollouts], reward: Callable[[Rollouts], CompletionRewards], batch: Rollouts
 ) -> tuple[Float[Tensor, " completion"], Flags, dict[str, int]]:
-    """Reward of the greedy completion of each completion's prompt, and the tokens that it cost.
+    """Reward of the greedy completion of each completion's prompt, its mask, and the work it took.
 
-    Besides where there is one: not where the greedy episode failed.
+    The mask is False where the greedy episode failed, so that there is no baseline.
     """
     greedy = draw(batch.prompts, group_size=None)
     rewards = reward(greedy)
@@ -616,11 +617,12 @@ def sample_greedy(
 def measure_logprobs(
     models: RlModels, batch: Rollouts, config: RlConfig, method: Method, index: int
 ) -> tuple[Grid, Metrics]:
-    """Log-probs of the policy that learns, for the KL in its reward or a teacher; and metrics.
+    """Log-probs for a KL penalty in the reward or for a teacher's advantages; and metrics.
 
-    Those that the sampler reported. Of a batch that older weights have sampled they are computed
-    where the method has a use for them, since reward and signal are those of the policy at the
-    start of the step, and `correction` weighs its completions.
+    They are those that the sampler reported, unless the batch is stale and the method uses them
+    (`Method.rewards_logprobs`): then they are computed with the weights at the start of the step,
+    the policy that penalty and advantages are about. `correction` accounts for the older weights
+    that sampled the completions.
     """
     sampler_logprobs = batch.sampler_logprobs()
     if not method.staleness:
@@ -640,12 +642,14 @@ def measure_kl(
     policy_logprobs: Grid,
     ref_logprobs: Grid | None,
 ) -> tuple[Grid, Metrics]:
-    """The penalty of the KL from the reference at each token, and metrics.
+    """KL penalty at each token, and estimates of KL(policy || reference) as metrics.
 
-    The penalty, of `policy_logprobs`, is 0 unless the KL is part of the reward. The metrics are
-    unbiased estimates of KL(policy || reference), k1 and k3 per token and k1 per completion, over
-    all completions and under the log-probs that they were sampled with: leaving out groups without
-    a signal would bias them. Without a reference there are none. Episodes that failed are left out.
+        penalty_t = kl_coef * estimator(policy_logprobs, ref_logprobs), if the KL is in the reward
+                    0, otherwise
+
+    The metrics are unbiased: k1 and k3 per token and k1 per completion, with the sampler's
+    log-probs, over all groups, as leaving out those without a signal would bias them. Episodes that
+    failed are left out. Without a reference there are no metrics.
     """
     counted = ~batch.failed()
     mask, logprobs = batch.mask() & counted[:, None], batch.sampler_logprobs()
@@ -664,7 +668,7 @@ def measure_kl(
 
 
 def show_prompts(batch: Rollouts, prompt_ids: Mapping[str, Sequence[int]] | None) -> Rollouts:
-    """The completions after other prompts, by the ids of theirs."""
+    """The rollouts with each prompt's tokens replaced by `prompt_ids[prompt.id]`; None: as is."""
     if prompt_ids is None:
         return batch
     shown = [replace(row, prompt_ids=list(prompt_ids[row.id])) for row in batch.prompts]
@@ -705,7 +709,12 @@ def frozen_logprobs(
 
 
 def token_rewards(rewards: CompletionRewards, penalties: Grid, mask: Mask) -> Grid:
-    """Reward at each token: a reasoning step's at its end, a completion's at its last token."""
+    """Reward at each token, less its KL penalty.
+
+        r_t = step reward, where a reasoning step ends at t
+              + completion reward, where t is the last token
+              - penalty_t
+    """
     grid = -penalties if rewards.step_rewards is None else rewards.step_rewards - penalties
     last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)
     return grid.scatter_add(1, last, torch.tensor(rewards.totals)[:, None])
@@ -724,11 +733,11 @@ def compare_completions(
     A completion that is not `counted` enters no baseline and has advantage 0. `step_zscore` is
     process supervision beside outcome supervision (Shao et al. 2024, section 4.1.3):
 
-        A_t = step_weight * step_zscore_t + group_zscore(end rewards - their penalties)
+        A_t = step_weight * step_zscore_t + group_zscore(completion reward - sum of its penalties)
 
-    In the paper the first term stands alone; here it does where the end rewards of a group are all
-    equal, as they are without a verifier. Both terms are normalised first, so the verifier weighs
-    what its weight says, whatever the scale of the step rewards.
+    The paper has the first term alone. So has a group here whose completion rewards less penalties
+    are all equal: one without a verifier and without the KL in the reward. Each term is normalised
+    by itself, so `step_weight` is their ratio, whatever the scale of the step rewards.
     """
     assert method.advantage not in ("gae", "teacher"), "estimate_with_values, follow_teacher"
     mask, groups = batch.mask(), torch.tensor(batch.groups)
@@ -810,16 +819,15 @@ def estimate_with_values(
     penalties: Grid,
     mask: Mask,
 ) -> dict[str, Grid]:
-    """PPO's advantages, values and returns (Schulman et al. 2015, 2017).
+    """PPO's advantages, values and returns (Schulman et al. 2016, 2017).
 
-        r_t = - kl_coef k_t, where the KL is part of the reward,
-              + the reward of a reasoning step at its last token
-              + the completion's reward at its last token
-        A   = GAE(r, V; gamma, lam), whitened over the tokens learned from
+        r   = token_rewards(rewards, penalties)
+        A   = GAE(r, V; gamma, lam), whitened over `mask` unless `whiten_eps` is None
         R   = V + GAE(r, V; gamma, value_lam)
 
-    `mask`: tokens of the completions that are learned from, those of `batches`. Their values are
-    computed in eval mode, before each token; 0 elsewhere.
+    With `lam_alpha`, lam depends on the completion's length (`length_adaptive_lambda`). `mask`:
+    tokens of the completions in `batches`. V_t is predicted before token t, in eval mode. All three
+    are 0 outside `mask`.
     """
     assert models.value is not None
     values = torch.zeros(mask.shape)
@@ -892,8 +900,9 @@ def learn(
 ) -> Metrics:
     """Take an optimizer step for each mini-batch of each epoch over rollout batch `index`.
 
-    Returns metrics, averaged over these optimizer steps. `total`: optimizer steps of the whole
-    training run, by the present estimate (`TrainingBudget.num_updates`).
+    Returns metrics: `optim/*` of the last optimizer step, `kl/old_after` after it, `kl/coef`,
+    counts of passes, and all others as means over the optimizer steps. `total`: optimizer steps of
+    the whole training run, by the present estimate (`TrainingBudget.num_updates`).
     """
     config, method, minibatches = settings.config, settings.method, experience.minibatches
     per_step = method.num_epochs * method.num_minibatches
@@ -1044,9 +1053,8 @@ def policy_loss(
 ) -> tuple[Float[Tensor, ""], Mask]:
     """A micro-batch's share of the loss of its optimizer step, and where the surrogate clips.
 
-    loss = aggregation over tokens of
-               correction * surrogate + kl_coef * KL - entropy_coef * entropy
-           + positive_nll_coef * mean - log p over the tokens of right completions
+    loss = aggregate(correction * surrogate + kl_coef * KL - entropy_coef * entropy)
+           + positive_nll_coef * mean of (- log p) over the tokens of right completions
     """
     method = settings.method
     losses, is_clipped = surrogate_losses(

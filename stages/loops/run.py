@@ -1,10 +1,11 @@
-"""The carrier of a run: what a stage is given to work with, and where it leaves what it did.
+"""Seed run: its row, config, seed, output folders, scratch folder, journal and progress.
 
-The scratch folder of a run is of exactly its inputs (`runtime/identity`), survives a kill and goes
-when the outputs are safe. A run that was killed resumes from what is there: the last checkpoint of
-a training loop (`loops/resume`), or the finished parts of work that learns nothing, in `parts/`.
+The scratch folder belongs to the inputs of the run (`runtime/identity`): other inputs have another
+folder. It survives a kill, and is deleted once the outputs are safe. A killed run resumes from it:
+from the last checkpoint of a training loop (`loops/resume`), or from the parts of other work, such
+as sampling, that are already in `parts/`.
 
-Importing this file imports no torch, which takes a second: stages without a model do without.
+Importing this file imports no torch, which takes a second: stages without a model do not need it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,8 +5,8 @@ AdamW's moments, the number of the next step and a loop's own few numbers are ev
 goes on from them gives the bits of one that never stopped.
 
     state = State()
-    for step in sft.train(model, rows, schedule, config, compute, pad_id, state):
-        state.save(folder)                 # and later: state = State.load(folder)
+    for step in sft.train(model, rows, schedule, config, state):
+        state.save(folder)                 # to resume: state = State.load(folder)
 """
 
 import json

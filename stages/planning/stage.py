@@ -189,7 +189,7 @@ def samples(stage: Stage, plan: Plan) -> int:
 
 
 def split_of(stage: Stage, plan: Plan) -> str:
-    """Whose problems the pool answers that the stage's input was made of."""
+    """Split of the problems in the pool from which the stage's input was made."""
     words: Mapping[str, Any] = stage.words
     while (table := words.get("on", "").partition("/"))[0] in (PAIRS, STEPS):
         words = plan.rows[table[0]][table[2]]

@@ -150,13 +150,14 @@ def _size(module: nn.Module) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FullLength:
-    """The transformers engine, of whose first token memory is counted; what it says is made up.
+    """Sampler whose completions are made up and have the maximal length.
 
-    None: vLLM, of whose own memory nothing is counted here. While it is awake the phase is
-    `sampling` or `reading`.
+    With the transformers engine, the memory of prefill and first token is counted. While it is
+    awake the phase is `sampling` or `reading`.
     """
 
     engine: TransformersSampler | None
+    """None: vLLM samples, whose memory is not counted here."""
     trial: Trial
     live: LiveBytes
     max_prompts: int

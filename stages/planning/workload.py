@@ -247,5 +247,5 @@ def _most_pairs(stage: Stage, plan: Plan) -> int:
 
 
 def _problems(stage: Stage, plan: Plan) -> int:
-    """Those that the pool answers which the stage's input was made of."""
+    """Number of problems in the pool from which the stage's input was made."""
     return plan.data.prompts.get(stage_of.split_of(stage, plan), 0)

@@ -251,11 +251,11 @@ def _build_policies(metrics: Metrics) -> list[Block]:
             f"points",
             tables.tabulate_parts(metrics),
         ),
-        f"The parts add up to the gain. Sharpening: what {baseline} gains by its best temperature, "
-        f"without any training, less what the policy still gains by its own. Format: answers that "
-        f"count already where the last number of the text is read, with or without a statement "
-        f"that it is the answer. Rest: what neither of both gives. The best temperature of each "
-        f"policy is the most accurate on the dev problems, over all seeds; of equals the highest.",
+        f"The parts add up to the gain. Sharpening: what {baseline} gains at its best temperature, "
+        f"without any training, less what the policy still gains at its best temperature. Format: "
+        f"the gain that vanishes if the last number of a text counts as its answer, stated or not. "
+        f"Rest: the gain that remains. The best temperature of a policy is the one with the most "
+        f"accurate samples on the dev problems, over all seeds; of equal ones the highest.",
     ]
     if tables.readings_differ(metrics):
         blocks.append(

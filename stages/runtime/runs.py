@@ -1,4 +1,4 @@
-"""The frame of a stage's work: who it is, what it logs, what it leaves behind, where it happened.
+"""Stage run: its scratch folder and journals, and the run record of host, versions and times.
 
 Contract: nothing in this package can change an output, but for the form of data/journals, which it
 writes itself. It seeds nothing, draws no random number that a stage could see, hands nothing to the

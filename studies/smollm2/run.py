@@ -83,7 +83,7 @@ CHOICE = {
 """Policy -> its learning rates to choose from. The smallest is what published rates come to at this
 size if they are scaled by the root of the number of parameters."""
 DECIDES = "evaluate"
-"""The table whose rows have the accuracy on the dev problems: what `rates` ends with."""
+"""The stage whose metrics hold the accuracy on the dev problems: `rates` ends with it."""
 LARGE_GPU: dict[str, dict[str, int | str]] = {
     "compute": {
         "dtype": "bfloat16",

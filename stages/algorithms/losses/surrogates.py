@@ -9,8 +9,8 @@ Inputs of each, all [batch, token]:
 
 Returned are the loss at each token, to be minimised, and a mask of the tokens where a clip or cap
 was active. Departure of all that use ratio = exp(logprobs - old_logprobs): its logarithm is capped
-at 20, beyond which there is no gradient. At ratio 1 the gradient is the policy gradient,
-- A grad log p.
+at 20, beyond which the ratio has no gradient (that of CISPO never has one). At ratio 1 the gradient
+of the loss is the negative policy gradient, - A grad log p.
 """
 
 import torch

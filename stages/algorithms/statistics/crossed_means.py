@@ -60,8 +60,8 @@ def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
     The model is y[s, p] = mean + seed[s] + problem[p] + rest[s, p], all three drawn anew in another
     experiment. With the mean squares of the two-way table,
 
-        A = P Σ_s (y[s,.] - y[.,.])² / (S - 1)                            E A = R + P v_seed
-        B = S Σ_p (y[.,p] - y[.,.])² / (P - 1)                            E B = R + S v_problem
+        A = P Σ_s (y[s,.] - y[.,.])² / (S - 1)                            E A = v_rest + P v_seed
+        B = S Σ_p (y[.,p] - y[.,.])² / (P - 1)                            E B = v_rest + S v_problem
         R = Σ_sp (y[s,p] - y[s,.] - y[.,p] + y[.,.])² / ((S - 1)(P - 1))  E R = v_rest
 
     the squared standard error of the mean is (A + max(B - R, 0)) / (S P), and the interval is
@@ -72,10 +72,10 @@ def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
 
     The estimator is that of readers and cases in the comparison of diagnostic tests (Dorfman,
     Berbaum and Metz 1992), and the point about so few degrees of freedom Hillis's (2007). Ours:
-    R takes the place of A where A < R, which no true spread of the seeds makes likely; and where
-    even A < R / 2, from three seeds on, R's degrees of freedom (S - 1)(P - 1) that of S - 1. Two
-    seeds cannot tell a spread of 0 from luck. R / 2 is by simulation: with R itself, 95 % intervals
-    of three seeds hold the truth 92 times of a hundred where seeds differ a little.
+    where A < R, R replaces A, since E A is never below E R; and where A < R / 2, with three seeds
+    or more, (S - 1)(P - 1) degrees of freedom replace S - 1. With two seeds they do not: two seeds
+    may agree by chance. The threshold R / 2 comes from simulation: with R in its place, 95 %
+    intervals of three seeds that differ a little hold the truth in 92 % of cases.
 
     Of a single seed the interval is over problems alone, B / P with P - 1 degrees of freedom, and
     says nothing of another training run. A column of equal cells has an interval of width zero.

@@ -1,13 +1,14 @@
 """Quality of scores: discrimination of right and wrong, bias by length, calibration.
 
-AUC, balanced accuracy and likelihood of a yes or no; and pairs by how much longer
-their better completion is: does a score know more than lengths? A score that has learned "longer is
-better" orders pairs rightly as long as the better one is longer, and only then. So accuracy is told
-for each bucket of length differences, and for pairs of matched lengths, where length is no
-evidence. Why: Singhal et al. 2023, "A Long Way to Go" (https://arxiv.org/abs/2310.03716): most of
-what PPO gains in such a reward is length.
+Discrimination: AUC, balanced accuracy, negative log-likelihood of binary labels.
 
-Calibration: probabilities are right as often as they say; reliability bins and the error.
+Bias by length: a score that has learned "longer is better" orders a pair correctly only if the
+better completion is the longer one. So `length_buckets` groups pairs by the difference of their
+lengths, for an accuracy in each. Singhal et al. 2023, "A Long Way to Go"
+(https://arxiv.org/abs/2310.03716), find that most of what PPO gains in such a reward is length.
+
+Calibration: whether predictions of probability q come true with frequency q, by reliability bins
+and the expected calibration error.
 """
 
 import itertools

@@ -1,7 +1,7 @@
-"""Attacks on a judge: what an answer can say to be chosen for something else than its content.
+"""Attacks on a judge: texts in an answer that try to have it chosen whatever its content.
 
-A frozen test set, and how often a judge can be talked by it into preferring the answer that it
-found worse. Classes of attack after "Prompt Injection attack against LLM-integrated
+A fixed set of attacks, and the rate at which each makes a judge prefer the answer that it rated
+worse without the attack. Classes of attack after "Prompt Injection attack against LLM-integrated
 Applications" (Liu et al. 2023, https://arxiv.org/abs/2306.05499) and the failures named in
 "Judging LLM-as-a-Judge" (Zheng et al. 2023, https://arxiv.org/abs/2306.05685); the words are ours.
 """

@@ -34,8 +34,8 @@ def sample_pairs(
 ) -> list[tuple[Completion, Completion]]:
     """Random pairs of a problem's pool, at most `max_pairs`, in random order and orientation.
 
-    Of different texts, for of equal ones a judge can tell nothing but their position, that ended
-    by themselves: there is no fair reading of half an answer.
+    Truncated completions are left out, since half an answer cannot be judged fairly, and so are
+    repeated texts: between equal answers a judge can only choose by position.
     """
     finished = [row for row in pool if row.finish_reason == "stop"]
     different = list({row.completion: row for row in reversed(finished)}.values())[::-1]
@@ -92,7 +92,10 @@ class LabelRule(Params):
         return None
 
     def probability(self, p_chosen: float) -> float:
-        """What the preference says of the one chosen, of the averaged `p_chosen` >= 1/2."""
+        """Label P(chosen is better), from the averaged probability `p_chosen` >= 1/2.
+
+            1 if `labels` is hard, else min(p_chosen, upper bound of `clamp`)
+        """
         assert p_chosen >= 0.5, p_chosen
         if self.labels == "hard":
             return 1.0
@@ -155,8 +158,8 @@ def judge_chunks(
 ) -> Iterator[dict[str, Any]]:
     """Verdicts of each part from number `first` on, and their cost (`count_judge_tokens`).
 
-    If not one of the first part is answered, a ValueError says so before the others are asked; a
-    warning on the first training pairs if they hardly are.
+    A ValueError if the judge answers no pair of the first chunk, before it reads the others; a
+    warning if it gives the options little probability on the first training pairs.
     """
     for number, part in enumerate(parts):
         if number < first:
@@ -288,9 +291,10 @@ def make_preferences(
 def correctness_and_lengths(
     pairs: Sequence[JudgedPair],
 ) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
-    """By problem and index: is its final answer right, and how many tokens has it.
+    """Verdict of the answer checker and length in tokens of each completion, by (problem, index).
 
-    Where there is no gold answer none is: no pair of a right and a wrong one measures the judge.
+    The verdict is False without a gold answer: then no pair has a right and a wrong completion, and
+    the judge is not measured.
     """
     rows = {
         (pair.prompt.id, row.index): (pair.prompt, row)
