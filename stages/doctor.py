@@ -67,7 +67,7 @@ def main(*words: str) -> None:
     presets = content.pop("presets")
     console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)
-    stages = list(stage_of.stages(plan))
+    stages = list(stage_of.list_stages(plan))
     forecasts = report_stages(stages, model, machine, plan, console)
     test = detection.plan_comparison(content, rows, model.data.prompts["test"])
     lines = [detection.describe_forecast(*test), *detection.describe_sizes(*test[:2])]

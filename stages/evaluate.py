@@ -103,12 +103,12 @@ def evaluate(run: Run) -> dict[str, Any]:
     if results:
         metrics["dev_accuracy"] = estimates.round_metric(problem_evaluation.pool_accuracy(dev))
     run.log(0, metrics | in_loop)
-    read_by = [work.passed(name, "read", positions=grouped.positions) for name in rewards]
+    read_by = [work.count_passes(name, "read", positions=grouped.positions) for name in rewards]
     sizes = {n: size.measure_scorer(reward_file.model_path(REWARDS / n, run.seed)) for n in rewards}
     run.write("scores.jsonl", scores)
     run.write("per_problem.jsonl", results or unchecked)
     run.write(temperatures.FILE, temperature_accuracy.read_accuracies(samples))
-    return metrics | in_loop | {"generated_tokens": 0, "work": work.summary(read_by, sizes)}
+    return metrics | in_loop | {"generated_tokens": 0, "work": work.sum_work(read_by, sizes)}
 
 
 if __name__ == "__main__":

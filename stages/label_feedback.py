@@ -125,7 +125,7 @@ def label_by_judge(run: Run) -> dict[str, Any]:
     metrics["injection"] = judge_quality.estimate_flip_rates(flips, seed)
     is_ours = preset.judge.kind == "policy"
     judge_size = size.measure_policy(row.policy, run.seed, config.model) if is_ours else None
-    metrics |= work.judged(cost, judge_size)
+    metrics |= work.summarise_judging(cost, judge_size)
     metrics["judge"] = preset.judge.model_dump()
     run.write("verdicts.jsonl", verdicts)
     return metrics
@@ -168,7 +168,7 @@ def revise_answers(run: Run) -> dict[str, Any]:
             run.write("demonstrations.jsonl", [row for row in shown if row is not None])
     run.write("triples.jsonl", triples)
     measured = size.measure_policy(row.policy, run.seed, config.model)
-    return metrics | work.learned(history, {"policy": measured})
+    return metrics | work.summarise_training(history, {"policy": measured})
 
 
 if __name__ == "__main__":

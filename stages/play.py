@@ -86,7 +86,7 @@ def write_episodes(run: Run) -> dict[str, Any]:
     sizes_by_model = {"policy": size.measure_policy(row.policy, run.seed, run.config.model)}
     return metrics | {
         "generated_tokens": sum(episode.num_sampled_tokens for episode in episodes),
-        "work": work.summary([step.metrics for step in steps], sizes_by_model),
+        "work": work.sum_work([step.metrics for step in steps], sizes_by_model),
     }
 
 
@@ -154,7 +154,7 @@ def count_work(episodes: Sequence[Episode]) -> dict[str, int]:
     """Forward passes of the policy: the prompt of a start is read once, every other token once."""
     prompts = {episode.id: len(episode.prompt_ids) for episode in episodes}
     num_tokens = sum(len(episode.token_ids) - 1 for episode in episodes if episode.sampled)
-    return work.passed(
+    return work.count_passes(
         "policy",
         "sampled",
         positions=sum(prompts.values()) + num_tokens,

@@ -190,7 +190,7 @@ def train_preference(run: Run) -> dict[str, Any]:
     quality = run.config.evaluation.quality(preset.quality)
     seed = derive_seed(run.seed, "reward_preference", "bootstrap")
     return {
-        **work.learned(history, {"reward": sizes[-1]}),
+        **work.summarise_training(history, {"reward": sizes[-1]}),
         "pairs": len(pairs),
         "heldout": reward_quality.evaluate_pairs(heldout, aggregated.numpy(), quality, seed),
     }
@@ -225,7 +225,7 @@ def train_outcome(run: Run) -> dict[str, Any]:
     scores = reward.score(model, groups)
     policy.save_model(model.model, tokenizer, run.output / "model")
     return {
-        **work.learned(history, {"reward": size.measure_model(model.model)}),
+        **work.summarise_training(history, {"reward": size.measure_model(model.model)}),
         "problems": len(problems),
         "completions": sum(map(len, problems)),
         "heldout": reward_quality.evaluate_outcomes(
@@ -261,7 +261,7 @@ def train_process(run: Run) -> dict[str, Any]:
     policy.save_model(pretrained, tokenizer, run.output / "model")
     choice.write(run.output)
     return {
-        **work.learned(history, {"reward": size.measure_model(pretrained)}),
+        **work.summarise_training(history, {"reward": size.measure_model(pretrained)}),
         "solutions": len(labelled),
         "heldout": process_reward.summary(heldout, scores, preset.targets),
         "accuracy": accuracy,

@@ -25,7 +25,7 @@ from stages import stage
 from stages.config import Params, find_entry
 from stages.engines.loading import SamplingConfig
 from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig, Pool
+from stages.loops.candidates import CandidatesConfig, PoolRequest
 from stages.loops.run import Run
 from stages.models import model_tokenizer, row_policy, size
 from stages.records import temperatures
@@ -90,12 +90,12 @@ def main(*words: str) -> None:
 
 def sample_for_evaluation(run: Run) -> dict[str, Any]:
     """Sample dev and test problems with the policy of one seed; returns the samples' metrics."""
-    pools: dict[str, Pool] = {}
+    pools: dict[str, PoolRequest] = {}
     files: list[SampledFile] = []
     for split in ("dev", "test"):
         settings = run.config.sampling[split]
-        pools[split] = candidates.read(split, settings, split)
-        pools[f"{split}_greedy"] = candidates.read(split, settings, split, greedy=True)
+        pools[split] = candidates.read_request(split, settings, split)
+        pools[f"{split}_greedy"] = candidates.read_request(split, settings, split, greedy=True)
         at = {split: settings.temperature, f"{split}_greedy": 0.0}
         if pools[split].prompts[0].answer is not None:
             for temperature in run.config.temperatures.tried:
@@ -103,7 +103,9 @@ def sample_for_evaluation(run: Run) -> dict[str, Any]:
                 changes = {
                     "temperature": temperature, "num_samples": run.config.temperatures.num_samples,
                 }  # fmt: skip
-                pools[name] = candidates.read(split, settings.model_copy(update=changes), split)
+                pools[name] = candidates.read_request(
+                    split, settings.model_copy(update=changes), split
+                )
                 at[name] = temperature
         files += [SampledFile(name=name, split=split, temperature=t) for name, t in at.items()]
     run.write(temperatures.FILE, files)
@@ -121,18 +123,18 @@ def sample_pool(run: Run) -> dict[str, Any]:
     split, sampling = run.row.preset, run.config.sampling
     settings = find_entry(sampling, split, "section 'sampling'")
     pools = {
-        "train": candidates.read(split, settings, split),
-        HELDOUT: candidates.read("dev", sampling[HELDOUT], HELDOUT),
+        "train": candidates.read_request(split, settings, split),
+        HELDOUT: candidates.read_request("dev", sampling[HELDOUT], HELDOUT),
     }
     return sample(run, run.row.policy, pools)
 
 
-def sample(run: Run, name: str, pools: dict[str, Pool]) -> dict[str, Any]:
+def sample(run: Run, name: str, pools: dict[str, PoolRequest]) -> dict[str, Any]:
     """Write the pools by the policy `name` of this seed; returns their metrics."""
     config, seed = run.config, run.seed
-    sampler = config.load_sampler(name, seed, candidates.longest(pools.values()))
+    sampler = config.load_sampler(name, seed, candidates.max_length(pools.values()))
     decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(name, seed))
-    return candidates.write(
+    return candidates.write_pools(
         pools, sampler, decode, size.measure_policy(name, seed, config.model), run
     )
 

@@ -46,7 +46,7 @@ OUTPUTS = {
     "play": ("episodes/{}",),
 }
 """Stage -> its output folders for a row, below data/; metrics.json goes into the last."""
-STAGES = {"steps": "label_steps"}
+STAGE_BY_PREFIX = {"steps": "label_steps"}
 """First part of an entry point -> its stage in dvc.yaml, where the two differ."""
 
 
@@ -74,7 +74,7 @@ def run(
     entry_point, row = words[0], rows.parse_row(words[1:])
     assert entry_point in rows.ENTRY_POINTS, words
     stage = entry_point.partition("_")[0]
-    stage = STAGES.get(stage, stage)
+    stage = STAGE_BY_PREFIX.get(stage, stage)
     if isinstance(config, Mapping):
         config = config[entry_point]
     is_partial = finished_seeds.SEEDS in os.environ

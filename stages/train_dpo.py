@@ -60,7 +60,7 @@ def train(run: Run) -> dict[str, Any]:
         "completions" if config.preset.kind == KTO else "pairs": len(examples),
         "steps": num_steps,
         **preference.summarise(history),
-        "work": work.summary([reference_work, *history], {"policy": size.measure_model(model)}),
+        "work": work.sum_work([reference_work, *history], {"policy": size.measure_model(model)}),
     }
 
 
@@ -91,7 +91,7 @@ def start_loop(
     if preset.kind == KTO:
         completions = ref_logprobs.of_judged(examples)
         batches = schedule([len(row.completion_ids) for row in examples])
-        logprobs = run.once(lambda: kto.reference(model, examples, batches).all())
+        logprobs = run.once(lambda: kto.compute_reference(model, examples, batches).all())
         ref = KtoReference(matched=logprobs[0], mismatched=logprobs[1:])
         steps = kto.train(model, examples, ref, batches, preset, sizes, run.resume())
     else:

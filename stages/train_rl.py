@@ -159,7 +159,7 @@ def train(run: Run) -> dict[str, Any]:
                 models.sampler.close()
     return {
         "steps": len(history),
-        **work.learned(history, measure_models(models, run.row, run.seed)),
+        **work.summarise_training(history, measure_models(models, run.row, run.seed)),
     }
 
 

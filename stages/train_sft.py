@@ -95,7 +95,7 @@ def train(run: Run) -> dict[str, Any]:
     sizes = {"policy": size.measure_model(model)}
     if teacher is not None:
         sizes["teacher"] = size.measure_frozen(teacher.policy.model)
-    metrics = {**work.learned(history, sizes), "demonstrations": len(examples)}
+    metrics = {**work.summarise_training(history, sizes), "demonstrations": len(examples)}
     last = history[-max(1, len(history) // 20) :]
     for loss, name in FINAL.items():
         values = [step[loss] for step in last if loss in step]

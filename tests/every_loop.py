@@ -258,7 +258,7 @@ def start_preference(given: Inputs) -> Iterator[Step]:
 
 def start_kto(given: Inputs) -> Iterator[Step]:
     rows = given.pick(kto.judged_rows(make_pairs(NUM_ROWS // 2)))
-    ref = kto.reference(given.trained["reference"], rows, given.schedule)
+    ref = kto.compute_reference(given.trained["reference"], rows, given.schedule)
     loss, policy = presets.loss("kto"), given.trained["policy"]
     config = PreferenceConfig(**EPOCHS, num_checkpoints=0)
     return kto.train(policy, rows, ref, given.schedule, loss, config, given.state)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.rewards.feedback.judging import JudgedPair
+from stages.rewards.feedback.judging import PairToJudge
 from stages.sampler import Judgement
 
 
@@ -28,8 +28,8 @@ def completion(
     )
 
 
-def pair(a: str, b: str, name: str = "a", principle: int | None = None) -> JudgedPair:
-    return JudgedPair(
+def pair(a: str, b: str, name: str = "a", principle: int | None = None) -> PairToJudge:
+    return PairToJudge(
         prompt=prompt(name),
         a=completion(a, 0, name),
         b=completion(b, 1, name),

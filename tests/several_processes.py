@@ -163,7 +163,7 @@ class Trial:
     def kto(self) -> Iterator[Any]:
         config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
         model, rows = self.policy(), kto.judged_rows(make_pairs(4))
-        ref = kto.reference(model, rows, self.schedule)
+        ref = kto.compute_reference(model, rows, self.schedule)
         loss = presets.loss("kto")
         return kto.train(model, rows, ref, self.schedule, loss, config, self.state)
 

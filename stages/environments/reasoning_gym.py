@@ -3,7 +3,7 @@
 Options:
 
 families        such as `{chain_sum: {min_terms: 2}}`
-template        the user's message, such as "{question}\\nWrite the answer as <answer>answer</answer>."
+template        the user's message, such as "{question} Write <answer>the answer</answer>."
 last_number     true: the last number of the answer is scored, and not its text as it is: for models
                 that keep to no form (`1 + 6 = 7 apples.`), and for families with numbers as answers
 partial_credit  true: the package's score as it is. Else only a full score is paid, since many

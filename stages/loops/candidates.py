@@ -39,8 +39,8 @@ class CandidatesConfig(RolloutConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pool:
-    """Completions to draw for one file."""
+class PoolRequest:
+    """Completions to draw for a file."""
 
     prompts: Sequence[Prompt]
     config: CandidatesConfig
@@ -50,13 +50,15 @@ class Pool:
     """The greedy completion of each problem, in place of samples."""
 
 
-def read(split: str, config: CandidatesConfig, stream: str, *, greedy: bool = False) -> Pool:
-    """A pool of the problems of a split."""
+def read_request(
+    split: str, config: CandidatesConfig, stream: str, *, greedy: bool = False
+) -> PoolRequest:
+    """A request for a pool of the problems of a split."""
     prompts = list(lines.read_lines(rows.PROMPTS / f"{split}.jsonl", Prompt))
-    return Pool(prompts=prompts, config=config, stream=stream, greedy=greedy)
+    return PoolRequest(prompts=prompts, config=config, stream=stream, greedy=greedy)
 
 
-def longest(pools: Iterable[Pool]) -> int:
+def max_length(pools: Iterable[PoolRequest]) -> int:
     """Tokens of the longest prompt and completion that there can be."""
     return max(
         len(prompt.prompt_ids) + pool.config.max_new_tokens
@@ -65,8 +67,8 @@ def longest(pools: Iterable[Pool]) -> int:
     )
 
 
-def write(
-    pools: Mapping[str, Pool],
+def write_pools(
+    pools: Mapping[str, PoolRequest],
     sampler: Sampler,
     decode: Decode,
     size: Size,
@@ -90,12 +92,12 @@ def write(
         }
         done += [step.metrics for step in finished]
     metrics["generated_tokens"] = sum(metrics[name]["tokens"] for name in pools)
-    metrics["work"] = work.summary(done, {"policy": size})
+    metrics["work"] = work.sum_work(done, {"policy": size})
     return metrics
 
 
 def sample(
-    sampler: Sampler, decode: Decode, pool: Pool, seed: int, name: str, first: int = 0
+    sampler: Sampler, decode: Decode, pool: PoolRequest, seed: int, name: str, first: int = 0
 ) -> Iterator[Step]:
     """The completions of `CHUNK` of the pool's problems at a time, as the rows of a step.
 
@@ -104,7 +106,7 @@ def sample(
     for index, start in list(enumerate(range(0, len(pool.prompts), CHUNK)))[first:]:
         prompts = pool.prompts[start : start + CHUNK]
         completions = draw(sampler, decode, prompts, pool, seed)
-        passes = work.sampled(
+        passes = work.count_sampling(
             [prompt.prompt_ids for prompt in prompts], [row.completion_ids for row in completions]
         )
         metrics: dict[str, int | float] = {f"tokens/{name}": num_tokens(completions), **passes}
@@ -112,7 +114,7 @@ def sample(
 
 
 def draw(
-    sampler: Sampler, decode: Decode, prompts: Sequence[Prompt], pool: Pool, seed: int
+    sampler: Sampler, decode: Decode, prompts: Sequence[Prompt], pool: PoolRequest, seed: int
 ) -> list[Completion]:
     """`num_samples` completions of each prompt, or the greedy one, prompt-major.
 
@@ -142,7 +144,7 @@ def draw(
     ]
 
 
-def track_pool(run: Run, name: str, pool: Pool, steps: Iterable[Step]) -> Iterator[Step]:
+def track_pool(run: Run, name: str, pool: PoolRequest, steps: Iterable[Step]) -> Iterator[Step]:
     """Yield the steps unchanged and show progress, and as many completions as `SHOWN` says.
 
     The answer checker is not used here: sampling would then depend on its code, and an edit of the

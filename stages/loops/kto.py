@@ -10,7 +10,7 @@ from torch import Tensor
 from stages.algorithms.losses.preference_losses import kto_loss, kto_reference_point
 from stages.loops import ref_logprobs, work
 from stages.loops.preference import PreferenceConfig, PreferencePreset
-from stages.loops.ref_logprobs import frozen_sums, sequence_logprobs
+from stages.loops.ref_logprobs import sequence_logprobs, sequence_logprobs_no_grad
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Group, model_batches
@@ -58,7 +58,7 @@ class KtoReference(NamedTuple):
         return [self.matched, *self.mismatched]
 
 
-def reference(
+def compute_reference(
     model: Policy,
     rows: Sequence[UnpairedExample],
     schedule: Sequence[Sequence[int]],
@@ -67,7 +67,7 @@ def reference(
     steps = [mismatched_groups(rows, numbers) for numbers in schedule]
     return KtoReference(
         matched=ref_logprobs.compute(model, ref_logprobs.of_judged(rows)),
-        mismatched=[frozen_sums(model, groups) for groups in steps],
+        mismatched=[sequence_logprobs_no_grad(model, groups) for groups in steps],
     )
 
 
@@ -106,11 +106,11 @@ def train(
 
     def gradient(index: int, numbers: Sequence[int]) -> Metrics:
         mismatched_pairs = mismatched_groups(rows, numbers)
-        mismatched = frozen_sums(model, mismatched_pairs)
+        mismatched = sequence_logprobs_no_grad(model, mismatched_pairs)
         point = kto_reference_point(mismatched, ref.mismatched[index])
         desirable = torch.tensor([rows[i].desirable for i in numbers])
         matched = ref.matched[numbers]
-        log_ratios, losses = torch.zeros(2, len(numbers))
+        policy_logprobs, losses = torch.zeros(2, len(numbers))
         num_tokens = num_positions = 0
         groups = single_groups(rows, [(i, i) for i in numbers])
         for batch in model_batches(model, groups):
@@ -123,25 +123,26 @@ def train(
                 **preset.knobs(),
             )
             (batch_losses.sum() / len(numbers)).backward()
-            log_ratios[batch.indices] = logprobs.detach().cpu()
+            policy_logprobs[batch.indices] = logprobs.detach().cpu()
             losses[batch.indices] = batch_losses.detach().cpu()
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
+        log_ratios = policy_logprobs - matched
         return {
             "loss/preference": losses.mean().item(),
             "kl/reference_point": point.item(),
-            "margin/accuracy": ((log_ratios - matched > point) == desirable).float().mean().item(),
-            **by_verdict("log_ratios", log_ratios - matched, desirable),
-            **by_verdict("logprobs", log_ratios, desirable),
+            "margin/accuracy": ((log_ratios > point) == desirable).float().mean().item(),
+            **mean_by_desirability("log_ratios", log_ratios, desirable),
+            **mean_by_desirability("logprobs", policy_logprobs, desirable),
             "tokens/trained": num_tokens,
-            **work.passed("policy", "trained", positions=num_positions, outputs=num_tokens),
-            **ref_logprobs.frozen_work("policy", mismatched_pairs),
+            **work.count_passes("policy", "trained", positions=num_positions, outputs=num_tokens),
+            **ref_logprobs.count_reading("policy", mismatched_pairs),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)
 
 
-def by_verdict(
+def mean_by_desirability(
     family: str, values: Float[Tensor, " batch"], desirable: Bool[Tensor, " batch"]
 ) -> dict[str, float]:
     """The mean of the desirable rows as `chosen`, of the others as `rejected`; none of no row."""

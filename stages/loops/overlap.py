@@ -44,11 +44,11 @@ Stored = dict[str, Any] | None
 """JSON content from which a batch is made again; None: it is to be drawn."""
 DrawT = TypeVar("DrawT")
 Draw = Callable[[RlModels, Task, Settings, int, Sequence[int], Stored], DrawT]
-"""The batch of a task by its number and the places of its prompts."""
+"""The batch of a task by its number and the numbers of its prompts."""
 DrawContent = Callable[[RlModels, Task, Settings, int, Sequence[int]], dict[str, Any]]
 """The content of such a batch."""
 Start = Callable[[int, Sequence[int], Stored], Callable[[], DrawT]]
-"""Begins to draw batch `number` of prompts at `places`; what it returns waits for the batch."""
+"""Begins to draw batch `number`, of the prompts `prompt_numbers`; what it returns waits for it."""
 
 
 def read_samplers() -> int:
@@ -74,8 +74,10 @@ def drawing(
     `fork_sampler`, before the models were loaded; None: one is forked here, where it can be.
     """
 
-    def draw_here(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
-        batch = draw(models, task, settings, number, places, stored)
+    def draw_here(
+        number: int, prompt_numbers: Sequence[int], stored: Stored
+    ) -> Callable[[], DrawT]:
+        batch = draw(models, task, settings, number, prompt_numbers, stored)
         return lambda: batch
 
     if process_beside is not None:
@@ -88,14 +90,16 @@ def drawing(
     with context as process:
         weights, num_pending = SharedWeights(models.policy, process.memory), 0
 
-        def start(number: int, places: Sequence[int], stored: Stored) -> Callable[[], DrawT]:
+        def start(
+            number: int, prompt_numbers: Sequence[int], stored: Stored
+        ) -> Callable[[], DrawT]:
             nonlocal num_pending
             if stored is not None:
-                return draw_here(number, places, stored)
+                return draw_here(number, prompt_numbers, stored)
             # Else the process may be reading them, and they are the same.
             if is_first := num_pending == 0:
                 weights.write()
-            process.request([number, [*places], is_first])
+            process.request([number, [*prompt_numbers], is_first])
             num_pending += 1
 
             @cache
@@ -103,7 +107,7 @@ def drawing(
                 nonlocal num_pending
                 content = process.receive()
                 num_pending -= 1
-                return draw(models, task, settings, number, places, content)
+                return draw(models, task, settings, number, prompt_numbers, content)
 
             return wait
 
@@ -142,12 +146,12 @@ def fork_sampler(
         unpaid = replace(task, reward=pay_nothing) if settings.method.max_rounds == 1 else task
 
         def answer(request: Any) -> dict[str, Any]:
-            number, places, is_first = request
+            number, prompt_numbers, is_first = request
             if is_first:
                 if isinstance(models.sampler, ColocatedSampler):
                     models.sampler.sleep()
                 weights.read()
-            return draw_content(models, unpaid, settings, number, places)
+            return draw_content(models, unpaid, settings, number, prompt_numbers)
 
         return answer
 
@@ -165,12 +169,14 @@ class SharedWeights:
             for weight in self._weights
         ]
         os.ftruncate(memory, sum(sizes))  # as the other process does: it has the same size
-        content, place = mmap.mmap(memory, sum(sizes)), 0
+        content, offset = mmap.mmap(memory, sum(sizes)), 0
         self._shared: list[Tensor] = []
         for weight, size in zip(self._weights, sizes, strict=True):
-            flat = torch.frombuffer(content, dtype=weight.dtype, count=weight.numel(), offset=place)
+            flat = torch.frombuffer(
+                content, dtype=weight.dtype, count=weight.numel(), offset=offset
+            )
             self._shared.append(flat.view(weight.shape))
-            place += size
+            offset += size
 
     @torch.no_grad()
     def write(self) -> None:

@@ -136,13 +136,13 @@ def train(
     Every loss is logged with the log-ratios against the reference, needed by it or not.
     """
 
-    def gradient(_: int, chosen: Sequence[int]) -> Metrics:
+    def gradient(_: int, numbers: Sequence[int]) -> Metrics:
         sums: dict[str, float] = {}
         num_tokens = num_positions = 0
-        for batch in model_batches(model, pair_groups(pairs, chosen)):
+        for batch in model_batches(model, pair_groups(pairs, numbers)):
             logprobs = pair_logprobs(model, batch, ref_logprobs)
             losses, margins = expected_loss(preset, logprobs, pair_labels(pairs, batch))
-            (losses.sum() / len(chosen)).backward()
+            (losses.sum() / len(numbers)).backward()
             for name, values in {
                 "loss/preference": losses,
                 "margin/mean": margins,
@@ -156,9 +156,9 @@ def train(
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
         return {
-            **{name: value / len(chosen) for name, value in sums.items()},
+            **{name: value / len(numbers) for name, value in sums.items()},
             "tokens/trained": num_tokens,
-            **work.passed("policy", "trained", positions=num_positions, outputs=num_tokens),
+            **work.count_passes("policy", "trained", positions=num_positions, outputs=num_tokens),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)
@@ -210,9 +210,9 @@ def expected_loss(
     losses, margins = pair_losses(preset, pairs)
     if bool((probabilities == 1).all()):
         return losses, margins
-    turned, _ = pair_losses(preset, pairs.turned())
+    swapped, _ = pair_losses(preset, pairs.swapped())
     # A loss that is infinite the wrong way round must not turn a sure pair's into NaN.
-    mixed = probabilities * losses + (1 - probabilities) * turned
+    mixed = probabilities * losses + (1 - probabilities) * swapped
     return torch.where(probabilities == 1, losses, mixed), margins
 
 
@@ -224,7 +224,7 @@ def summarise(history: Sequence[Mapping[str, int | float]]) -> dict[str, Any]:
     """
     ends = [late_mean(history, f"log_ratios/{side}") for side in ("chosen", "rejected")]
     summary = {
-        **work.tokens(history),
+        **work.sum_tokens(history),
         "final_margin_accuracy": late_mean(history, "margin/accuracy"),
         "final_chosen_log_ratio": ends[0],
         "final_rejected_log_ratio": ends[1],

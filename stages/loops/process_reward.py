@@ -145,7 +145,7 @@ def train(
             "steps/accuracy": num_right / num_labels,
             "steps/labelled": num_labels,
             "tokens/trained": num_tokens,
-            **work.passed("reward", "trained", positions=num_positions),
+            **work.count_passes("reward", "trained", positions=num_positions),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)

@@ -49,12 +49,12 @@ def of_judged(rows: Iterable[UnpairedExample]) -> Wanted:
 def compute(model: Policy, completions: Wanted) -> Float[Tensor, " wanted"]:
     """log p of each completion; one that is wanted several times is read once."""
     groups, numbers = problem_groups(completions, model.compute.row_tokens)
-    return frozen_sums(model, groups)[numbers]
+    return sequence_logprobs_no_grad(model, groups)[numbers]
 
 
 def passes(completions: Wanted, config: ComputeConfig) -> dict[str, int]:
     """The passes of `compute` by the policy as it starts, as metrics (see `work`)."""
-    return frozen_work("policy", problem_groups(completions, config.row_tokens)[0])
+    return count_reading("policy", problem_groups(completions, config.row_tokens)[0])
 
 
 def problem_groups(requested: Wanted, row_tokens: int) -> tuple[list[Group], list[int]]:
@@ -80,7 +80,9 @@ def problem_groups(requested: Wanted, row_tokens: int) -> tuple[list[Group], lis
     return groups, [numbers[name, (tuple(ids), places)] for name, _, ids, places in requested]
 
 
-def frozen_sums(model: Policy, groups: Sequence[Group]) -> Float[Tensor, " completion"]:
+def sequence_logprobs_no_grad(
+    model: Policy, groups: Sequence[Group]
+) -> Float[Tensor, " completion"]:
     """log p of every completion of the groups, in eval mode, at its number in `indices`; CPU."""
     sums = torch.zeros(sum(len(group.completions) for group in groups))
     with eval_no_grad(model):
@@ -89,11 +91,11 @@ def frozen_sums(model: Policy, groups: Sequence[Group]) -> Float[Tensor, " compl
     return sums
 
 
-def frozen_work(model: str, groups: Sequence[Group]) -> dict[str, int]:
-    """The passes of `frozen_sums` over groups that fit their rows, as metrics (see `work`)."""
+def count_reading(model: str, groups: Sequence[Group]) -> dict[str, int]:
+    """Passes of `sequence_logprobs_no_grad` over groups that fit their rows, as metrics (`work`)."""
     positions = sum(group.length() for group in groups)
     outputs = sum(len(ids) for group in groups for ids in group.completions)
-    return work.passed(model, "read", positions=positions, outputs=outputs)
+    return work.count_passes(model, "read", positions=positions, outputs=outputs)
 
 
 def sequence_logprobs(model: Policy, batch: Batch) -> Float[Tensor, " batch"]:

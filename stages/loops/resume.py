@@ -83,14 +83,14 @@ def record_steps(
     policies = spaced_steps(total or 0, num_checkpoints)
     record = _LoopRecord(run, state, run.folder / LOOP / name)
     # Several processes that wait for each other can only end together.
-    may_stop = lambda: sharding.get_world_size() == 1 and not state.mixed  # noqa: E731
+    may_stop = lambda: sharding.get_world_size() == 1 and not state.is_updating  # noqa: E731
     try:
         with process.between(may_stop):
             for step in run.track(steps, total=total, done=state.step, label=name, unit="steps"):
                 record.add(step)
                 if save is not None and state.step in policies:
                     record.save_policy(save)
-                state.mixed = False
+                state.is_updating = False
                 signs = record.is_due(), process.is_stop_requested()
                 is_due, is_stopped = sharding.broadcast_from_rank0(signs)
                 if is_stopped:

@@ -141,7 +141,7 @@ def rounds(
             "answers/revised": len(rows),
             "answers/changed": sum(row.revision != row.original for row in rows),
             "tokens/generated": generated,
-            **work.passed("policy", "sampled", positions=positions, outputs=generated),
+            **work.count_passes("policy", "sampled", positions=positions, outputs=generated),
         }
         yield Step(index=number - 1, metrics=metrics, rows=rows)
 

@@ -50,15 +50,15 @@ def train(
     The centring term is that of Eisenstein et al., "Helping or Herding?" (2023), sec. 2.
     """
 
-    def gradient(_: int, chosen: Sequence[int]) -> Metrics:
+    def gradient(_: int, numbers: Sequence[int]) -> Metrics:
         loss_sum = accuracy_sum = margin_sum = 0.0
         num_tokens = num_positions = 0
-        for batch in model_batches(model, pair_groups(pairs, chosen)):
+        for batch in model_batches(model, pair_groups(pairs, numbers)):
             scores = model(batch).view(-1, 2)
             labels = pair_labels(pairs, batch)
             losses = bradley_terry_loss(scores[:, 0], scores[:, 1], labels, margin=config.margin)
             losses = losses + config.centring * scores.sum(1) ** 2
-            (losses.sum() / len(chosen)).backward()
+            (losses.sum() / len(numbers)).backward()
             loss_sum += losses.sum().item()
             # Of a pair labelled below 0.5 the rejected one is to be preferred.
             gaps = (scores[:, 0] - scores[:, 1]) * torch.sign(labels - 0.5)
@@ -67,11 +67,11 @@ def train(
             num_tokens += int(batch.mask.sum())
             num_positions += batch.num_tokens
         return {
-            "loss/bradley_terry": loss_sum / len(chosen),
-            "pairs/accuracy": accuracy_sum / len(chosen),
-            "pairs/margin": margin_sum / len(chosen),
+            "loss/bradley_terry": loss_sum / len(numbers),
+            "pairs/accuracy": accuracy_sum / len(numbers),
+            "pairs/margin": margin_sum / len(numbers),
             "tokens/trained": num_tokens,
-            **work.passed("reward", "trained", positions=num_positions),
+            **work.count_passes("reward", "trained", positions=num_positions),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)
@@ -112,7 +112,7 @@ def train_outcomes(
             "outcomes/accuracy": float(weights @ right) / total,
             "outcomes/probability": float(weights @ probabilities) / total,
             "tokens/trained": num_tokens,
-            **work.passed("reward", "trained", positions=num_positions),
+            **work.count_passes("reward", "trained", positions=num_positions),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)

@@ -58,7 +58,7 @@ BatchGrid = Float[Tensor, "_ _"]
 Metrics = dict[str, int | float]
 
 # On a GPU another kernel may be chosen when gradients are on, and round differently.
-ON_POLICY_TOLERANCE = {"cpu": 0.0, "cuda": 0.05}
+FIRST_RATIO_TOLERANCE = {"cpu": 0.0, "cuda": 0.05}
 KL_ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
 
 
@@ -277,8 +277,8 @@ def train(
 
     with overlap.drawing(models, task, settings, draw_batch, draw_content, process_beside) as start:
         while not over:
-            for number, places in islice(coming, method.staleness + 1 - len(waiting)):
-                waiting.append(start(number, places, stored.popleft() if stored else None))
+            for number, prompt_numbers in islice(coming, method.staleness + 1 - len(waiting)):
+                waiting.append(start(number, prompt_numbers, stored.popleft() if stored else None))
             if not waiting:
                 return
             index = state.step
@@ -293,11 +293,11 @@ def train(
             budget.spend(metrics)
             per_step = method.num_epochs * method.num_minibatches
             num_updates = budget.num_updates(index, per_step)
-            state.mixed = True
+            state.is_updating = True
             learned = learn(models, optimizers, experience, settings, coefs, index, num_updates)
             # The policy may have read a stale batch before (`measure_logprobs`).
             counted = [name for name in learned if name.startswith(work.PREFIX) and name in metrics]
-            work.add(learned, {name: int(metrics[name]) for name in counted})
+            work.add_counts(learned, {name: int(metrics[name]) for name in counted})
             metrics |= learned
             if is_policy_trained(method, index):
                 coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
@@ -363,16 +363,16 @@ def draw_batch(
     task: Task,
     settings: Settings,
     index: int,
-    places: Sequence[int],
+    prompt_numbers: Sequence[int],
     stored: Mapping[str, Any] | None = None,
 ) -> Draw:
     """Sample and reward the completions of rollout batch `index` with the present weights.
 
-    `places`: of its prompts, among those of the task. `stored`: the `content` of a batch that was
-    drawn before. Only its rewards are computed then.
+    `prompt_numbers`: numbers of its prompts in `task.prompts`. `stored`: the `content` of a batch
+    that was drawn before; then only its rewards are computed.
     """
     config, method = settings.config, settings.method
-    prompts = [task.prompts[place] for place in places]
+    prompts = [task.prompts[number] for number in prompt_numbers]
     calls = [rollouts.decode_rollouts(call) for call in stored["calls"]] if stored else []
     remaining = iter([*calls])
 
@@ -411,10 +411,10 @@ def draw_batch(
 
 
 def draw_content(
-    models: RlModels, task: Task, settings: Settings, index: int, places: Sequence[int]
+    models: RlModels, task: Task, settings: Settings, index: int, prompt_numbers: Sequence[int]
 ) -> dict[str, Any]:
     """The `content` of a batch, drawn with the present weights."""
-    return draw_batch(models, task, settings, index, places).content
+    return draw_batch(models, task, settings, index, prompt_numbers).content
 
 
 def compute_frozen_logprobs(
@@ -427,12 +427,14 @@ def compute_frozen_logprobs(
         counted = ~batch.failed()
         batches = rollouts.make_batches(models, batch, counted)
         of_counted = mask & counted[:, None]
-        ref_logprobs = frozen_grid(models.reference, batches, of_counted, config.temperature)
-        counts |= work.of_batches("reference", "read", batches)
+        ref_logprobs = logprob_grid_no_grad(
+            models.reference, batches, of_counted, config.temperature
+        )
+        counts |= work.count_batch_passes("reference", "read", batches)
     if models.teacher is not None:
         batches = rollouts.make_batches(models, show_prompts(batch, task.teacher_prompts))
-        teacher_logprobs = frozen_grid(models.teacher, batches, mask, config.temperature)
-        counts |= work.of_batches("teacher", "read", batches)
+        teacher_logprobs = logprob_grid_no_grad(models.teacher, batches, mask, config.temperature)
+        counts |= work.count_batch_passes("teacher", "read", batches)
     return FrozenLogprobs(
         ref_logprobs=ref_logprobs, teacher_logprobs=teacher_logprobs, counts=counts
     )
@@ -466,50 +468,53 @@ def gather(
     """
     config, method = settings.config, settings.method
     batch, rewards, used = draw.rollouts, draw.rewards, draw.used
-    correct = task.verdicts(batch)
+    right = torch.tensor(task.verdicts(batch))
     in_baseline, in_loss = masks_of_truncated(batch.truncated(), method)
-    has_gradient = in_loss = used & in_loss
-    metrics = rollouts.summarise_rollouts(batch, rewards, task.correct and correct)
+    in_loss = used & in_loss
+    metrics = rollouts.summarise_rollouts(batch, rewards, task.correct and right.tolist())
     logprobs, logprob_metrics = measure_logprobs(models, batch, config, method, index)
     ref_logprobs, teacher_logprobs = draw.frozen.ref_logprobs, draw.frozen.teacher_logprobs
     penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
     metrics |= logprob_metrics | kl_metrics | draw.frozen.counts
-    estimates: dict[str, Grid] = {}
-    if models.value is None:
+    selection = Selection(used=used, in_loss=in_loss, has_gradient=in_loss, right=right)
+    # A value model reads the micro-batches; without one they leave out what has no advantage.
+    if models.value is not None:
+        minibatches = split(models, batch, settings, index, selection)
+        batches = [micro_batch for minibatch in minibatches for micro_batch in minibatch.batches]
+        mask = batch.mask() & in_loss[:, None]
+        estimates = estimate_with_values(models, batches, method, rewards, penalties, mask)
+        metrics |= work.count_batch_passes("value", "read", batches, logits=False)
+        metrics["value/explained_variance"] = explained_variance(
+            estimates["returns"], estimates["values"], mask
+        )
+    else:
         metrics |= {"sampling/rounds": draw.num_rounds, "sampling/used": used.float().mean().item()}
-        work.add(metrics, draw.greedy_counts)
+        work.add_counts(metrics, draw.greedy_counts)
         counted = in_baseline & used
         if teacher_logprobs is None:
-            estimates["advantages"] = compare_completions(
+            advantages = compare_completions(
                 method, rewards, penalties, batch, counted, draw.greedy_rewards
             )
         else:
             k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
             # An unbiased estimate of KL(policy || teacher) per token.
             metrics["kl/teacher"] = masked_mean(k1, batch.mask()).item()
-            estimates["advantages"] = follow_teacher(
+            advantages = follow_teacher(
                 method, rewards, penalties, batch, counted, logprobs, teacher_logprobs
             )
-        is_nonzero = (estimates["advantages"] != 0).any(1)
+        is_nonzero = (advantages != 0).any(1)
         metrics["advantage/zero_share"] = (~is_nonzero).float().mean().item()
-        has_gradient = in_loss if method.is_dense() else in_loss & is_nonzero
-    right = torch.tensor(correct)
-    selection = Selection(used, in_loss, has_gradient, right)
-    minibatches = split(models, batch, settings, index, selection)
-    batches = [micro_batch for minibatch in minibatches for micro_batch in minibatch.batches]
-    if models.value is not None:
-        mask = batch.mask() & in_loss[:, None]
-        estimates = estimate_with_values(models, batches, method, rewards, penalties, mask)
-        metrics |= work.of_batches("value", "read", batches, logits=False)
-        metrics["value/explained_variance"] = explained_variance(
-            estimates["returns"], estimates["values"], mask
-        )
+        if not method.is_dense():
+            selection = selection._replace(has_gradient=in_loss & is_nonzero)
+        minibatches = split(models, batch, settings, index, selection)
+        batches = [micro_batch for minibatch in minibatches for micro_batch in minibatch.batches]
+        estimates = {"advantages": advantages}
     num_tokens = sum(int(micro_batch.mask.sum()) for micro_batch in batches)
     metrics["tokens/trained"] = method.num_epochs * num_tokens
     return Experience(
         rollouts=batch,
         rewards=rewards.rewards(),
-        correct=correct,
+        correct=right.tolist(),
         minibatches=minibatches,
         grids=TokenGrids(
             sampler_logprobs=batch.sampler_logprobs(),
@@ -556,8 +561,8 @@ def sample(
         has_signal = ~group_advantages.without_signal(
             rewards[-1].rewards(), groups, counted=counted
         )
-        place = has_signal.view(-1, size)[:, 0].cumsum(0)[groups]
-        is_chosen = has_signal & (place <= missing)
+        rank = has_signal.view(-1, size)[:, 0].cumsum(0)[groups]
+        is_chosen = has_signal & (rank <= missing)
         used.append(is_chosen & ~batch.failed())
         missing -= int(is_chosen.sum()) // size
         if missing == 0:
@@ -592,8 +597,8 @@ def shape_rewards(
         totals = totals - method.truncation_penalty * batch.truncated()
     if method.overlong_buffer is not None:
         lengths, limit = batch.mask().sum(1), config.max_new_tokens
-        punishment = soft_overlong(lengths, max_length=limit, buffer=method.overlong_buffer)
-        totals = totals + method.overlong_penalty * punishment
+        length_terms = soft_overlong(lengths, max_length=limit, buffer=method.overlong_buffer)
+        totals = totals + method.overlong_penalty * length_terms
     return replace(rewards, totals=totals.tolist())
 
 
@@ -631,8 +636,10 @@ def measure_logprobs(
     if method.lag(index) == 0 or not method.rewards_logprobs:
         return sampler_logprobs, metrics
     batches = rollouts.make_batches(models, batch, ~batch.failed())
-    logprobs = frozen_grid(models.policy, batches, batch.mask(), config.temperature, adapted=True)
-    return logprobs, metrics | work.of_batches("policy", "read", batches)
+    logprobs = logprob_grid_no_grad(
+        models.policy, batches, batch.mask(), config.temperature, adapted=True
+    )
+    return logprobs, metrics | work.count_batch_passes("policy", "read", batches)
 
 
 def measure_kl(
@@ -675,7 +682,7 @@ def show_prompts(batch: Rollouts, prompt_ids: Mapping[str, Sequence[int]] | None
     return replace(batch, prompts=shown)
 
 
-def frozen_grid(
+def logprob_grid_no_grad(
     model: Policy,
     batches: Sequence[Batch],
     mask: Mask,
@@ -683,15 +690,15 @@ def frozen_grid(
     *,
     adapted: bool = False,
 ) -> Grid:
-    """`frozen_logprobs` of all completions of a rollout batch, by default without adapters."""
+    """`logprobs_no_grad` of all completions of a rollout batch, by default without adapters."""
     grid = torch.zeros(mask.shape)
-    of_batches = frozen_logprobs(model, batches, temperature, adapted=adapted)
+    of_batches = logprobs_no_grad(model, batches, temperature, adapted=adapted)
     for batch, rows in zip(batches, of_batches, strict=True):
         grid[batch.indices, : rows.shape[1]] = rows.cpu()
     return grid
 
 
-def frozen_logprobs(
+def logprobs_no_grad(
     model: Policy, batches: Sequence[Batch], temperature: float, *, adapted: bool = True
 ) -> list[BatchGrid]:
     """Log-probs of each micro-batch's completion tokens, in eval mode and without a gradient.
@@ -711,9 +718,9 @@ def frozen_logprobs(
 def token_rewards(rewards: CompletionRewards, penalties: Grid, mask: Mask) -> Grid:
     """Reward at each token, less its KL penalty.
 
-        r_t = step reward, where a reasoning step ends at t
-              + completion reward, where t is the last token
-              - penalty_t
+    r_t = step reward, where a reasoning step ends at t
+          + completion reward, where t is the last token
+          - penalty_t
     """
     grid = -penalties if rewards.step_rewards is None else rewards.step_rewards - penalties
     last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)
@@ -876,8 +883,8 @@ def split(
     seed = derive_seed(settings.seed, "minibatches", index)
     order = np.random.default_rng(seed).permutation(len(prompts))
     minibatches: list[Minibatch] = []
-    for places in np.array_split(order, settings.method.num_minibatches):
-        inside = torch.isin(prompt_of, prompts[places.tolist()])
+    for numbers in np.array_split(order, settings.method.num_minibatches):
+        inside = torch.isin(prompt_of, prompts[numbers.tolist()])
         minibatches.append(
             Minibatch(
                 batches=rollouts.make_batches(models, batch, inside & has_gradient),
@@ -912,7 +919,7 @@ def learn(
     # Computed on the same micro-batches as the update, so that the first importance ratio is
     # exactly 1. With a single update for each rollout batch, they are those of its forward pass.
     old_logprobs: list[Sequence[BatchGrid | None]] = [
-        frozen_logprobs(models.policy, minibatch.batches, config.temperature)
+        logprobs_no_grad(models.policy, minibatch.batches, config.temperature)
         if keeps_old
         else [None] * len(minibatch.batches)
         for minibatch in minibatches
@@ -925,17 +932,17 @@ def learn(
             continue
         means: dict[str, float] = {}
         if models.value is not None:
+            assert isinstance(config, PpoConfig)
             means["loss/value"] = add_value_gradient(models, minibatch, experience, method)
+            norms = step_optimizer(optimizers["value"], config.value_optim, number, total)
+            metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
         if trains_policy:
             means |= add_policy_gradient(
-                models, minibatch, old, experience, settings, coefs, on_policy=number == first
+                models, minibatch, old, experience, settings, coefs, is_first_update=number == first
             )
             if method.lag(index) == 0:
                 rollouts.check_sampler_gap(means["sampling/logprob_gap"])
             metrics |= step_optimizer(optimizers["policy"], config.optim, number, total)
-        if isinstance(config, PpoConfig):
-            norms = step_optimizer(optimizers["value"], config.value_optim, number, total)
-            metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
         for name, mean in means.items():
             metrics[name] = metrics.get(name, 0.0) + mean / num_updates
     if measures_old_kl:
@@ -943,11 +950,11 @@ def learn(
     batches = experience.batches()
     num_frozen = int(keeps_old) + int(measures_old_kl)
     num_trained = method.num_epochs * trains_policy
-    metrics |= work.of_batches("policy", "read", batches, times=num_frozen)
-    metrics |= work.of_batches("policy", "trained", batches, times=num_trained)
+    metrics |= work.count_batch_passes("policy", "read", batches, times=num_frozen)
+    metrics |= work.count_batch_passes("policy", "trained", batches, times=num_trained)
     if models.value is not None:
         times = method.num_epochs
-        metrics |= work.of_batches("value", "trained", batches, times=times, logits=False)
+        metrics |= work.count_batch_passes("value", "trained", batches, times=times, logits=False)
     return metrics
 
 
@@ -959,7 +966,7 @@ def add_policy_gradient(
     settings: Settings,
     coefs: Coefs,
     *,
-    on_policy: bool,
+    is_first_update: bool,
 ) -> dict[str, float]:
     """Add the gradient of `policy_loss` on a mini-batch; returns the loss and token means."""
     config, method = settings.config, settings.method
@@ -969,8 +976,8 @@ def add_policy_gradient(
             batch, temperature=config.temperature, entropy_gradient=method.entropy_coef > 0
         )
         old = new.logprobs.detach() if kept_logprobs is None else kept_logprobs
-        if on_policy and kept_logprobs is not None:
-            check_on_policy(new.logprobs, old)
+        if is_first_update and kept_logprobs is not None:
+            check_first_ratio(new.logprobs, old)
         grids, mask = experience.grids.rows_of(batch), batch.mask
         loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings, coefs)
         loss.backward()
@@ -990,10 +997,13 @@ def add_policy_gradient(
     }
 
 
-def check_on_policy(logprobs: Grid, old_logprobs: Grid) -> None:
-    """Assert that the importance ratio is 1 on the first mini-batch of an on-policy step."""
+def check_first_ratio(logprobs: Grid, old_logprobs: Grid) -> None:
+    """Assert that the importance ratio is 1 before the first update of a rollout batch.
+
+    Exactly 1 on a CPU; on a GPU the log-ratio may reach `FIRST_RATIO_TOLERANCE`.
+    """
     gap = (logprobs - old_logprobs).abs().max().item()
-    assert gap <= ON_POLICY_TOLERANCE[logprobs.device.type], (
+    assert gap <= FIRST_RATIO_TOLERANCE[logprobs.device.type], (
         f"log-probs moved by {gap} before any update: the forward pass is not a function of "
         f"weights and tokens alone (dropout, or a kernel that is not deterministic)"
     )
@@ -1013,7 +1023,7 @@ def measure_old_kl(
     """
     batches = experience.batches()
     old = [grid for of_minibatch in old_logprobs for grid in of_minibatch]
-    new = frozen_logprobs(models.policy, batches, config.temperature)
+    new = logprobs_no_grad(models.policy, batches, config.temperature)
     total, num_tokens = 0.0, 0
     for batch, before, after in zip(batches, old, new, strict=True):
         assert before is not None, "the old log-probs were not kept"

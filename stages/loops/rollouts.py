@@ -319,10 +319,10 @@ def count_work(rollouts: Rollouts, judged: CompletionRewards) -> dict[str, int]:
     """
     prompts = [prompt.prompt_ids for prompt in rollouts.prompts]
     samples = [sample for sample in rollouts.samples if sample.token_ids]
-    scored = work.scored(judged.metrics, len(rollouts.samples))
+    scored = work.count_scoring(judged.metrics, len(rollouts.samples))
     num_inserted = sum(len(ids) for sample in samples for _, ids in sample.insertions)
     completions = [sample.token_ids for sample in samples]
-    return scored | work.sampled(prompts, completions, num_inserted)
+    return scored | work.count_sampling(prompts, completions, num_inserted)
 
 
 def encode_rollouts(rollouts: Rollouts) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def train(
     loss = mean of - log p over the step's completion tokens; with a teacher, see above
     """
 
-    def gradient(_: int, chosen: Sequence[int]) -> Metrics:
+    def gradient(_: int, numbers: Sequence[int]) -> Metrics:
         groups = [
             Group(
                 prompt_ids=rows[i].prompt_ids,
@@ -171,9 +171,9 @@ def train(
                 indices=[i],
                 insertions=[rows[i].insertions or ()],
             )
-            for i in chosen
+            for i in numbers
         ]
-        num_tokens = sum(len(rows[i].completion_ids) for i in chosen)
+        num_tokens = sum(len(rows[i].completion_ids) for i in numbers)
         totals: dict[str, float] = {}
         num_read, num_positions = 0, 0
         for batch in model_batches(model, groups):
@@ -186,11 +186,11 @@ def train(
         metrics: Metrics = {
             **totals,
             "tokens/trained": num_tokens,
-            **work.passed("policy", "trained", positions=num_read, outputs=num_tokens),
+            **work.count_passes("policy", "trained", positions=num_read, outputs=num_tokens),
             "batch/padding_share": 1 - num_read / num_positions,
         }
         if teacher is not None:
-            metrics |= work.passed("teacher", "read", positions=num_read, outputs=num_tokens)
+            metrics |= work.count_passes("teacher", "read", positions=num_read, outputs=num_tokens)
         return metrics
 
     return optimise(model, config.optim, schedule, gradient, state)

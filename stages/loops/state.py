@@ -36,7 +36,7 @@ class State:
     """The next one."""
     numbers: dict[str, Any] = field(default_factory=dict[str, Any])
     """The loop's own: coefficients that adapt, tokens spent."""
-    mixed: bool = False
+    is_updating: bool = False
     """Weights have changed, and the step that changes them is not over."""
     source: Path | None = None
     """The checkpoint that it was read from."""
@@ -150,7 +150,7 @@ def optimise(
     optimizer = state.optimizer("model", model, config)
     for index in range(state.step, len(schedule)):
         metrics = gradient(index, schedule[index])
-        state.mixed = True
+        state.is_updating = True
         metrics |= step_optimizer(optimizer, config, index, len(schedule))
         state.step = index + 1
         yield Step(index=index, metrics=metrics)

@@ -105,8 +105,8 @@ def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, A
     generated = sum(row.generated_tokens for row in counts)
     num_read = sum(len(prompt.prompt_ids) + len(ids) for part in parts for prompt, ids in part)
     positions = num_read + generated - sum(row.num_completions for row in counts)
-    passes = work.passed("policy", "sampled", positions=positions, outputs=generated)
-    done = work.summary([passes], {"policy": size}) if counts else {}
+    passes = work.count_passes("policy", "sampled", positions=positions, outputs=generated)
+    done = work.sum_work([passes], {"policy": size}) if counts else {}
     return {"generated_tokens": generated, "trained_tokens": 0, "work": done}
 
 

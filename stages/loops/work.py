@@ -27,7 +27,7 @@ class Step:
     """Records the step produced, such as rollouts."""
 
 
-def passed(model: str, kind: str, *, positions: int, outputs: int = 0) -> dict[str, int]:
+def count_passes(model: str, kind: str, *, positions: int, outputs: int = 0) -> dict[str, int]:
     """Passes of a model as metrics of a step.
 
     `positions` are the tokens of the input that it saw, `outputs` those whose logits were computed.
@@ -36,46 +36,46 @@ def passed(model: str, kind: str, *, positions: int, outputs: int = 0) -> dict[s
     return {f"{path}/positions": positions, f"{path}/outputs": outputs}
 
 
-def add(metrics: dict[str, int | float], passes: Mapping[str, int]) -> None:
+def add_counts(metrics: dict[str, int | float], passes: Mapping[str, int]) -> None:
     """Count further passes in a step's metrics."""
     for name, count in passes.items():
         metrics[name] = metrics.get(name, 0) + count
 
 
-def of_batches(
+def count_batch_passes(
     model: str, kind: str, batches: Sequence[Batch], *, times: int = 1, logits: bool = True
 ) -> dict[str, int]:
-    """`passed`, of the real tokens of micro-batches that the model saw `times` times."""
+    """`count_passes` of the real tokens of micro-batches that the model saw `times` times."""
     positions = times * sum(batch.num_tokens for batch in batches)
     outputs = times * sum(int(batch.mask.sum()) for batch in batches) if logits else 0
-    return passed(model, kind, positions=positions, outputs=outputs)
+    return count_passes(model, kind, positions=positions, outputs=outputs)
 
 
-def sampled(
+def count_sampling(
     prompts: Iterable[Sequence[int]],
     completions: Iterable[Sequence[int]],
     num_inserted: int = 0,
 ) -> dict[str, int]:
-    """`passed` of sampling by the policy: each prompt is read once, a last token never.
+    """`count_passes` of sampling by the policy: each prompt is read once, a last token never.
 
     `num_inserted`: tokens of environments that it read between its own.
     """
     lengths = [len(ids) for ids in completions]
     positions = sum(map(len, prompts)) + sum(lengths) - len(lengths) + num_inserted
-    return passed("policy", "sampled", positions=positions, outputs=sum(lengths))
+    return count_passes("policy", "sampled", positions=positions, outputs=sum(lengths))
 
 
-def scored(per_completion: Mapping[str, float], num_completions: int) -> dict[str, int]:
-    """`passed` of the model that a reward asks, from what its components logged a completion."""
+def count_scoring(per_completion: Mapping[str, float], num_completions: int) -> dict[str, int]:
+    """`count_passes` of a reward's model, from what the reward's components logged per completion."""
     names = ("scorer/positions", "judge/read_tokens")
     positions_per_completion = [per_completion[name] for name in names if name in per_completion]
     if not positions_per_completion:
         return {}
     positions = round(sum(positions_per_completion) * num_completions)
-    return passed("scorer", "read", positions=positions)
+    return count_passes("scorer", "read", positions=positions)
 
 
-def tokens(history: Sequence[Mapping[str, int | float]]) -> dict[str, int]:
+def sum_tokens(history: Sequence[Mapping[str, int | float]]) -> dict[str, int]:
     """`generated_tokens`, and `trained_tokens` each time they went through a backward pass."""
     return {
         f"{kind}_tokens": sum(int(metrics.get(f"tokens/{kind}", 0)) for metrics in history)
@@ -83,7 +83,7 @@ def tokens(history: Sequence[Mapping[str, int | float]]) -> dict[str, int]:
     }
 
 
-def summary(
+def sum_work(
     steps: Iterable[Mapping[str, int | float]], sizes: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, Any]]:
     """`work` of a metrics.json: of each model its size, and its passes over all steps.
@@ -100,14 +100,14 @@ def summary(
     return passes_by_model
 
 
-def learned(
+def summarise_training(
     history: Sequence[Mapping[str, int | float]], sizes: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
-    """`tokens` and `work` of the metrics.json of a trained model; see `summary`."""
-    return {**tokens(history), "work": summary(history, sizes)}
+    """`tokens` and `work` of the metrics.json of a trained model; see `sum_work`."""
+    return {**sum_tokens(history), "work": sum_work(history, sizes)}
 
 
-def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[str, Any]:
+def summarise_judging(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[str, Any]:
     """`work` of a judge's metrics.json, beside its `tokens` (`sampler.count_judge_tokens`).
 
     The one position of each message whose logits decide is not counted as an output. Without a
@@ -115,5 +115,5 @@ def judged(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[st
     """
     num_read, generated = tokens["read_tokens"], tokens["generated_tokens"]
     counts = {"read_tokens": num_read, "generated_tokens": generated}
-    passes = passed("policy", "sampled", positions=num_read + generated, outputs=generated)
-    return counts | {"work": {} if size is None else summary([passes], {"policy": size})}
+    passes = count_passes("policy", "sampled", positions=num_read + generated, outputs=generated)
+    return counts | {"work": {} if size is None else sum_work([passes], {"policy": size})}

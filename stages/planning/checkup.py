@@ -106,7 +106,7 @@ def load_model_facts(content: Mapping[str, Any]) -> Model:
     shown: dict[str, Any] = {
         "reports": prepared.screened.reports, "warnings": prepared.warnings,
     }  # fmt: skip
-    data = workload.describe(prepared.summary)
+    data = workload.summarise_data(prepared.summary)
     if section.path is None:
         config = row_policy.build_tiny(section.tiny, prepared.tokenizer, 0).config
         return Model(config=config, tokenizer=prepared.tokenizer, data=data, facts=None, **shown)
@@ -159,7 +159,7 @@ def find_problems(
     for stage in stages:
         if stage.entry_point not in LOOPS or stage_of.is_remote(stage):
             continue
-        longest = sum(stage_of.longest(stage, plan))
+        longest = sum(stage_of.max_lengths(stage, plan))
         if limit is not None and longest > limit:
             yield (
                 f"{stage.name}: prompt and completion may take {longest} tokens, the model has "
@@ -187,12 +187,14 @@ def make_trial(stage: Stage, model: Model, machine: Machine, plan: Plan) -> Tria
     """Trial that measures the stage's memory; None: no model computes in it, or hardly."""
     if stage.entry_point not in LOOPS or stage_of.is_remote(stage):
         return None
-    prompt, completion = stage_of.longest(stage, plan)
-    reward_models = stage_of.scorers(stage.words["on"], plan) if stage.entry_point in ONLINE else ()
+    prompt, completion = stage_of.max_lengths(stage, plan)
+    reward_models = (
+        stage_of.list_scorers(stage.words["on"], plan) if stage.entry_point in ONLINE else ()
+    )
     return Trial(
         entry_point=stage.entry_point, config=stage.config, base=model.config, prompt=prompt,
         completion=completion, scorers=reward_models, is_gpu=machine.is_gpu,
-        samples=stage_of.samples(stage, plan),
+        samples=stage_of.count_completions(stage, plan),
     )  # fmt: skip
 
 

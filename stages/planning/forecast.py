@@ -67,7 +67,7 @@ def forecast_stages(
     trials = [checkup.make_trial(stage, model, machine, plan) for stage in stages]
     measured = measure_trials(stages, trials, machine, parameters)
     for stage, trial, (phases, unmeasured, problem) in zip(stages, trials, measured, strict=True):
-        work = workload.expect(stage, plan, matrices)
+        work = workload.forecast_work(stage, plan, matrices)
         seconds, source = 0.0, "-"
         if machine.is_here:
             seconds, source = forecast_seconds(stage, work, trial, recorded, rates)

@@ -63,7 +63,7 @@ class Stage:
     """The entry point's `Config`."""
 
 
-def stages(plan: Plan) -> Iterator[Stage]:
+def list_stages(plan: Plan) -> Iterator[Stage]:
     """Every stage in which a model may compute; rows that are wrong are left out."""
     entry_points = plan_checks.load_entry_points()
     places = [
@@ -87,7 +87,7 @@ def is_remote(stage: Stage) -> bool:
     return getattr(judge, "kind", "") == "endpoint"
 
 
-def longest(stage: Stage, plan: Plan) -> tuple[int, int]:
+def max_lengths(stage: Stage, plan: Plan) -> tuple[int, int]:
     """Tokens of a prompt and of a completion, as long as the stage may meet them."""
     config, prompt = stage.config, plan.data.longest[0]
     if (environment := find_environment(stage, plan)) is not None:
@@ -149,7 +149,7 @@ def _written(on: str, plan: Plan) -> tuple[int, int]:
     return prompt, max(completion, preset.get("max_new_tokens", 0))
 
 
-def scorers(reward: str, plan: Plan) -> tuple[str, ...]:
+def list_scorers(reward: str, plan: Plan) -> tuple[str, ...]:
     """What each model is for that `rewards/..` asks: `reward`, `process` or `policy`.
 
     None in environments, and none of a teacher, which is no reward.
@@ -164,11 +164,11 @@ def scorers(reward: str, plan: Plan) -> tuple[str, ...]:
         return (use,) * preset.get("members", 1)
     kinds = Composition.model_validate(preset).kinds()
     if kinds & {"scorer", "process"}:
-        return scorers(words["on"], plan)
+        return list_scorers(words["on"], plan)
     return ("policy",) if "judge" in kinds else ()
 
 
-def samples(stage: Stage, plan: Plan) -> int:
+def count_completions(stage: Stage, plan: Plan) -> int:
     """Completions of a prompt that the stage draws, or reads side by side."""
     match stage.entry_point:
         case "train_ppo" | "train_grpo":
@@ -184,11 +184,11 @@ def samples(stage: Stage, plan: Plan) -> int:
         case "steps_completions":
             return max(1, stage.config.preset.num_completions)
         case _:
-            num_samples = plan.content["sampling"][split_of(stage, plan)]["num_samples"]
-            return labelled(stage, plan).get("max_solutions_per_problem", num_samples)
+            num_samples = plan.content["sampling"][pool_split(stage, plan)]["num_samples"]
+            return label_preset(stage, plan).get("max_solutions_per_problem", num_samples)
 
 
-def split_of(stage: Stage, plan: Plan) -> str:
+def pool_split(stage: Stage, plan: Plan) -> str:
     """Split of the problems in the pool from which the stage's input was made."""
     words: Mapping[str, Any] = stage.words
     while (table := words.get("on", "").partition("/"))[0] in (PAIRS, STEPS):
@@ -202,7 +202,7 @@ def find_label_kind(stage: Stage, plan: Plan) -> str | None:
     return plan.rows[PAIRS][name]["by"] if table == PAIRS else None
 
 
-def labelled(stage: Stage, plan: Plan) -> Content:
+def label_preset(stage: Stage, plan: Plan) -> Content:
     """The preset that labelled the steps or pairs which the stage learns from."""
     table, _, name = stage.words.get("on", "").partition("/")
     return plan.presets.get(plan.rows[table][name][PRESET], {}) if table in (PAIRS, STEPS) else {}

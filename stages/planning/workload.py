@@ -53,7 +53,7 @@ class Work:
         return self.trained + self.read + self.sampled
 
 
-def describe(summary: DataSummary) -> Data:
+def summarise_data(summary: DataSummary) -> Data:
     """Counts and lengths of prepared rows; without demonstrations a length is assumed."""
     written = summary.all_completion_tokens()
     return Data(
@@ -89,7 +89,7 @@ class Count:
         self.operations["trained"] += flops.count_training_flops(self._model, passes)
 
 
-def expect(stage: Stage, plan: Plan, model: Matrices) -> Work:
+def forecast_work(stage: Stage, plan: Plan, model: Matrices) -> Work:
     """What the stage takes if all goes as assumed; nothing where no model computes.
 
     A prompt that completions share is read once for all of them.
@@ -108,8 +108,8 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
         number = stage_of.count_starts(environment, "train", plan)
         completion = _episode_tokens(environment)
     if preset.teacher is not None:
-        limit = stage_of.labelled(stage, plan).get("max_samples_per_problem")
-        each = stage_of.samples(stage, plan)
+        limit = stage_of.label_preset(stage, plan).get("max_samples_per_problem")
+        each = stage_of.count_completions(stage, plan)
         number = _problems(stage, plan) * (each if limit is None else min(limit, each))
     times = preset.over(stage.config.sft).num_epochs * (preset.num_demonstrations or number)
     count.tokens = times * completion
@@ -121,7 +121,7 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
 def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     is_policy, data = stage.entry_point == "train_dpo", plan.data
     settings = stage.config.dpo if is_policy else stage.config.preset
-    each = min(stage_of.labelled(stage, plan).get(MOST_PAIRS, 1), _most_pairs(stage, plan))
+    each = min(stage_of.label_preset(stage, plan).get(MOST_PAIRS, 1), _most_pairs(stage, plan))
     # The others do not need right and wrong completions.
     is_by_answer = stage_of.find_label_kind(stage, plan) in ("verifier", "episodes")
     share = CONTRASTS if is_by_answer else 1.0
@@ -135,9 +135,11 @@ def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
 
 
 def _completions(stage: Stage, plan: Plan, count: Count) -> None:
-    preset, each = stage.config.preset, stage_of.samples(stage, plan)
+    preset, each = stage.config.preset, stage_of.count_completions(stage, plan)
     shown = min(each, getattr(preset, "max_per_problem", each)) * plan.data.completion
-    num_labelled = stage_of.labelled(stage, plan).get("num_problems") or plan.data.demonstrations
+    num_labelled = (
+        stage_of.label_preset(stage, plan).get("num_problems") or plan.data.demonstrations
+    )
     # An outcome model may leave out problems without right or without wrong completions.
     share = CONTRASTS if getattr(preset, "one_class_weight", None) == 0 else 1.0
     times = share * preset.num_epochs * min(num_labelled, _problems(stage, plan))
@@ -150,7 +152,7 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     sizes = stage.config.ppo if is_ppo else stage.config.grpo
     environment = stage_of.find_environment(stage, plan)
     completion = plan.data.completion if environment is None else _episode_tokens(environment)
-    tokens = stage_of.samples(stage, plan) * completion
+    tokens = stage_of.count_completions(stage, plan) * completion
     times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + tokens
     count.tokens = times * tokens * (1 + preset.num_epochs)
     reuse = preset.num_epochs * preset.num_minibatches > 1
@@ -162,7 +164,7 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
         count.read(stale * sizes.prompts_per_step, positions, tokens)
     shown = plan.data.prompt + completion if preset.is_shown_solutions else 0
     count.read(times * preset.has_teacher, positions + shown, tokens)
-    models = stage_of.scorers(stage.words["on"], plan)
+    models = stage_of.list_scorers(stage.words["on"], plan)
     count.read(times * (len(models) + is_ppo), positions, 0)
     count.train(times * preset.num_epochs, positions, tokens)
     if is_ppo:
@@ -203,7 +205,7 @@ def _evaluated(_stage: Stage, plan: Plan, count: Count) -> None:
     shown = plan.content["sampling"]["test"]["num_samples"] * plan.data.completion
     for name, words in plan.rows[REWARDS].items():
         if words["by"] != "rule":
-            models = stage_of.scorers(f"{REWARDS}/{name}", plan)
+            models = stage_of.list_scorers(f"{REWARDS}/{name}", plan)
             count.read(len(models) * number, plan.data.prompt + shown, 0)
 
 
@@ -243,9 +245,9 @@ COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
 
 def _most_pairs(stage: Stage, plan: Plan) -> int:
     """Pairs of two different completions of a problem, at least 1."""
-    return max(1, math.comb(stage_of.samples(stage, plan), 2))
+    return max(1, math.comb(stage_of.count_completions(stage, plan), 2))
 
 
 def _problems(stage: Stage, plan: Plan) -> int:
     """Number of problems in the pool from which the stage's input was made."""
-    return plan.data.prompts.get(stage_of.split_of(stage, plan), 0)
+    return plan.data.prompts.get(stage_of.pool_split(stage, plan), 0)

@@ -20,7 +20,7 @@ from stages import rows
 from stages.config import Params
 from stages.engines import transformers
 from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig, Pool
+from stages.loops.candidates import CandidatesConfig, PoolRequest
 from stages.loops.run import Run
 from stages.loops.training import list_intermediate_policies
 from stages.models import model_tokenizer, policy
@@ -94,7 +94,7 @@ def evaluate_checkpoints(config: Config, name: str, run: Run, folder: Path) -> d
     judges = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
     start = rows.locate_policy(settings.start, run.seed)
     reference = Policy(policy.load_policy(start, compute, device, trained=False), compute).eval()
-    pool = candidates.read("dev", settings.sampling, "dev")
+    pool = candidates.read_request("dev", settings.sampling, "dev")
     results: list[CheckpointResult] = []
     for step, path in run.track(list(load_policies(name, start, run.seed))):
         of_step = measure_policy(config, step, path, reference, judges, pool, run.seed)
@@ -120,7 +120,7 @@ def load_policies(name: str, start: Path, seed: int) -> Iterator[tuple[int, Path
 
 def measure_policy(
     config: Config, step: int, path: Path, reference: Policy, judges: Scorers,
-    pool: Pool, seed: int,
+    pool: PoolRequest, seed: int,
 ) -> list[CheckpointResult]:  # fmt: skip
     """Sample from one policy, and measure what it drew."""
     compute, prompts = config.compute, pool.prompts

@@ -151,9 +151,9 @@ def read_run_curve(
 def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredPool]:
     """The pools of one seed."""
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
-    pool = candidates.read("dev", settings.best_of_n, "best_of_n")
+    pool = candidates.read_request("dev", settings.best_of_n, "best_of_n")
     scorers = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
-    length = candidates.longest([pool])
+    length = candidates.max_length([pool])
     sampler = config.load_sampler(
         settings.policy, run.seed, length, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
     )

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug_in
 from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig, Decode, Pool
+from stages.loops.candidates import CandidatesConfig, Decode, PoolRequest
 from stages.loops.work import Step
 from stages.models.batch import make_groups
 from stages.records import pools
@@ -51,7 +51,12 @@ class BestOfNConfig(CandidatesConfig):
 
 
 def score_pools(
-    sampler: Sampler, decode: Decode, scorers: Scorers, pool: Pool, row_tokens: int, seed: int
+    sampler: Sampler,
+    decode: Decode,
+    scorers: Scorers,
+    pool: PoolRequest,
+    row_tokens: int,
+    seed: int,
 ) -> Iterator[Step]:
     """Pools with their scores, for each part of the problems.
 

@@ -141,7 +141,7 @@ def unpaired(state: State | None = None) -> Iterator[Step]:
     rows = kto.judged_rows(PAIRS)
     schedule = epochs.batches(len(rows), NUM_STEPS // 2, 8, seed=0)
     model = load("llama")
-    ref = kto.reference(Policy(model, COMPUTE, PAD), rows, schedule)
+    ref = kto.compute_reference(Policy(model, COMPUTE, PAD), rows, schedule)
     yield from kto.train(
         Policy(model, COMPUTE, PAD), rows, ref, schedule, presets.loss("kto"), config, state
     )

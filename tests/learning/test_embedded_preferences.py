@@ -36,7 +36,7 @@ def test_preference_loss(name, embedded, pairs, start):
     if loss.kind == KTO:
         rows = kto.judged_rows(pairs)
         schedule = epochs.batches(len(rows), 1, BATCH_SIZE, 1)[:NUM_STEPS]
-        ref = kto.reference(Policy(model, compute, pad_id), rows, schedule)
+        ref = kto.compute_reference(Policy(model, compute, pad_id), rows, schedule)
         steps = kto.train(Policy(model, compute, pad_id), rows, ref, schedule, loss, CONFIG)
     else:
         schedule = epochs.batches(len(pairs), 1, BATCH_SIZE, 1)[:NUM_STEPS]

@@ -13,7 +13,7 @@ from tiny_checkpoints import load
 from tiny_rollouts import make_prompts
 from torch import Tensor
 
-from stages.loops.rl import frozen_logprobs
+from stages.loops.rl import logprobs_no_grad
 from stages.models.batch import Batch
 from stages.models.policy import Policy
 
@@ -102,8 +102,8 @@ def learnable(theirs: Sequence[dict[str, Any]], old_weights: reference.Weights) 
     batch = ours.one_batch(prompts, completions)
     old = load("llama")
     old.load_state_dict(old_weights)
-    (old_logprobs,) = frozen_logprobs(Policy(old), [batch], TEMPERATURE)
-    (ref_logprobs,) = frozen_logprobs(Policy(load("llama")), [batch], TEMPERATURE)
+    (old_logprobs,) = logprobs_no_grad(Policy(old), [batch], TEMPERATURE)
+    (ref_logprobs,) = logprobs_no_grad(Policy(load("llama")), [batch], TEMPERATURE)
     advantages = torch.cat([part["advantages"] for part in theirs])
     return Learnable(
         batch=batch,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stages.loops import preference
 from stages.loops.preference import PreferencePreset, pair_groups
-from stages.loops.ref_logprobs import frozen_sums
+from stages.loops.ref_logprobs import sequence_logprobs_no_grad
 from stages.models.batch import Batch, micro_batches
 from stages.models.policy import Policy
 from stages.optim import OptimConfig
@@ -55,7 +55,9 @@ def trl_step(
 def one_batch() -> tuple[Batch, Tensor]:
     """Every pair in one micro-batch, and what the reference says of them."""
     (batch,) = micro_batches(GROUPS, compute(), PAD, CPU)
-    return batch, frozen_sums(Policy(load("llama", 1), compute(), PAD), GROUPS).view(-1, 2)
+    return batch, sequence_logprobs_no_grad(Policy(load("llama", 1), compute(), PAD), GROUPS).view(
+        -1, 2
+    )
 
 
 def our_step(loss: PreferencePreset, monkeypatch: pytest.MonkeyPatch) -> Computed:

@@ -62,7 +62,7 @@ def token_lists(batch, prefix):
 def our_step(rows, schedule, reference_seed, policy_seed, monkeypatch):
     """One step of our loop; also its reference point."""
     frozen = load("llama", reference_seed)
-    ref = kto.reference(Policy(frozen, compute(), PAD), rows, schedule)
+    ref = kto.compute_reference(Policy(frozen, compute(), PAD), rows, schedule)
     model = load("llama", policy_seed)
     seen = ours.watch(monkeypatch, kto, model)
     config = PreferenceConfig(

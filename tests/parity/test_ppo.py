@@ -22,7 +22,7 @@ from stages.algorithms.aggregation import masked_whiten, token_mean
 from stages.algorithms.losses.reward_and_value_losses import clipped_value_loss
 from stages.algorithms.losses.surrogates import clipped_surrogate
 from stages.algorithms.token_advantages import gae
-from stages.loops.rl import frozen_logprobs
+from stages.loops.rl import logprobs_no_grad
 from stages.models.batch import Batch
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
@@ -84,8 +84,8 @@ def test_experience_and_losses(updates, record):
     theirs = {name: in_our_order(batch, value) for name, value in state.items() if value.dim() == 2}
     differences = {}
 
-    (old,) = frozen_logprobs(Policy(load("llama", 0)), [batch], ppo_settings.TEMPERATURE)
-    (ref,) = frozen_logprobs(Policy(load("llama", 1)), [batch], ppo_settings.TEMPERATURE)
+    (old,) = logprobs_no_grad(Policy(load("llama", 0)), [batch], ppo_settings.TEMPERATURE)
+    (ref,) = logprobs_no_grad(Policy(load("llama", 1)), [batch], ppo_settings.TEMPERATURE)
     with torch.no_grad():
         scores = ScalarHead(reference.scalar_model(2))(batch)
         values = ScalarHead(reference.scalar_model(3))(batch, each_token=True)

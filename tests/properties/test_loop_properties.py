@@ -23,7 +23,7 @@ from torch import Tensor
 
 from stages.loops import rl
 from stages.loops.method import Method, Settings
-from stages.loops.rl import Coefs, Experience, Selection, TokenGrids, frozen_logprobs
+from stages.loops.rl import Coefs, Experience, Selection, TokenGrids, logprobs_no_grad
 from stages.loops.rollouts import Rollouts, make_groups
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
@@ -62,7 +62,7 @@ class Drawn:
         """In float64, which `rl.compute_frozen_logprobs` does not keep."""
         every = self.rollouts.mask().any(1)
         batch = collate(make_groups(self.rollouts, every, 0), 0, PAD, CPU)
-        (result,) = frozen_logprobs(Policy(REFERENCE), [batch], TEMPERATURE)
+        (result,) = logprobs_no_grad(Policy(REFERENCE), [batch], TEMPERATURE)
         grid = torch.zeros_like(result)
         grid[batch.indices] = result
         return grid
@@ -155,11 +155,11 @@ def policy_gradient(drawn: Drawn, method: Method, has_gradient=None, **limits) -
     rl.add_policy_gradient(
         models,
         minibatch,
-        frozen_logprobs(Policy(OLD), minibatch.batches, TEMPERATURE),
+        logprobs_no_grad(Policy(OLD), minibatch.batches, TEMPERATURE),
         experience,
         settings(method),
         Coefs(kl=0.3, old_kl=0.7),
-        on_policy=False,
+        is_first_update=False,
     )
     return take_gradient(NEW)
 

@@ -26,7 +26,7 @@ def learn(state: State, width: int, weights: dict[str, torch.Tensor]) -> Iterato
     optimizer = state.optimizer("model", model, OPTIM)
     for index in range(state.step, NUM_STEPS):
         (model(torch.ones(width)) ** 2).sum().backward()
-        state.mixed = True
+        state.is_updating = True
         metrics = step_optimizer(optimizer, OPTIM, index, NUM_STEPS)
         state.step = index + 1
         weights |= {name: value.clone() for name, value in model.state_dict().items()}

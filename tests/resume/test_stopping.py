@@ -39,7 +39,7 @@ def learn(state):
         if index == 2:
             pause("before", 60)
         model(torch.ones(2)).sum().backward()
-        state.mixed = True
+        state.is_updating = True
         step_optimizer(optimizer, OPTIM, index, 4)
         if index == 2:
             pause("within", 1)

@@ -34,8 +34,8 @@ class PairLogprobs(NamedTuple):
     """|c|, at least 1: tokens, the end-of-sequence token included; |r| likewise."""
     rejected_lengths: Int[Tensor, " pair"]
 
-    def turned(self) -> "PairLogprobs":
-        """The other way round."""
+    def swapped(self) -> "PairLogprobs":
+        """The pairs with chosen and rejected exchanged."""
         return PairLogprobs(*(self[field] for field in (1, 0, 3, 2, 5, 4)))
 
     def log_ratio_margin(self) -> Values:

@@ -13,7 +13,7 @@ from typing import Any
 
 from stages.algorithms import judge_readings
 from stages.records.preferences import Verdict
-from stages.rewards.feedback.judging import JudgedPair, LabelRule
+from stages.rewards.feedback.judging import LabelRule, PairToJudge
 from stages.rewards.feedback.prompts import OPTIONS, Prompts
 from stages.sampler import Judge, count_judge_tokens, judge_messages
 
@@ -44,13 +44,13 @@ def append_attack(completion: str, attack: str, option: str, other_option: str) 
 
 
 def choose_attacked(
-    pairs: Sequence[JudgedPair], verdicts: Sequence[Verdict], num_pairs: int
-) -> list[JudgedPair]:
+    pairs: Sequence[PairToJudge], verdicts: Sequence[Verdict], num_pairs: int
+) -> list[PairToJudge]:
     """The first `num_pairs` pairs that the judge could read and did not call a tie.
 
     Answer A of each is the one that the judge found worse.
     """
-    attacked: list[JudgedPair] = []
+    attacked: list[PairToJudge] = []
     for pair, verdict in zip(pairs, verdicts, strict=True):
         p_a = verdict.probability
         if p_a is not None and p_a != 0.5 and verdict.dropped != "parse_failure":
@@ -59,7 +59,7 @@ def choose_attacked(
 
 
 def measure_flips(
-    chooser: Judge, attacked: Sequence[JudgedPair], prompts: Prompts, rule: LabelRule,
+    chooser: Judge, attacked: Sequence[PairToJudge], prompts: Prompts, rule: LabelRule,
     first: int = 0,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """The flips of each of `TRIED`, from number `first` on, and what the judge read for them.
@@ -81,7 +81,7 @@ def measure_flips(
         yield {"attack": name, "flips": flips, "tokens": count_judge_tokens(choices)}
 
 
-def _both(pair: JudgedPair, attack: str, prompts: Prompts) -> tuple[str, str]:
+def _both(pair: PairToJudge, attack: str, prompts: Prompts) -> tuple[str, str]:
     """Both orders; the attacked answer A stands first in the one, second in the other."""
     question, other_answer = pair.prompt.question, pair.b.completion
     option_1, option_2 = OPTIONS

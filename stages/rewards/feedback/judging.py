@@ -94,7 +94,7 @@ class LabelRule(Params):
     def probability(self, p_chosen: float) -> float:
         """Label P(chosen is better), from the averaged probability `p_chosen` >= 1/2.
 
-            1 if `labels` is hard, else min(p_chosen, upper bound of `clamp`)
+        1 if `labels` is hard, else min(p_chosen, upper bound of `clamp`)
         """
         assert p_chosen >= 0.5, p_chosen
         if self.labels == "hard":
@@ -103,7 +103,7 @@ class LabelRule(Params):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JudgedPair:
+class PairToJudge:
     """Two completions of a problem, and by what they are to be compared."""
 
     prompt: Prompt
@@ -115,26 +115,26 @@ class JudgedPair:
 
 def choose_pairs(
     problems: Iterable[tuple[Prompt, list[Completion]]], prompts: Prompts, max_pairs: int, seed: int
-) -> list[JudgedPair]:
+) -> list[PairToJudge]:
     """Judge requests for pairs of a pool, a function of the seed and each problem's own pool."""
-    pairs: list[JudgedPair] = []
+    pairs: list[PairToJudge] = []
     for prompt, pool in problems:
         stream_seed = derive_seed(seed, "pairs", prompt.id)
         completion_pairs = sample_pairs(pool, max_pairs=max_pairs, seed=stream_seed)
         for number, (a, b) in enumerate(completion_pairs):
             principle = prompts.draw_principle(derive_seed(seed, "principle", prompt.id, number))
-            pairs.append(JudgedPair(prompt=prompt, a=a, b=b, principle=principle))
+            pairs.append(PairToJudge(prompt=prompt, a=a, b=b, principle=principle))
     return pairs
 
 
-def split_chunks(pairs: Sequence[JudgedPair]) -> list[Sequence[JudgedPair]]:
+def split_chunks(pairs: Sequence[PairToJudge]) -> list[Sequence[PairToJudge]]:
     """Chunks of requests, each the pairs that the judge receives at once."""
     return [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
 
 
 def judge_pairs(
     chooser: Judge,
-    parts: Iterable[Sequence[JudgedPair]],
+    parts: Iterable[Sequence[PairToJudge]],
     prompts: Prompts,
     rule: LabelRule,
     split: str,
@@ -150,7 +150,7 @@ def judge_pairs(
 
 def judge_chunks(
     chooser: Judge,
-    parts: Iterable[Sequence[JudgedPair]],
+    parts: Iterable[Sequence[PairToJudge]],
     prompts: Prompts,
     rule: LabelRule,
     split: str,
@@ -240,7 +240,7 @@ def _check_answered(
 
 
 def _verdict(
-    pair: JudgedPair,
+    pair: PairToJudge,
     orders: Sequence[Judgement | None],
     prompts: Prompts,
     rule: LabelRule,
@@ -264,7 +264,7 @@ def _verdict(
 
 
 def make_preferences(
-    pairs: Sequence[JudgedPair], verdicts: Sequence[Verdict], rule: LabelRule
+    pairs: Sequence[PairToJudge], verdicts: Sequence[Verdict], rule: LabelRule
 ) -> list[Preference]:
     """Preference for each verdict that was not dropped; A is chosen where P(A) >= 1/2."""
     preferences: list[Preference] = []
@@ -289,7 +289,7 @@ def make_preferences(
 
 
 def correctness_and_lengths(
-    pairs: Sequence[JudgedPair],
+    pairs: Sequence[PairToJudge],
 ) -> tuple[dict[tuple[str, int], bool], dict[tuple[str, int], int]]:
     """Verdict of the answer checker and length in tokens of each completion, by (problem, index).
 

@@ -6,7 +6,7 @@ from tiny_checkpoints import load
 from tiny_rollouts import decode, make_prompts, make_sampler
 
 from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig, Pool
+from stages.loops.candidates import CandidatesConfig, PoolRequest
 from stages.loops.work import Step
 from stages.records import lines
 from stages.records.pools import Completion
@@ -18,7 +18,7 @@ CONFIG = CandidatesConfig(num_samples=3, temperature=1.0, max_new_tokens=5)
 def rows(prompts, seed=0, stream="test"):
     sampler, result = make_sampler(load("llama")), []
     for greedy in (True, False):
-        pool = Pool(prompts=prompts, config=CONFIG, stream=stream, greedy=greedy)
+        pool = PoolRequest(prompts=prompts, config=CONFIG, stream=stream, greedy=greedy)
         steps = candidates.sample(sampler, decode, pool, seed, "pool")
         result.append([row for step in steps for row in step.rows])
     return result
@@ -59,12 +59,12 @@ def run(tmp_path):
 def test_pools_are_written_with_their_numbers_in_any_parts(run, tmp_path, monkeypatch):
     prompts = make_prompts(4)
     pools = {
-        "test": Pool(prompts=prompts, config=CONFIG, stream="test"),
-        "test_greedy": Pool(prompts=prompts, config=CONFIG, stream="test", greedy=True),
+        "test": PoolRequest(prompts=prompts, config=CONFIG, stream="test"),
+        "test_greedy": PoolRequest(prompts=prompts, config=CONFIG, stream="test", greedy=True),
     }
     monkeypatch.setattr(candidates, "CHUNK", 3)
     sampler = make_sampler(load("llama"))
-    metrics = candidates.write(pools, sampler, decode, {"parameters": 7}, run)
+    metrics = candidates.write_pools(pools, sampler, decode, {"parameters": 7}, run)
     greedy, pool = rows(prompts)
     assert list(lines.read_lines(tmp_path / "0/test.jsonl", Completion)) == pool
     assert list(lines.read_lines(tmp_path / "0/test_greedy.jsonl", Completion)) == greedy
@@ -78,12 +78,12 @@ def test_pools_are_written_with_their_numbers_in_any_parts(run, tmp_path, monkey
     }
     assert metrics["generated_tokens"] == number + metrics["test_greedy"]["tokens"]
     assert metrics["work"]["policy"]["sampled"]["outputs"] == metrics["generated_tokens"]
-    assert candidates.longest(pools.values()) == 5 + 5, "a prompt of 5 tokens and 5 more"
+    assert candidates.max_length(pools.values()) == 5 + 5, "a prompt of 5 tokens and 5 more"
 
 
 def test_what_is_watched_and_shown_while_sampling_is_counted_by_hand(run, monkeypatch, caplog):
     prompts = [replace(prompt, answer="7") for prompt in make_prompts(2)]
-    pool = Pool(prompts=prompts, config=CONFIG, stream="test")
+    pool = PoolRequest(prompts=prompts, config=CONFIG, stream="test")
     texts = ["so 7", "17", "#### 7.", "7 or 8", "1 + 6 = 7", "-7"]  # right: 0, 2 and 4
     completions = [
         Completion(

@@ -20,7 +20,7 @@ LOSS = PreferencePreset.model_validate(
 
 
 def reference(model, schedule, settings=None):
-    return kto.reference(Policy(model, settings or compute(), PAD), ROWS, schedule)
+    return kto.compute_reference(Policy(model, settings or compute(), PAD), ROWS, schedule)
 
 
 def train(model, schedule, settings=None, *, ref=None):

@@ -40,7 +40,7 @@ from stages.algorithms.group_advantages import group_zscore
 from stages.algorithms.token_advantages import gae
 from stages.loops import epochs, rl, rollouts
 from stages.loops.method import GroupRlConfig, Method, PpoConfig, Settings
-from stages.loops.rl import TrainingBudget, check_on_policy, compare_completions, frozen_logprobs
+from stages.loops.rl import TrainingBudget, check_first_ratio, compare_completions, logprobs_no_grad
 from stages.loops.rollout_rewards import score_completions
 from stages.loops.rollouts import Rollouts
 from stages.models import scalar_head
@@ -628,31 +628,31 @@ def make_batches():
 def test_before_any_update_the_ratio_is_exactly_1(family, checkpointing):
     model = load(family, gradient_checkpointing=checkpointing).train()
     for batch, old in zip(
-        make_batches(), frozen_logprobs(Policy(model), make_batches(), 0.7), strict=True
+        make_batches(), logprobs_no_grad(Policy(model), make_batches(), 0.7), strict=True
     ):
         logprobs, *_ = Policy(model)(batch, temperature=0.7)
         assert logprobs.requires_grad
         assert not old.requires_grad
-        check_on_policy(logprobs, old)
+        check_first_ratio(logprobs, old)
     assert model.training
 
 
 def test_dropout_left_on_is_found():
     model = build("gpt2").train()
     parts = make_batches()
-    old = frozen_logprobs(Policy(model), parts, 1.0)
+    old = logprobs_no_grad(Policy(model), parts, 1.0)
     logprobs, *_ = Policy(model)(parts[0], temperature=1.0)
     with pytest.raises(AssertionError, match=r"moved by .* before any update"):
-        check_on_policy(logprobs, old[0])
+        check_first_ratio(logprobs, old[0])
 
 
 def test_another_temperature_is_found():
     model = load("llama")
     parts = make_batches()
-    old = frozen_logprobs(Policy(model), parts, 1.0)
+    old = logprobs_no_grad(Policy(model), parts, 1.0)
     logprobs, *_ = Policy(model)(parts[0], temperature=0.9)
     with pytest.raises(AssertionError):
-        check_on_policy(logprobs, old[0])
+        check_first_ratio(logprobs, old[0])
 
 
 def test_the_first_step_is_on_policy_and_later_ones_are_clipped():

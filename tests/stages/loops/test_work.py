@@ -79,11 +79,11 @@ def test_padding_is_not_counted():
 
 def test_a_summary_adds_up_and_lists_models_that_did_nothing():
     steps = [
-        work.passed("policy", "trained", positions=5, outputs=2) | {"loss": 1.0},
-        work.passed("policy", "trained", positions=7, outputs=3)
-        | work.passed("policy", "read", positions=1),
+        work.count_passes("policy", "trained", positions=5, outputs=2) | {"loss": 1.0},
+        work.count_passes("policy", "trained", positions=7, outputs=3)
+        | work.count_passes("policy", "read", positions=1),
     ]
-    assert work.summary(steps, {"policy": {"parameters": 9}, "reference": {"parameters": 8}}) == {
+    assert work.sum_work(steps, {"policy": {"parameters": 9}, "reference": {"parameters": 8}}) == {
         "policy": {
             "parameters": 9,
             "trained": {"positions": 12, "outputs": 5},

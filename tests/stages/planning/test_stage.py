@@ -11,12 +11,12 @@ from stages.planning.stage import (
     Data,
     Plan,
     Stage,
+    count_completions,
     count_starts,
     find_environment,
     is_remote,
-    longest,
-    samples,
-    scorers,
+    list_scorers,
+    max_lengths,
 )
 from stages.records.problems import Demonstration
 
@@ -26,7 +26,7 @@ SHOWN = Demonstration(
     id="a", task="solve", prompt="", prompt_ids=[5] * 30, completion="", completion_ids=[6] * 20
 )
 DATA = Data(
-    prompts={}, demonstrations=1, prompt=30.0, completion=20.0, longest=(30, 20), example=SHOWN
+    prompts={}, demonstrations=1, prompt=30.0, completion=20.0, max_lengths=(30, 20), example=SHOWN
 )
 LIMITS = {"train": 100, "preference": 40, "heldout": 50, "dev": 60, "test": 45}
 CONTENT = {
@@ -82,29 +82,29 @@ def stage(entry_point, on="", **config):
     ],
 )
 def test_texts_are_as_long_as_those_that_made_them(entry_point, on, expected):
-    assert longest(stage(entry_point, on), PLAN) == expected
+    assert max_lengths(stage(entry_point, on), PLAN) == expected
 
 
 def test_a_method_of_reinforcement_learning_has_a_limit_of_its_own():
-    assert longest(stage("train_grpo", grpo=SimpleNamespace(max_new_tokens=7)), PLAN) == (30, 7)
-    assert longest(stage("train_ppo", ppo=SimpleNamespace(max_new_tokens=8)), PLAN) == (30, 8)
+    assert max_lengths(stage("train_grpo", grpo=SimpleNamespace(max_new_tokens=7)), PLAN) == (30, 7)
+    assert max_lengths(stage("train_ppo", ppo=SimpleNamespace(max_new_tokens=8)), PLAN) == (30, 8)
 
 
 def test_a_revision_and_a_judge_read_messages_of_their_own():
     revision = SimpleNamespace(max_prompt_tokens=150, max_new_tokens=90)
-    result = longest(stage("label_revision", "pools/sft", preset=revision), PLAN)
+    result = max_lengths(stage("label_revision", "pools/sft", preset=revision), PLAN)
     assert result == (150, 90)
     judge = SimpleNamespace(kind="policy", max_prompt_tokens=200)
     silent = SimpleNamespace(judge=judge, reasoning=None)
     thinking = SimpleNamespace(judge=judge, reasoning=SimpleNamespace(max_new_tokens=64))
-    assert longest(stage("label_judge", "pools/sft", preset=silent), PLAN) == (200, 1)
-    assert longest(stage("label_judge", "pools/sft", preset=thinking), PLAN) == (200, 65)
+    assert max_lengths(stage("label_judge", "pools/sft", preset=silent), PLAN) == (200, 1)
+    assert max_lengths(stage("label_judge", "pools/sft", preset=thinking), PLAN) == (200, 65)
     assert not is_remote(stage("label_judge", preset=silent))
 
 
 def test_as_many_completions_are_read_side_by_side_as_the_pool_has():
-    assert samples(stage("reward_outcome", "pools/sft"), PLAN) == 4
-    assert samples(stage("reward_outcome", "pools/own"), PLAN) == 10
+    assert count_completions(stage("reward_outcome", "pools/sft"), PLAN) == 4
+    assert count_completions(stage("reward_outcome", "pools/own"), PLAN) == 10
 
 
 def test_an_environment_has_starts_of_its_own_or_the_problems():
@@ -113,6 +113,6 @@ def test_an_environment_has_starts_of_its_own_or_the_problems():
     prompts = replace(PLAN, data=replace(DATA, prompts={"train": 7}))
     problems = find_environment(stage("train_grpo", "environments/problems"), PLAN)
     assert count_starts(problems, "train", prompts) == 7
-    assert samples(stage("play_policy", "environments/game"), PLAN) == 5
-    assert scorers("environments/game", PLAN) == ()
+    assert count_completions(stage("play_policy", "environments/game"), PLAN) == 5
+    assert list_scorers("environments/game", PLAN) == ()
     assert find_environment(stage("train_sft", "demonstrations"), PLAN) is None
