@@ -56,7 +56,7 @@ class EvaluationSamplesConfig(Config):
 
     @model_validator(mode="after")
     def check_temperatures(self) -> Self:
-        """Each above 0 and once; dev and test problems sampled alike."""
+        """Each above 0 and once, by six digits; dev and test problems sampled alike."""
         dev, test = (
             find_entry(self.sampling, split, "section 'sampling'").temperature
             for split in ("dev", "test")
@@ -67,7 +67,8 @@ class EvaluationSamplesConfig(Config):
                 f"On the dev problems a temperature is chosen for the test problems: set both alike"
             )
         tried = self.temperatures.tried
-        if min(tried, default=1.0) < LOWEST or len({*tried, test}) <= len(tried):
+        names = {f"{temperature:g}" for temperature in (*tried, test)}  # of files
+        if min(tried, default=1.0) < LOWEST or len(names) <= len(tried):
             raise ValueError(
                 f"temperatures.tried: expected temperatures from {LOWEST}, each once and none that "
                 f"of sampling.test ({test}), which is always tried, as 0 is; found {tried}"

@@ -52,17 +52,17 @@ def k3(logprobs: Tokens, ref_logprobs: Tokens) -> Tokens:
     return torch.exp(negative) - 1 - negative
 
 
-def importance_corrected(estimate: Tokens, logprobs: Tokens, old_logprobs: Tokens) -> Tokens:
-    """exp(logprobs - old_logprobs) x estimate, with gradient through all but `old_logprobs`.
+def importance_corrected(estimate: Tokens, logprobs: Tokens, sampler_logprobs: Tokens) -> Tokens:
+    """exp(logprobs - sampler_logprobs) x estimate, with gradient through the first two.
 
-    Over tokens drawn from the old policy its mean is that of `estimate` under the policy
+    Over tokens drawn from the sampling policy its mean is that of `estimate` under the policy
     being trained, whatever that is, so its mean gradient is the gradient of that mean: with
     `k1` or `k3`, exactly that of KL(policy || reference), on policy and off. With `k2` it
     is that of E log_ratio^2 / 2, which is no divergence. DeepSeek-AI, "DeepSeek-V3.2"
     (2025), section 3.1, https://arxiv.org/abs/2512.02556; TRL's `use_bias_correction_kl`.
     Departure: the log-ratio is capped at 20, beyond which it has no gradient.
     """
-    log_ratio = torch.clamp(logprobs - old_logprobs.detach(), max=MAX_LOG_RATIO)
+    log_ratio = torch.clamp(logprobs - sampler_logprobs.detach(), max=MAX_LOG_RATIO)
     return torch.exp(log_ratio) * estimate
 
 

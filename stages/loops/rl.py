@@ -1073,7 +1073,7 @@ def policy_loss(
     losses = losses * correction_weights(old_logprobs, grids.sampler_logprobs, mask, method)
     if method.kl == "loss":
         assert grids.ref_logprobs is not None
-        penalty = kl_losses(new.logprobs, old_logprobs, grids.ref_logprobs, mask, method)
+        penalty = kl_losses(new.logprobs, grids.sampler_logprobs, grids.ref_logprobs, mask, method)
         losses = losses + coefs.kl * penalty
     if method.entropy_coef > 0:
         losses = losses - method.entropy_coef * new.entropies
@@ -1136,19 +1136,23 @@ def correction_weights(
 
 
 def kl_losses(
-    logprobs: Grid, old_logprobs: Grid, ref_logprobs: Grid, mask: Mask, method: Method
+    logprobs: Grid, sampler_logprobs: Grid, ref_logprobs: Grid, mask: Mask, method: Method
 ) -> Grid:
-    """Estimate of KL(policy || reference) at each token, with gradient, before `kl_coef`."""
+    """Estimate of KL(policy || reference) at each token, with gradient, before `kl_coef`.
+
+    With `kl_corrected` the importance ratio is to the policy that sampled the tokens, which a stale
+    batch or another engine makes another one than the old policy of the surrogate.
+    """
 
     # Subtract before summing: two sums of log-probs nearly cancel, and their rounding would not.
     def log_ratio(other_logprobs: Grid) -> Float[Tensor, "completion _"]:
         ratio = torch.where(mask, logprobs, 0.0) - torch.where(mask, other_logprobs.detach(), 0.0)
         return ratio.sum(1, keepdim=True) if method.kl_level == "sequence" else ratio
 
-    to_ref, to_old = log_ratio(ref_logprobs), log_ratio(old_logprobs)
+    to_ref, to_sampler = log_ratio(ref_logprobs), log_ratio(sampler_logprobs)
     penalty = KL_ESTIMATORS[method.kl_estimator](to_ref, torch.zeros_like(to_ref))
     if method.kl_corrected:
-        penalty = kl.importance_corrected(penalty, to_old, torch.zeros_like(to_old))
+        penalty = kl.importance_corrected(penalty, to_sampler, torch.zeros_like(to_sampler))
     return penalty.expand(mask.shape)
 
 

@@ -23,6 +23,7 @@ from stages.records.pools import Completion, Score
 from stages.records.problems import Prompt
 from stages.records.steps import StepLabels
 from stages.rewards import answer_checker
+from stages.rewards.final_answer import extract_answer
 from stages.rewards.problem_evaluation import PoolScores, number_answers, read_final_answer
 
 AGGREGATION = "aggregation.json"
@@ -67,7 +68,8 @@ def choose_aggregation(
     Accuracy is the mean over the problems that have right and wrong solutions: of the solution with
     the highest score (`best_of`), and of the answer with the largest sum of scores (`weighted`).
     Which kind is best follows what the labels mean (Zhang et al. 2025). Rows of whose answer
-    nothing is known are left out.
+    nothing is known are left out, and of the votes problems whose right answers cannot be read.
+    Where no problem is left, the kind is `UNKNOWN` and has no accuracy.
     """
     problems: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -80,22 +82,28 @@ def choose_aggregation(
         right = [bool(rows[number].correct) for number in solutions]
         if len(set(right)) == 1:
             continue
-        answers = [read_final_answer("\n".join(rows[number].steps)) for number in solutions]
+        texts = ["\n".join(rows[number].steps) for number in solutions]
+        # A right solution's answer says, as a gold answer does, whether words are answers.
+        gold = extract_answer(texts[right.index(True)]) or ""
+        answers = [read_final_answer(text, gold) for text in texts]
+        can_vote = answers[right.index(True)] is not None
         numbers, is_right = number_answers(answers, right)
         quality, every = np.array(right, dtype=np.float64), np.arange(len(solutions))[None]
         for kind in KINDS:
             values = aggregate_steps([scores[number] for number in solutions], kind)
             accuracies["best_of"][kind].append(best_of_n(values, quality, n=len(solutions)))
-            accuracies["weighted"][kind].append(
-                weighted_vote(numbers, values, is_right, subsets=every)
-            )
-    if not accuracies["best_of"][UNKNOWN]:
-        return Aggregation(best_of=UNKNOWN, weighted=UNKNOWN), {}
+            if can_vote:
+                vote = weighted_vote(numbers, values, is_right, subsets=every)
+                accuracies["weighted"][kind].append(vote)
     accuracy: dict[str, dict[Kind, float]] = {
         use: {kind: round(float(np.mean(values)), 6) for kind, values in of_kind.items()}
         for use, of_kind in accuracies.items()
+        if of_kind[UNKNOWN]
     }
-    best: dict[str, Kind] = {use: max(KINDS, key=accuracy[use].__getitem__) for use in accuracies}
+    best: dict[str, Kind] = {
+        use: max(KINDS, key=accuracy[use].__getitem__) if use in accuracy else UNKNOWN
+        for use in accuracies
+    }
     return Aggregation(**best), accuracy
 
 

@@ -169,13 +169,17 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
 
 
 def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
-    """Log the numbers of a policy's evaluation with its training, by whose runs it is compared."""
+    """Log the numbers of a policy's evaluation with its training, by whose runs it is compared.
+
+    With the present time, for MLflow shows the latest number: that of the manifest tracked last,
+    even if an earlier one has evaluated the policy later, with other settings.
+    """
     kind, _, policy = entry.stage.partition("@")
     if kind == "evaluate" and entry.stage in runs and f"train@{policy}" in runs:
         run, _ = runs[f"train@{policy}"]
         if not run.is_deleted:
-            ended = to_milliseconds(runs[entry.stage][1]["ended"])
-            store.log_numbers(run.run_id, headlines.average_headlines(entry), ended)
+            now = time.time_ns() // 1_000_000
+            store.log_numbers(run.run_id, headlines.average_headlines(entry), now)
 
 
 def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun:

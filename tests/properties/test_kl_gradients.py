@@ -16,18 +16,23 @@ P, Q = torch.tensor([0.5, 0.25, 0.25]).double(), torch.tensor([0.25, 0.125, 0.62
 DRAWN = torch.tensor([0, 0, 1, 2])
 
 
-def expected_gradient(kl, surrogate="clip", advantages=None):
-    """Of the objective's mean over the policy's own tokens, by the logits of P."""
+BEHAVIOUR = torch.tensor([0.25, 0.5, 0.25]).double()
+DRAWN_BY_BEHAVIOUR = torch.tensor([0, 1, 1, 2])
+
+
+def expected_gradient(kl, surrogate="clip", advantages=None, sampler=P, drawn=DRAWN):
+    """Of the objective's mean over the tokens `drawn` by `sampler`, by the logits of P."""
     grid = torch.zeros(4, 1, dtype=torch.float64)
     logits = P.log().requires_grad_()
     logprobs = logits.log_softmax(0)
-    columns = {name: P.log()[DRAWN][:, None] for name in ("logprobs", "old", "sampler")}
-    columns |= {"ref": Q.log()[DRAWN][:, None], "entropies": grid}
+    columns = {name: P.log()[drawn][:, None] for name in ("logprobs", "old")}
+    columns |= {"sampler": sampler.log()[drawn][:, None], "ref": Q.log()[drawn][:, None]}
+    columns |= {"entropies": grid}
     columns["advantages"] = grid if advantages is None else advantages
     rows = Grids(columns, torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, dtype=torch.bool))
     method = objective_choices.make({"surrogate": surrogate, "aggregation": "token_mean"}, kl)
     _, gradients = random_grids.step(rows, method, [[0, 1], [2], [3]])
-    (result,) = torch.autograd.grad(logprobs[DRAWN], logits, gradients["logprobs"][:, 0])
+    (result,) = torch.autograd.grad(logprobs[drawn], logits, gradients["logprobs"][:, 0])
     return result
 
 
@@ -51,6 +56,14 @@ def test_kl_estimators_have_the_gradients_they_are_said_to_have(level):
     torch.testing.assert_close(found("k3", False), forward)
     torch.testing.assert_close(found("k1", True), backward)
     torch.testing.assert_close(found("k3", True), backward)
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_a_corrected_estimate_has_the_gradient_of_the_divergence_on_a_stale_batch(estimator):
+    """Sampled by another policy than the old one, as `staleness` or another engine makes it."""
+    kl = {"kl": "loss", "kl_estimator": estimator, "kl_corrected": True}
+    gradient = expected_gradient(kl, sampler=BEHAVIOUR, drawn=DRAWN_BY_BEHAVIOUR)
+    torch.testing.assert_close(gradient / 0.3, divergence_gradient(True))
 
 
 def test_a_teachers_log_ratio_as_advantage_has_the_gradient_of_the_divergence():

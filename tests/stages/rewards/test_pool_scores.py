@@ -149,6 +149,24 @@ def test_the_kind_that_ranks_right_solutions_first_is_chosen():
     assert accuracy["weighted"] == {"last": 0.0, "min": 1.0, "product": 1.0, "mean": 0.0}
 
 
+@pytest.mark.parametrize("answers", [("B", "C"), ("even", "odd")])
+def test_answers_that_are_words_or_letters_vote(answers: tuple[str, str]):
+    steps = [[0.8, 0.4], [0.1, 0.5, 0.75, 0.5]]
+    actual = [solution(0, answers[0], correct=True), solution(1, answers[1], correct=False)]
+    choice, accuracy = pool_scores.choose_aggregation(actual, steps)
+    expected = {"last": 0.0, "min": 1.0, "product": 1.0, "mean": 1.0}
+    assert accuracy == {"best_of": expected, "weighted": expected}
+    assert choice == Aggregation(best_of="min", weighted="min")
+
+
+def test_without_an_answer_that_can_be_read_no_kind_of_vote_is_the_best():
+    actual = [solution(0, "", correct=True), solution(1, "8", correct=False)]
+    choice, accuracy = pool_scores.choose_aggregation(actual, [[0.1, 0.9], [0.2, 0.3]])
+    # Right is the first: by last .9 > .3, by min .1 < .2.
+    assert accuracy.keys() == {"best_of"}
+    assert choice == Aggregation(best_of="last", weighted="min")
+
+
 def test_where_nothing_tells_the_kinds_apart_the_worst_step_counts():
     alike = [solution(0, "7", correct=True), solution(1, "8", correct=None)]
     choice, accuracy = pool_scores.choose_aggregation(alike, [[0.1, 0.9], [0.9, 0.1]])
