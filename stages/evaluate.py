@@ -13,6 +13,7 @@ temperature, on both splits (`temperatures.jsonl`), serve to choose a temperatur
 For prompts without a gold answer only the scores of each reward are written.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,10 +25,14 @@ from stages.loops import work
 from stages.loops.run import Run
 from stages.models import pool_scorer, size
 from stages.models.device import ComputeConfig, setup
+from stages.models.pool_scorer import GroupedSamples, Pool, ScoreColumn
 from stages.records import pools, temperatures
+from stages.records.pools import Score
 from stages.report import estimates
 from stages.report.evaluation_config import EvaluationConfig
 from stages.rewards import pool_scores, problem_evaluation, reward_file, temperature_accuracy
+from stages.rewards.problem_evaluation import ProblemResult, ScoredPrompt
+from stages.rewards.reward_file import RewardFile
 from stages.rows import DATA
 from stages.runtime import process
 from stages.seeding import derive_seed
@@ -50,65 +55,83 @@ def main(*words: str) -> None:
 
 def evaluate(run: Run) -> dict[str, Any]:
     """The evaluation of one seed."""
-    config, row = run.config, run.row
-    settings, samples = config.evaluation, DATA / "samples" / row.name / str(run.seed)
+    config, settings = run.config, run.config.evaluation
+    samples = DATA / "samples" / run.row.name / str(run.seed)
     rewards = reward_file.read_model_rewards(REWARDS)
     problems = pools.read_split(samples, "test")
-    num_samples = len(problems[0][1])
-    settings.check(num_samples, samples)
-    greedy_of = pools.read_split(samples, "test", "test_greedy")
+    settings.check(len(problems[0][1]), samples)
+    greedy = pools.read_split(samples, "test", "test_greedy")
     dev = pools.read_split(samples, "dev")
-    in_loop: dict[str, float] = {}
-    for name, of_problems in {"test": problems, "test_greedy": greedy_of, "dev": dev}.items():
-        completions = [row for _, problem_rows in of_problems for row in problem_rows]
-        in_loop |= settings.check_cut(completions, samples / f"{name}.jsonl")
+    truncation: dict[str, float] = {}
+    for name, split in {"test": problems, "test_greedy": greedy, "dev": dev}.items():
+        completions = [row for _, pool in split for row in pool]
+        truncation |= settings.check_cut(completions, samples / f"{name}.jsonl")
     grouped = pool_scorer.group_samples(problems, config.compute.row_tokens)
-    device, columns = setup(config.compute), {}
-    for name, reward in rewards.items():
-        model = reward_file.model_path(REWARDS / name, run.seed)
-        score = partial(
-            pool_scorer.score_chunks, model, reward, grouped.chunks, config.compute, device,
-            settings.decimals,
-        )  # fmt: skip
-        parts = run.keep_parts(name, score)
-        sizes = [sum(group.length() for group in chunk) for chunk in grouped.chunks]
-        tracked = run.track(parts, label=f"{name} scores", unit="tokens", sizes=sizes)
-        columns[name] = list(chain.from_iterable(tracked))
-    scores = pool_scorer.score_rows(grouped, columns)
-    process_models = [name for name, reward in rewards.items() if reward.model == "process"]
-    choices = {n: pool_scores.read_aggregation(REWARDS / n / str(run.seed)) for n in process_models}
-    seed = derive_seed(run.seed, "evaluate")
-    orders = votes.nested_subsets(num_samples, num_draws=settings.num_draws, seed=seed)
-    scored = pools.align_scores(problems, scores)
-    of_problem = run.track(
-        list(zip(problems, greedy_of, scored, strict=True)), label="test", unit="problems"
-    )
-    results, unchecked, num_right = [], [], 0.0
-    for (prompt, pool), (_, (greedy,)), of_pool in of_problem:
-        by_scorer = pool_scores.score_pool(prompt, pool, of_pool, choices)
-        if prompt.answer is None:
-            problem_scores = {name: by_scorer[name] for name in rewards}
-            unchecked.append(problem_evaluation.summarise_scores(prompt, pool, problem_scores))
-            continue
-        results.append(
-            problem_evaluation.evaluate_problem(
-                prompt, pool, greedy, by_scorer, ks=settings.ks, orders=orders
-            )
-        )
-        num_right += results[-1].mean_accuracy
-        run.progress.watch({"right": num_right / len(results)})
+    scores = score_samples(run, rewards, grouped)
+    results, unchecked = evaluate_problems(run, rewards, problems, greedy, scores)
     metrics = (
         estimates.average_scores(unchecked) if unchecked else estimates.average_results(results)
     )
     if results:
         metrics["dev_accuracy"] = estimates.round_metric(problem_evaluation.pool_accuracy(dev))
-    run.log(0, metrics | in_loop)
-    read_by = [work.count_passes(name, "read", positions=grouped.positions) for name in rewards]
-    sizes = {n: size.measure_scorer(reward_file.model_path(REWARDS / n, run.seed)) for n in rewards}
+    run.log(0, metrics | truncation)
     run.write("scores.jsonl", scores)
     run.write("per_problem.jsonl", results or unchecked)
     run.write(temperatures.FILE, temperature_accuracy.read_accuracies(samples))
-    return metrics | in_loop | {"generated_tokens": 0, "work": work.sum_work(read_by, sizes)}
+    read_by = [work.count_passes(name, "read", positions=grouped.positions) for name in rewards]
+    sizes = {n: size.measure_scorer(reward_file.model_path(REWARDS / n, run.seed)) for n in rewards}
+    return metrics | truncation | {"generated_tokens": 0, "work": work.sum_work(read_by, sizes)}
+
+
+def score_samples(
+    run: Run, rewards: Mapping[str, RewardFile], grouped: GroupedSamples
+) -> list[Score]:
+    """Scores of every sample by every reward model; the scores of a killed run are kept."""
+    compute, decimals = run.config.compute, run.config.evaluation.decimals
+    device = setup(compute)
+    sizes = [sum(group.length() for group in chunk) for chunk in grouped.chunks]
+    columns: dict[str, ScoreColumn] = {}
+    for name, reward in rewards.items():
+        model = reward_file.model_path(REWARDS / name, run.seed)
+        score = partial(
+            pool_scorer.score_chunks, model, reward, grouped.chunks, compute, device, decimals
+        )
+        parts = run.keep_parts(name, score)
+        tracked = run.track(parts, label=f"{name} scores", unit="tokens", sizes=sizes)
+        columns[name] = list(chain.from_iterable(tracked))
+    return pool_scorer.score_rows(grouped, columns)
+
+
+def evaluate_problems(
+    run: Run, rewards: Mapping[str, RewardFile], problems: Sequence[Pool], greedy: Sequence[Pool],
+    scores: Sequence[Score],
+) -> tuple[list[ProblemResult], list[ScoredPrompt]]:  # fmt: skip
+    """Evaluations of the problems with a gold answer, and summaries of the prompts without one."""
+    settings, seed = run.config.evaluation, derive_seed(run.seed, "evaluate")
+    aggregations = {
+        name: pool_scores.read_aggregation(REWARDS / name / str(run.seed))
+        for name, reward in rewards.items()
+        if reward.model == "process"
+    }
+    orders = votes.nested_subsets(len(problems[0][1]), num_draws=settings.num_draws, seed=seed)
+    scores_by_problem = pools.align_scores(problems, scores)
+    rows = list(zip(problems, greedy, scores_by_problem, strict=True))
+    results, unchecked, sum_right = list[ProblemResult](), list[ScoredPrompt](), 0.0
+    for (prompt, pool), (_, (greedy_row,)), pool_rows in run.track(
+        rows, label="test", unit="problems"
+    ):
+        views = pool_scores.score_pool(prompt, pool, pool_rows, aggregations)
+        if prompt.answer is None:
+            of_rewards = {name: views[name] for name in rewards}
+            unchecked.append(problem_evaluation.summarise_scores(prompt, pool, of_rewards))
+            continue
+        result = problem_evaluation.evaluate_problem(
+            prompt, pool, greedy_row, views, ks=settings.ks, orders=orders
+        )
+        results.append(result)
+        sum_right += result.mean_accuracy
+        run.progress.watch({"right": sum_right / len(results)})
+    return results, unchecked
 
 
 if __name__ == "__main__":

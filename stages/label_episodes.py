@@ -54,8 +54,8 @@ def label_pairs(run: Run) -> dict[str, Any]:
     if not pairs:
         raise ValueError(
             f"{run.source / EPISODES}: expected starts with episodes of different rewards, found "
-            f"none in {len(by_start)}: play more episodes of a start (num_episodes of the "
-            f"environment's preset), or with a policy that sometimes succeeds"
+            f"none in {len(by_start)}: play more episodes of a start (num_episodes in the "
+            f"row of `episodes`), or with a policy that sometimes succeeds"
         )
     run.write("train.jsonl", pairs)
     metrics = {"starts": len(by_start), "pairs": len(pairs)}

@@ -87,25 +87,25 @@ def label_by_judge(run: Run) -> dict[str, Any]:
     judge_model = config.load_judge(preset.judge, row.policy, run.seed, preset.reasoning)
     metrics: dict[str, Any] = {"trained_tokens": 0}
     cost: Counter[str] = Counter()
-    verdicts, requests, of_side = [], [], []
+    verdicts, pairs, of_side = [], [], []
     for side in pools.SIDES:
         problems = pools.read_pools(row.source, run.seed, side)
-        requests = judging.choose_pairs(
+        pairs = judging.choose_pairs(
             problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed
         )
-        parts = judging.split_chunks(requests)
-        judge = partial(judging.judge_chunks, judge_model, parts, prompts, preset.rule, side)
+        chunks = judging.split_chunks(pairs)
+        judge = partial(judging.judge_chunks, judge_model, chunks, prompts, preset.rule, side)
         of_side = []
-        sizes = [2 * len(part) for part in parts]  # both orders
-        verdict_parts = run.keep_parts(side, judge)
-        for part in run.track(verdict_parts, label=side, unit="messages", sizes=sizes):
+        sizes = [2 * len(chunk) for chunk in chunks]  # both orders
+        judged = run.keep_parts(side, judge)
+        for part in run.track(judged, label=side, unit="messages", sizes=sizes):
             of_side += [Verdict(**verdict) for verdict in part["verdicts"]]
             cost.update(part["tokens"])
             read = [verdict.option_mass for verdict in of_side if verdict.option_mass is not None]
             run.progress.watch({"option mass": fmean(read)} if read else {})
-        run.write(f"{side}.jsonl", judging.make_preferences(requests, of_side, preset.rule))
+        run.write(f"{side}.jsonl", judging.make_preferences(pairs, of_side, preset.rule))
         metrics[side] = judge_quality.summarise_verdicts(
-            of_side, *judging.correctness_and_lengths(requests), seed
+            of_side, *judging.correctness_and_lengths(pairs), seed
         )
         judging.warn_of_low_mass(metrics[side].get("mean_option_mass"), side)
         headline = judge_quality.select_headline(metrics[side])
@@ -114,7 +114,7 @@ def label_by_judge(run: Run) -> dict[str, Any]:
         )
         run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
         verdicts += of_side
-    attacked = injections.choose_attacked(requests, of_side, preset.injection_pairs)
+    attacked = injections.choose_attacked(pairs, of_side, preset.injection_pairs)
     attack = partial(injections.measure_flips, judge_model, attacked, prompts, preset.rule)
     sizes = [2 * len(attacked)] * len(injections.TRIED)
     flips: dict[str, list[tuple[str, float]]] = {}

@@ -52,17 +52,17 @@ def load_config(
     config: type[ConfigT],
     preset: str | None = None,
     facts: Facts | None = None,
-    sizes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    overrides: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> ConfigT:
     """The keys of params.yaml that are its fields, and the named preset as its field `preset`.
 
-    `sizes`: section -> keys whose value is a row's and not the section's.
+    `overrides`: section -> keys whose value is a row's and not the section's.
 
     A ValueError lists every missing, unknown or mistyped key. `facts`, for `auto`: those that
     prepare_data wrote where it is None.
     """
     params = read_yaml()
-    for section, values in sizes.items():
+    for section, values in overrides.items():
         params = override_section(params, section, values)
     facts = facts or read_facts(params)
     content, _ = auto.resolve(pick_sections(config, params), facts, params)

@@ -69,8 +69,8 @@ def find_problems(
     facts = measured_facts(params) or auto.UNMEASURED
     sections = {name: params[name] for name in fields & params.keys()} | {"presets": presets}
 
-    def resolve(kind: str = "", sizes: Content = MappingProxyType({})) -> dict[str, Any]:
-        own, whole = (override_section(content, kind, sizes) for content in (sections, params))
+    def resolve(kind: str = "", overrides: Content = MappingProxyType({})) -> dict[str, Any]:
+        own, whole = (override_section(content, kind, overrides) for content in (sections, params))
         return {**whole, **auto.resolve(own, facts, whole, strict=False)[0]}
 
     try:
@@ -85,8 +85,8 @@ def find_problems(
             problems += messages
             continue
         places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
-        places |= {row.kind: str(row)} if row.sizes else {}
-        of_row = resolve(row.kind, row.sizes)
+        places |= {row.kind: str(row)} if row.overrides else {}
+        of_row = resolve(row.kind, row.overrides)
         value, messages = validate(config, {**of_row, PRESET: of_row["presets"].get(name)}, places)
         problems += messages
         if value is not None:
@@ -115,20 +115,20 @@ def check_keys(
     row: TableRow, params: Content, presets: Content, entry_points: EntryPoints
 ) -> Iterator[str]:
     """A preset that is not there, or another kind's; keys that the row's section has not."""
-    yield from check_size_keys(str(row), row.sizes, params.get(row.kind))
+    yield from check_override_keys(str(row), row.overrides, params.get(row.kind))
     if row.words.get(PRESET):
         yield from check_preset(row, presets, entry_points)
 
 
-def check_size_keys(place: str, sizes: Content, section: Any) -> Iterator[str]:
+def check_override_keys(place: str, overrides: Content, section: Any) -> Iterator[str]:
     """Keys of a row that are neither words of rows nor keys of its section."""
     keys = section if isinstance(section, Mapping) else {}
-    for key, value in sizes.items():
+    for key, value in overrides.items():
         if key not in keys:
             remedy = suggest(key, [str(name) for name in keys])
             yield f"{place}.{ascii(key)[1:-1]:.100}: unknown key{remedy}"
         elif isinstance(value, Mapping):
-            yield from check_size_keys(f"{place}.{key}", value, keys[key])
+            yield from check_override_keys(f"{place}.{key}", value, keys[key])
 
 
 def check_preset(row: TableRow, presets: Content, entry_points: EntryPoints) -> Iterator[str]:
@@ -164,7 +164,7 @@ def check_bounds(sections: Content, problems: list[str]) -> list[str]:
 def check_bounds_of_rows(rows: Collection[TableRow]) -> Iterator[str]:
     """Sizes of rows that are out of bounds."""
     for row in rows:
-        yield from bounds.check_bounds({row.kind: row.sizes}, f"{row}: ")
+        yield from bounds.check_bounds({row.kind: row.overrides}, f"{row}: ")
 
 
 def check_unused_presets(presets: Content, entry_points: EntryPoints) -> Iterator[str]:

@@ -4,7 +4,8 @@
     python -m stages play_script <episodes> --by script --from .. --on environments/.. --split train
 
 `by: policy` plays `num_episodes` episodes from each row of the split. The environment's seed
-depends on the seed and the row, random streams also on the episode's number and the turn, and none
+depends on the row alone, so all seeds play the same problems, as intervals over seeds and problems
+presuppose. Random streams depend on the seed, the row, the episode's number and the turn, and none
 on the policy: policies are compared on the same starts and random numbers. `by: script` plays the
 environment's own demonstration of each row, in the tokens of the policy `from`. Both write, for
 each seed, `episodes.jsonl`, and in metrics.json the shares of success and of each ending; of a
@@ -36,11 +37,14 @@ from stages.records.episodes import (
     StartProblem,
     summarise_episodes,
 )
+from stages.rows import Row
 from stages.runtime import process
 from stages.seeding import derive_seed
 
 # Starts handed to the engine at once: they fill its batches, and progress is seen.
 CHUNK = 64
+ENV_SEED = 0
+"""Of the environments of all seeds."""
 Play = Callable[[Sequence[EnvironmentRow]], list[Episode]]
 """Plays the episodes of some starts."""
 
@@ -63,7 +67,7 @@ def write_episodes(run: Run) -> dict[str, Any]:
         play, num_each = partial(play_scripts, environment, renderer, run.seed), 1
     else:
         play = load_policy(run, environment, renderer)
-        num_each = environment.preset.num_episodes
+        num_each = count_episodes(row, environment)
     chunks = [starts[i : i + CHUNK] for i in range(0, len(starts), CHUNK)]
 
     def work_from(first: int) -> Iterator[Step]:
@@ -90,6 +94,11 @@ def write_episodes(run: Run) -> dict[str, Any]:
     }
 
 
+def count_episodes(row: Row, environment: EnvironmentFile) -> int:
+    """Episodes that a policy plays from each start: the row's number, or else the preset's."""
+    return row.overrides.get("num_episodes", environment.preset.num_episodes)
+
+
 def list_problems(
     environment: EnvironmentFile, starts: Sequence[EnvironmentRow], episodes: Sequence[Episode]
 ) -> Iterator[StartProblem]:
@@ -104,7 +113,8 @@ def list_problems(
 def load_policy(run: Run, environment: EnvironmentFile, renderer: TurnRenderer) -> Play:
     """Play of the row's policy of this seed."""
     config, preset = run.config, environment.preset
-    player = Player(factory=definition.load_factory(environment), renderer=renderer, limits=preset)
+    factory = definition.load_factory(environment)
+    player = Player(factory=factory, renderer=renderer, limits=preset, env_seed=ENV_SEED)
     player.check(definition.read_rows(run.row.source, run.row.preset)[0])
     sampler = config.load_sampler(run.row.policy, run.seed, preset.max_tokens)
     decode = model_tokenizer.make_decode(renderer.tokenizer)
@@ -114,8 +124,8 @@ def load_policy(run: Run, environment: EnvironmentFile, renderer: TurnRenderer) 
             sampler,
             decode,
             starts,
-            temperature=preset.temperature,
-            group_size=preset.num_episodes,
+            temperature=run.row.overrides.get("temperature", preset.temperature),
+            group_size=count_episodes(run.row, environment),
             step=0,
             seed=derive_seed(run.seed, "play"),
         )

@@ -85,8 +85,9 @@ class Row:
     """A folder under data/ to learn from or to label; empty for a pool."""
     control: str = ""
     """Of a policy: what its training must not change, if it is a control (`report/controls`)."""
-    sizes: Mapping[str, Any] = field(default_factory=dict)
-    """Of a policy: keys of its section of params.yaml with values of its own."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Of a policy: keys of its section of params.yaml with values of its own; of episodes
+    `num_episodes` and `temperature`."""
 
     @property
     def source(self) -> Path:
@@ -99,7 +100,8 @@ def parse_row(words: Sequence[str]) -> Row:
 
     The table `policies` has `--train` in place of `--by`, and may have keys of the section that it
     names (`--num_steps 8 --optim.learning_rate 1e-4`); pools and episodes have `--split` in place
-    of `--preset`; `sample` and `evaluate` have a policy's name alone.
+    of `--preset`, episodes perhaps `--num_episodes` and `--temperature`; `sample` and `evaluate`
+    have a policy's name alone.
     """
     parser = argparse.ArgumentParser(prog="python -m stages <entry point>", allow_abbrev=False)
     parser.add_argument("name")
@@ -111,14 +113,14 @@ def parse_row(words: Sequence[str]) -> Row:
     values, others = parser.parse_known_args(words)
     if len(others) % 2 or not all(OPTION.fullmatch(word) for word in others[::2]):
         parser.error(f"expected keys with values after the row's words, found {' '.join(others)}")
-    sizes: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for option, value in zip(others[::2], others[1::2], strict=True):
         *path, name = option.removeprefix("--").split(".")
-        place = sizes
+        place = overrides
         for key in path:
             place = place.setdefault(key, {})
         place[name] = YAML(typ="safe").load(value)
-    return Row(**vars(values), sizes=sizes)
+    return Row(**vars(values), overrides=overrides)
 
 
 def locate_policy(policy: str, seed: int) -> Path:

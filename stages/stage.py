@@ -81,7 +81,8 @@ def run(
     with ExitStack() as stack:
         stage_run = stack.enter_context(runs.start(f"{stage}@{row.name}", is_partial=is_partial))
         preset = row.preset if PRESET in config.model_fields else None
-        values: Any = load_config(config, preset, sizes={row.by: row.sizes} if row.sizes else {})
+        overrides = {row.by: row.overrides} if row.by in config.model_fields else {}
+        values: Any = load_config(config, preset, overrides=overrides)
         chosen = finished_seeds.read_choice(values.seeds)
         numbers: list[int] = values.seeds if chosen is None else chosen
         if is_partial and not per_seed:

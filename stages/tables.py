@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from stages.config import AUTO, PARAMS_PATH, Params, error_messages, read_yaml, suggest
 from stages.rows import BASE, DATA, STAGES, TABLES
@@ -113,6 +113,19 @@ class EpisodesRow(FromRow):
     by: Literal["policy", "script"]
     on: Word
     split: Literal["train", "dev", "test"]
+    num_episodes: int | None = Field(None, gt=0)
+    """Of a policy from each start; None: as many as the environment's preset says. Here a change
+    plays again, and trains no policy again that learns in the environment."""
+    temperature: float | None = Field(None, gt=0)
+    """Of the policy's sampling; None: that of the environment's preset."""
+
+    @model_validator(mode="after")
+    def _a_script_is_played_once(self) -> "EpisodesRow":
+        if self.by == "script" and (self.num_episodes, self.temperature) != (None, None):
+            raise ValueError(
+                "num_episodes and temperature are of `by: policy`; a script plays once"
+            )
+        return self
 
 
 MODELS: dict[str, type[Params]] = {
@@ -139,7 +152,7 @@ class TableRow:
         return self.words.get("train", self.words.get("by", ""))
 
     @property
-    def sizes(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """Of a policy: keys of the section of its kind, with values of its own."""
         return split_words(self.table, self.words)[1]
 
@@ -190,13 +203,13 @@ def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
         keys = ", ".join(field.alias or key for key, field in fields if field.is_required())
         yield f"{place}: expected {{{keys}}}, found {words!r:.100}"
         return
-    row_words, sizes = split_words(table, words)
+    row_words, overrides = split_words(table, words)
     lacks = any(
         field.is_required() and (field.alias or key) not in row_words for key, field in fields
     )
     if table != POLICIES or lacks:  # a key that is missing may be misspelt
-        row_words, sizes = words, {}
-    yield from check_size_values(place, sizes)
+        row_words, overrides = words, {}
+    yield from check_override_values(place, overrides)
     try:
         MODELS[table].model_validate(row_words)
     except pydantic.ValidationError as error:
@@ -211,13 +224,13 @@ def split_words(table: str, words: dict[str, Any]) -> tuple[dict[str, Any], dict
     return row_words, {key: value for key, value in words.items() if key not in names}
 
 
-def check_size_values(place: str, sizes: dict[str, Any]) -> Iterator[str]:
+def check_override_values(place: str, overrides: dict[str, Any]) -> Iterator[str]:
     """Values that a row's command cannot hold; whether the section has the keys comes later."""
-    for key, value in sizes.items():
+    for key, value in overrides.items():
         if not isinstance(key, str):
             yield f"{place}: expected text as a key, found {key!r:.100}"
         elif isinstance(value, dict) and value:
-            yield from check_size_values(f"{place}.{key}", value)
+            yield from check_override_values(f"{place}.{key}", value)
         elif isinstance(value, bool) or not isinstance(value, int | float | str) or value == AUTO:
             yield f"{place}.{key}: expected a number or a word, found {value!r:.100}"
 

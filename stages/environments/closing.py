@@ -1,11 +1,22 @@
-"""End of an environment that holds something, such as a file or a process: its method `close`."""
+"""End of an episode: an environment's methods `finish` and `close`, which it need not have.
+
+finish() -> reward    of an episode that a limit ends, and not the environment
+close()               gives back what the environment holds, such as a file or a process
+"""
 
 import logging
 from typing import Any
 
+from stages.environments.environment import check_reward
 from stages.environments.time_limit import TimeLimitError, call_within
 
 logger = logging.getLogger(__name__)
+
+
+def finish_environment(environment: Any) -> float | None:
+    """Reward that an environment pays as a limit ends its episode; None: it has no `finish`."""
+    finish = getattr(environment, "finish", None)
+    return check_reward(finish()) if callable(finish) else None
 
 
 def close_environment(environment: Any, seconds: float) -> None:

@@ -5,7 +5,7 @@
 
 An object plays one episode: `start` once, then `step` until `done`. It is a function of (row, seed,
 messages) alone, so that an episode can be replayed. Methods that it may have besides: `demonstrate`
-(`scripts`) and `close` (`closing`).
+(`scripts`), and `finish` and `close` (`closing`).
 """
 
 import json
@@ -67,15 +67,20 @@ def check_reply(value: Any) -> Reply:
     """What `step` returned, as a file of episodes holds it; a ValueError for what is no answer."""
     if not isinstance(value, Reply):
         raise ValueError(f"expected a Reply from step, found {value!r:.80}")
-    reward: Any = value.reward
-    if not (isinstance(reward, Real) and abs(float(reward)) <= MAX_REWARD):  # no NaN
-        raise ValueError(f"expected a finite number as reward, found {reward!r:.80}")
+    reward = check_reward(value.reward)
     messages = check_messages(value.messages)
     if any(message["role"] == "assistant" for message in messages):
         raise ValueError("expected messages of a tool or user, found one of the assistant")
     if not (messages or value.done):
         raise ValueError("expected messages that the assistant answers, or done, found neither")
-    return Reply(messages=messages, reward=float(reward), done=bool(value.done))
+    return Reply(messages=messages, reward=reward, done=bool(value.done))
+
+
+def check_reward(value: Any) -> float:
+    """A reward; a ValueError for what is no finite number in float32."""
+    if not (isinstance(value, Real) and abs(float(value)) <= MAX_REWARD):  # no NaN
+        raise ValueError(f"expected a finite number as reward, found {value!r:.80}")
+    return float(value)
 
 
 def check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:

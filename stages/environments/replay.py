@@ -11,11 +11,11 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from stages.environments.closing import close_environment
+from stages.environments.closing import close_environment, finish_environment
 from stages.environments.environment import Environment, Message, check_reply, to_json
 from stages.environments.time_limit import TimeLimitError, call_within
 from stages.records.conversations import split_exchanges
-from stages.records.episodes import FAILED, Episode
+from stages.records.episodes import FAILED, LIMITED, Episode
 
 GOES_ON = "none"
 UNREAD = ("tokens", "tool_calls", "parse_error")
@@ -90,11 +90,15 @@ def _compare_answers(
             expected |= {"reward": episode.rewards[turn - 1]} if turn else {"tools": episode.tools}
         if answer or not (turn and is_last):
             expected["messages"] = answer
-        elif episode.ending in UNREAD and not expected["reward"]:
+        is_unread = not answer and bool(turn) and is_last and episode.ending in UNREAD
+        pays_last = is_last and episode.ending in LIMITED and hasattr(environment, "finish")
+        if is_unread and not pays_last and not expected["reward"]:
             return None
         try:
             ask = partial(_start, environment, row, episode.env_seed)
-            if message is not None:
+            if pays_last:
+                ask = partial(_finish, environment, None if is_unread else message)
+            elif message is not None:
                 ask = partial(_step, environment, message)
             actual = call_within(timeout_seconds, ask)
         except (Exception, TimeLimitError) as error:  # noqa: BLE001 - environments raise anything
@@ -131,6 +135,12 @@ def show_value(value: Any) -> str:
 def _start(environment: Environment, row: Mapping[str, Any], seed: int) -> dict[str, Any]:
     messages, tools = environment.start(copy.deepcopy(dict(row)), seed)
     return to_json({"ending": GOES_ON, "tools": tools, "messages": messages})
+
+
+def _finish(environment: Environment, message: Message | None) -> dict[str, Any]:
+    """What a limit leaves of a turn: None has not been put to the environment."""
+    answer = {"ending": GOES_ON, "reward": 0.0} if message is None else _step(environment, message)
+    return answer | {"reward": answer["reward"] + (finish_environment(environment) or 0.0)}
 
 
 def _step(environment: Environment, message: Message) -> dict[str, Any]:

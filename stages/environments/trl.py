@@ -1,7 +1,8 @@
 """TRL's environment classes (`environment_factory` of its GRPOTrainer).
 
-`reset(**row)` returns text or None, public methods are tools, `get_reward()` pays at the end. All
-may be coroutines. The file `own/<file>.py` that the row names holds the class; options go to it.
+`reset(**row)` returns text or None, public methods are tools, `get_reward()` pays at the end, also
+where a limit ends the episode. All may be coroutines. The file `own/<file>.py` that the row names
+holds the class; options go to it.
 """
 
 import inspect
@@ -43,7 +44,11 @@ class TRL:
         calls = message.get("tool_calls")
         if calls:
             return Reply(messages=[self._run(call) for call in calls])
-        return Reply(reward=float(self.call(self.environment.get_reward)), done=True)
+        return Reply(reward=self.finish(), done=True)
+
+    def finish(self) -> float:
+        """The reward of the episode."""
+        return float(self.call(self.environment.get_reward))
 
     def _run(self, call: Mapping[str, Any]) -> Message:
         name, arguments = call["function"]["name"], call["function"]["arguments"]

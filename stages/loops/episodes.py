@@ -29,7 +29,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from stages.environments.closing import close_environment
+from stages.environments.closing import close_environment, finish_environment
 from stages.environments.environment import (
     Environment,
     Message,
@@ -48,7 +48,7 @@ from stages.loops.rollouts import (
     count_tool_calls,
 )
 from stages.models import sharding
-from stages.records.episodes import FAILED, Ending, Episode, split_tokens
+from stages.records.episodes import FAILED, LIMITED, Ending, Episode, split_tokens
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample, Sampler, SessionSampler
@@ -118,6 +118,8 @@ class _EpisodeInProgress:
     sampled: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     rewards: list[float] = field(default_factory=list[float])
     ending: Ending | None = None
+    is_finished: bool = False
+    """Whether the environment has been asked what it pays for an episode that a limit ends."""
     error: str | None = None
 
     def end(self, ending: Ending, error: str | None = None) -> None:
@@ -157,6 +159,8 @@ class Player:
     """Makes the environment of one episode."""
     renderer: Renderer
     limits: EpisodeLimits
+    env_seed: int | None = None
+    """From which the environments' seeds are derived; None: from that of the episodes."""
 
     def check(self, row: EnvironmentRow) -> None:
         """Raise a ValueError if no episode can start from a row, or not have several turns."""
@@ -184,15 +188,18 @@ class Player:
     ) -> Rollouts:
         """Play `group_size` episodes from each row, row-major; `temperature` 0: the greedy one.
 
-        The environment's seed is a function of (seed, step, row), the same for all members of a
-        group. The random stream of a turn is one of (seed, step, row, member, turn); that of the
-        first turn is the one of a completion without an environment. A turn that is cut at a limit
-        of tokens is no message: it ends the episode, the environment does not read it, and nothing
-        is paid for it. A ValueError names an episode if more than `max_failed_share` of them fail.
+        The environment's seed is a function of (`env_seed`, or else `seed`, step, row), the same
+        for all members of a group. The random stream of a turn is one of (seed, step, row, member,
+        turn); that of the first turn is the one of a completion without an environment. A turn that
+        is cut at a limit of tokens is no message: it ends the episode, and the environment does not
+        read it. What an environment's `finish` pays for an episode that a limit ends is paid at the
+        last sampled token; without `finish`, nothing is paid. A ValueError names an episode if more
+        than `max_failed_share` of them fail.
         """
+        root = seed if self.env_seed is None else self.env_seed
         episodes = [
             _EpisodeInProgress(
-                row=row, index=j, env_seed=derive_seed(seed, "environment", step, row["id"])
+                row=row, index=j, env_seed=derive_seed(root, "environment", step, row["id"])
             )
             for row in rows
             for j in range(group_size)
@@ -326,8 +333,19 @@ class Player:
                     episode.token_ids += new_ids
                 else:
                     episode.end("tokens")
+        self._finish(episodes)
         self._close(filterfalse(_goes_on, episodes))
         self._check_failures(episodes)
+
+    def _finish(self, episodes: Sequence[_EpisodeInProgress]) -> None:
+        """Pay for episodes that a limit has ended, as their environments say."""
+        limited = [
+            episode for episode in episodes if episode.ending in LIMITED and not episode.is_finished
+        ]
+        answers = self._ask(limited, self._finish_environment, episodes)
+        for episode, answer in zip(limited, answers, strict=True):
+            episode.is_finished = True
+            episode.rewards[-1] += answer.reward
 
     @contextmanager
     def _closing(self, episodes: Sequence[_EpisodeInProgress]) -> Iterator[None]:
@@ -396,6 +414,9 @@ class Player:
             reward=reply.reward,
             done=reply.done,
         )
+
+    def _finish_environment(self, episode: _EpisodeInProgress) -> _Answer:
+        return _Answer(reward=finish_environment(episode.environment) or 0.0)
 
     def _num_failures_allowed(self, episodes: Sequence[_EpisodeInProgress]) -> int:
         """At least one where any may fail, but never all."""

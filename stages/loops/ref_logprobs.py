@@ -92,7 +92,7 @@ def sequence_logprobs_no_grad(
 
 
 def count_reading(model: str, groups: Sequence[Group]) -> dict[str, int]:
-    """Passes of `sequence_logprobs_no_grad` over groups that fit their rows, as metrics (`work`)."""
+    """Passes of `sequence_logprobs_no_grad` over groups that fit their rows, as metrics."""
     positions = sum(group.length() for group in groups)
     outputs = sum(len(ids) for group in groups for ids in group.completions)
     return work.count_passes(model, "read", positions=positions, outputs=outputs)

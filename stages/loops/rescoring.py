@@ -116,10 +116,10 @@ def find_length_limit(name: str) -> int:
         return int(load_config(PoolSizes).sampling[split]["max_new_tokens"])
     row = find_policy(name)
     section = row["train"]
-    sizes = {section: {key: value for key, value in row.items() if key not in ROW_KEYS}}
+    overrides = {section: {key: value for key, value in row.items() if key not in ROW_KEYS}}
     if section == "grpo":
-        return load_config(GrpoSizes, sizes=sizes).grpo.max_new_tokens
-    return load_config(PpoSizes, sizes=sizes).ppo.max_new_tokens
+        return load_config(GrpoSizes, overrides=overrides).grpo.max_new_tokens
+    return load_config(PpoSizes, overrides=overrides).ppo.max_new_tokens
 
 
 def read_rollouts(policy: str, seed: int) -> Iterator[tuple[list[Rollout], Rollouts]]:

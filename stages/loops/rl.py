@@ -596,7 +596,9 @@ def shape_rewards(
     if method.truncation == "penalise":
         totals = totals - method.truncation_penalty * batch.truncated()
     if method.overlong_buffer is not None:
-        lengths, limit = batch.mask().sum(1), config.max_new_tokens
+        # An episode may be cut at the limit of its transcript, before it has sampled so much.
+        limit = config.max_new_tokens
+        lengths = torch.where(batch.truncated(), limit, batch.mask().sum(1))
         length_terms = soft_overlong(lengths, max_length=limit, buffer=method.overlong_buffer)
         totals = totals + method.overlong_penalty * length_terms
     return replace(rewards, totals=totals.tolist())

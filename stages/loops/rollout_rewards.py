@@ -30,7 +30,7 @@ def load_reward(
 ) -> Callable[[Rollouts], CompletionRewards]:
     """Reward function of the reward in `folder`, with its model of this seed where it has one."""
     reward, path = reward_file.read_reward(folder), reward_file.model_path(folder, seed)
-    score = chooser = None
+    score = judge = None
     match reward.model:
         case "reward":
             ensemble = scalar_head.load_ensemble(path, reward.aggregate, compute, device)
@@ -38,13 +38,13 @@ def load_reward(
         case "process":
             score = partial(score_steps, process_head.load_process_scorer(path, compute, device))
         case "policy":
-            chooser = policy_judge.load_judge(path, OPTIONS, compute, device)
+            judge = policy_judge.load_judge(path, OPTIONS, compute, device)
     function = None if reward.own is None else reward_file.load_own_function(reward.own)
 
     def compute_rewards(batch: Rollouts) -> CompletionRewards:
         scorer = None if score is None else partial(score, batch)
         available = RewardModels(
-            scorer=scorer, judge=chooser, function=function, max_new_tokens=max_new_tokens
+            scorer=scorer, judge=judge, function=function, max_new_tokens=max_new_tokens
         )
         return composition.compose_rewards(reward.composition, batch, available)
 

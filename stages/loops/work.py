@@ -66,7 +66,7 @@ def count_sampling(
 
 
 def count_scoring(per_completion: Mapping[str, float], num_completions: int) -> dict[str, int]:
-    """`count_passes` of a reward's model, from what the reward's components logged per completion."""
+    """`count_passes` of a reward's model, from what its components logged per completion."""
     names = ("scorer/positions", "judge/read_tokens")
     positions_per_completion = [per_completion[name] for name in names if name in per_completion]
     if not positions_per_completion:

@@ -180,7 +180,7 @@ def count_completions(stage: Stage, plan: Plan) -> int:
         case "play_policy":
             environment = find_environment(stage, plan)
             assert environment is not None
-            return environment.num_episodes
+            return stage.words.get("num_episodes", environment.num_episodes)
         case "steps_completions":
             return max(1, stage.config.preset.num_completions)
         case _:

@@ -174,7 +174,7 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
 def _played(stage: Stage, plan: Plan, count: Count) -> None:
     environment = stage_of.find_environment(stage, plan)
     assert environment is not None
-    tokens = environment.num_episodes * _episode_tokens(environment)
+    tokens = stage_of.count_completions(stage, plan) * _episode_tokens(environment)
     number = stage_of.count_starts(environment, stage.words["split"], plan)
     count.tokens = number * tokens
     count.sample(number, plan.data.prompt, tokens)

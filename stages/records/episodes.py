@@ -9,6 +9,8 @@ Ending = Literal["done", "turns", "tokens", "tool_calls", "parse_error", "enviro
 """Why an episode ended: by the environment; at the limit of turns, tokens or tool calls; a message
 that could not be read; or an environment that raised, hung or paid no number."""
 FAILED = "environment_error"
+LIMITED = ("turns", "tokens", "tool_calls", "parse_error")
+"""Endings by a limit, or by a message that could not be read, and not by the environment."""
 EPISODES = "episodes.jsonl"
 """File of a seed's episodes in data/episodes/<name>/<seed>/."""
 

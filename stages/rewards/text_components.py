@@ -100,8 +100,8 @@ def ngram_repetition(completions: Completions, n: int) -> CompletionRewards:
 def overlong(completions: Completions, max_new_tokens: int, buffer: int) -> CompletionRewards:
     """DAPO's soft punishment, from 0 to -1 over the last `buffer` tokens before the limit."""
     lengths = torch.tensor([len(sample.token_ids) for sample in completions.samples])
-    penalties = soft_overlong(lengths, max_length=max_new_tokens, buffer=buffer)
-    return CompletionRewards(totals=penalties.tolist())
+    length_terms = soft_overlong(lengths, max_length=max_new_tokens, buffer=buffer)
+    return CompletionRewards(totals=length_terms.tolist())
 
 
 Script = Literal[

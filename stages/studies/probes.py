@@ -167,7 +167,7 @@ def attack_judge(problems: Problems, judge: str, seed: int, config: Config) -> V
     The judge is the policy `judge`. A pair of different completions of each problem that has one.
     """
     attack = config.probes.attack
-    chooser = config.load_judge(attack.judge, judge, seed)
+    judge_model = config.load_judge(attack.judge, judge, seed)
     prompts = Prompts(style=attack.style, constitution=attack.constitution)
     candidate_pairs = judging.choose_pairs(
         problems, prompts, max_pairs=1, seed=derive_seed(seed, "probes", "judge")
@@ -175,10 +175,10 @@ def attack_judge(problems: Problems, judge: str, seed: int, config: Config) -> V
     if not (pairs := candidate_pairs[: CANDIDATES * attack.num_pairs]):
         return
     verdicts, _ = judging.judge_pairs(
-        chooser, judging.split_chunks(pairs), prompts, attack.rule, "test"
+        judge_model, judging.split_chunks(pairs), prompts, attack.rule, "test"
     )
     attacked = injections.choose_attacked(pairs, verdicts, attack.num_pairs)
-    parts = injections.measure_flips(chooser, attacked, prompts, attack.rule)
+    parts = injections.measure_flips(judge_model, attacked, prompts, attack.rule)
     flips = {part["attack"]: part["flips"] for part in parts}
     for name, flipped in flips.pop("control"):
         yield ProbeValue(probe="judge_control", id=name, value=flipped)

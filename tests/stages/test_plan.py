@@ -147,8 +147,8 @@ def test_a_row_has_sizes_of_its_own(problems, modules):
 def test_a_stage_reads_the_sizes_of_its_row_and_what_follows_from_them(files, modules):
     words = ["dapo", "--train", "grpo", "--preset", "dapo", "--from", "sft", "--on", "rewards/rule"]
     dapo = rows.parse_row([*words, "--max_new_tokens", "20", "--optim.learning_rate", "5e-05"])
-    assert dapo.sizes == {"max_new_tokens": 20, "optim": {"learning_rate": 5e-5}}
-    config = load_config(modules["train_grpo"], "dapo", sizes={"grpo": dapo.sizes})
+    assert dapo.overrides == {"max_new_tokens": 20, "optim": {"learning_rate": 5e-5}}
+    config = load_config(modules["train_grpo"], "dapo", overrides={"grpo": dapo.overrides})
     usual = load_config(modules["train_grpo"], "dapo")
     assert config.grpo.optim.learning_rate == 5e-5
     assert config.grpo.max_new_tokens == 20
@@ -530,6 +530,8 @@ def test_a_policy_learns_in_an_environment_and_from_its_episodes(problems):
     assert problems(with_rows(copies, learns, values)) == []
     others = row("environments", "game", by="textarena", preset="game", from_="base", on="prompts")
     assert problems(with_rows(others)) == []
+    plays = row("episodes", "demos", by="policy", num_episodes=16, temperature=0.5)
+    assert problems(with_rows(plays)) == []
 
 
 @pytest.mark.parametrize(
@@ -546,6 +548,8 @@ def test_a_policy_learns_in_an_environment_and_from_its_episodes(problems):
         (row("environments", "sums", preset="rule"), "'rule' is a preset of reward_rule"),
         (row("episodes", "demos", split="preference"), "episodes.demos.split: expected 'train'"),
         (row("episodes", "demos", on="rewards/rule"), "play_script learns nothing from"),
+        (row("episodes", "demos", num_episodes=4), "num_episodes and temperature are of"),
+        (row("episodes", "demos", by="policy", num_episodes=0), "episodes.demos.num_episodes:"),
     ],
 )  # fmt: skip
 def test_wrong_words_about_environments_are_refused(problems, edit, expected):

@@ -17,6 +17,7 @@ from stages.models import model_tokenizer, row_policy
 from stages.records import lines
 from stages.records.episodes import EPISODES, Episode
 from stages.rows import DATA
+from stages.seeding import derive_seed
 
 ENVIRONMENT = DATA / "environments/sums"
 OUTPUT = DATA / f"episodes/new/{SEED}"
@@ -51,9 +52,9 @@ def write_environment(**changes):
         definition.write_rows(ENVIRONMENT, split, starts)
 
 
-def run(by, policy, split):
+def run(by, policy, split, *others):
     stage_inputs.configure({}, compute=COMPUTE, engine="transformers")
-    words = ("--by", by, "--from", policy, "--on", "environments/sums", "--split", split)
+    words = ("--by", by, "--from", policy, "--on", "environments/sums", "--split", split, *others)
     play.main(f"play_{by}", "new", *words)
     episodes = list(lines.read_lines(OUTPUT / EPISODES, Episode))
     return episodes, stage_inputs.metrics(OUTPUT)
@@ -98,13 +99,19 @@ def test_a_policy_plays_each_start_several_times_alike_in_each_run():
     assert [(episode.id, episode.index) for episode in episodes] == [
         (f"test-{i}", j) for i in range(2) for j in range(3)
     ]
-    assert len({episode.env_seed for episode in episodes}) == 2
+    for episode in episodes:  # of the start alone: all seeds play the same problems
+        assert episode.env_seed == derive_seed(0, "environment", 0, episode.id)
     assert metrics["generated_tokens"] == sum(episode.num_sampled_tokens for episode in episodes)
     passes = metrics["work"]["policy"]["sampled"]
     prompts = sum(len(episode.prompt_ids) for episode in episodes if episode.index == 0)
     whole = sum(len(episode.token_ids) - 1 for episode in episodes)
     assert passes == {"positions": prompts + whole, "outputs": metrics["generated_tokens"]}
     assert run("policy", "sft", "test")[0] == episodes
+    more, _ = run("policy", "sft", "test", "--num_episodes", "5")
+    assert [episode for episode in more if episode.index < 3] == episodes
+    assert len(more) == 10
+    colder, _ = run("policy", "sft", "test", "--temperature", "0.01")
+    assert len({tuple(episode.token_ids) for episode in colder}) == 1
 
 
 def test_distinct_successes_are_demonstrations():

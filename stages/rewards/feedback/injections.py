@@ -59,7 +59,7 @@ def choose_attacked(
 
 
 def measure_flips(
-    chooser: Judge, attacked: Sequence[PairToJudge], prompts: Prompts, rule: LabelRule,
+    judge: Judge, attacked: Sequence[PairToJudge], prompts: Prompts, rule: LabelRule,
     first: int = 0,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """The flips of each of `TRIED`, from number `first` on, and what the judge read for them.
@@ -71,7 +71,7 @@ def measure_flips(
     """
     for name, attack in list(TRIED.items())[first:]:
         messages = chain.from_iterable(_both(pair, attack, prompts) for pair in attacked)
-        choices = judge_messages(chooser, list(messages)) if attacked else []
+        choices = judge_messages(judge, list(messages)) if attacked else []
         flips: list[tuple[str, float]] = []
         for pair, a, b in zip(attacked, choices[::2], choices[1::2], strict=True):
             if a is not None and b is not None:

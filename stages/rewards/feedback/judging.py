@@ -45,8 +45,8 @@ def sample_pairs(
     return [(a, b) if stream.random() < 0.5 else (b, a) for a, b in chosen]
 
 
-CHUNK = 512
-"""Pairs judged at once: they fill an engine's batches, and progress is seen."""
+CHUNK = 128
+"""Pairs judged at once: they fill an engine's batches, and a kill loses no more than them."""
 ENOUGH_MASS = 0.5
 MIN_COMPARISONS = 8
 """Of so many pairs without a single verdict, none is bad luck."""
@@ -116,7 +116,7 @@ class PairToJudge:
 def choose_pairs(
     problems: Iterable[tuple[Prompt, list[Completion]]], prompts: Prompts, max_pairs: int, seed: int
 ) -> list[PairToJudge]:
-    """Judge requests for pairs of a pool, a function of the seed and each problem's own pool."""
+    """Pairs to judge of each problem's pool, a function of the seed and that pool alone."""
     pairs: list[PairToJudge] = []
     for prompt, pool in problems:
         stream_seed = derive_seed(seed, "pairs", prompt.id)
@@ -128,13 +128,13 @@ def choose_pairs(
 
 
 def split_chunks(pairs: Sequence[PairToJudge]) -> list[Sequence[PairToJudge]]:
-    """Chunks of requests, each the pairs that the judge receives at once."""
+    """Chunks of pairs, each of those that the judge receives at once."""
     return [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
 
 
 def judge_pairs(
-    chooser: Judge,
-    parts: Iterable[Sequence[PairToJudge]],
+    judge: Judge,
+    chunks: Iterable[Sequence[PairToJudge]],
     prompts: Prompts,
     rule: LabelRule,
     split: str,
@@ -142,43 +142,41 @@ def judge_pairs(
     """The verdict on each pair, and what they cost; see `judge_chunks`."""
     verdicts: list[Verdict] = []
     cost: Counter[str] = Counter()
-    for part in judge_chunks(chooser, parts, prompts, rule, split):
-        verdicts += [Verdict(**row) for row in part["verdicts"]]
-        cost.update(part["tokens"])
+    for chunk in judge_chunks(judge, chunks, prompts, rule, split):
+        verdicts += [Verdict(**row) for row in chunk["verdicts"]]
+        cost.update(chunk["tokens"])
     return verdicts, cost
 
 
 def judge_chunks(
-    chooser: Judge,
-    parts: Iterable[Sequence[PairToJudge]],
+    judge: Judge,
+    chunks: Iterable[Sequence[PairToJudge]],
     prompts: Prompts,
     rule: LabelRule,
     split: str,
     first: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Verdicts of each part from number `first` on, and their cost (`count_judge_tokens`).
+    """Verdicts of each chunk from number `first` on, and their cost (`count_judge_tokens`).
 
     A ValueError if the judge answers no pair of the first chunk, before it reads the others; a
     warning if it gives the options little probability on the first training pairs.
     """
-    for number, part in enumerate(parts):
+    for number, chunk in enumerate(chunks):
         if number < first:
             continue
         both = [
             prompts.both(pair.prompt.question, pair.a.completion, pair.b.completion, pair.principle)
-            for pair in part
+            for pair in chunk
         ]
         messages = list(itertools.chain(*both))
         is_first = split == "train" and not number
         choices = (
-            _choose_watched(chooser, messages, split)
-            if is_first
-            else judge_messages(chooser, messages)
+            _choose_watched(judge, messages, split) if is_first else judge_messages(judge, messages)
         )
         orders = zip(choices[::2], choices[1::2], strict=True)
         verdicts = [
             _verdict(pair, both_orders, prompts, rule, split)
-            for pair, both_orders in zip(part, orders, strict=True)
+            for pair, both_orders in zip(chunk, orders, strict=True)
         ]
         if not number:
             _check_answered(verdicts, choices, rule)
@@ -188,11 +186,11 @@ def judge_chunks(
         }
 
 
-def _choose_watched(chooser: Judge, messages: Sequence[str], split: str) -> list[Judgement | None]:
+def _choose_watched(judge: Judge, messages: Sequence[str], split: str) -> list[Judgement | None]:
     """Judgement of each message, with a warning after `NUM_EARLY` where it hardly answers."""
     choices: dict[int, Judgement | None] = {}
     masses: list[float] = []
-    for number, choice in chooser.stream(messages):
+    for number, choice in judge.stream(messages):
         choices[number] = choice
         if choice is None:  # too long to read
             continue

@@ -8,6 +8,7 @@ import pytest
 from environments_installed import needs_environments
 
 from stages.environments.catalogue import import_adapter, make_factory
+from stages.environments.closing import finish_environment
 from stages.environments.environment import Environment
 
 GAMES = (
@@ -127,6 +128,15 @@ def test_trl():
     assert end[0] == []
     assert end[1] in (0.0, 1.0)
     assert end[2]
+
+
+def test_trl_pays_for_an_episode_that_a_limit_ends():
+    environment = make_factory("trl", {}, Count)()
+    environment.start(PROBLEM, 7)
+    reply = environment.step(call("add", step=2))
+    assert (reply.reward, reply.done) == (0.0, False)
+    even = int(reply.messages[0]["content"]) % 2 == 0
+    assert finish_environment(environment) == float(even)
 
 
 def test_tinker():

@@ -24,6 +24,7 @@ from token_episodes import (
 
 from stages.engines.loading import DistributedSampler
 from stages.environments.environment import Reply
+from stages.environments.replay import replay_episode
 from stages.loops import episodes, rollouts
 from stages.sampler import Sample
 from stages.seeding import derive_seed
@@ -122,6 +123,58 @@ def test_endings_by_name(factory, replies, limits, ending, num_turns):
     assert metrics["episode/failed"] == 0
     assert metrics["episode/turns"] == num_turns
     assert metrics["episode/tool_calls"] == (3 if ending == "tool_calls" else 0)
+
+
+def paying_at_the_end(game):
+    """A game that pays 0.25 for each message it has read, where a limit ends the episode."""
+
+    class Paying(game):
+        num_read = 0
+
+        def step(self, message):
+            self.num_read += 1
+            return replace(super().step(message), reward=0.0)
+
+        def finish(self):
+            return 0.25 * self.num_read
+
+    return Paying
+
+
+@pytest.mark.parametrize(
+    ("game", "replies", "limits", "ending", "rewards"),
+    [
+        (EvenGame, [[6, EOS]], {}, "done", [0, 0, 0]),
+        (EvenGame, [[6, EOS]], {"max_turns": 2}, "turns", [0, 0.5]),
+        (EvenGame, [[6, EOS], [4, 4, 4, 4, EOS]], {}, "tokens", [0, 0.25]),
+        (EvenGame, [[6, EOS]], {"max_tokens": 8}, "tokens", [0, 0.25]),
+        (EvenGame, [[6, EOS]], {"max_tokens": 7}, "tokens", [0.25]),
+        (ToolGame, [[CALL, EOS]], {"max_tool_calls": 1}, "tool_calls", [0, 0.25]),
+        (ToolGame, [[6, EOS], [31, EOS]], {}, "parse_error", [0, 0.25]),
+    ],
+)
+def test_an_environment_may_pay_for_an_episode_that_a_limit_ends(
+    game, replies, limits, ending, rewards
+):
+    factory, row = paying_at_the_end(game), ROWS[0]
+    batch = play(ScriptedSampler(*replies), factory, rows=ROWS[:1], **limits)
+    for episode in batch.episodes:
+        assert (episode.ending, episode.rewards) == (ending, rewards)
+        assert episode.reward == sum(rewards)
+    first = batch.episodes[0]
+    assert replay_episode(factory(), first, row) is None
+    if ending != "done":
+        other = replace(first, rewards=[*rewards[:-1], rewards[-1] + 1])
+        assert replay_episode(factory(), other, row).place == "reward"
+
+
+def test_what_an_environment_pays_at_a_limit_is_a_finite_number():
+    class Endless(EvenGame):
+        def finish(self):
+            return math.inf
+
+    with pytest.raises(ValueError, match="expected a finite number as reward, found inf"):
+        play(ScriptedSampler([6, EOS]), Endless, max_turns=2)
 
 
 def failing(what, row="p1", turn=2):

@@ -329,15 +329,17 @@ def test_models_that_the_method_lacks_or_has_no_use_for_are_refused(advantage):
 
 
 def test_punishments_lower_the_reward_of_truncated_completions_and_of_those_near_the_limit():
-    batch = make_rollouts([1, 5, 6, 6], [0, 0, 0, 0])
-    object.__setattr__(batch.samples[3], "finish_reason", "length")
-    task, config = make_task(1, lambda _: [1.0] * 4), make_settings(Method()).config
+    batch = make_rollouts([1, 5, 6, 6, 3], [0, 0, 0, 0, 0])
+    for sample in batch.samples[3:]:
+        object.__setattr__(sample, "finish_reason", "length")
+    task, config = make_task(1, lambda _: [1.0] * 5), make_settings(Method()).config
     for method, expected in (
-        (Method(), [1.0, 1.0, 1.0, 1.0]),
-        (Method(truncation_penalty=0.5), [1.0, 1.0, 1.0, 0.5]),
-        (Method(truncation="mask"), [1.0, 1.0, 1.0, 1.0]),
-        # 5 of 6 tokens are halfway through a buffer of 2.
-        (Method(overlong_buffer=2, overlong_penalty=0.4), [1.0, 0.8, 0.6, 0.6]),
+        (Method(), [1.0, 1.0, 1.0, 1.0, 1.0]),
+        (Method(truncation_penalty=0.5), [1.0, 1.0, 1.0, 0.5, 0.5]),
+        (Method(truncation="mask"), [1.0, 1.0, 1.0, 1.0, 1.0]),
+        # 5 of 6 tokens are halfway through a buffer of 2. The last is an episode that was cut at
+        # the limit of its transcript.
+        (Method(overlong_buffer=2, overlong_penalty=0.4), [1.0, 0.8, 0.6, 0.6, 0.6]),
     ):
         totals = rl.shape_rewards(task, config, method, batch).totals
         assert totals == pytest.approx(expected)

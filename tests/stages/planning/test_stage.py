@@ -26,7 +26,7 @@ SHOWN = Demonstration(
     id="a", task="solve", prompt="", prompt_ids=[5] * 30, completion="", completion_ids=[6] * 20
 )
 DATA = Data(
-    prompts={}, demonstrations=1, prompt=30.0, completion=20.0, max_lengths=(30, 20), example=SHOWN
+    prompts={}, demonstrations=1, prompt=30.0, completion=20.0, longest=(30, 20), example=SHOWN
 )
 LIMITS = {"train": 100, "preference": 40, "heldout": 50, "dev": 60, "test": 45}
 CONTENT = {
