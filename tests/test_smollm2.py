@@ -90,14 +90,15 @@ def test_the_families_of_its_sums_have_as_many_questions_as_it_starts_from():
 
 
 def test_a_report_takes_the_place_of_the_one_before(study, tmp_path: Path):
-    report, folder = tmp_path / "report", tmp_path / "results"
-    with pytest.raises(ValueError, match="found none: run a part first"):
-        study.copy_report(report, folder)
+    report, folder = tmp_path / "data/report", tmp_path / "results"
+    with pytest.raises(ValueError, match="found neither: run a part first"):
+        study.copy_results(tmp_path)
     for path in (report / "plots/new.svg", folder / "plots/old.svg"):
         path.parent.mkdir(parents=True)
         path.touch()
-    study.copy_report(report, folder)
+    study.copy_results(tmp_path)
     assert [path.name for path in folder.rglob("*.svg")] == ["new.svg"]
+    assert not (tmp_path / "sums").exists()
 
 
 def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(study):
@@ -114,7 +115,12 @@ def test_each_part_has_the_rows_before_it_and_all_that_its_own_are_made_from(stu
         assert all(before[table] <= selected[table] for table in study.TABLES)
         before = selected
     params = YAML().load(FOLDER / "study.yaml")
-    assert before == {table: {*params[table]} for table in study.TABLES}
+    sums = study.select_sums(YAML().load(FOLDER / "study.yaml"))
+    assert {*sums["policies"]} == {"as-is", "grpo-sums"}
+    assert {*sums["environments"]} == {"sums"}
+    assert {table for table in study.TABLES if not sums[table]} >= {"rewards", "pools", "pairs"}
+    every = {table: {*params[table]} for table in study.TABLES}
+    assert {table: before[table] | {*sums[table]} for table in study.TABLES} == every
 
 
 def test_rates_are_rows_of_one_seed_that_differ_in_the_rate_alone(study):
@@ -146,6 +152,7 @@ def test_auto_of_dpo_and_grpo_is_the_rate_that_was_chosen(study):
     [
         (["core"], ["dvc", "repro"]),
         (["rates"], ["dvc", "repro", "evaluate"]),
+        (["sums"], ["dvc", "repro", "play"]),
         (["rates", "--force", "train"], ["dvc", "repro", "--force", "train"]),
         (["rates", "--gpu", "-j", "3"], ["flows.local", "-j", "3", "evaluate"]),
         (["core", "--max-parallel", "2", "train"], ["flows.local", "-j", "2", "train"]),
@@ -239,6 +246,11 @@ def test_rows_of_the_study_run_on_the_real_model(study, tmp_path: Path):
     assert report.get("episodes", {}).keys() >= {
         row["on"].removeprefix("environments/") for row in params["episodes"].values()
     }
+    for words in (["sums"], ["results"]):
+        copy.run("run.py", *words)
+    sums = json.loads((copy.path / "sums/metrics.json").read_text())
+    assert (sums["baseline"], {*sums["policies"]}) == ("as-is", {"as-is", "grpo-sums"})
+    assert "play@sums-grpo" in (copy.path / "sums/dvc.lock").read_text()
     command = ["-m", "dvc", "stage", "list", "--name-only"]
     stages = copy.run(*command, folder=tmp_path, stdout=subprocess.PIPE)
     assert "train@sft" in stages

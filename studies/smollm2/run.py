@@ -3,9 +3,11 @@
     python run.py core                  SFT, and GRPO by rule
     python run.py                       everything
     python run.py rates                 GRPO, DPO and PPO with each of the rates to choose from
+    python run.py sums                  GRPO in an environment of sums, before and after
     python run.py core -j 3             three stages side by side, by flows.local
     python run.py core --gpu            with the sizes of a large GPU
-    python run.py results               the report is copied to results/, which is committed
+    python run.py results               the report is copied to results/, which is committed, and
+                                        the comparison of the sums to sums/
     python run.py core --data <folder>  with SVAMP.json(.gz) and GSM8K's test.jsonl(.gz) of a folder
 
 Run it again after a kill: `dvc repro` goes on. A part holds the rows of the parts before it; what
@@ -23,12 +25,12 @@ import shutil
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
+from stages.report.episode_comparison import compare_episodes, read_episodes
 from stages.studies.__main__ import run_dvc
 
 HERE = Path(__file__).parent
@@ -69,7 +71,6 @@ PARTS = {
     "control": ("policies/grpo-coin",),
     "instruct": ("policies/grpo-instruct",),
     "transfer": tuple(f"episodes/gsm8k-{name}" for name in ("sft", "as-is", "grpo", "instruct")),
-    "sums": ("policies/grpo-sums", "episodes"),
 }
 """Part -> its rows, or tables of which every row belongs to it; with them comes all that they are
 made from."""
@@ -82,8 +83,10 @@ CHOICE = {
 }
 """Policy -> its learning rates to choose from. The smallest is what published rates come to at this
 size if they are scaled by the root of the number of parameters."""
-DECIDES = "evaluate"
-"""The stage whose metrics hold the accuracy on the dev problems: `rates` ends with it."""
+SUMS = "sums"
+"""A run for itself: the model as it is, and after GRPO, in an environment of sums."""
+LAST_STAGE = {RATES: "evaluate", SUMS: "play"}
+"""Run for itself -> the stage that it ends with: it has the numbers that are read."""
 LARGE_GPU: dict[str, dict[str, int | str]] = {
     "compute": {
         "dtype": "bfloat16",
@@ -99,7 +102,7 @@ once, and the other temperatures have as many samples as temperature 1. They are
 settings of the machine, because the shapes of a batch decide how sums are rounded."""
 
 RESULTS = "results"
-"""The folder of the committed report."""
+"""The folder of the committed report; beside it `SUMS`, with the comparison of the sums."""
 
 
 def main() -> int:
@@ -107,13 +110,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=[*PARTS, RATES, RESULTS], default=[*PARTS][-1])
+    parser.add_argument(
+        "part", nargs="?", choices=[*PARTS, *LAST_STAGE, RESULTS], default=[*PARTS][-1]
+    )
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     parser.add_argument("--gpu", action="store_true", help="sizes of a large GPU")
     parser.add_argument("-j", "--max-parallel", type=int, metavar="N", help="stages side by side")
     arguments, options = parser.parse_known_args()
     if arguments.part == RESULTS:
-        copy_report(HERE / "data/report", HERE / RESULTS)
+        copy_results(HERE)
         return 0
     RAW.mkdir(parents=True, exist_ok=True)
     if not all((RAW / name).exists() for name in ("svamp.jsonl", "gsm8k.jsonl")):
@@ -121,28 +126,47 @@ def main() -> int:
         write_rows(RAW / "gsm8k.jsonl", convert_gsm8k(read_file("test.jsonl", arguments.data)))
     yaml = YAML()
     yaml.width = 1000
-    select = vary_rate
-    if arguments.part != RATES:
-        select = partial(select_rows, parts=list_parts(arguments.part))
-    params = select(yaml.load(HERE / "study.yaml"))
+    study = yaml.load(HERE / "study.yaml")
+    match arguments.part:
+        case "rates":
+            params = vary_rate(study)
+        case "sums":
+            params = select_sums(study)
+        case part:
+            params = select_rows(study, list_parts(part))
     for section, sizes in (LARGE_GPU if arguments.gpu else {}).items():
         params[section] |= sizes
     yaml.dump(params, HERE / "params.yaml")
     os.chdir(HERE)
-    if arguments.part == RATES and all(option.startswith("-") for option in options):
-        options.append(DECIDES)
+    if arguments.part in LAST_STAGE and all(option.startswith("-") for option in options):
+        options.append(LAST_STAGE[arguments.part])
     if arguments.max_parallel is not None:
         parallel = ["-m", "flows.local", "-j", str(arguments.max_parallel)]
         os.execv(sys.executable, [sys.executable, *parallel, *options])
     return run_dvc(["repro", *options])
 
 
-def copy_report(report: Path, folder: Path) -> None:
-    """Put a report in the place of what the folder holds; a ValueError if there is no report."""
-    if not report.exists():
-        raise ValueError(f"expected a report in {report}, found none: run a part first")
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(report, folder)
+def copy_results(folder: Path) -> None:
+    """Put the report and the comparison of the sums in the place of the committed ones.
+
+    Each if it has been computed in `folder`; a ValueError if neither has.
+    """
+    report, sums = folder / "data/report", folder / "data/episodes/sums-grpo"
+    if not (report.exists() or sums.exists()):
+        raise ValueError(f"expected {report} or {sums}, found neither: run a part first")
+    if report.exists():
+        shutil.rmtree(folder / RESULTS, ignore_errors=True)
+        shutil.copytree(report, folder / RESULTS)
+    if sums.exists():
+        params = select_sums(YAML(typ="safe").load(folder / "study.yaml"))
+        (played,) = read_episodes(
+            folder / "data", params, params["baseline"], params["seeds"],
+            params["evaluation"]["confidence"],
+        )  # fmt: skip
+        (folder / SUMS).mkdir(exist_ok=True)
+        text = json.dumps(compare_episodes(played), indent=2, sort_keys=True)
+        (folder / SUMS / "metrics.json").write_text(text + "\n", encoding="utf-8")
+        shutil.copy(folder / "dvc.lock", folder / SUMS)
 
 
 def read_file(name: str, folder: Path | None) -> str:
@@ -219,6 +243,15 @@ def keep_rows(params: dict[str, Any], pending: list[str]) -> dict[str, Any]:
             name: words for name, words in params[table].items() if f"{table}/{name}" in selected
         }
     return params
+
+
+def select_sums(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with the episodes on sums, before and after GRPO in that environment, alone.
+
+    The model as it is takes the place of the baseline.
+    """
+    rows = [f"episodes/{name}" for name in params["episodes"] if name.startswith(f"{SUMS}-")]
+    return keep_rows(params, rows) | {"baseline": "as-is"}
 
 
 def vary_rate(params: dict[str, Any]) -> dict[str, Any]:
