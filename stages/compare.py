@@ -4,8 +4,9 @@
 
 Reads the evaluations of all policies, their transcripts and trainings, and what every other row
 measured; writes `data/report/`: `report.html` (one page that opens from disk), `report.md`,
-`metrics.json`, `verdict.txt` (four sentences, and one more for each environment in which policies
-played from test starts) and `plots/`; and `data/headlines/`, the numbers that DVC lists.
+`metrics.json`, `verdict.txt` (a line for each part: gains, gains at the best temperatures, pairs of
+policies, ways to choose among samples; where there are any, controls and environments in which
+policies played from test starts) and `plots/`; and `data/headlines/`, the numbers that DVC lists.
 Differences are paired by seed and by problem or start, with t intervals over both
 (stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
 comparisons; without several seeds there is no verdict. Where no problem has a gold answer, mean

@@ -18,9 +18,9 @@ class OptimConfig(Params):
     learning_rate: float = Field(gt=0)
     """Peak rate of AdamW."""
     warmup_share: float = Field(ge=0, lt=1)
-    """Share of the steps over which the rate rises linearly from 0."""
+    """Share of the steps over which the rate rises linearly to its peak."""
     schedule: Literal["constant", "linear", "cosine"]
-    """Learning rate after the warm-up; linear and cosine end at 0."""
+    """Learning rate after the warm-up; linear and cosine fall towards 0."""
     weight_decay: float = Field(ge=0)
     """Decoupled decay of matrices; vectors (norms, biases) are not decayed."""
     max_grad_norm: float = Field(gt=0)
@@ -28,7 +28,10 @@ class OptimConfig(Params):
 
 
 def make_adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW over the parameters that need a gradient."""
+    """AdamW, with betas 0.9 and 0.95, over the parameters that need a gradient.
+
+    Only parameters of two axes or more decay (`weight_decay`).
+    """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
@@ -38,7 +41,15 @@ def make_adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 
 
 def schedule_learning_rate(config: OptimConfig, step: int, num_steps: int) -> float:
-    """Learning rate of optimizer step `step`, from 0, of `num_steps`."""
+    """Learning rate of optimizer step s = `step`, from 0, of S = `num_steps`.
+
+    With p = `learning_rate`, W = round(`warmup_share` S) and t = (s - W) / (S - W):
+
+        p (s + 1) / W             for s < W, the warm-up
+        p                         then, constant
+        p (1 - t)                 linear
+        p (1 + cos(pi t)) / 2     cosine
+    """
     num_warmup = round(config.warmup_share * num_steps)
     if step < num_warmup:
         return config.learning_rate * (step + 1) / num_warmup

@@ -161,7 +161,11 @@ def play_scripts(
 
 
 def count_work(episodes: Sequence[Episode]) -> dict[str, int]:
-    """Forward passes of the policy: the prompt of a start is read once, every other token once."""
+    """Forward passes of the policy.
+
+    Positions: each start's prompt once, and the `token_ids` of each episode without the last one,
+    which nothing has to read. Outputs: the sampled tokens.
+    """
     prompts = {episode.id: len(episode.prompt_ids) for episode in episodes}
     num_tokens = sum(len(episode.token_ids) - 1 for episode in episodes if episode.sampled)
     return work.count_passes(

@@ -56,7 +56,11 @@ class EvaluationSamplesConfig(Config):
 
     @model_validator(mode="after")
     def check_temperatures(self) -> Self:
-        """Each above 0 and once, by six digits; dev and test problems sampled alike."""
+        """Raise a ValueError unless dev and test have one temperature, and `tried` suits it.
+
+        Each of `tried` has to be `LOWEST` or above, and no two of `tried` and `sampling.test` may
+        be equal to six digits: they would share a file.
+        """
         dev, test = (
             find_entry(self.sampling, split, "section 'sampling'").temperature
             for split in ("dev", "test")

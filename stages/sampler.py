@@ -25,8 +25,8 @@ class Sample:
     """`stop`: ended with the end-of-sequence token; `length`: truncated at the limit; `step`:
     broken off after a token of `break_after`, to be continued."""
     insertions: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Of an episode of several turns the environment's tokens: after how many sampled tokens they
-    stand, and their ids. They are read as context, and count in no loss or log-prob."""
+    """The environment's tokens in an episode of several turns: pairs of the number of sampled
+    tokens before them, and their ids. They are read, and count in no loss or log-prob."""
 
     @property
     def ending(self) -> Literal["stop", "length"]:
@@ -93,8 +93,8 @@ class Sampler(Protocol):
         nothing else in the call (up to the rounding of a batched matrix product). `temperature` 0
         means greedy decoding; then `num_samples` must be 1 and the seeds are not used.
         `max_new_tokens` is one limit for all prompts, or one for each. A completion is broken off
-        after a token of `break_after`, which it includes; its tokens until there are those that it
-        has without. An end-of-sequence token always ends it.
+        after its first token of `break_after`, which it includes; up to there it has the tokens
+        that it would have without `break_after`. An end-of-sequence token always ends it.
         """
         ...
 
@@ -104,7 +104,9 @@ class SessionSampler(Sampler, Protocol):
     """Sampler that can keep what it has read between calls."""
 
     def session(self) -> AbstractContextManager[None]:
-        """Context in which a prompt that continues an earlier one and its sample costs new tokens.
+        """Context in which only the new tokens of a prompt that continues an earlier one are read.
+
+        A prompt continues an earlier one if it begins with that and a sample of it.
 
         The weights must not change within it.
         """
@@ -176,8 +178,8 @@ def count_judge_tokens(judgements: Sequence[Judgement | None]) -> Counter[str]:
 
 
 NUM_EARLY = 64
-"""Messages, two a pair, after whose answers a judge that hardly answers is noticed. One that
-reasons answers so many before it reads the others."""
+"""Number of messages, two for each pair, after which a warning says that the judge hardly ever
+answers with an option. A judge that reasons answers these before it reads the others."""
 
 
 @runtime_checkable

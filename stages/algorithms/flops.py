@@ -13,8 +13,8 @@ trained. Departures from the rule of thumb 2 P and 6 P:
 - the looking up of an input embedding multiplies nothing and is left out, tied or not.
 
 Left out, because they are small here: attention's own products, 4 L d times the positions seen,
-against 2 P of about 24 L d^2, so a share of context / (6 d) (for the embedded model, width 192
-and about 40 positions, 3 per cent; for a width of 4096 and 4,096 positions 17 per cent, so say
+against 2 P of about 24 L d^2, so a share of context / (6 d) (for the embedded model, width 96
+and about 40 positions, 7 per cent; for a width of 4096 and 4,096 positions 17 per cent, so say
 so when comparing long texts); norms, activations, the softmax over the vocabulary; the heads of
 reward and value models (d numbers); the optimizer (a dozen operations for each weight and step).
 What a machine does besides is not counted as work done: padding, and what gradient checkpointing

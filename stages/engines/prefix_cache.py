@@ -135,9 +135,10 @@ def _fill_run(layer: GrowingLayer, number: int, run: _Run) -> None:
 
 
 def reading_group(prompt: Sequence[int], row: CachedRow | None) -> int:
-    """Prompts of one group are read side by side: they have about as many new tokens.
+    """Number of a prompt's group; prompts of a group are read side by side.
 
-    0: no row is cached; else the power of two below the number.
+    0: no row is cached; else the number of binary digits of `row.num_new(prompt)`. So within a
+    group the numbers of new tokens differ by less than a factor of two.
     """
     return row.num_new(prompt).bit_length() if row else 0
 

@@ -38,7 +38,8 @@ from stages.sampler import Sample, check_requests, token_limits
 from stages.seeding import derive_seed
 
 COMPACT_SHARE = 0.25
-"""Share of finished rows in a batch from which they are dropped, which copies the cache."""
+"""Finished rows are dropped from a batch once they are more than this share of it, since dropping
+them copies the cache."""
 
 
 Request = tuple[Sequence[int], int, int]

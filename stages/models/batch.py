@@ -2,10 +2,10 @@
 
 A group is a prompt and then its completions, one after the other; each completion attends to the
 prompt and to itself, with positions that continue the prompt's. The result is that of separate
-rows, up to rounding, and the prompt is computed once: eight completions shorter than their prompt
-cost a third of eight rows. A row holds one group or, packed, several side by side. Positions start
-at 0 in each, and none attends to another (Krell et al., "Efficient sequence packing without
-cross-contamination" (2021)).
+rows, up to rounding, and the prompt is computed once: eight completions that are half as long as
+their prompt cost 5/12 of eight rows. A row holds one group or, packed, several side by side.
+Positions start at 0 in each group, and no group attends to another (Krell et al., "Efficient
+sequence packing without cross-contamination" (2021)).
 
 A completion may have tokens that are read and do not count (`Group.insertions`): they stand in the
 input, with positions like any other, and in no grid [completion, token].
@@ -34,7 +34,7 @@ from stages.models.device import ComputeConfig
 
 Insertions = Sequence[tuple[int, Sequence[int]]]
 """Tokens of a completion that are read and do not count, such as an environment's between turns:
-after how many of those that count they stand, ascending, and their ids."""
+pairs of a place, the number of counted tokens before them, and their ids; places ascend."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,8 @@
 """Tokenizers: that of a model, or one trained for the tiny model.
 
-The trained one is byte-level BPE, with a token for every whole number below 200. With digits as
-tokens a small model learns arithmetic too slowly for reinforcement learning in minutes; with a
-token for a number it does not. Any text can be encoded and decoded without loss.
+The trained one is byte-level BPE, with a token for every whole number below 200: with a token for
+each digit, a small model learns arithmetic too slowly for reinforcement learning in minutes. Any
+text can be encoded and decoded without loss.
 """
 
 import datetime
@@ -239,8 +239,9 @@ def check_ids(
 def end_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """Id of the token that ends a completion: the chat template's end of a turn, if it has one.
 
-    Such as `<end_of_turn>` of Gemma, `<|end|>` of Phi and `<|im_end|>` of Qwen's base models, which
-    are other tokens than the end of a sequence. Without one it is that.
+    `<end_of_turn>` of Gemma, `<|end|>` of Phi and `<|im_end|>` of Qwen's base models are ends of a
+    turn, and other tokens than the end of a sequence. Without an end of a turn, it is the end of a
+    sequence.
     """
     turn_end = _turn_end_id(tokenizer, _get_template(tokenizer))
     return eos_id(tokenizer) if turn_end is None else turn_end

@@ -27,7 +27,7 @@ class GroupedSamples:
 
     chunks: list[list[Group]]
     rows: list[tuple[Completion, int]]
-    """Number of the distinct completion that equals each completion."""
+    """Each completion, with the number of the distinct completion that equals it."""
     positions: int
     """Tokens that a model reads of all groups."""
 

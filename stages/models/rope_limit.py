@@ -1,9 +1,10 @@
 """Longest text of models whose rotary positions change with the longest row of a micro-batch.
 
-Two ways of reading long contexts do: `longrope` takes other frequencies for all positions once a
-row is longer than those of its first training, `dynamic` (NTK) beyond the model's positions, and
-there anew for each length. A completion's log-probabilities would depend on its neighbours, and a
-sampler's cache would hold keys of both kinds. Up to that length they are ordinary rotary positions.
+Two methods for long contexts have such positions. `longrope` takes other frequencies for all
+positions of a row that is longer than `original_max_position_embeddings`. `dynamic` (NTK) takes
+other frequencies, different ones for each length, for a row longer than `max_position_embeddings`.
+There, a completion's log-probabilities would depend on its neighbours in the batch, and a sampler's
+cache would hold keys of both kinds. Up to that length, both are ordinary rotary positions.
 """
 
 from functools import partial

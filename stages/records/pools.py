@@ -60,8 +60,8 @@ class ProblemResult:
     """N."""
     num_correct: int
     even_correct: int
-    """Of them among the samples of even number: one half tells how difficult a problem is, the
-    other, drawn independently, what a policy does on problems of this difficulty."""
+    """Number of right samples among those with an even index. These samples tell how difficult a
+    problem is; the other half, drawn independently, what a policy does at this difficulty."""
     greedy_correct: bool
     greedy_strict: bool
     """Read strictly: `rewards/answer_checker`."""

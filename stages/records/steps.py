@@ -58,7 +58,8 @@ class StepLabels:
     correct: bool | None
     """Whether the final answer is right, where that is known."""
     source: str
-    """Who labelled it: `math_shepherd`, `truth`, `prm800k`, `math_aps`, `processbench`; `none`."""
+    """Who labelled it: `math_shepherd`, `truth`, `prm800k`, `math_aps`, `stepwise` (a file in TRL's
+    form) or `processbench`; `none`: nobody."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,7 +25,8 @@ class TemperatureResult:
 
     id: str
     file: str
-    """`SampledFile.name`; that of the split where it is all else that is estimated from."""
+    """`SampledFile.name`; the name of the split itself marks the samples from which everything else
+    is estimated."""
     split: Split
     temperature: float
     num_samples: int

@@ -14,9 +14,10 @@ from stages.report.estimates import MEAN, Results, Table
 
 
 def count_solved(policy: Table, baseline: Table) -> dict[str, Any]:
-    """Problems of a seed that only one of both solves in any sample: means, and each seed's.
+    """Numbers of problems that only the policy, only the baseline, or neither of them solves.
 
-    `policy` and `baseline` are shares of right samples.
+    Solved means right in any sample. `policy` and `baseline` are shares of right samples, [seed,
+    problem]. Of each number: the mean over seeds as `value`, and that of each seed.
     """
     solved, before = policy > 0, baseline > 0
     counts = {

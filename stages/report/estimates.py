@@ -23,8 +23,8 @@ FIELDS = (
     MEAN, "mean_strict", "mean_lenient", GREEDY, "greedy_strict", "greedy_lenient",
     "readable_rate", "format_rate", "truncation_rate", "mean_tokens",
 )  # fmt: skip
-"""Estimates that a ProblemResult holds by their name, but for the greedy completion's, there
-`greedy_correct`. The others are `<method>/<n>`."""
+"""Estimates that are fields of ProblemResult with the same name, except that `greedy_accuracy` is
+its field `greedy_correct`. All other estimates are called `<method>/<n>`."""
 OF_SAMPLES = ("truncation_rate", "mean_tokens")
 """Estimates of samples without a gold answer, besides the scores of rewards."""
 IN_LOOP = "in_loop/test_greedy"

@@ -69,11 +69,14 @@ class EvaluationConfig(Intervals):
             )
 
     max_cut_share: float = Field(ge=0, le=1)
-    """Of the completions that a policy is judged by, those cut at `max_new_tokens` but in a loop:
-    what repeats itself would be cut at any limit."""
+    """Largest share of a policy's completions that may be cut at `max_new_tokens`. Completions that
+    end in a loop do not count: what repeats itself would be cut at any limit."""
 
     def check_cut(self, rows: Sequence[Completion], path: Path) -> dict[str, float]:
-        """The share cut in a loop, from 1 % on; a ValueError where too many others are cut."""
+        """`in_loop/<file>` -> share of completions cut in a loop; empty below 1 %.
+
+        A ValueError where more than `max_cut_share` are cut otherwise.
+        """
         # It imports torch, which `compare` does without.
         from stages.algorithms.length_and_repetition import ends_in_loop
 
@@ -101,7 +104,10 @@ class EvaluationConfig(Intervals):
 
 
 def check_ks(content: Mapping[str, Any]) -> Iterator[str]:
-    """Votes among more samples than there will be: of params.yaml, where it can be read."""
+    """Error message if `evaluation.ks` asks for votes among more samples than there will be.
+
+    Nothing is yielded where the sections cannot be read: another check reports them.
+    """
     try:
         number = content["sampling"]["test"]["num_samples"]
         EvaluationConfig.model_validate(content["evaluation"]).check(number, Path("data/samples"))

@@ -61,8 +61,8 @@ class Design(NamedTuple):
 def estimate_components(results: Results) -> Components | None:
     """Components of the differences from the baseline, the mean over the other policies.
 
-    None where there is no other policy. One seed says nothing of others, of whose variance ASSUMED
-    takes the place.
+    None where there is no other policy. A single seed shows no variance over seeds: that component
+    is then the one of `ASSUMED`.
     """
     baseline, *policies = (tables[MEAN] for tables in results.tables.values())
     if not policies:

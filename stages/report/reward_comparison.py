@@ -69,7 +69,12 @@ def win_rates(
     policy_scores: Float[np.ndarray, "seed prompt sample"],
     baseline_scores: Float[np.ndarray, "seed prompt other"],
 ) -> Table:
-    """Share of a prompt's pairs in which one of `own` is above one of `others`; ties count half."""
+    """Win rate of the policy's samples against the baseline's, [seed, prompt].
+
+        mean over samples i, j of  (1 + sign(policy_scores[i] - baseline_scores[j])) / 2
+
+    A tie counts half.
+    """
     gaps = policy_scores[..., :, None] - baseline_scores[..., None, :]
     return (0.5 + 0.5 * np.sign(gaps)).mean(axis=(-2, -1))
 

@@ -86,8 +86,8 @@ def evaluate_outcomes(
     """AUC, accuracy, likelihood and calibration of P(right) = sigmoid(score), with intervals.
 
     The model learned P(right) where right and wrong are equally likely beforehand
-    (`rewards/verifier_labels`), and is tested on completions as the policy samples them: all but
-    the AUC also tell how far these are from half right.
+    (`rewards/verifier_labels`), and is tested on completions as the policy samples them. So all
+    numbers but the AUC also depend on how far the share of right completions is from a half.
 
     `right_share`: of the completions. `auc`: within a problem, over the problems that have right
     and wrong completions, `problems_with_both`; null without any. `accuracy`: the likelier verdict

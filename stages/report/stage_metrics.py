@@ -113,7 +113,11 @@ def sum_cost(metrics: Mapping[str, Any]) -> Cost:
 
 
 def count_operations(done: Mapping[str, Any]) -> int:
-    """Operations of all passes of a model: 2 per matrix entry forward, 6 where it is trained."""
+    """Floating-point operations of all passes of a model (`algorithms/flops`).
+
+    For each position that passes a matrix, 2 for each of its entries when sampling or scoring; in
+    training 6, or 4 where the matrix is frozen.
+    """
     names = ("body", "output", "trained_body", "trained_output")
     matrices = Matrices(**{name: done[name] for name in names})
     sampled, scored, trained = (

@@ -21,11 +21,14 @@ class CompletionRewards:
     totals: Sequence[float]
     """Paid at the last token of each completion."""
     parts: dict[str, list[float]] = field(default_factory=dict)
-    """Component -> its value for each completion, as it was found: logged, not paid."""
+    """Component -> its value for each completion, before cap, normalisation and weight: logged, not
+    paid."""
     step_rewards: Float[Tensor, "batch token"] | None = None
-    """Paid besides, at each step's last token, else 0; like `Rollouts.mask()`. None: no steps."""
+    """Paid in addition, at the last token of each step; 0 at all other tokens. Tokens are placed as
+    in `Rollouts.mask()`. None: no steps."""
     step_ends: Bool[Tensor, "batch token"] | None = None
-    """Tokens at which `step_rewards` are paid, also rewards of 0. None exactly where they are."""
+    """True at the tokens that step rewards are paid at, even where the reward is 0. None if, and
+    only if, `step_rewards` is None."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Further numbers to log, each a mean over the completions."""
 

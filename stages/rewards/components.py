@@ -72,7 +72,7 @@ class Process(Params):
 
 
 class JudgeWins(Params):
-    """Comparisons within the group that a completion wins, by a judge."""
+    """Share of the comparisons within its group that a completion wins before a judge."""
 
     kind: Literal["judge"]
     style: Style

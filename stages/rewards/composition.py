@@ -89,7 +89,8 @@ class Component(Params):
     cap: Cap | None
     """Limits of the raw values; null: none."""
     normalise: Normalise
-    """Of its values as they are capped: among all completions judged together, or a prompt's."""
+    """Normalisation of the capped values, over all completions judged together or over those of a
+    prompt."""
 
     def capped(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """The values, or step rewards, within the cap."""

@@ -23,7 +23,8 @@ from mpmath.ctx_iv import MPIntervalContext
 PRECISION = 200
 """Bits of a bound; a number with more digits has wider bounds."""
 MIN_DISTANCE = 1e-6
-"""Between the bounds of values that differ, in parts of the larger one."""
+"""Smallest distance between the bounds of values that surely differ, relative to the larger of the
+two, or to 1 where both are smaller than 1."""
 MAX_DEPTH = 100
 MAX_EXPONENT = 100_000
 """Of powers, and the size of the argument of a function: `\\sin` needs as many digits of pi as it
@@ -228,7 +229,7 @@ class _Reader:
 
 
 def raise_power(base: Any, exponent: Any) -> Any:
-    """Of a positive base, or with a whole exponent."""
+    """Bounds of base ** exponent; an error unless the base is positive or the exponent whole."""
     if abs(exponent).b <= MAX_EXPONENT and exponent.a == exponent.b == round(float(exponent.mid)):
         return base ** round(float(exponent.mid))
     if not base.a > 0:

@@ -7,8 +7,8 @@ be made wrong on purpose (`flip_labels`), to measure how much noise a reward mod
 Demonstrations are a policy's own completions that the checker accepts: rejection-sampling
 fine-tuning (Yuan et al. 2023, https://arxiv.org/abs/2308.01825), best of N by a verifier (RAFT,
 Dong et al. 2023, https://arxiv.org/abs/2304.06767). Departures: distinct means different tokens,
-where Yuan et al. compare the equations; of a problem with more right completions than are kept,
-which ones is drawn, so that short ones are not preferred.
+where Yuan et al. compare the equations; if a problem has more right completions than may be kept,
+a random draw decides between them, so that short ones are not preferred.
 
 Outcomes train an outcome reward model. In a pool a problem is mostly right or mostly wrong, so
 completions taken as they are teach how hard it is, which no choice among them needs

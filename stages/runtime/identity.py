@@ -69,11 +69,11 @@ def name_of(stage: str) -> str:
 
 
 def dvc_stage(stage: str) -> Any:
-    """DVC's own, of the dvc.yaml in the working directory or of the file that it names, or None.
+    """DVC's object for `stage`, of ./dvc.yaml or of the file that it names; None: there is none.
 
-    None also where the process has other words than the stage's command, as in a run by hand. A
-    ValueError if an input does not exist or is damaged, or its code or its row was edited since
-    dvc started.
+    None also where the words of this process are not those of the stage's command, as in a run by
+    hand. A ValueError if an input of the stage does not exist or is damaged, or if its code or its
+    row was edited since dvc started.
     """
     try:
         with closing(Repo(".")) as repo:
@@ -136,8 +136,8 @@ def claim(
 
     A folder that exists already belongs to an execution that was killed or failed, or whose outputs
     dvc has not recorded: its id is taken over. Outside a DVC pipeline the key is random, so nothing
-    is ever taken over. A ValueError if another process executes the same stage, or where the run
-    `is_partial` and not the stage's of dvc.yaml: nothing could ever join it.
+    is ever taken over. A ValueError if another process executes the same stage, or if `is_partial`
+    and the process does not run the stage's command in dvc.yaml: no later run could join its seeds.
     """
     loaded = dvc_stage(stage)
     if loaded is None and is_partial:

@@ -23,10 +23,10 @@ RAW = Path("data/raw")
 
 
 def check() -> None:
-    """Raise one ValueError with everything that is wrong in the plan, if there is one to check.
+    """Raise one ValueError with everything that is wrong in the plan, if `stages.plan` is there.
 
-    Before that, one with packages of other versions than the pinned ones: with these the check
-    itself might not import.
+    First, a ValueError if packages have other versions than the pinned ones: the check of the plan
+    might not even import with them.
     """
     versions.check()
     passed = PASSED / digest_plan_files()

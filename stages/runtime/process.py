@@ -228,8 +228,8 @@ def is_stop_requested() -> bool:
 def check_stop() -> None:
     """Raise `Stopped` again if this process was asked to end and may do so where it is.
 
-    For the end of work that calls code of others: theirs may catch it, as a bare `except:` does.
-    What they returned then is none of their answers.
+    To be called after code of others, which may have caught `Stopped`, as a bare `except:` does.
+    Then the value that it returned is no answer.
     """
     if _stop_request.requested and _stop_request.anywhere():
         raise Stopped(STATUS)

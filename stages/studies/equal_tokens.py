@@ -3,9 +3,10 @@
     python -m stages.studies equal_tokens
 
 Trains each policy with every seed again until it has spent a budget of generated and trained
-tokens. What it is made from and the baseline is not (pairs, reward models, policies it starts
-from) is paid first, in full for every policy that needs it. Statistics: `token_verdict`. Each seed
-has copies of the run of its own, for what is left of the budget differs.
+tokens. The rows that a policy is made from (pairs, reward models, the policies that it starts from)
+are paid first, in full for every policy that needs them; those that the baseline is made from are
+free. Statistics: `token_verdict`. Each seed has copies of the run of its own, since what is left of
+the budget differs between seeds.
 """
 
 import itertools

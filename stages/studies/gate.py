@@ -6,11 +6,11 @@ Compares what the study `probes` found of each policy with what it found of the 
 a card of each, to lie beside the checkpoint of whichever seed is released.
 
 A probe is *worse* where the interval of the paired difference over the problems that both have lies
-wholly on the side that `probe_catalogue` calls worse. That is what is named: a gate errs to the
-side of naming. Of the two dozen probes of a policy one may so be named by chance in two. So it is
-also said what is *certain*: worse, and with a p that stays below 1 - confidence after Holm's
-correction over the policy's gated probes. Intervals and p are over seeds and problems
-(`statistics/crossed_means`); of one seed they are of its checkpoint alone.
+wholly on the side that `probe_catalogue` calls worse. The gate names every worse probe: it had
+better name too many than too few. With two dozen probes, about every second policy has one that is
+worse by chance alone. So the gate also marks what is *certain*: worse, and with a p that stays at
+most 1 - confidence after Holm's correction over the policy's gated probes. Intervals and p are over
+seeds and problems (`statistics/crossed_means`); with one seed they are of its policy alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

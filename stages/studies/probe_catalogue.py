@@ -152,7 +152,7 @@ class ProbeConfig(Certainty):
 def list_reasons_not_run(
     run_probes: Collection[str], config: ProbeConfig, *, has_chat_template: bool
 ) -> dict[str, str]:
-    """Probes of the catalogue without a value in `found`, each with the reason."""
+    """Probes of the catalogue that are not among `run_probes`, each with the reason."""
     reasons = {
         "reward": "reward model", "process": "process model", "judge": "judge",
         "transfer": "file of other problems", "refusals": "file of requests",

@@ -37,9 +37,10 @@ SIZES = ("split", "merged")
 
 
 def pad_completion(question: str, answer: str) -> dict[str, str]:
-    """Longer answers: the last line before the final one twice, the question first, a list.
+    """Kind -> the answer made longer without new content.
 
-    In the list all lines but the final one stand three times. A single line can only be restated.
+    `repeat_step`: the last line of working stands twice. `restate`: the question stands first.
+    `list`: all lines of working stand three times. An answer of one line has only `restate`.
     """
     *working, last = answer.split("\n")
     restated = {"restate": f"{question}\n{answer}"}

@@ -53,7 +53,7 @@ _PHRASES = re.compile(
 
 
 def refuses(reply: str) -> bool:
-    """Whether the reply refuses, by the rule above."""
+    """Whether the reply is empty, or has one of `_PHRASES` in its first `MAX_CHARACTERS`."""
     start = reply.strip()[:MAX_CHARACTERS].replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     return not start or _PHRASES.search(start) is not None
 

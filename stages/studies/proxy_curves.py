@@ -61,7 +61,8 @@ class ProxyCurve:
     """n, or training steps; the first is the start itself (1, or 0)."""
     form: Form
     kl: Points
-    """From the start policy, in nats; its mean over problems is what d is the square root of."""
+    """KL divergence from the start policy, in nats: the distance d is the square root of its mean
+    over problems."""
     proxy: Points
     """Mean score of what is chosen, or sampled, in the scorer's own unit."""
     gold: Points
@@ -84,7 +85,7 @@ class ProxyCurve:
 
 
 def measure_spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
-    """The standard deviation among the completions of a problem: of the mean variance.
+    """Standard deviation within problems: sqrt(mean over problems of the variance of `values`).
 
     Within problems, since a reward model's scores of different problems cannot be compared.
     """

@@ -84,7 +84,10 @@ def main() -> None:
 
 
 def search_solutions(config: Config, run: Run, folder: Path) -> tuple[int, int]:
-    """Solutions of all searches of one seed; parameter counts of policy and process model."""
+    """Write the solutions of all searches of one seed; returns P of policy and process model.
+
+    P: numbers in the matrices of a model's body, without embeddings and heads (`models/size`).
+    """
     settings, compute, seed = config.search, config.compute, run.seed
     prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))
     longest = max(len(prompt.prompt_ids) for prompt in prompts)

@@ -44,7 +44,10 @@ class SearchSolution:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchCost:
-    """Tokens that went through a model; the two `_once` are what would have with a prefix cache."""
+    """Tokens that went through a model on one problem.
+
+    Fields that end in `_once`: the tokens that would go through it with a prefix cache.
+    """
 
     id: str
     depth: int
@@ -54,15 +57,16 @@ class SearchCost:
     dropped_tokens: int
     """Of these, in no solution that the search ended with."""
     read_tokens: int
-    """The policy's: prompt and solution so far, once for each place at each depth. So the engine
-    on transformers reads them; vLLM's prefix cache, which it has on, reads most of them once."""
+    """Tokens that the policy reads without a prefix cache: prompt and solution so far, once for
+    each place at each depth. vLLM, whose prefix cache is on, reads most of them only once."""
     read_tokens_once: int
-    """The prompt."""
+    """Tokens that the policy reads with a prefix cache: the prompt."""
     scored_tokens: int
-    """The process model's: prompt, solution so far and step tokens, for each different candidate
-    at each depth; candidates of one problem share a reading of the prompt."""
+    """Tokens that the process model reads: prompt, solution so far and step tokens, for each
+    different candidate at each depth; candidates of one problem share a reading of the prompt."""
     scored_tokens_once: int
-    """The prompt, and each different step with its step token."""
+    """Tokens that the process model would read with a prefix cache: the prompt, and each different
+    step with its step token."""
 
 
 TOKENS = [field.name for field in fields(SearchCost) if field.name != "id"]

@@ -1,11 +1,11 @@
 """Search for solutions step by step, guided by a process reward model.
 
-At each depth every solution that has a place is gone on with by several samples of one step;
-the process model scores what came of it, and the best of each tree have the places of the next
-depth (`selection/step_scores`, with the sources). A solution that has finished is not gone on
-with but stays in the competition: it holds a place while it is among the best, and gets it back
-when those before it turn out worse. Both sources take it out of the beam, and so go on where they
-have already succeeded. A search ends when finished solutions hold every place, or at `max_steps`.
+At each depth, every solution that has a place is continued by several samples of one step; the
+process model scores the results, and the best of each tree get the places of the next depth
+(`selection/step_scores`, with the sources). A finished solution is not continued but stays in the
+competition: it holds a place while it is among the best, and gets it back when better ones turn out
+worse later. Both sources take it out of the beam, and so search on where they have already
+succeeded. A search ends when finished solutions hold every place, or at `max_steps`.
 
 A step is what `rewards/step_solutions` makes of the tokens, so its scores are those that the whole
 solution would have. Sampling is broken off after any token with the separator in its text.

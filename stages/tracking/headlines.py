@@ -89,8 +89,8 @@ def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | Non
 
     Never by the test problems: the policy with the highest accuracy there is also the one that
     chance has favoured most, so its test result would be too good. Of equals the first by name;
-    None where no policy was evaluated, or has no accuracy; a control is never chosen. `runs` are
-    the stages whose outputs dvc.lock names.
+    None where no policy was evaluated, or has no accuracy; a control is never chosen. `runs`:
+    names of the stages that have a run in MLflow.
     """
     controls = {entry.stage for entry in entries if "--control" in entry.command.split()}
     accuracy: dict[str, dict[str, float]] = {}

@@ -128,9 +128,10 @@ def _resolve_params(of_files: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def read_record(entry: Entry) -> dict[str, Any] | None:
-    """The run.json of an entry; of a result that was computed elsewhere what is certain.
+    """The run.json of an entry; if its result was computed elsewhere, only what is certain.
 
-    None, with a warning, when its outputs are not there or another's.
+    None for a stage without journals; None with a warning where the journals are missing, or are
+    those of other inputs than dvc.lock has.
     """
     folder = entry.journals
     if folder is None:

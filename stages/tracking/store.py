@@ -54,7 +54,8 @@ PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
 """Seconds after which a server that does not answer is out: it must not hold a pipeline."""
 SECONDS_BETWEEN_PINGS = 0.2
 MAX_SECONDS = 300.0
-"""After so long the rest is left to the next call: nor must one that is slow."""
+"""Seconds after which a call leaves the rest to the next one: a slow server must not hold a
+pipeline, either."""
 
 
 class TrackedRun(NamedTuple):
@@ -143,7 +144,7 @@ class Store:
                 yield name, point.step
 
     def complete(self, run_id: str, ended: int) -> None:
-        """Nothing is missing in the run any more, which ended then (milliseconds)."""
+        """Mark a run as complete; `ended`: when it ended, in milliseconds since 1970."""
         self.client.set_terminated(run_id, "FINISHED", ended)
         self.client.set_tag(run_id, COMPLETE, "true")
 
@@ -173,7 +174,7 @@ def find_page(path: str) -> str:
 
 
 def check_server(uri: str) -> None:
-    """One of `OUTAGES` where the store has a server, and it does not answer in time."""
+    """Raise one of `OUTAGES` if the store has a server that does not answer within `PATIENCE`."""
     try:
         parts, port = urlsplit(uri), urlsplit(uri).port
     except ValueError:  # it would show a password that has a `/` or `#`

@@ -169,10 +169,11 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
 
 
 def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
-    """Log the numbers of a policy's evaluation with its training, by whose runs it is compared.
+    """Log the numbers of a policy's evaluation in the run of its training.
 
-    With the present time, for MLflow shows the latest number: that of the manifest tracked last,
-    even if an earlier one has evaluated the policy later, with other settings.
+    In MLflow, policies are compared by the runs of their trainings. MLflow shows the number with
+    the latest time. So these numbers get the present time: those of the manifest that was tracked
+    last are shown, even if the evaluation of an earlier manifest ended later.
     """
     kind, _, policy = entry.stage.partition("@")
     if kind == "evaluate" and entry.stage in runs and f"train@{policy}" in runs:
@@ -352,11 +353,11 @@ def find_running() -> list[Path]:
 
 
 def send_points(store: Store, folder: Path, last: dict[str, dict[str, int]]) -> None:
-    """Send what the journals of an unfinished execution say and MLflow lacks, but its times.
+    """Send the metrics in the journals of an unfinished execution that MLflow lacks, without times.
 
-    Also completions, where it samples some. `last` is the last step of each metric, and of the
-    completions, that a run has. A resumed attempt cuts its journals back to its checkpoint, and
-    does some steps again.
+    Also the completions that it has sampled. `last`: run in MLflow -> the last step that it has of
+    each metric and of the completions. A resumed attempt cuts its journals back to its checkpoint,
+    and does some steps again.
     """
     num_seeds = len(read_yaml()["seeds"])
     with suppress(FileNotFoundError):  # it has ended; `sync_entries` sends the rest
