@@ -153,7 +153,7 @@ def run_plan(
                 finished = wait(names, timeout=WAKE_SECONDS, return_when=FIRST_COMPLETED).done
                 for future in finished:
                     name = names.pop(future)
-                    results[name] = result_of(future, name)
+                    results[name] = read_result(future, name)
                     sorter.done(name)
         except BaseException:
             # First what waits: a thread that is cancelled would begin it.
@@ -163,7 +163,7 @@ def run_plan(
     return {name: results[name] for name in plan}
 
 
-def result_of(future: "Future[Result]", name: str) -> Result:
+def read_result(future: "Future[Result]", name: str) -> Result:
     """Result of a finished thread; an error in the flow itself is a failure of the stage."""
     error = future.exception()
     if error is None:

@@ -59,7 +59,7 @@ def run_shared(
         action = "fetch-or-seeds" if compute is None else "fetch"
         answer, key = ask_remote(action, [name], runner)
         if inputs not in ("", key) and answer is not RemoteStatus.NOT_SHARED:
-            raise inputs_differ(name, runner.root)
+            raise make_inputs_error(name, runner.root)
         if answer is RemoteStatus.ABSENT and compute is not None:
             remote_result = compute(key)
             if not remote_result.outcome.good:
@@ -79,7 +79,7 @@ def run_shared(
     return result
 
 
-def inputs_differ(name: str, root: Path) -> RemoteError:
+def make_inputs_error(name: str, root: Path) -> RemoteError:
     """The error of a clone that has other inputs of a stage than the one that asks."""
     return RemoteError(
         f"the inputs of {name} differ in {root}, at commit {describe_commit(root)}: "
@@ -103,7 +103,7 @@ def run_shared_seed(name: str, seed: int, runner: Runner, *, inputs: str = "") -
     try:
         answer, key = ask_remote("fetch-seed", [name, str(seed)], runner)
         if inputs not in ("", key):
-            raise inputs_differ(name, runner.root)
+            raise make_inputs_error(name, runner.root)
         result = Result(name=title, outcome=StageOutcome.RESTORED)
         if answer is not RemoteStatus.DONE:
             result = replace(run_stage(name, runner, seed), name=title)

@@ -219,7 +219,7 @@ for _method, _embedded in {"ppo": 12, "grpo": 32}.items():
 def choose_learning_rate(facts: Facts, params: Content, *, at_1b: float, highest: float) -> float:
     """Learning rate of a model of P parameters, to two digits; LoRA: times 10.
 
-        min(at_1b * max(1/2, sqrt(1e9 / P)), highest)
+    min(at_1b * max(1/2, sqrt(1e9 / P)), highest)
     """
     scaled = at_1b * max(0.5, math.sqrt(1e9 / facts.parameters))
     return float(f"{min(scaled, highest) * (10 if params['lora']['rank'] else 1):.1e}")

@@ -25,7 +25,7 @@ from stages.loops import work
 from stages.loops.run import Run
 from stages.models import pool_scorer, size
 from stages.models.device import ComputeConfig, setup
-from stages.models.pool_scorer import GroupedSamples, Pool, ScoreColumn
+from stages.models.pool_scorer import GroupedSamples, SampledProblem, ScoreColumn
 from stages.records import pools, temperatures
 from stages.records.pools import Score
 from stages.report import estimates
@@ -103,8 +103,8 @@ def score_samples(
 
 
 def evaluate_problems(
-    run: Run, rewards: Mapping[str, RewardFile], problems: Sequence[Pool], greedy: Sequence[Pool],
-    scores: Sequence[Score],
+    run: Run, rewards: Mapping[str, RewardFile], problems: Sequence[SampledProblem],
+    greedy: Sequence[SampledProblem], scores: Sequence[Score],
 ) -> tuple[list[ProblemResult], list[ScoredPrompt]]:  # fmt: skip
     """Evaluations of the problems with a gold answer, and summaries of the prompts without one."""
     settings, seed = run.config.evaluation, derive_seed(run.seed, "evaluate")

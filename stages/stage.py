@@ -89,7 +89,7 @@ def run(
             logger.info("%s: its output is the same for all seeds", stage_run.name)
             return
         paths = [DATA / path.format(row.name) for path in OUTPUTS[stage]]
-        if ranks.launched():  # torchrun's processes after the first write into scratch
+        if ranks.read_torchrun_rank():  # torchrun's processes after the first write into scratch
             folders = [stage_run.folder / path.name for path in paths]
         elif is_partial:  # the outputs of the row stay as they are
             scratch = Path(stack.enter_context(TemporaryDirectory(dir=stage_run.folder)))
@@ -138,12 +138,12 @@ def write_metrics(run: Run, metrics: dict[str, Any] | None) -> None:
 
 def take_finished(stage_run: StageRun, numbers: Sequence[int], folders: Sequence[Path]) -> None:
     """Take from scratch what is finished of some seeds, into the output folders of the row."""
-    if ranks.launched() is not None:  # the other processes have a scratch of their own
+    if ranks.read_torchrun_rank() is not None:  # the other processes have a scratch of their own
         return
     for seed in numbers:
         of_seed = [folder / str(seed) for folder in folders]
         scratch, identity = stage_run.folder / f"seed-{seed}", identify(stage_run, seed)
-        record = finished_seeds.take(scratch, identity, of_seed, stage_run.start)
+        record = finished_seeds.restore_seed(scratch, identity, of_seed, stage_run.start)
         if record is not None:
             logger.info("%s: seed %d was finished on %s", stage_run.name, seed, record["host"])
             stage_run.earlier[seed] = record
@@ -161,12 +161,14 @@ def finish_seed(
     if run.rank:
         return
     write_metrics(run, metrics)
-    if ranks.launched() is not None:
+    if ranks.read_torchrun_rank() is not None:
         return
     stage_run.check_unchanged()
     record = {**stage_run.start, "started": started, **runs.describe_end(clock)}
     try:
-        finished_seeds.keep(run.folder, identify(stage_run, run.seed), run.outputs, run.log, record)
+        finished_seeds.store_seed(
+            run.folder, identify(stage_run, run.seed), run.outputs, run.log, record
+        )
     except OSError as error:
         if finished_seeds.SEEDS in os.environ:
             raise

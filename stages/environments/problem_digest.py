@@ -32,14 +32,16 @@ def digest_problem(factory: Factory, row: Mapping[str, Any], env_seed: int, seco
     try:
         begun = call_within(seconds, partial(environment.start, dict(row), env_seed))
     except (Exception, TimeLimitError) as error:  # noqa: BLE001 - its episodes failed, too
-        logger.info("start of row '%s' failed: %s", row["id"], scripts.describe(error))
+        logger.info("start of row '%s' failed: %s", row["id"], scripts.describe_exception(error))
     finally:
         close_environment(environment, seconds)
     if hasattr(environment, "demonstrate"):
         try:
             demonstration = scripts.demonstrate(factory(), row, env_seed, seconds=seconds)
         except Exception as error:  # noqa: BLE001 - it may have none of this row
-            logger.info("no demonstration of row '%s': %s", row["id"], scripts.describe(error))
+            logger.info(
+                "no demonstration of row '%s': %s", row["id"], scripts.describe_exception(error)
+            )
     hidden = None if content or demonstration else [row["id"], env_seed]
     text = json.dumps(to_json([begun, content, demonstration, hidden]), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

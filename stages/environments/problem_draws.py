@@ -12,7 +12,7 @@ from stages.environments.environment import Row
 from stages.seeding import derive_seed
 
 PartT = TypeVar("PartT")
-SPLITS = ("train", "train", "train", "dev", "test")
+SPLIT_BY_REMAINDER = ("train", "train", "train", "dev", "test")
 """Of five problems three are for training."""
 MAX_DRAWS = 10_000
 
@@ -23,7 +23,7 @@ def draw_problem(row: Row, *parts: Sequence[PartT]) -> tuple[PartT, ...]:
     The row's id begins with the name of its split and a hyphen.
     """
     split = str(row["id"]).partition("-")[0]
-    if split not in SPLITS:
+    if split not in SPLIT_BY_REMAINDER:
         raise ValueError(
             f"expected a row whose id begins with its split, such as train-17, found "
             f"'{row['id']}': set `starts: {{train: .., dev: .., test: ..}}` in the preset"
@@ -32,7 +32,7 @@ def draw_problem(row: Row, *parts: Sequence[PartT]) -> tuple[PartT, ...]:
     for _ in range(MAX_DRAWS):
         problem = tuple(stream.choice(part) for part in parts)
         text = " ".join(map(str, problem))
-        if split == SPLITS[derive_seed(0, "split", text) % len(SPLITS)]:
+        if split == SPLIT_BY_REMAINDER[derive_seed(0, "split", text) % len(SPLIT_BY_REMAINDER)]:
             return problem
     raise ValueError(
         f"none of {MAX_DRAWS} problems that were drawn belongs to split {split}: there are too "

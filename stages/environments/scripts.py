@@ -95,7 +95,9 @@ def _play(
         begin = partial(environment.start, copy.deepcopy(dict(row)), seed)
         start, tools = call_within(preset.timeout_seconds, begin)
     except FAILURES as error:
-        raise ValueError(f"start of row '{row['id']}' failed: {describe(error)}") from error
+        raise ValueError(
+            f"start of row '{row['id']}' failed: {describe_exception(error)}"
+        ) from error
     messages = list(start)
     replies = make_canned_replies(tools, preset.max_turns) if script is None else iter(script)
     rewards: list[float] = []
@@ -113,7 +115,7 @@ def _play(
             answer = partial(environment.step, to_json(message))
             reply = check_reply(call_within(preset.timeout_seconds, answer))
         except FAILURES as error:
-            ending, problem = FAILED, describe(error)
+            ending, problem = FAILED, describe_exception(error)
             messages.append(message)
             rewards.append(0.0)
             break
@@ -133,6 +135,6 @@ def _play(
     )  # fmt: skip
 
 
-def describe(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Type and message of what an environment raised."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")

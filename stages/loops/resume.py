@@ -43,7 +43,9 @@ HISTORY, ROLLOUTS, POLICIES = "history.jsonl", "rollouts.jsonl", "checkpoints"
 def load_state(run: "Run", name: str) -> State:
     """The state of the last whole checkpoint of a loop of this run, on all ranks; or a new one."""
     states = run.folder / LOOP / name / STATES
-    checkpoint = sharding.broadcast_from_rank0(None if run.rank else checkpoints.last(states))
+    checkpoint = sharding.broadcast_from_rank0(
+        None if run.rank else checkpoints.find_last_checkpoint(states)
+    )
     if checkpoint is None:
         return State()
     state = State.read(checkpoint)
@@ -56,7 +58,9 @@ def load_state(run: "Run", name: str) -> State:
 def compute_once(run: "Run", compute: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
     """The tensors that `compute` returned in the first attempt of this run."""
     folder = run.folder / LOOP / REFERENCE
-    checkpoint = sharding.broadcast_from_rank0(None if run.rank else checkpoints.last(folder))
+    checkpoint = sharding.broadcast_from_rank0(
+        None if run.rank else checkpoints.find_last_checkpoint(folder)
+    )
     if checkpoint is not None:
         return [value for _, value in sorted(load_file(checkpoint / TENSORS).items())]
     values = [value.contiguous() for value in compute()]

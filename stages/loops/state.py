@@ -90,7 +90,7 @@ class State:
     @classmethod
     def load(cls, folder: Path | str) -> "State":
         """The last whole checkpoint of a folder; where there is none, a new state."""
-        checkpoint = checkpoints.last(Path(folder))
+        checkpoint = checkpoints.find_last_checkpoint(Path(folder))
         return cls() if checkpoint is None else cls.read(checkpoint)
 
     @classmethod

@@ -18,7 +18,7 @@ from stages.rewards.reward_file import RewardFile
 
 GROUPS_PER_CHUNK = 64
 """Groups that are scored at a time."""
-Pool = tuple[Prompt, list[Completion]]
+SampledProblem = tuple[Prompt, list[Completion]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,7 @@ ScoreColumn = list[dict[str, Any]]
 """Scores of each distinct completion by one reward, by the names of the fields of `Score`."""
 
 
-def group_samples(problems: Sequence[Pool], row_tokens: int) -> GroupedSamples:
+def group_samples(problems: Sequence[SampledProblem], row_tokens: int) -> GroupedSamples:
     """Groups of each problem's distinct completions that fit a row."""
     completions: list[tuple[list[int], list[list[int]]]] = []
     rows: list[tuple[Completion, int]] = []

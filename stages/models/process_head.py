@@ -240,7 +240,7 @@ class ProcessScorer:
         groups = solution_groups(self.model, solutions, range(len(solutions)))
         return sum(group.length() for group in groups)
 
-    def step_ends(self, num_tokens: int) -> frozenset[int]:
+    def find_separator_tokens(self, num_tokens: int) -> frozenset[int]:
         """Ids below `num_tokens` of the tokens whose text has the separator.
 
         A ValueError where there is none: then no single token says where a step ends.

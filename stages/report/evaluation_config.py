@@ -13,7 +13,7 @@ from stages.config import Params
 from stages.records.pools import Completion
 
 logger = logging.getLogger(__name__)
-LOOP = 16
+MIN_LOOP_TOKENS = 16
 """Tokens that a repetition has at least, to be called one: fewer may be chance, as in 1000."""
 
 
@@ -81,7 +81,7 @@ class EvaluationConfig(Intervals):
         from stages.algorithms.length_and_repetition import ends_in_loop
 
         cut = [row.completion_ids for row in rows if row.finish_reason == "length"]
-        in_loop = sum(ends_in_loop(ids, min_length=LOOP) for ids in cut) / len(rows)
+        in_loop = sum(ends_in_loop(ids, min_length=MIN_LOOP_TOKENS) for ids in cut) / len(rows)
         share = len(cut) / len(rows) - in_loop
         message = f"{in_loop:.1%} of the completions in {path} repeat themselves until they are cut"
         if share > self.max_cut_share:

@@ -23,7 +23,7 @@ from stages.rows import DATA
 
 POINTS = (1, 2, 5, 10)
 """Differences in mean accuracy, in points, whose sizes are forecast."""
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 """More seeds than that are called impossible."""
 
 
@@ -124,7 +124,7 @@ def forecast_sizes(
     if design.num_seeds == 1:
         return problems, None
     seeds = crossed_means.find_fewest(lambda n: detectable(num_seeds=n), effect)
-    return problems, seeds if seeds is not None and seeds <= MOST_SEEDS else None
+    return problems, seeds if seeds is not None and seeds <= MAX_SEEDS else None
 
 
 def read_components(folder: Path, baseline: str, names: Collection[str]) -> tuple[Components, str]:

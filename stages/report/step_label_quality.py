@@ -44,7 +44,7 @@ class AuditConfig(Intervals):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Audited:
+class AuditedSolution:
     """A solution whose truth is known, with the counts of its prefixes."""
 
     id: str
@@ -63,7 +63,7 @@ def subset_sizes(num_completions: int) -> list[int]:
 
 
 def audit_labels(
-    solutions: Sequence[Audited], config: AuditConfig, *, num_completions: int, seed: int
+    solutions: Sequence[AuditedSolution], config: AuditConfig, *, num_completions: int, seed: int
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By rule and k, each of `RATIOS` with its interval over problems, and `f1`.
 
@@ -94,7 +94,7 @@ def audit_labels(
 
 
 def _count_verdicts(
-    solution: Audited, num_completions: int, k: int, threshold: float
+    solution: AuditedSolution, num_completions: int, k: int, threshold: float
 ) -> Float[np.ndarray, "2 ratio"]:
     """Numerators and denominators of `RATIOS`, expected over the subsets of k completions."""
     sizes = {"subset_size": k, "needed": min_right(threshold, k)}
@@ -170,7 +170,7 @@ def summarise_labels(
     tokens = sum(count.generated_tokens for count in sampled)
     labels = [label for row in solutions for label in row.labels if label is not None]
     audited = [
-        Audited(
+        AuditedSolution(
             id=row.id,
             num_right=[count.num_right for count in counts],
             correct=bool(row.correct),

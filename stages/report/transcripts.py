@@ -63,7 +63,7 @@ class Transcripts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graded:
+class GradedCompletions:
     """Greedy completions of all policies, with their verdicts where there are gold answers."""
 
     prompts: Sequence[Prompt]
@@ -118,7 +118,7 @@ def choose_transcripts(
                 f"their order, found {len(row)} that differ. They come from different runs: rerun "
                 f"`dvc repro`."
             )
-    graded = Graded(prompts=prompts, seeds=seeds, completions=completions, right=right)
+    graded = GradedCompletions(prompts=prompts, seeds=seeds, completions=completions, right=right)
     order = draw_order([prompt.id for prompt in prompts], seeds[0])
     policies = list(range(len(completions)))
     if right is None:

@@ -113,7 +113,7 @@ class Component(Params):
 
 NEVER_NEGATIVE = frozenset(("answer", "final_line", "boxed", "tags", "language", "judge", "own"))
 """Kinds of components whose values are 0 or more; of `own`, the user knows."""
-TAKEN = frozenset(("mean", "std", "accuracy"))
+RESERVED_NAMES = frozenset(("mean", "std", "accuracy"))
 """`reward/mean` and the like are logged of the whole."""
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 STEPS_AS_THEY_ARE = (
@@ -130,7 +130,7 @@ class Composition(Params):
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> "Composition":
-        if reserved := sorted(self.components.keys() & TAKEN):
+        if reserved := sorted(self.components.keys() & RESERVED_NAMES):
             name = reserved[0]
             raise ValueError(f"a component named {name}: reward/{name} is of the whole")
         twice = [name for name, part in self.components.items() if part.normalise.kind != "none"]

@@ -24,7 +24,7 @@ from stages.records.problems import Prompt
 from stages.records.steps import StepLabels
 from stages.rewards import answer_checker
 from stages.rewards.final_answer import extract_answer
-from stages.rewards.problem_evaluation import PoolScores, number_answers, read_final_answer
+from stages.rewards.problem_evaluation import SampleScores, number_answers, read_final_answer
 
 AGGREGATION = "aggregation.json"
 
@@ -54,7 +54,7 @@ def read_aggregation(folder: Path) -> Aggregation:
         ) from None
 
 
-UNKNOWN: Kind = "min"
+DEFAULT_KIND: Kind = "min"
 """Where no problem has both a right and a wrong solution: the worst step counts (Zhang et al. 2025,
 https://arxiv.org/abs/2501.07301, section 3.4: for scores learned from people, whose files seldom
 say whether an answer is right)."""
@@ -98,10 +98,10 @@ def choose_aggregation(
     accuracy: dict[str, dict[Kind, float]] = {
         use: {kind: round(float(np.mean(values)), 6) for kind, values in of_kind.items()}
         for use, of_kind in accuracies.items()
-        if of_kind[UNKNOWN]
+        if of_kind[DEFAULT_KIND]
     }
     best: dict[str, Kind] = {
-        use: max(KINDS, key=accuracy[use].__getitem__) if use in accuracy else UNKNOWN
+        use: max(KINDS, key=accuracy[use].__getitem__) if use in accuracy else DEFAULT_KIND
         for use in accuracies
     }
     return Aggregation(**best), accuracy
@@ -114,7 +114,7 @@ MEAN_LOGPROB, FORMAT, LONGEST, SHORTEST = WITHOUT_A_REWARD
 def score_pool(
     prompt: Prompt, pool: Sequence[Completion], rows: Sequence[Score],
     aggregations: Mapping[str, Aggregation],
-) -> dict[str, PoolScores]:  # fmt: skip
+) -> dict[str, SampleScores]:  # fmt: skip
     """Views of a problem's samples, by name.
 
     Weights are fixed transforms, since a monotone transform changes a vote: the logistic function
@@ -130,16 +130,16 @@ def score_pool(
             f"expected rewards with other names than {', '.join(WITHOUT_A_REWARD)}, which need no "
             f"model, found {', '.join(sorted(clashes))}: rename it in the table `rewards`"
         )
-    views: dict[str, PoolScores] = {}
+    views: dict[str, SampleScores] = {}
     for name in rows[0].scores:
         logits = np.array([row.scores[name] for row in rows])
-        views[name] = PoolScores(logits, 1.0 / (1.0 + np.exp(-logits)))
+        views[name] = SampleScores(logits, 1.0 / (1.0 + np.exp(-logits)))
     for name in rows[0].steps:
         steps, chosen = [row.steps[name] for row in rows], aggregations[name]
         best_of, weighted = (
             aggregate_steps(steps, kind) for kind in (chosen.best_of, chosen.weighted)
         )
-        views[name] = PoolScores(best_of, weighted)
+        views[name] = SampleScores(best_of, weighted)
     texts = [row.completion for row in pool]
     whole = {text: prompt.whole(text) for text in texts}
     has_format = {
@@ -149,9 +149,9 @@ def score_pool(
     formatted = np.array([has_format[text] for text in texts])
     lengths = np.array([len(row.completion_ids) for row in pool], dtype=np.float64)
     logprobs = _round_scores([row.logprob_sum / len(row.completion_ids) for row in pool])
-    views[MEAN_LOGPROB] = PoolScores(logprobs, np.exp(logprobs))
-    views[FORMAT] = PoolScores(formatted, formatted)
-    views[LONGEST], views[SHORTEST] = PoolScores(lengths, None), PoolScores(-lengths, None)
+    views[MEAN_LOGPROB] = SampleScores(logprobs, np.exp(logprobs))
+    views[FORMAT] = SampleScores(formatted, formatted)
+    views[LONGEST], views[SHORTEST] = SampleScores(lengths, None), SampleScores(-lengths, None)
     return views
 
 

@@ -15,7 +15,7 @@ from stages.rewards import answer_checker
 from stages.rewards.final_answer import extract_answer
 
 
-class PoolScores(NamedTuple):
+class SampleScores(NamedTuple):
     """Scores and vote weights of a problem's samples by one method (all are in `pool_scores`)."""
 
     values: Float[np.ndarray, " sample"]
@@ -40,7 +40,7 @@ def evaluate_problem(
     prompt: Prompt,
     pool: Sequence[Completion],
     greedy: Completion,
-    scores: Mapping[str, PoolScores],
+    scores: Mapping[str, SampleScores],
     *,
     ks: Sequence[int],
     orders: Int[np.ndarray, "draw sample"],
@@ -91,7 +91,7 @@ def evaluate_problem(
 
 
 def summarise_scores(
-    prompt: Prompt, pool: Sequence[Completion], scores: Mapping[str, PoolScores]
+    prompt: Prompt, pool: Sequence[Completion], scores: Mapping[str, SampleScores]
 ) -> ScoredPrompt:
     """Summary of a policy's samples of a prompt without a gold answer."""
     return ScoredPrompt(

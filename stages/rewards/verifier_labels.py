@@ -33,7 +33,7 @@ from stages.rewards import answer_checker
 from stages.seeding import derive_seed
 
 
-class CheckedPool(NamedTuple):
+class CheckedProblem(NamedTuple):
     """Completions of a problem with the answer checker's verdicts."""
 
     prompt: Prompt
@@ -42,12 +42,12 @@ class CheckedPool(NamedTuple):
     wrong: list[Completion]
 
 
-def check_pool(prompt: Prompt, pool: Sequence[Completion]) -> CheckedPool:
+def check_pool(prompt: Prompt, pool: Sequence[Completion]) -> CheckedProblem:
     """The verdicts on one problem's completions."""
     sides: dict[bool, list[Completion]] = {True: [], False: []}
     for row in pool:
         sides[answer_checker.solves_problem(prompt, row.completion)].append(row)
-    return CheckedPool(prompt=prompt, right=sides[True], wrong=sides[False])
+    return CheckedProblem(prompt=prompt, right=sides[True], wrong=sides[False])
 
 
 def drop_repeats(rows: Sequence[Completion]) -> list[Completion]:
@@ -59,7 +59,7 @@ class LabelledPairs(NamedTuple):
     """Preference pairs of a problem's pool, with counts of the completions behind them."""
 
     preferences: list[Preference]
-    judged: CheckedPool
+    judged: CheckedProblem
 
 
 def label_pairs(
@@ -187,7 +187,7 @@ def summarise_demonstrations(
 
 
 def training_outcomes(
-    judged: Sequence[CheckedPool], *, max_per_problem: int, one_class_weight: float, seed: int
+    judged: Sequence[CheckedProblem], *, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[list[Outcome]]:
     """The outcomes that are learned from, of each problem that has any; see `balance_outcomes`."""
     if not any(pool.right and pool.wrong for pool in judged):
@@ -201,7 +201,7 @@ def training_outcomes(
 
 
 def balance_outcomes(
-    judged: CheckedPool, max_per_problem: int, one_class_weight: float, seed: int
+    judged: CheckedProblem, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[Outcome]:
     """Outcomes of a problem, at most `max_per_problem`, drawn as evenly from both sides as can be.
 
@@ -221,7 +221,7 @@ def balance_outcomes(
     return _outcomes(judged.prompt, (right[:of_right], share), (wrong[:of_wrong], share))
 
 
-def heldout_outcomes(judged: Sequence[CheckedPool]) -> list[list[Outcome]]:
+def heldout_outcomes(judged: Sequence[CheckedProblem]) -> list[list[Outcome]]:
     """Outcomes of every completion as the policy samples them, of equal weight within a problem."""
     outcomes: list[list[Outcome]] = []
     for pool in judged:

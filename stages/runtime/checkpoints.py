@@ -22,7 +22,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-SECONDS = "POSTTRAIN_CHECKPOINT_SECONDS"
+INTERVAL_VARIABLE = "POSTTRAIN_CHECKPOINT_SECONDS"
 NUM_CHECKPOINTS = 2
 """The last whole one while the next is written, and the one before in case it is damaged."""
 MANIFEST = "manifest.json"
@@ -62,7 +62,7 @@ def write(folder: Path, step: int, content: Write, lengths: Mapping[Path, int]) 
         shutil.rmtree(old)
 
 
-def last(folder: Path) -> Path | None:
+def find_last_checkpoint(folder: Path) -> Path | None:
     """The last whole checkpoint, or None; damaged ones are removed with a warning."""
     for path in reversed(_all(folder)):
         try:
@@ -167,9 +167,11 @@ class Writer:
 
 def read_interval() -> float:
     """Seconds between two checkpoints; a ValueError if the environment has no such number."""
-    text, seconds = os.environ.get(SECONDS, "300"), float("nan")
+    text, seconds = os.environ.get(INTERVAL_VARIABLE, "300"), float("nan")
     with suppress(ValueError):
         seconds = float(text)
     if not seconds >= 0:
-        raise ValueError(f"{SECONDS}: expected seconds, 0 or more, found {text!r}. Set a number.")
+        raise ValueError(
+            f"{INTERVAL_VARIABLE}: expected seconds, 0 or more, found {text!r}. Set a number."
+        )
     return seconds

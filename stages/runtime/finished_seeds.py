@@ -53,12 +53,12 @@ def read_choice(seeds: Sequence[int]) -> list[int] | None:
             f"`python -m flows.seeds {stage} {text}` computes these seeds, after `dvc checkout`; "
             f"or unset it."
         )
-    if ranks.launched() is not None:
+    if ranks.read_torchrun_rank() is not None:
         raise ValueError(f"{SEEDS}: expected no torchrun, which needs all seeds. Unset it.")
     return sorted(set(map(int, text.split(","))), key=list(seeds).index)
 
 
-def keep(
+def store_seed(
     folder: Path, identity: Mapping[str, Any], folders: Sequence[Path], log: Journal,
     record: Mapping[str, Any],
 ) -> None:  # fmt: skip
@@ -85,7 +85,7 @@ def keep(
         (temporary / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
 
 
-def take(
+def restore_seed(
     folder: Path,
     identity: Mapping[str, Any],
     folders: Sequence[Path],

@@ -40,7 +40,7 @@ Files = dict[str, tuple[int, int]]
 """Path -> size and time of change."""
 
 
-class Before(NamedTuple):
+class StateBeforeImports(NamedTuple):
     """What a process had before it imported the entry points.
 
     An edit that comes later, also while they are imported, has another time than in `files`.
@@ -50,10 +50,10 @@ class Before(NamedTuple):
     files: Files
 
 
-def look_before() -> Before:
+def look_before() -> StateBeforeImports:
     """The variables, and the files of `stages`, as they are; to be called before the imports."""
     package = Path(stages.__file__).parent
-    return Before(dict(os.environ), _describe(map(str, package.rglob("*.py"))))
+    return StateBeforeImports(dict(os.environ), _describe(map(str, package.rglob("*.py"))))
 
 
 def work_in_fork(*, is_rounded: bool = True) -> None:
@@ -90,7 +90,7 @@ def work_in_fork(*, is_rounded: bool = True) -> None:
 def start(
     main: Callable[..., None],
     owner: int,
-    before: Before,
+    before: StateBeforeImports,
     prepare: Callable[[], None] = lambda: None,
 ) -> None:
     """Fork the server of a flow or a dvc; return at once.
@@ -245,7 +245,9 @@ class _Client:
 class _Server:
     """The process that is forked for each stage."""
 
-    def __init__(self, main: Callable[..., None], owner: psutil.Process, before: Before) -> None:
+    def __init__(
+        self, main: Callable[..., None], owner: psutil.Process, before: StateBeforeImports
+    ) -> None:
         """Listen, from now on; an OSError if the owner has ended or has a server."""
         self.main, self.before = main, before
         self.folder = str(Path.cwd())

@@ -179,7 +179,7 @@ def leave(execution: Execution, folder: Path, *, is_partial: bool = False) -> No
 
 def _hold(lock: IO[str], stage: str) -> None:
     """Lock the stage's file; a holder whose dvc ended has a moment to end, too."""
-    end = time.monotonic() + process.SECONDS
+    end = time.monotonic() + process.SECONDS_TO_END
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

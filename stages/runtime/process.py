@@ -31,7 +31,7 @@ KEPT_BYTES = {-3: 32 * 2**20, -1: 512 * 2**20}
 the heap keeps what was freed. Left alone, the pages of every large activation are given back and
 asked for again, a tenth of the time of sampling. Weights of a real model are given back as ever."""
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
-SECONDS = 10.0
+SECONDS_TO_END = 10.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STATUS = 128 + signal.SIGTERM
 """The exit status of a process that was asked to end."""
@@ -215,7 +215,7 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     if _stop_request.requested:
         return
     _stop_request.requested = True
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)  # SIGALRM, unhandled, ends the process
+    signal.setitimer(signal.ITIMER_REAL, SECONDS_TO_END)  # SIGALRM, unhandled, ends the process
     if _stop_request.anywhere():
         raise Stopped(STATUS)
 

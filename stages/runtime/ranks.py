@@ -26,7 +26,7 @@ SECONDS_TO_RAISE = 10.0
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
-def launched() -> int | None:
+def read_torchrun_rank() -> int | None:
     """The rank that torchrun gave this process; None: it did not start it."""
     return int(os.environ["RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
 
@@ -40,7 +40,7 @@ def joined(work: Callable[[int], object], number: int, folder: Path) -> Iterator
     the environment names. When the block ends, all have ended; an error of another rank ends this
     process. A ValueError if torchrun started another number of processes.
     """
-    if (launched_rank := launched()) is not None:
+    if (launched_rank := read_torchrun_rank()) is not None:
         if (world_size := int(os.environ["WORLD_SIZE"])) != number:
             raise ValueError(
                 f"num_processes is {number}, torchrun started {world_size}: the number changes how "

@@ -87,7 +87,9 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
     record. Nor does one that `is_partial`: it finishes some seeds, for a later run to join.
     """
     is_quiet = process.is_dvc_quiet()
-    display = progress.make_display(stage, is_shown=not ranks.launched(), is_quiet=is_quiet)
+    display = progress.make_display(
+        stage, is_shown=not ranks.read_torchrun_rank(), is_quiet=is_quiet
+    )
     logging.basicConfig(
         level=logging.WARNING if is_quiet else logging.INFO,
         format="%(asctime)s %(name)s: %(message)s",
@@ -97,7 +99,7 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
     logging.getLogger("dvc.progress").setLevel(logging.CRITICAL)
     logging.getLogger("dvc").handlers.clear()
     _finish_imports()
-    if ranks.launched():
+    if ranks.read_torchrun_rank():
         versions.check()  # as `preflight` does for the first rank
         process.ignore()  # the first rank says when all end
         with TemporaryDirectory() as scratch:

@@ -72,10 +72,10 @@ def for_each(
         return {}
     num_gpus = num_processes + num_samplers if gpu else 0
     task = _Task(work, make_run, stage_run.folder, num_gpus, num_processes)
-    if len(numbers) > 1 and ranks.launched() is None:
+    if len(numbers) > 1 and ranks.read_torchrun_rank() is None:
         return _fork(task, numbers, stage_run.display)
     results = {}
-    with gpu_slot.take(min(num_gpus, 1) if ranks.launched() is not None else num_gpus):
+    with gpu_slot.take(min(num_gpus, 1) if ranks.read_torchrun_rank() is not None else num_gpus):
         for seed in numbers:
             with task.begin(seed, partial(stage_run.display.update, seed)) as run:
                 results[seed] = work(run)
@@ -142,7 +142,7 @@ def _fork(task: _Task, numbers: Sequence[int], display: Display) -> dict[int, An
         for process in started if pipes else ():  # those beside a failed one keep their work
             process.terminate()
         for process in started:
-            process.join(stage_process.SECONDS if pipes else None)
+            process.join(stage_process.SECONDS_TO_END if pipes else None)
             process.kill()
             process.join()
     return {seed: results[seed] for seed in numbers}

@@ -39,7 +39,7 @@ class CostCurve:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Searched:
+class SearchOutcome:
     """A search of the same problems, in the same order."""
 
     accuracy: Mapping[str, Values]
@@ -74,7 +74,7 @@ def place_on_curve(costs: Mapping[int, float], budget: float) -> Place | None:
 
 
 def compare_at_equal_compute(
-    curves: Mapping[str, CostCurve], searches: Mapping[str, Searched], *, confidence: float
+    curves: Mapping[str, CostCurve], searches: Mapping[str, SearchOutcome], *, confidence: float
 ) -> dict[str, Any]:
     """Accuracies with intervals over seeds and problems, and paired differences at equal compute.
 
@@ -93,7 +93,7 @@ def compare_at_equal_compute(
         estimate = studies.estimate_interval(values, confidence=confidence)
         return {name: estimate.pop("value")} | estimate
 
-    def versus(search: Searched, curve: CostCurve, budget: Budget) -> dict[str, Any] | None:
+    def versus(search: SearchOutcome, curve: CostCurve, budget: Budget) -> dict[str, Any] | None:
         costs = curve.costs[BUDGETS[budget]]
         at = place_on_curve(costs, search.costs[budget])
         if at is None:

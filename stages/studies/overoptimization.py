@@ -32,7 +32,7 @@ from stages.studies import checkpoint_measures, overoptimization_report, proxy_c
 from stages.studies import study as studies
 from stages.studies.checkpoint_measures import CheckpointResult
 from stages.studies.proxy_curves import RUN, OveroptimizationConfig, ProxyCurve
-from stages.studies.scored_pools import BestOfNConfig, ScoredPool
+from stages.studies.scored_pools import BestOfNConfig, ScoredProblem
 
 CHECKPOINTS = studies.STUDIES / "checkpoints"
 SCORERS = ("reward_model", "ensemble")
@@ -148,7 +148,7 @@ def read_run_curve(
     ]
 
 
-def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredPool]:
+def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredProblem]:
     """The pools of one seed."""
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
     pool = candidates.read_request("dev", settings.best_of_n, "best_of_n")

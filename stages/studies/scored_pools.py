@@ -28,7 +28,7 @@ Problems = Sequence[Float[np.ndarray, " sample"]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScoredPool:
+class ScoredProblem:
     """One row of `data/studies/overoptimization/rows/<seed>/pools.jsonl`, in drawing order."""
 
     id: str
@@ -77,7 +77,7 @@ def score_pools(
 
 def score_pool(
     prompt: Prompt, pool: Sequence[Completion], scorers: Scorers, row_tokens: int
-) -> ScoredPool:
+) -> ScoredProblem:
     """Completions of a problem with verdicts and scores."""
     distinct, numbers = pools.deduplicate(pool)
     groups = make_groups(
@@ -90,14 +90,16 @@ def score_pool(
             [round(values[number], DIGITS) for number in numbers] if scorer else None
         )
     verdicts = [answer_checker.solves_problem(prompt, row.completion) for row in distinct]
-    return ScoredPool(
+    return ScoredProblem(
         id=prompt.id, correct=[verdicts[number] for number in numbers],
         reward_model=values_by_scorer[0], ensemble=values_by_scorer[1],
         num_distinct=len(distinct), generated_tokens=candidates.num_tokens(pool),
     )  # fmt: skip
 
 
-def make_pool_curve(name: str, scorer: str, rows: Sequence[ScoredPool]) -> ProxyCurve | str | None:
+def make_pool_curve(
+    name: str, scorer: str, rows: Sequence[ScoredProblem]
+) -> ProxyCurve | str | None:
     """The curve of best-of-n by one scorer, why there is none, or None where it scored nothing."""
     values = [getattr(row, scorer) for row in rows]
     if None in values:

@@ -95,7 +95,7 @@ def search_solutions(config: Config, run: Run, folder: Path) -> tuple[int, int]:
     parts = [prompts[start : start + step_search.CHUNK] for start in starts]
     path = DATA / f"rewards/{settings.process}/{seed}/model"
     scorer = process_head.load_process_scorer(path, compute, setup(compute))
-    ends = scorer.step_ends(len(row_policy.load_row_tokenizer(settings.policy, seed)))
+    ends = scorer.find_separator_tokens(len(row_policy.load_row_tokenizer(settings.policy, seed)))
     sizes = (size.measure_policy(settings.policy, seed, config.model)["body"],
              size.measure_scorer(path)["body"])  # fmt: skip
     steps = max(preset.max_steps * preset.max_new_tokens for preset in settings.presets.values())

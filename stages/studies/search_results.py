@@ -13,7 +13,7 @@ from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.rewards.problem_evaluation import majority_accuracy, number_answers, read_final_answer
 from stages.studies import study as studies
-from stages.studies.equal_compute import BUDGETS, Searched, Values
+from stages.studies.equal_compute import BUDGETS, SearchOutcome, Values
 
 WAYS = ("best", "weighted", "majority")
 ACCURACIES = (*WAYS, "any_right")
@@ -136,10 +136,10 @@ def stack_column(seeds: Sequence[Sequence[ProblemSearch]], name: str) -> Values:
     return np.array([[float(getattr(row, name)) for row in rows] for rows in seeds])
 
 
-def average_searches(seeds: Sequence[Sequence[ProblemSearch]]) -> Searched:
+def average_searches(seeds: Sequence[Sequence[ProblemSearch]]) -> SearchOutcome:
     """One search: of each seed its problems."""
     names = {"tokens": "generated_tokens"}
-    return Searched(
+    return SearchOutcome(
         accuracy={way: stack_column(seeds, way) for way in WAYS},
         costs={unit: float(stack_column(seeds, names.get(unit, unit)).mean()) for unit in BUDGETS},
     )

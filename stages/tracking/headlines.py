@@ -46,7 +46,7 @@ those of its evaluation."""
 DEV = "dev_accuracy"
 
 
-class Chosen(NamedTuple):
+class BestPolicy(NamedTuple):
     """The best policy: the DVC stage that made it, its seed, and tags that say why."""
 
     stage: str
@@ -84,7 +84,7 @@ def read_seed_metrics(entry: Entry) -> dict[str, dict[str, Any]]:
     return metrics_by_seed
 
 
-def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | None:
+def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> BestPolicy | None:
     """The policy of the highest mean accuracy on dev problems, and the best of its seeds there.
 
     Never by the test problems: the policy with the highest accuracy there is also the one that
@@ -118,7 +118,7 @@ def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> Chosen | Non
         "posttrain.dev_accuracy": f"{fmean(accuracy[policy].values()):.4f}",
         "posttrain.seed": seed,
     }
-    return Chosen(stage=f"train@{policy}", seed=seed, tags=tags)
+    return BestPolicy(stage=f"train@{policy}", seed=seed, tags=tags)
 
 
 def read_report_numbers(path: Path) -> dict[str, float]:

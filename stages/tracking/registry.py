@@ -7,7 +7,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT
 
 from stages.tracking import lockfile, store
 from stages.tracking.artifacts import find_model, name_model
-from stages.tracking.headlines import Chosen
+from stages.tracking.headlines import BestPolicy
 from stages.tracking.store import Store
 
 REGISTERED = "posttrain-policy"
@@ -22,7 +22,7 @@ the folder of the weights, and in the repository they are loaded by
 """
 
 
-def mark_best(store: Store, run_id: str, chosen: Chosen) -> None:
+def mark_best(store: Store, run_id: str, chosen: BestPolicy) -> None:
     """Register the policy that `run_id` of its stage wrote, and let the alias `best` name it."""
     model = find_model(store, run_id, name_model(chosen.stage, chosen.seed))
     if model is None:

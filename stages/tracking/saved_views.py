@@ -16,7 +16,7 @@ NAMES = {POLICIES: "Policies", MANIFESTS: "Manifests", CURVES: "Learning curves"
 MEASURES = (
     "accuracy", "greedy_accuracy", "dev_accuracy", "reward", "kl", "margin_accuracy", "run/seconds",
 )  # fmt: skip
-WORDS = ("method", "preset", "from", "on", "control", "pipeline_run")
+ROW_TAGS = ("method", "preset", "from", "on", "control", "pipeline_run")
 """Tags of a policy's training that its table shows."""
 CHARTS = (
     "reward/mean", "reward/accuracy", "kl/sequence", "entropy", "length/mean", "margin/accuracy",
@@ -61,7 +61,7 @@ def _make_views(policies: Sequence[str], seeds: Sequence[str]) -> Mapping[str, d
         "orderByKey": "metrics.`accuracy`",
         "orderByAsc": False,
     }
-    columns = [*_columns("metrics", MEASURES), *_columns("tags", WORDS)]
+    columns = [*_columns("metrics", MEASURES), *_columns("tags", ROW_TAGS)]
     return {
         POLICIES: training | {"selectedColumns": columns, "columnOrder": columns},
         MANIFESTS: {

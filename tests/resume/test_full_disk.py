@@ -57,7 +57,7 @@ def take(folder: Path, width: int, until: int = NUM_STEPS) -> tuple[list, dict]:
 
 
 def test_no_room_for_a_checkpoint_is_a_warning(small_disk, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv(checkpoints.SECONDS, "0")
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, "0")
     expected = take(tmp_path / "large", 50_000)
     actual = take(small_disk / "run", 50_000)
     assert actual[0] == expected[0]
@@ -67,7 +67,7 @@ def test_no_room_for_a_checkpoint_is_a_warning(small_disk, tmp_path, monkeypatch
 
 
 def test_a_run_that_a_full_disk_ended_goes_on_when_there_is_room(small_disk, tmp_path, monkeypatch):
-    monkeypatch.setenv(checkpoints.SECONDS, "0")
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, "0")
     expected = take(tmp_path / "large", 100)
     with pytest.raises(OSError, match="No space left"):
         take(small_disk / "run", 100, until=3)

@@ -54,12 +54,12 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used(damage, tmp_path, caplog
             (last / "manifest.json").write_text("")
         case "grown":
             grown.write_bytes(b"one\ntwx\n")
-    result = checkpoints.last(folder)
+    result = checkpoints.find_last_checkpoint(folder)
     assert result == folder / "step-00000001"
     assert checkpoints.outside_lengths(result) == {grown: 4}
     assert "step-00000002 is damaged" in caplog.text
     grown.write_bytes(b"")
-    assert checkpoints.last(folder) is None
+    assert checkpoints.find_last_checkpoint(folder) is None
 
 
 def test_two_are_kept_and_what_a_kill_left_is_none(tmp_path):
@@ -78,13 +78,13 @@ def test_an_error_of_the_disk_that_may_pass_removes_none(tmp_path, monkeypatch, 
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "_digest", fail)
-        assert checkpoints.last(tmp_path) is None
+        assert checkpoints.find_last_checkpoint(tmp_path) is None
         assert "cannot be read" in caplog.text
-    assert checkpoints.last(tmp_path) == tmp_path / "step-00000001"
+    assert checkpoints.find_last_checkpoint(tmp_path) == tmp_path / "step-00000001"
 
 
 def test_one_that_cannot_be_written_is_a_warning(tmp_path, caplog, monkeypatch):
-    monkeypatch.setenv(checkpoints.SECONDS, "0")
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, "0")
     (tmp_path / "file").touch()
     writer = checkpoints.Writer(tmp_path / "file/states")
     assert writer.due()
@@ -94,19 +94,19 @@ def test_one_that_cannot_be_written_is_a_warning(tmp_path, caplog, monkeypatch):
 
 
 def test_the_work_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
-    monkeypatch.setenv(checkpoints.SECONDS, "0")
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, "0")
     written, writer = threading.Event(), checkpoints.Writer(tmp_path)
     writer.write(1, lambda path: (written.wait(), (path / "a").touch()), {})
     assert not writer.due()
-    assert checkpoints.last(tmp_path) is None
+    assert checkpoints.find_last_checkpoint(tmp_path) is None
     written.set()
     writer.wait()
     assert writer.due()
-    assert checkpoints.last(tmp_path) == tmp_path / "step-00000001"
+    assert checkpoints.find_last_checkpoint(tmp_path) == tmp_path / "step-00000001"
 
 
 def test_the_clock_set_back_makes_no_checkpoint_late_and_no_old_one_the_last(tmp_path, monkeypatch):
-    monkeypatch.setenv(checkpoints.SECONDS, "0.2")
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, "0.2")
     writer = checkpoints.Writer(tmp_path)
     monkeypatch.setattr("time.time", lambda: 0.0)
     time.sleep(0.3)
@@ -114,11 +114,11 @@ def test_the_clock_set_back_makes_no_checkpoint_late_and_no_old_one_the_last(tmp
     checkpoints.write(tmp_path, 1, lambda path: (path / "a").touch(), {})
     os.utime(tmp_path / "step-00000001", (2e9, 2e9))
     checkpoints.write(tmp_path, 2, lambda path: (path / "a").touch(), {})
-    assert checkpoints.last(tmp_path) == tmp_path / "step-00000002"
+    assert checkpoints.find_last_checkpoint(tmp_path) == tmp_path / "step-00000002"
 
 
 @pytest.mark.parametrize("told", ["soon", "-1", "nan", ""])
 def test_seconds_that_are_no_number_are_refused(told, monkeypatch):
-    monkeypatch.setenv(checkpoints.SECONDS, told)
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, told)
     with pytest.raises(ValueError, match="POSTTRAIN_CHECKPOINT_SECONDS: expected seconds"):
         checkpoints.read_interval()

@@ -178,7 +178,7 @@ def take(name, rank, state=None, save=None):
 def tensors(state, folder):
     """Weights and moments, by name."""
     state.save(folder)
-    return load_file(checkpoints.last(folder) / TENSORS)
+    return load_file(checkpoints.find_last_checkpoint(folder) / TENSORS)
 
 
 CASES = [(name, 0) for name in KIND] + [(name, 4) for name in ONE_EACH]

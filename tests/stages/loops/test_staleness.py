@@ -180,7 +180,7 @@ def take(name, staleness, state, save=None):
 
 def tensors(state, folder):
     state.save(folder)
-    checkpoint = checkpoints.last(folder)
+    checkpoint = checkpoints.find_last_checkpoint(folder)
     assert checkpoint is not None
     return load_file(checkpoint / TENSORS)
 

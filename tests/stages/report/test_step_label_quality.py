@@ -13,7 +13,7 @@ from stages.records.steps import PrefixCount, StepLabels
 from stages.report.step_label_quality import (
     RATIOS,
     AuditConfig,
-    Audited,
+    AuditedSolution,
     audit_labels,
     first_error_probability,
     min_right,
@@ -25,9 +25,9 @@ from stages.report.step_label_quality import (
 CONFIG = AuditConfig(thresholds=[0.5], num_bootstrap=200, confidence=0.95)
 # K = 2. A: all right, but its second prefix is completed rightly only once; B: wrong from its
 # second step on, one lucky completion of its second prefix; C: a wrong guess, which is known.
-A = Audited(id="a", num_right=[2, 1], correct=True, true_labels=[True] * 3)
-B = Audited(id="b", num_right=[2, 1], correct=False, true_labels=[True, False, False])
-C = Audited(id="b", num_right=[], correct=False, true_labels=[False])
+A = AuditedSolution(id="a", num_right=[2, 1], correct=True, true_labels=[True] * 3)
+B = AuditedSolution(id="b", num_right=[2, 1], correct=False, true_labels=[True, False, False])
+C = AuditedSolution(id="b", num_right=[], correct=False, true_labels=[False])
 
 
 def values(found):
@@ -80,7 +80,9 @@ def test_a_threshold_above_a_half_needs_both():
 
 def test_the_expectation_is_the_mean_over_all_choices_of_completions():
     outcomes = {"first": [1, 1, 0, 1], "second": [0, 1, 0, 0]}  # B's two prefixes, K = 4
-    solution = Audited(id="b", num_right=[3, 1], correct=False, true_labels=[True, False, False])
+    solution = AuditedSolution(
+        id="b", num_right=[3, 1], correct=False, true_labels=[True, False, False]
+    )
     result = audit_labels([solution], CONFIG, num_completions=4, seed=0)["hard"]["2"]
     hits = []
     for first in itertools.combinations(outcomes["first"], 2):
@@ -98,7 +100,9 @@ def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
         truth = [first in (-1, 2), first == 2, False] if first != -1 else [True] * 3
         counts = [stream.randint(0, 2) for _ in range(2)]
         many.append(
-            Audited(id=str(problem), num_right=counts, correct=first == -1, true_labels=truth)
+            AuditedSolution(
+                id=str(problem), num_right=counts, correct=first == -1, true_labels=truth
+            )
         )
     result = audit_labels(many, CONFIG, num_completions=2, seed=1)
     assert result == audit_labels(many, CONFIG, num_completions=2, seed=1)

@@ -6,7 +6,7 @@ from judged_rows import completion
 
 from stages.records.problems import Prompt
 from stages.rewards import problem_evaluation
-from stages.rewards.problem_evaluation import PoolScores
+from stages.rewards.problem_evaluation import SampleScores
 
 ALL_ORDERS = np.array(list(itertools.permutations(range(4))))
 PROMPT = Prompt(id="p", task="solve", question="", prompt="", prompt_ids=[1], answer="1,000")
@@ -19,8 +19,10 @@ POOL = [
     completion("500 + 500 + 500 +", 3, "p", ids=[7] * 6, cut=True),
 ]
 SCORES = {
-    "good": PoolScores(values=np.array([0.1, 0.4, 0.3, 0.2]), weights=np.array([0.2, 0.2, 0.5, 1])),
-    "plain": PoolScores(values=np.zeros(4), weights=None),
+    "good": SampleScores(
+        values=np.array([0.1, 0.4, 0.3, 0.2]), weights=np.array([0.2, 0.2, 0.5, 1])
+    ),
+    "plain": SampleScores(values=np.zeros(4), weights=None),
 }
 
 
@@ -54,7 +56,7 @@ def test_the_hand_worked_pool_of_four():
 
 
 def test_equal_weights_are_the_majority_vote():
-    equal = {"equal": PoolScores(values=np.zeros(4), weights=np.full(4, 0.3))}
+    equal = {"equal": SampleScores(values=np.zeros(4), weights=np.full(4, 0.3))}
     at = problem_evaluation.evaluate_problem(
         PROMPT, POOL, POOL[0], equal, ks=[1, 2, 3, 4], orders=ALL_ORDERS
     ).accuracy_at
@@ -63,7 +65,7 @@ def test_equal_weights_are_the_majority_vote():
 
 def test_a_pool_without_any_readable_answer_is_wrong_and_not_an_error():
     pool = [completion("I do not know"), completion("", 1)]
-    flat = {"flat": PoolScores(values=np.zeros(2), weights=np.ones(2))}
+    flat = {"flat": SampleScores(values=np.zeros(2), weights=np.ones(2))}
     result = problem_evaluation.evaluate_problem(
         PROMPT, pool, pool[0], flat, ks=[1, 2], orders=np.array([[0, 1], [1, 0]])
     )

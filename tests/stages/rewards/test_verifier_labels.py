@@ -6,7 +6,7 @@ from tiny_rollouts import make_pairs
 
 from stages.records.pools import Completion
 from stages.rewards import verifier_labels
-from stages.rewards.verifier_labels import CheckedPool, check_pool
+from stages.rewards.verifier_labels import CheckedProblem, check_pool
 
 PROMPT = judged_rows.prompt(gold="42")
 
@@ -177,7 +177,7 @@ def balance(rows, *, most=4, one_class=0.0, right=None, seed=0):
     if right is not None:
         sides = [[row for row, item in zip(rows, right, strict=True) if item is side]
                  for side in (True, False)]  # fmt: skip
-        judged = CheckedPool(prompt=OUTCOME_PROMPT, right=sides[0], wrong=sides[1])
+        judged = CheckedProblem(prompt=OUTCOME_PROMPT, right=sides[0], wrong=sides[1])
     return verifier_labels.balance_outcomes(judged, most, one_class, seed)
 
 

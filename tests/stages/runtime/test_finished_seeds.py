@@ -29,13 +29,13 @@ def kept(tmp_path):
     scratch.mkdir()
     with journal.writing(scratch / "journal.jsonl") as log:
         log(0, {"loss": 1})
-        finished_seeds.keep(scratch, IDENTITY, folders, log, RECORD)
+        finished_seeds.store_seed(scratch, IDENTITY, folders, log, RECORD)
     return scratch
 
 
 def take(scratch, identity=IDENTITY, **surroundings):
     folders = [scratch.parent / "taken/0", scratch.parent / "taken/1"]
-    record = finished_seeds.take(scratch, identity, folders, surroundings)
+    record = finished_seeds.restore_seed(scratch, identity, folders, surroundings)
     assert (record is not None) == (scratch / "finished").exists()
     return record
 

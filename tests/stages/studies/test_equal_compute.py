@@ -3,7 +3,7 @@ import pytest
 
 from stages.algorithms.statistics import crossed_means
 from stages.studies import equal_compute, search_report
-from stages.studies.equal_compute import CostCurve, Place, Searched, place_on_curve
+from stages.studies.equal_compute import CostCurve, Place, SearchOutcome, place_on_curve
 
 COSTS = {1: 10.0, 2: 20.0, 4: 40.0}
 SETTINGS = {"confidence": 0.95}
@@ -23,7 +23,7 @@ def curve(*means):
 def searched(flops, flops_once=10.0, tokens=3.0, **accuracy):
     values = {way: problems(mean)[0].astype(float) for way, mean in accuracy.items()}
     costs = {"flops": flops, "flops_once": flops_once, "tokens": tokens}
-    return Searched(accuracy=values, costs=costs)
+    return SearchOutcome(accuracy=values, costs=costs)
 
 
 def test_the_place_of_a_budget_on_a_curve():
@@ -75,7 +75,7 @@ def test_differences_are_paired():
     # Right on the others: the interval is that of the problems' differences.
     first, second = problems(0.5)[0].astype(float), 1.0 - problems(0.5)[0]
     costs = {"flops": 20.0, "flops_once": 20.0, "tokens": 2.0}
-    opposed = Searched(accuracy={"best": second}, costs=costs)
+    opposed = SearchOutcome(accuracy={"best": second}, costs=costs)
     actual = equal_compute.compare_at_equal_compute(
         {"a": curve(0.5, 0.5, 0.5)}, {"beam": opposed}, **SETTINGS
     )

@@ -12,7 +12,7 @@ from stages.records import lines
 from stages.rows import DATA
 from stages.studies import checkpoints, overoptimization
 from stages.studies.checkpoint_measures import CheckpointResult
-from stages.studies.scored_pools import ScoredPool
+from stages.studies.scored_pools import ScoredProblem
 
 DRAWING = {"num_samples": 4, "temperature": 1.0, "max_new_tokens": 6}
 RUN = {
@@ -76,7 +76,7 @@ def test_pools_are_scored_and_each_seed_has_its_verdict(monkeypatch):
     metrics = json.loads(written["metrics.json"])
     for seed in SEEDS:
         path = DATA / f"studies/overoptimization/rows/{seed}/pools.jsonl"
-        pools = list(lines.read_lines(path, ScoredPool))
+        pools = list(lines.read_lines(path, ScoredProblem))
         assert len(pools) == 4
         assert all(len(pool.correct) == len(pool.ensemble or []) == 16 for pool in pools)
         measured = metrics["seeds"][str(seed)]

@@ -6,7 +6,7 @@ from stages.models.scalar_head import Scores
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
 from stages.studies import proxy_curves, scored_pools
-from stages.studies.scored_pools import ScoredPool
+from stages.studies.scored_pools import ScoredProblem
 
 PROMPT = Prompt(id="a", task="solve", question="", prompt="", prompt_ids=[3, 4], answer="7")
 
@@ -49,7 +49,7 @@ def test_by_hand():
 
 
 def scored(name, right, scores):
-    return ScoredPool(
+    return ScoredProblem(
         id=name, correct=[bool(item) for item in right], reward_model=scores, ensemble=None,
         generated_tokens=8, num_distinct=8,
     )  # fmt: skip

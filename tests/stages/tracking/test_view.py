@@ -14,7 +14,7 @@ from stages.records import lines
 from stages.runtime import journal
 from stages.tables import NAME
 from stages.tracking import registry, store, view
-from stages.tracking.headlines import Chosen
+from stages.tracking.headlines import BestPolicy
 from stages.tracking.lockfile import Artifact, Entry
 
 FOLDER = Path(".pipe/train@dpo-0123456789abcdef")
@@ -166,7 +166,7 @@ def test_every_row_name_that_the_plan_allows_is_tracked(place, monkeypatch, row)
     (model / "0").mkdir(parents=True)
     (model / "0/config.json").write_text("{}")
     entry = make_entry(f"train@{row}", outs=[model])
-    chosen = Chosen(stage=entry.stage, seed="0", tags={})
+    chosen = BestPolicy(stage=entry.stage, seed="0", tags={})
     with store.connect(place) as target:
         run = view.sync_stage(target, entry, RECORD | {"execution_id": row})
         registry.mark_best(target, run.run_id, chosen)
