@@ -25,7 +25,6 @@ sources/step_files, prm800k, math_aps.
 
 import sys
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -40,8 +39,8 @@ from stages.records.preferences import LABELLED, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Prompt
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
-from stages.sources import preference_files, problem_files, quarantine, step_files
-from stages.sources.containers import HubSplit
+from stages.sources import containers, preference_files, problem_files, quarantine, step_files
+from stages.sources.containers import FolderSplit, HubSplit
 from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import FileLimits
 from stages.tables import HUB
@@ -138,11 +137,11 @@ def read_pairs(run: Run) -> dict[str, Any]:
     return metrics
 
 
-def locate_rows(on: str, preset: FileLimits) -> Path | HubSplit:
+def locate_rows(on: str, preset: FileLimits) -> FolderSplit | HubSplit:
     """Where the rows of `on` are: in files under data/raw, or in a data set of the hub."""
     kind, _, name = on.partition("/")
     if kind != HUB:
-        return DATA / on
+        return containers.find_folder_split(DATA / on, preset)
     return HubSplit(name, preset.name, preset.revision, preset.split)
 
 

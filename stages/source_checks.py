@@ -111,12 +111,13 @@ def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
     if not is_raw or not path.exists():
         return  # the check of the row's words says so; nothing is fetched from the hub
     try:
+        place = containers.find_folder_split(path, preset)
         limit = choose_limit(containers.list_files(str(path)))
         if row.entry_point == "label_people":
             columns, ignore = preset.columns, preset.ignore
-            rows = list(preference_files.read_preferences(path, columns, ignore, limit))
+            rows = list(preference_files.read_preferences(place, columns, ignore, limit))
         else:
-            solutions = step_files.read_solutions(path, preset.format, preset.ignore)
+            solutions = step_files.read_solutions(place, preset.format, preset.ignore)
             rows = list(itertools.islice(solutions, limit))
         bad = [item for item in rows if isinstance(item, BadRow)]
         if limit is None:

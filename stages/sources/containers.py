@@ -43,7 +43,8 @@ from typing import Any, NamedTuple
 
 from stages import meter
 from stages.records.problems import REASONING_KEYS, BadRow
-from stages.sources.quarantine import RejectedError, bad_row
+from stages.sources import dataset_card
+from stages.sources.quarantine import FileLimits, RejectedError, bad_row
 
 MAX_LINE_BYTES = 2**20
 """A longer line of JSON is rejected without being decoded."""
@@ -712,17 +713,79 @@ class HubSplit(NamedTuple):
     """Null: `train`, or the only one."""
 
 
-def open_rows(place: Path | HubSplit) -> Rows:
-    """The rows of the files at a path, or of a split of the hub.
+class FolderSplit(NamedTuple):
+    """A split of a file or a folder."""
 
-    Of a folder whose files' names say `train` and others, those of the train split alone.
+    path: Path
+    name: str | None = None
+    """Its configuration, where its README.md lists several."""
+    split: str | None = None
+    """Null: `train`, or the only one."""
+
+
+Place = Path | FolderSplit | HubSplit
+
+
+def find_folder_split(path: Path, preset: FileLimits) -> FolderSplit:
+    """The split that a preset names, of a file or folder; a ValueError for a revision of one."""
+    if preset.revision is not None:
+        raise ValueError(
+            f"revision: '{preset.revision}': expected null, since {path} is not of the hub and has "
+            f"no revisions. Delete `revision`, or name the data set as on: hub/<owner>/<name>."
+        )
+    return FolderSplit(path, preset.name, preset.split)
+
+
+def open_rows(place: Place) -> Rows:
+    """The rows of one split of a file, a folder or a data set of the hub.
+
+    Without a split's name those of `train`, or all where there is only one. Which files of a folder
+    are which split its README.md says (`dataset_card`), else their names.
+
+    Raises:
+        ValueError: there is no such split or configuration, or `train` is none of several splits.
     """
-    if isinstance(place, Path):
-        splits = find_splits(str(place)).splits
-        return read_files(splits.get("train") or splits[None], str(place))
+    place = FolderSplit(place) if isinstance(place, Path) else place
+    path = str(place.path)
+    if isinstance(place, FolderSplit):
+        if is_saved_dataset(path):
+            _refuse_name(place, "is a saved data set, which has no configurations")
+            place = HubSplit(path, None, None, place.split)
+        else:
+            return read_files(list_split_files(place), path)
     splits = load_splits(place.path, place.name, place.revision)
     split = place.split or default_split(splits, place.path)
     return read_dataset(pick_split(splits, split, place.path), split)
+
+
+def list_split_files(place: FolderSplit) -> Sequence[Path]:
+    """The files of a split, as the folder's README.md lists them, or as their names say.
+
+    Raises:
+        ValueError: there is no such split or configuration, or `train` is none of several splits.
+    """
+    path, split = str(place.path), place.split
+    configured = dataset_card.find_files(path, place.name)
+    if configured is not None:
+        return pick_split(configured, split or default_split(configured, path), path)
+    _refuse_name(place, "has no README.md with configurations whose files are there")
+    if split is None:
+        splits = find_splits(path).splits
+        return splits.get("train") or splits[None]
+    files = list_files(path)
+    if selected := [file for file in files if split in name_in(path, file)]:
+        return selected
+    shown = ", ".join(name_in(path, file) for file in files)
+    raise ValueError(f"split '{split}': expected it in a file's name, found {shown:.200}")
+
+
+def _refuse_name(place: FolderSplit, reason: str) -> None:
+    """Raise a ValueError for a configuration's name where there are none."""
+    if place.name is not None:
+        raise ValueError(
+            f"name: '{place.name}': expected null, since {place.path} {reason}. Delete `name`, or "
+            f"correct the path."
+        )
 
 
 def default_split(splits: Mapping[str, Any], path: str) -> str:

@@ -25,7 +25,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import combinations, islice, takewhile
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
@@ -41,7 +40,7 @@ from stages.records.problems import BadRow, Prompt, Turn
 from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, raw_rows, splitting
 from stages.sources.columns import MISSING, ColumnSample
-from stages.sources.containers import HubSplit, RawRow
+from stages.sources.containers import Place, RawRow
 from stages.sources.problem_files import NUM_SAMPLE, SourceReport, describe_unread
 from stages.sources.quarantine import RejectedError, bad_row
 
@@ -232,7 +231,7 @@ def _is_signed(sample: ColumnSample, column: str) -> bool:
 
 
 def read_preferences(
-    place: Path | HubSplit, columns: PairColumns, ignore: Sequence[str] = (),
+    place: Place, columns: PairColumns, ignore: Sequence[str] = (),
     limit: int | None = None, *, report: SourceReport | None = None,
 ) -> Iterator[RawPreference | RawLabelled | BadRow]:  # fmt: skip
     """The pairs or labelled completions of files or of the hub, and the rows that hold none.

@@ -55,11 +55,13 @@ class FileLimits(Params):
     """What is taken of a file of people's labels, and how much of it may be left out."""
 
     name: str | None = None
-    """Of a data set of the hub (`on: hub/<owner>/<name>`) the configuration, if it has several."""
+    """The configuration, if a data set of the hub (`on: hub/<owner>/<name>`), or a folder with its
+    README.md, has several."""
     revision: str | None = None
-    """Its commit; without one, two runs may read two versions."""
+    """The commit of a data set of the hub; without one, two runs may read two versions."""
     split: str | None = None
-    """Its split; null: `train`, or the only one."""
+    """The split, or of a folder without such a README.md a part of the names of its files; null:
+    `train`, or the only one."""
     licence: str
     """Under which licence the data may be used; recorded with the parameters."""
     max_tokens: int = Field(gt=0)

@@ -37,7 +37,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from operator import add
-from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
@@ -48,7 +47,7 @@ from stages.records.problems import BadRow
 from stages.records.steps import RawSteps, StepLabels, split_steps
 from stages.sources import columns as columns_of
 from stages.sources import containers, math_aps, prm800k, raw_rows, splitting
-from stages.sources.containers import HubSplit
+from stages.sources.containers import Place
 from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import RejectedError, bad_row
 
@@ -176,7 +175,7 @@ GOLD = ("answer", "final_answer", "ground_truth", "solution")
 
 
 def read_solutions(
-    place: Path | HubSplit,
+    place: Place,
     form: Format,
     ignore: Sequence[str] = (),
     *,

@@ -198,3 +198,18 @@ def test_pairs_of_the_hub_are_read_as_those_of_a_file(tmp_path, monkeypatch):
         label("hub/owner/mine")
     with pytest.raises(ValueError, match="cannot read the data set 'owner/other'"):
         label("hub/owner/other")
+
+
+def test_the_split_of_a_folder_is_the_one_that_the_preset_names():
+    folder = DATA / "raw/parts"
+    folder.mkdir()
+    for name, count in (("train", 30), ("test", 20)):
+        text = "".join(json.dumps(pair) + "\n" for pair in pairs(count))
+        (folder / f"{name}.jsonl").write_text(text)
+    for split, count in ((None, 30), ("test", 20)):
+        set_preset(split=split)
+        label("raw/parts")
+        assert sum(map(len, read()[:2])) == count
+    set_preset(revision="main")
+    with pytest.raises(ValueError, match="revision: 'main': expected null"):
+        label("raw/parts")

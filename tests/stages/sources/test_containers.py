@@ -13,7 +13,8 @@ from pyarrow import parquet
 
 from stages.records.problems import BadRow
 from stages.sources import columns, containers, tool_calls
-from stages.sources.containers import RawRow
+from stages.sources.containers import FolderSplit, RawRow
+from stages.sources.quarantine import FileLimits
 
 ROWS: list[dict[str, Any]] = [{"a": 2**53 + 1, "b": "é"}, {"a": 2, "b": "x\ny"}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
@@ -416,3 +417,68 @@ def test_test_rows_are_never_rows_of_no_split(tmp_path, names, tests):
     else:
         splits = containers.find_splits(str(tmp_path)).splits
         assert [file.name for file in splits["test"]] == tests
+
+
+CARD = """---
+configs:
+- config_name: default
+  data_files:
+  - {split: train_prefs, path: data/train_prefs*}
+  - {split: train_sft, path: data/train_sft*}
+  - {split: test_prefs, path: data/test_prefs*}
+---
+"""
+
+
+@pytest.fixture
+def zephyr(tmp_path):
+    """A folder with splits as of UltraFeedback binarized, without its README.md."""
+    (tmp_path / "data").mkdir()
+    for name in ("train_prefs", "train_sft", "test_prefs"):
+        (tmp_path / f"data/{name}.jsonl").write_text(json.dumps({"question": name}))
+    return tmp_path
+
+
+def questions_of(place: containers.Place) -> list[str]:
+    rows = [row for row in containers.open_rows(place) if isinstance(row, RawRow)]
+    return [row.fields["question"] for row in rows]
+
+
+def test_the_splits_of_a_folder_are_those_of_its_card(zephyr):
+    (zephyr / "README.md").write_text(CARD)
+    with pytest.raises(ValueError, match="no split 'train': name one of train_prefs, train_sft"):
+        questions_of(zephyr)
+    for split in ("train_sft", "test_prefs"):
+        assert questions_of(FolderSplit(zephyr, split=split)) == [split]
+    assert questions_of(FolderSplit(zephyr, "default", "train_prefs")) == ["train_prefs"]
+    with pytest.raises(ValueError, match="no split 'train_pref'; it has train_prefs"):
+        questions_of(FolderSplit(zephyr, split="train_pref"))
+    with pytest.raises(ValueError, match="has the configurations default: .*found main"):
+        questions_of(FolderSplit(zephyr, "main"))
+
+
+def test_without_a_card_a_split_is_a_part_of_a_files_name(zephyr):
+    assert questions_of(FolderSplit(zephyr, split="test_prefs")) == ["test_prefs"]
+    file = zephyr / "data/train_sft.jsonl"
+    assert questions_of(FolderSplit(file, split="train")) == questions_of(file) == ["train_sft"]
+    with pytest.raises(ValueError, match="split 'dev': expected it in a file's name, found data/"):
+        questions_of(FolderSplit(zephyr, split="dev"))
+    with pytest.raises(ValueError, match="name: 'main': expected null, since .* no README.md"):
+        questions_of(FolderSplit(zephyr, "main"))
+
+
+def test_a_saved_data_set_is_read_by_its_splits(tmp_path):
+    splits = {name: datasets.Dataset.from_list([{"question": name}])
+              for name in ("train_prefs", "train_sft")}  # fmt: skip
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "saved"))
+    assert questions_of(FolderSplit(tmp_path / "saved", split="train_sft")) == ["train_sft"]
+    with pytest.raises(ValueError, match="no split 'train': name one of train_prefs, train_sft"):
+        questions_of(tmp_path / "saved")
+
+
+def test_a_folder_has_no_revision(tmp_path):
+    limits = {"licence": "MIT", "max_tokens": 9, "max_bad_share": 0, "max_long_share": 0}
+    preset = FileLimits(name="a", split="b", **limits)
+    assert containers.find_folder_split(tmp_path, preset) == FolderSplit(tmp_path, "a", "b")
+    with pytest.raises(ValueError, match=r"revision: 'main': expected null.*hub/<owner>/<name>"):
+        containers.find_folder_split(tmp_path, FileLimits(revision="main", **limits))
