@@ -9,20 +9,27 @@ r"""Preferences of people out of files: pairs, rated or ranked answers, and labe
 | `prompt`, `answer`, `score` | an answer; those of one prompt are compared |
 | `prompt`, `answer`, `label` | a completion that is good or bad, without a pair: for KTO |
 
+Of an answer that several rows rate the mean counts. Several rows that compare the same two answers
+become one pair, whose label is the share of votes (`preference_votes`); other columns can
+contradict a pair (`pair_checks`). Each row is in a pair, or in the quarantine with its reason:
+`tie`, `alone` (the only rated answer to its prompt), `merged` (another row's pair counts it too),
+`repeated`, or what is wrong with it.
+
 A prompt is text or a conversation that ends with the user's turn, with a `system` message of its
 own or not. An answer is text, or a conversation that ends with it. Without a prompt both answers
 begin with it: conversations (also transcripts: Bai et al., "Training a Helpful and Harmless
 Assistant", 2022, https://arxiv.org/abs/2204.05862) share all but their last turn, and of two texts
-the longest common beginning is the prompt, as in TRL. Usual names are found without `columns`.
+the longest common beginning that cuts no word is the prompt, nearly as in TRL. Usual names are
+found without `columns`.
 
 Of more than two answers every two that differ in rank are a pair (Ouyang et al. 2022, section 3.5).
 """
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import partial
 from itertools import combinations, islice, takewhile
 from statistics import fmean
@@ -38,27 +45,25 @@ from stages.records.preferences import (
 )
 from stages.records.problems import BadRow, Prompt, Turn
 from stages.sources import columns as columns_of
-from stages.sources import containers, conversations, raw_rows, splitting
+from stages.sources import containers, conversations, pair_checks, raw_rows, splitting
 from stages.sources.columns import MISSING, ColumnSample
 from stages.sources.containers import Place, RawRow
+from stages.sources.pair_checks import read_number
+from stages.sources.preference_votes import (
+    LabelledRow,
+    describe_repeated,
+    find_repeated,
+    merge_rows,
+    record_row,
+)
 from stages.sources.problem_files import NUM_SAMPLE, SourceReport, describe_unread
-from stages.sources.quarantine import RejectedError, bad_row
+from stages.sources.quarantine import ALONE, MERGED, TIE, RejectedError, bad_row
 
 PROMPTS = (
     "prompt", "question", "instruction", "history", "query", "problem", "input", "post", "user",
     "context", "trajectory", "question.full_text", "info.post",
     "input.messages",
 )  # fmt: skip
-SCORES = (
-    ("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"),
-    ("chosen_rating", "rejected_rating"), ("chosen-rating", "rejected-rating"),
-    ("rating_chosen", "rating_rejected"),
-)  # fmt: skip
-RATINGS = (
-    *SCORES, ("chosen_avg_rating", "rejected_avg_rating"), ("chosen_reward", "rejected_reward"),
-    ("reward_chosen", "reward_rejected"), ("chosen_avg_score", "rejected_avg_score"),
-)  # fmt: skip
-"""Numbers of the better and of the worse answer; equal ones are a tie among `SCORES` alone."""
 PROBABILITIES = ("chosen_prob", "chosen_probability", "prob_chosen", "preference_probability")
 """Columns that may be `probability` by another name."""
 COMPARED = (
@@ -81,8 +86,13 @@ LIST_SCORES = (
 )  # fmt: skip
 RANKS = ("rank", "ranks")
 SINGLE = ("completion", "response", "output", "answer", *columns_of.MESSAGE_LISTS)
-DUPLICATES = ("messages", "response", "labels")
+DUPLICATES = ("messages", "response")
 """Columns beside `chosen` and `rejected`, or scores, that say again what these say."""
+LABELS = "labels"
+"""Beside `SHP` 1 where the first answer is better and 0 where the second is."""
+SHP = ("human_ref_A", "human_ref_B")
+RIVALS = ("better_response_id", "safer_response_id")
+"""Columns that both name a winner, each by its own standard (PKU-SafeRLHF)."""
 MIN_SIGNED = 10
 """So many preferences, of which none is negative, are no preferences around 0."""
 _COMPARES = re.compile(
@@ -100,11 +110,8 @@ TIES = (
     "tie", "tie (bothbad)", "tie (both bad)", "both", "both_bad", "both bad", "bothbad", "tied",
     "both_good", "both good", "none", "neither", "draw", "equal", "same",
 )  # fmt: skip
-_ASKS = re.compile(
-    r"[\w\-. ]*(?:prompt|question|instruction|query|input)s?(?:[_\-. ]?(?:text|str|string))?",
-    re.IGNORECASE,
-)
-"""Name of a column that may hold what both answers answer."""
+UNSPACED = "\u0e00"
+"""From Thai on many scripts do not part words by spaces."""
 
 
 class PairColumns(Params):
@@ -197,7 +204,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
     label = next((name for name in ("label", "kto_tag") if sample.values(name)), None)
     if answer is not None and label is not None and sample.is_good_or_bad(label):
         return PairColumns(**common, answer=answer, label=label)
-    score = sample.first(("score", "rating", "overall_score", "helpfulness"), int, float)
+    score = _find_numbers(sample, ("score", "rating", "overall_score", "helpfulness"))
     if answer is not None and score is not None:
         return PairColumns(**common, answer=answer, score=score)
     raise ValueError(
@@ -217,12 +224,21 @@ def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str,
     for names in COMPARED:
         if all(map(sample.values, names)):
             return pair | dict(zip(("score_a", "score_b"), names, strict=True))
-    winner, strength = sample.first(WINNERS, str, int), sample.first(STRENGTHS, int, float)
+    winner, strength = sample.first(WINNERS, str, int), _find_numbers(sample, STRENGTHS)
     if winner in (None, SIGNED) and _is_signed(sample, SIGNED):
         return pair | {"preference": SIGNED}
     if winner is not None and strength is not None and not _is_signed(sample, strength):
         strength = None  # says how sure the winner is
     return pair | {"winner": winner, "preference": strength}
+
+
+def _find_numbers(sample: ColumnSample, names: Iterable[str]) -> str | None:
+    """The first column that holds numbers in most of its rows, perhaps as text."""
+    for name in names:
+        are_numbers = [read_number(value) is not None for value in sample.values(name)]
+        if 2 * sum(are_numbers) > len(are_numbers):
+            return name
+    return None
 
 
 def _is_signed(sample: ColumnSample, column: str) -> bool:
@@ -258,17 +274,16 @@ def read_preferences(
             f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
         )
     _check_read(columns, rows, ignore)
-    if report is not None and sample:
-        _describe_reading(report, rows, columns)
+    if report is not None:
+        report.rows["unsplit"] = len(rows)
+        if sample:
+            _describe_reading(report, rows, columns)
     if columns.score is not None:
         yield from _compare_rated(rows, columns, ignore)
         return
-    parse = partial(_parse, columns=columns, ignore=ignore)
-    for parsed in raw_rows.parse_rows(iter(rows), parse):
-        if isinstance(parsed, BadRow):
-            yield parsed
-        else:
-            yield from parsed
+
+    parse = partial(_parse_row, columns=columns, ignore=ignore)
+    yield from merge_rows(row if isinstance(row, BadRow) else parse(row) for row in rows)
 
 
 def _check_read(
@@ -284,7 +299,7 @@ def _check_read(
         _check_signs(columns.preference, ColumnSample(containers.sample_fields(rows, ignore)))
     expressions = [*columns.used().values()]
     is_ranking = bool(columns.answers) and not (columns.scores or columns.ranks)
-    droppable = [*ignore, *(() if is_ranking else DUPLICATES)]
+    droppable = [*ignore, *_find_droppable(columns)]
     for row in (row for row in rows if isinstance(row, RawRow)):
         unread = [*columns_of.find_unread(row.fields, expressions, droppable)]
         unread += [name for name in _find_unread_beside(row.fields, columns)
@@ -294,20 +309,74 @@ def _check_read(
             unread = [name for name in beside if name not in (*ignore, *expressions)]
         if unread:
             raise ValueError(describe_unread(row, unread))
+        _check_prompt(row, columns, ignore)
+        _check_rival(row, columns, ignore)
+
+
+def _find_droppable(columns: PairColumns) -> Sequence[str]:
+    """Names that say again what the columns say that are read."""
+    if columns.answers and not (columns.scores or columns.ranks):
+        return ()
+    are_two = bool(columns.chosen or columns.a)
+    return DUPLICATES if are_two and (columns.a, columns.b) != SHP else (*DUPLICATES, LABELS)
 
 
 def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[str]:
     """What a row may say of its answers under names that mean something beside them alone.
 
-    A probability by another name, and the prompt of two texts that are taken to begin with it.
+    A probability by another name, how sure the preference is, and a difference of scores where
+    nobody knows which answer is subtracted from which.
     """
+    names = tuple(fields)
+    beside = [*pair_checks.find_strengths(names)]
     if columns.chosen and columns.probability is None:
-        yield from (name for name in PROBABILITIES if not columns_of.is_empty(fields.get(name)))
-    pair = [columns_of.read(fields, name) for name in (columns.chosen, columns.rejected,
-                                                       columns.a, columns.b) if name]  # fmt: skip
-    if columns.prompt is None and pair and all(map(_is_plain, pair)):
-        yield from (name for name, value in fields.items()
-                    if _ASKS.fullmatch(name) and _is_plain(value) and value.strip())  # fmt: skip
+        beside += [name for name in PROBABILITIES if name in fields]
+    if columns.a is not None and columns.score_a is None:
+        beside += pair_checks.find_differences(names)
+    yield from (name for name in beside if not columns_of.is_empty(fields[name]))
+
+
+def _check_prompt(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> None:
+    """Raise a ValueError where two texts have no prompt, and another column may hold it."""
+    names = (columns.chosen, columns.rejected) if columns.chosen else (columns.a, columns.b)
+    if columns.prompt is not None or None in names or len(row.fields) == len(names):
+        return
+    texts = [columns_of.read(row.fields, str(name)) for name in names]
+    if not all(map(_is_plain, texts)):
+        return
+    answers = [text.strip() for text in texts]
+    used = {columns_of.root(name, row.fields)
+            for name in columns_of.all_names(columns.used().values())}  # fmt: skip
+    for name in pair_checks.find_asking(tuple(row.fields)):
+        value = row.fields[name]
+        is_used = name in used or name in ignore or str(value).strip() in answers
+        if not is_used and pair_checks.may_ask(value):
+            raise ValueError(
+                f"{row.file}, row {row.line}: '{names[0]}' and '{names[1]}' are texts without a "
+                f"prompt, and '{name}' may hold it ({value!r:.60}). If it does, name it under "
+                f"`columns`: {{prompt: {name}, {_show_columns(columns)}}}; if the answers "
+                f"themselves begin with their prompt, ignore: [{name}]."
+            )
+
+
+def _show_columns(columns: PairColumns) -> str:
+    return ", ".join(f"{field}: {name}" for field, name in columns.used().items())
+
+
+def _check_rival(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> None:
+    """Raise a ValueError where a column prefers another answer, by another standard."""
+    if columns.winner not in RIVALS:
+        return
+    other = RIVALS[1 - RIVALS.index(columns.winner)]
+    values = [row.fields.get(name) for name in (columns.winner, other)]
+    is_said = not any(map(columns_of.is_empty, values))
+    is_tie = any(str(value).lower() in TIES for value in values)
+    if other not in ignore and is_said and not is_tie and len({*map(str, values)}) > 1:
+        raise ValueError(
+            f"{row.file}, row {row.line}: '{columns.winner}' prefers {values[0]!r:.20} and "
+            f"'{other}' {values[1]!r:.20}: say which of the two standards counts, as columns: "
+            f"{{{_show_columns(columns)}}} with ignore: [{other}], or the other way round"
+        )
 
 
 def _is_plain(value: Any) -> bool:
@@ -326,7 +395,20 @@ def _describe_reading(
     unused = [key for row in fields for key in row if key not in roots]
     unused += [path for row in fields for path in columns_of.find_unread_keys(row, names)]
     report.unused = list(dict.fromkeys(unused))
-    report.rows["unsplit"] = len(rows)
+
+
+def _parse_row(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> LabelledRow | BadRow:
+    """A row with what it says; of two answers of which it prefers neither, with both."""
+    parsed = raw_rows.parse_row(row, partial(_parse, columns=columns, ignore=ignore))
+    if not isinstance(parsed, BadRow):
+        return LabelledRow(row, parsed)
+    names = (columns.chosen, columns.rejected) if columns.chosen else (columns.a, columns.b)
+    if parsed.reason.startswith(f"{TIE}:") and None not in names:
+        with suppress(RejectedError):
+            pair = _read_two(row.fields, columns, str(names[0]), str(names[1]), ignore)
+            even = _make_pair(*pair, line=row.line, file=row.file, probability=0.5)
+            return LabelledRow(row, [even], parsed)
+    return parsed
 
 
 def _parse(
@@ -335,7 +417,7 @@ def _parse(
     """What a row says, in one of the forms; RejectedError where it says nothing."""
     (form,) = columns.forms()
     if form in ("pairs", "compared"):
-        _check_tie(fields, ignore)
+        pair_checks.check_tie(fields, ignore)
     if form == "pairs":
         return [read_pair(fields, line, file, columns, ignore)]
     if form == "compared":
@@ -367,7 +449,7 @@ def read_pair(
     answers share other than all but the last turn, one is empty, both are the same, or neither is
     preferred.
     """
-    _check_ratings(fields, ignore)
+    pair_checks.check_ratings(fields, ignore)
     for name in (str(columns.chosen), str(columns.rejected)):
         value = columns_of.read(fields, name)
         if isinstance(value, str) and value in fields.keys() - {name}:
@@ -378,29 +460,6 @@ def read_pair(
     pair = _read_two(fields, columns, str(columns.chosen), str(columns.rejected), ignore)
     probability = _read_probability(fields, columns.probability)
     return _make_pair(*pair, line=line, file=file, probability=probability)
-
-
-def _check_ratings(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
-    """Raise RejectedError for ratings of a pair's answers that contradict it, or are a tie."""
-    for pair in RATINGS:
-        better, worse = pair
-        values = [fields.get(name) for name in pair]
-        if {*pair} & {*ignore} or None in values:
-            continue
-        if pair not in SCORES and not all(map(_is_number, values)):
-            continue
-        lead = _read_number(fields, better) - _read_number(fields, worse)
-        if lead < 0:
-            raise RejectedError(f"contradiction: '{better}' is below '{worse}'")
-        if lead == 0 and pair in SCORES:
-            hint = f"keep such pairs as ignore: [{better}, {worse}]"
-            raise RejectedError(f"tie: '{better}' equals '{worse}'; {hint}")
-
-
-def _check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
-    """Raise RejectedError for a pair whose column `tie` says that it is one."""
-    if "tie" not in ignore and str(fields.get("tie")).lower() in ("true", "1", "1.0"):
-        raise RejectedError("tie: 'tie' says so; keep such pairs as ignore: [tie]")
 
 
 def _read_comparison(
@@ -422,6 +481,8 @@ def _read_comparison(
     if is_needed(columns.score_a, columns.score_b):
         score_a, score_b = (_read_number(fields, x) for x in (columns.score_a, columns.score_b))
         leads[str(columns.score_a)] = score_a - score_b
+    if (columns.a, columns.b) == SHP and LABELS not in ignore:
+        leads |= _read_shp(fields)
     if max(leads.values()) > 0 > min(leads.values()):
         shown = ", ".join(f"'{name}': {columns_of.read(fields, name)!r:.40}" for name in leads)
         raise RejectedError(f"contradiction: they prefer different answers: {shown}")
@@ -430,6 +491,16 @@ def _read_comparison(
         raise RejectedError("tie: both answers have the same score")
     better, worse = (a, b) if lead > 0 else (b, a)
     return _make_pair(better, worse, line=line, file=file)
+
+
+def _read_shp(fields: Mapping[str, Any]) -> dict[str, float]:
+    """1 where SHP's label says that the first answer is better, -1 where the second; or nothing."""
+    if columns_of.is_empty(fields.get(LABELS)):
+        return {}
+    label = read_number(fields[LABELS])
+    if label not in (0.0, 1.0):
+        raise RejectedError(f"no label: '{LABELS}' should be 0 or 1; or ignore: [{LABELS}]")
+    return {LABELS: 2 * label - 1}
 
 
 def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
@@ -450,7 +521,8 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
 
 def _check_signs(column: str, sample: ColumnSample) -> None:
     """Raise a ValueError for preferences of which none is below 0: they are coded otherwise."""
-    values = [value for value in sample.values(column) if _is_number(value)]
+    numbers = map(read_number, sample.values(column))
+    values = [value for value in numbers if value is not None]
     if len(values) >= MIN_SIGNED and max(values) > 0 <= min(values):
         raise ValueError(
             f"columns.preference: expected numbers below 0 (the first answer is better) and above "
@@ -472,11 +544,11 @@ def _read_list(
     scores: Any = [-float(rank) for rank in range(len(answers))]
     if (name := columns.scores or columns.ranks) is not None:
         scores = columns_of.read(fields, name)
-        are_numbers = isinstance(scores, list) and all(map(_is_number, scores))
-        if not are_numbers or len(scores) != len(answers):
+        scores = [read_number(score) for score in scores] if isinstance(scores, list) else []
+        if None in scores or len(scores) != len(answers):
             raise RejectedError(f"no scores: '{name}' should be a number for each answer")
         scores = scores if columns.scores else [-rank for rank in scores]
-    pairs = _compare([*zip(answers, map(float, scores), strict=True)], line, file)
+    pairs = _compare(_average([*zip(answers, scores, strict=True)]), line, file)
     if not pairs:
         raise RejectedError("tie: no two answers differ in their score and in their text")
     return pairs
@@ -495,27 +567,80 @@ def _find_comparison_beside(fields: Mapping[str, Any], answers: str) -> Iterator
             yield name
 
 
+class Rating(NamedTuple):
+    """A row that rates an answer."""
+
+    row: RawRow
+    answer: Answer
+    score: float
+
+
 def _compare_rated(
     rows: Iterable[RawRow | BadRow], columns: PairColumns, ignore: Sequence[str]
 ) -> Iterator[RawPreference | BadRow]:
-    """Every pair of answers to one prompt, wherever their rows stand, that differ in score."""
-    rated = defaultdict[Any, list[tuple[Answer, float]]](list)
-    places = dict[Any, tuple[int, str]]()
+    """Every pair of answers to one prompt, wherever their rows stand, that differ in score.
 
-    def parse(fields: Mapping[str, Any], line: int, file: str) -> tuple[Answer, float, int, str]:
+    Of an answer that several rows rate the mean counts. A row whose answer is in no pair, or whose
+    rating is counted at another row's place, has a record.
+    """
+    rated = defaultdict[Any, dict[str, list[Rating]]](lambda: defaultdict(list))
+
+    def rate(fields: Mapping[str, Any], line: int, file: str) -> Rating:
         answer = _read_answer(fields, columns, str(columns.answer), ignore)
         _check_answer(answer, str(columns.answer))
-        return answer, _read_number(fields, columns.score), line, file
+        score = _read_number(fields, columns.score)
+        return Rating(RawRow(file, line, dict(fields)), answer, score)
 
-    for parsed in raw_rows.parse_rows(iter(rows), parse):
+    for parsed in raw_rows.parse_rows(iter(rows), rate):
         if isinstance(parsed, BadRow):
             yield parsed
-            continue
-        answer, score, line, file = parsed
-        rated[answer.turns].append((answer, score))
-        places.setdefault(answer.turns, (line, file))
-    for turns, answers in rated.items():
-        yield from _compare(answers, *places[turns])
+        else:
+            rated[parsed.answer.turns][parsed.answer.text.strip()].append(parsed)
+    for by_text in rated.values():
+        yield from _compare_answers([*by_text.values()])
+
+
+def _compare_answers(
+    ratings_by_answer: Sequence[Sequence[Rating]],
+) -> Iterator[RawPreference | BadRow]:
+    """The pairs of answers to one prompt, and the records of rows in none."""
+    first, *_ = (ratings[0] for ratings in ratings_by_answer)
+    answers = _average([(one.answer, one.score) for ratings in ratings_by_answer
+                        for one in ratings])  # fmt: skip
+    pairs = _compare(answers, first.row.line, first.row.file)
+    yield from pairs
+    without = f"{TIE}: all answers to its prompt have the same score"
+    if len(ratings_by_answer) == 1:
+        without = f"{ALONE}: the only answer to its prompt, system message included"
+    for ratings in ratings_by_answer:
+        is_sure = len({one.score for one in ratings}) == 1
+        copies = dict(find_repeated(one.row for one in ratings)) if is_sure else {}
+        place = f"line {ratings[0].row.line} of {ratings[0].row.file}"
+        for number, one in enumerate(ratings):
+            if number in copies:
+                yield record_row(one.row, describe_repeated(copies[number]))
+            elif not pairs:
+                yield record_row(one.row, without)
+            elif number > 0:
+                what = f"the same answer as in {place}, whose score is the mean of {len(ratings)}"
+                yield record_row(one.row, f"{MERGED}: {what}")
+
+
+def _average(answers: Sequence[tuple[Answer, float]]) -> list[tuple[Answer, float]]:
+    """Different answers, each with the mean of its scores, exact to the last digit written."""
+    scores = defaultdict[str, list[float]](list)
+    first_answers = dict[str, Answer]()
+    for answer, score in answers:
+        text = answer.text.strip()
+        scores[text].append(score)
+        first_answers.setdefault(text, answer)
+    return [(answer, _mean(scores[text])) for text, answer in first_answers.items()]
+
+
+def _mean(scores: Sequence[float]) -> float:
+    if len({*scores}) == 1:
+        return scores[0]
+    return float(sum(map(Fraction, map(repr, scores))) / len(scores))
 
 
 def _compare(answers: Sequence[tuple[Answer, float]], line: int, file: str) -> list[RawPreference]:
@@ -523,7 +648,7 @@ def _compare(answers: Sequence[tuple[Answer, float]], line: int, file: str) -> l
     return [
         _make_pair(*(first, second) if score > score_2 else (second, first), line=line, file=file)
         for (first, score), (second, score_2) in combinations(answers, 2)
-        if score != score_2 and first.text.strip() != second.text.strip()
+        if score != score_2
     ]
 
 
@@ -568,19 +693,10 @@ def _read_probability(fields: Mapping[str, Any], column: str | None) -> float:
 
 
 def _read_number(fields: Mapping[str, Any], column: str | None) -> float:
-    value = columns_of.read(fields, str(column))
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            value = None
-    if not _is_number(value):
+    value = read_number(columns_of.read(fields, str(column)))
+    if value is None:
         raise RejectedError(f"no score: '{column}' should be a number")
-    return float(str(value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return value
 
 
 def _read_two(
@@ -592,9 +708,7 @@ def _read_two(
         isinstance(value, str) and not columns_of.is_conversation(value) for value in values
     ):
         chosen, rejected = (raw_rows.check_text(value, first) for value in values)
-        same = (first == second for first, second in zip(chosen, rejected, strict=False))
-        length = sum(1 for _ in takewhile(bool, same))
-        length -= chosen[:length].endswith(" ")  # the space belongs to the answers' first word
+        length = _count_common(chosen, rejected)
         prompt = chosen[:length]
         if not prompt.strip():
             raise RejectedError("no common prompt: the answers do not begin alike")
@@ -615,6 +729,22 @@ def _read_two(
             f"{len(b.turns) + 1}, and they differ before the last"
         )
     return a, b
+
+
+def _count_common(chosen: str, rejected: str) -> int:
+    """Length of the longest common beginning that cuts no word; a space after it is not of it."""
+    same = (first == second for first, second in zip(chosen, rejected, strict=False))
+    length = sum(1 for _ in takewhile(bool, same))
+    nexts = chosen[length : length + 1], rejected[length : length + 1]
+    if any(map(_is_letter, nexts)):
+        while length and _is_letter(chosen[length - 1]):
+            length -= 1
+    return length - chosen[:length].endswith(" ")  # the space belongs to the answers' first word
+
+
+def _is_letter(character: str) -> bool:
+    """Whether it is a letter or digit of a script that parts words by spaces."""
+    return character.isalnum() and character < UNSPACED
 
 
 def _read_answer(

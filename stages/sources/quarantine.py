@@ -12,6 +12,14 @@ MAX_CONTENT = 500
 NUM_EXAMPLES = 3
 TIE = "tie"
 """Kind of the reason of answers of which people prefer none."""
+ALONE = "alone"
+"""Of a rated answer that is the only one to its prompt."""
+MERGED = "merged"
+"""Of a row that another row's label counts, since both judge the same answers."""
+REPEATED = "repeated"
+"""Of a row that says in every column what an earlier one says."""
+HARMLESS = (TIE, ALONE, MERGED)
+"""Kinds of reasons of rows that are as they should be."""
 
 
 class RejectedError(ValueError):
@@ -27,6 +35,11 @@ def bad_row(file: str, line: int, reason: str, content: str) -> BadRow:
 def count_by_kind(rows: Sequence[BadRow]) -> dict[str, int]:
     """How many rows were rejected for each kind of reason (its text before the colon)."""
     return dict(sorted(Counter(row.reason.partition(":")[0] for row in rows).items()))
+
+
+def is_harmless(row: BadRow) -> bool:
+    """Whether a row is as it should be, and has no pair of its own."""
+    return row.reason.partition(":")[0] in HARMLESS
 
 
 def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limit: str) -> None:
@@ -76,16 +89,17 @@ class FileLimits(Params):
     ) -> list[BadRow]:
         """All that is left out, in the order of its lines; too much of the file is refused.
 
-        Ties, of which nothing is learned, spoil nothing else.
+        Rows of the kinds `HARMLESS` spoil nothing else.
         """
-        ties = [row for row in bad if row.reason.startswith(f"{TIE}:")]
-        if ties and len(ties) == num_rows:
-            first = ties[0]
+        harmless = [row for row in bad if is_harmless(row)]
+        if harmless and len(harmless) == num_rows:
+            first = harmless[0]
+            kinds = ", ".join(f"{count} {kind}" for kind, count in count_by_kind(harmless).items())
             raise ValueError(
-                f"{first.file}, line {first.line}: {first.reason}; and so in all {num_rows} rows: "
-                "expected some in which one answer is preferred"
+                f"{first.file}, line {first.line}: {first.reason}; and so in all {num_rows} rows "
+                f"({kinds}): expected some in which one answer is preferred"
             )
-        wrong = [row for row in bad if not row.reason.startswith(f"{TIE}:")]
+        wrong = [row for row in bad if not is_harmless(row)]
         for limit, rows in {"max_bad_share": wrong, "max_long_share": over_long}.items():
             check_share(rows, num_rows, max_share=getattr(self, limit), limit=f"{preset}.{limit}")
         return sorted([*bad, *over_long], key=lambda row: row.line)

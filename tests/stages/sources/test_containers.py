@@ -453,7 +453,7 @@ def test_the_splits_of_a_folder_are_those_of_its_card(zephyr):
     assert questions_of(FolderSplit(zephyr, "default", "train_prefs")) == ["train_prefs"]
     with pytest.raises(ValueError, match="no split 'train_pref'; it has train_prefs"):
         questions_of(FolderSplit(zephyr, split="train_pref"))
-    with pytest.raises(ValueError, match="has the configurations default: .*found main"):
+    with pytest.raises(ValueError, match=r"has the configurations default: .*found main"):
         questions_of(FolderSplit(zephyr, "main"))
 
 
@@ -463,14 +463,15 @@ def test_without_a_card_a_split_is_a_part_of_a_files_name(zephyr):
     assert questions_of(FolderSplit(file, split="train")) == questions_of(file) == ["train_sft"]
     with pytest.raises(ValueError, match="split 'dev': expected it in a file's name, found data/"):
         questions_of(FolderSplit(zephyr, split="dev"))
-    with pytest.raises(ValueError, match="name: 'main': expected null, since .* no README.md"):
+    with pytest.raises(ValueError, match=r"name: 'main': expected null, since .* no README\.md"):
         questions_of(FolderSplit(zephyr, "main"))
 
 
 def test_a_saved_data_set_is_read_by_its_splits(tmp_path):
-    splits = {name: datasets.Dataset.from_list([{"question": name}])
-              for name in ("train_prefs", "train_sft")}  # fmt: skip
-    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "saved"))
+    splits = datasets.DatasetDict()
+    for name in ("train_prefs", "train_sft"):
+        splits[name] = datasets.Dataset.from_list([{"question": name}])
+    splits.save_to_disk(str(tmp_path / "saved"))
     assert questions_of(FolderSplit(tmp_path / "saved", split="train_sft")) == ["train_sft"]
     with pytest.raises(ValueError, match="no split 'train': name one of train_prefs, train_sft"):
         questions_of(tmp_path / "saved")

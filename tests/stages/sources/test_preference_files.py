@@ -357,7 +357,7 @@ USUAL: dict[str, dict[str, Any]] = {
     },
     "PKU-SafeRLHF": {
         "prompt": ASKED, "response_0": BAD, "response_1": GOOD, "is_response_0_safe": True,
-        "is_response_1_safe": True, "better_response_id": 1, "safer_response_id": 0,
+        "is_response_1_safe": True, "better_response_id": 1, "safer_response_id": 1,
     },
     "Skywork": {
         "chosen": CHATS[GOOD], "rejected": CHATS[BAD], "source": "s", "chosen_score": 2.5,
@@ -462,8 +462,7 @@ TIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", TIES)
 def test_ties_are_listed_and_are_no_bad_rows(name: str, tmp_path: Path) -> None:
-    rows = read_rows(tmp_path / "ties.jsonl", [USUAL[name], USUAL[name] | TIES[name]])
-    tie = rows[1]
+    (tie,) = read_rows(tmp_path / "ties.jsonl", [USUAL[name] | TIES[name]])
     assert isinstance(tie, BadRow)
     assert tie.reason.startswith("tie: ")
     limits = FileLimits(licence="", max_tokens=1, max_bad_share=0.0, max_long_share=0.0)
@@ -596,12 +595,12 @@ def test_tools_beside_the_messages_of_an_object_are_refused(read):
 
 def test_a_report_says_which_columns_are_read(tmp_path):
     path, report = tmp_path / "mine.jsonl", SourceReport(path="mine.jsonl")
-    row = {"prompt": "Why?", "chosen": "a", "rejected": "b", "agreement": 0.6}
+    row = {"prompt": "Why?", "chosen": "a", "rejected": "b", "topic": "birds"}
     path.write_text(json.dumps(row))
     assert len(list(preference_files.read_preferences(path, PairColumns(), report=report))) == 1
     assert problem_files.describe_report(report) == (
         "mine.jsonl: preference pairs, 1 rows; read as prompt: 'prompt', chosen: 'chosen', "
-        "rejected: 'rejected'\n  columns that are not read: agreement"
+        "rejected: 'rejected'\n  columns that are not read: topic"
     )
 
 
@@ -675,9 +674,10 @@ BOTH = {"prompt": "Why?", "response_1": "a", "response_2": "b"}
 
 
 def test_a_winner_and_a_strength_that_contradict_are_quarantined(read):
-    rows = [BOTH | {"winner": winner, "preference_strength": strength} for winner, strength in
-            (("response_1", -3), ("response_1", 3), ("response_2", 1), ("response_2", None),
-             ("response_1", 0))]  # fmt: skip
+    said_of_both = (("response_1", -3), ("response_1", 3), ("response_2", 1), ("response_2", None),
+                    ("response_1", 0))  # fmt: skip
+    rows = [BOTH | {"prompt": f"{number}?", "winner": winner, "preference_strength": strength}
+            for number, (winner, strength) in enumerate(said_of_both)]  # fmt: skip
     first, bad, *others = read(*rows)
     assert compared([first, *others]) == [("a", "b"), ("b", "a"), ("b", "a"), ("a", "b")]
     assert bad.reason == (
@@ -686,18 +686,9 @@ def test_a_winner_and_a_strength_that_contradict_are_quarantined(read):
     )
 
 
-def test_a_strength_without_a_sign_is_reported_as_not_read_beside_a_winner(tmp_path):
-    path, report = tmp_path / "mine.jsonl", SourceReport(path="mine.jsonl")
-    row = BOTH | {"winner": "response_1", "preference_strength": 3}
-    path.write_text("\n".join([json.dumps(row)] * preference_files.MIN_SIGNED))
-    rows = list(preference_files.read_preferences(path, PairColumns(), report=report))
-    assert set(compared(rows)) == {("a", "b")}
-    assert report.unused == ["preference_strength"]
-
-
 @pytest.mark.parametrize("values", [(-1, 1, 0), ("-1", "1", "0"), (-0.5, 2.0, 0.0)])
 def test_a_preference_around_0_is_a_number_of_which_those_above_0_are_b(read, values):
-    *rows, tie = read(*(BOTH | {"preference": value} for value in values))
+    *rows, tie = read(*(BOTH | {"prompt": f"{value}?", "preference": value} for value in values))
     assert compared(rows) == [("a", "b"), ("b", "a")]
     assert tie.reason.startswith("tie: ")
 
@@ -705,7 +696,7 @@ def test_a_preference_around_0_is_a_number_of_which_those_above_0_are_b(read, va
 @pytest.mark.parametrize("name", ["user_prompt", "userPrompt", "The question", "query_text"])
 def test_texts_do_not_begin_with_the_prompt_beside_a_column_that_may_hold_it(read, name):
     row = {"chosen": "The city is Rome.", "rejected": "The city is Bonn."}
-    with pytest.raises(ValueError, match=rf"{name} carries meaning.*under `columns`"):
+    with pytest.raises(ValueError, match=rf"'{name}' may hold it.*under `columns`"):
         read(row | {name: "Where?"})
     (pair,) = read(row | {name: "Where?"}, prompt=name, chosen="chosen", rejected="rejected")
     assert pair.turns == (Turn("user", "Where?"),)
@@ -751,3 +742,137 @@ def test_the_context_of_an_answer_in_its_object_is_refused(tmp_path, key):
     assert read_with({"custom_system_prompt": "Be honest."}) == plain
     assert report.unused == ["models", "completions.annotations",
                              "completions.custom_system_prompt"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["task", "title", "request", "Aufgabe"])
+def test_texts_do_not_begin_with_the_prompt_beside_any_other_text(read, name):
+    row = {"chosen": "The sea is blue", "rejected": "The sea is red"}
+    asked: list[Any] = ["Write about the sea", [TURN]]
+    for value in asked:
+        with pytest.raises(ValueError, match=rf"'{name}' may hold it .*{{prompt: {name}, chosen: "):
+            read(row | {name: value})
+    columns = {"prompt": name, "chosen": "chosen", "rejected": "rejected"}
+    (pair,) = read(row | {name: "Write about the sea"}, **columns)
+    assert (pair.plain_prompt, pair.chosen) == ("Write about the sea", "The sea is blue")
+
+
+def test_what_asks_nothing_leaves_texts_with_their_common_beginning(tmp_path):
+    row = {"chosen": "The sea is blue", "rejected": "The sea is red"}
+    more = {"prompt_id": "a b", "source": "the web", "chosen-model": "m", "lang": "en", "n": 3,
+            "weights_url": "http", "score_text": "4.5", "safe": "true", "note": " ",
+            "response": "The sea is blue"}  # fmt: skip
+    (pair,) = read_rows(tmp_path / "f.jsonl", [row | more])
+    assert (pair.plain_prompt, pair.chosen, pair.rejected) == ("The sea is", " blue", " red")
+    path = tmp_path / "f.jsonl"
+    path.write_text(json.dumps(row | {"task": "Sea"}))
+    (ignored,) = preference_files.read_preferences(path, PairColumns(), ["task"])
+    assert isinstance(ignored, RawPreference)
+    assert ignored.plain_prompt == "The sea is"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "expected"),
+    [
+        ("The sea is blue", "The sea is black", ("The sea is", " blue", " black")),
+        ("It is so", "It isn't so", ("It", " is so", " isn't so")),
+        ("He has 15 men", "He has 16 men", ("He has", " 15 men", " 16 men")),
+        ("Q: ok? A: Yes", "Q: ok? A: No", ("Q: ok? A:", " Yes", " No")),
+        ("2+2=(4)", "2+2=(5)", ("2+2=(", "4)", "5)")),
+        ("2+2=", "2+2=5", None), ("blue", "black", None),
+        ("海は青い", "海は赤い", ("海は", "青い", "赤い")),
+    ],
+)  # fmt: skip
+def test_the_common_beginning_cuts_no_word(read, chosen, rejected, expected):
+    (pair,) = read({"chosen": chosen, "rejected": rejected})
+    if expected is None:
+        assert isinstance(pair, BadRow)
+    else:
+        assert (pair.plain_prompt, pair.chosen, pair.rejected) == expected
+
+
+@pytest.mark.parametrize(
+    "codes", [("4", "3", "N/A"), (4, 3, None), (4, "3", "high"), (4, 3, "1_000"), (4, 3, True)]
+)
+def test_ratings_are_numbers_or_text_and_the_odd_one_is_quarantined(read, codes):
+    *pairs, bad = sorted(
+        read(*[{"prompt": "?", "response": text, "score": score}
+               for text, score in zip("abc", codes, strict=True)]),
+        key=lambda row: isinstance(row, BadRow),
+    )  # fmt: skip
+    assert compared(pairs) == [("a", "b")]
+    assert (bad.line, bad.reason) == (3, "no score: 'score' should be a number")
+
+
+def test_a_table_of_ratings_is_recognised(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("prompt,response,score\nq,a,5\nq,b,3\n")
+    assert compared([*preference_files.read_preferences(path, PairColumns())]) == [("a", "b")]
+    path.write_text("prompt,response,score\nq,a,good\nq,b,3\nr,a,bad\n")
+    with pytest.raises(ValueError, match="names that are known"):
+        list(preference_files.read_preferences(path, PairColumns()))
+
+
+def test_scores_and_ranks_of_a_list_may_be_text(read):
+    scored = [{"text": "a", "score": "3"}, {"text": "b", "score": "10"}]
+    assert compared(read({"prompt": "?", "completions": scored})) == [("b", "a")]
+    assert compared(read({"prompt": "?", "responses": ["a", "b"], "rank": ["2", "1"]})) == [
+        ("b", "a")
+    ]
+    (bad,) = read({"prompt": "?", "completions": [scored[0], {"text": "b", "score": "good"}]})
+    assert bad.reason.startswith("no scores: ")
+
+
+def rate(prompt: str, text: str, score: float, **more: Any) -> dict[str, Any]:
+    return {"prompt": prompt, "response": text, "score": score, **more}
+
+
+def test_rated_answers_in_no_pair_have_a_record_each(read):
+    rows = read(rate("a", "x", 1), rate("a", "y", 1), rate("b", "z", 3),
+                rate("c", "x", 1), rate("c", "y", 2), rate("c", "z", 1))  # fmt: skip
+    bad = [row for row in rows if isinstance(row, BadRow)]
+    assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [
+        (1, "tie"), (2, "tie"), (3, "alone"),
+    ]  # fmt: skip
+    assert compared(rows) == [("y", "x"), ("y", "z")]
+
+
+def test_an_answer_under_another_system_message_is_alone(read):
+    rows = [rate("a", text, score, system=text) for score, text in enumerate(("x", "y"))]
+    assert [row.reason.partition(":")[0] for row in read(*rows)] == ["alone", "alone"]
+
+
+def test_ratings_of_one_answer_are_averaged(read):
+    even = read(rate("a", "x", 5), rate("a", "x", 1), rate("a", "y", 3))
+    assert [row.reason.partition(":")[0] for row in even] == ["tie"] * 3
+    pair, merged = read(rate("a", "x", 5), rate("a", "y", 3), rate("a", " x", 2))
+    assert (pair.chosen, pair.rejected, pair.probability) == ("x", "y", 1.0)
+    assert merged.reason == (
+        "merged: the same answer as in line 1 of mine.jsonl, whose score is the mean of 2"
+    )
+    exact = [rate("a", "x", score) for score in (0.1, 0.2, 0.3)]
+    assert all(isinstance(row, BadRow) for row in read(*exact, rate("a", "y", 0.2)))
+
+
+def test_a_rating_twice_is_repeated_unless_others_rate_the_answer_otherwise(read):
+    pair, bad = read(rate("a", "x", 5), rate("a", "y", 3), rate("a", "x", 5))
+    assert (pair.chosen, bad.line, bad.reason) == (
+        "x", 3, "repeated: the same row as line 1 of mine.jsonl",
+    )  # fmt: skip
+    rows = read(rate("a", "x", 5), rate("a", "y", 3), rate("a", "x", 5), rate("a", "x", 1))
+    assert compared(rows) == [("x", "y")]
+    assert {row.reason[:6] for row in rows[1:]} == {"merged"}
+
+
+def test_of_a_list_with_an_answer_twice_the_mean_of_its_scores_counts(read):
+    row = {"prompt": "?", "responses": ["x", "x", "y"], "scores": [5, 1, 4]}
+    assert compared(read(row)) == [("y", "x")]
+    (bad,) = read(row | {"scores": [5, 1, 3]})
+    assert bad.reason.startswith("tie: ")
+
+
+def test_a_preset_with_nothing_left_says_why(read):
+    bad = read(rate("a", "x", 1), rate("a", "y", 1), rate("b", "z", 3))
+    limits = FileLimits(licence="", max_tokens=1, max_bad_share=0.0, max_long_share=0.0)
+    with pytest.raises(ValueError, match=r"all 3 rows \(1 alone, 2 tie\): expected some"):
+        limits.left_out("people", bad, [], 3)
+    assert limits.left_out("people", bad, [], 5) == bad

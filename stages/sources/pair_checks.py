@@ -1,0 +1,202 @@
+"""What the columns beside two answers say of them: ratings, differences, ties, and how sure it is.
+
+| column, in any spelling | what becomes of it |
+|---|---|
+| `chosen_score` and `rejected_score`, or ratings | chosen lower: a contradiction; equal: a tie |
+| an average, a reward, a rank of each | chosen worse: a contradiction |
+| helpfulness, votes and the like of each | a contradiction where none of them favours chosen |
+| `score_diff`, `rating_difference` | below 0: a contradiction; 0: a tie |
+| `tie`, `is_tie` | true: a tie |
+| `strength`, `confidence`, `agreement` | refused by name: no loss here weighs pairs by them |
+
+A contradiction and a tie are bad rows. Each can be listed under `ignore`.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from stages.sources import columns as columns_of
+from stages.sources.quarantine import TIE, RejectedError
+
+Kind = Literal["score", "overall", "attribute"]
+SCORES = ("score", "scores", "rating", "ratings")
+"""Of these an equal number of both answers is a tie."""
+OVERALL = (
+    "avg_rating", "avg_score", "average_rating", "average_score", "mean_rating", "mean_score",
+    "overall", "overall_rating", "overall_score", "final_score", "reward", "rewards",
+    "reward_score", "rm_score", "rm_reward", "preference_score", "rank", "ranks",
+)  # fmt: skip
+RANKS = ("rank", "ranks")
+"""Numbers of which the lower one is the better."""
+_ATTRIBUTE = re.compile(
+    r"(?:\w+_)?(?:scores?|ratings?|rewards?|quality|grade|votes|upvotes|likes|helpful(?:ness)?"
+    r"|correct(?:ness)?|harmless(?:ness)?|safety|truthful(?:ness)?|honesty|preference)"
+)
+_COUNT = re.compile(r"(?:num|number|count|std|var|variance)_.*|.*_(?:num|count|std|var|variance)")
+"""How many ratings there are, or how far they lie apart."""
+TIES = ("tie", "is_tie", "tied", "is_tied")
+_DIFFERENCE = re.compile(
+    r"(?:score|rating|reward|preference|quality)s?_(?:diff|difference|delta|gap|margin)"
+    r"|(?:diff|difference|delta)_(?:score|rating|reward|preference|quality)s?"
+)
+_STRENGTH = re.compile(
+    r"(?:(?:preference|label|annotat(?:or|ion)|inter_annotator|rater|human|judge|overall)_)?"
+    r"(?:strength|confidence|certainty|agreement)(?:_(?:score|rate|level|share))?"
+    r"|strength_of_preference|overall_preference"
+)
+_DESCRIBES = re.compile(
+    r"(?:\w+_)?(?:id|ids|idx|index|uuid|guid|hash|sha\d*|md5|urls?|uri|link|sources?|src|origin"
+    r"|dataset|models?|generator|policy|annotators?|raters?|worker|judge|author|language|lang"
+    r"|locale|licen[cs]e|date|time|timestamp|created|created_at|updated_at|version|category"
+    r"|categories|domain|type|kind|split|subset|tags?|file|filename|path|status)"
+)
+"""Name of a column that says where a row is from or of which sort, and asks nothing."""
+
+
+class Ratings(NamedTuple):
+    """Columns of a number for each of two answers."""
+
+    chosen: str
+    rejected: str
+    kind: Kind
+    sign: int
+    """-1 where the lower number is the better."""
+
+
+def normalise_name(name: str) -> str:
+    """A column's name in lower case, its words joined by underscores."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+    return re.sub(r"[\W_]+", "_", words).strip("_").lower()
+
+
+def read_number(value: Any) -> float | None:
+    """A finite number, also one as text, since tables hold text alone; else None."""
+    if isinstance(value, str) and "_" not in value:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def check_ratings(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
+    """Raise RejectedError for ratings of a pair's answers that contradict it, or are a tie."""
+    attributes = dict[Ratings, float]()
+    is_rated = False
+    for pair in _find_ratings(tuple(fields)):
+        if pair.chosen in ignore or pair.rejected in ignore:
+            continue
+        lead = _read_lead(fields, pair)
+        if lead is None:
+            continue
+        if pair.kind == "attribute":
+            attributes[pair] = lead
+            continue
+        is_rated = True
+        if lead < 0:
+            _refuse_ratings(pair)
+        if lead == 0 and pair.kind == "score":
+            raise RejectedError(
+                f"{TIE}: '{pair.chosen}' equals '{pair.rejected}'; keep such pairs as ignore: "
+                f"[{pair.chosen}, {pair.rejected}]"
+            )
+    if attributes and not is_rated and max(attributes.values()) <= 0 > min(attributes.values()):
+        _refuse_ratings(min(attributes, key=attributes.__getitem__))
+    _check_differences(fields, ignore)
+
+
+def _refuse_ratings(pair: Ratings) -> None:
+    side = "below" if pair.sign > 0 else "above"
+    raise RejectedError(f"contradiction: '{pair.chosen}' is {side} '{pair.rejected}'")
+
+
+def _read_lead(fields: Mapping[str, Any], pair: Ratings) -> float | None:
+    """By how much chosen is better; None where an answer has no number."""
+    values = [fields[name] for name in (pair.chosen, pair.rejected)]
+    if None in values:
+        return None
+    better, worse = map(read_number, values)
+    if better is None or worse is None:
+        if pair.kind == "score":
+            name = pair.chosen if better is None else pair.rejected
+            raise RejectedError(f"no score: '{name}' should be a number; or ignore: [{name}]")
+        return None
+    return pair.sign * (better - worse)
+
+
+@cache
+def _find_ratings(names: tuple[str, ...]) -> tuple[Ratings, ...]:
+    """The columns `chosen_X` or `X_chosen`, each with that of `rejected`, that say how good."""
+    by_words = {normalise_name(name): name for name in names}
+    found = list[Ratings]()
+    for words, name in by_words.items():
+        worse = by_words.get(re.sub(r"(^|_)chosen(_|$)", r"\1rejected\2", words))
+        what = re.sub(r"^chosen_|_chosen$", "", words)
+        kind = _classify(what)
+        if worse not in (None, name) and what != words and kind is not None:
+            found.append(Ratings(name, worse, kind, -1 if what in RANKS else 1))
+    return tuple(found)
+
+
+def _classify(what: str) -> Kind | None:
+    """How what is said of both answers bears on which is better."""
+    if what in SCORES:
+        return "score"
+    if what in OVERALL:
+        return "overall"
+    return "attribute" if _ATTRIBUTE.fullmatch(what) and not _COUNT.fullmatch(what) else None
+
+
+def _check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
+    """Raise RejectedError for a difference of scores, chosen less rejected, that is not above 0."""
+    for name in find_differences(tuple(fields)):
+        if name in ignore or (lead := read_number(fields[name])) is None:
+            continue
+        if lead < 0:
+            raise RejectedError(f"contradiction: '{name}' is below 0: the rejected answer leads")
+        if lead == 0:
+            raise RejectedError(f"{TIE}: '{name}' is 0; keep such pairs as ignore: [{name}]")
+
+
+def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
+    """Raise RejectedError for a pair of which a column says that neither answer is preferred."""
+    for name in _find_ties(tuple(fields)):
+        if name not in ignore and str(fields[name]).strip().lower() in ("true", "yes", "1", "1.0"):
+            raise RejectedError(f"{TIE}: '{name}' says so; keep such pairs as ignore: [{name}]")
+
+
+@cache
+def _find_ties(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that say whether there is a preference."""
+    return tuple(name for name in names if normalise_name(name) in TIES)
+
+
+@cache
+def find_differences(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns with a difference of two answers' scores."""
+    return tuple(name for name in names if _DIFFERENCE.fullmatch(normalise_name(name)))
+
+
+@cache
+def find_strengths(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that say how strong or how sure a preference is."""
+    return tuple(name for name in names if _STRENGTH.fullmatch(normalise_name(name)))
+
+
+@cache
+def find_asking(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that may hold what two texts answer, by their names: no ids, sources and such."""
+    return tuple(name for name in names if not _DESCRIBES.fullmatch(normalise_name(name)))
+
+
+def may_ask(value: Any) -> bool:
+    """Whether it is a conversation, or a text that is no number, no flag and not blank."""
+    if isinstance(value, str) and value.strip().lower() in ("", "true", "false"):
+        return False
+    is_text = isinstance(value, str) or columns_of.is_conversation(value)
+    return is_text and read_number(value) is None

@@ -1,0 +1,125 @@
+import json
+from typing import Any
+
+import pytest
+
+from stages.records.preferences import RawPreference
+from stages.records.problems import BadRow
+from stages.sources import preference_files
+from stages.sources.preference_files import PairColumns
+
+PAIR = {"prompt": "Why?", "chosen": "a", "rejected": "b"}
+TWO = {"prompt": "Why?", "response_0": "a", "response_1": "b"}
+SHP = {"history": "Why?", "human_ref_A": "a", "human_ref_B": "b", "score_A": 5, "score_B": 2}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(row: dict[str, Any], *ignore: str, **columns: str) -> Any:
+        path = tmp_path / "f.jsonl"
+        path.write_text(json.dumps(row))
+        (result,) = preference_files.read_preferences(path, PairColumns(**columns), ignore)
+        return result
+
+    return read
+
+
+def sides(chosen: object, rejected: object, *names: str) -> dict[str, Any]:
+    return {name: value for what in names for name, value in
+            ((what.format("chosen"), chosen), (what.format("rejected"), rejected))}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [
+        (sides(4, 5, "scores_{}"), "contradiction"), (sides("4", "5", "{}Score"), "contradiction"),
+        (sides(1, 3, "{}_helpfulness"), "contradiction"),
+        (sides(1, 3, "{}_overall_quality"), "contradiction"),
+        (sides(2, 1, "{}_rank"), "contradiction"), (sides(0, 9, "{}_votes"), "contradiction"),
+        (sides(1, 3, "{}_safety_score", "{}-quality"), "contradiction"),
+        (sides(4, 4, "ratings_{}"), "tie"), (sides(4, "?", "score_{}"), "no score"),
+        ({"score_diff": -0.2}, "contradiction"), ({"rating difference": "-1"}, "contradiction"),
+        ({"score_delta": 0}, "tie"), ({"is_tie": True}, "tie"), ({"Tie": "yes"}, "tie"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_a_pair_is_quarantined_and_may_be_ignored(read, more, kind):
+    bad = read(PAIR | more)
+    assert isinstance(bad, BadRow)
+    assert bad.reason.partition(":")[0] == kind
+    assert isinstance(read(PAIR | more, *more), RawPreference)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        sides(5, 4, "scores_{}"), sides(1, 2, "{}_rank"), sides(4, 4, "{}_helpfulness"),
+        sides(1, 3, "{}_length"), sides(1, 3, "num_ratings_{}"), sides(1, 3, "{}_score_std"),
+        sides(None, 3, "{}_score"), sides("m", "n", "{}_model"), sides("m", "n", "{}_reward"),
+        sides(1, 3, "{}_helpfulness") | sides(3, 1, "{}_correctness"),
+        sides(1, 3, "{}_helpfulness") | sides(3, 1, "score_{}"), {"score_chosen": 1},
+        {"score_diff": 0.2}, {"is_tie": False}, {"is_tie": None}, {"seconds_difference": -5},
+        {"language": "en", "agreement_id": 3, "confidence": None},
+    ],
+)  # fmt: skip
+def test_what_contradicts_nothing_leaves_a_pair_as_it_is(read, more):
+    assert read(PAIR | more) == read(PAIR)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"preference_strength": 2}, {"confidence": 0.5}, {"strength": "slightly better"},
+        {"agreement": 0.6}, {"annotator_confidence": "3"}, {"Confidence score": 1},
+        {"overall_preference": 1}, {"labels": 0},
+    ],
+)  # fmt: skip
+def test_what_nothing_weighs_by_is_refused_by_name(read, more):
+    (name,) = more
+    with pytest.raises(ValueError, match=rf"{name} carries meaning.*ignore: \[{name}\]"):
+        read(PAIR | more)
+    assert read(PAIR | more, name) == read(PAIR)
+
+
+@pytest.mark.parametrize("strength", [3, "3", "slightly"])
+def test_a_strength_without_a_sign_is_refused_beside_a_winner(read, strength):
+    row = {"prompt": "Why?", "response_1": "a", "response_2": "b", "winner": "response_1"}
+    with pytest.raises(ValueError, match="preference_strength carries meaning"):
+        read(row | {"preference_strength": strength})
+    signed = read(row | {"preference_strength": "-2"})
+    assert (signed.chosen, signed.rejected) == ("a", "b")
+    assert read(row | {"preference_strength": "2"}, "preference_strength") == signed
+
+
+def test_a_difference_of_two_answers_without_scores_has_no_known_sign(read):
+    row = {"prompt": "Why?", "response_a": "a", "response_b": "b"}
+    with pytest.raises(ValueError, match="score_diff carries meaning"):
+        read(row | {"winner": "a", "score_diff": 2})
+    assert read(row | {"score_a": 3, "score_b": 1, "score_diff": 2}).chosen == "a"
+
+
+def test_two_standards_that_differ_are_refused_until_one_is_named(read):
+    row = TWO | {"better_response_id": 0, "safer_response_id": 1}
+    with pytest.raises(ValueError, match=r"prefers 0 and 'safer_response_id' 1: say which"):
+        read(row)
+    assert read(row, "safer_response_id").chosen == "a"
+    columns = {"prompt": "prompt", "a": "response_0", "b": "response_1"}
+    safer = columns | {"winner": "safer_response_id"}
+    assert read(row, "better_response_id", **safer).chosen == "b"
+    with pytest.raises(ValueError, match="'safer_response_id' prefers 1 and 'better_response_id'"):
+        read(row, **safer)
+    for same in ({"safer_response_id": "0"}, {"safer_response_id": None}):
+        assert read(row | same).chosen == "a"
+
+
+@pytest.mark.parametrize(
+    ("label", "reason"),
+    [(0, "contradiction"), ("0", "contradiction"), (2, "no label"), (1, None), (None, None)],
+)
+def test_the_label_of_shp_agrees_with_its_scores(read, label, reason):
+    result = read(SHP | {"labels": label})
+    if reason is None:
+        assert (result.chosen, result.rejected) == ("a", "b")
+    else:
+        assert result.reason.partition(":")[0] == reason
+        assert read(SHP | {"labels": label}, "labels").chosen == "a"
+    assert read(SHP | {"labels": 0, "score_A": 1}).chosen == "b"
