@@ -9,7 +9,8 @@ held out (the same for every seed, so in no seed's folder), and every row that i
 line and the reason.
 
 `label_people` reads pairs of answers to one prompt, ratings, rankings, or completions that are
-labelled good or bad, in whatever form people keep them (sources/preference_files). Labelled
+labelled good or bad, in whatever form people keep them (sources/preference_files). People who
+disagree about two answers become one pair with a soft label (sources/preference_votes). Labelled
 completions without a pair are for KTO alone (`train_labelled.jsonl`). The side of a pair depends on
 the opening of its conversation (the text before the first answer) alone, so neither a prompt nor
 two turns of one conversation are on both sides. Conversations that open as a dev or test prompt
@@ -126,7 +127,8 @@ def read_pairs(run: Run) -> dict[str, Any]:
     prompts = [lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
     apart = preference_files.exclude_openings(encoded.rows, chain(*prompts))
     sides = preference_files.split_pairs(apart, preset.heldout_share)
-    metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(parsed)}
+    metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0}
+    metrics["rows"] = report.rows["unsplit"]
     metrics["of_dev_and_test"] = len(encoded.rows) - len(apart)
     metrics["quarantined"] = quarantine.count_by_kind(quarantined)
     for side, rows in sides.items():

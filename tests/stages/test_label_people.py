@@ -213,3 +213,32 @@ def test_the_split_of_a_folder_is_the_one_that_the_preset_names():
     set_preset(revision="main")
     with pytest.raises(ValueError, match="revision: 'main': expected null"):
         label("raw/parts")
+
+
+def test_rows_are_counted_and_not_their_pairs():
+    set_preset(columns={"prompt": "prompt", "chosen": None, "rejected": None, "answers": "all"})
+    ranked = [{"prompt": f"{i}?", "all": [" a", " b", " c"]} for i in range(20)]
+    train, heldout, quarantine, metrics = run(*ranked, ranked[0], "{oops")
+    assert len(train) + len(heldout) == 60
+    assert metrics["rows"] == 22
+    assert metrics["quarantined"] == {"not JSON": 1, "repeated": 1}
+    assert [row.line for row in quarantine] == [21, 22]
+
+
+def test_a_file_of_lone_ratings_is_refused_with_the_reason():
+    set_preset(columns=dict.fromkeys(("chosen", "rejected")) | {
+        "prompt": "prompt", "answer": "text", "score": "score"})  # fmt: skip
+    with pytest.raises(ValueError, match=r"alone: .* in all 9 rows \(9 alone\): expected some"):
+        run(*({"prompt": f"{i}?", "text": "a", "score": i} for i in range(9)))
+
+
+def test_people_who_disagree_are_a_soft_label_and_spoil_nothing():
+    set_preset(max_bad_share=0.0)
+    votes = [pairs(20)[i // 3] | {"judge": i} for i in range(60)]
+    for vote in votes[::3]:
+        vote["chosen"], vote["rejected"] = vote["rejected"], vote["chosen"]
+    train, heldout, _, metrics = run(*votes)
+    assert len(train) + len(heldout) == 20
+    assert {(row.rejected, row.probability) for row in train} == {(" no", 0.666666666667)}
+    assert metrics["quarantined"] == {"merged": 40}
+    assert metrics["train"]["mean_probability"] == 0.666667

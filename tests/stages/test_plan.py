@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ruamel.yaml import YAML
 
 from stages import plan, plan_checks, rows, source_checks, tables
 from stages.config import read_yaml
+from stages.label_people import PeoplePreset
 from stages.params import load_config
 from stages.rows import TABLES
 from stages.sources.problem_files import FileSource
@@ -402,6 +404,30 @@ def test_people_s_pairs_are_read_whole(problems):
     write_raw(*good, *[{"prompt": "?", "chosen": "a", "rejected": "a"}] * 4)
     (result,) = problems(edit)
     assert result.startswith("pairs.mine: 4 of 304 rows cannot be used (4 equal answers)")
+
+
+def test_lone_ratings_are_wrong_only_where_the_file_is_read_whole(problems, monkeypatch):
+    edit = row("pairs", "mine", by="people", preset="people", from_="base", on="raw/mine.jsonl")
+    write_raw(*({"prompt": f"{n}?", "response": "a", "score": n} for n in range(300)))
+    assert "in all 300 rows (300 alone)" in problems(edit)[0]
+    monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", 1000)
+    assert problems(edit) == []
+    write_raw(*({"prompt": f"{n}?", "response": " ", "score": n} for n in range(300)))
+    assert "no row can be read; the first: mine.jsonl, line 1: empty answer" in problems(edit)[0]
+
+
+def test_a_split_of_people_s_file_is_looked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_raw({"prompt": "?", "chosen": "a", "rejected": "b"})
+    words = {"by": "people", "preset": "people", "from": "base", "on": "raw/mine.jsonl"}
+    people = tables.TableRow(table="pairs", name="mine", words=words)
+    preset = {"licence": "MIT", "heldout_share": 0.1, "max_tokens": 9, "max_bad_share": 0,
+              "max_long_share": 0}  # fmt: skip
+    for split, expected in (("mine", 0), ("test_prefs", 1)):
+        config = SimpleNamespace(preset=PeoplePreset(split=split, **preset))
+        found = list(source_checks.check_people_file(people, config))
+        assert len(found) == expected
+    assert "split 'test_prefs': expected it in a file's name" in found[0]
 
 
 @pytest.mark.parametrize(
