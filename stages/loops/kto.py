@@ -30,7 +30,9 @@ def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
         if pair.probability != 1:
             raise ValueError(
                 f"KTO takes pairs that are sure, found a label of {pair.probability} from "
-                f"'{pair.source}' at problem '{pair.id}': set labels: hard where the pairs are made"
+                f"'{pair.source}' at problem '{pair.id}': set labels: hard where a "
+                f"judge makes the pairs; where people disagree, take a preset such as dpo, which "
+                f"learns from shares of votes"
             )
         if pair.chosen_insertions is not None:
             raise ValueError(
