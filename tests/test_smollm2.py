@@ -57,13 +57,15 @@ def test_a_file_with_another_digest_is_refused(study, tmp_path: Path):
         study.read_file("SVAMP.json", tmp_path)
 
 
-def test_its_page_shows_the_committed_results():
-    def percent(metric: dict[str, float] | None, sign: str = "") -> str:
-        if metric is None:
-            return ""
-        value, low, high = (100 * metric[key] for key in ("value", "low", "high"))
-        return f"{value:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]"
+def percent(metric: dict[str, float] | None, sign: str = "") -> str:
+    """A share with its interval, as the page has it."""
+    if metric is None:
+        return ""
+    value, low, high = (100 * metric[key] for key in ("value", "low", "high"))
+    return f"{value:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]"
 
+
+def test_its_page_shows_the_committed_results():
     metrics = json.loads((FOLDER / "results/metrics.json").read_text())
     page = (FOLDER / "README.md").read_text()
     for name, policy in metrics["policies"].items():
@@ -75,6 +77,19 @@ def test_its_page_shows_the_committed_results():
             *sampled, percent(policy["greedy_accuracy"]), *at_best, percent(policy["pass/8"]),
         )  # fmt: skip
         assert f" | {' | '.join(cells)} |\n" in page, name
+
+
+def test_its_page_shows_the_committed_sums():
+    metrics = json.loads((FOLDER / "sums/metrics.json").read_text())
+    page = (FOLDER / "README.md").read_text()
+    titles = {"as-is": "the model as it is", "grpo-sums": "GRPO"}
+    assert metrics["policies"].keys() == titles.keys()
+    for name, title in titles.items():
+        success = metrics["policies"][name]["success"]
+        seeds = [f"{100 * success['seeds'][seed]:.1f}" for seed in "012"]
+        gain = metrics["gains"]["success"].get(name)
+        cells = (title, percent(success), *seeds, percent(gain, "+"))
+        assert f"| {' | '.join(cells).rstrip()} |\n" in page, name
 
 
 @pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="an extra")

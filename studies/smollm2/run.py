@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from ruamel.yaml import YAML
 
 from stages.report.episode_comparison import compare_episodes, read_episodes
+from stages.rows import STAGES
 from stages.studies.__main__ import run_dvc
 
 HERE = Path(__file__).parent
@@ -147,7 +148,7 @@ def main() -> int:
 
 
 def copy_results(folder: Path) -> None:
-    """Put the report and the comparison of the sums in the place of the committed ones.
+    """Put the report, and the comparison of the sums with its lock, in the place of the committed.
 
     Each if it has been computed in `folder`; a ValueError if neither has.
     """
@@ -166,7 +167,13 @@ def copy_results(folder: Path) -> None:
         (folder / SUMS).mkdir(exist_ok=True)
         text = json.dumps(compare_episodes(played), indent=2, sort_keys=True)
         (folder / SUMS / "metrics.json").write_text(text + "\n", encoding="utf-8")
-        shutil.copy(folder / "dvc.lock", folder / SUMS)
+        yaml = YAML()
+        yaml.width = 1000
+        lock = yaml.load(folder / "dvc.lock")
+        rows = [f"{STAGES[table]}@{name}" for table in TABLES for name in params[table]]
+        names = {"trace_code", "plan", "prepare_data", *rows}
+        lock["stages"] = {name: lock["stages"][name] for name in lock["stages"] if name in names}
+        yaml.dump(lock, folder / SUMS / "dvc.lock")
 
 
 def read_file(name: str, folder: Path | None) -> str:
