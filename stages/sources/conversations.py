@@ -70,10 +70,28 @@ _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 _PRINTED = re.compile(r"\s*\[\s*\{\s*'(?:role|from|content|value)'")
 _OTHER_TEMPLATE = re.compile(
     r"\s*(?:<s>|<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<｜begin▁of▁sentence｜>|<｜User｜>"
-    r"|<\|im_start\|>|<\|user\|>|<start_of_turn>|<\|start_header_id\|>|\[INST\]|\[\|Human\|\]"
-    r"|### Human:|(?i:User):.*(?i:Assistant):)",
+    r"|<\|im_start\|>|<start_of_turn>|<\|start_header_id\|>|\[INST\]|\[\|Human\|\]|<<SYS>>"
+    r"|<\|(?:system|user|assistant)\|>|<\|start\|>\w+<\|message\|>|<\|header_start\|>"
+    r"|<\|start_of_role\|>|### Human:|(?i:User):.*(?i:Assistant):)",
     re.DOTALL,
 )
+"""What a conversation begins with that a chat template has rendered, or one as people print it."""
+_ROLE = r"(?:system|developer|user|human|assistant|model|tool)"
+_OTHER_TURN = re.compile(
+    rf"^[ \t]*(?:<extra_id_\d>{_ROLE}\s*$|<\|im_start\|>{_ROLE}|<start_of_turn>{_ROLE}"
+    rf"|<\|(?:start_header_id|header_start|start_of_role|start)\|>{_ROLE}|<\|{_ROLE}\|>\s*$)",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""A line in which a chat template begins a turn."""
+_INLINE_TURNS = re.compile(
+    r"\bUSER:\s.*\bASSISTANT:|^### Instruction:\s*$.*^### Response:", re.MULTILINE | re.DOTALL
+)
+"""Turns of Vicuna and Alpaca, perhaps after a system message."""
+_END_OF_TURN = re.compile(
+    r"(?:(?:<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<\|eot\|>|<end_of_turn>|<\|end\|>|<\|return\|>"
+    r"|<\|endoftext\|>|<\|end_of_text\|>|<\|END_OF_TURN_TOKEN\|>|<｜end▁of▁sentence｜>|<eos>|</s>)\s*)+$"
+)
+"""What a chat template ends a turn with."""
 _LINE_TURN = re.compile(rf"(?:^|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
 
@@ -148,12 +166,25 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
         raise RejectedError(
             "messages as Python prints them: save the file as parquet or JSON lines"
         )
-    if _OTHER_TEMPLATE.match(text):
+    rendered = _OTHER_TEMPLATE.match(text) or _OTHER_TURN.search(text) or _INLINE_TURNS.search(text)
+    if rendered:
+        start = rendered.start()
         raise RejectedError(
-            f"a rendered conversation: expected messages, found {text[:30]!r}: write each turn as "
-            f"a message with role and content"
+            f"a rendered conversation: expected messages, found {text[start : start + 30]!r}: "
+            f"write each turn as a message with role and content"
         )
     return [Turn("user", text.strip())]
+
+
+def check_reply_end(reply: str) -> None:
+    """Raise RejectedError for a reply that ends as a chat template ends it."""
+    match = _END_OF_TURN.search(reply)
+    if match is None or (match[0].strip() == "</s>" and "<s>" in reply):  # struck out in HTML
+        return
+    raise RejectedError(
+        f"a rendered reply: expected its text alone, found {match[0]!r} at its end: delete this "
+        f"mark, which the chat template of the model adds"
+    )
 
 
 def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
@@ -179,6 +210,8 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
     text = _read_content(entry, content, ignore)
     if role == "system" and not text:
         return None
+    if role == "assistant":
+        check_reply_end(text)
     return Turn(
         role, text, is_imitated=_read_weight(entry), calls=calls, reasoning=reasoning,
         answers=_read_answered(entry) if role == "tool" else None,

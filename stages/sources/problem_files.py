@@ -533,3 +533,4 @@ def read_solution(values: Mapping[str, Any], columns: Columns) -> str | None:
         text = raw_rows.check_text(values[key], str(getattr(columns, key)))
         return _CALCULATOR.sub("", text).strip() or None
     return None
+        conversations.check_reply_end(text)

@@ -587,13 +587,52 @@ def test_rows_that_are_no_question_with_an_answer_are_refused(tmp_path, fields, 
     "text",
     [f"[|Human|]{ASKED}\n[|AI|]{SEVEN}", f"### Human: {ASKED}### Assistant: {SEVEN}",
      f"<s>[INST] {ASKED} [/INST] {SEVEN}", f"<start_of_turn>user\n{ASKED}<end_of_turn>",
-     f"USER: {ASKED} ASSISTANT: {SEVEN}"],
+     f"USER: {ASKED} ASSISTANT: {SEVEN}",
+     f"{ASKED}\n<extra_id_1>Assistant\n{SEVEN}\n<extra_id_1>User\nSure?",
+     f"<extra_id_0>System\n\n<extra_id_1>User\n{ASKED}",
+     f"<|system|>\nBe brief.</s>\n<|user|>\n{ASKED}</s>\n<|assistant|>",
+     f"Be brief.\n<|user|>\n{ASKED}", f"<|start|>user<|message|>{ASKED}<|end|>",
+     f"<|header_start|>user<|header_end|>\n\n{ASKED}<|eot|>",
+     f"<|start_of_role|>user<|end_of_role|>{ASKED}", f"<<SYS>>Be brief.<</SYS>> {ASKED}",
+     f"A chat between a user and an assistant. USER: {ASKED} ASSISTANT:",
+     f"Below is an instruction.\n\n### Instruction:\n{ASKED}\n\n### Response:",
+     f"### Instruction:\n{ASKED}\n\n### Response:\n"],
 )  # fmt: skip
 def test_a_rendered_conversation_is_no_question(tmp_path, text):
     source = write_row(tmp_path, {"input": text})
     problems, bad, _ = read_all(source)
     assert problems == []
     assert [row.reason.partition(":")[0] for row in bad] == ["a rendered conversation"] * 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Why is `<|im_start|>user` in my prompt, and <|assistant|> too?", "What is <s>old</s>?",
+        "What does USER: mean in a log?", "Write a heading ### Instruction: at the top.",
+        "The user: is it you? And the assistant: who?", "### Response:\nis a heading of what?",
+    ],
+)  # fmt: skip
+def test_a_question_about_a_chat_template_is_a_question(read, text):
+    assert read({"prompt": text, "response": "So."})[0][0].question == text
+
+
+ENDS = ["<|im_end|></s>", "</s>", "<|eot_id|>\n", "<end_of_turn>", "<|im_end|>", "<|endoftext|>"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_reply_with_the_end_mark_of_a_chat_template_is_quarantined(read, end):
+    said = [*SAYS, {"role": "assistant", "content": f"So.{end}"}]
+    for row in ({"prompt": "Why?", "response": f"So.{end}"}, {"messages": said},
+                {"problem": "1+1?", "answer": "2", "solution": f"#### 2{end}"}):  # fmt: skip
+        _, (bad,), _ = read(row)
+        assert bad.reason.startswith("a rendered reply: ")
+        assert end.strip() in bad.reason
+
+
+@pytest.mark.parametrize("text", ["It is <s>old</s>", "Write </s> there.", "a < b > c"])
+def test_a_reply_that_quotes_such_a_mark_is_imitated(read, text):
+    assert read({"prompt": "Why?", "response": text})[0][0].solution == text
 
 
 def test_a_flag_of_reasoning_is_none(read):
