@@ -38,7 +38,8 @@ class PreparedProblems:
     extraction_rate: float | None = None
     """Share of the solutions that the answer checker reads; None: no problem has one."""
     warnings: list[str] = field(default_factory=list)
-    """Forms of answers that prompts ask for and the answer checker does not read."""
+    """Forms of answers that prompts ask for and the answer checker does not read, and how many rows
+    are left out though nothing is wrong with them."""
 
 
 DEMONSTRATIONS = "demonstrations"
@@ -53,6 +54,7 @@ def prepare_problems(section: PreparationConfig, model: ModelConfig, seed: int) 
     screened = catalogue.read_source(source, seed)
     screened.check_share(section.max_bad_share)
     splits = splitting.split_problems(screened.problems, section.shares, has_test=screened.has_test)
+    splits = catalogue.exclude_repeated_questions(splits, screened)
     if screened.reports:
         splits = catalogue.exclude_near_copies(splits, screened)
     exchanges = catalogue.make_exchanges(source, section.mixture, splits["train"], seed)
@@ -89,7 +91,7 @@ def _encode_rows(
             yield DEMONSTRATIONS, row.demonstration
     solved = len(summary.completion_tokens.get(prompting.TASK, ()))
     prepared.extraction_rate = answer_checker.check_readable_share(solved, unreadable)
-    prepared.warnings += unlisted.describe()
+    prepared.warnings += [*unlisted.describe(), *screened.warn_of_left_out(section.max_bad_share)]
     screened.check_share(section.max_bad_share)
     limit = section.max_message_tokens
     for row in prompting.encode_exchanges(exchanges, prepared.tokenizer, limit):

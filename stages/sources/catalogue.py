@@ -1,13 +1,15 @@
 """Sources of problems, generated or brought by people, and which of their rows are used.
 
 Besides malformed rows, `screen_rows` rejects problems that spoil a data set though each row is well
-formed: a second problem with the same id, a gold answer that the answer checker cannot read, the
-problems of a question with gold answers that differ, and a training problem whose question, or
-opening of a conversation, is also one of the test, or a near copy of one (`near_copies`).
+formed: a second problem with the same id, a row that says the same as an earlier one, a gold answer
+that the answer checker cannot read, the problems of a question with gold answers that differ, and a
+training problem whose question, or opening of a conversation, is also one of the test, or a near
+copy of one (`near_copies`). Of several solutions of a question all are learned from; a question of
+the dev or test split counts once.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
@@ -32,7 +34,9 @@ from stages.sources.reasoning_gym import ReasoningGymConfig
 from stages.sources.splitting import split_key
 from stages.sources.word_problems import WordProblemsConfig
 
-NEAR_COPY = "near copy"
+NEAR_COPY, REPEATED = "near copy", "repeated"
+HARMLESS = (NEAR_COPY, REPEATED, problem_files.INVALID)
+"""Beginnings of the reasons of rows that are left out, and say nothing against the others."""
 MIN_AGREEMENT = 0.9
 """Smallest share of solutions that agree with their gold answers; good data have more than 0.99."""
 
@@ -75,11 +79,20 @@ class ScreenedSource:
     def check_share(self, max_share: float) -> None:
         """Raise a ValueError if more than `max_share` of the rows is bad, wholly or in a turn.
 
-        Near copies of test questions are left out, and spoil nothing else.
+        What spoils nothing else (`HARMLESS`) does not count.
         """
         limit, bad = "data.max_bad_share", {(row.file, row.line): row for row in self.bad}
-        rows = [row for row in bad.values() if not row.reason.startswith(NEAR_COPY)]
+        rows = [row for row in bad.values() if not row.reason.startswith(HARMLESS)]
         quarantine.check_share(rows, self.num_rows, max_share=max_share, limit=limit)
+
+    def warn_of_left_out(self, max_share: float) -> Iterator[str]:
+        """How many rows are left out that `check_share` does not count, above `max_share`."""
+        rows = [row for row in self.bad if row.reason.startswith(HARMLESS)]
+        if len(rows) > max_share * self.num_rows:
+            kinds = quarantine.count_by_kind(rows).items()
+            shown = ", ".join(f"{count} {kind}" for kind, count in kinds)
+            counts = f"{len(rows)} of {self.num_rows}"
+            yield f"{counts} rows are left out ({shown}): see quarantine.jsonl"
 
     def describe(self) -> dict[str, Any]:
         """For the data card: rows read, well-formed problems by the source's split, rejections."""
@@ -145,6 +158,31 @@ def exclude_near_copies(
     return {split: kept[split] for split in splits}
 
 
+def exclude_repeated_questions(
+    splits: dict[str, list[Problem]], screened: ScreenedSource
+) -> dict[str, list[Problem]]:
+    """The splits with each question of dev and test once, the first time; others are recorded.
+
+    Intervals take the problems of these splits for independent. A question is the same as where
+    problems are split (`normalise_question`), with the same tools.
+    """
+    kept = dict(splits)
+    for split in ("dev", "test"):
+        by_question = dict[tuple[str, str | None], Problem]()
+        for problem in splits[split]:
+            key = splitting.normalise_question(problem.question), problem.tools
+            first = by_question.setdefault(key, problem)
+            if first is not problem:
+                where = f"{_describe_place(first)}, in the {split} split"
+                screened.reject([(problem, f"{REPEATED} question: the same as of {where}")])
+        kept[split] = [*by_question.values()]
+    return kept
+
+
+def _describe_place(problem: Problem) -> str:
+    return f"line {problem.line} of {problem.file}"
+
+
 def said_by_user(problem: Problem) -> str:
     """The question, or all turns of the user."""
     turns = problem.turns
@@ -190,21 +228,30 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
 
     Where ids begin anew in the test split, the later row's gets its split before it (`test-7`), so
     that no test question is lost as a duplicate of another question.
+
+    A row is repeated if turns, tools, gold answer and solution are the same as those of another.
     """
     everything = list(rows)
     problems = [row for row in everything if isinstance(row, Problem)]
     tests = {split_key(problem) for problem in problems if problem.split == "test"}
     screened = ScreenedSource(num_rows=len(everything), has_test=bool(tests))
     ids = {problem.id for problem in problems}
-    lines_of_ids: dict[tuple[str, bool], int] = {}
+    rows_by_id = dict[tuple[str, bool], Problem]()
+    rows_by_content = dict[Any, Problem]()
     for row in everything:
         if isinstance(row, BadRow):
             screened.bad.append(row)
             continue
         answer = None if row.answer is None else answer_checker.read_gold(row.answer)
         is_test = row.split == "test"
-        if (key := (row.id, is_test)) in lines_of_ids:
-            reason = f"duplicate id: {row.id!r:.60} is also the id of line {lines_of_ids[key]}"
+        content = (*_whole_text(row), row.turns, answer, row.solution, row.reply)
+        if (first := rows_by_content.get((content, is_test))) is not None:
+            reason = f"{REPEATED}: the same row as {_describe_place(first)}"
+        elif (first := rows_by_id.get((row.id, is_test))) is not None:
+            reason = (
+                f"duplicate id: {row.id!r:.60} is also the id of {_describe_place(first)}: give "
+                f"each row an id of its own, or leave ids out: ignore: [id]"
+            )
         elif answer is None and row.answer is not None:
             reason = (
                 f"answer does not parse: the checker reads no value in {row.answer!r:.60}; a reply "
@@ -213,9 +260,9 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
         elif tests and row.split != "test" and split_key(row) in tests:
             reason = "overlap: the question is also a test question"
         else:
-            lines_of_ids[key] = row.line
+            rows_by_id[row.id, is_test] = rows_by_content[content, is_test] = row
             name = row.id
-            if (name, not is_test) in lines_of_ids:
+            if (name, not is_test) in rows_by_id:
                 name = _make_unique(name, row.split or "train", ids)
                 ids.add(name)
             screened.problems.append(replace(row, id=name, answer=answer))

@@ -181,6 +181,32 @@ def test_an_overlong_solution_is_quarantined_only_where_it_would_be_imitated():
     assert set(card["quarantined"]) <= {"over-long solution"}
 
 
+def test_problems_that_are_listed_twice_count_once(capsys):
+    write(rows(100))
+    once = prepare()
+    write([*rows(100), *rows(100)])
+    twice = prepare()
+    assert (twice["counts"], twice["quarantined"]) == (once["counts"], {"repeated": 100})
+    assert "warning: 100 of 200 rows are left out (100 repeated)" in capsys.readouterr().out
+    assert (quarantined()[0].line, quarantined()[0].reason) == (
+        101, "repeated: the same row as line 1 of mine.jsonl",
+    )  # fmt: skip
+
+
+def test_other_solutions_of_a_question_are_imitated_and_no_second_test_question():
+    content = rows(100)
+    again = [row | {"solution": f"So: {row['solution']}"} for row in content]
+    write(content)
+    once = prepare()["counts"]
+    write([*content, *again])
+    card = prepare()
+    counts = card["counts"]
+    assert counts["demonstrations"] == counts["train"] == 2 * once["train"]
+    assert (counts["dev"], counts["test"]) == (once["dev"], once["test"])
+    assert card["repeated_questions"]["test"] == card["repeated_questions"]["dev"] == 0
+    assert card["quarantined"] == {"repeated question": once["dev"] + once["test"]}
+
+
 def test_too_many_bad_rows_are_refused_and_nothing_is_written():
     write([*rows(40), *[{"question": "Why?", "answer": "who can tell why it is so"}] * 11])
     with pytest.raises(ValueError, match=r"11 of 51 rows.*answer does not parse") as error:

@@ -138,10 +138,82 @@ def sort(*rows: Problem | BadRow) -> catalogue.ScreenedSource:
 
 
 def test_the_second_row_with_an_id_is_rejected():
-    screened = sort(GOOD, replace(GOOD, line=2))
+    screened = sort(GOOD, replace(GOOD, question="2+3?", answer="5", line=2, file="b.jsonl"))
     assert screened.problems == [GOOD]
-    assert screened.bad[0].reason == "duplicate id: 'a' is also the id of line 1"
-    assert (screened.bad[0].file, screened.bad[0].line) == ("train.jsonl", 2)
+    assert screened.bad[0].reason == (
+        "duplicate id: 'a' is also the id of line 1 of train.jsonl: give each row an id of its "
+        "own, or leave ids out: ignore: [id]"
+    )
+    assert (screened.bad[0].file, screened.bad[0].line) == ("b.jsonl", 2)
+
+
+def test_two_files_with_ids_from_0_are_read_without_them_as_the_reason_says(tmp_path):
+    for name, start in (("a", 0), ("b", 10)):
+        rows = [{"id": n, "question": f"{start + n}+1?", "answer": "4"} for n in range(3)]
+        write(tmp_path, f"{name}.jsonl", *rows)
+    source = ADAPTER.validate_python({"path": str(tmp_path)})
+    assert len(catalogue.read_source(source, 0).bad) == 3
+    source = ADAPTER.validate_python({"path": str(tmp_path), "ignore": ["id"]})
+    screened = catalogue.read_source(source, 0)
+    assert (len(screened.problems), screened.bad) == (6, [])
+
+
+SAID = (Turn("system", "Be brief."), Turn("user", "2+2?"))
+
+
+@pytest.mark.parametrize(
+    ("change", "is_repeated"),
+    [
+        ({}, True), ({"id": "b"}, True), ({"question": " 2+2?\n", "id": "b"}, True),
+        ({"answer": "so 4\n#### 4", "id": "b"}, True),
+        ({"solution": "#### 4", "id": "b"}, False), ({"answer": None, "id": "b"}, False),
+        ({"turns": SAID, "id": "b"}, False), ({"tools": "[]", "id": "b"}, False),
+        ({"reply": Turn("assistant", "4", reasoning="two and two"), "id": "b"}, False),
+    ],
+)  # fmt: skip
+def test_a_row_that_says_the_same_as_another_is_repeated(change, is_repeated):
+    second = replace(GOOD, line=7, file="b.jsonl", **change)
+    screened = sort(GOOD, second)
+    assert screened.problems == ([GOOD] if is_repeated else [GOOD, second])
+    reasons = ["repeated: the same row as line 1 of train.jsonl"] if is_repeated else []
+    assert [row.reason for row in screened.bad] == reasons
+
+
+def test_a_row_repeated_under_another_weight_of_a_turn_is_another_row():
+    talk = Turn("user", "Hi"), Turn("assistant", "Ho"), Turn("user", "2+2?")
+    other = talk[0], replace(talk[1], is_imitated=False), talk[2]
+    rows = [replace(GOOD, id=name, turns=turns) for name, turns in (("a", talk), ("b", other))]
+    assert sort(*rows).problems == rows
+
+
+def test_repeated_rows_say_nothing_against_the_others_and_are_warned_of():
+    rows = [replace(GOOD, id=str(n), line=n) for n in range(10)]
+    screened = sort(*rows)
+    screened.check_share(0.0)
+    assert [*screened.warn_of_left_out(0.5)] == [
+        "9 of 10 rows are left out (9 repeated): see quarantine.jsonl"
+    ]
+    assert [*screened.warn_of_left_out(0.9)] == []
+
+
+def test_a_question_counts_once_in_dev_and_test_and_keeps_its_solutions_in_training():
+    rows = [
+        replace(GOOD, id=str(n), line=n, question=question, solution=solution)
+        for n, (question, solution) in enumerate([
+            ("What is 2+2?", "#### 4"), ("what is  2+2?", "So #### 4"), ("2+2?", "#### 4"),
+        ])
+    ]  # fmt: skip
+    splits = {"train": rows, "preference": rows, "dev": rows, "test": rows}
+    screened = catalogue.ScreenedSource(num_rows=3)
+    kept = catalogue.exclude_repeated_questions(splits, screened)
+    assert kept == splits | {"dev": [rows[0], rows[2]], "test": [rows[0], rows[2]]}
+    assert [(row.line, row.reason) for row in screened.bad] == [
+        (1, f"repeated question: the same as of line 0 of train.jsonl, in the {split} split")
+        for split in ("dev", "test")
+    ]
+    screened.check_share(0.0)
+    tools = [replace(rows[0], tools=name) for name in ("a", "b")]
+    assert catalogue.exclude_repeated_questions(splits | {"test": tools}, screened)["test"] == tools
 
 
 def test_ids_that_begin_anew_in_the_test_split_lose_no_test_question():
@@ -155,7 +227,7 @@ def test_ids_that_begin_anew_in_the_test_split_lose_no_test_question():
     ]  # fmt: skip
     assert [row.id for row in sort(*tests, *rows).problems][2:] == ["train-0", "train-1", "2", "3"]
     twice = sort(*tests, tests[1])
-    assert [row.reason for row in twice.bad] == ["duplicate id: '1' is also the id of line 1"]
+    assert [row.reason for row in twice.bad] == ["repeated: the same row as line 1 of train.jsonl"]
 
 
 def test_a_source_knows_of_a_test_split_of_which_no_row_can_be_used(tmp_path):
@@ -225,10 +297,6 @@ def test_of_a_question_with_several_gold_answers_nothing_is_kept(split):
 def test_a_wrong_gold_answer_in_training_takes_no_test_question():
     test = replace(GOOD, id="t", split="test")
     assert sort(replace(GOOD, answer="5"), test).problems == [test]
-
-
-def test_a_question_repeated_within_a_split_is_kept():
-    assert len(sort(GOOD, replace(GOOD, id="b")).problems) == 2
 
 
 def test_the_share_of_bad_rows_is_checked_over_all_rows():
