@@ -90,7 +90,7 @@ GOLDS = (
     "final_ans", "answerKey", "gold", "gold_answer", "expected_answer", "correct_answer", "target",
     "answer", "Answer", "correct", "label",
 )  # fmt: skip
-SOLUTIONS = ("solution", "rationale", "cot", "Solution", "generated_solution", "solution.0")
+SOLUTIONS = ("solution", "rationale", "cot", "Solution", "generated_solution")
 CHOICES = ("question.choices", "choices", "options")
 SYSTEMS = ("system", "system_prompt", "system_message")
 TOOLS = ("tools", "functions")
@@ -127,6 +127,7 @@ MEANINGFUL = frozenset({
     "distractors", "distractor1", "nums", "numbers", "persona", "developer", "developer_message",
     "hint", "hints", "lecture", "evidence", "facts", "theory", "chat_history", "dialogue_history",
     "dialogue", "dialog", "chat_template_kwargs", "custom_system_prompt",
+    "tolerance", "tol", "atol", "rtol", "error", "unit", "units",
 })  # fmt: skip
 """Names of what decides how a row is to be used, or is a part of what it says; in any case."""
 _MEANINGFUL = frozenset(name.lower() for name in MEANINGFUL)
@@ -136,8 +137,20 @@ _MEDIUM = re.compile(
 _TOOLS = re.compile(
     r"(?:available_)?(?:tools|functions)|(?:tool|function)s?_(?:list|schema|definition|spec)s?"
 )
-_SPLIT = re.compile(r"(?:\w+_)?split(?:_name)?|subset|partition|set|fold|is_test")
-"""Names of columns that may say of a row that it is not to be learned from."""
+_EXACT = frozenset({"tolerance", "tol", "atol", "rtol", "error", "unit", "units"})
+"""Names of what an answer may differ by, or is measured in; nothing where it is 0 or false."""
+MARKS = {
+    "split": r"(?:\w+_)?split(?:_name)?|subset|partition|set|fold|phase",
+    "held out": r"(?:is|in)_?(?:test(?:ing)?|eval(?:uation)?|validation|val|dev)"
+    r"(?:_?(?:set|split))?|(?:is_?)?(?:held|hold)_?out(?:_?set)?",
+    "trained": r"(?:is|in)_?train(?:ing)?(?:_?(?:set|split))?",
+    "valid": r"(?:\w+_)?is_?valid|valid",
+    "deleted": r"(?:\w+_)?is_?(?:deleted|removed|invalid)|deleted|removed|invalid",
+}
+"""What a column says of its row by a word or a flag -> its name, in lower case."""
+TRUE = frozenset({"true", "1", "1.0", "yes", "y"})
+FALSE = frozenset({"false", "0", "0.0", "no", "n"})
+"""What a flag may be, in lower case; tables hold text alone."""
 CHOICE_COLUMN = re.compile(r"(?i:options?|choices?|ending|op|sol)[ _]?(?i:[a-j]|\d)|[A-J]")
 """Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
 
@@ -241,15 +254,21 @@ def find_unread(
     """The columns of a row that carry meaning and are neither read nor ignored.
 
     Also the tools, the system message and the media beside a path into an object that holds them,
-    or into a list of such objects.
+    or into a list of such objects, and a split in an object, as verl has it in `extra_info`.
     """
     paths = [*all_names(expressions)]
     names = {root(name, fields) for name in paths}
     for name, value in fields.items():
-        is_flag = name == "reasoning" and str(value) in ("on", "off")  # of Nemotron
         is_unread = name not in names and name not in ignore and not is_empty(value)
-        if is_unread and (is_meaningful(name) or says_test(name, value)) and not is_flag:
+        says_much = is_meaningful(name) and not _says_nothing(name, value)
+        if is_unread and (says_much or says_test(name, value)):
             yield name
+        if name in paths or name in ignore:
+            continue
+        for key, mark in _parse_object(value).items():
+            path = f"{name}.{key}"
+            if says_test(path, mark) and path not in (*paths, *ignore):
+                yield path
     beside = [
         (f"{column}.{key}", key, value)
         for column in sorted(names - {*paths})
@@ -260,6 +279,20 @@ def find_unread(
         is_unread = not {path, root(path, fields)}.intersection((*ignore, *paths))
         if is_unread and not is_empty(value) and (is_context(str(key)) or key == "context"):
             yield path
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    """Whether a value of a column that carries meaning has none: a mode of Nemotron's, a 0."""
+    if name == "reasoning":
+        return str(value) in ("on", "off")
+    return name.lower() in _EXACT and str(value).lower() in FALSE | {"none", "null"}
+
+
+def _parse_object(value: Any) -> Mapping[str, Any]:
+    """The object that a value is, perhaps as JSON text; an empty one where it is none."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = parse_json(value)
+    return value if isinstance(value, Mapping) else {}
 
 
 def find_unread_keys(fields: Mapping[str, Any], expressions: Iterable[str]) -> Iterator[str]:
@@ -309,19 +342,72 @@ def _say_the_same(first: str, second: str) -> bool:
     with suppress(InvalidOperation):
         return Decimal(first) == Decimal(second)
     short, long = sorted((first, second), key=len)
-    return re.search(rf"(?<![\w.-]){re.escape(short)}(?!\w)", long) is not None
+    return _states_text(short, long)
+
+
+def _states_text(answer: str, text: str) -> bool:
+    """Whether a text has an answer in it, as words of its own."""
+    answer = answer.strip()
+    return re.search(rf"(?<![\w.-]){re.escape(answer)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def _find_reply(fields: Mapping[str, Any]) -> str:
+    """The reply of a row, or the last message, if it is the assistant's; else an empty text."""
+    for name in (*REPLIES, *MESSAGE_LISTS):
+        value = fields.get(name)
+        if isinstance(value, str) and name in REPLIES:
+            return value
+        last = value[-1] if isinstance(value, list) and value else None
+        if isinstance(last, Mapping):
+            speaker = str(last.get("role", last.get("from"))).lower()
+            content = str(last.get("content", last.get("value", "")))
+            return "" if speaker in ("user", "human", "system") else content
+    return ""
+
+
+@cache
+def find_mark(name: str) -> str | None:
+    """The key of `MARKS` that a column, or the last key of a path, is by its name."""
+    key = name.rpartition(".")[2].lower()
+    return next((mark for mark, names in MARKS.items() if re.fullmatch(names, key)), None)
 
 
 def says_test(name: str, value: Any) -> bool:
-    """Whether a column says that the row is one of a test or of a validation."""
-    words = re.findall(r"[a-z]+", str(value).lower().replace("held_out", "heldout"))
-    is_held_out = (
-        value is True
-        if name.lower() == "is_test"
-        else len(words) <= MAX_SPLIT_WORDS
-        and any(SPLITS.get(word, "train") != "train" for word in words)
+    """Whether a column, or a path, says that the row is not to be trained on.
+
+    By the name of a split (`subset: validation`) or as a flag (`is_test: 1`, `is_train: false`).
+    """
+    mark, text = find_mark(name), str(value).strip().lower()
+    if mark == "trained":
+        return text in FALSE
+    if mark not in ("split", "held out"):
+        return False
+    words = re.findall(r"[a-z]+", text.replace("held_out", "heldout"))
+    is_named = len(words) <= MAX_SPLIT_WORDS and any(
+        SPLITS.get(word, "train") != "train" for word in words
     )
-    return is_held_out and _SPLIT.fullmatch(name.lower()) is not None
+    return is_named or (mark == "held out" and text in TRUE)
+
+
+def read_split(column: str, value: Any) -> str:
+    """`train` or `test`, as a column of splits or a flag says; else what stands there."""
+    text = str(value).strip().lower()
+    if text in TRUE | FALSE and find_mark(column) in ("held out", "trained"):
+        return "test" if says_test(column, value) else "train"
+    return SPLITS.get(text, str(value))
+
+
+def find_mark_of_invalid(fields: Mapping[str, Any], ignore: Iterable[str]) -> str | None:
+    """The column that says that a row is not to be used, as `problem_is_valid: No` (Numina)."""
+    for name, value in fields.items():
+        mark = find_mark(name) if isinstance(value, str | bool | int) else None
+        text = str(value).strip().lower()
+        is_word = text not in TRUE and any(map(str.isalpha, text)) and name.lower() != "valid"
+        is_invalid = mark == "valid" and (text in FALSE or is_word)
+        is_deleted = mark == "deleted" and bool(text) and text not in FALSE
+        if (is_invalid or is_deleted) and name not in ignore:
+            return name
+    return None
 
 
 def is_context(name: str) -> bool:
@@ -443,12 +529,27 @@ class ColumnSample:
         return None
 
     def first(self, expressions: Iterable[str], *kinds: type) -> str | None:
-        """The first expression whose values are all of these types, among those that are there."""
+        """The first expression of whose values, where they are there, most are of these types.
+
+        A row with another one is a bad row, which is recorded with its line.
+        """
         for expression in expressions:
-            values = self.values(expression)
-            if values and all(isinstance(value, kinds) for value in values):
+            are_typed = [isinstance(value, kinds) for value in self.values(expression)]
+            if sum(are_typed) > len(are_typed) / 2:
                 return expression
         return None
+
+    def judges_the_reply(self, name: str) -> bool:
+        """Whether a column says how good the reply beside it is, and not which answer is right.
+
+        Most replies to a problem say its gold answer; none has to say that it is a 4 or `bad`.
+        """
+        are_stated = [
+            _states_text(str(label), reply)
+            for fields in self.rows
+            if not is_empty(label := fields.get(name)) and (reply := _find_reply(fields))
+        ]
+        return bool(are_stated) and sum(are_stated) <= len(are_stated) / 2
 
 
 class Reading(NamedTuple):
@@ -488,7 +589,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
     used = {messages, *names_in(question or "")}
     golds = [name for name in GOLDS if name not in used and not sample.is_flag(name)]
     gold = sample.first(golds, str, int, float, list)
-    solution = sample.first(SOLUTIONS, str)
+    solution = sample.first(SOLUTIONS, str) or sample.first(("solution",), str, list)
     if question is not None and messages is None and gold is None and solution is None:
         _refuse_prompts_with_answers(sample, names_in(question))
     if messages is not None and question is not None:
@@ -595,11 +696,13 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
             f"'{ranked[0]}' holds several answers to each prompt: name the file in a row of "
             f"`pairs` with `by: people`, which takes ranked or scored lists."
         )
-    if sample.is_good_or_bad("label") or sample.values("kto_tag"):
+    is_judged = sample.choices() is None and sample.judges_the_reply("label")
+    if is_judged or sample.is_good_or_bad("label") or sample.values("kto_tag"):
         raise ValueError(
             "the rows are completions that are labelled good or bad ('label'): name the file in a "
-            "row of `pairs` with `by: people`, for a policy with the preset kto. To imitate all of "
-            "them, good or bad: ignore: [label] (or kto_tag)."
+            "row of `pairs` with `by: people`, for a policy with the preset kto, and the labels as "
+            "true or false. To imitate all of them, good or bad: ignore: [label] (or kto_tag). "
+            "Where the label is the gold answer: columns: {question: .., answer: label, ..}."
         )
     code = [name for name in ("entry_point", "canonical_solution", "test") if sample.values(name)]
     if len(code) > 1:

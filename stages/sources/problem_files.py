@@ -238,8 +238,11 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
                 columns_of.find_other_golds(row.fields, reading.columns, source.ignore),
             )
             if split == "test":  # which a column may say again
-                unread = (name for name in unread
-                          if not columns_of.says_test(name, row.fields.get(name)))  # fmt: skip
+                unread = (
+                    name
+                    for name in unread
+                    if not columns_of.says_test(name, columns_of.find(row.fields, name))
+                )
             if unread := [*dict.fromkeys(unread)]:
                 raise ValueError(describe_unread(row, unread))
             read = {columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)}
@@ -324,17 +327,22 @@ def name_form(columns: Columns) -> str:
     return "conversations" if any(replies) else "prompts"
 
 
+_THOUGHT_HINT = (
+    "What is thought before a reply is imitated with it as columns: {user: .., assistant: "
+    '"<think>\\n{<this column>}\\n</think>\\n{<the reply>}"}'
+)
+_EXACT_HINT = "Answers are compared exactly, and none counts as right within a tolerance"
+_UNIT_HINT = 'A unit is a part of the gold answer as columns: {answer: "{<the answer>} {unit}", ..}'
 HINTS = {
     "tools": "Demonstrations are read with tools (columns: {tools: tools}), pairs without",
     "functions": "Demonstrations are read with tools (columns: {tools: functions}), pairs without",
     "helpfulness": "Rated answers are compared in a row of `pairs` with `by: people`",
     "score": "Rated answers are compared in a row of `pairs` with `by: people`",
     "reward_model": "Name the gold answer as columns: {messages: prompt, answer: reward_model...}",
-} | dict.fromkeys(
-    ("reasoning", "Complex_CoT", "reasoning_content", "thinking"),
-    "What is thought before a reply is imitated with it as columns: {user: .., assistant: "
-    '"<think>\\n{<this column>}\\n</think>\\n{<the reply>}"}',
-)
+    **dict.fromkeys(("reasoning", "Complex_CoT", "reasoning_content", "thinking"), _THOUGHT_HINT),
+    **dict.fromkeys(("tolerance", "tol", "atol", "rtol", "error"), _EXACT_HINT),
+    **dict.fromkeys(("unit", "units"), _UNIT_HINT),
+}
 _CHOICES_HINT = (
     "Choices in columns of their own become a part of the question as columns: {question: "
     '"{<question>}\\n(A) {<first choice>}\\n(B) {<second choice>}", answer: ..}'
@@ -347,7 +355,7 @@ def describe_unread(row: RawRow, names: Sequence[str]) -> str:
     if any(map(columns_of.CHOICE_COLUMN.fullmatch, names)):
         hint = _CHOICES_HINT
     hint = next((HINTS[name] for name in names if name in HINTS), hint)
-    if any(columns_of.says_test(name, row.fields.get(name)) for name in names):
+    if any(columns_of.says_test(name, columns_of.find(row.fields, name)) for name in names):
         hint = (
             "What is not to be trained on is kept apart as columns: {split: .., ..}, in `pairs` by "
             "a file of its own"
@@ -414,6 +422,11 @@ def parse_problem(
         RejectedError: it lacks a column, or has one of another type than expected.
     """
     columns = reading.columns
+    names = {columns_of.root(name, fields) for name in columns_of.all_names(reading.expressions())}
+    if mark := columns_of.find_mark_of_invalid(fields, {*names, *ignore}):
+        raise RejectedError(
+            f"{INVALID}: '{mark}' is {fields[mark]!r:.60}; such rows are kept as ignore: [{mark}]"
+        )
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
     _check_repeated(fields, reading)
@@ -440,7 +453,7 @@ def parse_problem(
         turns = [*turns[:-1], choices.ask(turns[-1])]
         answer = None if answer is None else choices.find_letter(values["answer"], gold_form)
     if values.get("split") is not None:
-        split = containers.SPLITS.get(str(values["split"]).lower(), str(values["split"]))
+        split = columns_of.read_split(str(columns.split), values["split"])
         if split not in SPLITS:
             raise RejectedError(
                 f"unknown split: '{columns.split}' should be train or test and is {split!r:.60}"
@@ -492,7 +505,21 @@ def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
             if value is None:
                 raise RejectedError(f"empty {key}: '{expression}' is null")
         values[key] = None if value is MISSING else value
+        if key in ("solution", "assistant"):
+            values[key] = _unwrap_reply(values[key], expression)
     return values
+
+
+def _unwrap_reply(value: Any, expression: str) -> Any:
+    """The text in a list of it alone; RejectedError for several, of which one is imitated."""
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        return value
+    if len(value) > 1:
+        raise RejectedError(
+            f"several texts: expected one solution or reply in '{expression}', found "
+            f"{len(value)}: {value!r:.60}; name its place under columns, as {expression}.0"
+        )
+    return value[0] if value else None
 
 
 def read_turns(values: Mapping[str, Any], columns: Columns, ignore: Sequence[str]) -> list[Turn]:
@@ -533,6 +560,6 @@ def read_solution(values: Mapping[str, Any], columns: Columns) -> str | None:
         if isinstance(values[key], list | dict) or not columns_of.is_empty(values.get("calls")):
             return None
         text = raw_rows.check_text(values[key], str(getattr(columns, key)))
+        conversations.check_reply_end(text)
         return _CALCULATOR.sub("", text).strip() or None
     return None
-        conversations.check_reply_end(text)

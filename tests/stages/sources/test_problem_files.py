@@ -9,7 +9,7 @@ from cached_hub import cache_dataset
 
 from stages.records.problems import BadRow, Problem, Turn
 from stages.rewards import answer_checker
-from stages.sources import problem_files
+from stages.sources import catalogue, problem_files
 from stages.sources.problem_files import FileSource, SourceReport
 
 SHARED = Path(__file__).parents[4] / "shared/data"
@@ -751,11 +751,116 @@ def test_a_name_with_the_word_of_a_split_says_test(read, value):
         assert len(read(ROW | {"set": value})[0]) == 1
 
 
-@pytest.mark.parametrize("column", [{"Split": "test"}, {"subset": "validation"}, {"is_test": True}])
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"Split": "test"}, {"subset": "validation"}, {"phase": "test"}, {"is_test": True},
+        {"is_test": 1}, {"is_test": "True"}, {"isTest": "yes"}, {"is_train": False},
+        {"is_train": "0"}, {"is_eval": True}, {"is_validation": 1}, {"holdout": True},
+        {"held_out": "test"},
+    ],
+)  # fmt: skip
 def test_a_column_that_says_test_is_read_or_refused(read, column):
     with pytest.raises(ValueError, match=r"carries meaning.*columns: \{split"):
         read(*[ROW] * 200, ROW | column)
     assert len(read(ROW | dict.fromkeys(column, "train"))[0]) == 1
+    (name,) = column
+    problems, _, _ = read(
+        ROW | dict.fromkeys(column, "train"), ROW | column,
+        columns={"question": "question", "answer": "answer", "split": name},
+    )  # fmt: skip
+    if column != {"subset": "validation"}:  # which is neither train nor test
+        assert [problem.split for problem in problems] == ["train", "test"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("is_test", 0), ("is_test", "False"), ("is_train", True), ("is_train", "1"),
+        ("holdout", "no"), ("phase", "2"), ("contest", 1), ("is_tested", "by hand"),
+        ("extra_info", {"split": "train", "index": 1}), ("extra_info", {"index": "test"}),
+        ("metadata", '{"split": "train"}'), ("metadata", "{a test}"),
+    ],
+)  # fmt: skip
+def test_marks_of_training_rows_are_no_reason_to_refuse_them(read, column, value):
+    problems, bad, report = read(ROW | {column: value})
+    assert (len(problems), bad, report.unused) == (1, [], [column])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "path"),
+    [
+        ("extra_info", {"index": 1, "split": "test"}, "extra_info.split"),
+        ("metadata", {"is_test": 1}, "metadata.is_test"),
+        ("metadata", '{"split": "validation"}', "metadata.split"),
+        ("reward_model", {"ground_truth": "4", "split": "test"}, "reward_model.split"),
+    ],
+)
+def test_a_split_in_an_object_is_refused_or_read(read, name, value, path):
+    row = {"question": "2+2?", "answer": "4"} | {name: value}
+    if name == "reward_model":
+        del row["answer"]
+    with pytest.raises(ValueError, match=rf"{path} carries meaning.*ignore: \[{path}\]"):
+        read(row)
+    for ignored in (path, name) if name != "reward_model" else (path,):
+        assert len(read(row, ignore=[ignored])[0]) == 1
+
+
+def test_the_split_of_a_test_file_of_verl_may_say_so(tmp_path):
+    for name in ("train", "test"):
+        row = {"question": f"{name}?", "answer": 1, "extra_info": {"split": name}}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
+    problems, _, _ = read_all(FileSource(path=str(tmp_path)))
+    assert [problem.split for problem in problems] == ["train", "test"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("problem_is_valid", "No"), ("solution_is_valid", "Incomplete"), ("is_valid", False),
+        ("is_valid", "0"), ("valid", False), ("deleted", True), ("is_deleted", 1),
+        ("removed", "2024-05-01"), ("invalid", "twice"),
+    ],
+)  # fmt: skip
+def test_a_row_that_the_file_marks_as_invalid_is_left_out(read, column, value):
+    problems, (bad,), _ = read(ROW, ROW | {column: value})
+    assert (len(problems), bad.line) == (1, 2)
+    assert bad.reason == (
+        f"marked as invalid: '{column}' is {value!r}; such rows are kept as ignore: [{column}]"
+    )
+    assert len(read(ROW, ROW | {column: value}, ignore=[column])[0]) == 2
+    columns = {"question": "question", "answer": column}  # the answer itself may be a `No`
+    as_answer = read({"question": "2+2?", column: value}, columns=columns)
+    assert "marked" not in str(as_answer[1])
+    catalogue.screen_rows([bad]).check_share(0.0)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("problem_is_valid", "Yes"), ("problem_is_valid", None), ("is_valid", True), ("valid", 3),
+        ("deleted", False), ("deleted", "no"), ("deleted", ""), ("removed", ["a"]),
+        ("validity", "No"), ("valid", "since 2020"),
+    ],
+)  # fmt: skip
+def test_a_row_that_is_not_marked_as_invalid_is_read(read, column, value):
+    assert len(read(ROW, ROW | {column: value})[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "hint"),
+    [
+        ("tolerance", 0.01, "compared exactly"), ("error", "1e-3", "compared exactly"),
+        ("unit", "m", r"\{unit\}"), ("rtol", "0.05", "compared exactly"),
+    ],
+)  # fmt: skip
+def test_what_an_answer_may_differ_by_and_its_unit_are_refused(read, column, value, hint):
+    with pytest.raises(ValueError, match=f"{column} carries meaning.*{hint}"):
+        read(ROW, ROW | {column: value})
+    for nothing in (None, 0, "0", False, ""):
+        assert len(read(ROW, ROW | {column: nothing})[0]) == 2
+    columns = {"question": "question", "answer": f"{{answer}} {{{column}}}"}
+    assert read(ROW | {column: value}, columns=columns)[0][0].answer == f"4 {value}"
 
 
 def test_a_split_beside_named_columns_is_not_dropped(read):
@@ -829,6 +934,91 @@ def test_a_gold_answer_that_may_be_a_letter_or_a_text_is_not_guessed(read):
     assert ([problem.answer for problem in problems], bad) == (["A"], [])
     labelled = {"label": ["A", "B"], "text": ["B", "C"]}
     assert read(VITAMINS | {"choices": labelled, "answer": "B"})[0][0].answer == "B"
+
+
+def sums(count: int) -> list[dict[str, Any]]:
+    return [
+        {"question": f"{n}+1?", "answer": str(n + 1), "solution": f"#### {n + 1}"}
+        for n in range(count)
+    ]
+
+
+def test_one_list_among_solutions_drops_none_of_the_others(read):
+    rows = sums(5)
+    problems, bad, _ = read(*rows, rows[0] | {"question": "0+1 = ?", "solution": ["#### 1"]})
+    assert [problem.solution for problem in problems] == [
+        *(row["solution"] for row in rows), "#### 1",
+    ]  # fmt: skip
+    assert bad == []
+
+
+@pytest.mark.parametrize("texts", [["A #### 3", "B #### 3"], ["2 + 1", "#### 3", "Done."]])
+@pytest.mark.parametrize("name", ["solution", "response"])
+def test_of_several_solutions_none_is_dropped_unseen(read, texts, name):
+    row = {"question": "1+2?", name: texts}
+    if name == "solution":
+        row["answer"] = "3"
+    alone = row | {name: texts[:1]}
+    problems, (bad,), _ = read(alone, alone, row | {name: texts[0]}, row)
+    assert [problem.solution for problem in problems] == texts[:1] * 3
+    assert bad.line == 4
+    assert bad.reason.startswith(f"several texts: expected one solution or reply in '{name}'")
+    assert bad.reason.endswith(f"name its place under columns, as {name}.0")
+    asks, says = ("question", "solution") if name == "solution" else ("user", "assistant")
+    columns = {asks: "question", says: f"{name}.1"}
+    if name == "solution":
+        columns["answer"] = "answer"
+    assert read(row, columns=columns)[0][0].solution == texts[1]
+
+
+def test_lists_of_one_solution_are_read_as_olympiadbench_has_them(read):
+    rows = [{"question": row["question"], "solution": [row["solution"]],
+             "final_answer": [row["answer"]]} for row in sums(3)]  # fmt: skip
+    problems, bad, report = read(*rows)
+    assert [(row.answer, row.solution) for row in problems] == [
+        (str(n + 1), f"#### {n + 1}") for n in range(3)
+    ]
+    assert (bad, report.columns["solution"]) == ([], "solution")
+
+
+@pytest.mark.parametrize("has_solutions", [True, False])
+def test_one_odd_answer_spoils_its_row_alone(read, has_solutions):
+    rows = sums(5)
+    if not has_solutions:
+        for row in rows:
+            del row["solution"]
+    problems, (bad,), _ = read(*rows, rows[0] | {"question": "?", "answer": {"value": 5}})
+    assert [problem.answer for problem in problems] == [row["answer"] for row in rows]
+    assert (bad.line, bad.reason.partition(":")[0]) == (6, "wrong type")
+    with pytest.raises(ValueError, match="answer"):  # most are objects: which key is it?
+        read(*rows[:2], *[rows[2] | {"answer": {"value": 5}}] * 2)
+
+
+@pytest.mark.parametrize("labels", [(1, -1), (1, 5), (4, 2), ("good", "bad"), (0.1, 0.9)])
+def test_labels_of_completions_are_no_gold_answers(read, labels):
+    rows = [{"prompt": f"{n}+20?", "completion": f"It is {n + 20}.", "label": labels[n % 2]}
+            for n in range(10, 20)]  # fmt: skip
+    said = [
+        {"messages": [{"role": "user", "content": row["prompt"]},
+                      {"role": "assistant", "content": row["completion"]}], "label": row["label"]}
+        for row in rows
+    ]  # fmt: skip
+    for content in (rows, said):
+        with pytest.raises(ValueError, match=r"labelled good or bad.*`pairs`.*preset kto"):
+            read(*content)
+    columns = {"question": "prompt", "answer": "label", "solution": "completion"}
+    assert len(read(*rows, columns=columns)[0]) == 10
+
+
+def test_a_label_that_the_replies_say_or_without_a_reply_is_a_gold_answer(read):
+    rows = [{"input": f"{n}+20?", "output": f"It is {n + 20}.", "label": n + 20} for n in range(9)]
+    problems, _, _ = read(*rows, {"input": "1+1?", "output": "It is two.", "label": 2})
+    assert [problem.answer for problem in problems] == [*map(str, range(20, 29)), "2"]
+    alone = [{"input": f"{n}?", "label": n % 2} for n in range(4)]
+    assert [problem.answer for problem in read(*alone)[0]] == ["0", "1", "0", "1"]
+    chosen = [row | {"output": "So it is.", "choices": ["b", "c", "d"], "label": n % 3}
+              for n, row in enumerate(alone)]  # fmt: skip
+    assert [problem.answer for problem in read(*chosen)[0]] == ["A", "B", "C", "A"]
 
 
 def test_the_beginning_of_a_reply_is_not_lost_before_the_rest_of_it(read):
