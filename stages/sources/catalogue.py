@@ -34,8 +34,8 @@ from stages.sources.reasoning_gym import ReasoningGymConfig
 from stages.sources.splitting import split_key
 from stages.sources.word_problems import WordProblemsConfig
 
-NEAR_COPY, REPEATED = "near copy", "repeated"
-HARMLESS = (NEAR_COPY, REPEATED, problem_files.INVALID)
+NEAR_COPY = "near copy"
+HARMLESS = (NEAR_COPY, quarantine.REPEATED, problem_files.INVALID)
 """Beginnings of the reasons of rows that are left out, and say nothing against the others."""
 MIN_AGREEMENT = 0.9
 """Smallest share of solutions that agree with their gold answers; good data have more than 0.99."""
@@ -174,7 +174,9 @@ def exclude_repeated_questions(
             first = by_question.setdefault(key, problem)
             if first is not problem:
                 where = f"{_describe_place(first)}, in the {split} split"
-                screened.reject([(problem, f"{REPEATED} question: the same as of {where}")])
+                screened.reject(
+                    [(problem, f"{quarantine.REPEATED} question: the same as of {where}")]
+                )
         kept[split] = [*by_question.values()]
     return kept
 
@@ -246,7 +248,7 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
         is_test = row.split == "test"
         content = (*_whole_text(row), row.turns, answer, row.solution, row.reply)
         if (first := rows_by_content.get((content, is_test))) is not None:
-            reason = f"{REPEATED}: the same row as {_describe_place(first)}"
+            reason = f"{quarantine.REPEATED}: the same row as {_describe_place(first)}"
         elif (first := rows_by_id.get((row.id, is_test))) is not None:
             reason = (
                 f"duplicate id: {row.id!r:.60} is also the id of {_describe_place(first)}: give "

@@ -18,8 +18,8 @@ MERGED = "merged"
 """Of a row that another row's label counts, since both judge the same answers."""
 REPEATED = "repeated"
 """Of a row that says in every column what an earlier one says."""
-HARMLESS = (TIE, ALONE, MERGED)
-"""Kinds of reasons of rows that are as they should be."""
+HARMLESS = (TIE, ALONE, MERGED, REPEATED)
+"""Kinds of reasons of rows that say nothing against the others."""
 
 
 class RejectedError(ValueError):
@@ -38,7 +38,7 @@ def count_by_kind(rows: Sequence[BadRow]) -> dict[str, int]:
 
 
 def is_harmless(row: BadRow) -> bool:
-    """Whether a row is as it should be, and has no pair of its own."""
+    """Whether a row without a pair says nothing against the other rows."""
     return row.reason.partition(":")[0] in HARMLESS
 
 
