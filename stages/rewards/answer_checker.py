@@ -47,6 +47,7 @@ from stages.rewards.final_answer import (
     strip_thinking,
 )
 from stages.rewards.number_parsing import MAX_CHARACTERS, parse_number
+from stages.rewards.units import unit_name, units_differ
 
 Forms = Sequence[str] | None
 """Forms of statements that are read (`answer_forms`); None: all that have a name."""
@@ -192,57 +193,6 @@ def tidy_gold(gold: str) -> str:
     return text
 
 
-UNITS = frozenset((
-    "mm", "cm", "dm", "m", "km", "in", "ft", "yd", "mi", "mg", "g", "kg", "lb", "oz", "ml", "cl",
-    "l", "s", "sec", "min", "h", "hr", "meters", "centimeters", "kilometers", "inches", "feet",
-    "miles", "seconds", "minutes", "hours", "days", "weeks", "months", "years", "grams",
-    "kilograms", "pounds", "liters", "degrees", "radians", "dollars", "cents", "percent",
-    "euros", "yen", "rupees",
-))  # fmt: skip
-_SAME_UNITS = {
-    "millimeters": "mm", "centimeters": "cm", "meters": "m", "kilometers": "km", "in": "inches",
-    "inch": "inches", "ft": "feet", "foot": "feet", "yd": "yards", "mi": "miles", "grams": "g",
-    "kilograms": "kg", "lb": "pounds", "liters": "l", "s": "seconds", "sec": "seconds",
-    "min": "minutes", "h": "hours", "hr": "hours", "dollar": "dollars", "cent": "cents",
-}  # fmt: skip
-_SIGNS = (
-    (re.compile(r"\\\$|^[^$]*\$[^$]*$"), "dollars"), (re.compile("€"), "euros"),
-    (re.compile("£"), "pounds"), (re.compile("¥"), "yen"), (re.compile("¢"), "cents"),
-    (re.compile(r"%[ .$]*$"), "percent"),
-    (re.compile(r"(?:°|\^ ?\{?\\circ\}?)[ .$]*$"), "degrees"),
-)  # fmt: skip
-_SQUARE, _CUBIC = re.compile(r"\bsq(?:uare|\.)? (\w+)"), re.compile(r"\bcu(?:bic|\.)? (\w+)")
-_END_UNIT = re.compile(r"(?:([A-Za-z]+) ?/ ?)?([A-Za-z]+)\}? *(?:\^ ?\{?(\d)\}?|([²³]))?[ .$}]*$")
-
-
-def units_differ(answer: str, gold: str) -> bool:
-    """Whether both end in a unit of `UNITS` and these are not the same, exponents included.
-
-    Of `m/s` and `km/s`, both parts count.
-    """
-    answer, gold = (_CUBIC.sub(r"\1^3", _SQUARE.sub(r"\1^2", text)) for text in (answer, gold))
-    signs = [next((unit for sign, unit in _SIGNS if sign.search(text)), None)
-             for text in (answer, gold)]  # fmt: skip
-    units = [_END_UNIT.search(text) for text in (answer, gold)]
-    if any(signs):
-        names = [
-            sign or (_unit_name(match[2]) if match is not None else None)
-            for sign, match in zip(signs, units, strict=True)
-        ]
-        return None not in names and names[0] != names[1]
-    if None in units:
-        return False
-    read = [
-        (_unit_name(match[2]), match[3] or {"²": "2", "³": "3"}.get(match[4] or "", "1"))
-        for match in units
-        if match is not None and _unit_name(match[2]) is not None
-    ]
-    quotients = [match[0] for match in units if match is not None and match[1]]
-    if len(quotients) == len(units):
-        return len({re.sub(r"[ .$}]", "", quotient) for quotient in quotients}) > 1
-    return len(read) == len(units) and read[0] != read[1]
-
-
 _EQUATION = re.compile(r"(?:[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1))[^=<>]*=")
 """Its left side is no name: `x+y=3` is not 3."""
 
@@ -259,13 +209,6 @@ def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
         or ("=" not in answer and _EQUATION.search(gold) is not None)
         or re.search(r"\d_", gold + answer) is not None
     )
-
-
-def _unit_name(word: str) -> str | None:
-    """The one name of a unit of `UNITS`; None: it is another word."""
-    unit = word.lower()
-    is_unit = unit in UNITS or unit in _SAME_UNITS
-    return _SAME_UNITS.get(unit, unit) if is_unit else None
 
 
 def _is_equal(answer: str, gold: str) -> bool:
@@ -340,7 +283,7 @@ def _is_notation(gold: str) -> bool:
     if not has_matched_brackets(gold):
         return False
     words = _LONG_WORD.findall(_COMMAND.sub(" ", gold))
-    return all(word in UNITS or word in {"am", "pm"} or word.isupper() for word in words)
+    return all(unit_name(word) or word in {"am", "pm"} or word.isupper() for word in words)
 
 
 def states_an_answer(completion: str, gold: str = "", forms: Forms = None) -> bool:

@@ -31,7 +31,8 @@ _STRUCTURE = re.compile(
     r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|infinity|\d ?[A-Za-z]{1,2}\b|\d_"
 )
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
-_UNIT = re.compile(r"\\(?:text|mbox|mathrm) *\{([ ~A-Za-z./]+)\}(?:\^\{?\d\}?)?[$. ]*$")
+_POWER = r"(?:\^\{?\d\}?)?"
+_UNIT = re.compile(rf"\\(?:text|mbox|mathrm) *\{{([ ~A-Za-z./]+){_POWER}\}}{_POWER}[$. ]*$")
 _GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _AND = re.compile(r",?\s+and\s+")
@@ -338,7 +339,7 @@ def strip_unit(answer: str) -> str:
     r"""Without the dollars and full stop around it or a unit, as of `3\sqrt{2}\text{ cm}.`."""
     text = answer.strip(" $.,;:")
     unit = _UNIT.search(text)
-    if unit is None or unit.start() == 0 or unit_scale(unit[1]) != 1:
+    if unit is None or unit.start() == 0 or unit_scale(f" {unit[1]}") != 1:
         return text
     if unit[1].strip() in ("i", "e") or text[: unit.start()].rstrip()[-1:] in "+-*/^=":
         return text  # the imaginary unit, or a name

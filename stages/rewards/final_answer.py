@@ -31,11 +31,11 @@ _TAG = r"<[/|]?[A-Za-z_]+\|?>"
 _END = rf"\s*(?:\n|$|<<|{_TAG})"
 _LINE = re.compile(rf"[ \t:]*(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
 _NEXT_LINE = re.compile(rf"\s*(?:(?:\\\[|\$\$)\s*)?(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
-# Until the end of the sentence, or its reason; the point in `3.5` ends neither.
+# Until the end of the sentence, or its reason; the points in `3.5` and `Rs. 5` end neither.
 _SENTENCE = re.compile(
     rf"[ \t:]*(?:(?:therefore|thus|hence|then|indeed|simply|just|exactly),? )?"
     rf"(?=[^\s:*]|\*\*?[^\s*])([^\n]{{1,{MAX_ANSWER}}}?)"
-    rf"(?=[.!]?{_END}|(?<!\\)[.!?]\s|(?<!\\);\s(?![-\d($]|[a-z] ?=)"
+    rf"(?=[.!]?{_END}|(?<!\\)(?<!\bRs)[.!?]\s|(?<!\\);\s(?![-\d($]|[a-z] ?=)"
     rf"|,?\s(?:because|since|as|which)\s)"
 )
 _COLON_ENDS = re.compile(r"[ \t*_]*[:：][ \t*_]*\n")

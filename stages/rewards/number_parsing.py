@@ -10,6 +10,8 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import takewhile
 
+from stages.rewards.units import ABBREVIATIONS
+
 MAX_CHARACTERS = 200
 """A longer answer is not an answer."""
 MAX_DIGITS = 60
@@ -17,7 +19,8 @@ MAX_DIGITS = 60
 
 _MULTIPLIERS = {
     "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
-    "trillion": 10**12, "dozen": 12,
+    "trillion": 10**12, "quadrillion": 10**15, "quintillion": 10**18, "lakh": 10**5,
+    "crore": 10**7, "dozen": 12,
 }  # fmt: skip
 NUMBER_WORDS = frozenset((
     "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
@@ -31,14 +34,16 @@ _NOT_UNITS = NUMBER_WORDS | frozenset((
     "incorrect", "false", "at", "if", "but", "except", "without", "than", "point", "half", "halves",
     "third", "thirds", "fourth", "fourths", "fifth", "fifths", "sixth", "sixths", "eighth",
     "eighths", "seventh", "sevenths", "ninth", "ninths", "twelfth", "twelfths",
-    "tenth", "tenths", "hundredth", "hundredths", "thousandth", "thousandths",
+    "tenth", "tenths", "binary", "octal", "hex", "hexadecimal",
+    *(size + part for size in _MULTIPLIERS for part in ("th", "ths")),
 ))  # fmt: skip
 _UNIT_LETTERS = frozenset("mgshlLCF")
-_SHORT_UNITS = frozenset((
-    "km", "cm", "mm", "dm", "kg", "mg", "lb", "lbs", "oz", "ft", "in", "yd", "mi", "ml", "mL", "cl",
-    "hr", "hrs", "min", "sec", "mph", "am", "pm", "st", "nd", "rd", "th",
-))  # fmt: skip
+_SPACED_UNIT_LETTERS = _UNIT_LETTERS | frozenset("NJWV")
+"""Of a letter behind a space: `5 N`; `5N` may be a product."""
+_SHORT_UNITS = ABBREVIATIONS | frozenset(("am", "pm", "st", "nd", "rd", "th"))
 """Of two letters, or three without a space before them; any other is a product of variables."""
+_PART = re.compile(r"[\s%]*of (?:an?|the) (?=[a-z]{3})")
+"""`3/4 of a cup` is 3/4, and `3/4 of a dozen` is not."""
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _SPACED = r"\d{1,3}(?: \d{3})+"
 _NO_NAME = r"(?!(?i:.*\b(?:not?|or|and|if|when|than|wrong|incorrect|false|except)\b.*=))"
@@ -51,16 +56,17 @@ NAME = (
 )
 """What a value may be called: `x`, `a_{10}`, `f(2)`, `P(A)`, `AB`, `\\angle ABC`, `total cost`."""
 _NUMBER = re.compile(
-    rf"(?:{NAME} ?= ?)?(?:USD |EUR |GBP )?"
-    rf"(?P<sign>[-+\u2212\u2013]?) ?[$€£¥]? ?(?P<sign2>[-\u2212\u2013]?)(?:"
+    rf"(?:{NAME} ?= ?)?(?:(?:USD|EUR|GBP|INR|Rs\.?) ?)?"
+    rf"(?P<sign>[-+\u2212\u2013]?) ?[$€£¥₹]? ?(?P<sign2>[-\u2212\u2013]?)(?:"
     rf"(?:(?P<mixed>{_WHOLE})[ +])?(?P<numerator>{_WHOLE}) ?/ ?(?P<denominator>{_WHOLE})"
     rf"|(?P<decimal>(?:{_WHOLE}|{_SPACED})(?:\.\d+)?|\.\d+)"
     r"(?:[eE](?P<exponent>[-+]?\d{1,2})"
     r"| ?[*x×] ?10\^(?:\{(?P<braced>-?\d{1,2})\}|(?P<power>-?\d{1,2})))?"
-    r")(?P<tail>[A-Za-z²³°%$€£¥¢\s.,;:!'/)-]*)",
+    r")(?P<tail>[A-Za-z²³°%$€£¥₹¢\s.,;:!'/)-]*)",
     re.ASCII,
 )
 _PLAIN = re.compile(r"-?\d{1,18}", re.ASCII)
+_UNIT = "|".join(sorted(_SPACED_UNIT_LETTERS | ABBREVIATIONS))
 _WORD = re.compile(r"[A-Za-z]+")
 _LATEX = (
     (re.compile(r"(?<=\d),\\!\s*(?=\d)"), ","),
@@ -80,7 +86,14 @@ _LATEX = (
     (re.compile(r"\\(?:text|text[bi][ft]|math[rb][mf]|mbox|operatorname) *\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"~"), " "),
     (re.compile(r"\^\{?\\circ\}?"), "°"),
-    (re.compile(r"(\d\s*)([kcdm]?m|ft|in|yd|mi|[a-z]{4,})\s*\^\{?[23]\}?$", re.ASCII), r"\1\2"),
+    (
+        re.compile(
+            rf"(\d\s*)([kcdm]?m|ft|in|yd|mi|[a-z]{{4,}}|(?<=\s)(?:{_UNIT}) ?/ ?(?:{_UNIT}))"
+            r"\s*\^\{?[23]\}?(?=[\s.]*$)",
+            re.ASCII,
+        ),
+        r"\1\2",
+    ),
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
 )  # fmt: skip
@@ -181,17 +194,26 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
 
 def unit_scale(tail: str) -> int | None:
     """What the words after a number multiply it by, 1 for a unit; None: they are no unit."""
+    part = _PART.match(tail) if "of " in tail else None
+    tail = tail if part is None else tail[part.end() :]
     words = _WORD.findall(tail)
     if ")" in tail or (not words and re.search(r"[-/²³']", tail)):
         return None
     lowered = [word.lower() for word in words]
     if not words or any(word in _NOT_UNITS for word in lowered):
         return None if words else 1
-    short = len(words[0]) < (3 if not tail[0].isalpha() else 4)
-    if short and words[0] not in (_UNIT_LETTERS if len(words[0]) == 1 else _SHORT_UNITS):
+    is_close = tail[0].isalpha() and part is None
+    if len(words[0]) == 1:
+        is_unit = words[0] in (_UNIT_LETTERS if is_close else _SPACED_UNIT_LETTERS)
+    else:
+        is_unit = len(words[0]) >= (4 if is_close else 3) or words[0] in _SHORT_UNITS
+    if not is_unit:
         return None
-    factors = [_MULTIPLIERS.get(word.removesuffix("s")) for word in lowered]
-    leading = list(takewhile(bool, factors))
+    lowered = [word.removesuffix("s") for word in lowered]
+    if any(word.endswith("illion") and word not in _MULTIPLIERS for word in lowered):
+        return None  # `2 zillion`
+    factors = [_MULTIPLIERS.get(word) for word in lowered]
+    leading = [] if part is not None else list(takewhile(bool, factors))
     # `7 groups of a hundred`: who knows.
     return math.prod(filter(None, leading)) if not any(factors[len(leading) :]) else None
 

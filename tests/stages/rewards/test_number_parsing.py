@@ -27,6 +27,12 @@ from stages.rewards.number_parsing import parse_number
         (r"18\text{ cm}^2", 18),
         (r"45^\circ", 45),
         ("3 million", 3_000_000),
+        ("2 quadrillion", 2 * 10**15),
+        ("10 lakh", 1_000_000),
+        ("3 crore", 30_000_000),
+        ("3 months", 3),
+        ("₹500", 500),
+        ("5 N", 5),
         (".5", Fraction(1, 2)),
         ("18.00", 18),
         ("18.", 18),
@@ -50,7 +56,8 @@ def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
     [
         "", "nan", "inf", "five", "Step 2", "5 or 7", "5 and a half", "3:30", "1.5.2", "3/4/5",
         "1,23", "1234,567", "1,2345", "1/0", "2 3/2", "--5", "-$-5", "5 - x", "10 - 3", "2x",
-        "2 pi", "2 plus two", "(5)", "5²", "1e999", "\u0665", "\uff15", "9" * 61, "9" * 10_000,
+        "2 pi", "2 plus two", "(5)", "5²", "10 millionths", "10 hundredths", "10 zillion", "10 hex",
+        "10 in binary", "5N", "5 rs", "1e999", "\u0665", "\uff15", "9" * 61, "9" * 10_000,
     ],
 )  # fmt: skip
 def test_what_is_not_one_number_is_unreadable(text: str) -> None:
