@@ -25,6 +25,8 @@ from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
 from stages.rewards.answer_value import (
     INTERVALS,
+    PRODUCT,
+    PRODUCT_LETTER,
     Elements,
     FreeVariable,
     answer_words,
@@ -193,8 +195,11 @@ def tidy_gold(gold: str) -> str:
     return text
 
 
-_EQUATION = re.compile(r"(?:[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1))[^=<>]*=")
-"""Its left side is no name: `x+y=3` is not 3."""
+_OPERATION = re.compile(
+    r"(?:[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1)|\\(?:cdot|times)(?![A-Za-z])"
+    rf"|(?<![A-Za-z\\])(?:{PRODUCT}|{PRODUCT_LETTER} {PRODUCT_LETTER})(?![A-Za-z]))[^=<>]*="
+)
+"""On the left side of an equation: `x+y=3` and `xy=3` are not 3, `\\cos A=3` may be."""
 
 
 def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
@@ -206,7 +211,7 @@ def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
     return (
         (gold_is_number and not re.search(r"\\|\^|\*\*|sqrt|pi", answer))
         or ("=" not in gold and "=" in strip_name(answer))
-        or ("=" not in answer and _EQUATION.search(gold) is not None)
+        or ("=" in gold and "=" not in answer and _OPERATION.search(strip_name(gold)) is not None)
         or re.search(r"\d_", gold + answer) is not None
     )
 
@@ -217,8 +222,7 @@ def _is_equal(answer: str, gold: str) -> bool:
     if group is None or of_gold is None:
         if group is not None or of_gold is not None:
             return _is_same_interval(answer, gold, group or of_gold)
-        texts = [_algebra(text) for text in (answer, gold)]
-        return None not in texts and symbolic_equality.are_equal(str(texts[0]), str(texts[1]))
+        return _is_equal_algebra(answer, gold)
     unmatched = list(of_gold.elements)
     for element in group.elements:
         candidates = unmatched[:1] if group.is_ordered else unmatched
@@ -240,10 +244,32 @@ def _is_same_interval(answer: str, gold: str, group: Elements | None) -> bool:
     return _is_equal(strip_name(answer), strip_name(gold))
 
 
-def _algebra(text: str) -> str | None:
+def _is_equal_algebra(answer: str, gold: str) -> bool:
+    r"""Of two single values or equations.
+
+    Against the equation `xy=6`, `x=6` is an equation, too, and not 6; `total=6` is none in its
+    letters. Of infinite values the same name is left out: math-verify would take `x+\infty` for a
+    multiple of `x-\infty`.
+    """
+    name, is_equation = name_of(answer), "=" in gold and "=" in strip_name(gold)
+    if is_equation and name is not None and name not in re.sub(r"[ {}]", "", gold):
+        return False
+    if name is not None and all(_INFINITE.search(text) for text in (answer, gold)):
+        answer, gold = strip_name(answer), strip_name(gold)
+    texts = [_algebra(answer, keeps_name=is_equation), _algebra(gold)]
+    return None not in texts and symbolic_equality.are_equal(str(texts[0]), str(texts[1]))
+
+
+_INFINITE = re.compile(r"\\infty|∞|infinity|(?<![A-Za-z])oo(?![A-Za-z])")
+
+
+def _algebra(text: str, *, keeps_name: bool = False) -> str | None:
     """As `to_algebra`; numbers as exact fractions, since `1e8` has a variable in LaTeX."""
     number = parse_number(text)
-    return to_algebra(strip_unit(text) if number is None else str(number))
+    if number is None:
+        return to_algebra(strip_unit(text))
+    name = name_of(text) if keeps_name else None
+    return to_algebra(str(number) if name is None else f"{name} = {number}")
 
 
 def read_gold(text: str) -> str | None:

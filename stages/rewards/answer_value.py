@@ -26,7 +26,10 @@ _WORD = re.compile(r"(?![A-Z]e\^)[A-Za-z]{2,}")  # `Ce^{2x}` is a product
 _FUNCTIONS = frozenset(
     ("sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp", "oo", "abs", "infinity")
 )
-_VARIABLES = re.compile(r"(?!as|at|am|an|by|my)[abcdkmnpqrstvwxyz]{2}")
+PRODUCT_LETTER = "[abcdkmnpqrstvwxyz]"
+PRODUCT = rf"(?!as|at|am|an|by|my){PRODUCT_LETTER}{{2}}"
+"""Two letters that are no word."""
+_VARIABLES = re.compile(PRODUCT)
 _STRUCTURE = re.compile(
     r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|infinity|\d ?[A-Za-z]{1,2}\b|\d_"
 )

@@ -300,3 +300,25 @@ def find_equal_mutations(golds: Sequence[str], *, both: bool) -> list[tuple[str,
             if is_equal and not is_excepted(gold, other):
                 equal.append((gold, other))
     return equal
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
+        ("x+y=3", "x+y=3", True), ("x+y=3", "y+x=3", True), ("x+y=3", "x=3", False),
+        ("x+y=3", "y=3", False), ("a+b+c=10", "total=10", False), (r"\sin x=1", "x=1", False),
+        (r"\sin x=1", "1", True), ("x/2+y/3=1", "x=1", False), (r"\log x=2", "x=2", False),
+        ("xy=6", "xy=6", True), ("xy=6", "yx=6", True), ("xy=6", "6", False),
+        ("xy=6", "x=6", False), ("xy=6", "z=6", False), ("x y=6", "6", False),
+        (r"x \cdot y=6", "6", False), (r"x \cdot y=6", "x=6", False), ("2x=6", "x=6", False),
+        ("xy=0", "x=0", False), ("xy=z+1", "z+1", False), ("xy=z+1", "xy=1+z", True),
+        ("a_{mn}=x+1", "x+1", True), ("AB = 3", "3", True), (r"\cos A=1/2", "1/2", True),
+        (r"x=-\infty", r"x=\infty", False), (r"x=-\infty", r"x=-\infty", True),
+        (r"x=-\infty", r"-\infty", True), (r"x=-\infty", r"\infty", False),
+        ("x=∞", r"x=\infty", True), (r"x=\infty, y=1", r"x=-\infty, y=1", False),
+    ],
+)  # fmt: skip
+def test_the_right_side_of_an_equation_is_no_answer_where_the_left_is_no_name(
+    gold: str, answer: str, is_right: bool
+) -> None:
+    assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
