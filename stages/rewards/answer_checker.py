@@ -48,7 +48,11 @@ from stages.rewards.final_answer import (
     extract_answer,
     strip_thinking,
 )
-from stages.rewards.number_parsing import MAX_CHARACTERS, parse_number
+from stages.rewards.number_parsing import (
+    MAX_CHARACTERS,
+    has_ambiguous_commas,
+    parse_number,
+)
 from stages.rewards.units import unit_name, units_differ
 
 Forms = Sequence[str] | None
@@ -277,10 +281,14 @@ def read_gold(text: str) -> str | None:
 
     `1,234` is itself; of `half of 8 is 4 #### 4` it is `4`; None: neither can be read. A field that
     consists of a few words or of a letter is the answer (`yes`, `C`); so are `2:3`, which only
-    `2:3` equals, other notation (`\overline{AB}`), and `a or b`, either of which is right.
+    `2:3` equals, other notation (`\overline{AB}`), and `a or b`, either of which is right. Where
+    a comma may divide one number or several (`1,23,456`), nothing is read.
     """
     text = text.strip()
-    if (stated := extract_answer(text)) is not None:
+    stated = extract_answer(text)
+    if has_ambiguous_commas(text if stated is None else stated):
+        return None
+    if stated is not None:
         return stated if read_answer(stated) is not None or read_choice(stated) else None
     is_read = all(
         read_choice(part) is not None

@@ -3,8 +3,9 @@ r"""The final answers that a completion states, in the forms of `answer_forms`.
 The last statement of a completion counts, whatever its form and whether or not its content can be
 read: a policy gains nothing by listing several answers. What stands in a thinking block states
 nothing. A statement that is empty, not closed or longer than `MAX_ANSWER` is none, and neither is a
-line of prose below a label. A sentence whose answer is words alone is a statement only where there
-is no other: `\boxed{7}. I am sure that this answer is correct` states 7.
+line of prose below a label. Boxes with `,`, `and` or `or` between them and nothing else are one
+list. A sentence whose answer is words alone is a statement only where there is no other:
+`\boxed{7}. I am sure that this answer is correct` states 7.
 """
 
 import re
@@ -22,6 +23,11 @@ MAX_STATEMENTS = 20
 
 _HEADED = re.compile(r"#{1,6} *[^\W\d]|\*\*|__")
 """A heading, or bold text: a label may stand there without a colon."""
+_BOX = rf"\\boxed *\{{((?:[^{{}}]|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}){{1,{MAX_ANSWER}}})\}}"
+_MATH = r"(?:\\[()\[\]]|[$\s])*"
+_JOINT = rf"{_MATH}(?:,|(?:, ?)?(?:\\text\{{ ?)?(?:and|or)\b(?: ?\}})?){_MATH}"
+_BOXES = re.compile(rf"{_BOX}(?:{_JOINT}{_BOX})+")
+"""Boxes that are one statement: `\\boxed{5} and \\boxed{6}`."""
 _MARKS = ("####", "\\boxed", "\\fbox", "<answer>")
 """What begins a statement and is no words."""
 _DRESSING = re.compile(r"[\s$*_:(\[\\]*")
@@ -71,6 +77,8 @@ def strip_thinking(completion: str) -> str:
 def answer_statements(completion: str, forms: Sequence[str] | None = None) -> Iterator[str]:
     """The contents of the final-answer statements, the last one first."""
     text, sentences = strip_thinking(completion)[-MAX_INSPECTED:], list[str]()
+    if text.count("boxed{") > 1:
+        text = _BOXES.sub(_join_boxes, text)
     patterns = compile_openings(FORMS if forms is None else tuple(forms))
     may_be_labelled = ":" in text or "：" in text or _HEADED.search(text) is not None
     pattern = patterns.labelled if may_be_labelled else patterns.plain
@@ -87,6 +95,12 @@ def answer_statements(completion: str, forms: Sequence[str] | None = None) -> It
             yield content
     if not has_values:
         yield from sentences
+
+
+def _join_boxes(boxes: re.Match[str]) -> str:
+    r"""`\boxed{5, 6}` of `\boxed{5} and \boxed{6}`; a box that only repeats is left out."""
+    contents = dict.fromkeys(match[1].strip() for match in re.finditer(_BOX, boxes[0]))
+    return rf"\boxed{{{', '.join(contents)}}}"
 
 
 def _content(text: str, opening: re.Match[str]) -> str | None:

@@ -110,6 +110,21 @@ _FRACTION = re.compile(
 )
 
 
+_AMBIGUOUS_COMMAS = re.compile(
+    r"(?:(?:USD|EUR|GBP|INR|Rs\.?) ?)?[-+\u2212\\$€£¥₹ ]*(?:"
+    r"\d{1,2}(?:,\d\d)+,\d{3}(?!\d|,)[^,]*"
+    r"|\d{1,3}(?:,\d{3})+,\d{1,2}(?!\d|,)[^,]*"
+    r"|\d+,\d+(?:[eE][-+]?\d+| ?[%°€£]| ?(?!(?:and|or)\b)[^\W\d_]{2})[^,]*)",
+    re.ASCII,
+)
+
+
+def has_ambiguous_commas(text: str) -> bool:
+    """Whether it may be one number or several: `1,23,456`, `1,000,00`, `1,5e3`, `1,5 Millionen`."""
+    match = _AMBIGUOUS_COMMAS.fullmatch(text) if "," in text else None
+    return match is not None and parse_number(text) is None
+
+
 def strip_markup(text: str) -> str:
     r"""`text` without LaTeX and Markdown dressing: `$\frac{3}{4}$` becomes `3/4`."""
     text = text.strip()

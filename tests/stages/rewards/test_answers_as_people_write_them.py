@@ -322,3 +322,27 @@ def test_the_right_side_of_an_equation_is_no_answer_where_the_left_is_no_name(
     gold: str, answer: str, is_right: bool
 ) -> None:
     assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
+@pytest.mark.parametrize(
+    ("text", "gold"),
+    [
+        (r"\boxed{5} and \boxed{6}", "5, 6"), (r"$\boxed{5}$, $\boxed{6}$", "5, 6"),
+        (r"\boxed{\frac{1}{2}}, \boxed{3} or \boxed{4}", r"\frac{1}{2}, 3, 4"),
+        (r"\boxed{5}. \boxed{6}", "6"), (r"\boxed{5}, so y = \boxed{6}", "6"),
+        ("1,23,456", None), ("₹1,23,456.50", None), ("1,000,00", None), ("1,5 Millionen", None),
+        ("1,5e3", None), ("#### 1,23,456", None), ("1, 23, 456", "1, 23, 456"), ("4,5", "4,5"),
+        ("1,2,3", "1,2,3"), ("5,7,100", "5,7,100"), ("1,234,567", "1,234,567"),
+        ("1,500 apples", "1,500 apples"), ("2,3 or 4", "2,3 or 4"), ("(1,5)", "(1,5)"),
+    ],
+)  # fmt: skip
+def test_a_gold_answer_is_read_whole_or_not_at_all(text: str, gold: str | None) -> None:
+    assert read_gold(text) == gold
+
+
+def test_joined_boxes_are_one_list() -> None:
+    text = r"So x is \boxed{5} and \boxed{6}."
+    assert is_correct(text, "5, 6")
+    assert is_correct(text, "6, 5")
+    assert not is_correct(text, "6")
+    assert is_correct(r"It is \boxed{6}, \boxed{6}.", "6")

@@ -115,6 +115,12 @@ def test_a_gold_number_with_a_decimal_comma_is_quarantined(read, gold):
     assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [(2, "decimal comma")]
 
 
+@pytest.mark.parametrize("gold", ["1,23,456", "1,000,00", "1,5e3", "1,5 Millionen"])
+def test_a_gold_answer_that_may_be_a_number_or_a_list_is_quarantined(read, gold):
+    _, bad, _ = read(ROW, ROW | {"answer": gold})
+    assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [(2, "ambiguous commas")]
+
+
 @pytest.mark.parametrize(
     "gold",
     ["1,234", "4,5", "(1,2)", "1, 2", "[3,50]", "$1,234.50", "1,234 kg", "1,234,567", "12 kg",
