@@ -31,6 +31,7 @@ from stages.rewards.answer_value import (
     FreeVariable,
     answer_words,
     canonical_value,
+    choice_value,
     find_free_variable,
     has_matched_brackets,
     name_of,
@@ -40,6 +41,7 @@ from stages.rewards.answer_value import (
     strip_unit,
     to_algebra,
     to_interval,
+    to_union,
     unused_letter,
 )
 from stages.rewards.final_answer import (
@@ -74,23 +76,29 @@ def solves_problem(prompt: Prompt, completion: str) -> bool:
 def answers_match(answer: str, gold: str) -> bool:
     r"""Whether two final answers are the same value.
 
-    A gold answer `a or b` is matched by either. Numbers whose known units differ are different. Of
-    `2k\pi, k \in Z` the name of the variable does not count.
+    A gold answer `a or b` is matched by either, but `x<1 or x>2` is a union. `(B) 24` is matched by
+    the letter and by the value. Numbers whose known units differ are different. Of `2k\pi, k \in Z`
+    the name of the variable does not count.
     """
     if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
         return int(gold) == int(answer)
     if (free := find_free_variable(gold)) is not None:
         return _match_for_each(answer, free)
-    alternatives = _OR.split(gold)
+    alternatives, answers = _split_alternatives(gold), _split_alternatives(answer)
+    answer = to_union(answers) or answer
     if len(alternatives) > 1:
-        matches = (answers_match(answer, alternative) for alternative in alternatives)
-        elements = split_elements(answer) if _OR.search(answer) is None else None
+        union = to_union(alternatives)
+        matches = (answers_match(answer, each) for each in ([union] if union else alternatives))
+        elements = split_elements(answer) if len(answers) == 1 else None
         is_set = elements is not None and not elements.is_ordered
-        answers = elements.elements if elements is not None and is_set else _OR.split(answer)
+        answers = elements.elements if elements is not None and is_set else answers
         return any(matches) or _are_same_alternatives(answers, alternatives)
     choice = read_choice(gold)
     if choice is not None:
-        return read_choice(answer) == choice
+        stated, value = read_choice(answer), choice_value(gold)
+        is_value = stated is None and value is not None and answers_match(answer, value)
+        return is_value or stated == choice
+    answer = choice_value(answer) or answer
     tidied = tidy_gold(gold)
     if _OR.search(answer) and (elements := split_elements(tidied)) and not elements.is_ordered:
         answer = _OR.sub(", ", answer)
@@ -99,6 +107,10 @@ def answers_match(answer: str, gold: str) -> bool:
     return may_match and (
         _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
     )
+
+
+def _split_alternatives(text: str) -> list[str]:
+    return _OR.split(text) if "or" in text else [text]
 
 
 def _match_for_each(answer: str, gold: FreeVariable) -> bool:

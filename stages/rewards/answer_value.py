@@ -208,26 +208,39 @@ _COMPARISONS = (
     (re.compile(r"\\leq?(?![A-Za-z])|<="), "≤"), (re.compile(r"\\geq?(?![A-Za-z])|>="), "≥"),
     (re.compile(r"\\lt(?![A-Za-z])"), "<"), (re.compile(r"\\gt(?![A-Za-z])"), ">"),
 )  # fmt: skip
-_BOUNDS = re.compile(r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?[a-z] ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?")
+_BOUNDS = re.compile(r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?([a-z]) ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?")
 
 
 def to_interval(answer: str) -> str | None:
     r"""The interval of an inequality, `[2, \infty)` of `x \ge 2`; None: it is another text."""
+    return _read_inequality(answer)[1]
+
+
+def to_union(answers: Sequence[str]) -> str | None:
+    r"""`(-\infty, -1) \cup [1, \infty)` of `x < -1` and `x \ge 1`; None: of other texts."""
+    if len(answers) < 2:
+        return None
+    letters, intervals = zip(*map(_read_inequality, answers), strict=True)
+    return None if None in intervals or len(set(letters)) > 1 else r" \cup ".join(intervals)
+
+
+def _read_inequality(answer: str) -> tuple[str, str] | tuple[None, None]:
+    """Its letter and its interval."""
     text = strip_markup(answer)
     for comparison, sign in _COMPARISONS:
         text = comparison.sub(sign, text)
     match = _BOUNDS.fullmatch(text.rstrip(". ")) if len(text) <= MAX_CHARACTERS else None
-    if match is None or not any(match.groups()):
-        return None
-    low, first, second, high = match.groups()
+    if match is None or not (match[2] or match[4]):
+        return None, None
+    low, first, letter, second, high = match.groups()
     is_rising = (first or second) in ("<", "≤")
     if first and second and (second in ("<", "≤")) != is_rising:
-        return None
+        return None, None
     if not is_rising:
         low, first, second, high = high, second, first, low
     left = "[" if first in ("≤", "≥") else "("
     right = "]" if second in ("≤", "≥") else ")"
-    return rf"{left}{low or NO_LOW}, {high or NO_HIGH}{right}"
+    return letter, rf"{left}{low or NO_LOW}, {high or NO_HIGH}{right}"
 
 
 def strip_name(answer: str) -> str:
@@ -249,6 +262,9 @@ _CHOICE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SECOND_CHOICE = re.compile(r"\s*(?:[,/&]|or\b|and\b)\s*\(?[A-J]\b")
+_SPACE = re.compile(r"(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z]))")
+_MAY_BE_CHOICE = re.compile(r"[\s$*_]*(?:\\[a-z]+ *\{)?\(?[A-J][.):]")
+_CHOICE_VALUE = re.compile(r"(?:\([A-J]\)|[A-J][.):])\s*(\S.*)", re.DOTALL)
 
 
 def read_choice(answer: str) -> str | None:
@@ -256,7 +272,7 @@ def read_choice(answer: str) -> str | None:
 
     Lower case is a choice in brackets alone: `c` may be a variable.
     """
-    text = strip_markup(answer).strip().rstrip(".").strip()
+    text = _strip_spaced(answer).strip().rstrip(".").strip()
     match = _CHOICE.fullmatch(text) if len(text) <= MAX_CHARACTERS else None
     if match is None:
         return None
@@ -264,6 +280,19 @@ def read_choice(answer: str) -> str | None:
     if rest and _SECOND_CHOICE.match(rest[0]):
         return None
     return letter.upper() if letter.isupper() or text.startswith("(") else None
+
+
+def _strip_spaced(text: str) -> str:
+    r"""Without markup, of which spaces stay: `A.\ 5` is `A. 5`."""
+    return strip_markup(_SPACE.sub(" ", text) if "\\" in text else text)
+
+
+def choice_value(answer: str) -> str | None:
+    r"""What a choice says beside its letter, `24` of `\textbf{(B)}\ 24`; None: no value."""
+    if not _MAY_BE_CHOICE.match(answer) or read_choice(answer) is None:
+        return None
+    match = _CHOICE_VALUE.fullmatch(_strip_spaced(answer))
+    return match[1] if match is not None and canonical_value(match[1]) is not None else None
 
 
 _SYMBOLS = str.maketrans({

@@ -121,8 +121,11 @@ def _content(text: str, opening: re.Match[str]) -> str | None:
     if match is None:
         return None
     content = match[1].strip()
-    # `\boxed{The answer is 5}`: the brace belongs to the outer form.
-    return content.rstrip("}").strip() if "{" not in content else content
+    # `\boxed{\text{The answer is } 5}`: the braces belong to the outer forms.
+    content = content.lstrip("} ")
+    while content.endswith("}") and content.count("}") > content.count("{"):
+        content = content[:-1].rstrip()
+    return content
 
 
 def _match_below(text: str, start: int) -> re.Match[str] | None:

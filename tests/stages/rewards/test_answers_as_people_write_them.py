@@ -110,8 +110,9 @@ def test_a_choice_is_its_letter_in_every_notation(gold: str) -> None:
         assert answers_match(answer, gold)
         assert is_correct(rf"So it is \boxed{{{answer}}}", gold)
         assert is_correct(f"Thus.\nAnswer: {answer}", gold)
-    for answer in ("D", "(D) 12", "12", "c", "CD", "A, C", "not C", "A cat"):
+    for answer in ("D", "(D) 12", "13", "c", "CD", "A, C", "not C", "A cat"):
         assert not answers_match(answer, gold)
+    assert answers_match("12", gold) == ("12" in gold)
 
 
 @pytest.mark.parametrize(
@@ -321,6 +322,37 @@ def find_equal_mutations(golds: Sequence[str], *, both: bool) -> list[tuple[str,
 def test_the_right_side_of_an_equation_is_no_answer_where_the_left_is_no_name(
     gold: str, answer: str, is_right: bool
 ) -> None:
+    assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
+        ("9.8", r"9.8\,\mathrm{m/s^2}", True), ("9.8", r"9.9\,\mathrm{m/s^2}", False),
+        (r"9.8 \text{ m/s}^2", r"9.8\,\text{m/s}^2", True),
+        (r"9.8 \text{ m/s}^2", r"9.8\,\text{m/s}", False), ("9", "9m/s^2", False),
+        ("9.8", "9.8 m/s^2", True), ("98", "9.8 m/s^2", False),
+        (r"\sqrt{2}", r"\sqrt{2}\,\mathrm{m/s^2}", True),
+        ("5", r"5\text{ J}", True), ("5", r"5\,\mathrm{N}", True), ("5 N", "5", True),
+        ("5 J", "5", True), ("5 J", "5 N", False), ("5N", "5", False), ("5 N", "6", False),
+        ("24", r"\textbf{(B)}\ 24", True), ("24", "(B) 24", True), ("24", "(B) 25", False),
+        ("2B", "(B) 2", False), ("5", "(5)", False), ("24", "(B) or (C) 24", False),
+        (r"\textbf{(B)} 24", "24", True), (r"\textbf{(B)} 24", "B", True),
+        (r"\textbf{(B)} 24", "(C) 24", False), (r"\textbf{(B)} 24", "25", False),
+        ("A", r"A.\ 5", True), ("A", r"B.\ 5", False), ("A", r"A.\quad 5", True),
+        ("3/4", "3/4 of a cup", True), ("3/4", "3/5 of a cup", False), ("3/4", "3/4 of x", False),
+        ("3/4", "3/4 of a dozen", False), ("50", "50% of the students", True),
+        ("50", "50 of one", False),
+        (r"(-\infty,-1)\cup(1,\infty)", r"x<-1 \text{ or } x>1", True),
+        (r"(-\infty,-1)\cup(1,\infty)", r"x \le -1 \text{ or } x>1", False),
+        (r"(-\infty,-1)\cup(1,\infty)", r"x<-1 \text{ or } y>1", False),
+        (r"(-\infty,-1)\cup(1,\infty)", "x<-1", False),
+        ("x<-1 or x>1", r"(-\infty,-1)\cup(1,\infty)", True), ("x<-1 or x>1", "x>1", False),
+        ("x<-1 or x>1", "x>1, x<-1", True), ("x<-1 or x>1", "x>1 or x<-1", True),
+    ],
+)  # fmt: skip
+def test_a_value_beside_a_unit_a_letter_or_a_whole(gold: str, answer: str, is_right: bool) -> None:
+    assert read_gold(gold) == gold
     assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
 
 

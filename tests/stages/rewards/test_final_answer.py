@@ -20,6 +20,8 @@ from stages.rewards.final_answer import answer_statements, extract_answer, strip
         ("The answer is 3.5. Well done.", "3.5"),
         (r"The answer is $\boxed{7}$.", "7"),
         (r"\boxed{The answer is 7}", "7"),
+        (r"\boxed{\text{The answer is } 7}", "7"),
+        (r"\boxed{\text{The answer is } \frac{1}{7}}", r"\frac{1}{7}"),
         ("<answer>#### 7</answer>", "7"),
         ("<answer>The answer is 7</answer>", "7"),
         ("<answer>7 < 8</answer>", "7 < 8"),
