@@ -66,7 +66,6 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 _PLAIN = re.compile(r"-?\d{1,18}", re.ASCII)
-_UNIT = "|".join(sorted(_SPACED_UNIT_LETTERS | ABBREVIATIONS))
 _WORD = re.compile(r"[A-Za-z]+")
 _LATEX = (
     (re.compile(r"(?<=\d),\\!\s*(?=\d)"), ","),
@@ -88,7 +87,8 @@ _LATEX = (
     (re.compile(r"\^\{?\\circ\}?"), "°"),
     (
         re.compile(
-            rf"(\d\s*)([kcdm]?m|ft|in|yd|mi|[a-z]{{4,}}|(?<=\s)(?:{_UNIT}) ?/ ?(?:{_UNIT}))"
+            r"(\d\s*)([kcdm]?m|ft|in|yd|mi|[a-z]{4,}"
+            r"|(?<=\s)[A-Za-z]{1,3} ?/ ?(?:s|sec|min|h|hr|[kcdm]?m|ft|in|yd|mi))"
             r"\s*\^\{?[23]\}?(?=[\s.]*$)",
             re.ASCII,
         ),

@@ -94,7 +94,7 @@ def units_differ(answer: str, gold: str) -> bool:
 
     `60 km` is not `60 km/h`, but `8 hours a day` may be answered by `8 hours`.
     """
-    if _NO_UNIT.fullmatch(gold) or _NO_UNIT.fullmatch(answer):
+    if answer == gold or _NO_UNIT.fullmatch(gold) or _NO_UNIT.fullmatch(answer):
         return False
     one, other = read_unit(answer), read_unit(gold)
     if _are_different(one.name, other.name) or _are_different(one.per, other.per):
