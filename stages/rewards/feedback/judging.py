@@ -45,8 +45,9 @@ def sample_pairs(
     return [(a, b) if stream.random() < 0.5 else (b, a) for a, b in chosen]
 
 
-CHUNK = 128
-"""Pairs judged at once: they fill an engine's batches, and a kill loses no more than them."""
+CHUNK = 512
+"""Pairs judged at once: they fill an engine's batches. With other chunks, probabilities may differ
+in their last digits."""
 ENOUGH_MASS = 0.5
 MIN_COMPARISONS = 8
 """Of so many pairs without a single verdict, none is bad luck."""

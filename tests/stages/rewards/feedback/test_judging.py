@@ -125,8 +125,8 @@ def test_the_full_style_says_the_principle_in_a_sentence():
 
 
 def test_chunks_leave_nothing_out():
-    chunks = judging.split_chunks([pair("A", "B")] * 300)
-    assert [len(chunk) for chunk in chunks] == [128, 128, 44]
+    chunks = judging.split_chunks([pair("A", "B")] * 1100)
+    assert [len(chunk) for chunk in chunks] == [512, 512, 76]
 
 
 def test_a_judge_without_a_verdict_on_the_first_part_is_not_asked_the_others():
