@@ -249,7 +249,31 @@ def check_names(tables: Tables) -> Iterator[str]:
             if (first := lower.setdefault(name.lower(), name)) != name:
                 yield f"{table}.{name}: differs from '{first}' in capitals alone; rename it"
     yield from check_controls(tables)
+    yield from check_episodes(tables)
     yield from find_circles(tables)
+
+
+def check_episodes(tables: Tables) -> Iterator[str]:
+    """Episodes from test starts of an environment that cannot be compared with each other."""
+    first_rows: dict[str, TableRow] = {}
+    rows_by_policy: dict[tuple[str, str], TableRow] = {}
+    for row in list_rows({EPISODES: tables.get(EPISODES, {})}):
+        if row.kind != "policy" or row.words["split"] != "test":
+            continue
+        on, policy = row.words["on"], row.words["from"]
+        first = first_rows.setdefault(on, row)
+        for key in ("num_episodes", "temperature"):
+            if row.words.get(key) != first.words.get(key):
+                yield (
+                    f"{row}.{key}: expected that of {first}, since the policies that play from the "
+                    f"test starts of '{on}' are compared, found {row.words.get(key)} and "
+                    f"{first.words.get(key)}: set both alike"
+                )
+        if (other := rows_by_policy.setdefault((on, policy), row)) is not row:
+            yield (
+                f"{row}: plays the policy '{policy}' from the test starts of '{on}', as {other} "
+                f"does, and the report has one row for each policy: remove one of them"
+            )
 
 
 def check_controls(tables: Tables) -> Iterator[str]:

@@ -47,11 +47,15 @@ class ReasoningGym:
             )
         self.items, index = open_items(self.families, row["index"], SEED)
         self.item = self.items[index]
-        if self.last_number and parse_number(answer := str(self.item["answer"])) is None:
-            raise ValueError(
-                f"last_number: expected families whose answers are numbers, found {answer!r:.60} "
-                f"in '{self.items.name}': leave out the family or the option"
-            )
+        if self.last_number:
+            answer = str(self.item["answer"])
+            value, number = parse_number(answer), read_last_number(answer)
+            if value is None or number is None or parse_number(number) != value:
+                raise ValueError(
+                    f"last_number: expected families whose answers are numbers, none of them a "
+                    f"fraction, found {answer!r:.60} in '{self.items.name}': leave out the family "
+                    f"or the option"
+                )
         return [write_message("user", fill_template(self.template, self.item["question"]))], None
 
     def step(self, message: Message) -> Reply:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from stages.environments.closing import close_environment
+from stages.environments.closing import close_environment, finish_environment
 from stages.environments.definition import EnvironmentPreset
 from stages.environments.environment import Environment, Message, check_reply, to_json
 from stages.environments.time_limit import TimeLimitError, call_within
-from stages.records.episodes import FAILED, Ending, Episode
+from stages.records.episodes import FAILED, LIMITED, Ending, Episode
 
 FAILURES = (Exception, TimeLimitError)
 """What a call of an environment may raise."""
@@ -124,6 +124,12 @@ def _play(
         if reply.done:
             ending = "done"
             break
+    if ending in LIMITED and rewards:
+        try:
+            finish = partial(finish_environment, environment)
+            rewards[-1] += call_within(preset.timeout_seconds, finish) or 0.0
+        except FAILURES as error:
+            ending, problem = FAILED, describe_exception(error)
     reward = math.fsum(rewards)
     # As a file of episodes holds them: tuples are lists.
     messages, tools = to_json([messages, tools])

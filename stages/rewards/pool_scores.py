@@ -69,7 +69,7 @@ def choose_aggregation(
     the highest score (`best_of`), and of the answer with the largest sum of scores (`weighted`).
     Which kind is best follows what the labels mean (Zhang et al. 2025). Rows of whose answer
     nothing is known are left out, and of the votes problems whose right answers cannot be read.
-    Where no problem is left, the kind is `UNKNOWN` and has no accuracy.
+    Where no problem is left, the kind is `DEFAULT_KIND` and has no accuracy.
     """
     problems: dict[str, list[int]] = {}
     for number, row in enumerate(rows):

@@ -84,6 +84,13 @@ class ScreenedSource:
         limit, bad = "data.max_bad_share", {(row.file, row.line): row for row in self.bad}
         rows = [row for row in bad.values() if not row.reason.startswith(HARMLESS)]
         quarantine.check_share(rows, self.num_rows, max_share=max_share, limit=limit)
+        if len(bad) >= self.num_rows and not self.problems:
+            first, kinds = self.bad[0], quarantine.count_by_kind([*bad.values()]).items()
+            raise ValueError(
+                f"none of {self.num_rows} rows is left "
+                f"({', '.join(f'{count} {kind}' for kind, count in kinds)}): {first.file}, line "
+                f"{first.line}: {first.reason}"
+            )
 
     def warn_of_left_out(self, max_share: float) -> Iterator[str]:
         """How many rows are left out that `check_share` does not count, above `max_share`."""
@@ -252,7 +259,7 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
         elif (first := rows_by_id.get((row.id, is_test))) is not None:
             reason = (
                 f"duplicate id: {row.id!r:.60} is also the id of {_describe_place(first)}: give "
-                f"each row an id of its own, or leave ids out: ignore: [id]"
+                f"each row an id of its own, or leave ids out: ignore: [id], and no `id` in columns"
             )
         elif answer is None and row.answer is not None:
             reason = (

@@ -148,9 +148,11 @@ MARKS = {
     "deleted": r"(?:\w+_)?is_?(?:deleted|removed|invalid)|deleted|removed|invalid",
 }
 """What a column says of its row by a word or a flag -> its name, in lower case."""
-TRUE = frozenset({"true", "1", "1.0", "yes", "y"})
-FALSE = frozenset({"false", "0", "0.0", "no", "n"})
+TRUE = frozenset({"true", "t", "1", "1.0", "yes", "y"})
+FALSE = frozenset({"false", "f", "0", "0.0", "no", "n"})
 """What a flag may be, in lower case; tables hold text alone."""
+NOTHING = frozenset({"", "none", "null", "nan", "[]"})
+VALID = TRUE | {"valid", "ok", "correct", "pass", "passed", "complete"}
 CHOICE_COLUMN = re.compile(r"(?i:options?|choices?|ending|op|sol)[ _]?(?i:[a-j]|\d)|[A-J]")
 """Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
 
@@ -249,17 +251,20 @@ def check_names(expressions: Mapping[str, str], sample: Sequence[Mapping[str, An
 
 
 def find_unread(
-    fields: Mapping[str, Any], expressions: Iterable[str], ignore: Sequence[str]
-) -> Iterator[str]:
+    fields: Mapping[str, Any], expressions: Iterable[str], ignore: Sequence[str],
+    *, has_gold: bool = True,
+) -> Iterator[str]:  # fmt: skip
     """The columns of a row that carry meaning and are neither read nor ignored.
 
     Also the tools, the system message and the media beside a path into an object that holds them,
     or into a list of such objects, and a split in an object, as verl has it in `extra_info`.
+    Without `has_gold` no gold answer is read: what one is measured in means nothing.
     """
     paths = [*all_names(expressions)]
     names = {root(name, fields) for name in paths}
     for name, value in fields.items():
         is_unread = name not in names and name not in ignore and not is_empty(value)
+        is_unread = is_unread and (has_gold or name.lower() not in _EXACT)
         says_much = is_meaningful(name) and not _says_nothing(name, value)
         if is_unread and (says_much or says_test(name, value)):
             yield name
@@ -285,7 +290,9 @@ def _says_nothing(name: str, value: Any) -> bool:
     """Whether a value of a column that carries meaning has none: a mode of Nemotron's, a 0."""
     if name == "reasoning":
         return str(value) in ("on", "off")
-    return name.lower() in _EXACT and str(value).lower() in FALSE | {"none", "null"}
+    text = str(value).strip().lower()
+    is_zero = text.replace(".", "", 1).isdigit() and float(text) == 0
+    return name.lower() in _EXACT and (is_zero or text in FALSE | NOTHING)
 
 
 def _parse_object(value: Any) -> Mapping[str, Any]:
@@ -400,11 +407,12 @@ def read_split(column: str, value: Any) -> str:
 def find_mark_of_invalid(fields: Mapping[str, Any], ignore: Iterable[str]) -> str | None:
     """The column that says that a row is not to be used, as `problem_is_valid: No` (Numina)."""
     for name, value in fields.items():
-        mark = find_mark(name) if isinstance(value, str | bool | int) else None
+        mark = find_mark(name) if isinstance(value, str | bool | int | float) else None
         text = str(value).strip().lower()
-        is_word = text not in TRUE and any(map(str.isalpha, text)) and name.lower() != "valid"
-        is_invalid = mark == "valid" and (text in FALSE or is_word)
-        is_deleted = mark == "deleted" and bool(text) and text not in FALSE
+        is_word = text not in VALID | NOTHING and any(map(str.isalpha, text))
+        is_invalid = mark == "valid" and (text in FALSE or (is_word and name.lower() != "valid"))
+        is_number = text.replace(".", "", 1).isdigit() and text not in TRUE
+        is_deleted = mark == "deleted" and text not in FALSE | NOTHING and not is_number
         if (is_invalid or is_deleted) and name not in ignore:
             return name
     return None

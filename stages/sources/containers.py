@@ -773,8 +773,12 @@ def list_split_files(place: FolderSplit) -> Sequence[Path]:
         splits = find_splits(path).splits
         return splits.get("train") or splits[None]
     files = list_files(path)
-    if selected := [file for file in files if split in name_in(path, file)]:
+    # `test` is no part of `contest.jsonl`; `train` is one of `train_prefs.jsonl`.
+    word = re.compile(rf"(?<![^\W_]){re.escape(split)}(?![^\W_])")
+    if selected := [file for file in files if word.search(name_in(path, file))]:
         return selected
+    if split == "train" and len(files) == 1 and _split_of(name_in(path, files[0])) is None:
+        return files
     shown = ", ".join(name_in(path, file) for file in files)
     raise ValueError(f"split '{split}': expected it in a file's name, found {shown:.200}")
 

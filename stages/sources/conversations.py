@@ -83,10 +83,12 @@ _OTHER_TURN = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 """A line in which a chat template begins a turn."""
-_INLINE_TURNS = re.compile(
-    r"\bUSER:\s.*\bASSISTANT:|^### Instruction:\s*$.*^### Response:", re.MULTILINE | re.DOTALL
+_INLINE_TURNS = (
+    (re.compile(r"\bUSER:\s"), re.compile(r"\bASSISTANT:")),
+    (re.compile(r"(?m)^### Instruction:[ \t]*$"), re.compile(r"(?m)^### Response:")),
 )
-"""Turns of Vicuna and Alpaca, perhaps after a system message."""
+"""Beginning of the user's turn and of the assistant's, of Vicuna and Alpaca, perhaps after a system
+message."""
 _END_OF_TURN = re.compile(
     r"(?:(?:<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<\|eot\|>|<end_of_turn>|<\|end\|>|<\|return\|>"
     r"|<\|endoftext\|>|<\|end_of_text\|>|<\|END_OF_TURN_TOKEN\|>|<｜end▁of▁sentence｜>|<eos>|</s>)\s*)+$"
@@ -166,7 +168,10 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
         raise RejectedError(
             "messages as Python prints them: save the file as parquet or JSON lines"
         )
-    rendered = _OTHER_TEMPLATE.match(text) or _OTHER_TURN.search(text) or _INLINE_TURNS.search(text)
+    rendered = _OTHER_TEMPLATE.match(text) or _OTHER_TURN.search(text)
+    for begin, reply in _INLINE_TURNS if rendered is None else ():
+        first = begin.search(text)
+        rendered = rendered or (first if first and reply.search(text, first.end()) else None)
     if rendered:
         start = rendered.start()
         raise RejectedError(

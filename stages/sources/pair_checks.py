@@ -35,6 +35,12 @@ _ATTRIBUTE = re.compile(
     r"(?:\w+_)?(?:scores?|ratings?|rewards?|quality|grade|votes|upvotes|likes|helpful(?:ness)?"
     r"|correct(?:ness)?|harmless(?:ness)?|safety|truthful(?:ness)?|honesty|preference)"
 )
+_LOWER_IS_BETTER = re.compile(
+    r"(?:^|_)(?:toxic(?:ity)?|harm(?:ful(?:ness)?)?|hallucinations?|ppl|perplexity|errors?|risk"
+    r"|bias|unsafe|loss|refusal|spam|repetition|length|readability|reading|bleu|rouge|similarity)"
+    r"(?:_|$)"
+)
+"""Words of measures of which more is not better."""
 _COUNT = re.compile(r"(?:num|number|count|std|var|variance)_.*|.*_(?:num|count|std|var|variance)")
 """How many ratings there are, or how far they lie apart."""
 TIES = ("tie", "is_tie", "tied", "is_tied")
@@ -51,7 +57,8 @@ _DESCRIBES = re.compile(
     r"(?:\w+_)?(?:id|ids|idx|index|uuid|guid|hash|sha\d*|md5|urls?|uri|link|sources?|src|origin"
     r"|dataset|models?|generator|policy|annotators?|raters?|worker|judge|author|language|lang"
     r"|locale|licen[cs]e|date|time|timestamp|created|created_at|updated_at|version|category"
-    r"|categories|domain|type|kind|split|subset|tags?|file|filename|path|status)"
+    r"|categories|domain|type|kind|split|subset|tags?|file|filename|path|status|batch|metadata|meta"
+    r"|reason|explanation|rationale|comment|notes?|difficulty|finish_reason)"
 )
 """Name of a column that says where a row is from or of which sort, and asks nothing."""
 
@@ -112,7 +119,10 @@ def check_ratings(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
 
 def _refuse_ratings(pair: Ratings) -> None:
     side = "below" if pair.sign > 0 else "above"
-    raise RejectedError(f"contradiction: '{pair.chosen}' is {side} '{pair.rejected}'")
+    raise RejectedError(
+        f"contradiction: '{pair.chosen}' is {side} '{pair.rejected}'; keep such pairs as ignore: "
+        f"[{pair.chosen}, {pair.rejected}]"
+    )
 
 
 def _read_lead(fields: Mapping[str, Any], pair: Ratings) -> float | None:
@@ -149,7 +159,8 @@ def _classify(what: str) -> Kind | None:
         return "score"
     if what in OVERALL:
         return "overall"
-    return "attribute" if _ATTRIBUTE.fullmatch(what) and not _COUNT.fullmatch(what) else None
+    is_other = _COUNT.fullmatch(what) or _LOWER_IS_BETTER.search(what)
+    return "attribute" if _ATTRIBUTE.fullmatch(what) and not is_other else None
 
 
 def _check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:

@@ -301,7 +301,7 @@ def _check_read(
     is_ranking = bool(columns.answers) and not (columns.scores or columns.ranks)
     droppable = [*ignore, *_find_droppable(columns)]
     for row in (row for row in rows if isinstance(row, RawRow)):
-        unread = [*columns_of.find_unread(row.fields, expressions, droppable)]
+        unread = [*columns_of.find_unread(row.fields, expressions, droppable, has_gold=False)]
         unread += [name for name in _find_unread_beside(row.fields, columns)
                    if name not in (*ignore, *expressions, *unread)]  # fmt: skip
         if is_ranking and not unread:
@@ -336,6 +336,10 @@ def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iter
     yield from (name for name in beside if not columns_of.is_empty(fields[name]))
 
 
+_ANSWERED = re.compile(r"(?:assistant|model|gpt|bot):$", re.IGNORECASE)
+"""End of a transcript, behind which the answer begins."""
+
+
 def _check_prompt(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> None:
     """Raise a ValueError where two texts have no prompt, and another column may hold it."""
     names = (columns.chosen, columns.rejected) if columns.chosen else (columns.a, columns.b)
@@ -345,18 +349,24 @@ def _check_prompt(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> N
     if not all(map(_is_plain, texts)):
         return
     answers = [text.strip() for text in texts]
+    if _ANSWERED.search(answers[0][: _count_common(*answers)]):
+        return
     used = {columns_of.root(name, row.fields)
             for name in columns_of.all_names(columns.used().values())}  # fmt: skip
-    for name in pair_checks.find_asking(tuple(row.fields)):
-        value = row.fields[name]
-        is_used = name in used or name in ignore or str(value).strip() in answers
-        if not is_used and pair_checks.may_ask(value):
-            raise ValueError(
-                f"{row.file}, row {row.line}: '{names[0]}' and '{names[1]}' are texts without a "
-                f"prompt, and '{name}' may hold it ({value!r:.60}). If it does, name it under "
-                f"`columns`: {{prompt: {name}, {_show_columns(columns)}}}; if the answers "
-                f"themselves begin with their prompt, ignore: [{name}]."
-            )
+    candidates = [
+        name
+        for name in pair_checks.find_asking(tuple(row.fields))
+        if name not in used and name not in ignore and pair_checks.may_ask(row.fields[name])
+        and str(row.fields[name]).strip() not in answers
+    ]  # fmt: skip
+    if candidates:
+        name, value = candidates[0], row.fields[candidates[0]]
+        raise ValueError(
+            f"{row.file}, row {row.line}: '{names[0]}' and '{names[1]}' are texts without a "
+            f"prompt, and '{name}' may hold it ({value!r:.60}). If it does, name it under "
+            f"`columns`: {{prompt: {name}, {_show_columns(columns)}}}; if the answers "
+            f"themselves begin with their prompt, ignore: [{', '.join(candidates)}]."
+        )
 
 
 def _show_columns(columns: PairColumns) -> str:
@@ -712,7 +722,10 @@ def _read_two(
         prompt = chosen[:length]
         if not prompt.strip():
             raise RejectedError("no common prompt: the answers do not begin alike")
-        turns = _add_system([Turn("user", prompt.strip())], fields, columns)
+        before = conversations.read_text(prompt, first, may_end_empty=False)
+        for text in (chosen, rejected):
+            conversations.check_reply_end(text)
+        turns = _add_system(before, fields, columns)
         ends = [text[length:] for text in (chosen, rejected)]
         if len(turns) > 1:
             a, b = (_after_turns(turns, end.strip()) for end in ends)
@@ -779,6 +792,7 @@ def _make_answer(
             )
         return _after_turns(_add_system(turns[:-1], fields, columns), turns[-1].content)
     text = raw_rows.check_text(columns_of.unwrap(value), name)
+    conversations.check_reply_end(text)
     before = _add_system(before, fields, columns)
     _check_text(before)
     is_plain = isinstance(prompt, str) and not columns_of.is_conversation(prompt)

@@ -227,14 +227,14 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
         parse = partial(
             parse_problem, reading=reading, split=split, ignore=source.ignore, gold_form=gold_form
         )
-        num_rows = 0
+        has_gold, num_rows = reading.columns.answer is not None, 0
         for row in itertools.chain(head, rows):
             num_rows += 1
             if isinstance(row, BadRow):
                 yield row
                 continue
             unread = itertools.chain(
-                columns_of.find_unread(row.fields, expressions, source.ignore),
+                columns_of.find_unread(row.fields, expressions, source.ignore, has_gold=has_gold),
                 columns_of.find_other_golds(row.fields, reading.columns, source.ignore),
             )
             if split == "test":  # which a column may say again

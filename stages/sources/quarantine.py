@@ -17,7 +17,7 @@ ALONE = "alone"
 MERGED = "merged"
 """Of a row that another row's label counts, since both judge the same answers."""
 REPEATED = "repeated"
-"""Of a row that says in every column what an earlier one says."""
+"""Of a row that says the same as an earlier one."""
 HARMLESS = (TIE, ALONE, MERGED, REPEATED)
 """Kinds of reasons of rows that say nothing against the others."""
 

@@ -134,7 +134,7 @@ def _check_gold(text: str, column: str) -> None:
     if has_ambiguous_commas(text):
         raise RejectedError(
             f"ambiguous commas: expected one number or a list in '{column}', found {text!r:.60}, "
-            f"which may be either; write it as 1234.5, or as 1, 234, 5"
+            f"which may be either; write it as 1234.5, or as 1, 234, 5, with spaces"
         )
 
 

@@ -200,7 +200,7 @@ def read_solutions(
         if isinstance(row, BadRow):
             yield row
             continue
-        if unread := [*columns_of.find_unread(row.fields, names, droppable)]:
+        if unread := [*columns_of.find_unread(row.fields, names, droppable, has_gold=False)]:
             shown, value = ", ".join(unread), columns_of.find(row.fields, unread[0])
             raise ValueError(
                 f"{row.file}, row {row.line}: {shown} carries meaning and is not read "

@@ -1,7 +1,7 @@
 """The study: its data, the rows of a part of it, and `dvc repro`.
 
     python run.py core                  SFT, and GRPO by rule
-    python run.py                       everything
+    python run.py                       all parts
     python run.py rates                 GRPO, DPO and PPO with each of the rates to choose from
     python run.py sums                  GRPO in an environment of sums, before and after
     python run.py core -j 3             three stages side by side, by flows.local

@@ -84,7 +84,7 @@ def test_every_row_is_a_pair_or_in_quarantine_with_its_line_and_reason():
         {"prompt": "", "chosen": "a", "rejected": "b"},
         {"prompt": "p", "chosen": "a", "rejected": ""},
         {"prompt": "p", "chosen": "a", "rejected": " a"},
-        {"prompt": "p", "chosen": "<|end|>", "rejected": "b"},
+        {"prompt": "p", "chosen": "a <|end|> b", "rejected": "b"},
         {"prompt": "p", "chosen": "x" * 99, "rejected": "b"},
         {"chosen": "a", "rejected": "b"},
     ]

@@ -549,6 +549,21 @@ def with_rows(*edits):
     return edit
 
 
+def two_plays(policy, **words):
+    """Two rows of episodes from test starts, the second with other words."""
+    common = {"by": "policy", "on": "environments/sums", "split": "test"}
+    edits = (
+        row("episodes", "first", from_="base", **common),
+        row("episodes", "second", from_=policy, **common, **words),
+    )
+
+    def edit(content):
+        for item in edits:
+            item(content)
+
+    return edit
+
+
 def test_a_policy_learns_in_an_environment_and_from_its_episodes(problems):
     learns = row("policies", "play", train="grpo", on="environments/sums", from_="copy")
     values = row("policies", "v", train="ppo", preset="ppo_environment", on="environments/sums")
@@ -557,7 +572,7 @@ def test_a_policy_learns_in_an_environment_and_from_its_episodes(problems):
     others = row("environments", "game", by="textarena", preset="game", from_="base", on="prompts")
     assert problems(with_rows(others)) == []
     plays = row("episodes", "demos", by="policy", num_episodes=16, temperature=0.5)
-    assert problems(with_rows(plays)) == []
+    assert problems(with_rows(plays, two_plays("sft"))) == []
 
 
 @pytest.mark.parametrize(
@@ -576,6 +591,8 @@ def test_a_policy_learns_in_an_environment_and_from_its_episodes(problems):
         (row("episodes", "demos", on="rewards/rule"), "play_script learns nothing from"),
         (row("episodes", "demos", num_episodes=4), "num_episodes and temperature are of"),
         (row("episodes", "demos", by="policy", num_episodes=0), "episodes.demos.num_episodes:"),
+        (two_plays("sft", temperature=0.5), "episodes.second.temperature: expected that of"),
+        (two_plays("base"), "episodes.second: plays the policy 'base' from the test starts"),
     ],
 )  # fmt: skip
 def test_wrong_words_about_environments_are_refused(problems, edit, expected):

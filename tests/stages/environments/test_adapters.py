@@ -266,6 +266,7 @@ def test_reasoning_gym_puts_the_question_in_a_template_and_reads_the_last_number
     for refused, mentions in (
         (options | {"template": "Question"}, r"\{question\}"),
         (options | {"families": {"graph_color": {}}}, "last_number: .* numbers"),
+        (options | {"families": {"fraction_simplification": {}}}, "last_number: .* none of them a"),
     ):
         with pytest.raises(ValueError, match=mentions):
             make_factory("reasoning_gym", refused)().start(row, 0)

@@ -143,3 +143,25 @@ def test_every_environment_that_started_is_closed_once() -> None:
 
     check_replay(Holding, [ROW], preset(), 0)
     assert counts == {"started": 5, "closed": 5}  # two played, both replayed, and a demonstration
+
+
+@pytest.mark.parametrize("limits", [{"max_turns": 2}, {"max_tool_calls": 1}])
+def test_an_environment_that_pays_at_a_limit_can_be_replayed(limits: dict[str, int]):
+    class Paying(Guess):
+        num_read = 0
+
+        def step(self, message: Any) -> Reply:
+            self.num_read += 1
+            return super().step(message)
+
+        def finish(self) -> float:
+            return 2.0 * self.num_read
+
+    check_replay(Paying, [ROW], preset(**limits), seed=0)
+    # Two answers are wrong, -0.25 each, and two messages were read.
+    script = scripts.demonstrate(Guess(), {"id": "a", "secret": 9}, 7)
+    episode = scripts.play_script(
+        Paying(), {"id": "a", "secret": 9}, 7, preset(max_turns=2), script
+    )
+    assert (episode.ending, episode.rewards) == ("turns", [-0.25, 3.75])
+    assert episode.success

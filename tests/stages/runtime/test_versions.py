@@ -54,7 +54,7 @@ def test_another_version_is_refused_before_a_stage_works(
     words = f"found numpy {installed}.*pip install -c constraints.txt numpy"
     refusal = pytest.raises(ValueError, match=words)
     for rank in (0, 1):  # the second of torchrun's processes has no preflight
-        monkeypatch.setattr(ranks, "launched", lambda rank=rank: rank)
+        monkeypatch.setattr(ranks, "read_torchrun_rank", lambda rank=rank: rank)
         with refusal, runs.start("sample@sft"):
             pytest.fail("no stage works with other packages")
     plan = Plan(content={"engine": "transformers"}, presets={}, rows={}, data=None)

@@ -142,7 +142,7 @@ def test_the_second_row_with_an_id_is_rejected():
     assert screened.problems == [GOOD]
     assert screened.bad[0].reason == (
         "duplicate id: 'a' is also the id of line 1 of train.jsonl: give each row an id of its "
-        "own, or leave ids out: ignore: [id]"
+        "own, or leave ids out: ignore: [id], and no `id` in columns"
     )
     assert (screened.bad[0].file, screened.bad[0].line) == ("b.jsonl", 2)
 

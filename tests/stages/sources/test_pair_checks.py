@@ -59,6 +59,8 @@ def test_what_contradicts_a_pair_is_quarantined_and_may_be_ignored(read, more, k
         sides(1, 3, "{}_helpfulness") | sides(3, 1, "score_{}"), {"score_chosen": 1},
         {"score_diff": 0.2}, {"is_tie": False}, {"is_tie": None}, {"seconds_difference": -5},
         {"language": "en", "agreement_id": 3, "confidence": None},
+        sides(0.1, 0.9, "{}_toxicity_score"), sides(1, 3, "{}_hallucination_score"),
+        {"unit": "Unit 3: verbs", "error": "calculation"},
     ],
 )  # fmt: skip
 def test_what_contradicts_nothing_leaves_a_pair_as_it_is(read, more):
@@ -123,3 +125,22 @@ def test_the_label_of_shp_agrees_with_its_scores(read, label, reason):
         assert result.reason.partition(":")[0] == reason
         assert read(SHP | {"labels": label}, "labels").chosen == "a"
     assert read(SHP | {"labels": 0, "score_A": 1}).chosen == "b"
+
+
+def test_rendered_answers_are_quarantined_as_in_demonstrations(read):
+    for row in (
+        PAIR | {"chosen": "yes<|im_end|>"},
+        {"chosen": "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes",
+         "rejected": "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nno"},
+    ):  # fmt: skip
+        bad = read(row, **({} if "prompt" in row else {"chosen": "chosen", "rejected": "rejected"}))
+        assert bad.reason.startswith("a rendered ")
+
+
+def test_every_column_that_may_hold_the_prompt_is_named_at_once(read):
+    row = {"chosen": "The sea is blue", "rejected": "The sea is red", "task": "Write", "aim": "x y"}
+    with pytest.raises(ValueError, match=r"ignore: \[task, aim\]"):
+        read(row)
+    assert isinstance(read(row, "task", "aim"), RawPreference)
+    spoken = {"chosen": "USER: hi ASSISTANT: yes", "rejected": "USER: hi ASSISTANT: no"}
+    assert "rendered" in read(spoken | {"title": "Hello"}).reason

@@ -824,7 +824,8 @@ def test_the_split_of_a_test_file_of_verl_may_say_so(tmp_path):
     ("column", "value"),
     [
         ("problem_is_valid", "No"), ("solution_is_valid", "Incomplete"), ("is_valid", False),
-        ("is_valid", "0"), ("valid", False), ("deleted", True), ("is_deleted", 1),
+        ("is_valid", "0"), ("is_valid", 0.0), ("valid", False), ("deleted", True),
+        ("is_deleted", 1),
         ("removed", "2024-05-01"), ("invalid", "twice"),
     ],
 )  # fmt: skip
@@ -838,7 +839,9 @@ def test_a_row_that_the_file_marks_as_invalid_is_left_out(read, column, value):
     columns = {"question": "question", "answer": column}  # the answer itself may be a `No`
     as_answer = read({"question": "2+2?", column: value}, columns=columns)
     assert "marked" not in str(as_answer[1])
-    catalogue.screen_rows([bad]).check_share(0.0)
+    catalogue.screen_rows([*problems, bad]).check_share(0.0)
+    with pytest.raises(ValueError, match=r"none of 1 rows is left \(1 marked as invalid\)"):
+        catalogue.screen_rows([bad]).check_share(0.0)
 
 
 @pytest.mark.parametrize(
@@ -846,6 +849,9 @@ def test_a_row_that_the_file_marks_as_invalid_is_left_out(read, column, value):
     [
         ("problem_is_valid", "Yes"), ("problem_is_valid", None), ("is_valid", True), ("valid", 3),
         ("deleted", False), ("deleted", "no"), ("deleted", ""), ("removed", ["a"]),
+        ("removed", "2"),
+        ("deleted", "f"), ("deleted", "None"), ("invalid", "[]"), ("is_valid", "Valid"),
+        ("is_valid", "t"), ("problem_is_valid", "Complete"),
         ("validity", "No"), ("valid", "since 2020"),
     ],
 )  # fmt: skip
