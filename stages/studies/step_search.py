@@ -181,7 +181,7 @@ def run_searches(
     """The solutions of each part, and after them what each problem cost, as the rows of a step.
 
     A problem's search depends on `seed` and its id, not on the part it is in: each problem, depth
-    and place has a random stream. `break_after`: see `ProcessScorer.step_ends`.
+    and place has a random stream. `break_after`: see `ProcessScorer.find_separator_tokens`.
     """
     for index, prompts in enumerate(parts):
         searches = [Search(prompt=prompt) for prompt in prompts]

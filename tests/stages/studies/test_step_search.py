@@ -48,15 +48,15 @@ def searched(scorer, parts, seed=0, sampler=None, **changes):
             parts,
             config,
             seed,
-            break_after=scorer.step_ends(32),
+            break_after=scorer.find_separator_tokens(32),
         )
     )
 
 
 def test_the_tokens_that_end_a_step_are_those_with_the_separator_in_their_text(scorer):
-    assert scorer.step_ends(32) == {BREAK, 11}
+    assert scorer.find_separator_tokens(32) == {BREAK, 11}
     with pytest.raises(ValueError, match="no token of the tokenizer has the separator"):
-        scorer.step_ends(BREAK)
+        scorer.find_separator_tokens(BREAK)
 
 
 def test_a_problems_solutions_do_not_depend_on_its_part(scorer):
