@@ -2,8 +2,8 @@
 
 It is asked by SIGTERM (a preempted agent, a batch queue's warning), by Ctrl-C, by SIGHUP (its
 terminal is gone), or by the end of its dvc. What a later start goes on from is written first,
-within `SECONDS`; then the kernel ends it. A call into C that hangs, such as a collective, keeps
-Python from hearing of it.
+within `SECONDS_TO_END`; then the kernel ends it. A call into C that hangs, such as a collective,
+keeps Python from hearing of it.
 """
 
 import atexit

@@ -169,18 +169,26 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
 
 
 def _log_evaluation(store: Store, entry: Entry, runs: Runs) -> None:
-    """Log the numbers of a policy's evaluation in the run of its training.
+    """Log the numbers of a policy's evaluation with its training, by whose runs it is compared.
 
-    In MLflow, policies are compared by the runs of their trainings. MLflow shows the number with
-    the latest time. So these numbers get the present time: those of the manifest that was tracked
-    last are shown, even if the evaluation of an earlier manifest ended later.
+    MLflow shows the number with the latest time. So one that replaces another of an earlier
+    manifest, which may have evaluated the policy later, with other settings, gets a later time.
     """
     kind, _, policy = entry.stage.partition("@")
     if kind == "evaluate" and entry.stage in runs and f"train@{policy}" in runs:
         run, _ = runs[f"train@{policy}"]
-        if not run.is_deleted:
-            now = time.time_ns() // 1_000_000
-            store.log_numbers(run.run_id, headlines.average_headlines(entry), now)
+        if run.is_deleted:
+            return
+        ended = to_milliseconds(runs[entry.stage][1]["ended"])
+        numbers = headlines.average_headlines(entry)
+        shown = store.client.get_run(run.run_id).data.metrics
+        first = {name: value for name, value in numbers.items() if escape_key(name) not in shown}
+        store.log_numbers(run.run_id, first, ended)
+        for name in numbers.keys() - first:
+            if shown[escape_key(name)] != numbers[name]:
+                history = store.client.get_metric_history(run.run_id, escape_key(name))
+                after = 1 + max(point.timestamp for point in history)
+                store.log_numbers(run.run_id, {name: numbers[name]}, max(ended, after))
 
 
 def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun:

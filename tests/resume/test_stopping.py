@@ -52,7 +52,7 @@ ALONE = (
     COMMON
     + """
 def main(where, seconds):
-    process.SECONDS = float(seconds)
+    process.SECONDS_TO_END = float(seconds)
     with process.listening(), journal.writing(Path("journal.jsonl")) as log:
         run = make_run(folder=Path("."), log=log)
         state = run.resume()

@@ -7,13 +7,14 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import mlflow
 import pytest
 import report_inputs
 
 from stages.records import lines
 from stages.runtime import journal
 from stages.tables import NAME
-from stages.tracking import registry, store, view
+from stages.tracking import headlines, registry, store, view
 from stages.tracking.headlines import BestPolicy
 from stages.tracking.lockfile import Artifact, Entry
 
@@ -268,3 +269,19 @@ def test_points_that_are_known_are_not_sent_again_but_each_of_equal_steps_is():
     points = [view.Metric("a", value, 0, step) for step, value in ((0, 1.0), (0, 2.0), (1, 3.0))]
     known = view.Counter({("a", 0): 1})
     assert [point.value for point in view._drop_logged(points, known)] == [2.0, 3.0]
+
+
+def test_the_evaluation_of_the_manifest_that_was_tracked_last_is_shown(tmp_path, monkeypatch):
+    """The third manifest has the first one's evaluation, which is older than the second one's."""
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/m.db")
+    tracked = store.Store(client, client.create_experiment("x", artifact_location=str(tmp_path)))
+    started = "2026-01-01T00:00:00+00:00"
+    run = tracked.run("posttrain.execution_id", "a", name="train grpo", started=started, tags={})
+    entry = make_entry("evaluate@grpo")
+    for second, accuracy in ((1, 0.5), (2, 0.62), (1, 0.5), (1, 0.5)):
+        monkeypatch.setattr(headlines, "average_headlines", lambda _, value=accuracy: {"a": value})
+        record = {"ended": f"2026-01-01T00:00:0{second}+00:00"}
+        view._log_evaluation(tracked, entry, {"train@grpo": (run, {}), entry.stage: (run, record)})
+        assert client.get_run(run.run_id).data.metrics["a"] == accuracy
+    points = client.get_metric_history(run.run_id, "a")
+    assert [point.value for point in points] == [0.5, 0.62, 0.5], "the last is not logged again"
