@@ -125,8 +125,7 @@ def main() -> int:
     if not all((RAW / name).exists() for name in ("svamp.jsonl", "gsm8k.jsonl")):
         write_rows(RAW / "svamp.jsonl", convert_svamp(read_file("SVAMP.json", arguments.data)))
         write_rows(RAW / "gsm8k.jsonl", convert_gsm8k(read_file("test.jsonl", arguments.data)))
-    yaml = YAML()
-    yaml.width = 1000
+    yaml = make_yaml()
     study = yaml.load(HERE / "study.yaml")
     match arguments.part:
         case "rates":
@@ -145,6 +144,13 @@ def main() -> int:
         parallel = ["-m", "flows.local", "-j", str(arguments.max_parallel)]
         os.execv(sys.executable, [sys.executable, *parallel, *options])
     return run_dvc(["repro", *options])
+
+
+def make_yaml() -> YAML:
+    """Reader and writer of YAML that keeps comments, and a row of a table in one line."""
+    yaml = YAML()
+    yaml.width = 1000
+    return yaml
 
 
 def copy_results(folder: Path) -> None:
@@ -167,8 +173,7 @@ def copy_results(folder: Path) -> None:
         (folder / SUMS).mkdir(exist_ok=True)
         text = json.dumps(compare_episodes(played), indent=2, sort_keys=True)
         (folder / SUMS / "metrics.json").write_text(text + "\n", encoding="utf-8")
-        yaml = YAML()
-        yaml.width = 1000
+        yaml = make_yaml()
         lock = yaml.load(folder / "dvc.lock")
         rows = [f"{STAGES[table]}@{name}" for table in TABLES for name in params[table]]
         names = {"trace_code", "plan", "prepare_data", *rows}
