@@ -52,6 +52,10 @@ class Rates:
     trained: float
     read: float
     sampled: float
+    """Of the rows of a decode step, beside `step`."""
+    step: float
+    """Seconds that a decode step takes whatever the number of its rows, over the number of seeds
+    that run side by side."""
     start: float
     """Seconds until the packages of a stage are imported."""
 
@@ -59,12 +63,13 @@ class Rates:
         """Rates of so many GPUs."""
         return Rates(
             trained=number * self.trained, read=number * self.read, sampled=number * self.sampled,
-            start=self.start,
+            step=self.step / number, start=self.start,
         )  # fmt: skip
 
     def predict_seconds(self, work: Work) -> float:
         """Seconds of these passes."""
-        return work.trained / self.trained + work.read / self.read + work.sampled / self.sampled
+        passes = work.trained / self.trained + work.read / self.read + work.sampled / self.sampled
+        return passes + work.steps * self.step
 
 
 def list_arithmetics(chosen: Arithmetic, *, is_gpu: bool) -> list[Arithmetic]:
@@ -134,7 +139,8 @@ def add_rates(parts: Sequence[Mapping[str, float]], num_processes: int) -> Rates
         kind: num_processes * fmean(part[kind] for part in parts)
         for kind in ("trained", "read", "sampled")
     }
-    return Rates(**kinds, start=max(part["start"] for part in parts))
+    step = fmean(part["step"] for part in parts) / num_processes
+    return Rates(**kinds, step=step, start=max(part["start"] for part in parts))
 
 
 @contextmanager

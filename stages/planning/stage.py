@@ -36,6 +36,8 @@ class Data:
     prompt: float
     """Mean tokens."""
     completion: float
+    completion_lines: float
+    """Mean lines of a completion."""
     longest: tuple[int, int]
     """Tokens of a prompt and of a completion."""
     example: Demonstration | None

@@ -7,7 +7,8 @@ input, and answers each with the rates of as many processes as it names, which a
 side, a line of JSON each. What is timed is the stages' own code: micro-batches and
 log-probabilities of a `Policy`, and `TransformersSampler`; the optimizer is not, a few per cent of
 a step. Seconds of a pass are a line over the model's layers (`layers`), so a few layers are timed
-and all are computed from them.
+and all are computed from them. Seconds of a decode step are a line over the rows of its batch: the
+weights are read once, whatever the number of rows, and each row adds its own operations.
 """
 
 import json
@@ -43,8 +44,12 @@ REPEATS = 2
 """Passes of each model that are timed, of which the quickest counts."""
 SMALLEST = {"read": 1, "sampled": 8, "trained": 1}
 """Kind of pass -> rows of the smallest."""
+ROW_GROWTH = 4
+"""Rows of the larger of two sampled batches over those of the smaller one, at least."""
 NEW_TOKENS = 4
-"""Tokens that each row decodes."""
+"""Tokens that each row samples: the first from the prompt's pass, the others in a step each."""
+LEAST = 1e-6
+"""Seconds that a row is taken to cost at least, where its cost cannot be measured."""
 TEXT, PAD = 1, 0
 WEIGHT = 0.02
 """Largest weight."""
@@ -93,14 +98,10 @@ class TimedModel:
         )
 
     def find_largest(self, kind: str) -> int:
-        """Rows of a pass in a stage.
-
-        Of a batch that is sampled about half: its rows end one after another, and the time of a
-        token hardly falls with them.
-        """
+        """Rows of a full pass in a stage."""
         request = self._request
         if kind == "sampled":
-            return max(1, request.compute.max_batch // 2)
+            return request.compute.max_batch
         fitting = max(1, request.compute.max_tokens // (request.prompt + request.completion))
         return min(fitting, request.batch_size) if kind == "trained" else fitting
 
@@ -174,9 +175,8 @@ def choose_rows(model: TimedModel, kind: str) -> int:
     return max(rows, min(largest, int(rows * SECONDS / seconds)))
 
 
-def measure_kind(models: Mapping[int, TimedModel], kind: str, total: int) -> float:
-    """Operations per second of a model with `total` layers; `models`: by the number of theirs."""
-    rows = choose_rows(models[max(models)], kind)
+def measure_cost(models: Mapping[int, TimedModel], kind: str, rows: int, total: int) -> Cost:
+    """Cost of a pass with `total` layers; `models`: by the number of theirs."""
     for model in models.values():
         model.run(kind, rows)  # kernels are compiled for these shapes
     costs: dict[int, Cost] = {}
@@ -187,17 +187,32 @@ def measure_kind(models: Mapping[int, TimedModel], kind: str, total: int) -> flo
     return extend_costs(costs, total)
 
 
-def extend_costs(costs: Mapping[int, Cost], total: int) -> float:
-    """Operations per second with `total` layers; costs by the number of layers."""
+def extend_costs(costs: Mapping[int, Cost], total: int) -> Cost:
+    """Cost with `total` layers; costs by the number of layers."""
     seconds, operations = (
         extend_line({number: cost[i] for number, cost in costs.items()}, total) for i in (0, 1)
     )
     # A disturbance can make the line fall; no model is quicker than one with fewer layers.
-    return operations / max(seconds, *(cost.seconds for cost in costs.values()))
+    slowest = max(cost.seconds for cost in costs.values())
+    return Cost(max(seconds, slowest), round(operations))
+
+
+def split_sampling(costs: Mapping[int, Cost], read: float) -> dict[str, float]:
+    """`sampled`, operations per second of rows, and `step`, seconds of a decode step without rows.
+
+    `costs`: of two batches of one prompt, by their rows; `read`: operations per second at which the
+    prompt is read. On the line through both, a batch of no rows costs its prompt and its steps.
+    """
+    few, many = sorted(costs)
+    seconds = max(LEAST, (costs[many].seconds - costs[few].seconds) / (many - few))
+    operations = (costs[many].operations - costs[few].operations) / (many - few)
+    prompt = (costs[few].operations - few * operations) / read
+    steps = costs[few].seconds - few * seconds - prompt
+    return {"sampled": operations / seconds, "step": max(0.0, steps) / (NEW_TOKENS - 1)}
 
 
 def measure(request: Request) -> dict[str, float]:
-    """Rates by kind of pass."""
+    """Operations per second by kind of pass, and `step`: seconds of a decode step without rows."""
     base = AutoConfig.for_model(**request.base)
     total = base.get_text_config(decoder=True).num_hidden_layers
     place = device.setup(request.compute)
@@ -205,7 +220,14 @@ def measure(request: Request) -> dict[str, float]:
         number: TimedModel(keep_layers(base, number), request, place)
         for number in choose_layers(base, LAYER_GROWTH)
     }
-    return {kind: measure_kind(models, kind, total) for kind in SMALLEST}
+    largest, rates = models[max(models)], dict[str, float]()
+    for kind in ("trained", "read"):
+        cost = measure_cost(models, kind, choose_rows(largest, kind), total)
+        rates[kind] = cost.operations / cost.seconds
+    few = min(SMALLEST["sampled"], largest.find_largest("sampled"))
+    many = max(ROW_GROWTH * few, choose_rows(largest, "sampled"))
+    costs = {rows: measure_cost(models, "sampled", rows, total) for rows in (few, many)}
+    return rates | split_sampling(costs, rates["read"])
 
 
 def main() -> None:

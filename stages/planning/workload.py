@@ -2,31 +2,32 @@
 
 Counted from the rows of the tables, the sizes of params.yaml and the mean lengths of the data, as
 `algorithms/flops` counts what was done. It is assumed that a policy's completions are as long as
-the demonstrations, an episode's turns half as long as its environment allows, that half of the
-problems have both right and wrong completions (a judge chooses between any two), and that no two
-completions of a problem are equal.
+the demonstrations, with as many lines, but that the longest of a batch reaches its limit; that an
+episode's turns are half as long as its environment allows; that half of the problems have both
+right and wrong completions (a judge chooses between any two); and that no two completions of a
+problem are equal.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
 from stages.environments.definition import EnvironmentPreset
+from stages.loops import candidates, step_labels
 from stages.planning import stage as stage_of
 from stages.planning.stage import Data, Plan, Stage
-from stages.rewards.feedback import injections
+from stages.rewards.feedback import injections, judging
 from stages.rewards.feedback.prompts import Prompts
 from stages.sources.data_summary import DataSummary
 from stages.tables import REWARDS
 
 CONTRASTS = 0.5
 """Share of problems with right and wrong completions."""
-ASSUMED_TOKENS = 256
-"""Length of a completion where the data have no solutions."""
-STEPS_OF_A_SOLUTION = 3
+ASSUMED_TOKENS, ASSUMED_LINES = 256, 4
+"""Size of a completion where the data have no solutions."""
 CHARACTERS = 4
 """Of a token of a judge's request."""
 Number = float | int
@@ -46,6 +47,8 @@ class Work:
     """Of forward passes over texts that are there."""
     sampled: int = 0
     """Of those for each new token."""
+    steps: int = 0
+    """Decode steps: each samples a token of every row of a batch."""
 
     @property
     def operations(self) -> int:
@@ -56,32 +59,53 @@ class Work:
 def summarise_data(summary: DataSummary) -> Data:
     """Counts and lengths of prepared rows; without demonstrations a length is assumed."""
     written = summary.all_completion_tokens()
+    lines = summary.completion_lines / len(written) if written else ASSUMED_LINES
     return Data(
         prompts={split: len(lengths) for split, lengths in summary.prompt_tokens.items()},
         demonstrations=len(written), prompt=fmean(summary.all_prompt_tokens()),
-        completion=fmean(written or [ASSUMED_TOKENS]),
+        completion=fmean(written or [ASSUMED_TOKENS]), completion_lines=lines,
         longest=(summary.longest_prompt, max(written or [ASSUMED_TOKENS])), example=summary.example,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What is sampled for each prompt, and how many prompts a sampler is given at once."""
+
+    completions: int
+    tokens: Number
+    """Mean tokens of a completion, of all its turns."""
+    limit: int
+    """Tokens of a turn at most."""
+    prompts_per_call: int
+    turns: int = 1
 
 
 class Count:
     """Adds up a stage's passes, of one seed."""
 
-    def __init__(self, model: Matrices) -> None:
+    def __init__(self, model: Matrices, max_batch: int) -> None:
         self.tokens = 0.0
         self.operations = {"trained": 0, "read": 0, "sampled": 0}
-        self._model = model
+        self.steps = 0
+        self._model, self._max_batch = model, max_batch
 
     def read(self, times: Number, positions: Number, outputs: Number) -> None:
         """`times` rows of so many positions, `outputs` of them with logits, go forward."""
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
         self.operations["read"] += flops.count_forward_flops(self._model, passes)
 
-    def sample(self, times: Number, prompt: Number, tokens: Number) -> None:
-        """So many tokens are sampled after each of `times` prompts."""
-        self.read(times, prompt, 0)
-        passes = Passes(positions=round(times * tokens), outputs=round(times * tokens))
+    def sample(self, prompts: Number, prompt: Number, request: Request) -> None:
+        """Completions of `prompts` prompts of so many tokens are sampled."""
+        self.read(prompts, prompt, 0)
+        tokens = round(prompts * request.completions * request.tokens)
+        passes = Passes(positions=tokens, outputs=tokens)
         self.operations["sampled"] += flops.count_forward_flops(self._model, passes)
+        per_batch = max(1, self._max_batch // request.completions)
+        calls, remainder = divmod(math.ceil(prompts), request.prompts_per_call)
+        batches = calls * math.ceil(request.prompts_per_call / per_batch)
+        batches += math.ceil(remainder / per_batch)
+        self.steps += request.turns * batches * request.limit
 
     def train(self, times: Number, positions: Number, outputs: Number) -> None:
         """Rows as those of `read` go forward and backward."""
@@ -94,11 +118,12 @@ def forecast_work(stage: Stage, plan: Plan, model: Matrices) -> Work:
 
     A prompt that completions share is read once for all of them.
     """
-    count, seeds = Count(model), len(plan.content["seeds"])
+    count = Count(model, plan.content["compute"]["max_batch"])
+    seeds = len(plan.content["seeds"])
     if stage.entry_point in COUNTED and not stage_of.is_remote(stage):
         COUNTED[stage.entry_point](stage, plan, count)
     by_kind = {kind: seeds * number for kind, number in count.operations.items()}
-    return Work(tokens=seeds * count.tokens, **by_kind)
+    return Work(tokens=seeds * count.tokens, steps=seeds * count.steps, **by_kind)
 
 
 def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
@@ -156,7 +181,11 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + tokens
     count.tokens = times * tokens * (1 + preset.num_epochs)
     reuse = preset.num_epochs * preset.num_minibatches > 1
-    count.sample(times, plan.data.prompt, tokens)
+    request = Request(
+        completions=stage_of.count_completions(stage, plan), tokens=completion,
+        limit=sizes.max_new_tokens, prompts_per_call=sizes.prompts_per_step,
+    )  # fmt: skip
+    count.sample(times, plan.data.prompt, _play(request, environment) if environment else request)
     # Read by the reference and, where it moves on meanwhile, by the policy; scored.
     count.read(times * (preset.measures_kl + reuse), positions, tokens)
     if preset.rewards_logprobs:
@@ -174,10 +203,19 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
 def _played(stage: Stage, plan: Plan, count: Count) -> None:
     environment = stage_of.find_environment(stage, plan)
     assert environment is not None
-    tokens = stage_of.count_completions(stage, plan) * _episode_tokens(environment)
     number = stage_of.count_starts(environment, stage.words["split"], plan)
-    count.tokens = number * tokens
-    count.sample(number, plan.data.prompt, tokens)
+    completions = stage_of.count_completions(stage, plan)
+    count.tokens = number * completions * _episode_tokens(environment)
+    request = Request(completions=completions, tokens=0, limit=0, prompts_per_call=max(1, number))
+    count.sample(number, plan.data.prompt, _play(request, environment))
+
+
+def _play(request: Request, environment: EnvironmentPreset) -> Request:
+    """The request in the turns of an episode."""
+    return replace(
+        request, tokens=_episode_tokens(environment), turns=environment.max_turns,
+        limit=min(environment.max_turn_tokens, environment.max_tokens),
+    )  # fmt: skip
 
 
 def _episode_tokens(environment: EnvironmentPreset) -> float:
@@ -189,15 +227,20 @@ def _episode_tokens(environment: EnvironmentPreset) -> float:
 def _drawn(stage: Stage, plan: Plan, count: Count) -> None:
     sampling, split = plan.content["sampling"], stage.words.get("split", "test")
     dev = "heldout" if stage.entry_point == "pool" else "dev"
-    for prompts, settings in ((split, split), ("dev", dev)):
-        number = plan.data.prompts.get(prompts, 0)
-        tokens = sampling[settings]["num_samples"] * plan.data.completion
+    for prompts, name in ((split, split), ("dev", dev)):
+        number, settings = plan.data.prompts.get(prompts, 0), sampling[name]
+        numbers = [settings["num_samples"]]
         if stage.entry_point == "sample":
             temperatures = plan.content["temperatures"]
-            each = len(temperatures["tried"]) * temperatures["num_samples"] + 1
-            tokens += each * plan.data.completion
-        count.tokens += number * tokens
-        count.sample(number, plan.data.prompt, tokens)
+            # The greedy completion, and a few at each of the other temperatures.
+            numbers += [1, *[temperatures["num_samples"]] * len(temperatures["tried"])]
+        for completions in numbers:
+            count.tokens += number * completions * plan.data.completion
+            request = Request(
+                completions=completions, tokens=plan.data.completion,
+                limit=settings["max_new_tokens"], prompts_per_call=candidates.CHUNK,
+            )  # fmt: skip
+            count.sample(number, plan.data.prompt, request)
 
 
 def _evaluated(_stage: Stage, plan: Plan, count: Count) -> None:
@@ -212,10 +255,18 @@ def _evaluated(_stage: Stage, plan: Plan, count: Count) -> None:
 def _steps(stage: Stage, plan: Plan, count: Count) -> None:
     preset, data, problems = stage.config.preset, plan.data, _problems(stage, plan)
     problems = min(problems, preset.num_problems or problems) + data.prompts.get("dev", 0)
-    prefixes = problems * preset.max_solutions_per_problem * STEPS_OF_A_SOLUTION
-    half, tokens = data.completion / 2, preset.num_completions * data.completion / 2
-    count.tokens = prefixes * tokens
-    count.sample(prefixes, data.prompt + half, tokens)
+    # The last step is followed by nothing.
+    steps = max(0.0, data.completion_lines - 1)
+    prefixes = problems * preset.max_solutions_per_problem * steps
+    half = data.completion / 2
+    count.tokens = prefixes * preset.num_completions * half
+    if preset.num_completions:
+        split = stage_of.pool_split(stage, plan)
+        request = Request(
+            completions=preset.num_completions, tokens=half, prompts_per_call=step_labels.CHUNK,
+            limit=plan.content["sampling"][split]["max_new_tokens"],
+        )  # fmt: skip
+        count.sample(prefixes, data.prompt + half, request)
 
 
 def _judged(stage: Stage, plan: Plan, count: Count) -> None:
@@ -230,8 +281,12 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
     if preset.reasoning is None:
         count.read(2 * pairs, length, 1)
     else:
-        count.tokens = 2 * pairs * preset.reasoning.max_new_tokens
-        count.sample(2 * pairs, length, preset.reasoning.max_new_tokens)
+        limit = preset.reasoning.max_new_tokens
+        count.tokens = 2 * pairs * limit
+        request = Request(
+            completions=1, tokens=limit, limit=limit, prompts_per_call=2 * judging.CHUNK
+        )
+        count.sample(2 * pairs, length, request)
 
 
 COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {

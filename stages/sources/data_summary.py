@@ -29,6 +29,8 @@ class DataSummary:
     """Lengths of the prompts of each split."""
     completion_tokens: "dict[str, array[int]]" = field(default_factory=dict)
     """Lengths of the demonstrations' completions by task."""
+    completion_lines: int = 0
+    """Lines with text in all of these completions."""
     questions: dict[str, set[bytes]] = field(
         default_factory=lambda: {name: set() for name in SPLITS}
     )
@@ -52,6 +54,7 @@ class DataSummary:
     def add_demonstration(self, row: Demonstration) -> None:
         """Count a demonstration."""
         self.completion_tokens.setdefault(row.task, array("I")).append(len(row.completion_ids))
+        self.completion_lines += sum(bool(line.strip()) for line in row.completion.splitlines())
         self.largest_id = max(self.largest_id, *row.prompt_ids, *row.completion_ids)
         self.longest_prompt = max(self.longest_prompt, len(row.prompt_ids))
         self.example = self.example or row

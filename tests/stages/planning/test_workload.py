@@ -23,9 +23,16 @@ SHOWN = Demonstration(
 )
 DATA = Data(
     prompts={"train": 50, "preference": 40, "dev": 10, "test": 20}, demonstrations=50, prompt=30.0,
-    completion=20.0, longest=(30, 20), example=SHOWN,
+    completion=20.0, completion_lines=3.5, longest=(30, 20), example=SHOWN,
 )  # fmt: skip
-PLAN = Plan(content=CONTENT | {"seeds": [0, 1]}, presets=PRESETS, rows=ROWS, data=DATA)
+LIMIT, MAX_BATCH = 25, 64
+SAMPLING = {
+    name: settings | {"max_new_tokens": LIMIT} for name, settings in CONTENT["sampling"].items()
+}
+CONTENT |= {
+    "seeds": [0, 1], "sampling": SAMPLING, "compute": CONTENT["compute"] | {"max_batch": MAX_BATCH},
+}  # fmt: skip
+PLAN = Plan(content=CONTENT, presets=PRESETS, rows=ROWS, data=DATA)
 
 
 def stage(entry_point, words, **config):
@@ -79,7 +86,8 @@ def test_a_pool_reads_its_prompts_and_samples_the_rest():
 
 
 def test_grpo_samples_reads_and_trains():
-    sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=4)
+    sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=4, max_new_tokens=LIMIT
+    )  # fmt: skip
     words = {"on": "rewards/rule", "from": "sft", "train": "grpo"}
     online = stage("train_grpo", words, preset=presets.method("grpo_deepseekmath"), grpo=sizes)
     result = workload.forecast_work(online, PLAN, MODEL)
@@ -89,6 +97,8 @@ def test_grpo_samples_reads_and_trains():
     assert result.read == 2 * 2 * (of_body * 30 + of_body * (30 + 4 * 20) + of_output)
     assert result.trained == 2 * 6 * (of_body * (30 + 4 * 20) + of_output)
     assert result.operations == result.sampled + result.read + result.trained
+    # Three steps of two seeds: 20 rows are one batch.
+    assert result.steps == 2 * 3 * LIMIT
 
 
 def test_samples_of_both_splits_at_every_temperature():
@@ -96,6 +106,8 @@ def test_samples_of_both_splits_at_every_temperature():
     result = workload.forecast_work(stage("sample", {}), replace(PLAN, content=content), MODEL)
     # 16 and 4 as sampled, the greedy one, and 3 at each of two temperatures.
     assert result.tokens == 2 * 20 * (20 * (16 + 1 + 6) + 10 * (4 + 1 + 6))
+    # Batches of 64 rows hold 4 test problems with 16 samples, and all of everything else.
+    assert result.steps == 2 * LIMIT * ((5 + 1 + 2) + (1 + 1 + 2))
 
 
 def test_half_of_the_problems_make_pairs():
@@ -136,10 +148,28 @@ def test_episodes_are_half_as_long_as_they_may_be():
     result = workload.forecast_work(stage("play_policy", words), plan, MODEL)
     assert result.tokens == 2 * 20 * 3 * 10
     assert result.operations == 2 * 2 * 20 * (100 * (30 + 3 * 10) + 10 * 3 * 10)
+    assert result.steps == 2 * 2 * 10  # one batch of 60 rows, two turns of at most 10 tokens
+
+
+def test_each_step_of_a_solution_but_the_last_is_completed():
+    """Two seeds; 4 problems and 10 held-out ones, 2 solutions of 3.5 lines, 5 completions."""
+    preset = SimpleNamespace(num_problems=4, max_solutions_per_problem=2, num_completions=5)
+    words = {"from": "sft", "on": "pools/sft"}
+    result = workload.forecast_work(stage("steps_completions", words, preset=preset), PLAN, MODEL)
+    num_prefixes = 14 * 2 * 2.5
+    assert result.tokens == 2 * num_prefixes * 5 * 10
+    assert result.read == 2 * 2 * 100 * num_prefixes * (30 + 10)
+    # 70 prefixes, of which 12 fit into a batch
+    assert result.steps == 2 * 6 * LIMIT
+    preset.num_completions = 0
+    truth = workload.forecast_work(stage("steps_completions", words, preset=preset), PLAN, MODEL)
+    assert (truth.tokens, truth.operations, truth.steps) == (0, 0, 0)
 
 
 def test_a_teacher_reads_in_place_of_a_reference_and_more_where_it_is_shown_solutions():
-    sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=1)
+    sizes = SimpleNamespace(
+        num_steps=3, prompts_per_step=5, completions_per_prompt=1, max_new_tokens=LIMIT
+    )
 
     def operations(name, on):
         words = {"on": on, "from": "sft", "train": "grpo"}
@@ -153,7 +183,9 @@ def test_a_teacher_reads_in_place_of_a_reference_and_more_where_it_is_shown_solu
 
 
 def test_a_stale_batch_is_read_once_more_where_the_reward_has_log_probs_in_it():
-    sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=1)
+    sizes = SimpleNamespace(
+        num_steps=3, prompts_per_step=5, completions_per_prompt=1, max_new_tokens=LIMIT
+    )
     words = {"on": "rewards/rule", "from": "sft", "train": "grpo"}
 
     def operations(name, staleness):
@@ -206,6 +238,7 @@ def test_a_judge_reads_its_request_both_orders_held_out_pairs_and_attacks(monkey
     preset.reasoning = SimpleNamespace(max_new_tokens=50)
     result = workload.forecast_work(stage("label_judge", words, preset=preset), PLAN, MODEL)
     assert result.tokens == 2 * messages * 50
+    assert result.steps == 2 * -(-messages // MAX_BATCH) * 50
     assert result.read == 2 * 2 * messages * 100 * (20 + 30 + 2 * 20)
 
 

@@ -47,13 +47,19 @@ def test_demonstrations_are_counted_by_task_and_the_first_is_the_example():
         ids = [1] * number
         summary.add_demonstration(
             Demonstration(
-                id=task, task=task, prompt="", prompt_ids=ids, completion="", completion_ids=ids
-            )
+                id=task,
+                task=task,
+                prompt="",
+                prompt_ids=ids,
+                completion="a\n\nb\n",
+                completion_ids=ids,
+            )  # fmt: skip
         )
     card = summary.describe()
     assert card["counts"]["demonstrations"] == 3
     assert card["demonstrations_by_task"] == {"solve": 2, "judge": 1}
     assert sorted(summary.all_completion_tokens()) == [1, 2, 3]
+    assert summary.completion_lines == 3 * 2
     assert summary.longest_prompt == 3
     assert summary.example is not None
     assert summary.example.prompt_ids == [1]
