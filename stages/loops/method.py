@@ -387,3 +387,8 @@ def check_sizes(config: RlConfig, method: Method) -> None:
             f"group_size is {size}; advantage {method.advantage}{by} compares completions: at "
             f"least 2"
         )
+    if size < 2 and method.max_rounds > 1:
+        raise ValueError(
+            f"group_size is {size}; max_rounds {method.max_rounds} looks for prompts whose "
+            f"completions differ in reward, and learns from no other: at least 2, or max_rounds 1"
+        )
