@@ -103,7 +103,7 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
     composition.check_lengths(config.max_new_tokens)
     composition.check_group_size(config.completions_per_prompt, size_key)
     if advantage == "gae":
-        _check_reward_of_ppo(config, method, reward)
+        _check_reward_of_ppo(method, reward)
         return
     if composition.needs_judge() and advantage == "greedy_baseline":
         raise ValueError(
@@ -134,15 +134,10 @@ def check_reward(config: RlConfig, method: Method, reward: RewardFile) -> None:
         )
 
 
-def _check_reward_of_ppo(config: RlConfig, method: Method, reward: RewardFile) -> None:
+def _check_reward_of_ppo(method: Method, reward: RewardFile) -> None:
     composition = reward.composition
     if composition.combine.kind == "normalise":
         raise ValueError("the value model is PPO's baseline: its reward needs combine: {kind: sum}")
-    if "group" in composition.compares() and config.completions_per_prompt == 1:
-        raise ValueError(
-            "samples_per_prompt is 1; a component with normalise group compares the completions of "
-            "a prompt with each other: at least 2, or normalise batch"
-        )
     if method.value_init == "reward_model" and reward.model != "reward":
         raise ValueError(
             f"value_init is reward_model: expected a reward whose model scores completions, found "

@@ -149,12 +149,21 @@ class Composition(Params):
         return self
 
     def check_group_size(self, size: int, where: str) -> None:
-        """Raise a ValueError where a judge would compare single completions: `where` says so."""
-        if self.needs_judge() and size < 2:
+        """Raise a ValueError where single completions would be compared: `where` says so."""
+        if size >= 2:
+            return
+        if self.needs_judge():
             raise ValueError(
                 f"{where} is {size}: a reward with a component of kind judge compares the "
                 "completions of a prompt with each other: at least 2"
             )
+        for name, part in self.components.items():
+            if part.normalise.kind == "group":
+                raise ValueError(
+                    f"{where} is {size}: component {name} with normalise group compares the "
+                    "completions of a prompt with each other, and pays 0 for one alone: at least "
+                    "2, or normalise batch"
+                )
 
     def check_lengths(self, max_new_tokens: int) -> None:
         """Raise a ValueError if a stretch before the length limit is longer than a completion."""

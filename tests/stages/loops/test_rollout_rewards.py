@@ -424,6 +424,15 @@ def test_a_judge_compares_completions_of_a_prompt():
         check_reward(alone, presets.method("reinforce_pp"), judge)
 
 
+def test_a_component_that_is_compared_within_groups_needs_groups():
+    """Alone its z-score is 0, so that the reward model would have no say."""
+    method, alone = presets.method("reinforce_pp"), sizes(group_size=1)
+    with pytest.raises(ValueError, match="group_size is 1: component score with normalise group"):
+        check_reward(alone, method, reward("rule_model"))
+    check_reward(sizes(group_size=2), method, reward("rule_model"))
+    check_reward(alone, method, reward("rule"))
+
+
 def test_rewards_that_ppo_cannot_learn_from_are_refused():
     def check(name, preset="ppo_process", model="reward", samples_per_prompt=1):
         config = PpoConfig(**SIZES, samples_per_prompt=samples_per_prompt, value_optim=OPTIM)
@@ -431,7 +440,7 @@ def test_rewards_that_ppo_cannot_learn_from_are_refused():
 
     with pytest.raises(ValueError, match=r"its reward needs combine: \{kind: sum\}"):
         check("rule_gdpo")
-    with pytest.raises(ValueError, match="samples_per_prompt is 1; a component with normalise"):
+    with pytest.raises(ValueError, match="samples_per_prompt is 1: component score with"):
         check("rule_model")
     with pytest.raises(ValueError, match="samples_per_prompt is 1: a reward with a component of"):
         check("judge_wins", model="policy")
