@@ -122,7 +122,9 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     is_ppo = trial.entry_point == "train_ppo"
     sizes = config.ppo if is_ppo else config.grpo
     # Old log-probs are one grid of numbers; more epochs and mini-batches take no more than one.
-    preset = config.preset.model_copy(update={"num_epochs": 1, "num_minibatches": 1})
+    # In the two steps of the trial the policy is trained, too.
+    single = {"num_epochs": 1, "num_minibatches": 1, "value_warmup_steps": 0}
+    preset = config.preset.model_copy(update=single)
     numbers = trial.numbers(
         -(-sizes.prompts_per_step // config.preset.num_minibatches), trial.samples
     )

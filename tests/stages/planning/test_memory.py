@@ -41,6 +41,17 @@ def test_the_peak_of_a_step(entry_point, changes):
     assert predicted == pytest.approx(measured.peak(), rel=tolerance)
 
 
+def test_a_policy_that_waits_for_its_value_model_is_planned_as_it_is_trained():
+    """Later steps have its gradients and moments, though the first ones do not."""
+    at_once, waiting = (
+        memory.predict_peaks(
+            Measured("train_ppo", EMBEDDED, rows=4, preset={"value_warmup_steps": steps}).trial()
+        )
+        for steps in (0, 2)
+    )
+    assert waiting == at_once
+
+
 @pytest.mark.slow
 def test_micro_batches_that_wait_for_their_turn_are_held():
     # 48 of a group each, of which two are tried: the others' masks are 4 % of it all.
