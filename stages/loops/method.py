@@ -118,7 +118,8 @@ class Method(Params):
     value_coef: Positive = 1.0
     """Weight of the value loss. It has an optimizer of its own: only gradient clipping sees it."""
     value_warmup_steps: Annotated[int, Field(ge=0)] = 0
-    """First rollout batches from which only the value model learns."""
+    """First rollout batches from which only the value model learns; the policy's learning rate
+    warms up after them."""
 
     # Policy loss
     surrogate: Literal[
@@ -376,6 +377,11 @@ def check_sizes(config: RlConfig, method: Method) -> None:
     if method.num_minibatches > prompts:
         raise ValueError(
             f"num_minibatches {method.num_minibatches} is more than prompts_per_step {prompts}"
+        )
+    if method.token_budget is None and method.value_warmup_steps >= config.num_steps:
+        raise ValueError(
+            f"value_warmup_steps {method.value_warmup_steps}, in which only the value model "
+            f"learns, leave the policy none of num_steps {config.num_steps}: raise num_steps"
         )
     if method.overlong_buffer is not None and method.overlong_buffer > limit:
         raise ValueError(

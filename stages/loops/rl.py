@@ -911,11 +911,13 @@ def learn(
 
     Returns metrics: `optim/*` of the last optimizer step, `kl/old_after` after it, `kl/coef`,
     counts of passes, and all others as means over the optimizer steps. `total`: optimizer steps of
-    the whole training run, by the present estimate (`TrainingBudget.num_updates`).
+    the whole training run, by the present estimate (`TrainingBudget.num_updates`). The policy's
+    learning rate follows those from `value_warmup_steps` on, in which it is trained.
     """
     config, method, minibatches = settings.config, settings.method, experience.minibatches
     per_step = method.num_epochs * method.num_minibatches
     first, trains_policy = index * per_step, is_policy_trained(method, index)
+    num_without = method.value_warmup_steps * per_step
     measures_old_kl = trains_policy and method.surrogate == "kl_penalty"
     keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
     # Computed on the same micro-batches as the update, so that the first importance ratio is
@@ -944,7 +946,9 @@ def learn(
             )
             if method.lag(index) == 0:
                 rollouts.check_sampler_gap(means["sampling/logprob_gap"])
-            metrics |= step_optimizer(optimizers["policy"], config.optim, number, total)
+            metrics |= step_optimizer(
+                optimizers["policy"], config.optim, number - num_without, total - num_without
+            )
         for name, mean in means.items():
             metrics[name] = metrics.get(name, 0.0) + mean / num_updates
     if measures_old_kl:

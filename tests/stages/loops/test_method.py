@@ -7,7 +7,7 @@ from tiny_rollouts import OPTIM
 from stages.loops.method import KNOBS, GroupRlConfig, Method, PpoConfig, Settings, check_sizes
 
 SIZES = {
-    "num_steps": 1, "prompts_per_step": 16, "temperature": 1.0, "max_new_tokens": 32,
+    "num_steps": 3, "prompts_per_step": 16, "temperature": 1.0, "max_new_tokens": 32,
     "num_checkpoints": 0, "optim": OPTIM,
 }  # fmt: skip
 
@@ -156,6 +156,7 @@ def test_sizes_that_a_preset_cannot_work_with_are_refused(name, changes, message
     ("changes", "message"),
     [
         ({"num_minibatches": 17}, "num_minibatches 17 is more than prompts_per_step 16"),
+        ({"value_warmup_steps": 3}, "value_warmup_steps 3, in which .* none of num_steps 3"),
     ],
 )
 def test_sizes_that_ppo_cannot_work_with_are_refused(changes, message):

@@ -820,14 +820,24 @@ def test_each_mini_batch_is_an_optimizer_step(monkeypatch):
 def test_at_first_only_the_value_model_learns():
     model, value = load("llama"), random_scalar(1)
     before = weights(model), weights(value)
-    steps = train_ppo(draws(8, 3, 4, seed=0), model=model, value=value, value_warmup_steps=2)
+    schedule, changes = draws(8, 3, 4, seed=0), {"value_warmup_steps": 2, "num_steps": 3}
+    steps = train_ppo(schedule, model=model, value=value, **changes)
     assert "loss/policy" not in steps[1].metrics
     assert "loss/policy" in steps[2].metrics
     assert "loss/value" in steps[0].metrics
     model, value = load("llama"), random_scalar(1)
-    train_ppo(draws(8, 2, 4, seed=0), model=model, value=value, value_warmup_steps=2)
+    train_ppo(schedule[:2], model=model, value=value, **changes)
     assert torch.equal(weights(model), before[0])
     assert not torch.equal(weights(value), before[1])
+
+
+def test_the_policys_rate_warms_up_once_it_is_trained():
+    """Of 5 steps it learns in the last 3, of which 0.7 are 2: by half of the peak, then by it."""
+    optim = COSINE.model_copy(update={"learning_rate": 3e-4, "warmup_share": 0.7})
+    changes = {"value_warmup_steps": 2, "num_steps": 5, "optim": optim}
+    steps = train_ppo(draws(8, 5, 4, seed=0), **changes)
+    rates = [step.metrics.get("optim/learning_rate") for step in steps]
+    assert rates == [None, None, *map(pytest.approx, (1.5e-4, 3e-4, 3e-4))]
 
 
 def test_entropy_lowers_the_loss():
