@@ -1,7 +1,8 @@
 """Stored completions, rewarded again: the rollouts of a training, or a pool.
 
 The same reward gives the same numbers to the last digit: completions go through it in the batches
-in which they were rewarded.
+in which they were rewarded, and what the policy's preset took off for truncated completions and for
+those near the limit is taken off again, from another reward too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,8 +10,8 @@ from itertools import groupby
 from typing import Any
 
 from stages.config import Params
-from stages.loops import rollout_rewards
-from stages.loops.method import GroupRlConfig, PpoConfig
+from stages.loops import rl, rollout_rewards
+from stages.loops.method import GroupRlConfig, Method, PpoConfig
 from stages.loops.rollouts import Rollout, Rollouts
 from stages.models.device import ComputeConfig, setup
 from stages.params import load_config, load_preset
@@ -30,16 +31,18 @@ ROW_KEYS = ("train", "preset", "from", "on")
 Reward = Callable[[Rollouts], CompletionRewards]
 
 
-class GrpoSizes(Params):
-    """Sizes of `train: grpo`."""
+class GrpoTraining(Params):
+    """Sizes of `train: grpo`, and the preset."""
 
     grpo: GroupRlConfig
+    preset: Method
 
 
-class PpoSizes(Params):
-    """Sizes of `train: ppo`."""
+class PpoTraining(Params):
+    """Sizes of `train: ppo`, and the preset."""
 
     ppo: PpoConfig
+    preset: Method
 
 
 class PoolSizes(Params):
@@ -88,9 +91,13 @@ def rescore(
     """
     is_pool = name.startswith(POOLS)
     batches = read_pool(name, seed) if is_pool else read_rollouts(name, seed)
-    reward = load_reward(reward_name, seed, compute, find_length_limit(name))
+    limit, method = read_limits(name)
+    reward = load_reward(reward_name, seed, compute, limit)
     for stored, batch in batches:
-        totals = reward(batch).rewards().tolist()
+        rewards = reward(batch)
+        if method is not None:
+            rewards = rl.lower_rewards(rewards, batch, method, limit)
+        totals = rewards.rewards().tolist()
         prompts = map(batch.prompt, range(len(stored)))
         yield [
             Rescored(
@@ -109,17 +116,22 @@ def check_again(prompt: Prompt, row: Rollout) -> bool | None:
     return answer_checker.solves_problem(prompt, row.completion)
 
 
-def find_length_limit(name: str) -> int:
-    """`max_new_tokens` of the completions, which rewards of length count from."""
+def read_limits(name: str) -> tuple[int, Method | None]:
+    """`max_new_tokens` of the completions, which rewards of length count from; and the preset.
+
+    A pool has none.
+    """
     if name.startswith(POOLS):
         split = outputs.read_json(DATA / name / "pool.json")["split"]
-        return int(load_config(PoolSizes).sampling[split]["max_new_tokens"])
+        return int(load_config(PoolSizes).sampling[split]["max_new_tokens"]), None
     row = find_policy(name)
-    section = row["train"]
+    section, preset = row["train"], row["preset"]
     overrides = {section: {key: value for key, value in row.items() if key not in ROW_KEYS}}
     if section == "grpo":
-        return load_config(GrpoSizes, overrides=overrides).grpo.max_new_tokens
-    return load_config(PpoSizes, overrides=overrides).ppo.max_new_tokens
+        config = load_config(GrpoTraining, preset, overrides=overrides)
+        return config.grpo.max_new_tokens, config.preset
+    config = load_config(PpoTraining, preset, overrides=overrides)
+    return config.ppo.max_new_tokens, config.preset
 
 
 def read_rollouts(policy: str, seed: int) -> Iterator[tuple[list[Rollout], Rollouts]]:

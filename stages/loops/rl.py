@@ -591,13 +591,18 @@ def shape_rewards(
     task: Task, config: RlConfig, method: Method, batch: Rollouts
 ) -> CompletionRewards:
     """The task's rewards, lowered for truncated completions and for those near the limit."""
-    rewards = task.reward(batch)
+    return lower_rewards(task.reward(batch), batch, method, config.max_new_tokens)
+
+
+def lower_rewards(
+    rewards: CompletionRewards, batch: Rollouts, method: Method, limit: int
+) -> CompletionRewards:
+    """Rewards of completions of at most `limit` tokens, less the punishments of the method."""
     totals = torch.tensor(rewards.totals, dtype=torch.float32)
     if method.truncation == "penalise":
         totals = totals - method.truncation_penalty * batch.truncated()
     if method.overlong_buffer is not None:
         # An episode may be cut at the limit of its transcript, before it has sampled so much.
-        limit = config.max_new_tokens
         lengths = torch.where(batch.truncated(), limit, batch.mask().sum(1))
         length_terms = soft_overlong(lengths, max_length=limit, buffer=method.overlong_buffer)
         totals = totals + method.overlong_penalty * length_terms

@@ -1,5 +1,6 @@
 """Stored completions, rewarded again."""
 
+import dataclasses
 import json
 import shutil
 from itertools import chain
@@ -87,6 +88,27 @@ def test_another_reward_pays_what_it_would_have_paid(finished_run):
     assert "2 + 3?" in page
     assert "1.2 → -1" in page
     assert [row.correct_now for row in rows] == list(RIGHT) * 2
+
+
+def test_the_punishments_of_the_preset_are_paid_with_any_reward(finished_run):
+    """DAPO takes off up to 1 in the last 8 of 32 tokens: of 28 tokens 1/2, of 32 all of it."""
+    plan, path = (finished_run / f"data/{name}" for name in (
+        "plan.json", "policies/rl/training/0/rollouts.jsonl"))  # fmt: skip
+    plan.write_text(plan.read_text().replace("dr_grpo", "dapo"))
+    stored = list(lines.read_lines(path, Rollout))[: len(TEXTS)]
+    lengths, taken = (24, 28, 28, 32), (0.0, 0.5, 0.5, 1.0)
+    rows = [
+        dataclasses.replace(row, completion_ids=[7] * length, reward=old - less)
+        for row, length, old, less in zip(stored, lengths, OLD, taken, strict=True)
+    ]
+    lines.write_lines(path, rows)
+    rescore.main("rl", "--out", "same")
+    same = list(lines.read_lines(Path("same/rescored.jsonl"), Rescored))
+    assert [row.new for row in same] == pytest.approx([1.2, -0.5, 0.5, -0.8])
+    assert [row.new for row in same] == pytest.approx([row.old for row in same])
+    rescore.main("rl", "--reward", "rewards/terse", "--out", "other")
+    other = lines.read_lines(Path("other/rescored.jsonl"), Rescored)
+    assert [row.new for row in other] == [-1.0, -0.5, -0.5, -2.0]
 
 
 def test_a_rule_of_the_presets_is_taken_as_it_is_now(finished_run, caplog):
