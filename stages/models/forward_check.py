@@ -30,6 +30,10 @@ TOLERANCE = 0.03
 where the first token's states are huge, 3e-5 on a CPU and 2e-3 on an H200. A layer that ignores
 masks or positions makes 0.4 and more."""
 
+TRAINING_TOLERANCE = 0.005
+"""Largest `relative_gap` between training and evaluation of one batch, where nothing but noise
+differs."""
+
 
 def get_body(model: nn.Module) -> nn.Module:
     """The layers of a model without its head; Llama 4 does not name them as its `base_model`."""
@@ -67,11 +71,7 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
     the output layer's of these hidden states.
     """
     groups = _within_vocabulary(GROUPS, model)
-    rows = [
-        [Group(prompt_ids=group.prompt_ids, completions=[ids], indices=[0])]
-        for group in groups
-        for ids in group.completions
-    ]
+    rows = _separate_rows(groups)
     separate = make_batch(rows, 0, model.device)
     with eval_no_grad(model), torch.autocast(model.device.type, enabled=False):
         batch = make_batch([groups] if shared else rows, 1, model.device)
@@ -87,6 +87,33 @@ def check_forward(model: PreTrainedModel, *, shared: bool) -> None:
         )
     if (gap := relative_gap(hidden, expected)) > TOLERANCE:
         _refuse_rows(model, f"them {gap:.1%} apart", shared=shared)
+
+
+def check_training(model: PreTrainedModel) -> None:
+    """Raise a ValueError where hidden states in training differ from those in evaluation.
+
+    `prepare_model` switches dropout off where modules hold it. Falcon reads it from its
+    configuration, and some routers of experts add noise of their own.
+    """
+    batch = make_batch(_separate_rows(_within_vocabulary(GROUPS, model)), 0, model.device)
+    devices = [model.device] if model.device.type == "cuda" else []
+    with (
+        eval_no_grad(model),
+        torch.random.fork_rng(devices),
+        torch.autocast(model.device.type, enabled=False),
+    ):
+        expected = compute_hidden_states(model, batch)[batch.predict_index]
+        model.train()
+        trained = compute_hidden_states(model, batch)[batch.predict_index]
+    gap = relative_gap(trained, expected)
+    if gap > TRAINING_TOLERANCE:
+        raise ValueError(
+            f"{_describe(model)}: expected the same hidden states in training as in evaluation, "
+            f"found them {gap:.1%} apart: it adds noise in training, as where experts are chosen "
+            f"at random, so that log-probabilities before and after an update would be of "
+            f"different functions. Set that to 0 in config.json (its keys with dropout or jitter), "
+            f"or use a model of another architecture, such as Llama or Qwen."
+        )
 
 
 def _try_hidden_states(
@@ -125,6 +152,15 @@ def _within_vocabulary(groups: Sequence[Group], model: PreTrainedModel) -> list[
             indices=group.indices,
         )
         for group in groups
+    ]
+
+
+def _separate_rows(groups: Sequence[Group]) -> list[list[Group]]:
+    """A row for each completion."""
+    return [
+        [Group(prompt_ids=group.prompt_ids, completions=[ids], indices=[0])]
+        for group in groups
+        for ids in group.completions
     ]
 
 

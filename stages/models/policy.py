@@ -90,9 +90,11 @@ def prepare_model(
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        # Attention dropout is a number on the attention module, read at every forward pass.
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0  # pyright: ignore[reportArgumentType]
+        # Else dropout is a number on the module that does it, read at every forward pass:
+        # `attention_dropout` of Llama, `dropout` and `layerdrop` of OPT.
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
     model.to(device)  # pyright: ignore[reportArgumentType]
     attention.use_attention(model)
     rope_limit.refuse_long_texts(model)
@@ -102,7 +104,9 @@ def prepare_model(
         part: nn.Module = model if model.can_generate() else model.base_model
         for parameter in part.parameters():  # not the buffers, which hold rotary frequencies
             parameter.data = parameter.data.to(getattr(torch, compute.dtype))
-    elif compute.gradient_checkpointing:
+        return model
+    forward_check.check_training(model)
+    if compute.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
     return model

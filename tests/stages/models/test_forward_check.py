@@ -150,6 +150,7 @@ def test_the_check_leaves_no_trace(family, training):
     torch.manual_seed(3)
     random = torch.get_rng_state()
     forward_check.check_forward(model, shared=True)
+    forward_check.check_training(model)
     assert torch.equal(torch.get_rng_state(), random)
     assert model.training is training
     assert all(module.training is training for module in model.modules())
@@ -162,13 +163,57 @@ def test_the_check_leaves_no_trace(family, training):
     assert not hasattr(model, "logit_factor")
 
 
-def test_the_check_reads_a_few_tokens_twice(monkeypatch):
+RATES = dict.fromkeys(
+    ["attention_dropout", "hidden_dropout", "residual_dropout", "embedding_dropout", "dropout",
+     "activation_dropout", "layerdrop", "attn_pdrop", "resid_pdrop", "embd_pdrop"], 0.5
+)  # fmt: skip
+WITH_DROPOUT = {
+    "opt": {"ffn_dim": 32, "word_embed_proj_dim": 16},
+    "bloom": {"n_head": 4, "n_layer": 2},
+    "starcoder2": {},
+    "gpt_bigcode": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64},
+    "seed_oss": {"head_dim": 8},
+    "biogpt": {},
+}
+
+
+@pytest.mark.parametrize("kind", WITH_DROPOUT)
+def test_dropout_is_off_wherever_an_architecture_has_it(kind):
+    model = tiny(kind, attention=None, **RATES | WITH_DROPOUT[kind]).train()
+    ids = torch.tensor([[3, 9, 2, 8, 4, 17]])
+    with torch.no_grad():
+        assert not torch.equal(model(ids).logits, model(ids).logits)
+        policy.prepare_model(model, APART, CPU)
+        trained = model.train()(ids).logits
+        assert torch.equal(trained, model.eval()(ids).logits)
+
+
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}
+NOISY = {
+    "phimoe": EXPERTS,  # chooses experts at random in training
+    "mixtral": EXPERTS | {"router_jitter_noise": 0.2},
+    "falcon": {"hidden_size": 32, "hidden_dropout": 0.1},
+}
+
+
+@pytest.mark.parametrize("kind", NOISY)
+def test_noise_in_training_alone_is_refused(kind):
+    numbers = {**NOISY[kind], "attention_dropout": 0.0}
+    with pytest.raises(ValueError, match=r"in training as in evaluation.*dropout or jitter"):
+        policy.prepare_model(tiny(kind, **numbers), APART, CPU)
+    policy.prepare_model(tiny(kind, **numbers), APART, CPU, trained=False)
+    if kind != "phimoe":
+        quiet = dict.fromkeys(numbers.keys() & {"router_jitter_noise", "hidden_dropout"}, 0.0)
+        policy.prepare_model(tiny(kind, **numbers | quiet), APART, CPU)
+
+
+def test_the_checks_read_a_few_tokens_four_times(monkeypatch):
     model, seen = build("llama"), []
     model.model.register_forward_hook(
         lambda _module, _args, output: seen.append(output.last_hidden_state.shape[:2].numel())
     )
     policy.prepare_model(model, compute(), CPU)
-    assert len(seen) == 2
+    assert len(seen) == 4
     assert max(seen) <= 18
 
 
