@@ -158,9 +158,10 @@ def _cache_gap(model: PreTrainedModel) -> float:
     The prompt is padded, and in the cache its row is selected twice. One token is read, as in
     decoding, and then two, as where a text goes on.
     """
-    number = model.config.get_text_config(decoder=True).vocab_size
+    config = model.config.get_text_config(decoder=True)
+    number = config.vocab_size
     inputs = pad_left([[2 % number, 3 % number, 4 % number], [5 % number]], 0, model.device)
-    cache = GrowingCache(model.config.num_hidden_layers, 6)
+    cache = GrowingCache(config.num_hidden_layers, 6)
     model(**inputs, past_key_values=cache, logits_to_keep=1)
     rows, tokens = torch.tensor([[1, 0, 1], [6, 7, 8]], device=model.device)
     tokens = tokens % number

@@ -125,7 +125,7 @@ class TransformersSampler:
         """See `stages.sampler.Engine.close`: the caller holds the model."""
 
     def _num_positions(self) -> int | None:
-        config = self.model.config
+        config = self.model.config.get_text_config(decoder=True)
         return rope_limit.get_rope_limit(config) or getattr(config, "max_position_embeddings", None)
 
     def _find_rows(self, prompts: Sequence[Sequence[int]]) -> dict[int, CachedRow]:
@@ -182,7 +182,8 @@ class TransformersSampler:
                 self.model, inputs, prompts, rows, capacity, release=is_last
             )
         else:
-            cache = GrowingCache(self.model.config.num_hidden_layers, capacity)
+            config = self.model.config.get_text_config(decoder=True)
+            cache = GrowingCache(config.num_hidden_layers, capacity)
             output = self.model(**inputs, past_key_values=cache, logits_to_keep=1)
             logits = output.logits[:, -1]
         return cache, logits, inputs["attention_mask"]

@@ -163,7 +163,7 @@ def start_vllm(
             f"Merge it (peft: merge_and_unload) or set engine: transformers."
         )
     config = AutoConfig.from_pretrained(path, revision=revision or "main")
-    positions = getattr(config, "max_position_embeddings", None)
+    positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     if positions is not None and max_model_len > positions:
         raise ValueError(
             f"{path} has {positions} positions; prompt and completion may take "

@@ -124,6 +124,6 @@ def load_judge(
         engine=engine,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, options),
-        max_prompt_tokens=model.config.max_position_embeddings,
+        max_prompt_tokens=model.config.get_text_config(decoder=True).max_position_embeddings,
         reasoning_tokens=0,
     )

@@ -168,7 +168,8 @@ def solution_groups(
     for number in numbers:
         members.setdefault(tuple(solutions[number].prompt_ids), []).append(number)
     config = model.model.config
-    step_id, max_length = int(config.step_token_id), config.max_position_embeddings
+    step_id = int(config.step_token_id)
+    max_length = config.get_text_config(decoder=True).max_position_embeddings
     groups = []
     for prompt_ids, indices in members.items():
         for i in indices:

@@ -19,9 +19,15 @@ from tiny_checkpoints import (
     plain_logprobs,
     random_ids,
 )
-from transformers import AutoTokenizer, GenerationConfig
+from transformers import (
+    AutoTokenizer,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    GenerationConfig,
+)
 
 from stages import meter
+from stages.engines import growing_cache
 from stages.engines import transformers as engine
 from stages.engines.transformers import TransformersSampler, fixed_point_cumulative, sample_tokens
 from stages.models import model_tokenizer, policy
@@ -366,3 +372,25 @@ def test_casts_of_a_policys_weights_are_kept_within_a_call_and_not_beyond_it(mon
         again, num_casts_at_every_token = sample_and_count_casts()
         assert again == second != first
         assert num_casts < num_casts_at_every_token
+
+
+def test_a_model_that_also_reads_images_samples_as_its_text_model():
+    """Gemma 3 from 4 B on: layers and positions are numbers of its text_config."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 2}
+    text = {"num_key_value_heads": 1, "head_dim": 8, "vocab_size": VOCAB, "sliding_window": 4}
+    text |= {"max_position_embeddings": 21, "initializer_range": 0.3}
+    config = Gemma3Config(
+        text_config=sizes | text, mm_tokens_per_image=1,
+        vision_config=sizes | {"image_size": 28, "patch_size": 14},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    built = Gemma3ForConditionalGeneration(config)
+    model = policy.prepare_model(built, compute(row_tokens=0), CPU).eval()
+    growing_cache.check_cache(model)
+    for prompt, samples in zip(PROMPTS, sample(model, range(NUM_PROMPTS)), strict=True):
+        for drawn in samples:
+            expected = plain_logprobs(model, prompt, drawn.token_ids, TEMPERATURE)
+            torch.testing.assert_close(torch.tensor(drawn.logprobs), expected, rtol=0, atol=1e-4)
+    with pytest.raises(ValueError, match="21 positions"):
+        sample(model, [1], max_new_tokens=LENGTH + 1)
