@@ -150,7 +150,13 @@ def render_turns(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None, *,
     is_prompt: bool,
 ) -> str:  # fmt: skip
-    """Text of a conversation, ready for the assistant's next turn (`is_prompt`) or not."""
+    """Text of a conversation, ready for the assistant's next turn (`is_prompt`) or not.
+
+    TemplateError: the template refuses it, or leaves a turn of a prompt out.
+    """
+    roles = tuple(turn.role for turn in turns if turn.is_text)
+    if is_prompt and (lost := find_lost_turn(roles, tokenizer)):
+        raise TemplateError(lost)
     are_texts = takes_text_arguments(tokenizer) if any(turn.calls for turn in turns) else False
     text = tokenizer.apply_chat_template(
         [_to_message(turn, are_texts=are_texts) for turn in turns],
@@ -159,6 +165,27 @@ def render_turns(
         tokenize=False,
     )
     return str(text)
+
+
+@functools.lru_cache(maxsize=1024)
+def find_lost_turn(roles: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Why a prompt of turns with these roles is refused: it lacks the text of one; else None.
+
+    Many templates have no case for a system's turn, and render nothing of it; those of models that
+    see images may render nothing of a text that is no list of parts.
+    """
+    messages = [{"role": role, "content": f"Words {i}."} for i, role in enumerate(roles)]
+    try:
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    except FAILURES:
+        return None  # refused where the conversation itself is rendered
+    lost = next((message for message in messages if message["content"] not in str(text)), None)
+    if lost is None:
+        return None
+    return (
+        f"it renders nothing of a turn of the {lost['role']}. Take a model whose template renders "
+        f"it, or put its text into the user's last turn"
+    )
 
 
 @functools.lru_cache(maxsize=8)

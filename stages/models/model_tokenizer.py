@@ -102,7 +102,9 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
         tokenizer.init_kwargs["local_files_only"] = False
         pin_date(tokenizer)
         if tokenizer.chat_template is not None:
-            tokenizer.apply_chat_template(PROBE, add_generation_prompt=True, tokenize=False)
+            text = tokenizer.apply_chat_template(PROBE, add_generation_prompt=True, tokenize=False)
+            if PROBE[0]["content"] not in str(text):
+                raise ValueError(f"its chat template renders nothing of the text {PROBE[0]}")
     except Exception as error:  # whatever the libraries make of the files
         raise ValueError(
             f"no tokenizer could be loaded from '{path}': {' '.join(str(error).split()):.200}. "

@@ -274,3 +274,15 @@ def test_padding_of_a_reward_model_ends_no_completion():
     assert model_tokenizer.set_separate_pad(gpt_2) == len(gpt_2) - 1 == 2
     gpt_2.unk_token, gpt_2.pad_token = "a", None
     assert model_tokenizer.set_separate_pad(gpt_2) == 2
+
+
+def test_a_template_that_wants_a_list_of_parts_is_refused_and_no_question_lost(tmp_path):
+    """As of models that see images: a text has no parts, so that nothing of it is rendered."""
+    tokenizer = make_tokenizer("qwen_base")
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% for part in m.content %}{% if part.type == 'text' %}"
+        "{{ part.text }}{% endif %}{% endfor %}{% endfor %}"
+    )
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="chat template renders nothing of the text"):
+        model_tokenizer.load_tokenizer(tmp_path)

@@ -187,6 +187,29 @@ def test_with_a_chat_template_turns_are_rendered_by_it_and_what_it_refuses_is_re
     assert reasons["s"] == "chat template: it refuses these turns: no system"
 
 
+VICUNA = (
+    "{% for m in messages %}{% if m.role == 'user' %}USER: {{ m.content | trim }} "
+    "{% elif m.role == 'assistant' %}ASSISTANT: {{ m.content }}{{ eos_token }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+)
+LAST_ALONE = "{{- 'Solve: ' + messages[-1].content + '\n' }}"  # as `stages.export` writes it
+
+
+@pytest.mark.parametrize(
+    ("template", "lost"), [(VICUNA, {"s": "system"}), (LAST_ALONE, {"s": "system", "c": "user"})]
+)
+def test_turns_of_which_a_template_renders_nothing_are_rejected(template, lost):
+    chat = model_tokenizer.train_tokenizer(["What is 2 plus 2? Why? It is."] * 2, 800)
+    chat.chat_template = template
+    system = replace(TALK, id="s", turns=(Turn("system", "Be brief."), *TURNS))
+    rows = encode(TALK, system, tokenizer=chat, max_prompt_tokens=99, max_completion_tokens=9)
+    reasons = {item.id: reason for item, reason in rows.rejected if "-turn-" not in item.id}
+    assert reasons.keys() == lost.keys()
+    for name, role in lost.items():
+        assert f"it renders nothing of a turn of the {role}" in reasons[name]
+    assert len(rows.prompts.get("train", ())) == 2 - len(lost)
+
+
 def test_a_demonstration_ends_the_thinking_that_the_template_has_begun():
     thinking = model_tokenizer.train_tokenizer(["2 + 2 = 4\n#### 4\n<think></think>"] * 2, 800)
     thinking.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}\n<think>\n"
