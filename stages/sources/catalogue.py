@@ -34,9 +34,6 @@ from stages.sources.reasoning_gym import ReasoningGymConfig
 from stages.sources.splitting import split_key
 from stages.sources.word_problems import WordProblemsConfig
 
-NEAR_COPY = "near copy"
-HARMLESS = (NEAR_COPY, quarantine.REPEATED, problem_files.INVALID)
-"""Beginnings of the reasons of rows that are left out, and say nothing against the others."""
 MIN_AGREEMENT = 0.9
 """Smallest share of solutions that agree with their gold answers; good data have more than 0.99."""
 
@@ -79,10 +76,10 @@ class ScreenedSource:
     def check_share(self, max_share: float) -> None:
         """Raise a ValueError if more than `max_share` of the rows is bad, wholly or in a turn.
 
-        What spoils nothing else (`HARMLESS`) does not count.
+        What spoils nothing else (`quarantine.HARMLESS`) does not count.
         """
         limit, bad = "data.max_bad_share", {(row.file, row.line): row for row in self.bad}
-        rows = [row for row in bad.values() if not row.reason.startswith(HARMLESS)]
+        rows = [row for row in bad.values() if not quarantine.is_harmless(row)]
         quarantine.check_share(rows, self.num_rows, max_share=max_share, limit=limit)
         if len(bad) >= self.num_rows and not self.problems:
             first, kinds = self.bad[0], quarantine.count_by_kind([*bad.values()]).items()
@@ -94,7 +91,7 @@ class ScreenedSource:
 
     def warn_of_left_out(self, max_share: float) -> Iterator[str]:
         """How many rows are left out that `check_share` does not count, above `max_share`."""
-        rows = [row for row in self.bad if row.reason.startswith(HARMLESS)]
+        rows = [row for row in self.bad if quarantine.is_harmless(row)]
         if len(rows) > max_share * self.num_rows:
             kinds = quarantine.count_by_kind(rows).items()
             shown = ", ".join(f"{count} {kind}" for kind, count in kinds)
@@ -156,7 +153,9 @@ def exclude_near_copies(
             if place is None:
                 kept[split].append(problem)
             else:
-                screened.reject([(problem, f"{NEAR_COPY}: of test question '{tests[place].id}'")])
+                screened.reject(
+                    [(problem, f"{quarantine.NEAR_COPY}: of test question '{tests[place].id}'")]
+                )
     if empty := [split for split, members in kept.items() if not members]:
         raise ValueError(
             f"every problem of {', '.join(empty)} is a near copy of a test question. Use another "
@@ -182,7 +181,7 @@ def exclude_repeated_questions(
             if first is not problem:
                 where = f"{_describe_place(first)}, in the {split} split"
                 screened.reject(
-                    [(problem, f"{quarantine.REPEATED} question: the same as of {where}")]
+                    [(problem, f"{quarantine.REPEATED_QUESTION}: the same as of {where}")]
                 )
         kept[split] = [*by_question.values()]
     return kept

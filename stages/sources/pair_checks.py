@@ -143,14 +143,14 @@ def _read_lead(fields: Mapping[str, Any], pair: Ratings) -> float | None:
 def _find_ratings(names: tuple[str, ...]) -> tuple[Ratings, ...]:
     """The columns `chosen_X` or `X_chosen`, each with that of `rejected`, that say how good."""
     by_words = {normalise_name(name): name for name in names}
-    found = list[Ratings]()
+    ratings = list[Ratings]()
     for words, name in by_words.items():
         worse = by_words.get(re.sub(r"(^|_)chosen(_|$)", r"\1rejected\2", words))
         what = re.sub(r"^chosen_|_chosen$", "", words)
         kind = _classify(what)
         if worse not in (None, name) and what != words and kind is not None:
-            found.append(Ratings(name, worse, kind, -1 if what in RANKS else 1))
-    return tuple(found)
+            ratings.append(Ratings(name, worse, kind, -1 if what in RANKS else 1))
+    return tuple(ratings)
 
 
 def _classify(what: str) -> Kind | None:

@@ -30,13 +30,11 @@ from stages.sources import (
 from stages.sources.choices import GoldForm, check_numbers, find_gold_form, read_choices
 from stages.sources.columns import MISSING, Columns, Reading
 from stages.sources.containers import RawRow
-from stages.sources.quarantine import RejectedError
+from stages.sources.quarantine import INVALID, RejectedError
 
 NUM_SAMPLE = 200
 """Rows by which the columns of a file are found."""
 SPLITS = ("train", "test")
-INVALID = "marked as invalid"
-"""Kind of the reason of rows that the file itself says are not to be used."""
 _CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×÷=]*>>")
 """The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same.
 

@@ -18,8 +18,14 @@ MERGED = "merged"
 """Of a row that another row's label counts, since both judge the same answers."""
 REPEATED = "repeated"
 """Of a row that says the same as an earlier one."""
-HARMLESS = (TIE, ALONE, MERGED, REPEATED)
-"""Kinds of reasons of rows that say nothing against the others."""
+REPEATED_QUESTION = f"{REPEATED} question"
+"""Of a problem of the dev or test split whose question another one asks."""
+NEAR_COPY = "near copy"
+"""Of a training problem that is nearly a test question."""
+INVALID = "marked as invalid"
+"""Of a row that the file itself says is not to be used."""
+HARMLESS = frozenset({TIE, ALONE, MERGED, REPEATED, REPEATED_QUESTION, NEAR_COPY, INVALID})
+"""Kinds of reasons of rows that are left out, and say nothing against the others."""
 
 
 class RejectedError(ValueError):
@@ -38,7 +44,7 @@ def count_by_kind(rows: Sequence[BadRow]) -> dict[str, int]:
 
 
 def is_harmless(row: BadRow) -> bool:
-    """Whether a row without a pair says nothing against the other rows."""
+    """Whether a row that is left out says nothing against the other rows."""
     return row.reason.partition(":")[0] in HARMLESS
 
 
