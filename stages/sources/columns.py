@@ -25,7 +25,7 @@ from pydantic import field_validator
 
 from stages.config import Params
 from stages.sources.containers import SPLITS, SYSTEM
-from stages.sources.quarantine import RejectedError
+from stages.sources.quarantine import INVALID, RejectedError
 
 
 class Columns(Params):
@@ -404,8 +404,22 @@ def read_split(column: str, value: Any) -> str:
     return SPLITS.get(text, str(value))
 
 
-def find_mark_of_invalid(fields: Mapping[str, Any], ignore: Iterable[str]) -> str | None:
-    """The column that says that a row is not to be used, as `problem_is_valid: No` (Numina)."""
+def check_valid(
+    fields: Mapping[str, Any], expressions: Iterable[str], ignore: Sequence[str]
+) -> None:
+    """Raise RejectedError for a row of which a column that is not read says it is not to be used.
+
+    As `problem_is_valid: No` (Numina), or `deleted: true`.
+    """
+    names = {root(name, fields) for name in all_names(expressions)}
+    if mark := _find_mark_of_invalid(fields, {*names, *ignore}):
+        raise RejectedError(
+            f"{INVALID}: '{mark}' is {fields[mark]!r:.60}; such rows are kept as ignore: [{mark}]"
+        )
+
+
+def _find_mark_of_invalid(fields: Mapping[str, Any], ignore: Iterable[str]) -> str | None:
+    """The column that says that a row is not to be used."""
     for name, value in fields.items():
         mark = find_mark(name) if isinstance(value, str | bool | int | float) else None
         text = str(value).strip().lower()

@@ -426,6 +426,7 @@ def _parse(
 ) -> Sequence[RawPreference | RawLabelled]:
     """What a row says, in one of the forms; RejectedError where it says nothing."""
     (form,) = columns.forms()
+    columns_of.check_valid(fields, columns.used().values(), ignore)
     if form in ("pairs", "compared"):
         pair_checks.check_tie(fields, ignore)
     if form == "pairs":
@@ -596,6 +597,7 @@ def _compare_rated(
     rated = defaultdict[Any, dict[str, list[Rating]]](lambda: defaultdict(list))
 
     def rate(fields: Mapping[str, Any], line: int, file: str) -> Rating:
+        columns_of.check_valid(fields, columns.used().values(), ignore)
         answer = _read_answer(fields, columns, str(columns.answer), ignore)
         _check_answer(answer, str(columns.answer))
         score = _read_number(fields, columns.score)

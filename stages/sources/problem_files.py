@@ -30,7 +30,7 @@ from stages.sources import (
 from stages.sources.choices import GoldForm, check_numbers, find_gold_form, read_choices
 from stages.sources.columns import MISSING, Columns, Reading
 from stages.sources.containers import RawRow
-from stages.sources.quarantine import INVALID, RejectedError
+from stages.sources.quarantine import RejectedError
 
 NUM_SAMPLE = 200
 """Rows by which the columns of a file are found."""
@@ -420,11 +420,7 @@ def parse_problem(
         RejectedError: it lacks a column, or has one of another type than expected.
     """
     columns = reading.columns
-    names = {columns_of.root(name, fields) for name in columns_of.all_names(reading.expressions())}
-    if mark := columns_of.find_mark_of_invalid(fields, {*names, *ignore}):
-        raise RejectedError(
-            f"{INVALID}: '{mark}' is {fields[mark]!r:.60}; such rows are kept as ignore: [{mark}]"
-        )
+    columns_of.check_valid(fields, reading.expressions(), ignore)
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
     _check_repeated(fields, reading)

@@ -35,6 +35,7 @@ is wrong, and were those of right steps called right, to end inside a step would
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from operator import add
 from statistics import fmean
@@ -211,7 +212,15 @@ def read_solutions(
         roots = {columns_of.root(name, row.fields) for name in names}
         report.columns |= {name: name for name in names if name.partition(".")[0] in row.fields}
         report.unused += [key for key in row.fields if key not in {*roots, *report.unused}]
-        yield raw_rows.parse_row(row, form.solutions)
+        yield raw_rows.parse_row(row, partial(_parse, form=form, ignore=ignore))
+
+
+def _parse(
+    fields: Mapping[str, Any], line: int, file: str, *, form: Format, ignore: Sequence[str]
+) -> list[RawSteps]:
+    """The solutions of a row; RejectedError where it has none, or is marked as invalid."""
+    columns_of.check_valid(fields, COLUMNS[form.kind], ignore)
+    return form.solutions(fields, line, file)
 
 
 def cut_steps(raw: RawSteps, separator: str) -> RawSteps:

@@ -876,3 +876,27 @@ def test_a_preset_with_nothing_left_says_why(read):
     with pytest.raises(ValueError, match=r"all 3 rows \(1 alone, 2 tie\): expected some"):
         limits.left_out("people", bad, [], 3)
     assert limits.left_out("people", bad, [], 5) == bad
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Why?", "chosen": "a", "rejected": "b"},
+        {"prompt": "Why?", "response_1": "a", "response_2": "b", "winner": 1},
+        {"prompt": "Why?", "responses": ["a", "b"], "scores": [2, 1]},
+        {"prompt": "Why?", "completion": "a", "label": True},
+        {"prompt": "Why?", "response": "a", "score": 2},
+    ],
+)
+def test_a_row_that_the_file_marks_as_invalid_is_left_out_and_no_bad_row(read, row):
+    second = row | {"prompt": "How?"}
+    more = [row | {"response": "b", "score": 1}] if "score" in row else []
+    rows = read(row | {"deleted": False}, *more, second | {"is_valid": "no"})
+    good, bad = sorted(rows, key=lambda parsed: parsed.line)
+    assert good.turns == (Turn("user", "Why?"),)
+    assert bad.line == 2 + len(more)
+    assert bad.reason == (
+        "marked as invalid: 'is_valid' is 'no'; such rows are kept as ignore: [is_valid]"
+    )
+    limits = FileLimits(licence="", max_tokens=1, max_bad_share=0.0, max_long_share=0.0)
+    assert limits.left_out("people", [bad], [], 2) == [bad]

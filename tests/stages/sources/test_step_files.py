@@ -189,6 +189,18 @@ def test_a_column_that_carries_meaning_is_refused_unless_it_is_ignored(tmp_path,
 
 
 @pytest.mark.parametrize(("form", "row"), FORMS)
+def test_a_row_that_the_file_marks_as_invalid_is_left_out(tmp_path, form, row):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(row | {"is_valid": True}) + "\n" + json.dumps(row | {"deleted": 1}))
+    good, bad = step_files.read_solutions(path, form)
+    assert isinstance(good, list)
+    assert isinstance(bad, BadRow)
+    assert bad.line == 2
+    assert bad.reason.startswith("marked as invalid: 'deleted' is 1;")
+    assert good == next(iter(step_files.read_solutions(path, form, ["deleted"])))
+
+
+@pytest.mark.parametrize(("form", "row"), FORMS)
 def test_what_says_nothing_of_the_steps_is_reported_as_not_read(tmp_path, form, row):
     path, report = tmp_path / "mine.jsonl", SourceReport(path="mine.jsonl")
     path.write_text(json.dumps(row | {"generator": "m", "final_answer": "4", "images": None}))
