@@ -164,10 +164,7 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
     if columns.is_conversation(text):
         turns = parse_transcript(text.lstrip(), _LINE_TURN)
         return _check_end(turns, may_end_empty=may_end_empty)
-    if _PRINTED.match(text):
-        raise RejectedError(
-            "messages as Python prints them: save the file as parquet or JSON lines"
-        )
+    _check_printed(text)
     rendered = _OTHER_TEMPLATE.match(text) or _OTHER_TURN.search(text)
     for begin, reply in _INLINE_TURNS if rendered is None else ():
         first = begin.search(text)
@@ -181,8 +178,17 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
     return [Turn("user", text.strip())]
 
 
-def check_reply_end(reply: str) -> None:
-    """Raise RejectedError for a reply that ends as a chat template ends it."""
+def _check_printed(text: str) -> None:
+    """Raise RejectedError for messages as they stand in a table that pandas wrote."""
+    if _PRINTED.match(text):
+        raise RejectedError(
+            "messages as Python prints them: save the file as parquet or JSON lines"
+        )
+
+
+def check_reply(reply: str) -> None:
+    """Raise RejectedError for a reply that is printed messages, or ends as templates end it."""
+    _check_printed(reply)
     match = _END_OF_TURN.search(reply)
     if match is None or (match[0].strip() == "</s>" and "<s>" in reply):  # struck out in HTML
         return
@@ -216,7 +222,7 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
     if role == "system" and not text:
         return None
     if role == "assistant":
-        check_reply_end(text)
+        check_reply(text)
     return Turn(
         role, text, is_imitated=_read_weight(entry), calls=calls, reasoning=reasoning,
         answers=_read_answered(entry) if role == "tool" else None,

@@ -726,7 +726,7 @@ def _read_two(
             raise RejectedError("no common prompt: the answers do not begin alike")
         before = conversations.read_text(prompt, first, may_end_empty=False)
         for text in (chosen, rejected):
-            conversations.check_reply_end(text)
+            conversations.check_reply(text)
         turns = _add_system(before, fields, columns)
         ends = [text[length:] for text in (chosen, rejected)]
         if len(turns) > 1:
@@ -794,7 +794,7 @@ def _make_answer(
             )
         return _after_turns(_add_system(turns[:-1], fields, columns), turns[-1].content)
     text = raw_rows.check_text(columns_of.unwrap(value), name)
-    conversations.check_reply_end(text)
+    conversations.check_reply(text)
     before = _add_system(before, fields, columns)
     _check_text(before)
     is_plain = isinstance(prompt, str) and not columns_of.is_conversation(prompt)

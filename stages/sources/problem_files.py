@@ -554,6 +554,6 @@ def read_solution(values: Mapping[str, Any], columns: Columns) -> str | None:
         if isinstance(values[key], list | dict) or not columns_of.is_empty(values.get("calls")):
             return None
         text = raw_rows.check_text(values[key], str(getattr(columns, key)))
-        conversations.check_reply_end(text)
+        conversations.check_reply(text)
         return _CALCULATOR.sub("", text).strip() or None
     return None

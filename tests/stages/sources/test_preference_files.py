@@ -900,3 +900,16 @@ def test_a_row_that_the_file_marks_as_invalid_is_left_out_and_no_bad_row(read, r
     )
     limits = FileLimits(licence="", max_tokens=1, max_bad_share=0.0, max_long_share=0.0)
     assert limits.left_out("people", [bad], [], 2) == [bad]
+
+
+def test_messages_that_pandas_wrote_into_a_table_are_no_answer(read):
+    def print_turns(reply: str) -> str:  # an array of objects, as in a csv of UltraFeedback
+        question, answer = "{'content': 'Why?', 'role': 'user'}", f"'{reply}', 'role': 'assistant'"
+        return f"[{question}\n {{'content': {answer}}}]"
+
+    row = {"prompt": "Why?", "chosen": print_turns("a"), "rejected": print_turns("b")}
+    for more in ({}, {"chosen": "[{'role': 'assistant', 'content': 'a'}]"}, {"rejected": "b"}):
+        (bad,) = read(row | more)
+        assert bad.reason.startswith("messages as Python prints them")
+    (pair,) = read(row | {"chosen": "[{'a': 1}]", "rejected": "['role']"})
+    assert pair.chosen == "[{'a': 1}]"

@@ -477,6 +477,11 @@ def test_a_conversation_that_something_has_rendered_is_no_message(read, text):
     assert "messages as Python prints" in bad.reason or "rendered conversation" in bad.reason
 
 
+def test_a_reply_of_printed_messages_is_no_text(read):
+    _, (bad,), _ = read({"instruction": "Hi", "output": "[{'role': 'assistant', 'content': 'Ho'}]"})
+    assert bad.reason.startswith("messages as Python prints them")
+
+
 def test_a_body_in_lower_case_is_a_part_of_the_question(read):
     (problem,), _, _ = read({"body": "Ann had 7.", **Q, "answer": "5 (apples)"})
     assert problem.question == "Ann had 7. How many are left?"
