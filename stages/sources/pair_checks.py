@@ -4,7 +4,8 @@
 |---|---|
 | `chosen_score` and `rejected_score`, or ratings | chosen lower: a contradiction; equal: a tie |
 | an average, a reward, a rank of each | chosen worse: a contradiction |
-| helpfulness, votes and the like of each | a contradiction where none of them favours chosen |
+| helpfulness, votes, `is_correct` of each | a contradiction where none of them favours chosen |
+| the same of `response_1` and `response_2`, as `rating_1` | a contradiction; equal: no tie |
 | `score_diff`, `rating_difference` | below 0: a contradiction; 0: a tie |
 | `tie`, `is_tie` | true: a tie |
 | `strength`, `confidence`, `agreement` | refused by name: no loss here weighs pairs by them |
@@ -24,6 +25,8 @@ from stages.sources.quarantine import TIE, RejectedError
 Kind = Literal["score", "overall", "attribute"]
 SCORES = ("score", "scores", "rating", "ratings")
 """Of these an equal number of both answers is a tie."""
+CHOSEN = ("chosen", "rejected")
+"""Words that tell columns of the better answer from those of the worse one."""
 OVERALL = (
     "avg_rating", "avg_score", "average_rating", "average_score", "mean_rating", "mean_score",
     "overall", "overall_rating", "overall_score", "final_score", "reward", "rewards",
@@ -33,7 +36,8 @@ RANKS = ("rank", "ranks")
 """Numbers of which the lower one is the better."""
 _ATTRIBUTE = re.compile(
     r"(?:\w+_)?(?:scores?|ratings?|rewards?|quality|grade|votes|upvotes|likes|helpful(?:ness)?"
-    r"|correct(?:ness)?|harmless(?:ness)?|safety|truthful(?:ness)?|honesty|preference)"
+    r"|correct(?:ness)?|harmless(?:ness)?|safety|truthful(?:ness)?|honesty|preference|elo"
+    r"|win_?rate)"
 )
 _LOWER_IS_BETTER = re.compile(
     r"(?:^|_)(?:toxic(?:ity)?|harm(?:ful(?:ness)?)?|hallucinations?|ppl|perplexity|errors?|risk"
@@ -43,6 +47,10 @@ _LOWER_IS_BETTER = re.compile(
 """Words of measures of which more is not better."""
 _COUNT = re.compile(r"(?:num|number|count|std|var|variance)_.*|.*_(?:num|count|std|var|variance)")
 """How many ratings there are, or how far they lie apart."""
+_NUMBERED = re.compile(
+    r"(?:^|_)(?:annotator|rater|judge|worker|reviewer|expert|evaluator|turn|round|step)s?(?:_|$)"
+)
+"""Words before a number or letter that is no answer's, as in `annotator_1_score`."""
 TIES = ("tie", "is_tie", "tied", "is_tied")
 _DIFFERENCE = re.compile(
     r"(?:score|rating|reward|preference|quality)s?_(?:diff|difference|delta|gap|margin)"
@@ -91,11 +99,28 @@ def read_number(value: Any) -> float | None:
     return float(value)
 
 
-def check_ratings(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
-    """Raise RejectedError for ratings of a pair's answers that contradict it, or are a tie."""
+def find_marks(better: str, worse: str) -> tuple[str, str] | None:
+    """The words by which two columns' names differ, as `1` and `2`; None where no one word does."""
+    words = [_split_words(name) for name in (better, worse)]
+    if len(words[0]) != len(words[1]):
+        return None
+    pairs = [pair for pair in zip(*words, strict=True) if pair[0] != pair[1]]
+    return pairs[0] if len(pairs) == 1 else None
+
+
+def check_ratings(
+    fields: Mapping[str, Any], ignore: Sequence[str], marks: tuple[str, str] = CHOSEN
+) -> None:
+    """Raise RejectedError for ratings of a pair's answers that contradict it, or are a tie.
+
+    Args:
+        fields: The row.
+        ignore: Columns that are not heeded.
+        marks: Words that tell columns of the better answer from those of the worse one.
+    """
     attributes = dict[Ratings, float]()
     is_rated = False
-    for pair in _find_ratings(tuple(fields)):
+    for pair in _find_ratings(tuple(fields), marks):
         if pair.chosen in ignore or pair.rejected in ignore:
             continue
         lead = _read_lead(fields, pair)
@@ -114,14 +139,13 @@ def check_ratings(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
             )
     if attributes and not is_rated and max(attributes.values()) <= 0 > min(attributes.values()):
         _refuse_ratings(min(attributes, key=attributes.__getitem__))
-    _check_differences(fields, ignore)
 
 
 def _refuse_ratings(pair: Ratings) -> None:
     side = "below" if pair.sign > 0 else "above"
     raise RejectedError(
-        f"contradiction: '{pair.chosen}' is {side} '{pair.rejected}'; keep such pairs as ignore: "
-        f"[{pair.chosen}, {pair.rejected}]"
+        f"contradiction: '{pair.chosen}' of the better answer is {side} '{pair.rejected}'; keep "
+        f"such pairs as ignore: [{pair.chosen}, {pair.rejected}]"
     )
 
 
@@ -130,7 +154,7 @@ def _read_lead(fields: Mapping[str, Any], pair: Ratings) -> float | None:
     values = [fields[name] for name in (pair.chosen, pair.rejected)]
     if None in values:
         return None
-    better, worse = map(read_number, values)
+    better, worse = map(_read_level, values)
     if better is None or worse is None:
         if pair.kind == "score":
             name = pair.chosen if better is None else pair.rejected
@@ -139,17 +163,32 @@ def _read_lead(fields: Mapping[str, Any], pair: Ratings) -> float | None:
     return pair.sign * (better - worse)
 
 
+def _read_level(value: Any) -> float | None:
+    """A number, or 1 for true and 0 for false."""
+    flags = {"true": 1.0, "false": 0.0}
+    level = flags.get(str(value).strip().lower())
+    return read_number(value) if level is None else level
+
+
+def _split_words(name: str) -> tuple[str, ...]:
+    """The words and numbers of a column's name, in lower case."""
+    return tuple(re.findall(r"[^\W\d_]+|\d+", normalise_name(name)))
+
+
 @cache
-def _find_ratings(names: tuple[str, ...]) -> tuple[Ratings, ...]:
-    """The columns `chosen_X` or `X_chosen`, each with that of `rejected`, that say how good."""
-    by_words = {normalise_name(name): name for name in names}
+def _find_ratings(names: tuple[str, ...], marks: tuple[str, str]) -> tuple[Ratings, ...]:
+    """The columns with the better answer's mark, each with the worse one's, that say how good."""
+    better, worse = marks
+    by_words = {_split_words(name): name for name in names}
     ratings = list[Ratings]()
     for words, name in by_words.items():
-        worse = by_words.get(re.sub(r"(^|_)chosen(_|$)", r"\1rejected\2", words))
-        what = re.sub(r"^chosen_|_chosen$", "", words)
+        worse_name = by_words.get(tuple(worse if word == better else word for word in words))
+        what = "_".join(word for word in words if word != better)
         kind = _classify(what)
-        if worse not in (None, name) and what != words and kind is not None:
-            ratings.append(Ratings(name, worse, kind, -1 if what in RANKS else 1))
+        if marks != CHOSEN:
+            kind = None if _NUMBERED.search(what) else "overall" if kind == "score" else kind
+        if worse_name not in (None, name) and kind is not None:
+            ratings.append(Ratings(name, worse_name, kind, -1 if what in RANKS else 1))
     return tuple(ratings)
 
 
@@ -163,7 +202,7 @@ def _classify(what: str) -> Kind | None:
     return "attribute" if _ATTRIBUTE.fullmatch(what) and not is_other else None
 
 
-def _check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
+def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     """Raise RejectedError for a difference of scores, chosen less rejected, that is not above 0."""
     for name in find_differences(tuple(fields)):
         if name in ignore or (lead := read_number(fields[name])) is None:

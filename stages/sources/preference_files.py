@@ -460,7 +460,10 @@ def read_pair(
     answers share other than all but the last turn, one is empty, both are the same, or neither is
     preferred.
     """
-    pair_checks.check_ratings(fields, ignore)
+    marks = pair_checks.find_marks(str(columns.chosen), str(columns.rejected))
+    for words in dict.fromkeys((pair_checks.CHOSEN, marks or pair_checks.CHOSEN)):
+        pair_checks.check_ratings(fields, ignore, words)
+    pair_checks.check_differences(fields, ignore)
     for name in (str(columns.chosen), str(columns.rejected)):
         value = columns_of.read(fields, name)
         if isinstance(value, str) and value in fields.keys() - {name}:
@@ -501,6 +504,9 @@ def _read_comparison(
     if lead == 0:
         raise RejectedError("tie: both answers have the same score")
     better, worse = (a, b) if lead > 0 else (b, a)
+    names = (columns.a, columns.b) if lead > 0 else (columns.b, columns.a)
+    if marks := pair_checks.find_marks(*map(str, names)):
+        pair_checks.check_ratings(fields, ignore, marks)
     return _make_pair(better, worse, line=line, file=file)
 
 

@@ -37,6 +37,9 @@ def sides(chosen: object, rejected: object, *names: str) -> dict[str, Any]:
         (sides(1, 3, "{}_overall_quality"), "contradiction"),
         (sides(2, 1, "{}_rank"), "contradiction"), (sides(0, 9, "{}_votes"), "contradiction"),
         (sides(1, 3, "{}_safety_score", "{}-quality"), "contradiction"),
+        (sides(False, True, "is_{}_correct"), "contradiction"),
+        (sides("False", "True", "{}_correct"), "contradiction"),
+        (sides(900, 1100, "{}_elo"), "contradiction"),
         (sides(4, 4, "ratings_{}"), "tie"), (sides(4, "?", "score_{}"), "no score"),
         ({"score_diff": -0.2}, "contradiction"), ({"rating difference": "-1"}, "contradiction"),
         ({"score_delta": 0}, "tie"), ({"is_tie": True}, "tie"), ({"Tie": "yes"}, "tie"),
@@ -52,6 +55,7 @@ def test_what_contradicts_a_pair_is_quarantined_and_may_be_ignored(read, more, k
 @pytest.mark.parametrize(
     "more",
     [
+        sides(True, True, "{}_correct"),
         sides(5, 4, "scores_{}"), sides(1, 2, "{}_rank"), sides(4, 4, "{}_helpfulness"),
         sides(1, 3, "{}_length"), sides(1, 3, "num_ratings_{}"), sides(1, 3, "{}_score_std"),
         sides(None, 3, "{}_score"), sides("m", "n", "{}_model"), sides("m", "n", "{}_reward"),
@@ -80,6 +84,47 @@ def test_what_nothing_weighs_by_is_refused_by_name(read, more):
     with pytest.raises(ValueError, match=rf"{name} carries meaning.*ignore: \[{name}\]"):
         read(PAIR | more)
     assert read(PAIR | more, name) == read(PAIR)
+
+
+NUMBERED = {"prompt": "Why?", "response_1": "a", "response_2": "b"}
+LETTERED = {"prompt": "Why?", "response_a": "a", "response_b": "b"}
+
+
+@pytest.mark.parametrize(
+    ("row", "more"),
+    [
+        (NUMBERED | {"winner": 1}, {"rating_1": 2, "rating_2": 4}),
+        (NUMBERED | {"winner": "2"}, {"response_1_score": 4, "response_2_score": 2}),
+        (NUMBERED | {"preference": -1}, {"response_1_correct": False, "response_2_correct": True}),
+        (LETTERED | {"winner": "b"}, {"score_a": None, "aScore": "4", "bScore": "2"}),
+        (LETTERED | {"winner": "a"}, {"votes_a": 1, "votes_b": 3}),
+        (LETTERED | {"winner": "a"}, {"rank_a": 2, "rank_b": 1}),
+        (TWO | {"better_response_id": 1}, {"reward_0": 0.3, "reward_1": -0.2}),
+        ({"question": "Why?", "response_j": "a", "response_k": "b"}, {"score_j": 1, "score_k": 4}),
+    ],
+)  # fmt: skip
+def test_ratings_of_two_answers_may_contradict_their_comparison(read, row, more):
+    bad = read(row | more)
+    assert isinstance(bad, BadRow)
+    assert bad.reason.startswith("contradiction: ")
+    same = read(row)
+    assert read(row | more, *more) == same
+    better_first = dict(zip(more, reversed(more.values()), strict=True))
+    assert isinstance(same, RawPreference)
+    assert "score_a" in more or read(row | better_first) == same
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"rating_1": 3, "rating_2": 3}, {"rating_1": "?", "rating_2": 3}, {"rating_2": 3},
+        {"annotator_1_score": 1, "annotator_2_score": 3}, {"num_votes_1": 1, "num_votes_2": 3},
+        {"length_1": 1, "length_2": 3}, {"helpfulness_1": 1, "helpfulness_2": 3, "safety_1": 2,
+                                         "safety_2": 1},
+    ],
+)  # fmt: skip
+def test_what_does_not_contradict_a_comparison_leaves_it_as_it_is(read, more):
+    assert read(NUMBERED | {"winner": 1} | more) == read(NUMBERED | {"winner": 1})
 
 
 @pytest.mark.parametrize("strength", [3, "3", "slightly"])
