@@ -6,8 +6,10 @@
 | an average, a reward, a rank of each | chosen worse: a contradiction |
 | helpfulness, votes, `is_correct` of each | a contradiction where none of them favours chosen |
 | the same of `response_1` and `response_2`, as `rating_1` | a contradiction; equal: no tie |
-| `score_diff`, `rating_difference` | below 0: a contradiction; 0: a tie |
+| `score_diff`, `rating_difference`, `delta` | below 0: a contradiction; 0: a tie |
 | `tie`, `is_tie` | true: a tie |
+| `status`, `verdict`, `outcome` and the like | `tie`: a tie |
+| `preferred`, `human_preference`, `is_chosen` and the like | refused by name, unless `chosen` |
 | `strength`, `confidence`, `agreement` | refused by name: no loss here weighs pairs by them |
 
 A contradiction and a tie are bad rows. Each can be listed under `ignore`.
@@ -52,9 +54,21 @@ _NUMBERED = re.compile(
 )
 """Words before a number or letter that is no answer's, as in `annotator_1_score`."""
 TIES = ("tie", "is_tie", "tied", "is_tied")
+_VERDICT = re.compile(
+    r"(?:\w+_)?(?:status|verdict|outcome|result|judge?ment|decision|preference|winner)"
+)
+"""Name of a column that says of which answer, or that of none, people thought more."""
+_WINNER = re.compile(
+    r"(?:(?:human|annotator|expert|crowd|gold|final|true|user|judge|llm|majority)_)?"
+    r"(?:preferred|preference|winner|winning|better|best|choice)"
+    r"(?:_(?:label|response|answer|completion|output|index|idx|side))?s?"
+    r"|(?:is|if)_(?:chosen|preferred|best|selected|accepted)"
+    r"|(?:better|best|preferred|safer)_(?:response|answer)_id"
+)
 _DIFFERENCE = re.compile(
     r"(?:score|rating|reward|preference|quality)s?_(?:diff|difference|delta|gap|margin)"
     r"|(?:diff|difference|delta)_(?:score|rating|reward|preference|quality)s?"
+    r"|delta|gap"
 )
 _STRENGTH = re.compile(
     r"(?:(?:preference|label|annotat(?:or|ion)|inter_annotator|rater|human|judge|overall)_)?"
@@ -218,12 +232,29 @@ def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     for name in _find_ties(tuple(fields)):
         if name not in ignore and str(fields[name]).strip().lower() in ("true", "yes", "1", "1.0"):
             raise RejectedError(f"{TIE}: '{name}' says so; keep such pairs as ignore: [{name}]")
+    for name in _find_verdicts(tuple(fields)):
+        if name not in ignore and str(fields[name]).strip().lower() in ("tie", "tied", "draw"):
+            raise RejectedError(
+                f"{TIE}: '{name}' is {fields[name]!r}; keep such pairs as ignore: [{name}]"
+            )
 
 
 @cache
 def _find_ties(names: tuple[str, ...]) -> tuple[str, ...]:
     """The columns that say whether there is a preference."""
     return tuple(name for name in names if normalise_name(name) in TIES)
+
+
+@cache
+def _find_verdicts(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that may say so by a word."""
+    return tuple(name for name in names if _VERDICT.fullmatch(normalise_name(name)))
+
+
+@cache
+def find_winners(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that say which answer is better."""
+    return tuple(name for name in names if _WINNER.fullmatch(normalise_name(name)))
 
 
 @cache

@@ -64,7 +64,10 @@ PROMPTS = (
     "context", "trajectory", "question.full_text", "info.post",
     "input.messages",
 )  # fmt: skip
-PROBABILITIES = ("chosen_prob", "chosen_probability", "prob_chosen", "preference_probability")
+PROBABILITIES = (
+    "chosen_prob", "chosen_probability", "prob_chosen", "preference_probability",
+    "preference_prob", "probability_chosen", "p_chosen", "prob", "soft_label", "win_rate",
+)  # fmt: skip
 """Columns that may be `probability` by another name."""
 COMPARED = (
     ("score_A", "score_B"), ("score_a", "score_b"), ("score_0", "score_1"),
@@ -96,8 +99,8 @@ RIVALS = ("better_response_id", "safer_response_id")
 MIN_SIGNED = 10
 """So many preferences, of which none is negative, are no preferences around 0."""
 _COMPARES = re.compile(
-    r"best|better|prefer|winner|chosen|select|accepted|rank|scor|rating|label|vote|grade|quality"
-    r"|reward|correct",
+    r"best|better|prefer|winner|chosen|choice|select|accepted|rank|scor|rating|label|vote|grade"
+    r"|quality|reward|correct|(?:^|_)(?:elos?|order|ordering|picked|annotations?)$",
     re.IGNORECASE,
 )
 """In the name of a column or key that says which of several answers is better."""
@@ -324,8 +327,8 @@ def _find_droppable(columns: PairColumns) -> Sequence[str]:
 def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[str]:
     """What a row may say of its answers under names that mean something beside them alone.
 
-    A probability by another name, how sure the preference is, and a difference of scores where
-    nobody knows which answer is subtracted from which.
+    A probability or a winner by another name, how sure the preference is, and a difference of
+    scores where nobody knows which answer is subtracted from which.
     """
     names = tuple(fields)
     beside = [*pair_checks.find_strengths(names)]
@@ -333,6 +336,10 @@ def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iter
         beside += [name for name in PROBABILITIES if name in fields]
     if columns.a is not None and columns.score_a is None:
         beside += pair_checks.find_differences(names)
+    if columns.answers is None:
+        rivals = RIVALS if columns.winner in RIVALS else ()
+        beside += [name for name in pair_checks.find_winners(names) if name not in rivals
+                   and str(fields[name]).strip().lower() != "chosen"]  # fmt: skip
     yield from (name for name in beside if not columns_of.is_empty(fields[name]))
 
 
@@ -428,7 +435,7 @@ def _parse(
     (form,) = columns.forms()
     columns_of.check_valid(fields, columns.used().values(), ignore)
     if form in ("pairs", "compared"):
-        pair_checks.check_tie(fields, ignore)
+        pair_checks.check_tie(fields, [*ignore, *columns.used().values()])
     if form == "pairs":
         return [read_pair(fields, line, file, columns, ignore)]
     if form == "compared":

@@ -42,7 +42,9 @@ def sides(chosen: object, rejected: object, *names: str) -> dict[str, Any]:
         (sides(900, 1100, "{}_elo"), "contradiction"),
         (sides(4, 4, "ratings_{}"), "tie"), (sides(4, "?", "score_{}"), "no score"),
         ({"score_diff": -0.2}, "contradiction"), ({"rating difference": "-1"}, "contradiction"),
-        ({"score_delta": 0}, "tie"), ({"is_tie": True}, "tie"), ({"Tie": "yes"}, "tie"),
+        ({"delta": -2}, "contradiction"), ({"gap": "0"}, "tie"), ({"status": "tie"}, "tie"),
+        ({"Verdict": "Draw"}, "tie"), ({"score_delta": 0}, "tie"),
+        ({"is_tie": True}, "tie"), ({"Tie": "yes"}, "tie"),
     ],
 )  # fmt: skip
 def test_what_contradicts_a_pair_is_quarantined_and_may_be_ignored(read, more, kind):
@@ -61,7 +63,9 @@ def test_what_contradicts_a_pair_is_quarantined_and_may_be_ignored(read, more, k
         sides(None, 3, "{}_score"), sides("m", "n", "{}_model"), sides("m", "n", "{}_reward"),
         sides(1, 3, "{}_helpfulness") | sides(3, 1, "{}_correctness"),
         sides(1, 3, "{}_helpfulness") | sides(3, 1, "score_{}"), {"score_chosen": 1},
-        {"score_diff": 0.2}, {"is_tie": False}, {"is_tie": None}, {"seconds_difference": -5},
+        {"score_diff": 0.2}, {"delta": 2}, {"delta": "text"}, {"status": "swapped"},
+        {"preferred": "chosen"}, {"preference_id": 7}, {"preferred_language": "en"},
+        {"is_tie": False}, {"is_tie": None}, {"seconds_difference": -5},
         {"language": "en", "agreement_id": 3, "confidence": None},
         sides(0.1, 0.9, "{}_toxicity_score"), sides(1, 3, "{}_hallucination_score"),
         {"unit": "Unit 3: verbs", "error": "calculation"},
@@ -76,7 +80,9 @@ def test_what_contradicts_nothing_leaves_a_pair_as_it_is(read, more):
     [
         {"preference_strength": 2}, {"confidence": 0.5}, {"strength": "slightly better"},
         {"agreement": 0.6}, {"annotator_confidence": "3"}, {"Confidence score": 1},
-        {"overall_preference": 1}, {"labels": 0},
+        {"overall_preference": 1}, {"labels": 0}, {"preferred": "rejected"},
+        {"human_preferences": ["rejected", "chosen"]}, {"preference_label": -1}, {"better": "b"},
+        {"is_chosen": False}, {"better_response_id": 1}, {"soft_label": 0.6}, {"win_rate": 0.4},
     ],
 )  # fmt: skip
 def test_what_nothing_weighs_by_is_refused_by_name(read, more):

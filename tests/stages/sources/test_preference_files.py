@@ -564,6 +564,7 @@ def test_a_probability_has_a_path_and_is_never_left_unread(read):
 @pytest.mark.parametrize(
     "more",
     [{"labels": [0, 1]}, {"grades": [0, 1]}, {"preferred_index": 1}, {"best": "b"},
+     {"choice": 1}, {"order": [1, 0]}, {"elos": [900, 1100]}, {"annotation": "B > A"},
      {"responses": [{"text": "a", "quality": 1}, {"text": "b", "quality": 2}]}],
 )  # fmt: skip
 def test_a_list_is_no_ranking_beside_what_may_order_it(read, more):
