@@ -113,6 +113,8 @@ TIES = (
     "tie", "tie (bothbad)", "tie (both bad)", "both", "both_bad", "both bad", "bothbad", "tied",
     "both_good", "both good", "none", "neither", "draw", "equal", "same",
 )  # fmt: skip
+MIN_PROMPT_WORDS = 3
+"""An answer may begin with a shorter prompt, as `Hello` with `Hello`."""
 UNSPACED = "\u0e00"
 """From Thai on many scripts do not part words by spaces."""
 
@@ -300,6 +302,7 @@ def _check_read(
         )
     if columns.preference is not None:
         _check_signs(columns.preference, ColumnSample(containers.sample_fields(rows, ignore)))
+    _check_prompt_repeated(columns, rows)
     expressions = [*columns.used().values()]
     is_ranking = bool(columns.answers) and not (columns.scores or columns.ranks)
     droppable = [*ignore, *_find_droppable(columns)]
@@ -314,6 +317,37 @@ def _check_read(
             raise ValueError(describe_unread(row, unread))
         _check_prompt(row, columns, ignore)
         _check_rival(row, columns, ignore)
+
+
+def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow | BadRow]) -> None:
+    """Raise a ValueError where most answers are texts that begin with their whole prompt.
+
+    A template says that they are to: `chosen: "{chosen}"`.
+    """
+    fields = ("chosen", "rejected", "a", "b", "answer")
+    names = {field: name for field, name in columns.used().items() if field in fields}
+    if columns.prompt is None or not names or any("{" in name for name in names.values()):
+        return
+    repeating, num_texts = list[RawRow](), 0
+    for row in (row for row in rows if isinstance(row, RawRow)):
+        with suppress(RejectedError):  # a bad row is recorded with its line
+            values = [columns_of.read(row.fields, name)
+                      for name in (columns.prompt, *names.values())]  # fmt: skip
+            if not all(map(_is_plain, values)) or len(values[0].split()) < MIN_PROMPT_WORDS:
+                continue
+            num_texts += 1
+            prompt, *answers = (value.strip() for value in values)
+            if all(answer.startswith(prompt) for answer in answers):
+                repeating.append(row)
+    if 2 * len(repeating) > num_texts:
+        first, shown = repeating[0], " and ".join(f"'{name}'" for name in names.values())
+        templates = ", ".join(f"{field}: '{{{name}}}'" for field, name in names.items())
+        raise ValueError(
+            f"{first.file}, row {first.line}: expected answers without their prompt, found "
+            f"{shown} that begin with '{columns.prompt}', as in {len(repeating)} of {num_texts} "
+            f"rows: write what follows it; if the answers are to repeat it, columns: "
+            f"{{prompt: '{columns.prompt}', {templates}}}"
+        )
 
 
 def _find_droppable(columns: PairColumns) -> Sequence[str]:

@@ -914,3 +914,29 @@ def test_messages_that_pandas_wrote_into_a_table_are_no_answer(read):
         assert bad.reason.startswith("messages as Python prints them")
     (pair,) = read(row | {"chosen": "[{'a': 1}]", "rejected": "['role']"})
     assert pair.chosen == "[{'a': 1}]"
+
+
+@pytest.mark.parametrize(
+    ("names", "more"),
+    [(("chosen", "rejected"), {}), (("a", "b"), {"winner": "a"}), (("answer",), {"label": 1})],
+)
+def test_answers_that_begin_with_their_prompt_are_refused_unless_a_template_says_so(
+    read, names, more
+):
+    def make(question: str, *answers: str) -> dict[str, Any]:
+        return {"prompt": question, **dict(zip(names, answers, strict=False)), **more}
+
+    columns = {"prompt": "prompt", **{name: name for name in (*names, *more)}}
+    rows = [make(f"What is {n}+1?", f"What is {n}+1? {n + 1}", f" What is {n}+1? 0")
+            for n in range(3)]  # fmt: skip
+    with pytest.raises(
+        ValueError, match=rf"row 1: .*'{names[0]}'.* in 3 of 3 rows.*'{{{names[0]}}}'"
+    ):
+        read(*rows, **columns)
+    templates = {name: f"{{{name}}}" for name in names}
+    first = read(*rows, **(columns | templates))[0]
+    assert getattr(first, "chosen", getattr(first, "completion", None)) == "What is 0+1? 1"
+    others = [make(f"What is {n}+1?", str(n + 1), "0") for n in range(3)]
+    assert not any(isinstance(row, BadRow) for row in read(*rows, *others, **columns))
+    greetings = [make("Hi", "Hi Ann", "Hi you"), make("How?", "How.", "How not?")]
+    assert not any(isinstance(row, BadRow) for row in read(*greetings, **columns))
