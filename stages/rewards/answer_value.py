@@ -36,6 +36,7 @@ _STRUCTURE = re.compile(
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 _POWER = r"(?:\^\{?\d\}?)?"
 _UNIT = re.compile(rf"\\(?:text|mbox|mathrm) *\{{([ ~A-Za-z./]+){_POWER}\}}{_POWER}[$. ]*$")
+_DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _AND = re.compile(r",?\s+and\s+")
@@ -301,6 +302,13 @@ _SYMBOLS = str.maketrans({
     "θ": "\\theta ", "α": "\\alpha ", "β": "\\beta ",
 })  # fmt: skip
 _ROOT = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))|\\sqrt ?\(([^()]*)\)")
+_TOKEN = r" *(\d|[A-Za-z](?![A-Za-z])|\\(?:pi|alpha|beta|theta|lambda|mu|sigma)(?![A-Za-z]))"
+_UNBRACED = (
+    (re.compile(rf"(\\[dt]?frac){_TOKEN}{_TOKEN}"), r"\1{\2}{\3}"),
+    (re.compile(rf"(\\[dt]?frac){_TOKEN}(?= *\{{)"), r"\1{\2}"),
+    (re.compile(rf"(\\[dt]?frac *\{{[^{{}}]*\}}){_TOKEN}"), r"\1{\2}"),
+)
+"""Fractions of which braces are left out, as `\\frac2\\pi`, and the same with them."""
 _DERIVATIVE = re.compile(r"\\frac *\{ *d(?:[ ^}]|[A-Za-z] *\})")
 """math-verify would differentiate, and find 0 in `\\frac{dy}{dx} = 2x`."""
 _NAMES = ((re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
@@ -331,10 +339,10 @@ def to_algebra(text: str) -> str | None:
     of numbers, letters, brackets, operators and `SUPPORTED` commands, with one relation at most: of
     all else (`\mid`, `\overline`, `!`, a chain of inequalities) math-verify drops something.
     """
+    for pattern, command in (*_UNBRACED, *_NAMES):
+        text = pattern.sub(command, text)
     if _DERIVATIVE.search(text):
         return None
-    for name, command in _NAMES:
-        text = name.sub(command, text)
     text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2] or match[3]}}}", text)
     text = _IMAGINARY.sub(r"\1", mark_powers(text).translate(_SYMBOLS))
     text = _FACTORIAL.sub(lambda match: str(factorial(int(match[1]))), text)
@@ -368,8 +376,8 @@ def _letter(element: str) -> str | None:
 
 
 def strip_unit(answer: str) -> str:
-    r"""Without the dollars and full stop around it or a unit, as of `3\sqrt{2}\text{ cm}.`."""
-    text = answer.strip(" $.,;:")
+    r"""Without `$`, `\(` and `\)`, a full stop or a unit, as of `\(3\sqrt{2}\text{ cm}\).`."""
+    text = _DELIMITER.sub("", answer).strip(" $.,;:")
     unit = _UNIT.search(text)
     if unit is None or unit.start() == 0 or unit_scale(f" {unit[1]}") != 1:
         return text

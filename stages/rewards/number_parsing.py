@@ -84,7 +84,7 @@ _LATEX = (
     (re.compile(r"^\s*\{([^{}]*)\}\s*$"), r"\1"),
     (re.compile(r"\\(?:text|text[bi][ft]|math[rb][mf]|mbox|operatorname) *\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"~"), " "),
-    (re.compile(r"\^\{?\\circ\}?"), "°"),
+    (re.compile(r"\^\{?\\circ\}?|\\degrees?(?![A-Za-z])"), "°"),
     (
         re.compile(
             r"(\d\s*)([kcdm]?m|ft|in|yd|mi|[a-z]{4,}"
@@ -102,6 +102,7 @@ _QUOTES = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"))
 _UNICODE = str.maketrans({
     "½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4", "⅕": " 1/5", "⅛": " 1/8",
     "⅜": " 3/8", "⅝": " 5/8", "⅞": " 7/8", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    "±": "\\pm ",
 })  # fmt: skip
 _FRACTION = re.compile(
     r"(?P<whole>\d*)\s*\\frac\s*(?:\{(?P<top>[^{}]+)\}|(?P<upper>\d))\s*"

@@ -61,7 +61,7 @@ _NO_UNIT = re.compile(r"[\d\s.,/+\\{}()-]*", re.ASCII)
 _DOLLAR = re.compile(r"\\\$|^[^$]*\$[^$]*$")
 _CURRENCY = re.compile(r"[€£¥¢₹]|\b(?:USD|EUR|GBP|INR|Rs)\b")
 _REWRITES = (
-    (re.compile(r"\^ ?\{? ?\\circ ?\}?|\\degree"), "° "),
+    (re.compile(r"\^ ?\{? ?\\circ ?\}?|\\degrees?(?![A-Za-z])"), "° "),
     (re.compile(r"\\(?:text|text[bi][ft]|math[rb][mf]|mbox|operatorname)(?![A-Za-z])|[{}$]"), ""),
     (re.compile(r"\\[,;:! ]|~|\\(?=%)"), " "),
     (re.compile(r" *\^ *2"), "²"),

@@ -47,6 +47,11 @@ EQUAL = [
     (r"\text{Area}=3", "3"), ("total cost = 3", "3"), (r"\angle ABC = 60^\circ", "60"),
     ('"42"', "42"), (r"\theta=30^\circ", "30"), ("|z| = 2", "2"), ("2^{-3}", "2**-3"),
     ("5 ft^2", "5 square feet"), ("25%", "25 percent"), ("5 hrs", "5 hours"), ("£5", "5 pounds"),
+    (r"\( \frac{1}{\sqrt{3}} \)", r"\frac{\sqrt{3}}{3}"),
+    (r"\(2\sqrt{3}\text{ cm}\).", r"\sqrt{12}"),
+    (r"\[ x^2+1 \]", "1+x^2"), (r"\frac2\pi", r"\frac{2}{\pi}"), (r"\frac \pi 2", r"\pi/2"),
+    (r"1-\frac{2}\pi", r"\frac{\pi-2}{\pi}"), (r"\frac x{2}", "x/2"), (r"\frac1{n+1}", "1/(n+1)"),
+    (r"60\degree", r"60^{\circ}"), (r"60\degrees", "60"), ("±2", r"\pm 2"), ("±√3", r"\pm\sqrt{3}"),
 ]  # fmt: skip
 DIFFERENT = [
     (r"0.\overline{3}", "0"), (r"0.\overline{6}", r"0.\overline{3}"), ("6!", "6"),
@@ -78,6 +83,10 @@ DIFFERENT = [
     ("[2, 5]", r"2 < x > 5"),
     ("2024-01-05", "2024-01-06"), ("January 5", "January 6"), ("3:45 AM", "3:45 p.m."),
     ("2, 3", "x=2 or x=4"), (r"x \ge 3", "3"),
+    (r"\( \frac{1}{\sqrt{3}} \)", r"\frac{1}{\sqrt{2}}"), (r"\frac132", r"\frac{13}{2}"),
+    (r"\frac2\pi", r"\frac\pi2"), (r"\frac1{n}+1", r"\frac{1}{n+1}"),
+    (r"\frac d{dx}5", "0"),
+    (r"60\degree", r"50\degree"), ("±2", "2"),
 ]  # fmt: skip
 
 
