@@ -54,6 +54,7 @@ from stages.rewards.number_parsing import (
     MAX_CHARACTERS,
     has_ambiguous_commas,
     parse_number,
+    strip_markup,
 )
 from stages.rewards.units import unit_name, units_differ
 
@@ -100,8 +101,8 @@ def answers_match(answer: str, gold: str) -> bool:
         return is_value or stated == choice
     answer = choice_value(answer) or answer
     tidied = tidy_gold(gold)
-    if _OR.search(answer) and (elements := split_elements(tidied)) and not elements.is_ordered:
-        answer = _OR.sub(", ", answer)
+    if (_OR.search(answer) or _is_pair(answer)) and _is_list(tidied):
+        answer = _OR.sub(", ", answer) if _OR.search(answer) else answer.replace(",", ", ")
     names = name_of(answer), name_of(tidied)
     may_match = None in names or names[0] == names[1]
     return may_match and (
@@ -154,6 +155,7 @@ def _is_same_text(answer: str, gold: str) -> bool:
 
 
 _SPELLINGS = (
+    (re.compile(r"^\\text\{([^{}]*)\}$"), r"\1"),
     (re.compile(r"\\leq(?![A-Za-z])|≤"), r"\\le"), (re.compile(r"\\geq(?![A-Za-z])|≥"), r"\\ge"),
     (re.compile(r"\\varnothing|∅|\\\{ *\\\}"), r"\\emptyset"),
     (re.compile(r"(?<!\d)[\s$]|[\s$](?!\d)|\\(?:left|right)(?![A-Za-z])"), ""),
@@ -183,7 +185,9 @@ _OR = re.compile(r" or | \\text\{ ?or ?\} |\\text\{ or \}")
 _BRACKETED = re.compile(r"\[([^\[\],]+)\]|\\\{([^{},]+)\\\}")
 _COMMENT = re.compile(r"(.*\d[^()]*?) ?\([ A-Za-z/²³]+\)", re.DOTALL)
 _RATIO = re.compile(r"(\d+) ?: ?(\d+)", re.ASCII)
-_PAIR = re.compile(r"(\d+),(\d+)", re.ASCII)
+_PAIR = re.compile(r"\d+,\d+", re.ASCII)
+_LOST_UNIT = re.compile(r"(?<=\d)(?:/?\\(?:mathrm|text) ?\{[~ ]*\}(?:\^\{?\d\}?)?)+(?=$|[,;])")
+"""What Numina has in place of a unit: `24\\mathrm{~}^2`, `4\\mathrm{~}/\\mathrm{}`."""
 
 
 def tidy_gold(gold: str) -> str:
@@ -206,9 +210,20 @@ def tidy_gold(gold: str) -> str:
         text = (match[1] or match[2]).strip()
     if match := _COMMENT.fullmatch(text):
         text = match[1].strip()
-    if (match := _PAIR.fullmatch(text)) and parse_number(text) is None:
-        text = f"{match[1]}, {match[2]}"
-    return text
+    if _is_pair(text):
+        text = text.replace(",", ", ")
+    return _LOST_UNIT.sub("", text)
+
+
+def _is_pair(text: str) -> bool:
+    """Whether it is two whole numbers, as `4,5`, and not one with a thousands separator."""
+    return _PAIR.fullmatch(strip_markup(text)) is not None and parse_number(text) is None
+
+
+def _is_list(text: str) -> bool:
+    """Whether it is a list or a set."""
+    elements = split_elements(text)
+    return elements is not None and not elements.is_ordered
 
 
 _OPERATION = re.compile(

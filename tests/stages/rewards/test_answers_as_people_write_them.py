@@ -51,7 +51,9 @@ EQUAL = [
     (r"\(2\sqrt{3}\text{ cm}\).", r"\sqrt{12}"),
     (r"\[ x^2+1 \]", "1+x^2"), (r"\frac2\pi", r"\frac{2}{\pi}"), (r"\frac \pi 2", r"\pi/2"),
     (r"1-\frac{2}\pi", r"\frac{\pi-2}{\pi}"), (r"\frac x{2}", "x/2"), (r"\frac1{n+1}", "1/(n+1)"),
+    ("5, 4", "4,5"), (r"\{4, 5\}", "5,4"), ("4 and 5", r"\(5,4\)"),
     (r"60\degree", r"60^{\circ}"), (r"60\degrees", "60"), ("±2", r"\pm 2"), ("±√3", r"\pm\sqrt{3}"),
+    ("3:45 PM", r"\text{3:45 PM}"),
 ]  # fmt: skip
 DIFFERENT = [
     (r"0.\overline{3}", "0"), (r"0.\overline{6}", r"0.\overline{3}"), ("6!", "6"),
@@ -85,7 +87,7 @@ DIFFERENT = [
     ("2, 3", "x=2 or x=4"), (r"x \ge 3", "3"),
     (r"\( \frac{1}{\sqrt{3}} \)", r"\frac{1}{\sqrt{2}}"), (r"\frac132", r"\frac{13}{2}"),
     (r"\frac2\pi", r"\frac\pi2"), (r"\frac1{n}+1", r"\frac{1}{n+1}"),
-    (r"\frac d{dx}5", "0"),
+    (r"\frac d{dx}5", "0"), ("4, 5", "5,6"), ("(4, 5)", "5,4"), ("1, 2", "1.2"),
     (r"60\degree", r"50\degree"), ("±2", "2"),
 ]  # fmt: skip
 
@@ -181,11 +183,18 @@ def test_either_of_two_gold_answers_is_right() -> None:
         ("16 (cm)", "16"),
         ("4,5", "5, 4"),
         ("4 (carrots); 5 (beans)", "4, 5"),
+        (r"24\mathrm{~}^2", "24 cm^2"),
+        (r"2.5\mathrm{~}/\mathrm{}", "2.5 km/h"),
     ],
 )
 def test_notations_of_a_gold_answer_alone_are_read(gold: str, answer: str) -> None:
     assert answers_match(answer, gold)
     assert answers_match(gold, gold)
+
+
+def test_what_is_left_of_a_lost_unit_is_no_power() -> None:
+    assert not answers_match("576", r"24\mathrm{~}^2")
+    assert not answers_match("25", r"24\mathrm{~}^2")
 
 
 def test_an_exclamation_mark_ends_a_sentence_and_is_a_factorial_elsewhere() -> None:
