@@ -644,7 +644,9 @@ def _read_columns(path: Path, file: BufferedReader, name: str) -> Rows:
             batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
         else:
             batches = ipc.open_stream(seekable)
-        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+        rows = (
+            _shorten_floats(row, batch.schema) for batch in batches for row in batch.to_pylist()
+        )
         for number, fields in enumerate(rows, start=1):
             try:
                 plain = {key: _plain(value) for key, value in fields.items()}
@@ -657,6 +659,30 @@ def _read_columns(path: Path, file: BufferedReader, name: str) -> Rows:
             f"{path}: expected a whole parquet or Arrow file, found a broken one ({error}). Copy "
             f"it again."
         ) from error
+
+
+def _shorten_floats(fields: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
+    """The fields of a row, with numbers of 16 and 32 bits as the decimals that were written.
+
+    The nearest number of 32 bits to 0.1 is 0.10000000149011612 in 64 bits, which is no answer.
+    """
+    kinds = {kind.name: kind.type for kind in schema if "float" in str(kind.type)}
+    if not kinds:
+        return fields
+    return {name: _shorten(value, kinds.get(name)) for name, value in fields.items()}
+
+
+def _shorten(value: Any, kind: Any) -> Any:
+    """A value of a type of Arrow; there a number of 64 bits is a `double`."""
+    if value is None or kind is None:
+        return value
+    if isinstance(value, float) and str(kind) in ("float", "halffloat"):
+        return float(str(kind.to_pandas_dtype()(value)))
+    if isinstance(value, list) and hasattr(kind, "value_type"):
+        return [_shorten(item, kind.value_type) for item in value]
+    if isinstance(value, Mapping):
+        return {field.name: _shorten(value[field.name], field.type) for field in kind}
+    return value
 
 
 def _plain(value: Any, *, is_below: bool = False) -> Any:
@@ -830,7 +856,9 @@ def load_splits(path: str, name: str | None, revision: str | None) -> dict[str, 
     return {"train": loaded}
 
 
-def read_dataset(dataset: Iterable[Mapping[str, Any]], split: str) -> Rows:
+def read_dataset(dataset: Any, split: str) -> Rows:
     """Every row of a split."""
+    schema = dataset.features.arrow_schema
     for number, fields in enumerate(dataset, start=1):
-        yield RawRow(split, number, {key: _plain(value) for key, value in fields.items()})
+        shortened = _shorten_floats(fields, schema)
+        yield RawRow(split, number, {key: _plain(value) for key, value in shortened.items()})

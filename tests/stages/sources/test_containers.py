@@ -96,6 +96,31 @@ def test_columns_keep_their_types_and_dates_are_text(tmp_path, form):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("form", ["parquet", "saved"])
+def test_a_number_of_fewer_bits_is_the_decimal_that_was_written(tmp_path, form):
+    """The nearest number of 32 bits to 0.1 is 0.100000001490116..."""
+    short, half = pyarrow.float32(), pyarrow.float16()
+    scores = pyarrow.array([{"rate": 0.7, "all": [0.1]}, None])
+    kind = pyarrow.struct([("rate", short), ("all", pyarrow.list_(short))])
+    table = pyarrow.table({
+        "answer": pyarrow.array([0.1, 27.0], short), "half": pyarrow.array([0.3, None], half),
+        "scores": scores.cast(kind), "double": [0.1, 1 / 3],
+    })  # fmt: skip
+    path = tmp_path / "rows"
+    if form == "parquet":
+        parquet.write_table(table, path)
+        rows = read(path)
+    else:
+        datasets.Dataset(table).save_to_disk(path)
+        loaded = containers.load_splits(str(path), None, None)["train"]
+        rows = [row.fields for row in containers.read_dataset(loaded, "train")
+                if isinstance(row, RawRow)]  # fmt: skip
+    assert rows == [
+        {"answer": 0.1, "half": 0.3, "scores": {"rate": 0.7, "all": [0.1]}, "double": 0.1},
+        {"answer": 27.0, "half": None, "scores": None, "double": 1 / 3},
+    ]
+
+
 def test_a_tool_of_a_column_has_no_arguments_of_other_tools(tmp_path):
     """Parquet gives every object the keys of all of them, filled up with null."""
 
