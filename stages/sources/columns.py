@@ -126,7 +126,8 @@ MEANINGFUL = frozenset({
     "premise", "premises", "hypothesis", "background", "schema", "db_schema", "query",
     "distractors", "distractor1", "nums", "numbers", "persona", "developer", "developer_message",
     "hint", "hints", "lecture", "evidence", "facts", "theory", "chat_history", "dialogue_history",
-    "dialogue", "dialog", "chat_template_kwargs", "custom_system_prompt",
+    "prev_messages", "previous_messages", "dialogue", "dialog", "chat_template_kwargs",
+    "custom_system_prompt",
     "tolerance", "tol", "atol", "rtol", "error", "unit", "units",
 })  # fmt: skip
 """Names of what decides how a row is to be used, or is a part of what it says; in any case."""
@@ -137,6 +138,12 @@ _MEDIUM = re.compile(
 _TOOLS = re.compile(
     r"(?:available_)?(?:tools|functions)|(?:tool|function)s?_(?:list|schema|definition|spec)s?"
 )
+_THOUGHTS = re.compile(
+    r"(?:\w+_)?(?:reasoning|thinking|thoughts?)"
+    r"(?:_(?:content|process|trajector(?:y|ies)|traces?|text|steps|chain))?(?: \(\w+\))?"
+    r"|(?:\w+_)?(?:long|short)_?cot"
+)
+"""Columns of what a model thought before its reply, as s1K has them."""
 _EXACT = frozenset({"tolerance", "tol", "atol", "rtol", "error", "unit", "units"})
 """Names of what an answer may differ by, or is measured in; nothing where it is 0 or false."""
 MARKS = {
@@ -287,9 +294,16 @@ def find_unread(
 
 
 def _says_nothing(name: str, value: Any) -> bool:
-    """Whether a value of a column that carries meaning has none: a mode of Nemotron's, a 0."""
+    """Whether a value of a column that carries meaning has none.
+
+    A mode of Nemotron's, the name of a reward model (Magpie), a flag (`is_reasoning`), a 0.
+    """
     if name == "reasoning":
         return str(value) in ("on", "off")
+    if name == "reward_model":
+        return isinstance(value, str) and not _parse_object(value)
+    if name.lower() not in _MEANINGFUL and is_thought(name):
+        return not isinstance(value, list) and len(str(value).split()) < 2
     text = str(value).strip().lower()
     is_zero = text.replace(".", "", 1).isdigit() and float(text) == 0
     return name.lower() in _EXACT and (is_zero or text in FALSE | NOTHING)
@@ -446,7 +460,12 @@ def is_meaningful(name: str) -> bool:
     """Whether what a column of this name holds may not be dropped silently."""
     lowered = name.lower()
     is_choice = CHOICE_COLUMN.fullmatch(name) is not None
-    return lowered in _MEANINGFUL or is_choice or is_context(name)
+    return lowered in _MEANINGFUL or is_choice or is_context(name) or is_thought(name)
+
+
+def is_thought(name: str) -> bool:
+    """Whether a column of this name holds what was thought before a reply."""
+    return _THOUGHTS.fullmatch(name.lower()) is not None
 
 
 def unwrap(value: Any) -> Any:

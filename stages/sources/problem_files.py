@@ -352,6 +352,8 @@ def describe_unread(row: RawRow, names: Sequence[str]) -> str:
     hint = "Name what is needed under `columns`, also as a part of a template"
     if any(map(columns_of.CHOICE_COLUMN.fullmatch, names)):
         hint = _CHOICES_HINT
+    if any(map(columns_of.is_thought, names)):
+        hint = _THOUGHT_HINT
     hint = next((HINTS[name] for name in names if name in HINTS), hint)
     if any(columns_of.says_test(name, columns_of.find(row.fields, name)) for name in names):
         hint = (

@@ -172,7 +172,8 @@ def test_braces_of_a_template_are_doubled(read):
      "image_path", "option_a", "opb", "A", "reward_model", "Complex_CoT", "reasoning", "loss_mask",
      "nums", "Numbers", "available_tools", "function_list", "tool_schemas", "custom_system_prompt",
      "persona", "developer", "hint", "lecture", "evidence", "facts", "theory", "dialogue",
-     "chat_history", "img", "figure", "picture_url", "chat_template_kwargs"],
+     "chat_history", "img", "figure", "picture_url", "chat_template_kwargs", "longCOT",
+     "thinking_trajectories", "deepseek_reasoning", "reasoning_trace", "prev_messages"],
 )  # fmt: skip
 def test_a_column_that_carries_meaning_is_never_dropped_unseen(read, name):
     row = ROW | {name: [1]}
