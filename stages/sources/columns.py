@@ -536,6 +536,17 @@ class ColumnSample:
         """Whether the column holds lists of objects, whose keys are columns of their own."""
         return any(isinstance(item, dict) for value in self.values(name) for item in value)
 
+    def end_with_the_user(self, name: str) -> bool:
+        """Whether lists of messages end with the user's, so that the reply is elsewhere."""
+        lasts = [value[-1] for value in self.values(name) if isinstance(value, list) and value]
+        speakers = {str(last.get("role", last.get("from"))) for last in lasts if is_message(last)}
+        return bool(lasts) and speakers <= {"user", "human"}
+
+    def gold_paths(self, names: Iterable[str]) -> list[str]:
+        """The paths of gold answers in columns of objects, or of JSON text of these."""
+        paths = (f"{name}.{gold}" for name in names for gold in GOLDS if "." not in gold)
+        return [path for path in paths if self.values(path)]
+
     def are_marked(self, name: str) -> bool:
         """Whether the texts hold the marks of Math-Shepherd's steps."""
         inputs = self.values("input")
@@ -588,7 +599,9 @@ class ColumnSample:
         are_stated = [
             _states_text(str(label), reply)
             for fields in self.rows
-            if not is_empty(label := fields.get(name)) and (reply := _find_reply(fields))
+            if not is_empty(label := fields.get(name))
+            and not isinstance(label, Mapping)
+            and (reply := _find_reply(fields))
         ]
         return bool(are_stated) and sum(are_stated) <= len(are_stated) / 2
 
@@ -694,7 +707,7 @@ def _of_problem(
 
 _ANSWER_NAMES = re.compile(
     r"answer|result|truth|target|spec|option|choice|^op[a-e]$|^cop$|correct|^text$|^solutions$"
-    r"|input_output|test_case|^test_list$|^code$",
+    r"|input_output|test_case|^test_list$|^code$|gold|solution\b|^response\b",
     re.IGNORECASE,
 )
 
@@ -704,6 +717,7 @@ def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> N
     names = dict.fromkeys(key for fields in sample.rows for key in fields)
     unread = [name for name in names if name not in used and _ANSWER_NAMES.search(name)]
     unread = [name for name in unread if sample.values(name)]
+    unread += sample.gold_paths(name for name in names if name not in used)
     if unread and not any(map(sample.values, REPLIES)):
         shown = ", ".join(unread[:5])
         raise ValueError(

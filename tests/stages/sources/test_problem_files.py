@@ -450,6 +450,11 @@ REPLY = {"role": "assistant", "content": "There are 5."}
         ({**Q, "Correct Answer": "5", "Incorrect Answer 1": "6"}, "Correct Answer, Incorrect"),
         ({**Q, "opa": "5", "opb": "6", "cop": 1}, "opa, opb, cop"),
         ({**Q, "best_answer": "5"}, "best_answer"),
+        ({**Q, "gold_standard_solution": "So 5."}, "gold_standard_solution"),
+        ({**Q, "verification_info": '{"ground_truth": "5"}'}, "verification_info.ground_truth"),
+        ({**Q, "meta": {"expected_answer": 5}}, "meta.expected_answer"),
+        ({**Q, "response (content)": "It is 5."}, r"response \(content\)"),
+        ({"messages": [*SAYS, REPLY], "label": {"ability": ["coding"]}}, r"ignore: \[label\]"),
     ],
 )
 def test_what_says_more_than_the_question_is_refused_by_its_name(read, row, words):
