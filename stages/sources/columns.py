@@ -675,6 +675,8 @@ def _of_messages(sample: ColumnSample, messages: str, gold: str | None) -> Colum
     if len(sample.values(stated)) == len(sample.rows):
         return Columns(question=f"{messages}.0.value", answer=stated, **sample.common())
     reply = sample.first([name for name in REPLIES if name != messages], str, list)
+    if reply is None and gold is not None and sample.end_with_the_user(messages):
+        reply = gold if _is_worked(sample.values(gold)) else None
     if reply is None:
         return Columns(messages=messages, answer=gold, **sample.common())
     problem = {"question": messages, "answer": gold, "solution": reply}
@@ -790,11 +792,12 @@ def is_conversation(value: Any) -> bool:
         if text.startswith("["):
             return is_conversation(parse_json(value))
         return text.startswith("Human:") and "\nAssistant:" in text
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(item, dict) and _SPEAKER_KEYS & item.keys() for item in value)
-    )
+    return isinstance(value, list) and bool(value) and all(map(is_message, value))
+
+
+def is_message(value: Any) -> bool:
+    """Whether it is an object that says who speaks."""
+    return isinstance(value, dict) and not _SPEAKER_KEYS.isdisjoint(value)
 
 
 def asks_the_same(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> bool:

@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from stages.config import Params
 from stages.records.problems import BadRow, Problem, Turn
 from stages.records.transcripts import render_question, show_turn
+from stages.rewards.final_answer import extract_answer
 from stages.sources import columns as columns_of
 from stages.sources import (
     containers,
@@ -549,13 +550,18 @@ def add_reply(
 
 
 def read_solution(values: Mapping[str, Any], columns: Columns) -> str | None:
-    """The text that SFT imitates, where it is no turn of the conversation."""
+    """The text that SFT imitates, where it is no turn of the conversation.
+
+    None, too, where it is the gold answer and no working: SFT would teach to leave that out.
+    """
     for key in ("solution", "assistant"):
         if values.get(key) in (None, ""):
             continue
         if isinstance(values[key], list | dict) or not columns_of.is_empty(values.get("calls")):
             return None
         text = raw_rows.check_text(values[key], str(getattr(columns, key)))
+        if text.strip() == str(values.get("answer")).strip() and extract_answer(text) is None:
+            return None
         conversations.check_reply(text)
         return _CALCULATOR.sub("", text).strip() or None
     return None

@@ -463,6 +463,44 @@ def test_what_says_more_than_the_question_is_refused_by_its_name(read, row, word
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [("is_reasoning", True), ("reasoning_type", "multi-hop search"), ("has_thinking", "yes"),
+     ("cot_type", "math or crossword"), ("reward_model", "ArmoRM-8B"), ("response_length", 5)],
+)  # fmt: skip
+def test_what_only_has_the_name_of_a_thought_or_a_reward_is_not_refused(read, name, value):
+    (problem,), bad, report = read({**Q, "answer": "5", name: value})
+    assert (problem.answer, bad, report.unused) == ("5", [], [name])
+
+
+def test_what_the_refusal_of_thoughts_and_gold_answers_advises_works(read):
+    thought = {"question": "2+2?", "solution": "4", "thoughts": ["Two and two."], "attempt": "So 4"}
+    columns = {"user": "question", "assistant": "<think>\n{thoughts.0}\n</think>\n{attempt}"}
+    (problem,), _, _ = read(thought, columns=columns, ignore=["solution"])
+    assert problem.solution == "<think>\nTwo and two.\n</think>\nSo 4"
+    columns = {"question": "prompt", "answer": "info.ground_truth"}
+    (problem,), _, _ = read({"prompt": "2+2?", "info": '{"ground_truth": "4"}'}, columns=columns)
+    assert problem.answer == "4"
+
+
+def test_a_solution_that_is_the_gold_answer_alone_is_none_to_imitate(read):
+    gold = {"reward_model": {"ground_truth": "34"}}
+    problems, _, _ = read({**Q, **gold, "solution": "34"}, {**Q, **gold, "solution": "So #### 34"})
+    assert [(problem.answer, problem.solution) for problem in problems] == [
+        ("34", None), ("34", "So #### 34"),
+    ]  # fmt: skip
+    boxed = {"problem": "2+2?", "solution": "\\boxed{4}"}
+    assert read(boxed)[0][0].solution == "\\boxed{4}"
+
+
+def test_a_worked_answer_beside_messages_is_imitated(read):
+    (problem,), _, _ = read({"messages": [SAYS[0]], "answer": "We add. The answer is 5."})
+    assert problem.solution == "We add. The answer is 5."
+    assert answer_checker.read_gold(str(problem.answer)) == "5"
+    (problem,), _, _ = read({"messages": [*SAYS, REPLY], "answer": "We add. The answer is 5."})
+    assert problem.solution == REPLY["content"]
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"content": "Ho", "loss_scale": 0}, {"content": "Ho", "train_detail": [1]},
