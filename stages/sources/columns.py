@@ -80,7 +80,8 @@ TEXT_LISTS = ("conversations", "conversation", "dialogue", "dialog", "data")
 MESSAGE_LISTS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
 QUESTIONS = (
     "{Body} {Question}", "{body} {question}", "question.stem", "question.problem", "question",
-    "problem", "Question", "Problem", "query", "instruction", "prompt", "user", "input",
+    "question_stem", "problem", "Question", "Problem", "query", "instruction", "prompt", "user",
+    "input",
 )  # fmt: skip
 REPLIES = (
     "completion", "response", "output", "reply", "assistant", "Completion", "Response", "Output",

@@ -537,6 +537,12 @@ def test_a_reply_among_messages_is_imitated_beside_its_answer(read):
     assert (problem.answer, problem.solution) == ("5", "There are 5.")
 
 
+def test_the_question_of_openbookqa_is_its_stem(read):
+    choices = {"text": ["a dog", "a cat"], "label": ["A", "B"]}
+    (problem,), _, _ = read({"question_stem": "It purrs.", "choices": choices, "answerKey": "B"})
+    assert (problem.question, problem.answer) == ("It purrs.\n(A) a dog\n(B) a cat", "B")
+
+
 def test_a_bare_solution_is_the_answer_and_a_gold_may_be_json_text(read):
     (problem,), _, report = read({"prompt": "2+2?", "solution": "4"})
     assert (problem.answer, problem.solution, report.form) == ("4", None, "problems")
@@ -578,6 +584,7 @@ IN_WORDS: dict[str, dict[str, Any]] = {
     "Capybara": {"source": "s", "conversation": [{"input": ASKED, "output": SEVEN}]},
     "Magpie": {
         "uuid": "1", "instruction": ASKED, "response": SEVEN, "instruct_reward": 1.5,
+        "reward_model": "ArmoRM-Llama3-8B-v0.1",
         "conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": SEVEN}],
     },
     "WildChat": {
