@@ -1,9 +1,9 @@
 """Training on preference pairs without sampling: DPO and its relatives.
 
-At the end of a run a few numbers warn of likelihood displacement. A loss of margins is content when
-both completions become less likely, the rejected one faster: probability then goes to completions
-of neither kind. Razin et al., "Unintentional Unalignment: Likelihood Displacement in Direct
-Preference Optimization" (2024), https://arxiv.org/abs/2410.08847
+At the end of a run a few numbers warn of likelihood displacement. A loss that is a function of the
+margin alone also falls when both completions become less likely, the rejected one faster:
+probability then moves to completions that are neither. Razin et al., "Unintentional Unalignment:
+Likelihood Displacement in Direct Preference Optimization" (2024), https://arxiv.org/abs/2410.08847
 """
 
 import logging
@@ -64,15 +64,16 @@ BOTH_FELL = (
     "accuracy; lower the learning rate or num_epochs, or take a loss with a likelihood term "
     "(orpo, cpo)."
 )
-LEAST_FALL = 0.1
-"""Nats a completion must lose to have fallen: below that it is rounding and chance."""
+MIN_FALL = 0.1
+"""Smallest decrease of a mean log-ratio, in nats, that counts: below that it is rounding and
+chance."""
 
 
 class PreferenceConfig(EpochsConfig):
     """Sizes and rates, the same for every loss. A row is a pair; of KTO, a single completion."""
 
     num_checkpoints: int = Field(ge=0)
-    """Policies kept along the way, evenly spaced, each as large as the policy; 0: none."""
+    """Intermediate policies that are saved, evenly spaced, each as large as the policy; 0: none."""
 
 
 class PreferencePreset(Params):
@@ -199,19 +200,19 @@ def pair_logprobs(
 def expected_loss(
     preset: PreferencePreset, pairs: PairLogprobs, probabilities: Float[Tensor, " pair"]
 ) -> Losses:
-    """The expected loss where `chosen` is better with probability p, and the margins as they stand.
+    """Expected loss where `chosen` is better with probability p, and margins of (chosen, rejected).
 
-        p loss(chosen, rejected) + (1 - p) loss(rejected, chosen)
+        loss = p loss(chosen, rejected) + (1 - p) loss(rejected, chosen)
 
-    With DPO's loss this is conservative DPO with a label smoothing of its own, 1 - p, for each pair
-    (Mitchell, "A note on DPO with noisy preferences", 2023). A sure pair, p = 1, has exactly the
-    loss and the margin of `pair_losses`.
+    With DPO's loss this is conservative DPO in which each pair has its own label smoothing, 1 - p
+    (Mitchell, "A note on DPO with noisy preferences", 2023). A pair with p = 1 has exactly the loss
+    and the margin of `pair_losses`.
     """
     losses, margins = pair_losses(preset, pairs)
     if bool((probabilities == 1).all()):
         return losses, margins
     swapped, _ = pair_losses(preset, pairs.swapped())
-    # A loss that is infinite the wrong way round must not turn a sure pair's into NaN.
+    # Where p = 1 and the swapped loss is infinite, 0 times infinity would be NaN.
     mixed = probabilities * losses + (1 - probabilities) * swapped
     return torch.where(probabilities == 1, losses, mixed), margins
 
@@ -228,7 +229,7 @@ def summarise(history: Sequence[Mapping[str, int | float]]) -> dict[str, Any]:
         "final_margin_accuracy": late_mean(history, "margin/accuracy"),
         "final_chosen_log_ratio": ends[0],
         "final_rejected_log_ratio": ends[1],
-        "both_logprobs_fell": all(end is not None and end <= -LEAST_FALL for end in ends),
+        "both_logprobs_fell": all(end is not None and end <= -MIN_FALL for end in ends),
     }
     if summary["both_logprobs_fell"]:
         logger.warning(BOTH_FELL, summary)

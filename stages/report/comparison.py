@@ -182,7 +182,7 @@ def test_differences(family: Mapping[str, Table], results: Results) -> dict[str,
     if results.clusters is not None:
         num_problems = len(np.unique(results.clusters))
     detectable = crossed_means.detectable_difference(
-        means.spread, design, num_seeds=num_seeds, num_problems=num_problems
+        means.components, design, num_seeds=num_seeds, num_problems=num_problems
     )
     for at, difference in enumerate(results_by_name.values()):
         difference |= {

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from stages.algorithms.selection.best_of_n import LEAST_POOL
+from stages.algorithms.selection.best_of_n import MIN_POOL_RATIO
 from stages.config import Params
 from stages.records.pools import Completion
 
@@ -61,10 +61,10 @@ class EvaluationConfig(Intervals):
 
     def check(self, num_samples: int, samples: Path) -> None:
         """Raise a ValueError unless `ks` are small enough for so many samples of a problem."""
-        if max(self.ks) * LEAST_POOL > num_samples:
+        if max(self.ks) * MIN_POOL_RATIO > num_samples:
             raise ValueError(
-                f"evaluation.ks: expected numbers up to {num_samples // LEAST_POOL}, a quarter of "
-                f"the {num_samples} samples of each problem in {samples}; found {max(self.ks)}. "
+                f"evaluation.ks: expected numbers up to {num_samples // MIN_POOL_RATIO}, a quarter "
+                f"of the {num_samples} samples of each problem in {samples}; found {max(self.ks)}. "
                 f"Lower ks, or raise sampling.test.num_samples."
             )
 

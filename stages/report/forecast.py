@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stages.algorithms.statistics import crossed_means
-from stages.algorithms.statistics.crossed_means import DifferenceForecast, PowerDesign, Spread
+from stages.algorithms.statistics.crossed_means import (
+    DifferenceForecast,
+    PowerDesign,
+    VarianceComponents,
+)
 from stages.records.metrics import round_metric
 from stages.report.comparison import POWER
 from stages.report.estimates import MEAN, Results, Table, read_results
@@ -31,16 +35,16 @@ class Components(NamedTuple):
     """Variance components of a difference of two policies' accuracies on a problem."""
 
     seed: float
-    """Of what a training seed adds on every problem."""
+    """Variance of what a training seed adds on every problem."""
     problem: float
-    """Of what a problem adds under every seed."""
-    rest: float
-    """Of what a seed adds on a single problem."""
+    """Variance of what a problem adds under every seed."""
+    residual: float
+    """Variance of what a seed adds on a single problem."""
     sample: float
-    """Of a single sample of each policy, on one problem with one seed."""
+    """Variance of a single sample of each policy, on one problem with one seed."""
 
 
-ASSUMED = Components(seed=1e-4, problem=0.01, rest=0.0, sample=0.27)
+ASSUMED = Components(seed=1e-4, problem=0.01, residual=0.0, sample=0.27)
 """Rounded means of the default run's four policies: standard deviations of 1 point over seeds and
 of 10 points over problems. Two policies that are right half of the time, whatever the problem,
 have a `sample` of 0.5."""
@@ -81,8 +85,8 @@ def _separate(policy: Table, baseline: Table, num_samples: int) -> Components:
     """
     difference = policy - baseline
     num_seeds, num_problems = difference.shape
-    spread = crossed_means.estimate_means(difference[..., None], confidence=0.5).spread
-    v_problem, v_rest = (float(values.item()) for values in (spread.problem, spread.rest))
+    estimate = crossed_means.estimate_means(difference[..., None], confidence=0.5).components
+    v_problem, v_res = (float(value.item()) for value in (estimate.problem, estimate.residual))
     degrees = max(1, num_samples - 1)
     of_samples = (
         sum(float((table * (1.0 - table)).mean()) for table in (policy, baseline)) / degrees
@@ -90,18 +94,18 @@ def _separate(policy: Table, baseline: Table, num_samples: int) -> Components:
     if num_seeds == 1:  # `problem` is all there is
         of_samples = min(of_samples, v_problem)
         return Components(ASSUMED.seed, v_problem - of_samples, 0.0, of_samples * num_samples)
-    of_samples = min(of_samples, v_rest)
-    v_seed = float(difference.mean(axis=1).var(ddof=1)) - v_rest / num_problems
-    return Components(v_seed, v_problem, v_rest - of_samples, of_samples * num_samples)
+    of_samples = min(of_samples, v_res)
+    v_seed = float(difference.mean(axis=1).var(ddof=1)) - v_res / num_problems
+    return Components(v_seed, v_problem, v_res - of_samples, of_samples * num_samples)
 
 
 def forecast_comparison(components: Components, design: Design) -> DifferenceForecast:
     """What a comparison of this design detects with probability `POWER`, and its intervals."""
-    rest = components.rest + components.sample / design.num_samples
-    values = (components.seed, components.problem, rest)
+    residual = components.residual + components.sample / design.num_samples
+    values = (components.seed, components.problem, residual)
     level = (1.0 - design.confidence) / max(1, design.num_differences)
     return crossed_means.forecast_difference(
-        Spread(*map(np.atleast_1d, values), pooled=np.array([False])),
+        VarianceComponents(*map(np.atleast_1d, values), pooled=np.array([False])),
         PowerDesign(significance=level, power=POWER),
         confidence=design.confidence,
         num_seeds=design.num_seeds,
@@ -212,7 +216,7 @@ def describe_sizes(components: Components, design: Design) -> Iterator[str]:
 
 
 def compare_forecast(results: Results, gains: Mapping[str, Any]) -> dict[str, Any]:
-    """`forecast`, by ASSUMED and by the variances of this very run, and what came.
+    """`forecast`, by ASSUMED and by the components of this very run, and what came.
 
     Without gold answers, several seeds and another policy there is none. `gains`: measure -> policy
     -> its difference from the baseline, as tested.
@@ -253,7 +257,7 @@ def describe_comparison(metrics: Mapping[str, Any]) -> list[str]:
     narrowest, widest = (100 * width for width in forecast["half_widths"].values())
     return [
         f"Forecast of mean accuracy for so many seeds, problems and samples: intervals of "
-        f"{assumed} by the variances that are assumed where there is no earlier run; of "
+        f"{assumed} by the components that are assumed where there is no earlier run; of "
         f"{of_this_run} by those of this run, which `python -m stages.doctor` uses from now on. "
         f"What came: intervals from ±{narrowest:.1f} to ±{widest:.1f}."
     ]

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field
 
-from stages.algorithms.selection.best_of_n import LEAST_POOL, best_of_n, kl_plug_in
+from stages.algorithms.selection.best_of_n import MIN_POOL_RATIO, best_of_n, kl_plug_in
 from stages.loops import candidates
 from stages.loops.candidates import CandidatesConfig, Decode, PoolRequest
 from stages.loops.work import Step
@@ -109,7 +109,7 @@ def make_pool_curve(
     if why := explain_missing_curve(scores, verdicts):
         return why
     # Every n from 1 to a quarter of the pool, each from the whole pool, without bias.
-    sizes = range(1, min(map(len, scores)) // LEAST_POOL + 1)
+    sizes = range(1, min(map(len, scores)) // MIN_POOL_RATIO + 1)
     pairs = list(zip(scores, verdicts, strict=True))
     return ProxyCurve(
         method=BEST_OF_N, name=name, scorer=scorer, places=sizes, form="quadratic",
@@ -123,11 +123,11 @@ def make_pool_curve(
 def explain_missing_curve(scores: Problems, verdicts: Problems) -> str | None:
     """Why a pool shows nothing of best-of-n, in words; None where it does."""
     smallest = min(map(len, scores))
-    if smallest < 2 * LEAST_POOL:
+    if smallest < 2 * MIN_POOL_RATIO:
         return (
             f"the pool has {smallest} completions of a problem, and best-of-n needs "
-            f"{LEAST_POOL} n: raise best_of_n.num_samples of the study to at least "
-            f"{2 * LEAST_POOL}"
+            f"{MIN_POOL_RATIO} n: raise best_of_n.num_samples of the study to at least "
+            f"{2 * MIN_POOL_RATIO}"
         )
     if measure_spread(verdicts) == 0.0:
         return "no problem of the pool has both right and wrong completions"

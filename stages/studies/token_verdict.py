@@ -112,9 +112,9 @@ def test_differences(
     num_seeds, num_problems = next(iter(family.values())).shape
     rows: list[dict[str, Any]] = []
     for ((first, second), mean), p_holm in zip(means_by_pair.items(), adjusted, strict=True):
-        spread, effect = mean.spread, float(mean.value[0])
+        components, effect = mean.components, float(mean.value[0])
         detectable = crossed_means.detectable_difference(
-            spread, design, num_seeds=num_seeds, num_problems=num_problems
+            components, design, num_seeds=num_seeds, num_problems=num_problems
         )
         row = {
             "first": first,
@@ -124,12 +124,12 @@ def test_differences(
             "p_holm": round_metric(p_holm),
             "resolved": p_holm <= 1.0 - confidence,
             "degrees": round(float(mean.degrees[0]), 1),
-            "seed_deviation": None if num_seeds == 1 else round_metric(spread.seed[0] ** 0.5),
+            "seed_deviation": None if num_seeds == 1 else round_metric(components.seed[0] ** 0.5),
             "detectable": round_metric(detectable[0]),
         }
         if not row["resolved"] and effect != 0.0:
             problems, seeds = crossed_means.required_sizes(
-                spread, effect, design, num_seeds=num_seeds, num_problems=num_problems
+                components, effect, design, num_seeds=num_seeds, num_problems=num_problems
             )
             row["more_problems"] = None if problems is None else max(0, problems - num_problems)
             row["more_seeds"] = None if seeds is None else max(0, seeds - num_seeds)

@@ -1,8 +1,8 @@
 """Estimates from a pool of N samples: best-of-n, pass@k, KL distance and cost.
 
-The best of n draws is a distribution over completions, though no model has it as its weights. Its
-divergence KL(best-of-n || policy), in nats, is what best-of-n and a trained policy can be drawn
-over on one axis: Gao et al., "Scaling Laws for Reward Model Overoptimization" (2023),
+Best-of-n is a distribution over completions, though no model's weights represent it. Its divergence
+KL(best-of-n || policy), in nats, is the common axis on which best-of-n and trained policies are
+compared: Gao et al., "Scaling Laws for Reward Model Overoptimization" (2023),
 https://arxiv.org/abs/2210.10760.
 """
 
@@ -32,8 +32,8 @@ def pass_at_k(num_samples: int, num_correct: int, *, k: int) -> float:
     return (subsets - math.comb(num_samples - num_correct, k)) / subsets
 
 
-LEAST_POOL = 4
-"""A pool should hold at least so many times the largest n: towards N a single sample decides."""
+MIN_POOL_RATIO = 4
+"""Smallest N / n of a pool of N samples: towards n = N a single sample decides."""
 Samples = Float[np.ndarray, " sample"]
 
 
@@ -65,24 +65,24 @@ def best_of_n(scores: Samples, quality: Samples, *, n: int) -> float:
     order = np.argsort(scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf)).tolist()
     # C(0, n) .. C(N, n), in whole numbers
-    grown = itertools.accumulate(
+    counts = itertools.accumulate(
         range(n + 1, num_samples + 1), lambda c, i: c * i // (i - n), initial=1
     )
-    subsets = [0] * n + list(grown)
+    subsets = [0] * n + list(counts)
     expected = 0.0
     for start, end in itertools.pairwise([*starts, num_samples]):
-        won = subsets[end] - subsets[start]
-        expected += won / subsets[-1] * float(quality[order[start:end]].mean())
+        num_won = subsets[end] - subsets[start]
+        expected += num_won / subsets[-1] * float(quality[order[start:end]].mean())
     return expected
 
 
 def kl_bound(n: int) -> float:
-    """log n - (n - 1)/n: what KL(best-of-n || policy) is at most.
+    """log n - (n - 1)/n: an upper bound of KL(best-of-n || policy).
 
-    Reached where no two draws tie; below it where completions repeat or share a score. Beirami
-    et al., "Theoretical guarantees on the best-of-n alignment policy" (2024),
-    https://arxiv.org/abs/2401.01879, who show that it is often far too large, and that what
-    others use as the divergence itself is this bound.
+    It is reached where no two draws tie; where completions repeat or share a score, the KL is
+    smaller. Beirami et al., "Theoretical guarantees on the best-of-n alignment policy" (2024),
+    https://arxiv.org/abs/2401.01879, who show that it is often far too large, although it is
+    commonly used as the divergence itself.
     """
     assert n >= 1, n
     return math.log(n) - (n - 1) / n

@@ -1,4 +1,4 @@
-"""Score of a solution from the scores of its steps, and the choice of candidates in a search."""
+"""Score of a solution from the scores of its steps, and the selection of a beam in a search."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ KINDS: dict[Kind, Callable[[Sequence[float]], float]] = {
     # One bad step among many good ones costs little.
     "mean": fmean,
 }
-"""Their names in params.yaml and in choices."""
+"""Aggregation of step scores, by its name in params.yaml."""
 
 
 def select_beam(

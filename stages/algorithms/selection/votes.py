@@ -1,4 +1,4 @@
-"""The expected accuracy of a vote among n samples, from a pool of N: majority, or weighted."""
+"""Expected accuracy of a vote among n samples of a pool of N: majority or weighted vote."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 Sizes = Int[np.ndarray, " answer"]
 AreRight = Bool[np.ndarray, " answer"]
 
-MOST_COUNTED = 1000
-"""Samples of a pool whose numbers of subsets, up to 2^N, are floats."""
+MAX_POOL = 1000
+"""Largest pool: its numbers of subsets, up to 2^N, still fit a float."""
 
 
 def majority_vote(
@@ -29,8 +29,8 @@ def majority_vote(
     where W_t(d, m) counts the ways to draw d samples from the others so that no answer comes more
     than t times and exactly m come t times. W_t is a product over the other answers, computed by
     dynamic programming over (d, m). All terms are positive, so nothing cancels: the result is exact
-    to rounding. Unbiased for every n <= N, where others take the first n samples, or one subset.
-    Up to `MOST_COUNTED` samples: numbers of subsets of more leave the floats.
+    to rounding. Unbiased for every n <= N, and less noisy than the vote of a single subset.
+    A ValueError for more than `MAX_POOL` samples, whose numbers of subsets overflow a float.
 
     The vote is self-consistency (Wang et al. 2023, https://arxiv.org/abs/2203.11171).
 
@@ -39,16 +39,18 @@ def majority_vote(
     """
     num_samples = int(class_sizes.sum()) + num_unreadable
     assert ns and min(ns) >= 1 and max(ns) <= num_samples, (ns, num_samples)  # noqa: PT018
-    if num_samples > MOST_COUNTED:
-        raise ValueError(f"a vote is among at most {MOST_COUNTED} samples, found {num_samples}")
+    if num_samples > MAX_POOL:
+        raise ValueError(f"a vote is among at most {MAX_POOL} samples, found {num_samples}")
     largest = max(ns)
     sizes = [int(size) for size in class_sizes]
     ways = np.zeros(largest + 1)
     for answer in [index for index, right in enumerate(class_is_right) if right]:
         other_sizes = sizes[:answer] + sizes[answer + 1 :]
         for top in range(1, min(sizes[answer], largest) + 1):
-            rest = _ways_of_others(other_sizes, num_unreadable, top=top, largest=largest - top)
-            ways[top:] += math.comb(sizes[answer], top) * rest
+            other_ways = _ways_of_others(
+                other_sizes, num_unreadable, top=top, largest=largest - top
+            )
+            ways[top:] += math.comb(sizes[answer], top) * other_ways
     return np.array([ways[n] / math.comb(num_samples, n) for n in ns])
 
 

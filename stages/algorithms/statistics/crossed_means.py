@@ -1,9 +1,9 @@
-"""Means over training seeds and problems: t intervals for both kinds of chance, tests, and plans.
+"""Means over training seeds and problems: t intervals, tests, and power analysis.
 
-How small a difference an experiment could see and how large it must be: `detectable_difference`,
-`required_sizes` (for one seed: Miller 2024, https://arxiv.org/abs/2411.00640,
-section 5), by the t distribution: the power of a test is taken to be that of a shifted t. Before an
-experiment `forecast_difference` simulates that test.
+Both seeds and problems are random factors. `detectable_difference` is the smallest difference that
+an experiment detects, and `required_sizes` the experiment that detects a given difference (for one
+seed: Miller 2024, https://arxiv.org/abs/2411.00640, section 5). Both approximate the power of the
+test by a shifted t distribution; `forecast_difference` simulates the test instead.
 """
 
 import math
@@ -19,24 +19,24 @@ Cells = Float[np.ndarray, "seed problem column"]
 Columns = Float[np.ndarray, " column"]
 Clusters = Int[np.ndarray, " problem"]
 Pooled = Bool[np.ndarray, " column"]
-MOST = 10**9
+MAX_SIZE = 10**9
 """Problems or seeds beyond which an experiment is called impossible."""
 NUM_DRAWS = 20_000
 """Of mean squares, for `forecast_difference`: a power of 80 % is met within 0.6 points."""
 
 
-class Spread(NamedTuple):
-    """Variance components of a table's cells, by which another experiment is planned."""
+class VarianceComponents(NamedTuple):
+    """Variance components of a table's cells: another experiment is planned by them."""
 
     seed: Columns
-    """Variance of what a training seed adds on every problem; NaN of a single seed, which says
-    nothing of others."""
+    """Variance of what a training seed adds on every problem; NaN if there is a single seed, from
+    which it cannot be estimated."""
     problem: Columns
-    """Variance of what a problem adds under every seed; of a single seed, of all there is."""
-    rest: Columns
-    """Residual variance of a cell, that of its samples included; 0 of one seed."""
+    """Variance of what a problem adds under every seed; with a single seed, all variance."""
+    residual: Columns
+    """Residual variance of a cell, sampling noise included; 0 with a single seed."""
     pooled: Pooled
-    """Whether the seeds differ so little that they have the rest's degrees of freedom."""
+    """Whether the seeds differ so little that they take the residual's degrees of freedom."""
 
 
 class CrossedMeans(NamedTuple):
@@ -51,18 +51,18 @@ class CrossedMeans(NamedTuple):
     p_value: Columns
     """Two-sided, of a true mean of 0: the interval leaves 0 out where it is at most
     1 - confidence."""
-    spread: Spread
+    components: VarianceComponents
 
 
 def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
     """Mean of each column over seeds and problems, which are crossed: every seed met every problem.
 
-    The model is y[s, p] = mean + seed[s] + problem[p] + rest[s, p], all three drawn anew in another
-    experiment. With the mean squares of the two-way table,
+    The model is y[s, p] = mean + seed[s] + problem[p] + residual[s, p], all three random effects,
+    drawn anew in another experiment. With the mean squares of the two-way table,
 
-        A = P Σ_s (y[s,.] - y[.,.])² / (S - 1)                            E A = v_rest + P v_seed
-        B = S Σ_p (y[.,p] - y[.,.])² / (P - 1)                            E B = v_rest + S v_problem
-        R = Σ_sp (y[s,p] - y[s,.] - y[.,p] + y[.,.])² / ((S - 1)(P - 1))  E R = v_rest
+        A = P Σ_s (y[s,.] - y[.,.])² / (S - 1)                            E A = v_res + P v_seed
+        B = S Σ_p (y[.,p] - y[.,.])² / (P - 1)                            E B = v_res + S v_problem
+        R = Σ_sp (y[s,p] - y[s,.] - y[.,p] + y[.,.])² / ((S - 1)(P - 1))  E R = v_res
 
     the squared standard error of the mean is (A + max(B - R, 0)) / (S P), and the interval is
     mean ± t standard errors with Satterthwaite's degrees of freedom (1946,
@@ -77,17 +77,18 @@ def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
     may agree by chance. The threshold R / 2 comes from simulation: with R in its place, 95 %
     intervals of three seeds that differ a little hold the truth in 92 % of cases.
 
-    Of a single seed the interval is over problems alone, B / P with P - 1 degrees of freedom, and
-    says nothing of another training run. A column of equal cells has an interval of width zero.
+    With a single seed the squared standard error is B / P, with P - 1 degrees of freedom: the
+    interval is over problems alone, and says nothing about another training run. A column of equal
+    cells has an interval of width zero.
 
-    Why no bootstrap: three seeds, drawn with replacement, know too little of a spread. At 95 %,
-    where seeds differ, one of both factors (Davison and Hinkley 1997, section 3.8; Owen 2007,
-    https://arxiv.org/abs/0711.2373) holds the truth 77 times of a hundred with three seeds, 86 with
-    five; this one of three to eight holds it 93 to 97 times (simulated in the tests), and 97 to
-    99 where they do not differ, of two seeds 96 to 100.
+    Why no bootstrap: resampling three seeds underestimates how much seeds differ. Where they do, a
+    95 % bootstrap interval over both factors (Davison and Hinkley 1997, section 3.8; Owen 2007,
+    https://arxiv.org/abs/0711.2373) covers the truth in 77 % of cases with three seeds and in 86 %
+    with five. The interval here covers it in 93 to 97 % with three to eight seeds (simulated in the
+    tests); where seeds do not differ, in 97 to 99 %, with two seeds in 96 to 100 %.
 
-    There are at least two problems. For a difference of two methods give the column of
-    differences, paired by seed and problem.
+    At least two problems are needed. To compare two methods, pass a column of their differences,
+    paired by seed and problem.
     """
     num_seeds, num_problems, _ = values.shape
     assert num_seeds > 0 and num_problems > 1, values.shape  # noqa: PT018
@@ -98,18 +99,18 @@ def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
     if num_seeds == 1:
         variance, degrees = problem / num_problems, np.full_like(problem, num_problems - 1)
         nothing = np.zeros_like(problem)
-        spread = Spread(nothing + np.nan, problem, nothing, pooled=nothing > 0.0)
+        components = VarianceComponents(nothing + np.nan, problem, nothing, pooled=nothing > 0.0)
     else:
         seed = num_problems * np.square(by_seed - mean).sum(axis=0) / (num_seeds - 1)
-        rest_degrees = (num_seeds - 1) * (num_problems - 1)
+        residual_degrees = (num_seeds - 1) * (num_problems - 1)
         residuals = values - by_seed[:, None] - by_problem + mean
-        rest = np.square(residuals).sum(axis=(0, 1)) / rest_degrees
-        pooled = (seed < rest / 2.0) & (num_seeds > 2)
-        variance, degrees = _satterthwaite(seed, problem, rest, pooled, values.shape[:2])
-        spread = Spread(
-            np.maximum(seed - rest, 0.0) / num_problems,
-            np.maximum(problem - rest, 0.0) / num_seeds,
-            rest,
+        residual = np.square(residuals).sum(axis=(0, 1)) / residual_degrees
+        pooled = (seed < residual / 2.0) & (num_seeds > 2)
+        variance, degrees = _satterthwaite(seed, problem, residual, pooled, values.shape[:2])
+        components = VarianceComponents(
+            np.maximum(seed - residual, 0.0) / num_problems,
+            np.maximum(problem - residual, 0.0) / num_seeds,
+            residual,
             pooled,
         )
     error = np.sqrt(variance)
@@ -118,7 +119,7 @@ def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
         np.abs(mean), error, out=np.where(mean == 0.0, 0.0, np.inf), where=error > 0.0
     )
     p_value = 2.0 * special.stdtr(degrees, -ratio)
-    return CrossedMeans(mean, mean - half, mean + half, error, degrees, p_value, spread)
+    return CrossedMeans(mean, mean - half, mean + half, error, degrees, p_value, components)
 
 
 def collapse_clusters(
@@ -151,16 +152,22 @@ def collapse_clusters(
 
 
 def _satterthwaite(
-    seed: Columns, problem: Columns, rest: Columns, pooled: Pooled, shape: tuple[int, ...]
+    seed: Columns, problem: Columns, residual: Columns, pooled: Pooled, shape: tuple[int, ...]
 ) -> tuple[Columns, Columns]:
     """The mean's variance and degrees of freedom from A, B and R; see `estimate_means`."""
     num_seeds, num_problems = shape
-    rest_degrees = float((num_seeds - 1) * (num_problems - 1))
-    seed_degrees = np.where(pooled, rest_degrees, float(num_seeds - 1))
-    of_seeds = np.maximum(seed, rest)
-    total = of_seeds + np.maximum(problem - rest, 0.0)
-    unsure = of_seeds**2 / seed_degrees + problem**2 / (num_problems - 1) + rest**2 / rest_degrees
-    degrees = np.divide(total**2, unsure, out=np.full_like(total, rest_degrees), where=unsure > 0.0)
+    residual_degrees = float((num_seeds - 1) * (num_problems - 1))
+    seed_degrees = np.where(pooled, residual_degrees, float(num_seeds - 1))
+    of_seeds = np.maximum(seed, residual)
+    total = of_seeds + np.maximum(problem - residual, 0.0)
+    unsure = (
+        of_seeds**2 / seed_degrees
+        + problem**2 / (num_problems - 1)
+        + residual**2 / residual_degrees
+    )
+    degrees = np.divide(
+        total**2, unsure, out=np.full_like(total, residual_degrees), where=unsure > 0.0
+    )
     return total / (num_seeds * num_problems), degrees
 
 
@@ -196,79 +203,88 @@ class PowerDesign(NamedTuple):
 
 
 def detectable_difference(
-    spread: Spread, design: PowerDesign, *, num_seeds: int, num_problems: int
+    components: VarianceComponents, design: PowerDesign, *, num_seeds: int, num_problems: int
 ) -> Columns:
-    """Smallest true mean difference that S seeds and P problems detect.
+    """Smallest true mean difference that S seeds and P problems detect with the design's power.
 
-        (t_{1 - significance/2} + t_{power}) sqrt(v_seed / S + v_problem / P + v_rest / (S P))
+        (t_{1 - significance/2} + t_{power}) sqrt(v_seed / S + v_problem / P + v_res / (S P))
 
     with Satterthwaite's degrees of freedom of the expected mean squares, as in `estimate_means`; of
     a single seed, without A and R, P - 1.
 
-    With v_seed 0, v_rest 0, v_problem 0.16, one seed, 101 problems, significance 0.05, power 0.8:
+    With v_seed 0, v_res 0, v_problem 0.16, one seed, 101 problems, significance 0.05, power 0.8:
     (1.984 + 0.845) sqrt(0.16 / 101) = 0.1126.
     """
     assert 0.0 < design.significance < 1.0, design
     assert 0.0 < design.power < 1.0, design
-    assert np.isnan(spread.seed).all() == (num_seeds == 1), "plan with seeds as they were estimated"
+    assert np.isnan(components.seed).all() == (num_seeds == 1), (
+        "plan with seeds as they were estimated"
+    )
     if num_seeds == 1:
-        variance = (spread.problem + spread.rest) / num_problems
+        variance = (components.problem + components.residual) / num_problems
         degrees = np.full_like(variance, num_problems - 1)
     else:
         variance, degrees = _satterthwaite(
-            spread.rest + num_problems * spread.seed,
-            spread.rest + num_seeds * spread.problem,
-            spread.rest,
-            spread.pooled & (num_seeds > 2),
+            components.residual + num_problems * components.seed,
+            components.residual + num_seeds * components.problem,
+            components.residual,
+            components.pooled & (num_seeds > 2),
             (num_seeds, num_problems),
         )
-    seen = special.stdtrit(degrees, 1.0 - design.significance / 2.0)
-    return (seen + special.stdtrit(degrees, design.power)) * np.sqrt(variance)
+    critical = special.stdtrit(degrees, 1.0 - design.significance / 2.0)
+    return (critical + special.stdtrit(degrees, design.power)) * np.sqrt(variance)
 
 
 class DifferenceForecast(NamedTuple):
-    """What an experiment of some size can be expected to show."""
+    """Expected precision of an experiment of a given size."""
 
     detectable: float
-    """The smallest true mean difference that it detects, with the power asked for."""
+    """Smallest true mean difference that it detects, with the power of its `PowerDesign`."""
     half_width: float
-    """Median of the interval's half width."""
+    """Median half width of its interval."""
 
 
 def forecast_difference(
-    spread: Spread, design: PowerDesign, *, confidence: float, num_seeds: int, num_problems: int
+    components: VarianceComponents,
+    design: PowerDesign,
+    *,
+    confidence: float,
+    num_seeds: int,
+    num_problems: int,
 ) -> DifferenceForecast:
-    """What another experiment detects, the chance of its test simulated.
+    """Difference that another experiment detects, by a simulation of its test.
 
-    `detectable_difference` takes the estimated variance for certain; of three seeds that differ
-    much it promises a power of 80 % where the test has 75 %. Here the test of `estimate_means`
-    meets drawn mean squares, in the normal model with the variances of `spread`, whose `pooled` is
-    not used:
+    `detectable_difference` takes the estimated variance for certain; with three seeds that differ
+    much it promises a power of 80 % where the test has 75 %. Here mean squares are drawn from the
+    normal model with these variance components (`pooled` is not used), and the test of
+    `estimate_means` is applied to each draw:
 
-        A ~ (v_rest + P v_seed) chi2_(S-1) / (S-1), B and R likewise, mean ~ N(0, its variance)
+        A ~ (v_res + P v_seed) chi2_(S-1) / (S-1), B and R likewise, mean ~ N(0, its variance)
 
-    A true difference d adds to the mean alone, so it is detected where mean + d is above the half
-    width at the test's level, and the smallest d is a quantile of half width - mean. `confidence`
-    is that of the interval shown.
+    A true difference d only shifts the mean. So it is detected where mean + d exceeds the half
+    width at the test's level, and the smallest d detected with `design.power` is that quantile of
+    half width - mean. `confidence` is the level of the reported interval.
     """
-    components = (spread.seed, spread.problem, spread.rest)
-    v_seed, v_problem, v_rest = (float(values.item()) for values in components)
+    values = components.seed, components.problem, components.residual
+    v_seed, v_problem, v_res = (float(value.item()) for value in values)
     stream = np.random.default_rng(0)
 
     def draw(expected: float, degrees: int) -> Columns:
         return expected * stream.chisquare(degrees, NUM_DRAWS) / degrees
 
     if num_seeds == 1:
-        true_variance = (v_problem + v_rest) / num_problems
+        true_variance = (v_problem + v_res) / num_problems
         variance = draw(true_variance, num_problems - 1)
         degrees = np.full(NUM_DRAWS, num_problems - 1.0)
     else:
-        of_seeds, of_problems = v_rest + num_problems * v_seed, v_rest + num_seeds * v_problem
+        of_seeds, of_problems = v_res + num_problems * v_seed, v_res + num_seeds * v_problem
         seed, problem = draw(of_seeds, num_seeds - 1), draw(of_problems, num_problems - 1)
-        rest = draw(v_rest, (num_seeds - 1) * (num_problems - 1))
-        pooled = (seed < rest / 2.0) & (num_seeds > 2)
-        variance, degrees = _satterthwaite(seed, problem, rest, pooled, (num_seeds, num_problems))
-        true_variance = (of_seeds + of_problems - v_rest) / (num_seeds * num_problems)
+        residual = draw(v_res, (num_seeds - 1) * (num_problems - 1))
+        pooled = (seed < residual / 2.0) & (num_seeds > 2)
+        variance, degrees = _satterthwaite(
+            seed, problem, residual, pooled, (num_seeds, num_problems)
+        )
+        true_variance = (of_seeds + of_problems - v_res) / (num_seeds * num_problems)
     errors = np.sqrt(variance)
     shown: Columns = special.stdtrit(degrees, (1.0 + confidence) / 2.0) * errors
     tested: Columns = special.stdtrit(degrees, 1.0 - design.significance / 2.0) * errors
@@ -278,13 +294,19 @@ def forecast_difference(
 
 
 def required_sizes(
-    spread: Spread, effect: float, design: PowerDesign, *, num_seeds: int, num_problems: int
+    components: VarianceComponents,
+    effect: float,
+    design: PowerDesign,
+    *,
+    num_seeds: int,
+    num_problems: int,
 ) -> tuple[int | None, int | None]:
     """Problems, with S seeds, that detect a mean difference of `effect`; and seeds, with P.
 
-    The spread is of one column. None: no number does, or one seed says nothing of others.
+    `components` are of one column. None: no number detects it, or there is a single seed, from
+    which the variance over seeds cannot be estimated.
     """
-    difference = partial(detectable_difference, spread, design)
+    difference = partial(detectable_difference, components, design)
     problems = find_fewest(lambda p: difference(num_seeds=num_seeds, num_problems=p), effect)
     if num_seeds == 1:
         return problems, None
@@ -299,7 +321,7 @@ def find_fewest(detectable_with: Callable[[int], Columns | float], effect: float
     low, high = 1, 2
     while detectable_with(high) > abs(effect):
         low, high = high, 2 * high
-        if high > MOST:
+        if high > MAX_SIZE:
             return None
     while high - low > 1:
         middle = (low + high) // 2

@@ -4,7 +4,7 @@ import synthetic_pools
 
 from stages.algorithms.statistics.crossed_means import (
     PowerDesign,
-    Spread,
+    VarianceComponents,
     collapse_clusters,
     detectable_difference,
     estimate_means,
@@ -15,14 +15,14 @@ from stages.algorithms.statistics.crossed_means import (
 
 def one(values, confidence=0.95):
     result = estimate_means(np.array(values, dtype=np.float64)[..., None], confidence=confidence)
-    spread = result.spread
+    components = result.components
     numbers = {name: float(column[0]) for name, column in result._asdict().items()
-               if name != "spread"}  # fmt: skip
-    return numbers | {name: float(column[0]) for name, column in spread._asdict().items()}
+               if name != "components"}  # fmt: skip
+    return numbers | {name: float(column[0]) for name, column in components._asdict().items()}
 
 
 def test_seeds_that_differ_and_nothing_else():
-    # mean squares: seeds 2 (4 + 0 + 4) / 2 = 8, problems 0, rest 0; 2 degrees of freedom
+    # mean squares: seeds 2 (4 + 0 + 4) / 2 = 8, problems 0, residual 0; 2 degrees of freedom
     result = one([[0, 0], [2, 2], [4, 4]])
     assert result["value"] == 2.0
     assert result["standard_error"] == pytest.approx((8 / 6) ** 0.5)
@@ -30,19 +30,19 @@ def test_seeds_that_differ_and_nothing_else():
     assert result["high"] - 2.0 == pytest.approx(4.302653 * (8 / 6) ** 0.5, abs=1e-5)
     # Student's t of 2 degrees in closed form: p = 1 - t / sqrt(2 + t²), t² = 3
     assert result["p_value"] == pytest.approx(1 - (3 / 5) ** 0.5)
-    assert (result["seed"], result["problem"], result["rest"]) == (4.0, 0.0, 0.0)
+    assert (result["seed"], result["problem"], result["residual"]) == (4.0, 0.0, 0.0)
 
 
 def test_two_seeds_that_agree_by_luck_keep_one_degree_of_freedom():
-    # seeds 0, problems 2 (1 + 1 + 4) / 2 = 6, rest 4 / 2 = 2, which takes the seeds' place
+    # seeds 0, problems 2 (1 + 1 + 4) / 2 = 6, residual 4 / 2 = 2, which takes the seeds' place
     result = one([[1, 2, 6], [3, 2, 4]])
     assert result["standard_error"] == pytest.approx(((2 + 6 - 2) / 6) ** 0.5)
     assert result["degrees"] == pytest.approx(6**2 / (2**2 / 1 + 6**2 / 2 + 2**2 / 2))
-    assert (result["seed"], result["problem"], result["rest"]) == (0.0, 2.0, 2.0)
+    assert (result["seed"], result["problem"], result["residual"]) == (0.0, 2.0, 2.0)
 
 
-def test_three_seeds_that_differ_less_than_the_rest_take_its_degrees():
-    # seeds 0, problems 3 (1 + 1 + 4) / 2 = 9, rest 4 / 4 = 1 with 4 degrees
+def test_three_seeds_that_differ_less_than_the_residual_take_its_degrees():
+    # seeds 0, problems 3 (1 + 1 + 4) / 2 = 9, residual 4 / 4 = 1 with 4 degrees
     result = one([[1, 2, 6], [3, 2, 4], [2, 2, 5]])
     assert result["standard_error"] == pytest.approx(((1 + 9 - 1) / 9) ** 0.5)
     assert result["degrees"] == pytest.approx(9**2 / (1 / 4 + 9**2 / 2 + 1 / 4))
@@ -113,15 +113,15 @@ def test_two_seeds_are_never_too_sure(seed_deviation):
 
 def test_the_variances_are_found_again_on_average():
     values = synthetic_pools.differences(3, num_seeds=8, num_problems=150, seed_deviation=0.05)
-    spread = estimate_means(values, confidence=0.95).spread
+    components = estimate_means(values, confidence=0.95).components
     # two methods: twice the variance of each
-    assert spread.seed.mean() == pytest.approx(2 * 0.05**2, rel=0.05)
-    assert spread.problem.mean() == pytest.approx(2 * 0.03**2, rel=0.1)
+    assert components.seed.mean() == pytest.approx(2 * 0.05**2, rel=0.05)
+    assert components.problem.mean() == pytest.approx(2 * 0.03**2, rel=0.1)
 
 
 WANTED = PowerDesign(significance=0.05, power=0.8)
-ONE = Spread(*np.array([[np.nan], [0.16], [0.0]]), pooled=np.array([False]))
-SEVERAL = Spread(*np.array([[0.0004], [0.01], [0.05]]), pooled=np.array([False]))
+ONE = VarianceComponents(*np.array([[np.nan], [0.16], [0.0]]), pooled=np.array([False]))
+SEVERAL = VarianceComponents(*np.array([[0.0004], [0.01], [0.05]]), pooled=np.array([False]))
 
 
 def test_of_one_seed_it_is_the_paired_t_test():
@@ -138,7 +138,7 @@ def test_what_is_detectable_is_detected_as_often_as_wanted():
         effect
         + stream.normal(0, SEVERAL.seed**0.5, (3, 1, 4000))
         + stream.normal(0, SEVERAL.problem**0.5, (1, 120, 4000))
-        + stream.normal(0, SEVERAL.rest**0.5, shape)
+        + stream.normal(0, SEVERAL.residual**0.5, shape)
     )
     result = estimate_means(values, confidence=0.95)
     assert np.mean(result.p_value <= 0.05) == pytest.approx(0.8, abs=0.06)
@@ -172,9 +172,9 @@ def test_an_experiment_is_planned_as_it_is_estimated(offset):
     values = stream.normal(0, 1, (3, 50)) + stream.normal(0, 1, (1, 50))
     values = values - values.mean(axis=1, keepdims=True) + offset * np.arange(3)[:, None]
     result = estimate_means(values[..., None], confidence=0.95)
-    assert result.spread.pooled[0] == (offset == 0.0)
+    assert result.components.pooled[0] == (offset == 0.0)
     half = PowerDesign(significance=0.05, power=0.5)  # its quantile is 0
-    planned = detectable_difference(result.spread, half, num_seeds=3, num_problems=50)
+    planned = detectable_difference(result.components, half, num_seeds=3, num_problems=50)
     assert planned == pytest.approx(float(result.high[0] - result.value[0]))
 
 
