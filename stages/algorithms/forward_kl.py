@@ -15,9 +15,9 @@ Language Models" (GKD, 2024), https://arxiv.org/abs/2306.13649. Summed over the 
 completion that the teacher sampled at T = 1, its expectation is the divergence of whole
 completions, by the chain rule.
 
-Departure from Hinton et al.: no factor T^2, as in GKD and TRL. Logits that are many are made in
-chunks of tokens (`logprobs`), the policy's and the teacher's together, and again in the backward
-pass; so the largest tensor is chunk x vocabulary.
+Departure from Hinton et al.: no factor T^2, as in GKD and TRL. If there are too many logits, the
+policy's and the teacher's are computed together in chunks of tokens (`logprobs`), and again in the
+backward pass; so the largest tensor is chunk x vocabulary.
 """
 
 import torch
@@ -68,9 +68,9 @@ def forward_kl(
         gap = target - logprobs if logprobs.requires_grad else target.sub_(logprobs)
         return ((p * gap if gap.requires_grad else p.mul_(gap)).sum(-1),)
 
-    def slope(logprobs: Tensor, states: Tensor, of_value: Tensor) -> Tensor:
-        gap = logprobs.exp_().sub_(teacher_logprobs(states).exp_())
-        return gap.mul_(of_value[:, None])
+    def backward(logprobs: Tensor, states: Tensor, grad_divergence: Tensor) -> Tensor:
+        gap = logprobs.exp_().sub_(teacher_logprobs(states).exp_())  # q - p
+        return gap.mul_(grad_divergence[:, None])
 
-    term = Term(value, slope, temperature, 1)
+    term = Term(value, backward, temperature, 1)
     return evaluate_term(term, hidden, output, teacher_hidden.detach(), limits)[0]

@@ -1,14 +1,14 @@
-"""Log-probabilities of chosen tokens.
+"""Log-probabilities of chosen tokens, without all logits in memory at once.
 
-Only the positions that predict a counted token reach the output layer. Logits that are few are
-made at once. Others are made in chunks of tokens, and again in the backward pass, by one autograd
+Only the positions that predict a counted token reach the output layer. If their logits exceed a
+limit, they are computed in chunks of tokens, and again in the backward pass, by an autograd
 function that casts the output matrix once and sums its gradient in one float32 buffer; so the
 largest tensor is chunk x vocabulary. Log-probabilities are in float32. `hidden` h is the final
 hidden state at the position *before* each token, `output` has the matrix W and, where the model
 has one, the bias b, and `temperature` T divides the logits, as when sampling.
 
 Departure: torch's own `linear_cross_entropy` rounds the log-probabilities and the matrix's gradient
-to the dtype of the hidden states in chunks (bfloat16: 8 bits), and knows no temperature or entropy.
+to the dtype of the hidden states in chunks (bfloat16: 8 bits), and has no temperature or entropy.
 """
 
 from collections.abc import Callable
@@ -57,9 +57,8 @@ def token_logprobs(
 
         p = softmax((W h + b) / T),   entropy = - sum_v p_v log p_v
 
-    Without `entropy` the entropies are not computed, but NaN. They have a gradient only with
-    `entropy_gradient`, for a bonus in the loss. More logits than `limits` allow are made in
-    chunks of tokens.
+    Without `entropy` the entropies are NaN. They have a gradient only with `entropy_gradient`, for
+    an entropy bonus in the loss. More logits than `limits` allow are computed in chunks of tokens.
     """
 
     def value(logprobs: Tensor, token_ids: Tensor) -> tuple[Tensor, ...]:
@@ -70,16 +69,19 @@ def token_logprobs(
             p = logprobs.exp()
             return chosen, -(p * logprobs if p.requires_grad else p.mul_(logprobs)).sum(-1)
 
-    def slope(logprobs: Tensor, token_ids: Tensor, of_chosen: Tensor, of_entropy: Tensor) -> Tensor:
+    def backward(
+        logprobs: Tensor, token_ids: Tensor, grad_chosen: Tensor, grad_entropy: Tensor
+    ) -> Tensor:
+        # With z = (W h + b) / T:
         # d log p_t / d z_v = [v = t] - p_v;   d entropy / d z_v = - p_v (log p_v + entropy)
-        weight = -of_chosen[:, None]
+        weight = -grad_chosen[:, None]
         if entropy_gradient:
-            mean = (logprobs.exp() * logprobs).sum(-1, keepdim=True)
-            weight = weight - of_entropy[:, None] * (logprobs - mean)
+            mean = (logprobs.exp() * logprobs).sum(-1, keepdim=True)  # - entropy
+            weight = weight - grad_entropy[:, None] * (logprobs - mean)
         gradient = logprobs.exp_().mul_(weight)
-        return gradient.scatter_add_(-1, token_ids[:, None], of_chosen[:, None])
+        return gradient.scatter_add_(-1, token_ids[:, None], grad_chosen[:, None])
 
-    term = Term(value, slope, temperature, 1 + (entropy and entropy_gradient))
+    term = Term(value, backward, temperature, 1 + (entropy and entropy_gradient))
     values = evaluate_term(term, hidden, output, token_ids, limits)
     return values[0], values[1]
 
@@ -87,9 +89,9 @@ def token_logprobs(
 def evaluate_term(
     term: "Term", hidden: Hidden, output: OutputLayer, inputs: Tensor, limits: ChunkLimits
 ) -> tuple[Tensor, ...]:
-    """Values of a term at each token; in chunks of tokens where the logits are too many.
+    """Values of a term at each token; in chunks of tokens where there are too many logits.
 
-    `inputs`: what the term is a function of besides, a row for each token; without a gradient.
+    `inputs`: further inputs of the term, a row for each token; without a gradient.
     """
     size = max(limits.min_tokens, limits.max_logits // len(output.weight))
     if len(hidden) * len(output.weight) <= limits.max_logits:
@@ -101,7 +103,7 @@ def evaluate_term(
 def vocabulary_logprobs(
     hidden: Hidden, output: OutputLayer, temperature: float
 ) -> Float[Tensor, "token vocab"]:
-    """log softmax((W h + b) / T): only for as many positions as fit."""
+    """log softmax((W h + b) / T) over the vocabulary, of all positions at once."""
     logits = linear(hidden, *output)
     # float64 stays as it is, for gradient checks; bfloat16 sums would lose the small terms.
     dtype = torch.promote_types(logits.dtype, torch.float32)
@@ -111,7 +113,7 @@ def vocabulary_logprobs(
 
 
 def cast_layer(output: OutputLayer, hidden: Tensor) -> OutputLayer:
-    """In the dtype in which `linear` of these hidden states computes."""
+    """The output layer in the dtype in which `linear` computes with these hidden states."""
     kind, dtype = hidden.device.type, hidden.dtype
     if torch.is_autocast_enabled(kind) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(kind)
@@ -121,15 +123,16 @@ def cast_layer(output: OutputLayer, hidden: Tensor) -> OutputLayer:
 
 
 class Term(NamedTuple):
-    """Function of the log-probabilities over the vocabulary, token by token."""
+    """Differentiable function of each token's log-probabilities over the vocabulary."""
 
     value: Callable[..., tuple[Tensor, ...]]
-    """Of log p [token, vocab] and the inputs of these tokens."""
-    slope: Callable[..., Tensor]
-    """The gradient of the logits over T, of the same and the values' gradients; may reuse log p."""
+    """Values, from log p [token, vocab] and the inputs of these tokens."""
+    backward: Callable[..., Tensor]
+    """Gradient with respect to z = (W h + b) / T, from the arguments of `value` and the gradients
+    of the values; it may overwrite log p."""
     temperature: float
-    num_learned: int
-    """Of the values, those first ones that have a gradient."""
+    num_differentiable: int
+    """Number of values that have a gradient; they come first."""
 
 
 def _slices(hidden: Hidden, size: int) -> list[slice]:
@@ -137,7 +140,7 @@ def _slices(hidden: Hidden, size: int) -> list[slice]:
 
 
 class _Chunked(torch.autograd.Function):
-    """A term of `size` tokens at a time."""
+    """A term, evaluated and differentiated for `size` tokens at a time."""
 
     @staticmethod
     def forward(
@@ -156,7 +159,7 @@ class _Chunked(torch.autograd.Function):
                 for part in _slices(hidden, size)
             ]
         values = tuple(torch.cat(part) for part in zip(*parts, strict=True))
-        ctx.mark_non_differentiable(*values[term.num_learned :])
+        ctx.mark_non_differentiable(*values[term.num_differentiable :])
         return values
 
     @staticmethod
@@ -165,23 +168,23 @@ class _Chunked(torch.autograd.Function):
         hidden, weight, bias, inputs = ctx.saved_tensors
         term, needs_weight, needs_bias = ctx.term, ctx.needs_input_grad[3], ctx.needs_input_grad[4]
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        total = torch.zeros_like(weight, dtype=dtype) if needs_weight else None
-        total_bias = torch.zeros_like(bias, dtype=dtype) if needs_bias else None
-        of_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight, dtype=dtype) if needs_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=dtype) if needs_bias else None
+        grad_hidden = torch.empty_like(hidden)
 
         def add(part: slice) -> None:
             h = hidden[part].to(weight.dtype)
             logprobs = vocabulary_logprobs(h, OutputLayer(weight, bias), term.temperature)
             scaled = (gradient[part] / term.temperature for gradient in gradients)
-            slope = term.slope(logprobs, inputs[part], *scaled).to(weight.dtype)
+            grad_logits = term.backward(logprobs, inputs[part], *scaled).to(weight.dtype)
             del logprobs
-            of_hidden[part] = slope @ weight
-            if total is not None:
-                total.add_(slope.T @ h)
-            if total_bias is not None:
-                total_bias.add_(slope.sum(0))
+            grad_hidden[part] = grad_logits @ weight
+            if grad_weight is not None:
+                grad_weight.add_(grad_logits.T @ h)
+            if grad_bias is not None:
+                grad_bias.add_(grad_logits.sum(0))
 
         with torch.autocast(hidden.device.type, enabled=False):
             for part in _slices(hidden, ctx.size):
                 add(part)
-        return None, None, of_hidden, total, total_bias, None
+        return None, None, grad_hidden, grad_weight, grad_bias, None
