@@ -1,10 +1,10 @@
 """Loss of an optimizer step as a mean over its tokens or completions, in micro-batches.
 
-A micro-batch contributes its *sum*, divided by a count taken over every micro-batch of
-the step before the first backward pass. So any split into micro-batches gives the same
-gradient, which dividing by each micro-batch's own count does not.
+Each function returns a micro-batch's share of that mean: its *sum*, divided by a count over all
+micro-batches of the step, taken before the first backward pass. So any split into micro-batches
+gives the same gradient, which means over micro-batches would not.
 
-Sums and means are over the entries that count: `mask` is True where an entry does.
+Sums and means are over the entries that count: those where `mask` is True.
 """
 
 import torch
@@ -31,9 +31,9 @@ def masked_whiten(values: Tokens, mask: Mask, *, eps: float) -> Tokens:
 
         (x - mean) / sqrt(var + eps),   var with divisor n (not n - 1)
 
-    Schulman et al., "Proximal Policy Optimization Algorithms" (2017) leave this to the
-    implementation; the divisor is ours to state. Equal values become exactly 0: their mean
-    is not always that value, and rounding over rounding would look like a signal.
+    Most implementations of PPO whiten advantages so; Schulman et al. (2017) do not mention it, and
+    the divisor is our choice. Equal values become exactly 0: their rounded mean may differ from
+    them, and scaled rounding errors would look like advantages.
     """
     # A NaN must not reach the backward pass either.
     values = torch.where(mask, values, 0.0)

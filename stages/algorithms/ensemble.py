@@ -1,8 +1,8 @@
-"""Scores of several reward models as one, and how far the models disagree.
+"""Scores of an ensemble of reward models: aggregation to one score, and disagreement.
 
 Coste et al., "Reward Model Ensembles Help Mitigate Overoptimization" (2024),
-https://arxiv.org/abs/2310.02743, section 3. Spreads are of the population (divided by the number of
-members), as there: one member alone has none.
+https://arxiv.org/abs/2310.02743, section 3. The divisor of the variance is the number of
+members, as there, so the variance of a single member is 0.
 """
 
 from jaxtyping import Float
@@ -13,24 +13,24 @@ Rewards = Float[Tensor, " batch"]
 
 
 def mean(scores: Scores) -> Rewards:
-    """The members' mean: their errors average out, a shared one stays."""
+    """Mean of the members' scores: errors that they do not share average out."""
     return scores.mean(0)
 
 
 def minimum(scores: Scores) -> Rewards:
-    """The worst case, worst-case optimisation (WCO): good only where every member finds it good."""
+    """Smallest of the members' scores: worst-case optimisation (WCO)."""
     return scores.amin(0)
 
 
 def mean_minus_std(scores: Scores, k: float) -> Rewards:
-    """Mean - k * std: a lower confidence bound, in the rewards' own unit."""
+    """mean - k std: a lower confidence bound, in the units of the scores."""
     return scores.mean(0) - k * std(scores)
 
 
 def mean_minus_variance(scores: Scores, k: float) -> Rewards:
-    """Mean - k * variance (UWO, uncertainty-weighted): 0.5 in best of n, 0.1 in PPO.
+    """mean - k variance: uncertainty-weighted optimisation (UWO).
 
-    Which `k` does depends on the rewards' scale.
+    In the paper k is 0.5 for best-of-n and 0.1 for PPO; a good k depends on the scores' scale.
     """
     return scores.mean(0) - k * scores.var(0, correction=0)
 

@@ -3,19 +3,19 @@
 A product of a row of n numbers with a matrix of n x m numbers is n m multiplications and n m
 additions: 2 operations for each number of the matrix. So a position that passes forward through
 matrices of P numbers costs 2 P (Kaplan et al. 2020, "Scaling Laws for Neural Language Models",
-https://arxiv.org/abs/2001.08361, section 2.1). Its gradient costs another 2 P for what came in,
-which flows on to the layer below, and 2 P for the weights: 6 P in all where every weight is
-trained. Departures from the rule of thumb 2 P and 6 P:
+https://arxiv.org/abs/2001.08361, section 2.1). The backward pass costs another 2 P for the
+gradient of the inputs, which flows on to the layer below, and 2 P for that of the weights: 6 P in
+all where every weight is trained. Departures from the rule of thumb 2 P and 6 P:
 
 - the output matrix is counted by itself, since only positions that predict a counted token
   reach it (`models/policy`), and P is that of the other matrices;
 - a weight that is not trained has no gradient of its own: 4 P (LoRA's frozen matrices);
-- the looking up of an input embedding multiplies nothing and is left out, tied or not.
+- looking up an input embedding multiplies nothing and is left out, tied or not.
 
 Left out, because they are small here: attention's own products, 4 L d times the positions seen,
 against 2 P of about 24 L d^2, so a share of context / (6 d) (for the embedded model, width 96
-and about 40 positions, 7 per cent; for a width of 4096 and 4,096 positions 17 per cent, so say
-so when comparing long texts); norms, activations, the softmax over the vocabulary; the heads of
+and about 40 positions, 7 per cent; for a width of 4096 and 4,096 positions 17 per cent: mind this
+when comparing long texts); norms, activations, the softmax over the vocabulary; the heads of
 reward and value models (d numbers); the optimizer (a dozen operations for each weight and step).
 What a machine does besides is not counted as work done: padding, and what gradient checkpointing
 or the chunked output matrix compute twice.
@@ -40,12 +40,12 @@ class Matrices:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Passes:
-    """Positions that went through a model."""
+    """Positions that passed through a model."""
 
     positions: int
     """Tokens of the input, a prompt that several completions share counted once."""
     outputs: int
-    """Of them, those that the output matrix saw."""
+    """Positions whose logits were computed."""
 
 
 def count_forward_flops(matrices: Matrices, passes: Passes) -> int:

@@ -1,13 +1,13 @@
-"""Advantages of whole completions, each compared with others of its prompt or its batch.
+"""Advantages of whole completions, from rewards compared within a group or over the batch.
 
-Among them those of GRPO (`group_zscore`), Dr. GRPO (`group_centred`), MaxRL
-(`mean_normalised`), RLOO (`leave_one_out`) and
-ReMax (`greedy_baseline`), and one advantage from several rewards, summed first or normalised first.
+GRPO (`group_zscore`), Dr. GRPO (`group_centred`), MaxRL (`mean_normalised`), RLOO
+(`leave_one_out`), ReMax (`greedy_baseline`), and GDPO, which combines several reward components
+(`normalised_sum`).
 
-`groups` holds the id of each completion's prompt. A group, the rows with one id, may have any size,
-ids any values and rows any order. Every statistic of a group is repeated for each of its rows. Rows
-that are not `counted` enter none and have advantage 0. Of a standard deviation, `ddof` 0 divides by
-n and 1 by n - 1, and `eps` is added to it.
+A row is a completion. `groups` holds the id of its prompt: rows with the same id are a group.
+Groups may differ in size, and their rows may stand in any order. A statistic of a group is returned
+for each of its rows. Rows that are not `counted` enter no statistic and have advantage 0. The
+variance of n numbers has the divisor n - `ddof`; `eps` is added to the standard deviation.
 """
 
 import torch
@@ -17,8 +17,8 @@ from torch import Tensor
 Rewards = Float[Tensor, " batch"]
 Groups = Int[Tensor, " batch"]
 Counted = Bool[Tensor, " batch"]
-Parts = Float[Tensor, "part batch"]
-Weights = Float[Tensor, " part"]
+Components = Float[Tensor, "component batch"]
+Weights = Float[Tensor, " component"]
 
 
 def group_sums(values: Rewards, groups: Groups) -> Rewards:
@@ -47,11 +47,14 @@ def group_stds(values: Rewards, groups: Groups, *, counted: Counted, ddof: int) 
     return torch.where(divisors > 0, squares / divisors.clamp(min=1), 0.0).sqrt()
 
 
-def without_signal(rewards: Rewards, groups: Groups, *, counted: Counted) -> Bool[Tensor, " batch"]:
-    """True in groups whose counted rewards are all equal, one or none included.
+def has_equal_rewards(
+    rewards: Rewards, groups: Groups, *, counted: Counted
+) -> Bool[Tensor, " batch"]:
+    """True in groups whose counted rewards are all equal, such as groups of one or none.
 
-    The comparison is exact: the mean of equal numbers is not always that number, and a
-    rounding error divided by a standard deviation of rounding errors looks like a signal.
+    Such a group has no gradient under a group baseline. Rewards are compared exactly: the rounded
+    mean of equal numbers may differ from them, and scaled rounding errors would look like
+    advantages.
     """
     index = _index(groups)
     infinity = torch.full_like(rewards, torch.inf)
@@ -72,7 +75,7 @@ def _index(groups: Groups) -> Int[Tensor, " batch"]:
 def group_zscore(
     rewards: Rewards, groups: Groups, *, counted: Counted, ddof: int, eps: float
 ) -> Rewards:
-    """(r - mean) / (std + eps) within each group.
+    """A = (r - mean) / (std + eps) within each group: GRPO with outcome supervision.
 
     A group of equal rewards gets exactly 0, and so does one of at most `ddof` counted completions.
     Shao et al., "DeepSeekMath" (2024), section 4.1.2, https://arxiv.org/abs/2402.03300,
@@ -83,25 +86,25 @@ def group_zscore(
     rewards = rewards.detach()
     centred = rewards - group_means(rewards, groups, counted=counted)
     stds = group_stds(rewards, groups, counted=counted, ddof=ddof)
-    signal = counted & ~without_signal(rewards, groups, counted=counted)
+    signal = counted & ~has_equal_rewards(rewards, groups, counted=counted)
     signal &= group_counts(groups, counted=counted) > ddof
     return torch.where(signal, centred / (stds + eps), 0.0)
 
 
 def group_centred(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewards:
-    """r - mean within each group; a group of equal rewards gets exactly 0.
+    """A = r - mean within each group (Dr. GRPO); a group of equal rewards gets exactly 0.
 
     Without the division by the standard deviation, prompts that are nearly always or nearly never
     solved do not weigh more than others. Liu et al., "Understanding R1-Zero-Like Training: A
     Critical Perspective" (2025), section 3, https://arxiv.org/abs/2503.20783
     """
     rewards = rewards.detach()
-    signal = counted & ~without_signal(rewards, groups, counted=counted)
+    signal = counted & ~has_equal_rewards(rewards, groups, counted=counted)
     return torch.where(signal, rewards - group_means(rewards, groups, counted=counted), 0.0)
 
 
 def mean_normalised(rewards: Rewards, groups: Groups, *, counted: Counted, eps: float) -> Rewards:
-    """(r - mean) / (mean + eps) within each group; a group of equal rewards gets exactly 0.
+    """A = (r - mean) / (mean + eps) within each group (MaxRL); equal rewards get exactly 0.
 
     With rewards of 0 and 1, of which K are 1, and advantages averaged over the group of n, a right
     completion weighs 1 / K - 1 / n and a wrong one -1 / n. The expected policy gradient is that of
@@ -117,14 +120,14 @@ def mean_normalised(rewards: Rewards, groups: Groups, *, counted: Counted, eps: 
             f"at least 0, found {rewards[counted].min().item():g}: take a reward without penalties"
         )
     means = group_means(rewards, groups, counted=counted)
-    signal = counted & ~without_signal(rewards, groups, counted=counted)
+    signal = counted & ~has_equal_rewards(rewards, groups, counted=counted)
     return torch.where(signal, (rewards - means) / (means + eps), 0.0)
 
 
 def batch_std(
     rewards: Rewards, groups: Groups, *, counted: Counted, ddof: int, eps: float
 ) -> Rewards:
-    """(r - group mean) / (standard deviation of the batch's rewards + eps).
+    """A = (r - group mean) / (standard deviation of the batch's rewards + eps).
 
     A group of equal rewards gets exactly 0, and so does a batch of at most `ddof` counted
     completions. TRL's `scale_rewards="batch"` (ddof 1, eps 1e-4), after Liu, Z. et al.,
@@ -139,7 +142,7 @@ def batch_std(
 
 
 def leave_one_out(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewards:
-    """r_i - (sum of the others) / (n - 1) within each group of n.
+    """A_i = r_i - (sum of the other rewards) / (n - 1) within each group of n: RLOO.
 
     The baseline does not depend on the completion, so the policy gradient stays unbiased;
     it is the centred reward times n / (n - 1). A group of equal rewards, or of one, gets
@@ -150,20 +153,21 @@ def leave_one_out(rewards: Rewards, groups: Groups, *, counted: Counted) -> Rewa
     rewards = torch.where(counted, rewards.detach(), 0.0)
     num_others = group_counts(groups, counted=counted) - 1
     baselines = (group_sums(rewards, groups) - rewards) / num_others.clamp(min=1)
-    signal = counted & ~without_signal(rewards, groups, counted=counted)
+    signal = counted & ~has_equal_rewards(rewards, groups, counted=counted)
     return torch.where(signal, rewards - baselines, 0.0)
 
 
 def greedy_baseline(
     rewards: Rewards, groups: Groups, *, counted: Counted, greedy_rewards: Rewards
 ) -> Rewards:
-    """r_i - r(greedy completion of the same prompt), which is repeated for each completion.
+    """A_i = r_i - r(greedy completion of the same prompt): ReMax.
 
-    A group of equal rewards gets 0 only when its greedy completion has that reward too:
-    one completion a prompt, the method's usual case, has a signal here. Li et al.,
-    "ReMax" (2023), https://arxiv.org/abs/2310.10505
+    `greedy_rewards` repeats the greedy completion's reward for each row of its group. A group of
+    equal rewards gets 0 only when its greedy completion has that reward too, so a single sampled
+    completion for each prompt, the method's usual case, can have an advantage. Li et al., "ReMax"
+    (2023), https://arxiv.org/abs/2310.10505
     """
-    if not without_signal(greedy_rewards, groups, counted=counted).all():
+    if not has_equal_rewards(greedy_rewards, groups, counted=counted).all():
         raise ValueError(
             "expected one greedy reward a prompt, found different ones in a group: "
             "repeat the reward of the prompt's greedy completion for each of its rows"
@@ -171,29 +175,37 @@ def greedy_baseline(
     return torch.where(counted, rewards.detach() - greedy_rewards.detach(), 0.0)
 
 
-def weighted_sum(parts: Parts, weights: Weights) -> Rewards:
-    """sum_k w_k r_k: one reward for each completion, in the parts' own units."""
-    return (weights[:, None] * parts).sum(0)
+def weighted_sum(components: Components, weights: Weights) -> Rewards:
+    """r = sum_k w_k r_k: one reward for each completion, of components as they are."""
+    return (weights[:, None] * components).sum(0)
 
 
 def normalised_sum(
-    parts: Parts, weights: Weights, groups: Groups, *, counted: Counted, ddof: int, eps: float
+    components: Components,
+    weights: Weights,
+    groups: Groups,
+    *,
+    counted: Counted,
+    ddof: int,
+    eps: float,
 ) -> Rewards:
-    """Weighted sum of the parts' group z-scores, then whitened over the batch.
+    """Weighted sum of the components' group z-scores, then whitened over the batch: GDPO.
 
         z_k = group z-score of r_k
         s   = sum_k w_k z_k
         A   = (s - mean of s over the batch) / (std of s over the batch + eps)
 
-    So a part weighs what its weight says, whatever its units. A completion whose group has
-    no signal in any part gets exactly 0. Liu, S.-Y. et al., "GDPO: Group reward-Decoupled
+    So the scale of a component does not change its influence. A completion whose group has equal
+    rewards in every component gets exactly 0. Liu, S.-Y. et al., "GDPO: Group reward-Decoupled
     Normalization Policy Optimization" (2026), https://arxiv.org/abs/2601.05242; TRL's
     `normalize_then_sum` (ddof 1, eps 1e-4 in both places).
     """
-    parts = parts.detach()
-    zscores = [group_zscore(part, groups, counted=counted, ddof=ddof, eps=eps) for part in parts]
-    silent = [without_signal(part, groups, counted=counted) for part in parts]
+    components = components.detach()
+    zscores = [
+        group_zscore(rewards, groups, counted=counted, ddof=ddof, eps=eps) for rewards in components
+    ]
+    are_equal = [has_equal_rewards(rewards, groups, counted=counted) for rewards in components]
     summed = weighted_sum(torch.stack(zscores), weights.detach())
-    whole = torch.zeros_like(groups)
-    whitened = group_zscore(summed, whole, counted=counted, ddof=ddof, eps=eps)
-    return torch.where(torch.stack(silent).all(0), 0.0, whitened)
+    whole_batch = torch.zeros_like(groups)
+    whitened = group_zscore(summed, whole_batch, counted=counted, ddof=ddof, eps=eps)
+    return torch.where(torch.stack(are_equal).all(0), 0.0, whitened)

@@ -1,9 +1,9 @@
 """Probabilities that a judge gives: of options, of a pair in both orders, and their consistency.
 
-A pair is read in the orders A, B and B, A; p12 and p21 are the probabilities that the judge gives
-to whichever answer stands first. A judge that favours a position says so twice, once for each
-answer, and the mean of the two readings is free of any part of it that is the same for both. Lee
-et al. 2023, "RLAIF", section 2.2, https://arxiv.org/abs/2309.00267. A reading of exactly 1/2 counts
+The judge reads a pair in the orders A, B and B, A; p12 and p21 are its probabilities of whichever
+answer stands first. A position bias favours each answer in one of the two readings, so it cancels
+in their mean, as far as it is the same in both. Lee et al. 2023, "RLAIF", section 2.2,
+https://arxiv.org/abs/2309.00267. A reading of exactly 1/2 counts
 as half a win for each. Zheng et al. 2023, "Judging LLM-as-a-Judge", section 3.3 and 4.2,
 https://arxiv.org/abs/2306.05685.
 
@@ -100,7 +100,7 @@ def first_position_share(p12: Pairs, p21: Pairs) -> Pairs:
 
 
 def choice_accuracy(probabilities: Pairs, a_is_better: Bool[np.ndarray, " pair"]) -> Pairs:
-    """1 where P(A is better) is on the side of the truth, 0 where not, 1/2 where undecided."""
+    """1 where the judge prefers the better answer, 0 where the worse one, 1/2 where neither."""
     a_wins = wins(probabilities)
     return np.where(a_is_better, a_wins, 1.0 - a_wins)
 

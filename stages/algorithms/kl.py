@@ -1,11 +1,11 @@
 """The divergence KL(policy || reference): estimators from sampled tokens, and a penalty's weight.
 
-With x drawn from the policy and log_ratio = log policy(x) - log reference(x).
+A token x is drawn from the policy, and log_ratio = log policy(x) - log reference(x).
 Schulman, "Approximating KL Divergence" (2020), http://joschu.net/blog/kl-approx.html
 
-An estimator in the loss is differentiated at fixed tokens x. That the probability of drawing x
-changes with the policy is left out, so the estimator's expected gradient need not be the gradient
-of the divergence that it estimates. Each docstring says what that expected gradient is, on policy.
+An estimator in the loss is differentiated at fixed tokens x. The derivative of the probability of
+drawing x is missing, so the estimator's expected gradient need not be the gradient of the
+divergence that it estimates. Each docstring says what that expected gradient is, on policy.
 The gradient of KL(policy || reference) comes from `k1` as a cost in the *reward*, from `k2` in the
 loss, or from `k1` or `k3` with `importance_corrected`. Tang and Munos, "On a few pitfalls in KL
 divergence gradient estimation for RL" (2025), https://arxiv.org/abs/2506.09477
@@ -72,16 +72,16 @@ MAX_ERROR = 0.2
 def adaptive_coef(
     coef: float, measured: float, *, target: float, num_samples: int, horizon: int
 ) -> float:
-    """A proportional controller in log space.
+    """KL coefficient of the next step, by a proportional controller in log space.
 
-        error = (measured - target) / target, within [-0.2, 0.2]
+        error = clip((measured - target) / target, -0.2, 0.2)
         coef' = coef (1 + error num_samples / horizon)
 
     Ziegler et al., "Fine-Tuning Language Models from Human Preferences" (2019), section
     2.2, https://arxiv.org/abs/1909.08593, with K_beta = num_samples / horizon as in its
     code (target 6, horizon 10,000). `measured` is KL(policy || reference) a completion, in nats,
-    averaged over the step; `num_samples` counts completions since the last adjustment, `horizon`
-    those over which an error is made good.
+    averaged over the step, and `num_samples` counts completions since the last adjustment. An error
+    of 0.2 that lasts for `horizon` completions multiplies the coefficient by about exp(0.2).
     """
     _check(measured)
     if not 0 <= num_samples * MAX_ERROR < horizon:
@@ -94,7 +94,7 @@ def adaptive_coef(
 
 
 def doubling_coef(coef: float, measured: float, *, target: float) -> float:
-    """Half of `coef` if measured < target / 1.5, double if measured > 1.5 target.
+    """KL coefficient of the next step: halved below target / 1.5, doubled above 1.5 target.
 
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), section 4,
     https://arxiv.org/abs/1707.06347. `measured` is KL(old || new) a token, averaged over the step.

@@ -1,10 +1,9 @@
-"""Advantages of single tokens, from rewards to go or from a value model's residuals.
+"""Advantages of single tokens: from returns, a value model, step rewards or a teacher.
 
-Returns to go, generalised advantage estimation (GAE) and its lambda by length, GRPO's process
-supervision (`step_zscore`), step rewards of which only the smallest counts (`min_credit`), and
-the teacher of on-policy distillation (`negative_log_ratio`).
-Step rewards stand at the last token of each step, `step_ends` is True there, and what else stands
-in their grid is ignored.
+Returns to go, generalised advantage estimation (GAE) and VAPO's length-adaptive lambda, GRPO's
+process supervision (`step_zscore`), min-form credit assignment (`min_credit`), and on-policy
+distillation (`teacher_log_ratio`). A step reward stands at the last token of its reasoning step,
+where `step_ends` is True; other entries of `step_rewards` are ignored.
 """
 
 import torch
@@ -20,33 +19,33 @@ Lambdas = Float[Tensor, " batch"]
 def returns_to_go(rewards: Tokens, mask: Mask, *, gamma: float) -> Tokens:
     """R_t = r_t + gamma R_{t+1}: the discounted sum of this and all later rewards.
 
-    Tokens that do not count (`mask` False) have return 0 and are no steps: they neither add nor
-    discount. With a penalty on each token's log-ratio and the score on the last token, and whitened
+    Tokens that do not count (`mask` False) have return 0 and are skipped: they neither add a reward
+    nor discount. With a penalty on each token's log-ratio and the score on the last token, whitened
     over the batch (`aggregation.masked_whiten`), these are the advantages of Hu, "REINFORCE++"
     (2025), https://arxiv.org/abs/2501.03262
     """
     rewards = torch.where(mask, rewards.detach(), 0.0)
     returns = torch.zeros_like(rewards)
-    following = rewards.new_zeros(len(rewards))
+    next_returns = rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
-        following = torch.where(mask[:, t], rewards[:, t] + gamma * following, following)
-        returns[:, t] = following
+        next_returns = torch.where(mask[:, t], rewards[:, t] + gamma * next_returns, next_returns)
+        returns[:, t] = next_returns
     return torch.where(mask, returns, 0.0)
 
 
 def gae(
     rewards: Tokens, values: Tokens, mask: Mask, *, gamma: float, lam: float | Lambdas
 ) -> tuple[Tokens, Tokens]:
-    """Advantages and returns of completions that end in a terminal state; 0 outside `mask`.
+    """GAE: advantages and returns (targets of the value model) of whole episodes; 0 outside `mask`.
 
-        delta_t = r_t + gamma V_{t+1} - V_t
-        A_t     = delta_t + gamma lam A_{t+1}
+        delta_t  = r_t + gamma V_{t+1} - V_t
+        A_t      = delta_t + gamma lam A_{t+1}
         return_t = A_t + V_t
 
-    r_t is received on emitting token t, V_t is predicted before it and gets no gradient. V after
-    the last counted token is 0: a completion is an episode, also when it was cut at the length
-    limit, and its tokens come first in a row. lam, one for all completions or one for each: 1 gives
-    return minus value, 0 the one-step residual. Schulman et al., "High-Dimensional Continuous
+    r_t is the reward for token t, and V_t the value of the state before it, without a gradient. A
+    completion is an episode, also when it was truncated at the length limit: V after its last token
+    is 0. Its tokens come first in a row. `lam` is a number, or one for each completion: 1 gives
+    return minus value, 0 the one-step residual delta. Schulman et al., "High-Dimensional Continuous
     Control Using Generalized Advantage Estimation" (2016), eq. 11 and 16,
     https://arxiv.org/abs/1506.02438
     """
@@ -54,17 +53,17 @@ def gae(
     rewards = torch.where(mask, rewards.detach(), 0.0)
     decay = gamma * (lam.detach() if isinstance(lam, Tensor) else lam)
     advantages = torch.zeros_like(rewards)
-    following = next_values = rewards.new_zeros(len(rewards))
+    next_advantages = next_values = rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
         delta = rewards[:, t] + gamma * next_values - values[:, t]
-        following = torch.where(mask[:, t], delta + decay * following, 0.0)
-        advantages[:, t] = following
+        next_advantages = torch.where(mask[:, t], delta + decay * next_advantages, 0.0)
+        advantages[:, t] = next_advantages
         next_values = values[:, t]
     return advantages, advantages + values
 
 
 def length_adaptive_lambda(lengths: Int[Tensor, " batch"], *, alpha: float) -> Lambdas:
-    """lam = 1 - 1 / (alpha length), at least 0 and at most 1; length: counted tokens.
+    """GAE's lam = 1 - 1 / (alpha length), clamped to [0, 1]; length: counted tokens.
 
     The weights lam^k of GAE then sum to alpha times the length, so that a reward at the
     end reaches the start of a long completion as well as that of a short one.
@@ -84,18 +83,18 @@ def step_zscore(
     ddof: int,
     eps: float,
 ) -> Tokens:
-    """Sum of the normalised rewards of the reasoning steps that end at a token or after it.
+    """GRPO's process supervision: a token's advantage is the sum of later normalised step rewards.
 
         z_j = (r_j - mean(R)) / (std(R) + eps),   R: the rewards of all steps of the group
         A_t = sum of z_j over the completion's steps j that end at t or later
 
     Shao et al., "DeepSeekMath" (2024), section 4.1.3, https://arxiv.org/abs/2402.03300, which
-    leaves the divisor of the variance and eps open, as for outcomes (`group_zscore`, here of steps
-    in place of completions: n of `ddof` counts the steps of the group). Where every completion is
-    one step, this is `group_zscore` of the steps' rewards at each of its tokens. A completion
-    of many steps weighs more in the mean, and its first tokens' advantage is a sum of more
-    terms: of completions whose steps are all a little above the mean, the one with more steps
-    gains more. A group of equal rewards gets exactly 0.
+    leaves the divisor of the variance and eps open, as for outcomes. The z-score is `group_zscore`
+    over steps, so the n of `ddof` counts the steps of the group. Where every completion is one
+    step, each of its tokens has the `group_zscore` of the step's reward. A completion of many steps
+    weighs more in the mean, and its first tokens' advantage is a sum of more terms: of completions
+    whose steps are all a little above the mean, the one with more steps gains more. A group of
+    equal rewards gets exactly 0.
     """
     row_of = step_ends.nonzero()[:, 0]
     rewards, groups, counted = step_rewards.detach()[step_ends], groups[row_of], counted[row_of]
@@ -105,13 +104,13 @@ def step_zscore(
 
 
 def min_credit(step_rewards: Tokens, step_ends: Mask) -> tuple[Tokens, Mask]:
-    """Step rewards and step ends with the smallest reward of each completion alone.
+    """Min-form credit assignment: only the smallest step reward of a completion is kept.
 
-        r'_j = r_j  where j = the first of argmin_i r_i,   no reward and no end elsewhere
+        r'_j = r_j  where j = the first of argmin_i r_i,   0 elsewhere
 
-    The return from a token on is then min_i r_i up to the end of the worst step, and 0 after it.
-    Further steps can only lower it, while a sum of all rewards pays for each further step. Also
-    returned is the mask of the end of that step.
+    Returned are these rewards, and the mask of the end of step j in place of `step_ends`. The
+    return from a token on is then min_i r_i up to the end of the worst step, and 0 after it. A
+    further step can only lower it, while a sum of step rewards grows with each further step.
 
     Cheng et al., "Stop Summation: Min-Form Credit Assignment Is All Process Reward Model Needs for
     Reasoning" (PURE, 2025), https://arxiv.org/abs/2504.15275, weigh each reward by softmax(-r / T)
@@ -119,20 +118,20 @@ def min_credit(step_rewards: Tokens, step_ends: Mask) -> tuple[Tokens, Mask]:
     the first step instead of being shared: an error begins where the score falls.
     """
     candidates = torch.where(step_ends, step_rewards.detach(), torch.inf)
-    # `argmin` gives any of equal ones.
+    # Not `argmin`: of equal values it may return any.
     smallest = step_ends & (candidates == candidates.amin(1, keepdim=True))
     first = smallest & (smallest.cumsum(1) == 1)
     return torch.where(first, candidates, 0.0), first
 
 
-def negative_log_ratio(logprobs: Tokens, teacher_logprobs: Tokens, mask: Mask) -> Tokens:
+def teacher_log_ratio(logprobs: Tokens, teacher_logprobs: Tokens, mask: Mask) -> Tokens:
     """A_t = log teacher(x_t) - log student(x_t) at each sampled token, without a gradient.
 
-    Given the tokens before x_t, and x_t drawn from the student, the expected policy gradient with
-    this advantage is that of -KL(student || teacher) of the next token; its mean is -KL itself.
-    A token answers for itself alone (discount 0): that it changes which tokens come next is left
-    out. Lu, "On-Policy Distillation" (Thinking Machines Lab, 2025); with the sum over the whole
-    vocabulary in place of the sampled token, Agarwal et al., "On-Policy Distillation of Language
-    Models" (GKD, 2024), https://arxiv.org/abs/2306.13649, with reverse KL.
+    With x_t drawn from the student, the mean of A_t is -KL(student || teacher) of the next token,
+    and the expected policy gradient with this advantage is the gradient of that. The discount is 0:
+    the effect of x_t on the divergences at later tokens is left out. Lu, "On-Policy Distillation"
+    (Thinking Machines Lab, 2025). With the sum over the vocabulary in place of the sampled token:
+    Agarwal et al., "On-Policy Distillation of Language Models" (GKD, 2024),
+    https://arxiv.org/abs/2306.13649, with reverse KL.
     """
     return torch.where(mask, (teacher_logprobs - logprobs).detach(), 0.0)

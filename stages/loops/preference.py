@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from stages.algorithms.losses import preference_losses, reference_free_losses
-from stages.algorithms.losses.preference_losses import Losses, PairLogprobs
+from stages.algorithms.losses.preference_losses import LossesAndMargins, PairLogprobs
 from stages.config import Params
 from stages.loops import work
 from stages.loops.epochs import EpochsConfig
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 ErrorRate = Annotated[float, Field(ge=0, lt=0.5)]
-PAIR_LOSSES: dict[str, Callable[..., Losses]] = {
+PAIR_LOSSES: dict[str, Callable[..., LossesAndMargins]] = {
     "sigmoid": preference_losses.dpo_loss,
     "robust": preference_losses.robust_dpo_loss,
     "ipo_sum": preference_losses.ipo_sum_loss,
@@ -117,7 +117,7 @@ class PreferencePreset(Params):
         return {name: getattr(self, name) for name in KNOBS[self.kind]}
 
 
-def pair_losses(preset: PreferencePreset, pairs: PairLogprobs) -> Losses:
+def pair_losses(preset: PreferencePreset, pairs: PairLogprobs) -> LossesAndMargins:
     """Losses and margins of pairs, of any kind but KTO."""
     return PAIR_LOSSES[preset.kind](pairs, **preset.knobs())
 
@@ -199,7 +199,7 @@ def pair_logprobs(
 
 def expected_loss(
     preset: PreferencePreset, pairs: PairLogprobs, probabilities: Float[Tensor, " pair"]
-) -> Losses:
+) -> LossesAndMargins:
     """Expected loss where `chosen` is better with probability p, and margins of (chosen, rejected).
 
         loss = p loss(chosen, rejected) + (1 - p) loss(rejected, chosen)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from stages.algorithms.losses.reward_and_value_losses import soft_step_label_loss
+from stages.algorithms.losses.reward_and_value_losses import step_label_loss
 from stages.algorithms.statistics.intervals import problem_numbers
 from stages.algorithms.statistics.score_quality import (
     auc,
@@ -107,7 +107,7 @@ def train(
 ) -> Iterator[Step]:
     """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
-        loss = mean over the labelled steps of the optimizer step of  soft_step_label_loss
+        loss = mean over the labelled steps of the optimizer step of  step_label_loss
 
     A hard target is the soft one 0 or 1. An optimizer step without any label is refused.
     """
@@ -134,7 +134,7 @@ def train(
             logits = model(batch, ends)
             probabilities = torch.tensor([t for item in batch_goals for _, t in item])
             probabilities = probabilities.float().to(logits.device)
-            losses = soft_step_label_loss(logits, probabilities)
+            losses = step_label_loss(logits, probabilities)
             (losses.sum() / num_labels).backward()
             loss_sum += losses.sum().item()
             num_right += int(((logits[:, 1] >= logits[:, 0]) == (probabilities >= 0.5)).sum())

@@ -558,7 +558,7 @@ def sample(
         groups = torch.tensor(batch.groups)
         counted, _ = masks_of_truncated(batch.truncated(), method)
         counted = counted & ~batch.failed()
-        has_signal = ~group_advantages.without_signal(
+        has_signal = ~group_advantages.has_equal_rewards(
             rewards[-1].rewards(), groups, counted=counted
         )
         rank = has_signal.view(-1, size)[:, 0].cumsum(0)[groups]
@@ -815,7 +815,7 @@ def follow_teacher(
     stale batch see `measure_logprobs`. A completion that is not `counted` has advantage 0.
     """
     mask = batch.mask() & counted[:, None]
-    advantages = token_advantages.negative_log_ratio(policy_logprobs, teacher_logprobs, mask)
+    advantages = token_advantages.teacher_log_ratio(policy_logprobs, teacher_logprobs, mask)
     advantages = advantages - torch.where(mask, penalties, 0.0)
     if method.reward_coef == 0:
         return advantages

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from stages.algorithms.aggregation import token_mean
 from stages.algorithms.losses.surrogates import reinforce
-from stages.algorithms.token_advantages import negative_log_ratio
+from stages.algorithms.token_advantages import teacher_log_ratio
 from stages.loops import sft
 from stages.loops.sft import SftConfig, Teacher, TeacherLoss
 from stages.models.policy import Policy
@@ -47,7 +47,7 @@ def test_mean_advantage_and_gradient_are_those_of_the_reverse_divergence(record)
         for logits in (student, teacher)
     )
     mask = (labels != -100).expand(NUM_DRAWS, 5)
-    advantages = negative_log_ratio(logprobs, teacher_logprobs, mask)
+    advantages = teacher_log_ratio(logprobs, teacher_logprobs, mask)
     losses, _ = reinforce(logprobs, advantages, mask)
     num_tokens = int(mask.sum())
     (actual,) = torch.autograd.grad(token_mean(losses, mask, num_tokens=num_tokens), student)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stages.algorithms.losses.reward_and_value_losses import soft_step_label_loss
+from stages.algorithms.losses.reward_and_value_losses import step_label_loss
 from stages.models.forward_check import compute_hidden_states
 
 pytestmark = needs_trl_1_9
@@ -99,7 +99,7 @@ def step_losses(model: PreTrainedModel, rows: Sequence[Solution], longest: int =
                 positions.append(first + end)
                 labels.append(label)
     scores = model.score(compute_hidden_states(model, batch)[positions])
-    return soft_step_label_loss(scores, torch.tensor(labels, dtype=scores.dtype))
+    return step_label_loss(scores, torch.tensor(labels, dtype=scores.dtype))
 
 
 def test_one_step(found, agree):

@@ -9,7 +9,7 @@ import random_grids
 import torch
 from random_grids import Grids
 
-from stages.algorithms.token_advantages import negative_log_ratio
+from stages.algorithms.token_advantages import teacher_log_ratio
 
 P, Q = torch.tensor([0.5, 0.25, 0.25]).double(), torch.tensor([0.25, 0.125, 0.625]).double()
 # Each token as often as the policy draws it: the mean over rows is the expectation, exactly.
@@ -69,7 +69,7 @@ def test_a_corrected_estimate_has_the_gradient_of_the_divergence_on_a_stale_batc
 def test_a_teachers_log_ratio_as_advantage_has_the_gradient_of_the_divergence():
     grid = torch.ones(4, 1, dtype=torch.bool)
     drawn = (log.double()[DRAWN][:, None] for log in (P.log(), Q.log()))
-    advantages = negative_log_ratio(*drawn, grid)
+    advantages = teacher_log_ratio(*drawn, grid)
     result = expected_gradient({"kl": "none"}, "reinforce", advantages=advantages)
     torch.testing.assert_close(result, divergence_gradient(True))
 
@@ -83,7 +83,7 @@ def test_a_token_answers_for_itself_alone_where_a_teacher_is_followed():
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
     chosen = torch.stack([torch.zeros(9, dtype=torch.long), pairs[:, 0] + 1], 1), pairs
     mask = torch.ones(9, 2, dtype=torch.bool)
-    advantages = negative_log_ratio(logprobs[chosen], teacher_logprobs[chosen], mask)
+    advantages = teacher_log_ratio(logprobs[chosen], teacher_logprobs[chosen], mask)
     assert not advantages.requires_grad
     weights = logprobs[chosen].sum(1).exp().detach()
     loss = (weights[:, None] * -advantages * logprobs[chosen]).sum()

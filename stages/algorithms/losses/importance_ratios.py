@@ -1,8 +1,8 @@
-"""Log-ratios of two policies, safe to exponentiate, and weights that correct for the sampler.
+"""Log importance ratios that are safe to exponentiate, and weights that correct for the sampler.
 
-A token that the old policy all but excluded can have any log-ratio, also an infinite one.
-Departure from every paper whose ratio is built from these: a log-ratio is capped at 20
-from above, where its gradient becomes 0. Below it is left alone: exp only goes to 0.
+The log-ratio of a token to which the old policy gave almost no probability can be huge, or
+infinite. Departure from every paper whose ratio is computed here: a log-ratio above 20 becomes 20,
+and has no gradient. There is no lower cap, since exp then only goes to 0.
 
 An inference engine computes other probabilities than the trainer does from the same
 weights: other kernels, other precision. So even fresh completions are off-policy, by

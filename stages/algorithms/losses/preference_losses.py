@@ -1,6 +1,8 @@
-"""Losses against a reference: of pairs DPO, also smoothed and robust, IPO and the hinge; KTO.
+"""Preference losses with a reference policy: DPO, conservative DPO, robust DPO, IPO, hinge, KTO.
 
-Of pairs, each gives the pair's loss and the margin of its implicit rewards,
+All but KTO's are losses of pairs. With p_c and p_r the policy's probabilities of the chosen and the
+rejected completion, and ref_c and ref_r the reference's, each returns the loss of every pair, and
+its margin, the difference of the implicit rewards beta log(p / ref):
 
     margin = beta h,   h = (log p_c - log ref_c) - (log p_r - log ref_r)
 
@@ -16,8 +18,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, relu
 
 Values = Float[Tensor, " pair"]
-Losses = tuple[Values, Values]
-"""Losses and margins."""
+LossesAndMargins = tuple[Values, Values]
 Completions = Float[Tensor, " batch"]
 
 
@@ -25,10 +26,10 @@ class PairLogprobs(NamedTuple):
     """Log-probabilities of both completions of some pairs, summed over their tokens."""
 
     chosen_logprobs: Values
-    """log p_c of the policy, which gets the gradient; log p_r is the rejected completion's."""
+    """log p_c, with a gradient; `rejected_logprobs`: log p_r."""
     rejected_logprobs: Values
     chosen_ref_logprobs: Values
-    """log ref_c of the frozen reference, without a gradient; log ref_r likewise."""
+    """log ref_c, without a gradient; `rejected_ref_logprobs`: log ref_r."""
     rejected_ref_logprobs: Values
     chosen_lengths: Int[Tensor, " pair"]
     """|c|, at least 1: tokens, the end-of-sequence token included; |r| likewise."""
@@ -39,7 +40,7 @@ class PairLogprobs(NamedTuple):
         return PairLogprobs(*(self[field] for field in (1, 0, 3, 2, 5, 4)))
 
     def log_ratio_margin(self) -> Values:
-        """The h above."""
+        """h = (log p_c - log ref_c) - (log p_r - log ref_r)."""
         return (self.chosen_logprobs - self.chosen_ref_logprobs.detach()) - (
             self.rejected_logprobs - self.rejected_ref_logprobs.detach()
         )
@@ -52,19 +53,19 @@ class PairLogprobs(NamedTuple):
 
 
 def finite(values: Values) -> Values:
-    """`values` with infinities replaced by the largest number there is, which get no gradient.
+    """Values with infinities replaced by the largest finite number, without a gradient there.
 
-    For factors whose weight may be 0: 0 times infinity would be NaN.
+    For terms whose weight may be 0: 0 times infinity would be NaN.
     """
     limits = torch.finfo(values.dtype)
     return values.clamp(min=limits.min, max=limits.max)
 
 
-def dpo_loss(pairs: PairLogprobs, *, beta: float, label_smoothing: float) -> Losses:
+def dpo_loss(pairs: PairLogprobs, *, beta: float, label_smoothing: float) -> LossesAndMargins:
     """loss = - (1 - e) log sigmoid(beta h) - e log sigmoid(-beta h).
 
-    At margin 0 it is log 2 for every e, the `label_smoothing`: the assumed probability that a label
-    is wrong, below 0.5. Rafailov et al., "Direct Preference Optimization" (2023), eq. 7,
+    e is `label_smoothing`, the assumed probability that a label is wrong, below 0.5. At margin 0
+    the loss is log 2 for every e. Rafailov et al., "Direct Preference Optimization" (2023), eq. 7,
     https://arxiv.org/abs/2305.18290, with e = 0. With e > 0 it is conservative DPO: Mitchell,
     "A note on DPO with noisy preferences & relationship to IPO" (2023),
     https://ericmitchell.ai/cdpo.pdf; its minimum is at sigmoid(margin) = 1 - e.
@@ -75,11 +76,12 @@ def dpo_loss(pairs: PairLogprobs, *, beta: float, label_smoothing: float) -> Los
     return losses, margins
 
 
-def robust_dpo_loss(pairs: PairLogprobs, *, beta: float, flip_rate: float) -> Losses:
+def robust_dpo_loss(pairs: PairLogprobs, *, beta: float, flip_rate: float) -> LossesAndMargins:
     """loss = ((1 - e) l(beta h) - e l(-beta h)) / (1 - 2 e),   l(m) = - log sigmoid(m).
 
-    Averaged over labels flipped at rate e < 1/2, the `flip_rate`, it is the DPO loss of the true
-    ones. It has no minimum: at a large margin it falls as -e margin / (1 - 2 e). Chowdhury et al.,
+    e is `flip_rate`, below 1/2. Averaged over labels that are flipped at this rate, the loss is the
+    DPO loss of the true labels. It has no minimum: at a large margin it falls as
+    -e margin / (1 - 2 e). Chowdhury et al.,
     "Provably Robust DPO: Aligning Language Models with Noisy Feedback" (2024), sec. 3,
     https://arxiv.org/abs/2403.00409
     """
@@ -89,7 +91,7 @@ def robust_dpo_loss(pairs: PairLogprobs, *, beta: float, flip_rate: float) -> Lo
     return ((1 - flip_rate) * right - flip_rate * flipped) / (1 - 2 * flip_rate), margins
 
 
-def ipo_sum_loss(pairs: PairLogprobs, *, beta: float) -> Losses:
+def ipo_sum_loss(pairs: PairLogprobs, *, beta: float) -> LossesAndMargins:
     """loss = (h - 1 / (2 beta))^2, whose minimum is at margin 1/2.
 
     Azar et al., "A General Theoretical Paradigm to Understand Learning from Human
@@ -99,10 +101,10 @@ def ipo_sum_loss(pairs: PairLogprobs, *, beta: float) -> Losses:
     return (h - 1 / (2 * beta)) ** 2, beta * h
 
 
-def ipo_mean_loss(pairs: PairLogprobs, *, beta: float) -> Losses:
+def ipo_mean_loss(pairs: PairLogprobs, *, beta: float) -> LossesAndMargins:
     """`ipo_sum_loss` of log-probabilities averaged over a completion's tokens.
 
-        h = (log p_c - log ref_c) / |c| - (log p_r - log ref_r) / |r|
+        loss = (h - 1 / (2 beta))^2,   h = (log p_c - log ref_c) / |c| - (log p_r - log ref_r) / |r|
 
     Departure from Azar et al. (2023), eq. 17, which sums: a margin that does not grow with
     length. It is what TRL's `loss_type="ipo"` computes, on the advice of the paper's authors.
@@ -110,7 +112,7 @@ def ipo_mean_loss(pairs: PairLogprobs, *, beta: float) -> Losses:
     return ipo_sum_loss(pairs.token_means(), beta=beta)
 
 
-def hinge_loss(pairs: PairLogprobs, *, beta: float) -> Losses:
+def hinge_loss(pairs: PairLogprobs, *, beta: float) -> LossesAndMargins:
     """loss = max(0, 1 - beta h); no gradient from margin 1 on.
 
     Zhao et al., "SLiC-HF: Sequence Likelihood Calibration with Human Feedback" (2023), the rank
@@ -128,11 +130,11 @@ def kto_reference_point(
     mismatched_logprobs: Float[Tensor, " mismatched"],
     mismatched_ref_logprobs: Float[Tensor, " mismatched"],
 ) -> Float[Tensor, ""]:
-    """z0, an estimate of KL(policy, reference) that gains and losses are measured from.
+    """KTO's reference point z0, an estimate of KL(policy || reference), without a gradient.
 
-        z0 = max(0, mean of (log p - log ref)(y_j given x_i)),   y_j an answer to another prompt
+        z0 = max(0, mean of log p(y_j | x_i) - log ref(y_j | x_i)),   y_j an answer to prompt j != i
 
-    0 when there is no mismatched pair. No gradient. Ethayarajh et al., "KTO: Model Alignment
+    0 when there is no mismatched pair (x_i, y_j). Ethayarajh et al., "KTO: Model Alignment
     as Prospect Theoretic Optimization" (2024), sec. 4, https://arxiv.org/abs/2402.01306
     """
     total = (mismatched_logprobs - mismatched_ref_logprobs).detach().sum()
@@ -149,20 +151,21 @@ def kto_loss(
     desirable_weight: float,
     undesirable_weight: float,
 ) -> tuple[Completions, Completions]:
-    """Loss and implicit reward of each completion, by whether it is to become more likely.
+    """Loss and implicit reward of each desirable or undesirable completion.
 
         reward = beta (log p - log ref)
-        loss   = w_D (1 - sigmoid(reward - beta z0))   where desirable
-                 w_U (1 - sigmoid(beta z0 - reward))   where not
+        loss   = w_D (1 - sigmoid(reward - beta z0))   if desirable
+                 w_U (1 - sigmoid(beta z0 - reward))   if undesirable
 
-    Sums over a completion's tokens; z0 is `kto_reference_point` of the whole optimizer step, and
-    beta the risk aversion, usually 0.1. Ethayarajh et al. (2024), eq. 7 of the first version, where
-    eq. 8 advises w_D n_D between 1 and 4/3 times w_U n_U, n the numbers of rows. A loss is at most
-    its weight, so that a completion far out of reach has hardly any gradient.
+    log p and log ref are sums over the completion's tokens, z0 is `kto_reference_point` of the
+    whole optimizer step, and beta the risk aversion, usually 0.1. Ethayarajh et al. (2024), eq. 7
+    of the first version, where eq. 8 advises w_D n_D between 1 and 4/3 times w_U n_U, with n_D
+    desirable and n_U undesirable rows. The loss saturates, at 0 and at its weight: a completion
+    whose reward is far from beta z0 has hardly any gradient.
     """
     rewards = beta * (logprobs - ref_logprobs.detach())
     gains = rewards - beta * reference_point.detach()
-    losses = torch.where(
+    losses = torch.where(  # 1 - sigmoid(x) = sigmoid(-x)
         desirable,
         desirable_weight * torch.sigmoid(-gains),
         undesirable_weight * torch.sigmoid(gains),

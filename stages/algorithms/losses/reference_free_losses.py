@@ -1,6 +1,7 @@
-"""Losses of pairs without a reference: SimPO, ORPO and CPO; symbols as in `preference_losses`.
+"""Preference losses of pairs without a reference: SimPO, ORPO and CPO.
 
-ORPO and CPO fine-tune on the chosen completion beside it.
+Symbols are those of `preference_losses`; |c| and |r| are the numbers of tokens. ORPO and CPO add a
+likelihood term: supervised fine-tuning on the chosen completion.
 """
 
 import math
@@ -8,10 +9,15 @@ import math
 import torch
 from torch.nn.functional import logsigmoid
 
-from stages.algorithms.losses.preference_losses import Losses, PairLogprobs, Values, finite
+from stages.algorithms.losses.preference_losses import (
+    LossesAndMargins,
+    PairLogprobs,
+    Values,
+    finite,
+)
 
 
-def simpo_loss(pairs: PairLogprobs, *, beta: float, gamma: float) -> Losses:
+def simpo_loss(pairs: PairLogprobs, *, beta: float, gamma: float) -> LossesAndMargins:
     """margin = beta (log p_c / |c| - log p_r / |r|),   loss = - log sigmoid(margin - gamma).
 
     Usually beta is 2 to 10 and gamma, the target margin, 0.3 to 0.5 of it. Meng et al., "SimPO:
@@ -23,7 +29,7 @@ def simpo_loss(pairs: PairLogprobs, *, beta: float, gamma: float) -> Losses:
     return -logsigmoid(margins - gamma), margins
 
 
-def orpo_loss(pairs: PairLogprobs, *, lam: float) -> Losses:
+def orpo_loss(pairs: PairLogprobs, *, lam: float) -> LossesAndMargins:
     """Loss and log odds ratio of each pair.
 
         P(y)   = exp(log p_y / |y|),   odds(y) = P(y) / (1 - P(y))
@@ -58,7 +64,7 @@ def log1mexp(x: Values) -> Values:
     return torch.where(x > -math.log(2), torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(far)))
 
 
-def cpo_loss(pairs: PairLogprobs, *, beta: float, alpha: float) -> Losses:
+def cpo_loss(pairs: PairLogprobs, *, beta: float, alpha: float) -> LossesAndMargins:
     """margin = beta (log p_c - log p_r),   loss = - log sigmoid(margin) - alpha log p_c / |c|.
 
     The preference term takes sums over a completion's tokens, as the paper and TRL do; alpha is 1

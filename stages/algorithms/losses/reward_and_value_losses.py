@@ -1,4 +1,4 @@
-"""Losses of models that give scores: of pairs, of outcomes, of steps, and of values."""
+"""Losses of reward models (preference, outcome and process) and of value models."""
 
 import torch
 from jaxtyping import Float
@@ -23,9 +23,10 @@ def bradley_terry_loss(
     Bradley and Terry (1952); as a reward model's loss, Ouyang et al., "Training language
     models to follow instructions" (2022), eq. 1, where p is always 1 and m is 0. The margin is that
     of Touvron et al., "Llama 2" (2023), https://arxiv.org/abs/2307.09288, eq. 2. Departure: theirs
-    goes by four grades that annotators gave, ours by the label's confidence |2 p - 1| on the side
-    that the label is on, so that exchanging the two and writing 1 - p is the same loss. With a
-    margin the scores are farther apart than P says: sigmoid(r_c - r_r) overstates.
+    goes by four grades that annotators gave, ours by the label's confidence |2 p - 1|, and is
+    negative where the label prefers the rejected completion. So swapping the two completions and
+    replacing p by 1 - p leaves the loss as it is. A model trained with a margin is overconfident if
+    sigmoid(r_c - r_r) is read as a probability.
     """
     gaps = chosen_rewards - rejected_rewards - margin * (2 * probabilities - 1)
     return outcome_label_loss(gaps, probabilities)
@@ -39,13 +40,14 @@ def outcome_label_loss(scores: Completions, labels: Completions) -> Completions:
     After the verifiers of Cobbe et al., "Training Verifiers to Solve Math Word Problems" (2021),
     section 4, https://arxiv.org/abs/2110.14168. Departures: one prediction a completion, at its
     last token, where theirs is made at every token (their solution-level variant, which they
-    find to overfit sooner); no language-modelling loss beside it. Under weights that make right and
-    wrong count the same, P(right) is that of an even pool.
+    find to overfit sooner); no language-modelling loss beside it. Where right and wrong
+    completions have the same total weight, sigmoid(score) is P(right) in a pool of which half is
+    right.
     """
     return -labels * logsigmoid(scores) - (1 - labels) * logsigmoid(-scores)
 
 
-def soft_step_label_loss(scores: Float[Tensor, "step 2"], probabilities: Steps) -> Steps:
+def step_label_loss(scores: Float[Tensor, "step 2"], probabilities: Steps) -> Steps:
     """Cross-entropy of each step's label p, hard (0 wrong, 1 right) or soft.
 
         loss = - p log softmax(scores)[1] - (1 - p) log softmax(scores)[0]
@@ -70,7 +72,7 @@ def soft_step_label_loss(scores: Float[Tensor, "step 2"], probabilities: Steps) 
 def clipped_value_loss(
     values: Tokens, old_values: Tokens, returns: Tokens, *, clip: float
 ) -> Tokens:
-    """Half the squared error at each token, pessimistic about moves beyond `clip`.
+    """PPO's clipped value loss at each token: the larger of two squared errors, halved.
 
         clipped = old + clip(V - old, -clip, clip)
         loss    = max((V - return)^2, (clipped - return)^2) / 2

@@ -1,15 +1,15 @@
 """Surrogate losses at each token, whose gradient estimates the policy gradient off policy too.
 
-Inputs of each, all [batch, token]:
+Arguments, all [batch, token]:
 
     logprobs      of the policy being trained; the only input that gets a gradient
     old_logprobs  of the policy that drew the tokens, at the start of the update
     advantages    A, one for each token
     mask          True at tokens that count; the others have loss 0
 
-Returned are the loss at each token, to be minimised, and a mask of the tokens where a clip or cap
-was active. Departure of all that use ratio = exp(logprobs - old_logprobs): its logarithm is capped
-at 20, beyond which the ratio has no gradient (that of CISPO never has one). At ratio 1 the gradient
+Each returns the loss at each token, to be minimised, and a mask of the tokens where a clip or cap
+was active. ratio = exp(logprobs - old_logprobs). Departure from the papers: its logarithm is capped
+at 20, above which the ratio has no gradient (that of CISPO never has one). At ratio 1 the gradient
 of the loss is the negative policy gradient, - A grad log p.
 """
 
@@ -80,7 +80,7 @@ def sequence_ratio_surrogate(
     high: float,
     normalise: bool,
 ) -> tuple[Tokens, Mask]:
-    """A completion's loss, repeated at each of its tokens, and where the clip was active.
+    """Clipped surrogate with one ratio for each completion; its loss stands at each of its tokens.
 
         ratio = exp(mean over the completion's tokens of logprobs - old_logprobs)
         loss  = - min(ratio A, clip(ratio, 1 - low, 1 + high) A)
@@ -88,8 +88,8 @@ def sequence_ratio_surrogate(
     `aggregation.sequence_mean` gives the mean over completions of this loss. With one
     token it is `clipped_surrogate`. Zheng et al., "Group Sequence Policy Optimization"
     (2025), eq. 5 and 7, https://arxiv.org/abs/2507.18071 (clip 3e-4 and 4e-4: a mean
-    moves far less than one token). Without `normalise` the sum stands for the mean: the
-    true ratio of the completions' probabilities, as in TRL's RLOO.
+    moves far less than one token). Without `normalise` the ratio is exp of the sum: that of
+    the completions' probabilities, as in TRL's RLOO.
     """
     log_ratio = sequence_log_ratio(logprobs, old_logprobs, mask, normalise=normalise)
     ratio = torch.exp(log_ratio).expand_as(logprobs)
@@ -102,8 +102,8 @@ def kl_penalty_surrogate(
     """loss = - ratio A + beta (ratio - 1 - log ratio) at each token; nothing is ever clipped.
 
     The bracket is never negative. Over tokens drawn from the old policy its mean is
-    KL(old || new), and since that distribution does not move, its mean gradient is the
-    divergence's too. Schulman et al., "Proximal Policy Optimization Algorithms" (2017),
+    KL(old || new), and its mean gradient is that of KL(old || new), since the old policy
+    is constant. Schulman et al., "Proximal Policy Optimization Algorithms" (2017),
     section 4, https://arxiv.org/abs/1707.06347; `kl.doubling_coef` adapts beta.
     Departure: the paper sums KL over all actions, here it is estimated from the one taken.
     """

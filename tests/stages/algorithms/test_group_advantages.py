@@ -15,11 +15,11 @@ from stages.algorithms.group_advantages import (
     group_stds,
     group_sums,
     group_zscore,
+    has_equal_rewards,
     leave_one_out,
     mean_normalised,
     normalised_sum,
     weighted_sum,
-    without_signal,
 )
 
 
@@ -69,14 +69,14 @@ def test_a_row_that_does_not_count_enters_no_statistic_not_even_as_nan():
     assert group_counts(GROUPS, counted=counted).tolist() == [4, 1, 4, 4, 1, 4]
     assert group_means(rewards, GROUPS, counted=counted)[1].item() == 2.0
     assert group_stds(rewards, GROUPS, counted=counted, ddof=0)[1].item() == 0.0
-    silent = without_signal(rewards, GROUPS, counted=counted)
+    silent = has_equal_rewards(rewards, GROUPS, counted=counted)
     assert silent.tolist() == [False, True, False, False, True, False]
 
 
 def test_statistics_do_not_depend_on_the_order_or_the_ids_of_groups():
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     renamed = torch.where(GROUPS == 7, 0, 2**60)
-    for function in (group_means, without_signal):
+    for function in (group_means, has_equal_rewards):
         expected = function(REWARDS, GROUPS, counted=ALL)[order]
         statistic = function(REWARDS[order], renamed[order], counted=ALL)
         torch.testing.assert_close(statistic, expected)
@@ -86,16 +86,16 @@ def test_statistics_of_nothing_counted_and_of_no_row():
     nothing = torch.zeros_like(ALL)
     assert group_means(REWARDS, GROUPS, counted=nothing).tolist() == [0.0] * 6
     assert group_stds(REWARDS, GROUPS, counted=nothing, ddof=1).tolist() == [0.0] * 6
-    assert without_signal(REWARDS, GROUPS, counted=nothing).all()
-    for function in (group_means, without_signal):
+    assert has_equal_rewards(REWARDS, GROUPS, counted=nothing).all()
+    for function in (group_means, has_equal_rewards):
         assert function(REWARDS[:0], GROUPS[:0], counted=ALL[:0]).shape == (0,)
 
 
 def test_a_difference_of_one_rounding_step_is_a_signal():
     rewards = torch.tensor([0.1, 0.1])
-    assert without_signal(rewards, one_group(rewards), counted=every(rewards)).all()
+    assert has_equal_rewards(rewards, one_group(rewards), counted=every(rewards)).all()
     rewards[1] = torch.nextafter(rewards[1], torch.tensor(1.0))
-    assert not without_signal(rewards, one_group(rewards), counted=every(rewards)).any()
+    assert not has_equal_rewards(rewards, one_group(rewards), counted=every(rewards)).any()
 
 
 def test_group_zscore_by_hand():

@@ -8,7 +8,7 @@ from stages.algorithms.losses.reward_and_value_losses import (
     bradley_terry_loss,
     clipped_value_loss,
     outcome_label_loss,
-    soft_step_label_loss,
+    step_label_loss,
 )
 
 
@@ -123,17 +123,17 @@ def random_scores(*shape):
 
 
 def test_step_labels_hand_worked_numbers():
-    assert soft_step_label_loss(SCORES, torch.ones(3)).tolist() == pytest.approx(
+    assert step_label_loss(SCORES, torch.ones(3)).tolist() == pytest.approx(
         [-math.log(0.75), -math.log(0.2), math.log(2)]
     )
-    assert soft_step_label_loss(SCORES, torch.zeros(3)).tolist() == pytest.approx(
+    assert step_label_loss(SCORES, torch.zeros(3)).tolist() == pytest.approx(
         [-math.log(0.25), -math.log(0.8), math.log(2)]
     )
 
 
 def test_bradley_terry_hand_worked_numbers_of_soft_labels():
     probabilities = torch.tensor([0.75, 0.6, 0.3], dtype=torch.float64)
-    assert soft_step_label_loss(SCORES, probabilities).tolist() == pytest.approx(
+    assert step_label_loss(SCORES, probabilities).tolist() == pytest.approx(
         [
             -0.75 * math.log(0.75) - 0.25 * math.log(0.25),
             -0.6 * math.log(0.2) - 0.4 * math.log(0.8),
@@ -144,34 +144,32 @@ def test_bradley_terry_hand_worked_numbers_of_soft_labels():
 
 def test_scores_moved_together_change_nothing():
     scores, labels = random_scores(4, 2), torch.tensor([0.0, 1.0, 1.0, 0.0])
-    torch.testing.assert_close(
-        soft_step_label_loss(scores + 5, labels), soft_step_label_loss(scores, labels)
-    )
+    torch.testing.assert_close(step_label_loss(scores + 5, labels), step_label_loss(scores, labels))
 
 
 def test_step_labels_a_huge_margin_stays_finite():
     scores = torch.tensor([[1e4, -1e4]])
-    assert soft_step_label_loss(scores, torch.tensor([0.0])).item() == 0
-    assert soft_step_label_loss(scores, torch.tensor([1.0])).item() == pytest.approx(2e4)
+    assert step_label_loss(scores, torch.tensor([0.0])).item() == 0
+    assert step_label_loss(scores, torch.tensor([1.0])).item() == pytest.approx(2e4)
 
 
 def test_gradients_are_those_of_finite_differences():
     scores = random_scores(5, 2).requires_grad_()
     probabilities = torch.tensor([0.0, 0.3, 0.5, 0.8, 1.0], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda s: soft_step_label_loss(s, probabilities), scores)
+    assert torch.autograd.gradcheck(lambda s: step_label_loss(s, probabilities), scores)
 
 
 def test_a_soft_label_gets_no_gradient_and_vanishes_where_it_is_met():
     scores = SCORES.clone().requires_grad_()
     probabilities = torch.tensor([0.75, 0.2, 0.5], dtype=torch.float64, requires_grad=True)
-    soft_step_label_loss(scores, probabilities).sum().backward()
+    step_label_loss(scores, probabilities).sum().backward()
     assert probabilities.grad is None
     torch.testing.assert_close(scores.grad, torch.zeros_like(SCORES))
 
 
 def test_without_a_labelled_step_there_is_no_loss():
     with pytest.raises(ValueError, match="at least one labelled step"):
-        soft_step_label_loss(torch.zeros(0, 2), torch.zeros(0))
+        step_label_loss(torch.zeros(0, 2), torch.zeros(0))
 
 
 def at(value, old, target, clip):
