@@ -141,10 +141,10 @@ def check_teacher(row: Row, seed: int) -> None:
 
 def train(run: Run) -> dict[str, Any]:
     """Train the policy of one seed; returns its metrics."""
-    with sampling_beside(run) as process_beside:
+    with open_sampler_process(run) as sampler_process:
         models, task, settings, tokenizer = load(run)
         state, schedule = run.resume(), rl.make_schedule(task, settings)
-        steps = rl.train(models, task, schedule, settings, state, process_beside)
+        steps = rl.train(models, task, schedule, settings, state, sampler_process)
         sizes, dtype = settings.config, run.config.compute.dtype
         total = sizes.num_steps if settings.method.token_budget is None else None
         save = partial(policy.save_model, models.policy.model, tokenizer, dtype=dtype)
@@ -164,10 +164,10 @@ def train(run: Run) -> dict[str, Any]:
 
 
 @contextmanager
-def sampling_beside(run: Run) -> Iterator[ForkedProcess | None]:
-    """The process that samples beside this one on a second GPU; None: the seed run has no second.
+def open_sampler_process(run: Run) -> Iterator[ForkedProcess | None]:
+    """Context with the sampler process on a second GPU (`overlap`); None: there is no second GPU.
 
-    Forked before CUDA starts in this one.
+    It is forked before CUDA starts in this process.
     """
     if not run.config.num_samplers or len(gpu_slot.devices()) < 2:
         yield None
@@ -178,9 +178,9 @@ def sampling_beside(run: Run) -> Iterator[ForkedProcess | None]:
         return load(run)[:3]
 
     assert not torch.cuda.is_initialized(), "CUDA cannot be used in a fork of a process that does"
-    with closing(overlap.fork_sampler(load_there, rl.draw_content)) as process_beside:
+    with closing(overlap.fork_sampler(load_there, rl.draw_content)) as sampler_process:
         gpu_slot.show(0)
-        yield process_beside
+        yield sampler_process
 
 
 def load(run: Run) -> tuple[RlModels, Task, Settings, PreTrainedTokenizerBase]:
@@ -188,7 +188,7 @@ def load(run: Run) -> tuple[RlModels, Task, Settings, PreTrainedTokenizerBase]:
     config, row = run.config, run.row
     environment = read_environment(row)
     settings = Settings(
-        config=config.sizes if environment is None else limit(config.sizes, environment),
+        config=config.sizes if environment is None else limit_sizes(config.sizes, environment),
         method=config.preset.for_engine(config.engine),
         seed=derive_seed(run.seed, f"train_{row.by}"),
     )
@@ -212,7 +212,7 @@ def load(run: Run) -> tuple[RlModels, Task, Settings, PreTrainedTokenizerBase]:
             ),
             correct=None if prompts[0].answer is None else rollout_rewards.check_answers,
         )
-        if settings.method.is_shown_solutions:
+        if settings.method.teacher_reads_solution:
             task = show_solutions(task, row, tokenizer)
     return models, task, settings, tokenizer
 
@@ -222,7 +222,7 @@ def read_environment(row: Row) -> EnvironmentFile | None:
     return definition.read_environment(row.source) if row.on.startswith(FOLDER) else None
 
 
-def limit(sizes: RlConfig, environment: EnvironmentFile) -> RlConfig:
+def limit_sizes(sizes: RlConfig, environment: EnvironmentFile) -> RlConfig:
     """The sizes with the environment's limit of sampled tokens."""
     return sizes.model_copy(update={"max_new_tokens": environment.preset.max_sampled_tokens()})
 
@@ -284,10 +284,10 @@ def load_models(
     pad_id = model_tokenizer.pad_id(tokenizer)
     learner = shard_model(Policy(model, compute, pad_id, without_adapters))
     initial = teacher_policy = None
-    if chosen.measures_kl or chosen.is_shown_solutions:
+    if chosen.measures_kl or chosen.teacher_reads_solution:
         initial = learner if without_adapters else frozen(row.policy)
     if chosen.has_teacher:
-        is_initial = chosen.is_shown_solutions
+        is_initial = chosen.teacher_reads_solution
         teacher_policy = initial if is_initial else frozen(teacher.find_teacher(row))
     models = RlModels(
         policy=learner,

@@ -472,7 +472,7 @@ def make_task(player: Player, rows: Sequence[EnvironmentRow]) -> Task:
         )
 
     starts = [make_prompt(row, [], lambda _: "") for row in rows]
-    return Task(prompts=starts, reward=pay_turns, correct=check_success, draw=draw)
+    return Task(prompts=starts, reward=reward_turns, correct=check_success, draw=draw)
 
 
 def check_method(method: Method) -> None:
@@ -484,7 +484,7 @@ def check_method(method: Method) -> None:
         )
 
 
-def pay_turns(batch: Rollouts) -> CompletionRewards:
+def reward_turns(batch: Rollouts) -> CompletionRewards:
     """Rewards of turns: the last one's as that of the whole, the others' as those of steps."""
     assert batch.episodes is not None
     ends = torch.zeros_like(batch.mask())

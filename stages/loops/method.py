@@ -1,4 +1,4 @@
-"""Configuration of reinforcement learning: the method, its sizes, and whether they go together.
+"""Configuration of reinforcement learning: method, sizes, and checks that they fit together.
 
 An entry of presets.yaml under `train: grpo` or `train: ppo` is a `Method`: the choices in which
 GRPO, PPO and their relatives differ. Its defaults are GRPO of Shao et al., "DeepSeekMath" (2024),
@@ -21,7 +21,8 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 GROUP_ONLY = ("max_rounds", "overlong_buffer", "overlong_penalty")
-"""Fields that every method without a value model uses."""
+"""Fields of every advantage without a value model, but for `teacher` and `mean_normalised`: rewards
+of the latter may not be lowered."""
 KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
     "advantage": {
         "group_zscore": ("ddof", "eps", *GROUP_ONLY),
@@ -61,19 +62,19 @@ KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
     },
     "truncation": {"penalise": ("truncation_penalty",), "mask": (), "exclude": ()},
 }  # fmt: skip
-"""Choice -> its value -> the further fields that this value uses. One that is set although the
-chosen value does not use it is an error."""
+"""Choice -> its value -> the further fields that this value uses. Setting a field that the chosen
+value does not use is an error."""
 
 
 NO_COMPARISON = ("greedy_baseline", "batch_whitened", "teacher", "gae")
-"""Advantages that do not compare the completions of a prompt, `teacher` without `reward_coef`."""
+"""Advantages that do not compare the completions of a prompt; `teacher` does with `reward_coef`."""
 
 
 class Method(Params):
-    """Policy gradient method, a flat table of choices and their numbers.
+    """Policy gradient method: choices and their numbers, in one flat table.
 
-    `{advantage: leave_one_out, surrogate: reinforce, kl: none}` is a whole method (RLOO); a number
-    that the chosen value does not use is an error (`KNOBS`).
+    `{advantage: leave_one_out, surrogate: reinforce, kl: none}` is a complete method (RLOO); a
+    number that the chosen value does not use is an error (`KNOBS`).
     """
 
     # Advantages
@@ -86,14 +87,14 @@ class Method(Params):
     functions of the rewards of a rollout batch: `algorithms/group_advantages`,
     `token_advantages`."""
     ddof: Literal[0, 1] = 1
-    """n - ddof divides the variance of a group."""
+    """The variance of a group of n has the divisor n - ddof."""
     eps: Positive = 1e-4
     """Added to a group's standard deviation, or its mean."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Discount per token."""
     whiten_eps: Positive | None = 1e-8
-    """Added to the variance where advantages are whitened over the rollout batch; null, with `gae`
-    alone: they are not."""
+    """Added to the variance when advantages are whitened over the rollout batch; null: they are not
+    whitened, which only `gae` allows."""
     step_weight: Positive = 1.0
     """Weight of the advantages of reasoning steps, beside those of outcomes."""
     teacher_prompt: Literal["same", "solution"] = "same"
@@ -114,12 +115,13 @@ class Method(Params):
     value_init: Literal["reward_model", "policy"] = "reward_model"
     """Weights that the value model starts from; `policy`: those of the policy, a zero head."""
     value_clip: Positive | None = 0.2
-    """Largest move of a value within a rollout batch before its gradient stops; null: none."""
+    """Clip range of the value loss around the value before the update; null: no clipping."""
     value_coef: Positive = 1.0
-    """Weight of the value loss. It has an optimizer of its own: only gradient clipping sees it."""
+    """Weight of the value loss. The value model has an AdamW of its own, whose steps do not depend
+    on the loss's scale: the weight matters only where the gradient norm is clipped."""
     value_warmup_steps: Annotated[int, Field(ge=0)] = 0
-    """First rollout batches from which only the value model learns; the policy's learning rate
-    warms up after them."""
+    """Number of first rollout batches from which only the value model learns; the policy's learning
+    rate warms up after them."""
 
     # Policy loss
     surrogate: Literal[
@@ -131,7 +133,7 @@ class Method(Params):
     clip_high: NotNegative = 0.2
     """Distance of the upper limit from 1; DAPO sets it above `clip_low` ("clip higher")."""
     dual_clip_cap: Annotated[float, Field(gt=1)] = 3.0
-    """Largest ratio where the advantage is negative."""
+    """Limit of the ratio where the advantage is negative."""
     normalise_ratio: bool = False
     """Whether a completion's ratio is the geometric mean of its tokens' (GSPO)."""
     max_ratio: Positive = 5.0
@@ -185,18 +187,19 @@ class Method(Params):
 
     # Sampling
     staleness: Annotated[int, Field(ge=0)] = 0
-    """Steps k between weights and the rollout batch that they sample: batch n, from 0, is drawn
-    with the weights after max(0, n - k) steps, so the first k + 1 batches with the initial ones,
-    and learned from in step n. 0: on policy. The log-probs of the weights that sampled are those
-    of the behaviour policy, for which `correction` corrects; old log-probs are of the weights at
-    the start of step n."""
+    """Number of steps k by which the weights that sample a rollout batch are older than those that
+    learn from it: batch n, from 0, is drawn with the weights after max(0, n - k) steps (the first
+    k + 1 batches with the initial ones), and learned from in step n. 0: on policy. The weights that
+    sampled are the behaviour policy, for which `correction` corrects; old log-probs are of the
+    weights at the start of step n."""
     max_rounds: Annotated[int, Field(gt=0)] = 1
-    """Above 1, dynamic sampling: calls of the sampler until enough groups carry a signal (DAPO)."""
+    """Above 1, dynamic sampling (DAPO): at most so many calls of the sampler, until enough groups
+    have rewards that are not all equal."""
     truncation: Literal["penalise", "mask", "exclude"] = "penalise"
-    """Truncated completions are learned from like any other (`penalise`), or not. Their rewards
-    count in the baseline with `penalise` and `mask`."""
+    """Completions that the length limit truncated: `penalise`, they count like any other; `mask`,
+    in the baseline but not in the loss (DAPO's overlong filtering); `exclude`, in neither."""
     truncation_penalty: NotNegative = 0.0
-    """Subtracted from their reward; at 0 their text alone decides."""
+    """Subtracted from the reward of truncated completions."""
     overlong_buffer: Annotated[int, Field(gt=0)] | None = None
     """DAPO's soft overlong punishment: tokens before the limit over which it grows; null: none."""
     overlong_penalty: Positive = 1.0
@@ -206,7 +209,7 @@ class Method(Params):
     num_epochs: Annotated[int, Field(gt=0)] = 1
     """Passes over each rollout batch (mu); old log-probs are computed once."""
     num_minibatches: Annotated[int, Field(gt=0)] = 1
-    """Optimizer steps in a pass; the first of all is on policy."""
+    """Optimizer steps in a pass; the first one of a rollout batch is on policy."""
     token_budget: Annotated[int, Field(gt=0)] | None = None
     """Tokens, generated and trained on, after which training ends, in place of `num_steps`."""
 
@@ -267,40 +270,41 @@ class Method(Params):
         """Steps that rollout batch `index` is behind the weights that learn from it."""
         return min(index, self.staleness)
 
-    def compares(self) -> bool:
+    def compares_completions(self) -> bool:
         """Whether the completions of a prompt are compared, so that a group has at least two."""
         return self.advantage not in NO_COMPARISON or self.reward_coef > 0
 
-    def is_dense(self) -> bool:
-        """Whether a completion without advantage is passed through the model all the same.
+    def trains_on_zero_advantages(self) -> bool:
+        """Whether completions with advantage 0 are passed through the model all the same.
 
-        Another term of the loss has a gradient there, or a teacher gives each token an advantage.
+        So they are if another term of the loss has a gradient there, or with a teacher, which gives
+        each token an advantage.
         """
         has_other_term = self.kl == "loss" or self.entropy_coef > 0 or self.positive_nll_coef > 0
         return has_other_term or self.has_teacher
 
     @property
     def has_teacher(self) -> bool:
-        """Whether a teacher's log-probs are the signal: on-policy distillation."""
+        """Whether advantages come from a teacher's log-probs: on-policy distillation."""
         return self.advantage == "teacher"
 
     @property
-    def rewards_logprobs(self) -> bool:
-        """Whether reward or signal has the policy's own log-probs in it."""
+    def needs_policy_logprobs(self) -> bool:
+        """Whether rewards or advantages depend on the policy's log-probs."""
         return self.kl == "reward" or self.has_teacher
 
     @property
     def measures_kl(self) -> bool:
-        """Whether the KL from a reference is measured; beside a teacher, only where it decides."""
+        """Whether the KL from a reference is measured; with a teacher, only if training uses it."""
         return not self.has_teacher or self.needs_reference()
 
     @property
-    def is_shown_solutions(self) -> bool:
+    def teacher_reads_solution(self) -> bool:
         """Whether the teacher is the initial policy with a solution in its prompt."""
         return self.has_teacher and self.teacher_prompt == "solution"
 
     def needs_reference(self) -> bool:
-        """Whether the KL divergence from a reference decides anything."""
+        """Whether training uses a reference: the KL is penalised or limited, or it is PPO."""
         return self.advantage == "gae" or self.kl != "none" or self.kl_budget is not None
 
 
@@ -349,7 +353,7 @@ class PpoConfig(RlConfig):
     """Section `ppo`."""
 
     completions_per_prompt: int = Field(gt=0, alias="samples_per_prompt")
-    """1 in the paper; more share the reading of the prompt."""
+    """Completions of each prompt; 1 in the paper. Several share the computation of the prompt."""
     value_optim: OptimConfig
 
 
@@ -370,7 +374,7 @@ class Settings:
 
 
 def check_sizes(config: RlConfig, method: Method) -> None:
-    """Refuse sizes that the method cannot work with, before anything is computed."""
+    """Raise a ValueError for sizes that the method cannot work with."""
     prompts, size, limit = (
         config.prompts_per_step, config.completions_per_prompt, config.max_new_tokens,
     )  # fmt: skip
@@ -387,7 +391,7 @@ def check_sizes(config: RlConfig, method: Method) -> None:
         raise ValueError(
             f"overlong_buffer {method.overlong_buffer} is more than max_new_tokens {limit}"
         )
-    if size < 2 and method.compares():
+    if size < 2 and method.compares_completions():
         by = " with reward_coef" if method.reward_coef else ""
         raise ValueError(
             f"group_size is {size}; advantage {method.advantage}{by} compares completions: at "

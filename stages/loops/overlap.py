@@ -1,20 +1,20 @@
-"""Rollout batches drawn in a process of their own, while the trainer's learns from earlier ones.
+"""Rollout batches drawn in a sampler process, while the trainer's process learns from earlier ones.
 
 With `staleness` k > 0, batch n + k needs the weights before step n and no later ones. So it can be
-drawn during step n: `POSTTRAIN_SAMPLERS=1` forks a process that does. Before each step it gets the
-weights by shared memory; a step ends when its batch is there. Which batch is drawn with which
-weights is as without that process, so every bit of the run is, whatever takes how long. Where vLLM
-samples, its engine is in that process alone, and copies the weights once for each step, as one
-beside the trainer does.
+drawn during step n: `POSTTRAIN_SAMPLERS=1` forks a sampler process. Before each step it gets the
+weights through shared memory, and a step ends when its batch has arrived. Each batch is drawn with
+the same weights as without a sampler process, so a run has the same bits, whatever the timing.
+With vLLM the engine is in the sampler process alone, and copies the weights once for each step, as
+an engine in the trainer's process does.
 
 On a CPU the process is forked with the models. CUDA cannot be used in a fork of a process that uses
 it, so where a seed run holds a second GPU, the stage forks the process before anything is loaded
 (`train_rl`): it loads models and task itself, and has that GPU. Weights pass through the memory of
 the host. This has run on CPUs alone, with GPUs that are only names.
 
-The process sends what the sampler returned, with the log-probs of reference and teacher, which
-training leaves as they are. Rewards are computed where they are learned from, and in both only
-where they decide whether more is sampled (`max_rounds` above 1).
+The sampler process sends completions, with their log-probs under the frozen reference and teacher.
+Rewards are computed in the trainer's process; in the sampler process too only where they decide
+whether more is sampled (`max_rounds` above 1).
 """
 
 import logging
@@ -41,14 +41,14 @@ logger = logging.getLogger(__name__)
 SAMPLERS = "POSTTRAIN_SAMPLERS"
 ALIGNMENT = 64
 Stored = dict[str, Any] | None
-"""JSON content from which a batch is made again; None: it is to be drawn."""
-DrawT = TypeVar("DrawT")
-Draw = Callable[[RlModels, Task, Settings, int, Sequence[int], Stored], DrawT]
-"""The batch of a task by its number and the numbers of its prompts."""
+"""JSON content from which a batch is restored; None: it has to be sampled."""
+BatchT = TypeVar("BatchT")
+DrawBatch = Callable[[RlModels, Task, Settings, int, Sequence[int], Stored], BatchT]
+"""Function that returns rollout batch `number`, of the prompts with these numbers."""
 DrawContent = Callable[[RlModels, Task, Settings, int, Sequence[int]], dict[str, Any]]
-"""The content of such a batch."""
-Start = Callable[[int, Sequence[int], Stored], Callable[[], DrawT]]
-"""Begins to draw batch `number`, of the prompts `prompt_numbers`; what it returns waits for it."""
+"""Function that returns the JSON content of such a batch."""
+Start = Callable[[int, Sequence[int], Stored], Callable[[], BatchT]]
+"""Function that begins to draw a batch, and returns a function that waits for it and returns it."""
 
 
 def read_samplers() -> int:
@@ -64,24 +64,24 @@ def drawing(
     models: RlModels,
     task: Task,
     settings: Settings,
-    draw: Draw[DrawT],
+    draw: DrawBatch[BatchT],
     draw_content: DrawContent,
-    process_beside: ForkedProcess | None,
-) -> Iterator[Start[DrawT]]:
-    """Starts draws of batches, in the order of their numbers, with the weights of the start.
+    sampler_process: ForkedProcess | None,
+) -> Iterator[Start[BatchT]]:
+    """Context with a function that starts to draw a batch, in order, with the present weights.
 
-    Every draw has to be waited for before the weights change twice. `process_beside`: of
-    `fork_sampler`, before the models were loaded; None: one is forked here, where it can be.
+    Every draw has to be waited for before the weights change twice. `sampler_process`: that of
+    `fork_sampler`, forked before the models were loaded; None: it is forked here, if it can be.
     """
 
     def draw_here(
         number: int, prompt_numbers: Sequence[int], stored: Stored
-    ) -> Callable[[], DrawT]:
+    ) -> Callable[[], BatchT]:
         batch = draw(models, task, settings, number, prompt_numbers, stored)
         return lambda: batch
 
-    if process_beside is not None:
-        context = nullcontext(process_beside)
+    if sampler_process is not None:
+        context = nullcontext(sampler_process)
     elif read_samplers() and _can_fork(models, settings):
         context = closing(fork_sampler(lambda: (models, task, settings), draw_content))
     else:
@@ -92,18 +92,18 @@ def drawing(
 
         def start(
             number: int, prompt_numbers: Sequence[int], stored: Stored
-        ) -> Callable[[], DrawT]:
+        ) -> Callable[[], BatchT]:
             nonlocal num_pending
             if stored is not None:
                 return draw_here(number, prompt_numbers, stored)
-            # Else the process may be reading them, and they are the same.
+            # While a draw is pending, the process may be reading them; they have not changed.
             if is_first := num_pending == 0:
                 weights.write()
             process.request([number, [*prompt_numbers], is_first])
             num_pending += 1
 
             @cache
-            def wait() -> DrawT:
+            def wait() -> BatchT:
                 nonlocal num_pending
                 content = process.receive()
                 num_pending -= 1
@@ -115,7 +115,7 @@ def drawing(
 
 
 def _can_fork(models: RlModels, settings: Settings) -> bool:
-    """Whether another process can sample; a warning says why not."""
+    """Whether a sampler process can be forked; if not, a warning says why."""
     reason = None
     if not settings.method.staleness:
         reason = "batches are drawn on policy; see `staleness` of a preset"
@@ -130,20 +130,21 @@ def _can_fork(models: RlModels, settings: Settings) -> bool:
     return reason is None
 
 
-def pay_nothing(batch: Rollouts) -> CompletionRewards:
-    """Rewards of 0, where nobody reads them."""
+def zero_rewards(batch: Rollouts) -> CompletionRewards:
+    """Rewards of 0, for a process whose rewards are not used."""
     return CompletionRewards(totals=[0.0] * len(batch.samples))
 
 
 def fork_sampler(
     load: Callable[[], tuple[RlModels, Task, Settings]], draw_content: DrawContent
 ) -> ForkedProcess:
-    """Fork the process; it draws from what `load` returns there, with the weights shared last."""
+    """Fork the sampler process. It calls `load`, and draws with the weights last shared."""
 
     def prepare(memory: int) -> Callable[[Any], dict[str, Any]]:
         models, task, settings = load()
         weights = SharedWeights(models.policy, memory)
-        unpaid = replace(task, reward=pay_nothing) if settings.method.max_rounds == 1 else task
+        needs_rewards = settings.method.max_rounds > 1
+        sampled_task = task if needs_rewards else replace(task, reward=zero_rewards)
 
         def answer(request: Any) -> dict[str, Any]:
             number, prompt_numbers, is_first = request
@@ -151,7 +152,7 @@ def fork_sampler(
                 if isinstance(models.sampler, ColocatedSampler):
                     models.sampler.sleep()
                 weights.read()
-            return draw_content(models, unpaid, settings, number, prompt_numbers)
+            return draw_content(models, sampled_task, settings, number, prompt_numbers)
 
         return answer
 
@@ -159,7 +160,7 @@ def fork_sampler(
 
 
 class SharedWeights:
-    """Weights of a model that are trained, in memory that processes with an equal model share."""
+    """Trained weights of a model, in memory shared by processes that each have the model."""
 
     def __init__(self, model: nn.Module, memory: int) -> None:
         """`memory`: descriptor of a file in memory, which gets the size of the weights."""

@@ -1,4 +1,4 @@
-"""GRPO, PPO and their relatives: one training loop; a `Method` is a row of choices in it.
+"""GRPO, PPO and their relatives in one training loop; a `Method` is its choices.
 
     for each step
         rollouts     sample several completions of each prompt from the policy, or from that of
@@ -67,11 +67,11 @@ KL_ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
 
 @dataclass(kw_only=True, slots=True)
 class TrainingBudget:
-    """Progress of a training run: what its learning rate follows, and what ends it.
+    """Length of a training run, in steps or in tokens; the learning rate's schedule depends on it.
 
     The learning rate is a function of (i + 1) / S, with i the present step, from 0, and S the
-    number of all steps. Without a budget of tokens, S = `num_steps`. With one, the lengths of later
-    completions decide S, so it is estimated from the tokens that the i + 1 steps have spent:
+    number of all steps. Without a token budget, S = `num_steps`. With a token budget, S depends on
+    the lengths of later completions, so it is estimated from the tokens spent by i + 1 steps:
 
         S = (i + 1) num_tokens / spent
 
@@ -80,8 +80,9 @@ class TrainingBudget:
 
     num_steps: int
     num_tokens: int | None
-    """Training ends with the step that reaches so many tokens, generated and trained on."""
+    """Token budget: training ends with the step that reaches it. None: no budget."""
     spent: int = 0
+    """Tokens generated and trained on so far."""
 
     def spend(self, metrics: Metrics) -> None:
         """Count a step's tokens, those generated and those that it will learn from."""
@@ -101,7 +102,7 @@ class TrainingBudget:
 
 
 def make_schedule(task: Task, settings: Settings) -> Iterable[Sequence[int]]:
-    """Prompt numbers of each step: `num_steps` of them, or with a `token_budget` without an end."""
+    """Prompt numbers of each step: `num_steps` lists, or endless ones with a `token_budget`."""
     batches = epochs.endless(len(task.prompts), settings.max_prompts(), settings.seed)
     endless = settings.method.token_budget is not None
     return batches if endless else islice(batches, settings.config.num_steps)
@@ -171,29 +172,30 @@ class Selection(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
-    """Rollout batch that nothing was learned from yet, with its rewards."""
+class RewardedRollouts:
+    """Rollout batch with its rewards and the frozen models' log-probs, before advantages."""
 
     rollouts: Rollouts
     rewards: CompletionRewards
     used: Flags
-    """Completions that are learned from."""
+    """True for completions that are learned from."""
     num_rounds: int
-    """Calls of the sampler for them."""
+    """Number of calls of the sampler; above 1 with dynamic sampling."""
     greedy_rewards: Float[Tensor, " completion"] | None
-    """Of the greedy completion of each one's prompt; None where the method has no use for it."""
+    """Reward of the greedy completion of each completion's prompt; None unless the advantage is
+    `greedy_baseline`."""
     greedy_counts: dict[str, int]
     """Tokens of the greedy completions, and the passes that they took."""
     calls: list[Rollouts]
-    """What each call of the sampler returned."""
+    """Rollouts that each call of the sampler returned."""
     frozen: "FrozenLogprobs"
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """JSON content from which `draw_batch` restores the batch without sampling it again.
+        """JSON content for a checkpoint, of which `draw_batch` makes the batch without sampling.
 
-        Rewards are not part of it: `draw_batch` computes them again. Computed once, since a batch
-        may wait through several checkpoints.
+        Rewards are not part of it: `draw_batch` computes them again. Cached, since a batch may be
+        in several checkpoints.
         """
         calls = [rollouts.encode_rollouts(call) for call in self.calls]
         return {"calls": calls, **self.frozen.encode(self.rollouts.mask())}
@@ -201,9 +203,9 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenLogprobs:
-    """Log-probs of a rollout batch under the models that training leaves as they are.
+    """Log-probs of a rollout batch under the frozen models, reference and teacher.
 
-    They do not depend on when they are computed: the process that samples does it.
+    They do not depend on the policy's weights, so the process that samples may compute them.
     """
 
     ref_logprobs: Grid | None
@@ -214,7 +216,7 @@ class FrozenLogprobs:
     """Tokens that the two models read."""
 
     def encode(self, mask: Mask) -> dict[str, Any]:
-        """JSON content, from which `decode_frozen_logprobs` makes them again, to the bit."""
+        """JSON content, from which `decode_frozen_logprobs` restores them to the bit."""
         grids = {"reference": self.ref_logprobs, "teacher": self.teacher_logprobs}
         values = {name: None if grid is None else grid[mask] for name, grid in grids.items()}
         content = {name: None if row is None else row.tolist() for name, row in values.items()}
@@ -244,18 +246,18 @@ def train(
     schedule: Iterable[Sequence[int]],
     settings: Settings,
     state: State | None = None,
-    process_beside: ForkedProcess | None = None,
+    sampler_process: ForkedProcess | None = None,
 ) -> Iterator[Step]:
     """Policy gradient training: a step for each list of prompt numbers in `schedule`.
 
     Policy and value model are changed in place. Training ends early when `token_budget` or
-    `kl_budget` is exceeded. `state` is updated before each step is yielded; a run that continues
-    from a saved one ends with the same bits.
+    `kl_budget` is exceeded. `state` is updated before each step is yielded; a run that resumes from
+    a saved state ends with the same bits.
 
     Rollout batches are drawn ahead: step 0 first draws the batches 0 to `staleness`, a later step n
     the batch n + `staleness`; only then does it learn from batch n. So the weights that sample a
     batch are those that `Method.staleness` defines. A checkpoint also holds the batches drawn and
-    not yet learned from, in order. `process_beside`: the process that draws them (`overlap`).
+    not yet learned from, in order. `sampler_process`: the process that samples (`overlap`).
     """
     config, method = settings.config, settings.method
     check_models(models, method)
@@ -267,23 +269,28 @@ def train(
     saved = state.numbers
     kl_coef = 0.0 if method.kl == "none" else method.kl_coef
     coefs = Coefs(*saved.get("coefs", (kl_coef, method.old_kl_coef)))
-    num_truncated_steps, over = saved.get("num_truncated_steps", 0), saved.get("over", False)
+    num_truncated_steps, is_over = saved.get("num_truncated_steps", 0), saved.get("over", False)
     budget = TrainingBudget(
         num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.get("spent", 0)
     )
     stored: deque[Any] = deque(saved.get("waiting", []))
-    waiting: deque[Callable[[], Draw]] = deque()
-    coming = enumerate(islice(schedule, state.step, None), state.step)
+    waiting: deque[Callable[[], RewardedRollouts]] = deque()
+    undrawn = enumerate(islice(schedule, state.step, None), state.step)
 
-    with overlap.drawing(models, task, settings, draw_batch, draw_content, process_beside) as start:
-        while not over:
-            for number, prompt_numbers in islice(coming, method.staleness + 1 - len(waiting)):
-                waiting.append(start(number, prompt_numbers, stored.popleft() if stored else None))
+    with overlap.drawing(
+        models, task, settings, draw_batch, draw_content, sampler_process
+    ) as start_draw:
+        while not is_over:
+            for number, prompt_numbers in islice(undrawn, method.staleness + 1 - len(waiting)):
+                content = stored.popleft() if stored else None
+                waiting.append(start_draw(number, prompt_numbers, content))
             if not waiting:
                 return
             index = state.step
-            experience = gather(models, task, waiting.popleft()(), settings, index, coefs.kl)
-            process.check_stop()  # a reward or an environment may have caught it
+            experience = make_experience(
+                models, task, waiting.popleft()(), settings, index, coefs.kl
+            )
+            process.check_stop()  # a reward or an environment may have caught the exception
             if isinstance(models.sampler, ColocatedSampler):
                 models.sampler.sleep()
             num_truncated_steps = rollouts.check_truncation(
@@ -302,10 +309,10 @@ def train(
             if is_policy_trained(method, index):
                 coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
             kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
-            over = kl_exceeded or budget.is_spent()
+            is_over = kl_exceeded or budget.is_spent()
             state.step, state.numbers = index + 1, {
                 "coefs": [*coefs], "num_truncated_steps": num_truncated_steps,
-                "spent": budget.spent, "over": over,
+                "spent": budget.spent, "over": is_over,
                 "waiting": [wait().content for wait in waiting],
             }  # fmt: skip
             rows = rollouts.make_rows(
@@ -365,11 +372,11 @@ def draw_batch(
     index: int,
     prompt_numbers: Sequence[int],
     stored: Mapping[str, Any] | None = None,
-) -> Draw:
+) -> RewardedRollouts:
     """Sample and reward the completions of rollout batch `index` with the present weights.
 
-    `prompt_numbers`: numbers of its prompts in `task.prompts`. `stored`: the `content` of a batch
-    that was drawn before; then only its rewards are computed.
+    `prompt_numbers`: numbers of its prompts in `task.prompts`. `stored`: the `content` of this
+    batch, if it was sampled before; then only its rewards are computed.
     """
     config, method = settings.config, settings.method
     prompts = [task.prompts[number] for number in prompt_numbers]
@@ -393,7 +400,7 @@ def draw_batch(
         return calls[-1]
 
     reward = partial(shape_rewards, task, config, method)
-    batch, rewards, used, num_rounds = sample(draw, reward, prompts, config, method)
+    batch, rewards, used, num_rounds = sample_and_reward(draw, reward, prompts, config, method)
     greedy_rewards: Float[Tensor, " completion"] | None = None
     greedy_counts: dict[str, int] = {}
     if method.advantage == "greedy_baseline":
@@ -404,7 +411,7 @@ def draw_batch(
         if stored
         else compute_frozen_logprobs(models, task, batch, config)
     )
-    return Draw(
+    return RewardedRollouts(
         rollouts=batch, rewards=rewards, used=used, num_rounds=num_rounds,
         greedy_rewards=greedy_rewards, greedy_counts=greedy_counts, calls=calls, frozen=frozen,
     )  # fmt: skip
@@ -453,15 +460,15 @@ def decode_frozen_logprobs(content: Mapping[str, Any], mask: Mask) -> FrozenLogp
     )
 
 
-def gather(
+def make_experience(
     models: RlModels,
     task: Task,
-    draw: Draw,
+    draw: RewardedRollouts,
     settings: Settings,
     index: int,
     kl_coef: float,
 ) -> Experience:
-    """Measure the KL of a rollout batch from the reference, and estimate its advantages.
+    """Estimate the advantages of a rollout batch, measure its KL, and split it into mini-batches.
 
     A completion with advantage 0 is left out of the optimizer step's forward and backward passes,
     unless another term of the loss (KL, entropy, negative log-likelihood) has a gradient there.
@@ -469,20 +476,20 @@ def gather(
     config, method = settings.config, settings.method
     batch, rewards, used = draw.rollouts, draw.rewards, draw.used
     right = torch.tensor(task.verdicts(batch))
-    in_baseline, in_loss = masks_of_truncated(batch.truncated(), method)
-    in_loss = used & in_loss
+    in_baseline, in_loss = (used & mask for mask in truncation_masks(batch.truncated(), method))
     metrics = rollouts.summarise_rollouts(batch, rewards, task.correct and right.tolist())
     logprobs, logprob_metrics = measure_logprobs(models, batch, config, method, index)
-    ref_logprobs, teacher_logprobs = draw.frozen.ref_logprobs, draw.frozen.teacher_logprobs
+    ref_logprobs = draw.frozen.ref_logprobs
     penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
     metrics |= logprob_metrics | kl_metrics | draw.frozen.counts
     selection = Selection(used=used, in_loss=in_loss, has_gradient=in_loss, right=right)
-    # A value model reads the micro-batches; without one they leave out what has no advantage.
+    # The value model reads the micro-batches before there are advantages; without a value model,
+    # completions without an advantage are left out of them.
     if models.value is not None:
-        minibatches = split(models, batch, settings, index, selection)
-        batches = [micro_batch for minibatch in minibatches for micro_batch in minibatch.batches]
+        minibatches = make_minibatches(models, batch, settings, index, selection)
+        batches = [each for minibatch in minibatches for each in minibatch.batches]
         mask = batch.mask() & in_loss[:, None]
-        estimates = estimate_with_values(models, batches, method, rewards, penalties, mask)
+        estimates = compute_gae(models, batches, method, rewards, penalties, mask)
         metrics |= work.count_batch_passes("value", "read", batches, logits=False)
         metrics["value/explained_variance"] = explained_variance(
             estimates["returns"], estimates["values"], mask
@@ -490,26 +497,18 @@ def gather(
     else:
         metrics |= {"sampling/rounds": draw.num_rounds, "sampling/used": used.float().mean().item()}
         work.add_counts(metrics, draw.greedy_counts)
-        counted = in_baseline & used
-        if teacher_logprobs is None:
-            advantages = compare_completions(
-                method, rewards, penalties, batch, counted, draw.greedy_rewards
-            )
-        else:
-            k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
-            # An unbiased estimate of KL(policy || teacher) per token.
-            metrics["kl/teacher"] = masked_mean(k1, batch.mask()).item()
-            advantages = follow_teacher(
-                method, rewards, penalties, batch, counted, logprobs, teacher_logprobs
-            )
+        advantages, teacher_metrics = compute_advantages(
+            draw, method, in_baseline, penalties, logprobs
+        )
         is_nonzero = (advantages != 0).any(1)
+        metrics |= teacher_metrics
         metrics["advantage/zero_share"] = (~is_nonzero).float().mean().item()
-        if not method.is_dense():
+        if not method.trains_on_zero_advantages():
             selection = selection._replace(has_gradient=in_loss & is_nonzero)
-        minibatches = split(models, batch, settings, index, selection)
-        batches = [micro_batch for minibatch in minibatches for micro_batch in minibatch.batches]
+        minibatches = make_minibatches(models, batch, settings, index, selection)
+        batches = [each for minibatch in minibatches for each in minibatch.batches]
         estimates = {"advantages": advantages}
-    num_tokens = sum(int(micro_batch.mask.sum()) for micro_batch in batches)
+    num_tokens = sum(int(each.mask.sum()) for each in batches)
     metrics["tokens/trained"] = method.num_epochs * num_tokens
     return Experience(
         rollouts=batch,
@@ -526,7 +525,7 @@ def gather(
     )
 
 
-def sample(
+def sample_and_reward(
     draw: Callable[..., Rollouts],
     reward: Callable[[Rollouts], CompletionRewards],
     prompts: Sequence[Prompt],
@@ -535,13 +534,13 @@ def sample(
 ) -> tuple[Rollouts, CompletionRewards, Flags, int]:
     """Rollouts, their rewards, a mask of those to learn from, and the number of sampler calls.
 
-    Episodes that the environment broke off are masked out. With `max_rounds` above 1 this is
-    dynamic sampling: further prompts are sampled until `prompts_per_step` groups have a signal, and
-    the first such groups are learned from. Yu et al., "DAPO" (2025), eq. 11,
-    https://arxiv.org/abs/2503.14476. Departures: after `max_rounds` calls of the sampler, each for
-    `prompts_per_step` prompts, the step learns from the groups it has, even if they are fewer; and
-    a group has a signal if its rewards differ for any reason, format and length included, where the
-    paper requires both right and wrong answers.
+    Episodes in which the environment failed are masked out. With `max_rounds` above 1 this is
+    dynamic sampling: a group has a signal if its rewards are not all equal; further prompts are
+    sampled until `prompts_per_step` groups have one, and the first such groups are learned from.
+    Yu et al., "DAPO" (2025), eq. 11, https://arxiv.org/abs/2503.14476. Departures: after
+    `max_rounds` calls of the sampler, each for `prompts_per_step` prompts, the step learns from the
+    groups it has, even if they are fewer; and rewards may differ for any reason, format and length
+    included, where the paper requires both right and wrong answers.
     """
     size, num_prompts = config.completions_per_prompt, config.prompts_per_step
     if method.max_rounds == 1:
@@ -556,7 +555,7 @@ def sample(
         parts.append(batch)
         rewards.append(reward(batch))
         groups = torch.tensor(batch.groups)
-        counted, _ = masks_of_truncated(batch.truncated(), method)
+        counted, _ = truncation_masks(batch.truncated(), method)
         counted = counted & ~batch.failed()
         has_signal = ~group_advantages.has_equal_rewards(
             rewards[-1].rewards(), groups, counted=counted
@@ -575,8 +574,8 @@ def sample(
     )
 
 
-def masks_of_truncated(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
-    """Masks of the completions that count in the baseline and in the loss."""
+def truncation_masks(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
+    """Masks of the completions that count in the baseline, and of those that count in the loss."""
     every = torch.ones_like(truncated)
     match method.truncation:
         case "penalise":
@@ -602,7 +601,7 @@ def lower_rewards(
     if method.truncation == "penalise":
         totals = totals - method.truncation_penalty * batch.truncated()
     if method.overlong_buffer is not None:
-        # An episode may be cut at the limit of its transcript, before it has sampled so much.
+        # An episode may be truncated at the limit of its transcript, before it has sampled as much.
         lengths = torch.where(batch.truncated(), limit, batch.mask().sum(1))
         length_terms = soft_overlong(lengths, max_length=limit, buffer=method.overlong_buffer)
         totals = totals + method.overlong_penalty * length_terms
@@ -612,7 +611,7 @@ def lower_rewards(
 def sample_greedy(
     draw: Callable[..., Rollouts], reward: Callable[[Rollouts], CompletionRewards], batch: Rollouts
 ) -> tuple[Float[Tensor, " completion"], Flags, dict[str, int]]:
-    """Reward of the greedy completion of each completion's prompt, its mask, and the work it took.
+    """Reward of the greedy completion of each completion's prompt, its mask, and token counts.
 
     The mask is False where the greedy episode failed, so that there is no baseline.
     """
@@ -632,15 +631,15 @@ def measure_logprobs(
     """Log-probs for a KL penalty in the reward or for a teacher's advantages; and metrics.
 
     They are those that the sampler reported, unless the batch is stale and the method uses them
-    (`Method.rewards_logprobs`): then they are computed with the weights at the start of the step,
-    the policy that penalty and advantages are about. `correction` accounts for the older weights
-    that sampled the completions.
+    (`Method.needs_policy_logprobs`): then they are computed with the weights at the start of the
+    step, the policy that penalty and advantages are about. `correction` accounts for the older
+    weights that sampled the completions.
     """
     sampler_logprobs = batch.sampler_logprobs()
     if not method.staleness:
         return sampler_logprobs, {}
     metrics: Metrics = {"sampling/staleness": method.lag(index)}
-    if method.lag(index) == 0 or not method.rewards_logprobs:
+    if method.lag(index) == 0 or not method.needs_policy_logprobs:
         return sampler_logprobs, metrics
     batches = rollouts.make_batches(models, batch, ~batch.failed())
     logprobs = logprob_grid_no_grad(
@@ -662,7 +661,7 @@ def measure_kl(
                     0, otherwise
 
     The metrics are unbiased: k1 and k3 per token and k1 per completion, with the sampler's
-    log-probs, over all groups, as leaving out those without a signal would bias them. Episodes that
+    log-probs, over all groups. Leaving out groups of equal rewards would bias them. Episodes that
     failed are left out. Without a reference there are no metrics.
     """
     counted = ~batch.failed()
@@ -734,7 +733,28 @@ def token_rewards(rewards: CompletionRewards, penalties: Grid, mask: Mask) -> Gr
     return grid.scatter_add(1, last, torch.tensor(rewards.totals)[:, None])
 
 
-def compare_completions(
+def compute_advantages(
+    draw: RewardedRollouts, method: Method, counted: Flags, penalties: Grid, logprobs: Grid
+) -> tuple[Grid, Metrics]:
+    """Advantages without a value model: from the teacher's log-probs, or else from rewards.
+
+    `logprobs` are of `measure_logprobs`. The metrics are the KL from the teacher, if there is one.
+    """
+    batch, teacher_logprobs = draw.rollouts, draw.frozen.teacher_logprobs
+    if teacher_logprobs is None:
+        advantages = compute_reward_advantages(
+            method, draw.rewards, penalties, batch, counted, draw.greedy_rewards
+        )
+        return advantages, {}
+    # An unbiased estimate of KL(policy || teacher) per token.
+    k1 = masked_mean(kl.k1(batch.sampler_logprobs(), teacher_logprobs), batch.mask())
+    advantages = compute_teacher_advantages(
+        method, draw.rewards, penalties, batch, counted, logprobs, teacher_logprobs
+    )
+    return advantages, {"kl/teacher": k1.item()}
+
+
+def compute_reward_advantages(
     method: Method,
     rewards: CompletionRewards,
     penalties: Grid,
@@ -742,18 +762,18 @@ def compare_completions(
     counted: Flags,
     greedy_rewards: Float[Tensor, " completion"] | None,
 ) -> Grid:
-    """Advantages without a value model; that of a whole completion is that of each of its tokens.
+    """Advantages from rewards without a value model; a completion's is that of each of its tokens.
 
     A completion that is not `counted` enters no baseline and has advantage 0. `step_zscore` is
     process supervision beside outcome supervision (Shao et al. 2024, section 4.1.3):
 
         A_t = step_weight * step_zscore_t + group_zscore(completion reward - sum of its penalties)
 
-    The paper has the first term alone. So has a group here whose completion rewards less penalties
-    are all equal: one without a verifier and without the KL in the reward. Each term is normalised
-    by itself, so `step_weight` is their ratio, whatever the scale of the step rewards.
+    The paper has the first term alone. The second is 0 where the completion rewards less penalties
+    of a group are all equal, as without a verifier and without the KL in the reward. Each term is
+    normalised by itself, so the scale of the step rewards does not change their ratio.
     """
-    assert method.advantage not in ("gae", "teacher"), "estimate_with_values, follow_teacher"
+    assert method.advantage not in ("gae", "teacher"), "compute_gae, compute_teacher_advantages"
     mask, groups = batch.mask(), torch.tensor(batch.groups)
     scale = {"counted": counted, "ddof": method.ddof, "eps": method.eps}
     returns = rewards.rewards() - penalties.sum(1)
@@ -797,7 +817,7 @@ def compare_completions(
     return advantages[:, None] * mask
 
 
-def follow_teacher(
+def compute_teacher_advantages(
     method: Method,
     rewards: CompletionRewards,
     penalties: Grid,
@@ -811,7 +831,7 @@ def follow_teacher(
         A_t = log teacher(x_t) - log policy(x_t) - penalty_t
               + reward_coef (reward - mean reward of its group)
 
-    The policy's log-probs are those that x_t was sampled with, as for the KL in the reward; of a
+    The policy's log-probs are those with which x_t was sampled, as for the KL in the reward; for a
     stale batch see `measure_logprobs`. A completion that is not `counted` has advantage 0.
     """
     mask = batch.mask() & counted[:, None]
@@ -825,7 +845,7 @@ def follow_teacher(
 
 
 @torch.no_grad()
-def estimate_with_values(
+def compute_gae(
     models: RlModels,
     batches: Sequence[Batch],
     method: Method,
@@ -833,7 +853,7 @@ def estimate_with_values(
     penalties: Grid,
     mask: Mask,
 ) -> dict[str, Grid]:
-    """PPO's advantages, values and returns (Schulman et al. 2016, 2017).
+    """PPO's advantages, values and returns by GAE (Schulman et al. 2016, 2017).
 
         r   = token_rewards(rewards, penalties)
         A   = GAE(r, V; gamma, lam), whitened over `mask` unless `whiten_eps` is None
@@ -863,7 +883,7 @@ def estimate_with_values(
 def explained_variance(returns: Grid, values: Grid, mask: Mask) -> float:
     """1 - Var(return - V) / Var(return): 1 for a perfect value model, 0 for a constant one.
 
-    0 where the returns do not vary: there is nothing to explain.
+    0 where the variance of the returns is 0, or at most 1e-8.
     """
 
     def variance(grid: Grid) -> Float[Tensor, ""]:
@@ -876,7 +896,7 @@ def explained_variance(returns: Grid, values: Grid, mask: Mask) -> float:
 # --- Optimizer steps
 
 
-def split(
+def make_minibatches(
     models: RlModels,
     batch: Rollouts,
     settings: Settings,
@@ -926,7 +946,8 @@ def learn(
     measures_old_kl = trains_policy and method.surrogate == "kl_penalty"
     keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
     # Computed on the same micro-batches as the update, so that the first importance ratio is
-    # exactly 1. With a single update for each rollout batch, they are those of its forward pass.
+    # exactly 1. With a single update for each rollout batch they are the detached log-probs of its
+    # forward pass (None here).
     old_logprobs: list[Sequence[BatchGrid | None]] = [
         logprobs_no_grad(models.policy, minibatch.batches, config.temperature)
         if keeps_old
@@ -1125,9 +1146,10 @@ def surrogate_losses(
 def correction_weights(
     old_logprobs: Grid, sampler_logprobs: Grid, mask: Mask, method: Method
 ) -> Grid:
-    """Importance weights of tokens whose log-probs differ between sampler and trainer.
+    """Importance weights that correct for the difference between sampler and trainer.
 
-    With `none` every weight is 1; the gap is measured all the same, and a large one ends training.
+    With `none` every weight is 1. The difference is measured in any case, and training stops with a
+    ValueError where it is large (`rollouts.check_sampler_gap`).
     """
     data = old_logprobs, sampler_logprobs, mask
     limits = {"low": method.correction_low, "high": method.correction_high}
@@ -1151,8 +1173,8 @@ def kl_losses(
 ) -> Grid:
     """Estimate of KL(policy || reference) at each token, with gradient, before `kl_coef`.
 
-    With `kl_corrected` the importance ratio is to the policy that sampled the tokens, which a stale
-    batch or another engine makes another one than the old policy of the surrogate.
+    With `kl_corrected` it is multiplied by the importance ratio to the policy that sampled the
+    tokens. With a stale batch or another engine, that is not the old policy of the surrogate.
     """
 
     # Subtract before summing: two sums of log-probs nearly cancel, and their rounding would not.
@@ -1170,7 +1192,7 @@ def kl_losses(
 def aggregate(
     losses: Grid, mask: Mask, minibatch: Minibatch, config: RlConfig, method: Method
 ) -> Float[Tensor, ""]:
-    """Weighted sum of a micro-batch's token losses: its share of the optimizer step's loss.
+    """Share of a micro-batch's token losses in the loss of the optimizer step.
 
     The divisors are counts of the whole mini-batch, so any split into micro-batches gives the same
     gradient.

@@ -1,15 +1,15 @@
-"""On-policy distillation: which teacher a row names, and what it reads.
+"""On-policy distillation: the teacher that a row names, and the prompts that it reads.
 
-    distilled: {train: grpo, preset: opd,               from: sft, on: policies/grpo}
-    own:       {train: grpo, preset: self_distillation, from: sft, on: demonstrations}
+    distilled:   {train: grpo, preset: opd,               from: sft, on: policies/grpo}
+    self_taught: {train: grpo, preset: self_distillation, from: sft, on: demonstrations}
 
-The policy samples, and the teacher's log-probs of its tokens are the signal (`advantage: teacher`
-of `loops/method`, `follow_teacher` of `loops/rl`): no reward, and no group. The reverse KL on the
-student's own samples: Agarwal et al., "On-Policy Distillation of Language Models" (GKD, 2024),
-https://arxiv.org/abs/2306.13649; as an advantage of the sampled token: Lu, "On-Policy Distillation"
-(Thinking Machines Lab, 2025). In self-distillation
-the teacher is the initial policy, frozen, that is shown a right solution: Zhao et al.,
-"Self-Distilled Reasoner" (2026), https://arxiv.org/abs/2601.18734, and Shenfeld et al.,
+The policy, which is the student, samples, and learns from the teacher's log-probs of its tokens
+instead of rewards (`advantage: teacher` of `loops/method`, `compute_teacher_advantages` of
+`loops/rl`). The reverse KL on the student's own samples: Agarwal et al., "On-Policy Distillation of
+Language Models" (GKD, 2024), https://arxiv.org/abs/2306.13649; as an advantage of the sampled
+token: Lu, "On-Policy Distillation" (Thinking Machines Lab, 2025). In self-distillation the teacher
+is the initial policy, frozen, with a right solution in its prompt: Zhao et al., "Self-Distilled
+Reasoner" (2026), https://arxiv.org/abs/2601.18734, and Shenfeld et al.,
 "Self-Distillation Enables Continual Learning" (2026), https://arxiv.org/abs/2601.19897.
 Departures: the solution is shown as a demonstration is, as the answer to the same problem before
 it is asked again, without a sentence around it, so that no template or tokenizer is needed; the
@@ -47,7 +47,7 @@ def check_source(on: str, method: Method) -> None:
                 f"teacher, such as opd or self_distillation"
             )
         return
-    by_solution = method.is_shown_solutions
+    by_solution = method.teacher_reads_solution
     if not (on == DEMONSTRATIONS if by_solution else on.startswith(POLICIES)):
         expected = DEMONSTRATIONS if by_solution else f"{POLICIES}<row>, the teacher"
         raise ValueError(
@@ -70,11 +70,11 @@ def check_answers(prompts: Sequence[Prompt], method: Method) -> None:
 def show_solutions(
     prompts: Iterable[Prompt], demonstrations: Iterable[Demonstration], begin_id: int | None
 ) -> dict[str, list[int]]:
-    """What the teacher reads before a completion, by the prompt's id; a ValueError for nothing.
+    """Token ids of the teacher's prompts, by the id of the student's prompt.
 
-    The tokens of the problem, of its demonstration, and of the problem again, which begins without
-    the begin-of-sequence token `begin_id`. Where there are gold answers, of right demonstrations
-    alone. A prompt without one is left out.
+    Each is the problem, its demonstration, and the problem again, the second time without the
+    begin-of-sequence token `begin_id`. Where there are gold answers, only right demonstrations are
+    shown. A prompt without a demonstration is left out; a ValueError if all are.
     """
     by_id = {(row.task, row.id): row for row in demonstrations if not row.insertions}
     shown: dict[str, list[int]] = {}

@@ -136,10 +136,10 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
     settings = Settings(config=sizes, method=preset.for_engine("transformers"), seed=0)
     trained = models.build("policy", trained=True)
     initial = teacher = None
-    if preset.measures_kl or preset.is_shown_solutions:
+    if preset.measures_kl or preset.teacher_reads_solution:
         initial = trained if trial.config.lora.rank else models.build("policy")
     if preset.has_teacher:
-        teacher = initial if preset.is_shown_solutions else models.build("policy")
+        teacher = initial if preset.teacher_reads_solution else models.build("policy")
     # See `engines/loading`: each of several processes draws from a whole copy.
     drawn_from = trained if trial.num_processes == 1 else models.build("policy", spread=False)
     actor = RlModels(
@@ -155,7 +155,7 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
         reward=_rewards(trial, models),
         correct=None,
     )  # fmt: skip
-    if preset.is_shown_solutions:  # as long as prompts and solutions may be
+    if preset.teacher_reads_solution:  # as long as prompts and solutions may be
         shown = [TEXT] * (2 * trial.prompt + trial.completion)
         task = replace(task, teacher_prompts={prompt.id: shown for prompt in task.prompts})
     schedule = [range(len(task.prompts))] * 2

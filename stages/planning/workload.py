@@ -188,10 +188,10 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     count.sample(times, plan.data.prompt, _play(request, environment) if environment else request)
     # Read by the reference and, where it moves on meanwhile, by the policy; scored.
     count.read(times * (preset.measures_kl + reuse), positions, tokens)
-    if preset.rewards_logprobs:
+    if preset.needs_policy_logprobs:
         stale = max(0, sizes.num_steps - 1) if preset.staleness else 0
         count.read(stale * sizes.prompts_per_step, positions, tokens)
-    shown = plan.data.prompt + completion if preset.is_shown_solutions else 0
+    shown = plan.data.prompt + completion if preset.teacher_reads_solution else 0
     count.read(times * preset.has_teacher, positions + shown, tokens)
     models = stage_of.list_scorers(stage.words["on"], plan)
     count.read(times * (len(models) + is_ppo), positions, 0)

@@ -119,7 +119,7 @@ def test_distillation(name, embedded, start):
         reward=rollout_rewards.reward_answers,
         correct=rollout_rewards.check_answers,
     )
-    if method.is_shown_solutions:
+    if method.teacher_reads_solution:
         other, rows = embedded.load(), lines.read_lines(DEMONSTRATIONS, Demonstration)
         shown = teacher.show_solutions(task.prompts, rows, None)
         prompts = [prompt for prompt in task.prompts if prompt.id in shown]
@@ -135,7 +135,7 @@ def test_distillation(name, embedded, start):
     print(f"\n{name}: KL to the teacher {divergences[0]:.3f} to {divergences[-1]:.3f}")
     _, low, _ = report(name, rule, start, embedded.draw(models.policy.model))
     assert all(map(math.isfinite, divergences))
-    if not method.is_shown_solutions:
+    if not method.teacher_reads_solution:
         assert sum(divergences[-4:]) < sum(divergences[:4])
         assert low > 0
 

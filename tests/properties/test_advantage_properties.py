@@ -15,7 +15,7 @@ from random_grids import examples
 from tiny_rollouts import make_rollouts
 
 from stages.loops.method import Method
-from stages.loops.rl import compare_completions
+from stages.loops.rl import compute_reward_advantages
 from stages.rewards.completion_rewards import CompletionRewards
 
 CHOICES = {
@@ -65,7 +65,7 @@ class Drawn:
             first = (torch.arange(longest) == 0).expand(len(self.rewards), -1)
             steps = torch.where(first, self.rewards[:, None] / 2, 0.0)
         rewards = self.rewards if steps is None else self.rewards / 2
-        result[:, :longest] = compare_completions(
+        result[:, :longest] = compute_reward_advantages(
             ADVANTAGES[name],
             CompletionRewards(totals=rewards.tolist(), step_rewards=steps, step_ends=first),
             penalties,

@@ -23,7 +23,7 @@ from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss,
 from stages.algorithms.token_advantages import gae
 from stages.loops.method import Method
 from stages.loops.preference import KTO, pair_losses
-from stages.loops.rl import compare_completions
+from stages.loops.rl import compute_reward_advantages
 from stages.rewards.completion_rewards import CompletionRewards
 
 dtypes = st.sampled_from([torch.float32, torch.float64])
@@ -110,7 +110,7 @@ def test_rewards_far_from_0_that_hardly_differ(kind, scale, data):
     rewards = torch.full((len(groups),), scale)
     rewards = torch.where(torch.tensor(steps) > 0, rewards.nextafter(2 * rewards), rewards)
     by_step = kind == "step_zscore"
-    result = compare_completions(
+    result = compute_reward_advantages(
         method,
         CompletionRewards(
             totals=rewards.tolist(),

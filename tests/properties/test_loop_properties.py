@@ -135,7 +135,7 @@ def gather(drawn: Drawn, models: rl.RlModels, has_gradient=None, ref_logprobs=No
         rollouts=drawn.rollouts,
         rewards=torch.zeros(len(drawn.correct)),
         correct=drawn.correct,
-        minibatches=rl.split(models, drawn.rollouts, settings(Method()), 0, selection),
+        minibatches=rl.make_minibatches(models, drawn.rollouts, settings(Method()), 0, selection),
         grids=TokenGrids(
             sampler_logprobs=drawn.rollouts.sampler_logprobs(),
             advantages=drawn.advantages,

@@ -86,7 +86,7 @@ def test_an_episode_by_hand():
     assert prompts[1] == [*batch.prompts[0].prompt_ids, 6, EOS, *answers[0]]
     assert later_seeds[1] == derive_seed(3, "rollout", 5, "p0", 1, 1)
     assert len(set(later_seeds)) == 4
-    paid = episodes.pay_turns(batch)
+    paid = episodes.reward_turns(batch)
     assert paid.step_rewards[1].tolist() == [0, 0.5, 0, 0, 0, 0, 0]
     assert paid.step_ends[1].tolist() == [False, True, False, False, True, False, False]
     assert paid.totals == [0.5] * 4
@@ -240,7 +240,7 @@ def test_an_environment_that_fails_is_no_reward_of_0(what, error):
     assert not bad.success
     assert len(bad.rewards) == len(bad.sampled) == 2
     assert batch.failed().tolist() == [False, True]
-    metrics = rollouts.summarise_rollouts(batch, episodes.pay_turns(batch), [True, False])
+    metrics = rollouts.summarise_rollouts(batch, episodes.reward_turns(batch), [True, False])
     assert metrics["episode/failed"] == 0.5
     assert metrics["reward/mean"] == 1.25
     assert metrics["reward/accuracy"] == 1
@@ -306,7 +306,7 @@ def test_a_start_that_fails_leaves_the_others_as_they_are():
         assert batch.episodes[:2] == expected.episodes[:2]
         assert [len(sample.token_ids) for sample in batch.samples[2:]] == [0, 0]
         assert [group.indices for group in rollouts.make_groups(batch, None, 64)] == [[0, 1]]
-        counts = rollouts.count_work(batch, episodes.pay_turns(batch))
+        counts = rollouts.count_work(batch, episodes.reward_turns(batch))
         tokens = [len(e.prompt_ids + e.token_ids) for e in batch.episodes[:2]]
         prompt = len(batch.prompts[0].prompt_ids)
         assert counts["work/policy/sampled/positions"] == sum(tokens) - prompt - 2

@@ -173,7 +173,7 @@ def test_the_experience_of_ppo_is_that_of_the_definition_token_by_token():
     with default_dtype(torch.float64), torch.no_grad():
         settings = make_settings(method)
         draw = rl.draw_batch(models, task, settings, 0, range(3))
-        result = rl.gather(models, task, draw, settings, 0, KL)
+        result = rl.make_experience(models, task, draw, settings, 0, KL)
     assert result.rollouts.episodes is not None
     assert {len(episode.sampled) for episode in result.rollouts.episodes} == {1, 3}
     policy, reference, mask = load_exact("llama"), load_exact("llama", 2), result.rollouts.mask()
@@ -280,7 +280,9 @@ def test_dynamic_sampling_uses_a_group_without_its_failed_episodes():
         seed=0,
     )  # fmt: skip
     reward = functools.partial(rl.shape_rewards, task, settings.config, method)
-    batch, _, used, num_rounds = rl.sample(draw, reward, task.prompts, settings.config, method)
+    batch, _, used, num_rounds = rl.sample_and_reward(
+        draw, reward, task.prompts, settings.config, method
+    )
     assert num_rounds == 1
     assert batch.failed().sum() == 1
     assert used.tolist() == (~batch.failed()).tolist(), "every group carries a signal"

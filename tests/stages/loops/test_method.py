@@ -114,11 +114,11 @@ def test_a_correction_is_decided_by_the_engine_unless_the_preset_decides():
 
 
 def test_a_completion_without_advantage_has_a_gradient_where_another_term_gives_it_one():
-    assert Method().is_dense()
-    assert not Method(kl="none").is_dense()
-    assert not Method(kl="reward").is_dense()
-    assert Method(kl="none", entropy_coef=0.1).is_dense()
-    assert Method(kl="none", positive_nll_coef=0.1).is_dense()
+    assert Method().trains_on_zero_advantages()
+    assert not Method(kl="none").trains_on_zero_advantages()
+    assert not Method(kl="reward").trains_on_zero_advantages()
+    assert Method(kl="none", entropy_coef=0.1).trains_on_zero_advantages()
+    assert Method(kl="none", positive_nll_coef=0.1).trains_on_zero_advantages()
 
 
 def test_the_reference_is_needed_where_its_divergence_decides_anything():

@@ -40,7 +40,12 @@ from stages.algorithms.group_advantages import group_zscore
 from stages.algorithms.token_advantages import gae
 from stages.loops import epochs, rl, rollouts
 from stages.loops.method import GroupRlConfig, Method, PpoConfig, Settings
-from stages.loops.rl import TrainingBudget, check_first_ratio, compare_completions, logprobs_no_grad
+from stages.loops.rl import (
+    TrainingBudget,
+    check_first_ratio,
+    compute_reward_advantages,
+    logprobs_no_grad,
+)
 from stages.loops.rollout_rewards import score_completions
 from stages.loops.rollouts import Rollouts
 from stages.models import scalar_head
@@ -265,7 +270,7 @@ def sample_from(table, *, max_rounds=1, prompts_per_step=2):
     game, method = TableSampler(table), Method(max_rounds=max_rounds)
     sizes = make_settings(method, prompts_per_step=prompts_per_step, completions_per_prompt=2)
     prompts = make_numbered_prompts(len(table))
-    return game, rl.sample(game.draw, game.reward, prompts, sizes.config, method)
+    return game, rl.sample_and_reward(game.draw, game.reward, prompts, sizes.config, method)
 
 
 def test_sampling_in_one_round_uses_all():
@@ -356,7 +361,7 @@ def advantages(method, totals, step_rewards=None, step_ends=None, penalties=None
     lengths = MASK_LENGTHS if len(totals) == 2 else WIDE_LENGTHS
     if step_rewards is not None and step_ends is None:
         step_ends = torch.ones_like(step_rewards, dtype=torch.bool)
-    return compare_completions(
+    return compute_reward_advantages(
         method,
         CompletionRewards(totals=totals, step_rewards=step_rewards, step_ends=step_ends),
         torch.zeros(len(totals), 3) if penalties is None else penalties,
@@ -480,7 +485,7 @@ def gather(num_minibatches=1, step_rewards=None, truncation="penalise", whiten_e
     )
     task = make_task(8, judge)
     draw = rl.draw_batch(models, task, settings, 0, range(4))
-    result = rl.gather(models, task, draw, settings, 0, KL)
+    result = rl.make_experience(models, task, draw, settings, 0, KL)
     return (policy, value, reference, reward), result
 
 
@@ -603,7 +608,7 @@ def test_lambda_may_follow_the_length():
     rewards = CompletionRewards(totals=[1.0, 1.0])
     mask = make_rollouts([4, 2], [0, 0]).mask()
     models = make_models(load("llama"), value=ScalarHead(random_scalar(1), compute(), PAD))
-    actual = rl.estimate_with_values(models, batches, method, rewards, torch.zeros(2, 4), mask)
+    actual = rl.compute_gae(models, batches, method, rewards, torch.zeros(2, 4), mask)
     # Values of 0: lambda to the number of tokens that are left. 1 - 1 / (0.5 * 4) = 0.5; of 2: 0.
     expected = torch.tensor([[0.125, 0.25, 0.5, 1.0], [0.0, 1.0, 0.0, 0.0]])
     torch.testing.assert_close(actual["advantages"], expected)
@@ -777,7 +782,7 @@ def test_mini_batches_are_a_random_partition_of_the_prompts():
     def parts(index, seed=0):
         method = Method(num_minibatches=4)
         settings = replace(make_settings(method), seed=seed)
-        minibatches = rl.split(models, batch, settings, index, selection)
+        minibatches = rl.make_minibatches(models, batch, settings, index, selection)
         assert all(part.num_right_tokens == part.num_tokens for part in minibatches)
         assert sum(part.num_sequences for part in minibatches) == 20
         indices = [[i for b in part.batches for i in b.indices] for part in minibatches]

@@ -141,7 +141,7 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns():
         same, metrics = rl.measure_logprobs(models, batch, config, other, index)
         assert torch.equal(same, batch.sampler_logprobs())
         assert metrics.keys() <= {"sampling/staleness"}
-    experience = rl.gather(models, task, draw, settings, 1, 0.5)
+    experience = rl.make_experience(models, task, draw, settings, 1, 0.5)
     ref_logprobs = experience.grids.ref_logprobs
     assert ref_logprobs is not None
     penalties = 0.5 * ((now - ref_logprobs) * batch.mask()).sum(1)

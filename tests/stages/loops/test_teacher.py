@@ -43,21 +43,21 @@ def test_advantages_by_hand():
     penalties = torch.tensor([[0.25, 0.0], [0.0, 0.0]])
     data = CompletionRewards(totals=[1.0, 0.0]), penalties, batch
     every, sampled = torch.tensor([True, True]), batch.sampler_logprobs()
-    alone = rl.follow_teacher(presets.method("opd"), *data, every, sampled, taught)
+    alone = rl.compute_teacher_advantages(presets.method("opd"), *data, every, sampled, taught)
     assert alone.tolist() == [[-1.25, 0.5], [-2.0, 0.0]]
     method = presets.method("opd", reward_coef=2.0)
-    mixed = rl.follow_teacher(method, *data, every, sampled, taught)
+    mixed = rl.compute_teacher_advantages(method, *data, every, sampled, taught)
     # The rewards 1 and 0 centred, twice: 1 and -1.
     assert mixed.tolist() == [[-0.25, 1.5], [-3.0, 0.0]]
     first = torch.tensor([True, False])
-    second = rl.follow_teacher(presets.method("opd"), *data, first, sampled, taught)[1]
+    second = rl.compute_teacher_advantages(presets.method("opd"), *data, first, sampled, taught)[1]
     assert second.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("preset", presets.DISTILLATION)
 def test_the_policy_comes_near_its_teacher(preset):
     shown = {row.id: [*row.prompt_ids, EOS, *row.prompt_ids] for row in make_prompts(8)}
-    shown = shown if presets.method(preset).is_shown_solutions else None
+    shown = shown if presets.method(preset).teacher_reads_solution else None
     divergences = [
         step.metrics["kl/teacher"]
         for step in train(preset, num_steps=NUM_STEPS, group_size=16, shown=shown)[0]
