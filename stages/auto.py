@@ -53,10 +53,11 @@ class Facts:
 
     @property
     def answer_tokens(self) -> int:
-        """Room for a completion: twice the longest solution, in 64s, 256 at least; and a thought.
+        """Length limit of a completion: twice the longest solution, rounded up to a multiple of 64.
 
-        Without solutions 1024, as verl's GSM8K example. At most 7/8 of the positions after the
-        longest prompt: the rest is free for step tokens.
+        At least 256; 8192 more for a model that thinks first. Without solutions 1024, as in verl's
+        GSM8K example. At most 7/8 of the positions after the longest prompt: the other eighth is
+        free for step tokens.
         """
         room = max(1, (self.positions - self.prompt_tokens) * 7 // 8)
         solution = max(256, 64 * math.ceil(2 * self.completion_tokens / 64))
@@ -111,7 +112,7 @@ def rule(
 
 @rule("engine", "transformers")
 def choose_engine(facts: Facts, _: Content) -> str:
-    """vllm from 100 M parameters; never by machine."""
+    """vllm from 100 M parameters, whatever the machine."""
     return "vllm" if facts.parameters >= 1e8 else "transformers"
 
 
@@ -135,7 +136,7 @@ def choose_gradient_checkpointing(facts: Facts, _: Content) -> bool:
 
 @rule("compute.max_tokens", 4096)
 def choose_micro_batch_tokens(facts: Facts, _: Content) -> int:
-    """8192, or the longest prompt with an answer."""
+    """8192, or the longest prompt with an answer if longer."""
     return max(8192, facts.row_tokens)
 
 
@@ -147,7 +148,7 @@ def choose_row_tokens(facts: Facts, _: Content) -> int:
 
 @rule("compute.pack_tokens", 128)
 def choose_pack_tokens(facts: Facts, _: Content) -> int:
-    """128 below 50 M parameters, else 0: masks rule out the fastest kernels; 0 as row_tokens."""
+    """128 below 50 M parameters, else 0: masks rule out the fastest kernels; 0 if row_tokens is."""
     return 128 if facts.parameters < 5e7 and facts.shares_rows else 0
 
 
@@ -159,7 +160,7 @@ def choose_decoding_batch(facts: Facts, _: Content) -> int:
 
 @rule("data.mixture", None)
 def choose_mixture(facts: Facts | None, params: Content) -> dict[str, Any] | None:
-    """Judging, with generated problems; null with others."""
+    """Judging tasks with generated problems, else null."""
     if not is_generated(params["data"]["source"]):
         return None
     longest = 192 if facts is None else facts.positions // 2
@@ -187,9 +188,9 @@ def choose_search_step_tokens(facts: Facts, _: Content) -> int:
 
 @rule("*.max_new_tokens", 32, "ours; 8192: Luo et al. 2025 (DeepScaleR), first stage")
 def choose_new_tokens(facts: Facts, _: Content) -> int:
-    """An answer: twice the longest solution, in 64s, at least 256; 8192 more for a thought.
+    """An answer: twice the longest solution, rounded up to 64s, at least 256; 8192 more to think.
 
-    1024 where there are no solutions. At most 7/8 of the positions after the longest prompt.
+    1024 without solutions. At most 7/8 of the positions after the longest prompt.
     """
     return facts.answer_tokens
 
@@ -327,7 +328,7 @@ def choose_min_option_mass(_: Facts, __: Content) -> float:
 
 @rule("*.style", "short")
 def choose_judge_style(facts: Facts, _: Content) -> str:
-    """Full with a chat template."""
+    """full with a chat template, else short."""
     return "full" if facts.has_chat_template else "short"
 
 
