@@ -38,13 +38,13 @@ class Components(NamedTuple):
     """Variance of what a training seed adds on every problem."""
     problem: float
     """Variance of what a problem adds under every seed."""
-    residual: float
+    interaction: float
     """Variance of what a seed adds on a single problem."""
     sample: float
     """Variance of a single sample of each policy, on one problem with one seed."""
 
 
-ASSUMED = Components(seed=1e-4, problem=0.01, residual=0.0, sample=0.27)
+ASSUMED = Components(seed=1e-4, problem=0.01, interaction=0.0, sample=0.27)
 """Rounded means of the default run's four policies: standard deviations of 1 point over seeds and
 of 10 points over problems. Two policies that are right half of the time, whatever the problem,
 have a `sample` of 0.5."""
@@ -101,7 +101,7 @@ def _separate(policy: Table, baseline: Table, num_samples: int) -> Components:
 
 def forecast_comparison(components: Components, design: Design) -> DifferenceForecast:
     """What a comparison of this design detects with probability `POWER`, and its intervals."""
-    residual = components.residual + components.sample / design.num_samples
+    residual = components.interaction + components.sample / design.num_samples
     values = (components.seed, components.problem, residual)
     level = (1.0 - design.confidence) / max(1, design.num_differences)
     return crossed_means.forecast_difference(

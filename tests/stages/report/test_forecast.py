@@ -13,7 +13,7 @@ from stages.report.forecast import ASSUMED, Components, Design
 DESIGN = Design(
     num_seeds=3, num_problems=100, num_samples=8, num_differences=4, confidence=0.95
 )  # fmt: skip
-TRUE = Components(seed=4e-4, problem=0.01, residual=0.0, sample=0.5 - 0.0104)
+TRUE = Components(seed=4e-4, problem=0.01, interaction=0.0, sample=0.5 - 0.0104)
 """Of a baseline that is always right half of the time, and a policy that is so on average."""
 
 
@@ -41,7 +41,7 @@ def test_of_100_experiments_80_detect_the_difference_that_is_forecast(num_seeds)
 
 def test_of_one_seed_it_is_the_paired_t_test():
     design = DESIGN._replace(num_seeds=1, num_problems=101, num_differences=1)
-    components = Components(seed=0.0, problem=0.16, residual=0.0, sample=0.0)
+    components = Components(seed=0.0, problem=0.16, interaction=0.0, sample=0.0)
     # (t_0.975 + t_0.8) 0.4 / sqrt(101), with 100 degrees of freedom
     expected = forecast.forecast_comparison(components, design).detectable
     assert expected == pytest.approx(0.1126, rel=0.01)
@@ -73,7 +73,7 @@ def test_components_of_an_earlier_run_are_those_it_was_drawn_with():
     assert result is not None
     assert result.seed == pytest.approx(TRUE.seed, rel=0.3)
     assert result.problem == pytest.approx(TRUE.problem, rel=0.3)
-    assert result.residual + result.sample / 8 == pytest.approx(TRUE.sample / 8, rel=0.02)
+    assert result.interaction + result.sample / 8 == pytest.approx(TRUE.sample / 8, rel=0.02)
     assert result.sample == pytest.approx(TRUE.sample, rel=0.03)
 
 
