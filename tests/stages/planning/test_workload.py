@@ -86,8 +86,9 @@ def test_a_pool_reads_its_prompts_and_samples_the_rest():
 
 
 def test_grpo_samples_reads_and_trains():
-    sizes = SimpleNamespace(num_steps=3, prompts_per_step=5, completions_per_prompt=4, max_new_tokens=LIMIT
-    )  # fmt: skip
+    sizes = SimpleNamespace(
+        num_steps=3, prompts_per_step=5, completions_per_prompt=4, max_new_tokens=LIMIT
+    )
     words = {"on": "rewards/rule", "from": "sft", "train": "grpo"}
     online = stage("train_grpo", words, preset=presets.method("grpo_deepseekmath"), grpo=sizes)
     result = workload.forecast_work(online, PLAN, MODEL)

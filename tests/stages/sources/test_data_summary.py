@@ -53,7 +53,7 @@ def test_demonstrations_are_counted_by_task_and_the_first_is_the_example():
                 prompt_ids=ids,
                 completion="a\n\nb\n",
                 completion_ids=ids,
-            )  # fmt: skip
+            )
         )
     card = summary.describe()
     assert card["counts"]["demonstrations"] == 3
