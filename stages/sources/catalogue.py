@@ -82,21 +82,14 @@ class ScreenedSource:
         rows = [row for row in bad.values() if not quarantine.is_harmless(row)]
         quarantine.check_share(rows, self.num_rows, max_share=max_share, limit=limit)
         if len(bad) >= self.num_rows and not self.problems:
-            first, kinds = self.bad[0], quarantine.count_by_kind([*bad.values()]).items()
-            raise ValueError(
-                f"none of {self.num_rows} rows is left "
-                f"({', '.join(f'{count} {kind}' for kind, count in kinds)}): {first.file}, line "
-                f"{first.line}: {first.reason}"
-            )
+            quarantine.refuse_all([*bad.values()], self.num_rows)
 
     def warn_of_left_out(self, max_share: float) -> Iterator[str]:
         """How many rows are left out that `check_share` does not count, above `max_share`."""
         rows = [row for row in self.bad if quarantine.is_harmless(row)]
         if len(rows) > max_share * self.num_rows:
-            kinds = quarantine.count_by_kind(rows).items()
-            shown = ", ".join(f"{count} {kind}" for kind, count in kinds)
-            counts = f"{len(rows)} of {self.num_rows}"
-            yield f"{counts} rows are left out ({shown}): see quarantine.jsonl"
+            counts, kinds = f"{len(rows)} of {self.num_rows}", quarantine.describe_kinds(rows)
+            yield f"{counts} rows are left out ({kinds}): see quarantine.jsonl"
 
     def describe(self) -> dict[str, Any]:
         """For the data card: rows read, well-formed problems by the source's split, rejections."""

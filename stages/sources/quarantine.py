@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NoReturn
 
 from pydantic import Field
 
@@ -43,6 +44,11 @@ def count_by_kind(rows: Sequence[BadRow]) -> dict[str, int]:
     return dict(sorted(Counter(row.reason.partition(":")[0] for row in rows).items()))
 
 
+def describe_kinds(rows: Sequence[BadRow]) -> str:
+    """`count_by_kind` in words, as `2 alone, 1 tie`."""
+    return ", ".join(f"{count} {kind}" for kind, count in count_by_kind(rows).items())
+
+
 def is_harmless(row: BadRow) -> bool:
     """Whether a row that is left out says nothing against the other rows."""
     return row.reason.partition(":")[0] in HARMLESS
@@ -61,12 +67,20 @@ def check_share(rows: Sequence[BadRow], num_rows: int, *, max_share: float, limi
     examples = "\n".join(
         f"  {row.file}, line {row.line}: {row.reason}" for row in rows[:NUM_EXAMPLES]
     )
-    kinds = ", ".join(f"{count} {kind}" for kind, count in count_by_kind(rows).items())
     raise ValueError(
-        f"{len(rows)} of {num_rows} rows cannot be used ({kinds}); `{limit}` allows "
+        f"{len(rows)} of {num_rows} rows cannot be used ({describe_kinds(rows)}); `{limit}` allows "
         f"{max_share:.1%}. The first of them:\n{examples}\n"
         f"Correct these rows or the source's settings, or raise `{limit}`: "
         f"then they are left out and listed in quarantine.jsonl."
+    )
+
+
+def refuse_all(rows: Sequence[BadRow], num_rows: int) -> NoReturn:
+    """Raise the ValueError for a source of whose `num_rows` none is left, as `rows` say."""
+    first = rows[0]
+    raise ValueError(
+        f"expected rows that can be used, found none: of {num_rows} all are left out "
+        f"({describe_kinds(rows)}). {first.file}, line {first.line}: {first.reason}"
     )
 
 
@@ -99,12 +113,7 @@ class FileLimits(Params):
         """
         harmless = [row for row in bad if is_harmless(row)]
         if harmless and len(harmless) == num_rows:
-            first = harmless[0]
-            kinds = ", ".join(f"{count} {kind}" for kind, count in count_by_kind(harmless).items())
-            raise ValueError(
-                f"{first.file}, line {first.line}: {first.reason}; and so in all {num_rows} rows "
-                f"({kinds}): expected some in which one answer is preferred"
-            )
+            refuse_all(harmless, num_rows)
         wrong = [row for row in bad if not is_harmless(row)]
         for limit, rows in {"max_bad_share": wrong, "max_long_share": over_long}.items():
             check_share(rows, num_rows, max_share=getattr(self, limit), limit=f"{preset}.{limit}")

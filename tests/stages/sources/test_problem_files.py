@@ -896,7 +896,7 @@ def test_a_row_that_the_file_marks_as_invalid_is_left_out(read, column, value):
     as_answer = read({"question": "2+2?", column: value}, columns=columns)
     assert "marked" not in str(as_answer[1])
     catalogue.screen_rows([*problems, bad]).check_share(0.0)
-    with pytest.raises(ValueError, match=r"none of 1 rows is left \(1 marked as invalid\)"):
+    with pytest.raises(ValueError, match=r"of 1 all are left out \(1 marked as invalid\)"):
         catalogue.screen_rows([bad]).check_share(0.0)
 
 
