@@ -127,8 +127,11 @@ MEANINGFUL = frozenset({
     "premise", "premises", "hypothesis", "background", "schema", "db_schema", "query",
     "distractors", "distractor1", "nums", "numbers", "persona", "developer", "developer_message",
     "hint", "hints", "lecture", "evidence", "facts", "theory", "chat_history", "dialogue_history",
-    "prev_messages", "previous_messages", "dialogue", "dialog", "chat_template_kwargs",
-    "custom_system_prompt",
+    "dialogue", "dialog", "chat_template_kwargs", "custom_system_prompt",
+    "conversation_history", "message_history", "previous_messages", "prev_messages",
+    "previous_turns", "previous_conversation", "prefix", "prefill", "response_prefix",
+    "assistant_prefix", "answer_prefix", "partial_solution", "partial_response", "previous_steps",
+    "initial_reason_steps",
     "tolerance", "tol", "atol", "rtol", "error", "unit", "units",
 })  # fmt: skip
 """Names of what decides how a row is to be used, or is a part of what it says; in any case."""

@@ -80,12 +80,14 @@ def test_what_contradicts_nothing_leaves_a_pair_as_it_is(read, more):
     [
         {"preference_strength": 2}, {"confidence": 0.5}, {"strength": "slightly better"},
         {"agreement": 0.6}, {"annotator_confidence": "3"}, {"Confidence score": 1},
-        {"overall_preference": 1}, {"labels": 0}, {"preferred": "rejected"},
+        {"overall_preference": 1}, {"labels": 0}, {"conversation_history": ["x", "y"]},
+        {"initial_reason_steps": "Step 1: 3*4=12."}, {"response_prefix": "So"},
+        {"preferred": "rejected"},
         {"human_preferences": ["rejected", "chosen"]}, {"preference_label": -1}, {"better": "b"},
         {"is_chosen": False}, {"better_response_id": 1}, {"soft_label": 0.6}, {"win_rate": 0.4},
     ],
 )  # fmt: skip
-def test_what_nothing_weighs_by_is_refused_by_name(read, more):
+def test_what_is_not_read_beside_a_pair_is_refused_by_name(read, more):
     (name,) = more
     with pytest.raises(ValueError, match=rf"{name} carries meaning.*ignore: \[{name}\]"):
         read(PAIR | more)

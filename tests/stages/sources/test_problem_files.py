@@ -173,7 +173,8 @@ def test_braces_of_a_template_are_doubled(read):
      "nums", "Numbers", "available_tools", "function_list", "tool_schemas", "custom_system_prompt",
      "persona", "developer", "hint", "lecture", "evidence", "facts", "theory", "dialogue",
      "chat_history", "img", "figure", "picture_url", "chat_template_kwargs", "longCOT",
-     "thinking_trajectories", "deepseek_reasoning", "reasoning_trace", "prev_messages"],
+     "thinking_trajectories", "deepseek_reasoning", "reasoning_trace", "prev_messages",
+     "previous_turns", "prefix"],
 )  # fmt: skip
 def test_a_column_that_carries_meaning_is_never_dropped_unseen(read, name):
     row = ROW | {name: [1]}
