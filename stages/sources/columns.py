@@ -824,7 +824,8 @@ def _contents_of(message: Any) -> list[Any]:
     """What a message says; a text in place of it itself, an exchange what both sides say."""
     if not isinstance(message, dict):
         return [message]
-    return [message[key] for key in ("content", "value", "input", "output") if key in message]
+    keys = ("content", "value", "text", "input", "output")
+    return [message[key] for key in keys if key in message]
 
 
 def _states_an_answer(text: str) -> bool:

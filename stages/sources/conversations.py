@@ -5,6 +5,7 @@ r"""Conversations: lists of messages, or transcripts, and the turns that they ho
     "[{\"role\": ..."                                                             JSON text of these
     "\n\nHuman: Hi\n\nAssistant: Hello!"                      transcripts (HH-RLHF), with one or two
     "Human: Hi\nAssistant: Hello!"                                    newlines between their turns
+    [{"role": "prompter", "text": "Hi"}]                                     messages of OASST
     "Hi"                                                                          a user's message
 
     ["Hi", "Hello!"]                                              texts, the user's first (LIMA)
@@ -236,7 +237,12 @@ def _role_in(entry: Any) -> str:
 
 
 def _content_key(entry: Mapping[str, Any]) -> str:
-    """Where a message has its text: the one of `content` and `value` that is filled, if any."""
+    """Where a message has its text: the one of `content` and `value` that is filled, if any.
+
+    OASST has neither, but `text`.
+    """
+    if "text" in entry and "content" not in entry and "value" not in entry:
+        return "text"
     is_filled = not columns.is_empty(entry.get("content"))
     has_value = "value" in entry and (
         "content" not in entry or not columns.is_empty(entry["value"])

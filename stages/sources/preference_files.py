@@ -273,6 +273,13 @@ def read_preferences(
     if not columns.used() and sample:
         columns = recognise(sample)
     columns_of.check_names(columns.used(), sample)
+    if sample and columns.a and columns.b and not columns.forms():
+        raise ValueError(
+            f"columns: expected what compares '{columns.a}' and '{columns.b}', found "
+            f"{', '.join(columns.used())}: name it, as winner: .., preference: .. (below 0: "
+            f"'{columns.a}' is better), or score_a: .. with score_b: .. "
+            f"Columns: {ColumnSample(sample).available()}"
+        )
     if sample and len(columns.forms()) != 1:
         raise ValueError(
             f"columns: expected chosen and rejected, or a and b with what compares them, or "
@@ -829,6 +836,7 @@ def _make_answer(
             raise RejectedError(f"no prompt: there is nothing in column {columns.prompt!r}")
         before = conversations.read_conversation(prompt, columns.prompt, ignore)
     _check_list(value, before, name)
+    _check_object(value, name)
     if isinstance(value, list | dict) or columns_of.is_conversation(value):
         turns = conversations.read_conversation(value, name, ignore, may_end_empty=True)
         turns = _join(before, turns, name)
@@ -861,6 +869,17 @@ def _check_list(value: Any, before: Sequence[Turn], name: str) -> None:
         raise RejectedError(
             f"several texts: expected one reply in '{name}', found a list of texts: "
             f"{value!r:.60}; write it as text, or name its place under `columns`, as {name}.0"
+        )
+
+
+def _check_object(value: Any, name: str) -> None:
+    """Raise RejectedError for an object that holds the answer under a key, and is no message."""
+    if not isinstance(value, dict) or {"role", "from"} & value.keys():
+        return
+    if texts := [key for key, text in value.items() if isinstance(text, str) and text.strip()]:
+        raise RejectedError(
+            f"an object: expected an answer in '{name}', found one with the keys "
+            f"{', '.join(map(str, value))}: name its text under `columns`, as {name}.{texts[0]}"
         )
 
 

@@ -7,6 +7,7 @@ from stages.records.problems import BadRow, Problem, Turn
 from stages.sources import containers, conversations, problem_files, splitting
 from stages.sources.columns import Columns
 from stages.sources.problem_files import FileSource, SourceReport
+from stages.sources.quarantine import RejectedError
 
 HI = [{"role": "user", "content": " Hi "}, {"role": "assistant", "content": "Hello!"}]
 MORE = [*HI, {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
@@ -165,3 +166,10 @@ def test_conversations_that_open_alike_are_on_one_side(read):
 
 def test_a_file_of_messages_may_have_every_key_of_a_message_that_is_read():
     assert conversations.READ_KEYS <= containers.MESSAGE_KEYS
+
+
+def test_messages_of_oasst_have_a_text():
+    message = {"role": "prompter", "text": " Hi ", "lang": "en"}
+    assert conversations.read_conversation([message], "c") == [Turn("user", "Hi")]
+    with pytest.raises(RejectedError, match="unread key: a message has 'text'"):
+        conversations.read_conversation([message | {"content": "Ho"}], "c")

@@ -291,8 +291,10 @@ def test_labelled_completions_stay_alone(read):
 
 
 def test_columns_that_make_no_preference_and_unread_meaning_are_refused(read):
-    with pytest.raises(ValueError, match="expected chosen and rejected, or a and b"):
+    with pytest.raises(ValueError, match="expected what compares 'a' and 'b'"):
         read(TWO, **NAMES)
+    with pytest.raises(ValueError, match="expected chosen and rejected, or a and b"):
+        read(TWO, prompt="prompt", chosen="a")
     with pytest.raises(ValueError, match="names that are known"):
         read({"x": "1", "y": "2"})
     with pytest.raises(ValueError, match=r"tools .*ignore: \[tools\]"):
@@ -901,6 +903,23 @@ def test_a_row_that_the_file_marks_as_invalid_is_left_out_and_no_bad_row(read, r
     )
     limits = FileLimits(licence="", max_tokens=1, max_bad_share=0.0, max_long_share=0.0)
     assert limits.left_out("people", [bad], [], 2) == [bad]
+
+
+def test_two_answers_without_what_compares_them_are_refused_with_all_columns(read):
+    row = {"prompt": "Why?", "output_a": "a", "output_b": "b", "label": 1}
+    with pytest.raises(ValueError, match=r"compares 'output_a' and 'output_b'.*winner.*, label$"):
+        read(row, row, prompt="prompt", a="output_a", b="output_b")
+    (pair,) = read(row, prompt="prompt", a="output_a", b="output_b", winner="label")
+    assert pair.chosen == "a"
+
+
+def test_an_answer_under_a_key_of_an_object_is_refused_with_its_path(read):
+    row = {"prompt": "Why?", "chosen": {"n": 1, "text": "a"}, "rejected": {"n": 2, "text": "b"}}
+    (bad,) = read(row)
+    assert bad.reason.endswith("found one with the keys n, text: name its text under `columns`, "
+                               "as chosen.text")  # fmt: skip
+    (pair,) = read(row, prompt="prompt", chosen="chosen.text", rejected="rejected.text")
+    assert (pair.chosen, pair.rejected) == ("a", "b")
 
 
 def test_messages_that_pandas_wrote_into_a_table_are_no_answer(read):
