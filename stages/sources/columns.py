@@ -162,6 +162,8 @@ MARKS = {
 TRUE = frozenset({"true", "t", "1", "1.0", "yes", "y"})
 FALSE = frozenset({"false", "f", "0", "0.0", "no", "n"})
 """What a flag may be, in lower case; tables hold text alone."""
+GOOD, BAD = frozenset({"true", "1", "1.0"}), frozenset({"false", "0", "0.0"})
+"""Labels of a completion, in lower case; tables with gaps hold whole numbers as 1.0."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
 VALID = TRUE | {"valid", "ok", "correct", "pass", "passed", "complete"}
 CHOICE_COLUMN = re.compile(r"(?i:options?|choices?|ending|op|sol)[ _]?(?i:[a-j]|\d)|[A-J]")
@@ -523,7 +525,7 @@ class ColumnSample:
     def is_good_or_bad(self, name: str) -> bool:
         """Whether the column says true or false, or 0 or 1, of a completion beside it."""
         values = self.values(name)
-        are_flags = {str(value).lower() for value in values} <= {"0", "1", "true", "false"}
+        are_flags = {str(value).lower() for value in values} <= GOOD | BAD
         is_bool = any(isinstance(value, bool) for value in values)
         has_reply = self.first(("completion", "response", "output"), str, list) is not None
         return bool(values) and are_flags and (is_bool or has_reply)

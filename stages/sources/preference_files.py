@@ -230,6 +230,7 @@ def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str,
         if all(map(sample.values, names)):
             return pair | dict(zip(("score_a", "score_b"), names, strict=True))
     winner, strength = sample.first(WINNERS, str, int), _find_numbers(sample, STRENGTHS)
+    winner = winner or sample.first([name for name in WINNERS if name != SIGNED], float)
     if winner in (None, SIGNED) and _is_signed(sample, SIGNED):
         return pair | {"preference": SIGNED}
     if winner is not None and strength is not None and not _is_signed(sample, strength):
@@ -486,13 +487,13 @@ def _parse(
     answer = _read_answer(fields, columns, str(columns.answer), ignore)
     _check_answer(answer, str(columns.answer))
     label = columns_of.read(fields, str(columns.label))
-    if str(label).lower() not in ("0", "1", "true", "false"):
+    if str(label).lower() not in columns_of.GOOD | columns_of.BAD:
         raise RejectedError(f"no label: '{columns.label}' should be true or false, is {label!r}")
     return [
         RawLabelled(
             turns=answer.turns, plain_prompt=answer.plain_prompt, plain_lead=answer.plain_lead,
-            completion=answer.text, desirable=str(label).lower() in ("1", "true"), line=line,
-            file=file,
+            completion=answer.text, desirable=str(label).lower() in columns_of.GOOD,
+            line=line, file=file,
         )
     ]  # fmt: skip
 
@@ -571,6 +572,8 @@ def _read_shp(fields: Mapping[str, Any]) -> dict[str, float]:
 def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
     """1 where a is the better answer, -1 where b is; RejectedError for a tie."""
     winner = str(columns_of.read(fields, str(columns.winner))).strip().lower()
+    if columns.winner != SIGNED:  # of which 1.0 may be a probability
+        winner = winner.removesuffix(".0")  # tables with gaps hold whole numbers so
     if winner in TIES:
         raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
     start = 0 if "0" in re.findall(r"\d+", str(columns.a)) else 1  # response_0 is called 0
@@ -580,7 +583,10 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
     which = [index for index, name in enumerate(spelled) if winner in name]
     if len(which) != 1:
         expected = f"a, b, 1, 2, {columns.a}, {columns.b} or tie"
-        raise RejectedError(f"no winner: expected {expected}, found {winner!r:.40}")
+        hint = ""
+        if read_number(winner) is not None:
+            hint = "; of a scale with a middle write how far it is from there, named as preference"
+        raise RejectedError(f"no winner: expected {expected}, found {winner!r:.40}{hint}")
     return 1.0 if which == [0] else -1.0
 
 

@@ -959,3 +959,23 @@ def test_answers_that_begin_with_their_prompt_are_refused_unless_a_template_says
     assert not any(isinstance(row, BadRow) for row in read(*rows, *others, **columns))
     greetings = [make("Hi", "Hi Ann", "Hi you"), make("How?", "How.", "How not?")]
     assert not any(isinstance(row, BadRow) for row in read(*greetings, **columns))
+
+
+def test_whole_numbers_of_a_table_with_gaps_are_labels_and_winners(read):
+    rows = [{"prompt": "Why?", "completion": text, "label": label}
+            for text, label in (("a", 1.0), ("b", "0.0"), ("c", "1.0"), ("d", 0.5))]  # fmt: skip
+    *labelled, bad = read(*rows, prompt="prompt", answer="completion", label="label")
+    assert [row.desirable for row in labelled] == [True, False, True]
+    assert bad.reason.startswith("no label")
+    assert [row.desirable for row in read(*rows[:3])] == [True, False, True]
+    two = {"prompt": "Why?", "response_a": "a", "response_b": "b"}
+    for winner, better in ((1.0, "a"), (2.0, "b"), ("2.0", "b")):
+        (pair,) = read(two | {"winner": winner})
+        assert pair.chosen == better
+    with pytest.raises(ValueError, match="expected what compares"):
+        read(
+            *[TWO | {"preference": number} for number in (0.0, 1.0)], prompt="prompt", a="a", b="b"
+        )
+    for number in ("1.0", 5, "7"):
+        (bad,) = read(two | {"preference": number})
+        assert "of a scale with a middle" in bad.reason
