@@ -102,11 +102,12 @@ PAIRED = (
     ("conversation_a", "conversation_b"), ("response1", "response2"), ("answer_0", "answer_1"),
     ("response_j", "response_k"), ("messages", "rejected_messages"),
     ("messages", "rejected_response"), ("summaries.0.text", "summaries.1.text"),
-    ("preferred_output", "non_preferred_output"),
+    ("preferred_output", "non_preferred_output"), ("chosen_response", "rejected_response"),
 )  # fmt: skip
 BETTER_FIRST = (
     ("chosen", "rejected"), ("response_j", "response_k"), ("messages", "rejected_messages"),
     ("messages", "rejected_response"), ("preferred_output", "non_preferred_output"),
+    ("chosen_response", "rejected_response"),
 )  # fmt: skip
 """Pairs of columns of which the first holds the better answer."""
 MEANINGFUL = frozenset({

@@ -54,6 +54,12 @@ def test_what_contradicts_a_pair_is_quarantined_and_may_be_ignored(read, more, k
     assert isinstance(read(PAIR | more, *more), RawPreference)
 
 
+def test_columns_that_name_both_sides_of_an_answer_are_a_pair(read):
+    row = {"instruction": "Why?", **sides("a", "b", "{}_response"), **sides(5, 2, "{}_rating")}
+    assert read(row) == read({"prompt": "Why?", "chosen": "a", "rejected": "b"})
+    assert read(row | {"chosen_rating": 1}).reason.startswith("contradiction")
+
+
 @pytest.mark.parametrize(
     "more",
     [
