@@ -5,7 +5,7 @@ r"""Preferences of people out of files: pairs, rated or ranked answers, and labe
 | `prompt`, `chosen`, `rejected`, `probability` | a pair; P(chosen is better) is 1 where no column
 | `prompt`, `a`, `b`, and `winner` or `preference` or `score_a`, `score_b` | a pair |
 | `prompt`, `answers`, `scores` | a list of answers, each with its score |
-| `prompt`, `answers` | a ranking, the best answer first |
+| `prompt`, `answers` | a ranking, the best answer first; by its usual name only `output` |
 | `prompt`, `answer`, `score` | an answer; those of one prompt are compared |
 | `prompt`, `answer`, `label` | a completion that is good or bad, without a pair: for KTO |
 
@@ -83,6 +83,8 @@ LISTS = (
     "completions.response", "completions.text", "answers.answer", "answers.text", "responses",
     "answers", "completions", "output", "responses.text",
 )  # fmt: skip
+RANKED = "output"
+"""The list of answers whose name says that it is a ranking, the best first (LLaMA-Factory)."""
 LIST_SCORES = (
     "overall_score", "score", "fine-grained_score", "rating", "rewards", "scores", "ratings",
     "overall_scores", "pm_score",
@@ -202,6 +204,13 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
             sample.first([f"{folder}.{name}" if folder else name for name in names], list)
             for names in (LIST_SCORES, RANKS)
         )
+        if scores is None and ranks is None and answers != RANKED:
+            raise ValueError(
+                f"'{answers}' holds several answers to each prompt, and no column that is known "
+                f"says which is better: name it, as columns: {{prompt: {prompt}, answers: "
+                f"{answers}, scores: ..}} or ranks: ..; if the best comes first, name the answers "
+                f"without it. Columns: {sample.available()}"
+            )
         return PairColumns(
             **common, answers=answers, scores=scores, ranks=None if scores else ranks
         )

@@ -571,8 +571,21 @@ def test_a_probability_has_a_path_and_is_never_left_unread(read):
 )  # fmt: skip
 def test_a_list_is_no_ranking_beside_what_may_order_it(read, more):
     name = next(iter(more))
+    row = {"prompt": "Why?", "responses": ["a", "b"]}
+    answers = "responses.text" if "responses" in more else "responses"
     with pytest.raises(ValueError, match=rf"{name}\S* carries meaning"):
-        read({"prompt": "Why?", "responses": ["a", "b"]} | more)
+        read(row | more, prompt="prompt", answers=answers)
+
+
+def test_a_list_without_scores_is_a_ranking_where_it_is_named_as_one(read):
+    row = {"prompt": "Why?", "responses": ["a", "b"]}  # may be any two samples
+    with pytest.raises(ValueError, match=r"'responses' holds several.*answers: responses, scores"):
+        read(row, row)
+    (pair,) = read(row, prompt="prompt", answers="responses")
+    assert (pair.chosen, pair.rejected) == ("a", "b")
+    assert read({"instruction": "Why?", "output": ["a", "b"]}) == [pair]
+    (scored,) = read(row | {"scores": [1, 2]})
+    assert (scored.chosen, scored.rejected) == ("b", "a")
 
 
 @pytest.mark.parametrize("codes", [(1, 2), (0, 1), (0.2, 0.9)])
