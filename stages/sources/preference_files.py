@@ -586,10 +586,11 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
     if winner in TIES:
         raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
     start = 0 if "0" in re.findall(r"\d+", str(columns.a)) else 1  # response_0 is called 0
-    names = [("a", str(start), "model_a", "first"), ("b", str(start + 1), "model_b", "second")]
+    names = [("a", str(start), "first"), ("b", str(start + 1), "second")]
     spelled = [(*name, str(column).lower())
                for name, column in zip(names, (columns.a, columns.b), strict=True)]  # fmt: skip
-    which = [index for index, name in enumerate(spelled) if winner in name]
+    spellings = {winner, _ANSWER_WORD.sub("", winner)}
+    which = [index for index, name in enumerate(spelled) if spellings & {*name}]
     if len(which) != 1:
         expected = f"a, b, 1, 2, {columns.a}, {columns.b} or tie"
         hint = ""
@@ -597,6 +598,10 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
             hint = "; of a scale with a middle write how far it is from there, named as preference"
         raise RejectedError(f"no winner: expected {expected}, found {winner!r:.40}{hint}")
     return 1.0 if which == [0] else -1.0
+
+
+_ANSWER_WORD = re.compile(r"^(?:response|answer|assistant|model|output|completion|option)[ _]")
+"""What stands before the letter or number of an answer, as in `Response 2` and `model_a`."""
 
 
 def _check_signs(column: str, sample: ColumnSample) -> None:

@@ -990,3 +990,26 @@ def test_whole_numbers_of_a_table_with_gaps_are_labels_and_winners(read):
     for number in ("1.0", 5, "7"):
         (bad,) = read(two | {"preference": number})
         assert "of a scale with a middle" in bad.reason
+
+
+@pytest.mark.parametrize(
+    ("winner", "chosen"),
+    [
+        ("Response 1", "a"), ("model_2", "b"), ("assistant_a", "a"), ("Option B", "b"),
+        ("response_2", "b"), ("model_3", None), ("response", None), ("model", None),
+    ],
+)  # fmt: skip
+def test_a_winner_is_a_letter_or_a_number_behind_a_word_for_an_answer(read, winner, chosen):
+    (row,) = read({"prompt": "Why?", "response_1": "a", "response_2": "b", "winner": winner})
+    if chosen is None:
+        assert row.reason.startswith("no winner")
+    else:
+        assert row.chosen == chosen
+
+
+def test_the_numbers_of_answers_from_0_are_those_of_their_columns(read):
+    row = {"prompt": "Why?", "response_0": "a", "response_1": "b"}
+    for winner in ("response 1", "model_1", "response_1", 1):
+        (pair,) = read(row | {"winner": winner})
+        assert pair.chosen == "b"
+    assert read(row | {"winner": "model_2"})[0].reason.startswith("no winner")
