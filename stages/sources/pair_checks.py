@@ -53,7 +53,7 @@ _NUMBERED = re.compile(
     r"(?:^|_)(?:annotator|rater|judge|worker|reviewer|expert|evaluator|turn|round|step)s?(?:_|$)"
 )
 """Words before a number or letter that is no answer's, as in `annotator_1_score`."""
-TIES = ("tie", "is_tie", "tied", "is_tied")
+TIES = ("tie", "is_tie", "tied", "is_tied", "winner_tie", "both_equal", "no_preference")
 _VERDICT = re.compile(
     r"(?:\w+_)?(?:status|verdict|outcome|result|judge?ment|decision|preference|winner)"
 )

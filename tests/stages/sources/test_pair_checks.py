@@ -45,6 +45,7 @@ def sides(chosen: object, rejected: object, *names: str) -> dict[str, Any]:
         ({"delta": -2}, "contradiction"), ({"gap": "0"}, "tie"), ({"status": "tie"}, "tie"),
         ({"Verdict": "Draw"}, "tie"), ({"score_delta": 0}, "tie"),
         ({"is_tie": True}, "tie"), ({"Tie": "yes"}, "tie"),
+        ({"winner_tie": 1}, "tie"), ({"bothEqual": "true"}, "tie"),
     ],
 )  # fmt: skip
 def test_what_contradicts_a_pair_is_quarantined_and_may_be_ignored(read, more, kind):
