@@ -22,7 +22,7 @@ import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from stages.records.problems import REASONING_KEYS, ToolCall, Turn
 from stages.records.transcripts import SPEAKERS
@@ -69,18 +69,23 @@ PROVENANCE = frozenset({
 PART_KEYS = frozenset({"type", "text", "cache_control"})
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 _PRINTED = re.compile(r"\s*\[\s*\{\s*'(?:role|from|content|value)'")
-_OTHER_TEMPLATE = re.compile(
-    r"\s*(?:<s>|<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<｜begin▁of▁sentence｜>|<｜User｜>"
+_FIRST_MARK = (
+    r"<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<｜begin▁of▁sentence｜>|<｜User｜>"
     r"|<\|im_start\|>|<start_of_turn>|<\|start_header_id\|>|\[INST\]|\[\|Human\|\]|<<SYS>>"
     r"|<\|(?:system|user|assistant)\|>|<\|start\|>\w+<\|message\|>|<\|header_start\|>"
-    r"|<\|start_of_role\|>|### Human:|(?i:User):.*(?i:Assistant):)",
-    re.DOTALL,
+    r"|<\|start_of_role\|>"
+)
+_RENDERED = re.compile(rf"\s*(?:<s>\s*)?(?:{_FIRST_MARK})")
+"""What a message begins with that a chat template has rendered."""
+_OTHER_TEMPLATE = re.compile(
+    rf"\s*(?:<s>|{_FIRST_MARK}|### Human:|(?i:User):.*(?i:Assistant):)", re.DOTALL
 )
 """What a conversation begins with that a chat template has rendered, or one as people print it."""
 _ROLE = r"(?:system|developer|user|human|assistant|model|tool)"
 _OTHER_TURN = re.compile(
     rf"^[ \t]*(?:<extra_id_\d>{_ROLE}\s*$|<\|im_start\|>{_ROLE}|<start_of_turn>{_ROLE}"
-    rf"|<\|(?:start_header_id|header_start|start_of_role|start)\|>{_ROLE}|<\|{_ROLE}\|>\s*$)",
+    rf"|<\|(?:start_header_id|header_start|start_of_role|start)\|>{_ROLE}|<\|{_ROLE}\|>\s*$"
+    r"|\[\|Human\|\])",
     re.MULTILINE | re.IGNORECASE,
 )
 """A line in which a chat template begins a turn."""
@@ -171,12 +176,15 @@ def read_text(text: str, what: str, *, may_end_empty: bool) -> list[Turn]:
         first = begin.search(text)
         rendered = rendered or (first if first and reply.search(text, first.end()) else None)
     if rendered:
-        start = rendered.start()
-        raise RejectedError(
-            f"a rendered conversation: expected messages, found {text[start : start + 30]!r}: "
-            f"write each turn as a message with role and content"
-        )
+        _refuse_rendered(text[rendered.start() :])
     return [Turn("user", text.strip())]
+
+
+def _refuse_rendered(text: str) -> NoReturn:
+    raise RejectedError(
+        f"a rendered conversation: expected messages, found {text[:30]!r}: write each turn as a "
+        f"message with role and content"
+    )
 
 
 def _check_printed(text: str) -> None:
@@ -224,6 +232,8 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
         return None
     if role == "assistant":
         check_reply(text)
+    if role == "user" and _RENDERED.match(text):
+        _refuse_rendered(text)
     return Turn(
         role, text, is_imitated=_read_weight(entry), calls=calls, reasoning=reasoning,
         answers=_read_answered(entry) if role == "tool" else None,

@@ -527,6 +527,20 @@ def test_a_reply_of_printed_messages_is_no_text(read):
     assert bad.reason.startswith("messages as Python prints them")
 
 
+@pytest.mark.parametrize(
+    "text", ["<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+             "<|im_start|>assistant\n", "<s>[INST] Hi [/INST]", " <｜User｜>Hi<｜Assistant｜>"]
+)  # fmt: skip
+def test_a_message_that_a_chat_template_has_rendered_is_none(read, text):
+    """A template would render the prompts of SimpleRL-Zoo a second time."""
+    good, bad, _ = read(*[{"prompt": [{"role": "user", "content": content}]}
+                          for content in (text, "What does <|im_start|> mean?")])  # fmt: skip
+    assert [problem.question for problem in good] == ["What does <|im_start|> mean?"]
+    assert [(row.line, row.reason.partition(":")[0]) for row in bad] == [
+        (1, "a rendered conversation")
+    ]
+
+
 def test_a_body_in_lower_case_is_a_part_of_the_question(read):
     (problem,), _, _ = read({"body": "Ann had 7.", **Q, "answer": "5 (apples)"})
     assert problem.question == "Ann had 7. How many are left?"
@@ -659,7 +673,8 @@ def test_rows_that_are_no_question_with_an_answer_are_refused(tmp_path, fields, 
      f"<|start_of_role|>user<|end_of_role|>{ASKED}", f"<<SYS>>Be brief.<</SYS>> {ASKED}",
      f"A chat between a user and an assistant. USER: {ASKED} ASSISTANT:",
      f"Below is an instruction.\n\n### Instruction:\n{ASKED}\n\n### Response:",
-     f"### Instruction:\n{ASKED}\n\n### Response:\n"],
+     f"### Instruction:\n{ASKED}\n\n### Response:\n",
+     f"The conversation between human and AI assistant.\n[|Human|] {ASKED}\n[|AI|] "],
 )  # fmt: skip
 def test_a_rendered_conversation_is_no_question(tmp_path, text):
     source = write_row(tmp_path, {"input": text})
