@@ -10,7 +10,7 @@ from stages.records.problems import Turn
 from stages.sources import columns, raw_rows
 from stages.sources.quarantine import RejectedError
 
-_LABELLED = re.compile(r"\(?([A-Z])[).:]\s*")
+_LABELLED = re.compile(r"\(?([A-Za-z])[).:]\s*")
 GoldForm = Literal["label", "text"]
 """What the gold answers of a column are where one could be both."""
 
@@ -32,8 +32,14 @@ class Choices:
         return replace(turn, content="\n".join([turn.content, *lines]))
 
     def find_label(self, gold: Any) -> int | None:
-        """Which choice has this label."""
-        label = str(gold).strip().strip("().: ")
+        """Which choice has this label, alone or in front of its text, perhaps in lower case."""
+        text = str(gold).strip()
+        label, match = text.strip("().: "), _LABELLED.match(text)
+        if match is not None and (rest := text[match.end() :]) in self.texts:
+            index = self.find_label(match[1])
+            return index if index is not None and self.texts[index] == rest else None
+        if label not in self.labels and self.find_text(gold) is None:
+            label = label.upper()
         return self.labels.index(label) if label in self.labels else None
 
     def find_text(self, gold: Any) -> int | None:
@@ -47,7 +53,7 @@ class Choices:
         `form` says what the column holds, for a gold answer that is the label of one choice and the
         text of another; where it is not known, RejectedError.
         """
-        gold = _single(gold)
+        gold = _as_whole(_single(gold), self.texts)
         text = str(gold).strip()
         by_label, by_text = self.find_label(gold), self.find_text(gold)
         form = form or ("label" if self.are_labelled or text.isdecimal() else None)
@@ -66,8 +72,8 @@ class Choices:
                 index = int(text)
         if index is None:
             raise RejectedError(
-                f"no choice: expected the letter, index or text of one of {len(self.texts)} "
-                f"choices, found {gold!r:.60}"
+                f"no choice: expected the letter, index (from 0) or text of one of "
+                f"{len(self.texts)} choices, found {gold!r:.60}"
             )
         return string.ascii_uppercase[index]
 
@@ -95,7 +101,7 @@ def read_choices(value: Any, column: str) -> Choices:
     texts = [raw_rows.check_text(str(text), column).strip() for text in texts]
     letters = [_LABELLED.match(text) for text in texts]
     expected = string.ascii_uppercase[: len(texts)]
-    if all(letters) and "".join(match[1] for match in letters if match) == expected:
+    if all(letters) and "".join(match[1] for match in letters if match).upper() == expected:
         texts = [text[match.end() :] for text, match in zip(texts, letters, strict=True) if match]
         labels = list(expected)
     are_labelled = any(labels)
@@ -106,6 +112,12 @@ def read_choices(value: Any, column: str) -> Choices:
 def _single(gold: Any) -> Any:
     """A gold answer, perhaps taken out of a list of it alone."""
     return gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
+
+
+def _as_whole(gold: Any, texts: Sequence[str]) -> Any:
+    """1 for 1.0, which pandas makes of it in a column with a null, where no choice says 1.0."""
+    is_whole = isinstance(gold, float) and gold.is_integer() and str(gold) not in texts
+    return int(gold) if is_whole else gold
 
 
 def find_gold_form(
@@ -141,13 +153,14 @@ def check_numbers(
     doubtful, are_texts, is_whole = list[Any](), True, False
     for fields in rows:
         gold, value = (columns.read(fields, name) for name in (answer_column, choices_column))
-        text = str(gold).strip()
-        if isinstance(gold, bool) or not text.isdecimal():
-            continue
         try:
             choices = read_choices(value, choices_column)
         except RejectedError:
             continue  # a bad row is recorded with its line
+        gold = _as_whole(gold, choices.texts)
+        text = str(gold).strip()
+        if isinstance(gold, bool) or not text.isdecimal():
+            continue
         if text in choices.labels:
             return
         is_whole = is_whole or isinstance(gold, int)

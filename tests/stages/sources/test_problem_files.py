@@ -993,6 +993,30 @@ def test_numbers_that_are_labels_of_choices_are_no_indexes(read):
     assert read(ROW | {"choices": choices, "answer": "1"})[0][0].answer == "A"
 
 
+@pytest.mark.parametrize(
+    ("choices", "golds"),
+    [
+        (["red", "green", "blue"], ["b", "(b)", "B.", "B. green", "(B) green", 1, 1.0]),
+        (["(a) red", "(b) green", "(c) blue"], ["b", "B", "(b) green", "green"]),
+        (["A. red", "B. green", "C. blue"], ["B. green", "b", "B) green"]),
+        (["2.0", "1.0", "0.0"], [1.0, "1.0"]),
+        (["the", "a", "an"], ["a", "B"]),
+        (["none", "none", "all"], ["B. none", "b"]),
+    ],
+)
+def test_a_choice_is_told_by_its_letter_its_place_or_its_text(read, choices, golds):
+    problems, bad, _ = read(*[{"question": f"{n}?", "choices": choices, "answer": gold}
+                              for n, gold in enumerate(golds)])  # fmt: skip
+    assert ([problem.answer for problem in problems], bad) == (["B"] * len(golds), [])
+
+
+@pytest.mark.parametrize("gold", ["A. green", "(c) red", "d", 3, 3.0, 0.5, "B. gree"])
+def test_a_gold_answer_that_is_no_choice_is_not_taken_for_one(read, gold):
+    row = {"question": "Which?", "choices": ["red", "green", "blue"], "answer": gold}
+    _, (bad,), _ = read(row)
+    assert bad.reason.startswith("no choice: expected the letter, index (from 0) or text")
+
+
 VITAMINS = {"question": "Which is it?", "choices": ["D", "C", "A", "K"]}
 
 
