@@ -36,6 +36,8 @@ from stages.rewards.answer_value import (
     has_matched_brackets,
     name_of,
     read_choice,
+    read_inequality,
+    read_letters,
     split_elements,
     strip_name,
     strip_unit,
@@ -99,6 +101,9 @@ def answers_match(answer: str, gold: str) -> bool:
         stated, value = read_choice(answer), choice_value(gold)
         is_value = stated is None and value is not None and answers_match(answer, value)
         return is_value or stated == choice
+    letters = read_letters(gold)
+    if letters is not None and letters == read_letters(answer):
+        return True
     answer = choice_value(answer) or answer
     tidied = tidy_gold(gold)
     if (_OR.search(answer) or _is_pair(answer)) and _is_list(tidied):
@@ -156,7 +161,9 @@ def _is_same_text(answer: str, gold: str) -> bool:
 
 _SPELLINGS = (
     (re.compile(r"^\\text\{([^{}]*)\}$"), r"\1"),
-    (re.compile(r"\\leq(?![A-Za-z])|≤"), r"\\le"), (re.compile(r"\\geq(?![A-Za-z])|≥"), r"\\ge"),
+    (re.compile(r"\\leq(?:slant)?(?![A-Za-z])|≤"), r"\\le"),
+    (re.compile(r"\\geq(?:slant)?(?![A-Za-z])|≥"), r"\\ge"),
+    (re.compile(r"\\mid(?![A-Za-z])"), "|"),
     (re.compile(r"\\varnothing|∅|\\\{ *\\\}"), r"\\emptyset"),
     (re.compile(r"(?<!\d)[\s$]|[\s$](?!\d)|\\(?:left|right)(?![A-Za-z])"), ""),
     (re.compile(r"(?<=\d)(?:\\text\{)?([ap])\.?m\.?\}?$", re.IGNORECASE), r"\1m"),
@@ -253,6 +260,9 @@ def _is_equal(answer: str, gold: str) -> bool:
     if group is None or of_gold is None:
         if group is not None or of_gold is not None:
             return _is_same_interval(answer, gold, group or of_gold)
+        (letter, bounds), (of, gold_bounds) = read_inequality(answer), read_inequality(gold)
+        if bounds is not None and gold_bounds is not None:
+            return letter == of and _is_equal(bounds, gold_bounds)
         return _is_equal_algebra(answer, gold)
     unmatched = list(of_gold.elements)
     for element in group.elements:

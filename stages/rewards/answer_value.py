@@ -206,7 +206,8 @@ def split_elements(answer: str) -> Elements | None:
 NO_LOW, NO_HIGH = r"-\infty", r"\infty"
 INTERVALS = ("()", "(]", "[)", "[]")
 _COMPARISONS = (
-    (re.compile(r"\\leq?(?![A-Za-z])|<="), "≤"), (re.compile(r"\\geq?(?![A-Za-z])|>="), "≥"),
+    (re.compile(r"\\le(?:q(?:slant)?)?(?![A-Za-z])|<="), "≤"),
+    (re.compile(r"\\ge(?:q(?:slant)?)?(?![A-Za-z])|>="), "≥"),
     (re.compile(r"\\lt(?![A-Za-z])"), "<"), (re.compile(r"\\gt(?![A-Za-z])"), ">"),
 )  # fmt: skip
 _BOUNDS = re.compile(r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?([a-z]) ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?")
@@ -214,18 +215,18 @@ _BOUNDS = re.compile(r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?([a-z]) ?(?:([<>≤�
 
 def to_interval(answer: str) -> str | None:
     r"""The interval of an inequality, `[2, \infty)` of `x \ge 2`; None: it is another text."""
-    return _read_inequality(answer)[1]
+    return read_inequality(answer)[1]
 
 
 def to_union(answers: Sequence[str]) -> str | None:
     r"""`(-\infty, -1) \cup [1, \infty)` of `x < -1` and `x \ge 1`; None: of other texts."""
     if len(answers) < 2:
         return None
-    letters, intervals = zip(*map(_read_inequality, answers), strict=True)
+    letters, intervals = zip(*map(read_inequality, answers), strict=True)
     return None if None in intervals or len(set(letters)) > 1 else r" \cup ".join(intervals)
 
 
-def _read_inequality(answer: str) -> tuple[str, str] | tuple[None, None]:
+def read_inequality(answer: str) -> tuple[str, str] | tuple[None, None]:
     """Its letter and its interval."""
     text = strip_markup(answer)
     for comparison, sign in _COMPARISONS:
@@ -283,6 +284,16 @@ def read_choice(answer: str) -> str | None:
     return letter.upper() if letter.isupper() or text.startswith("(") else None
 
 
+_CHOICES = re.compile(r"(?:\([A-H]\)|[A-H])(?:(?:,? *and |[,; ]*)(?:\([A-H]\)|[A-H]))+")
+
+
+def read_letters(answer: str) -> str | None:
+    """The letters of several choices in their order: `ABD` of `A, B and D` and of `(A)(B)(D)`."""
+    text = strip_markup(answer).strip(". ") if len(answer) <= MAX_CHARACTERS else ""
+    letters = re.findall("[A-H]", text) if _CHOICES.fullmatch(text) else []
+    return "".join(letters) if letters and letters == sorted(set(letters)) else None
+
+
 def _strip_spaced(text: str) -> str:
     r"""Without markup, of which spaces stay: `A.\ 5` is `A. 5`."""
     return strip_markup(_SPACE.sub(" ", text) if "\\" in text else text)
@@ -311,7 +322,8 @@ _UNBRACED = (
 """Fractions of which braces are left out, as `\\frac2\\pi`, and the same with them."""
 _DERIVATIVE = re.compile(r"\\frac *\{ *d(?:[ ^}]|[A-Za-z] *\})")
 """math-verify would differentiate, and find 0 in `\\frac{dy}{dx} = 2x`."""
-_NAMES = ((re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
+_NAMES = ((re.compile(r"\\([lg]e)qslant(?![A-Za-z])"), r"\\\1 "),
+          (re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
           (re.compile(r"(?<![A-Za-z\\])(?:infinity|oo)(?![A-Za-z])"), r"\\infty "))  # fmt: skip
 _FACTORIAL = re.compile(r"(?<![\d.])(\d{1,2})!(?!!)", re.ASCII)
 _IMAGINARY = re.compile(r"\\(?:mathrm|text|operatorname) ?\{([ie])\}")

@@ -53,7 +53,13 @@ EQUAL = [
     (r"1-\frac{2}\pi", r"\frac{\pi-2}{\pi}"), (r"\frac x{2}", "x/2"), (r"\frac1{n+1}", "1/(n+1)"),
     ("5, 4", "4,5"), (r"\{4, 5\}", "5,4"), ("4 and 5", r"\(5,4\)"),
     (r"60\degree", r"60^{\circ}"), (r"60\degrees", "60"), ("±2", r"\pm 2"), ("±√3", r"\pm\sqrt{3}"),
-    ("3:45 PM", r"\text{3:45 PM}"),
+    ("3:45 PM", r"\text{3:45 PM}"), (r"x \leqslant 3", r"(-\infty, 3]"),
+    (r"a\geqslant 2", r"a \ge 2"), (r"-\frac{1}{2} < x \leq 1", r"1 \ge x > -0.5"),
+    ("x>1/2", "0.5<x"),
+    (r"-\frac{1}{2} \leqslant x \leqslant 1", r"[-0.5, 1]"),
+    (r"\{x \mid 1 < x < 2\}", r"\{x|1<x<2\}"),
+    ("ABD", "A, B, D"), ("ABD", r"\text{A, B and D}"), ("(A)(C)", "AC"), ("A,B", "AB"),
+    ("AD", r"\textbf{(A)}, \textbf{(D)}"),
 ]  # fmt: skip
 DIFFERENT = [
     (r"0.\overline{3}", "0"), (r"0.\overline{6}", r"0.\overline{3}"), ("6!", "6"),
@@ -88,6 +94,10 @@ DIFFERENT = [
     (r"\( \frac{1}{\sqrt{3}} \)", r"\frac{1}{\sqrt{2}}"), (r"\frac132", r"\frac{13}{2}"),
     (r"\frac2\pi", r"\frac\pi2"), (r"\frac1{n}+1", r"\frac{1}{n+1}"),
     (r"\frac d{dx}5", "0"), ("4, 5", "5,6"), ("(4, 5)", "5,4"), ("1, 2", "1.2"),
+    (r"x \leqslant 3", r"x < 3"), (r"a\geqslant 2", r"a\leqslant 2"),
+    (r"-\frac{1}{2} < x < 1", "-0.5 < y < 1"), ("1<x<2", r"1 \le x < 2"), ("x>1/2", "x<0.5"),
+    ("1<x<2", "1<x<3"), ("ABD", "A, B"), ("ABD", "ABCD"),
+    ("AB", "BA"), ("ABD", "A, B, C"), ("AB", "(A, B)"), ("AB", "A or B"), ("AB", "A"),
     (r"60\degree", r"50\degree"), ("±2", "2"),
 ]  # fmt: skip
 
