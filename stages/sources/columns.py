@@ -666,6 +666,8 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
             return Reading(columns, question, reply if is_same else None)
         return Reading(_of_problem(sample, question, gold, solution), messages)
     if messages is not None:
+        if gold is None and sample.end_with_the_user(messages):
+            _refuse_prompts_with_answers(sample, [messages])
         return Reading(_of_messages(sample, messages, gold))
     if question is None:
         raise ValueError(
@@ -716,7 +718,7 @@ def _of_problem(
 
 _ANSWER_NAMES = re.compile(
     r"answer|result|truth|target|spec|option|choice|^op[a-e]$|^cop$|correct|^text$|^solutions$"
-    r"|input_output|test_case|^test_list$|^code$|gold|solution\b|^response\b",
+    r"|input_output|test_case|^test_list$|^code$|gold|solution\b|^response\b|^gt$|expected",
     re.IGNORECASE,
 )
 

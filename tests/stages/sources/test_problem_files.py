@@ -455,6 +455,9 @@ REPLY = {"role": "assistant", "content": "There are 5."}
         ({**Q, "verification_info": '{"ground_truth": "5"}'}, "verification_info.ground_truth"),
         ({**Q, "meta": {"expected_answer": 5}}, "meta.expected_answer"),
         ({**Q, "response (content)": "It is 5."}, r"response \(content\)"),
+        ({"messages": [SAYS[0]], "info": {"answer": "5"}}, r"info.answer.* \{user: messages\}"),
+        ({"prompt": [SAYS[0]], "gt": "5"}, r"but gt:"),
+        ({"prompt": [SAYS[0]], "expected": "5"}, "but expected:"),
         ({"messages": [*SAYS, REPLY], "label": {"ability": ["coding"]}}, r"ignore: \[label\]"),
     ],
 )
@@ -478,6 +481,9 @@ def test_what_the_refusal_of_thoughts_and_gold_answers_advises_works(read):
     columns = {"user": "question", "assistant": "<think>\n{thoughts.0}\n</think>\n{attempt}"}
     (problem,), _, _ = read(thought, columns=columns, ignore=["solution"])
     assert problem.solution == "<think>\nTwo and two.\n</think>\nSo 4"
+    chat = {"prompt": [SAYS[0]], "info": {"answer": "5"}}
+    (problem,), _, report = read(chat, columns={"user": "prompt"})
+    assert (problem.turns, report.form) == ((Turn("user", SAYS[0]["content"]),), "prompts")
     columns = {"question": "prompt", "answer": "info.ground_truth"}
     (problem,), _, _ = read({"prompt": "2+2?", "info": '{"ground_truth": "4"}'}, columns=columns)
     assert problem.answer == "4"
