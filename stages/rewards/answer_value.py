@@ -284,7 +284,7 @@ def read_choice(answer: str) -> str | None:
     return letter.upper() if letter.isupper() or text.startswith("(") else None
 
 
-_CHOICES = re.compile(r"(?:\([A-H]\)|[A-H])(?:(?:,? *and |[,; ]*)(?:\([A-H]\)|[A-H]))+")
+_CHOICES = re.compile(r"(?:\([A-H]\)|[A-H])(?:(?:,? *and +|[,; ]*)(?:\([A-H]\)|[A-H]))+")
 
 
 def read_letters(answer: str) -> str | None:

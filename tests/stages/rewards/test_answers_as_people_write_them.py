@@ -59,6 +59,7 @@ EQUAL = [
     (r"-\frac{1}{2} \leqslant x \leqslant 1", r"[-0.5, 1]"),
     (r"\{x \mid 1 < x < 2\}", r"\{x|1<x<2\}"),
     ("ABD", "A, B, D"), ("ABD", r"\text{A, B and D}"), ("(A)(C)", "AC"), ("A,B", "AB"),
+    ("AC", r"A \text{ and } C"),
     ("AD", r"\textbf{(A)}, \textbf{(D)}"),
 ]  # fmt: skip
 DIFFERENT = [
