@@ -17,7 +17,7 @@ from stages.models.policy import TokenLogprobs
 GRADED = ("logprobs", "entropies")
 FILLERS = (0.0, 1e30, math.nan, math.inf, -math.inf)
 SIZES = GroupRlConfig(
-    num_steps=1, prompts_per_step=16, group_size=2, temperature=1.0, max_new_tokens=9,
+    num_steps=3, prompts_per_step=16, group_size=2, temperature=1.0, max_new_tokens=9,
     num_checkpoints=0, optim=OPTIM,
 )  # fmt: skip
 

@@ -31,14 +31,14 @@ ROW_KEYS = ("train", "preset", "from", "on")
 Reward = Callable[[Rollouts], CompletionRewards]
 
 
-class GrpoTraining(Params):
+class GrpoLimits(Params):
     """Sizes of `train: grpo`, and the preset."""
 
     grpo: GroupRlConfig
     preset: Method
 
 
-class PpoTraining(Params):
+class PpoLimits(Params):
     """Sizes of `train: ppo`, and the preset."""
 
     ppo: PpoConfig
@@ -128,9 +128,9 @@ def read_limits(name: str) -> tuple[int, Method | None]:
     section, preset = row["train"], row["preset"]
     overrides = {section: {key: value for key, value in row.items() if key not in ROW_KEYS}}
     if section == "grpo":
-        config = load_config(GrpoTraining, preset, overrides=overrides)
+        config = load_config(GrpoLimits, preset, overrides=overrides)
         return config.grpo.max_new_tokens, config.preset
-    config = load_config(PpoTraining, preset, overrides=overrides)
+    config = load_config(PpoLimits, preset, overrides=overrides)
     return config.ppo.max_new_tokens, config.preset
 
 
