@@ -24,10 +24,10 @@ from stages.rewards.composition import Composition, compose_rewards
 from stages.rows import DATA, PROMPTS
 from stages.runtime import outputs
 from stages.sampler import Sample
+from stages.tables import POLICIES, split_words
 
 POOLS, PRESETS, REWARDS = "pools/", "presets/", "rewards/"
 TRAINED_BY = ("ppo", "grpo")
-ROW_KEYS = ("train", "preset", "from", "on")
 Reward = Callable[[Rollouts], CompletionRewards]
 
 
@@ -126,7 +126,7 @@ def read_limits(name: str) -> tuple[int, Method | None]:
         return int(load_config(PoolSizes).sampling[split]["max_new_tokens"]), None
     row = find_policy(name)
     section, preset = row["train"], row["preset"]
-    overrides = {section: {key: value for key, value in row.items() if key not in ROW_KEYS}}
+    overrides = {section: split_words(POLICIES, row)[1]}
     if section == "grpo":
         config = load_config(GrpoLimits, preset, overrides=overrides)
         return config.grpo.max_new_tokens, config.preset

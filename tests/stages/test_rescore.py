@@ -111,6 +111,16 @@ def test_the_punishments_of_the_preset_are_paid_with_any_reward(finished_run):
     assert [row.new for row in other] == [-1.0, -0.5, -0.5, -2.0]
 
 
+def test_a_control_is_rewarded_again_as_any_policy(finished_run):
+    path = finished_run / "data/plan.json"
+    plan = json.loads(path.read_text())
+    plan["policies"]["rl"] |= {"control": "no_effect", "num_steps": 2}
+    path.write_text(json.dumps(plan))
+    rescore.main("rl", "--out", "out")
+    rows = lines.read_lines(Path("out/rescored.jsonl"), Rescored)
+    assert [row.new for row in rows] == OLD * 2
+
+
 def test_a_rule_of_the_presets_is_taken_as_it_is_now(finished_run, caplog):
     path = finished_run / "stages/presets.yaml"
     rule = "\nhalf: {components: {answer: {value: {kind: answer}, weight: 0.5, cap: null, " \
