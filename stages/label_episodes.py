@@ -4,7 +4,9 @@
 
 Writes pairs of each seed for `train: dpo`. Their log-ratios are over the tokens that the policy
 wrote; the environment's are read between them. Episodes in which the environment failed make none.
-Pairs are made of the largest differences of reward first; an episode is in one pair at most.
+One whose last turn was cut or could not be read is never the preferred one, whatever it was paid
+before: it would teach not to stop. Pairs are made of the largest differences of reward first; an
+episode is in one pair at most.
 """
 
 from collections import defaultdict
@@ -17,7 +19,7 @@ from stages import stage
 from stages.config import Params
 from stages.loops.run import Run
 from stages.records import lines
-from stages.records.episodes import EPISODES, FAILED, Episode
+from stages.records.episodes import EPISODES, FAILED, FINISHED, Episode
 from stages.records.preferences import Preference
 from stages.runtime import process
 
@@ -53,9 +55,9 @@ def label_pairs(run: Run) -> dict[str, Any]:
     ]
     if not pairs:
         raise ValueError(
-            f"{run.source / EPISODES}: expected starts with episodes of different rewards, found "
-            f"none in {len(by_start)}: play more episodes of a start (num_episodes in the "
-            f"row of `episodes`), or with a policy that sometimes succeeds"
+            f"{run.source / EPISODES}: expected starts with a whole episode that was paid more "
+            f"than another, found none in {len(by_start)}: play more episodes of a start "
+            f"(num_episodes in the row of `episodes`), or with a policy that sometimes succeeds"
         )
     run.write("train.jsonl", pairs)
     metrics = {"starts": len(by_start), "pairs": len(pairs)}
@@ -64,10 +66,11 @@ def label_pairs(run: Run) -> dict[str, Any]:
 
 
 def pair_episodes(episodes: Sequence[Episode], max_pairs: int) -> list[Preference]:
-    """Pairs of the best with the worst, the second best with the second worst, and so on."""
+    """Pairs of the best finished one with the worst, the second best with the second worst, ..."""
     played = [item for item in episodes if item.ending != FAILED and item.sampled]
     ranked = sorted(played, key=lambda episode: (-episode.reward, episode.index))
-    pairs = zip(ranked, reversed(ranked), strict=True)
+    finished = [episode for episode in ranked if episode.ending in FINISHED]
+    pairs = zip(finished, reversed(ranked), strict=False)
     return [make_pair(better, worse) for better, worse in pairs if better.reward > worse.reward][
         :max_pairs
     ]

@@ -26,12 +26,9 @@ from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Batch, Group, model_batches
 from stages.models.policy import Policy
-from stages.records.episodes import Episode
+from stages.records.episodes import FINISHED, Episode
 from stages.records.problems import Demonstration
 from stages.seeding import derive_seed
-
-FINISHED = ("done", "turns")
-"""Endings of episodes whose last turn is a whole message."""
 
 
 class SftConfig(EpochsConfig):

@@ -11,6 +11,8 @@ that could not be read; or an environment that raised, hung or paid no number.""
 FAILED = "environment_error"
 LIMITED = ("turns", "tokens", "tool_calls", "parse_error")
 """Endings by a limit, or by a message that could not be read, and not by the environment."""
+FINISHED = ("done", "turns")
+"""Endings of episodes whose last turn is a whole message."""
 EPISODES = "episodes.jsonl"
 """File of a seed's episodes in data/episodes/<name>/<seed>/."""
 

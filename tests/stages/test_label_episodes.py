@@ -50,6 +50,19 @@ def test_the_best_stands_against_the_worst_and_the_second_against_the_second():
     assert stage_inputs.metrics(OUTPUT) == {"starts": 1, "pairs": 1}
 
 
+def test_an_episode_that_was_cut_or_could_not_be_read_is_never_preferred():
+    endings = ["tokens", "parse_error", "turns", "done", "tool_calls"]
+    rewards = [0.9, 0.8, 0.7, 0.4, 0.1]
+    episodes = [
+        make_episode(i, reward, ending=ending)
+        for i, (reward, ending) in enumerate(zip(rewards, endings, strict=True))
+    ]
+    # Of the two finished ones the better stands against the worst; the second has no second worst.
+    assert [(pair.chosen_ids, pair.rejected_ids) for pair in run(episodes)] == [([12, 3], [14, 3])]
+    with pytest.raises(ValueError, match="whole episode that was paid more than another"):
+        run(episodes[:2] + episodes[-1:])
+
+
 def test_rewards_that_are_all_the_same_make_no_pairs():
     with pytest.raises(ValueError, match="play more episodes of a start"):
         run([make_episode(0, 1.0), make_episode(1, 1.0)])
