@@ -197,6 +197,12 @@ def _estimate_means(
     tables: Mapping[str, Table], results: Results
 ) -> tuple[CrossedMeans, dict[str, Interval]]:
     stacked = np.stack(list(tables.values()), axis=-1)
+    if stacked.shape[1] < 2:
+        raise ValueError(
+            f"expected at least two test problems, or starts that every policy played, since the "
+            f"chance of which is part of every interval; found {stacked.shape[1]}. Raise "
+            f"data.shares.test, or starts.test of the environment's preset."
+        )
     if results.clusters is not None:
         stacked = crossed_means.collapse_clusters(stacked, results.clusters)
     means = crossed_means.estimate_means(stacked, confidence=results.confidence)

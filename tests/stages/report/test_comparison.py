@@ -210,3 +210,8 @@ def test_one_seed_has_an_interval_over_problems_and_no_verdict():
 
 def test_no_comparison_at_all():
     assert comparison.test_differences({}, THREE) == {}
+
+
+def test_of_a_single_problem_there_is_no_interval():
+    with pytest.raises(ValueError, match=r"at least two test problems.* found 1\. Raise"):
+        comparison.compare_policies(results({"sft": [[0.5]] * 2, "dpo": [[1.0]] * 2}))
