@@ -78,7 +78,7 @@ def open_run(root: Path, where: str | None) -> FinishedRun:
         file = path.parent / STUDIES
         studies = file.read_bytes() if file.is_file() else None
     if studies is not None:
-        stages |= {f"studies/{study}": it for study, it in parse_lock(studies, name).items()}
+        stages |= {f"studies/{study}": stage for study, stage in parse_lock(studies, name).items()}
     return FinishedRun(name=name, stages=stages, root=root, revision=revision)
 
 

@@ -55,11 +55,11 @@ def _compute(node: ast.expr, text: str) -> Fraction:
 
 def show_number(number: Fraction) -> str:
     """A whole number, a decimal number where that is exact, else a quotient: `7`, `0.25`, `1/3`."""
-    rest = number.denominator
+    cofactor = number.denominator
     for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    if number.denominator == 1 or rest != 1:
+        while cofactor % prime == 0:
+            cofactor //= prime
+    if number.denominator == 1 or cofactor != 1:
         return str(number)
     places = next(n for n in range(1, 1000) if (number * 10**n).denominator == 1)
     digits = str(abs(number.numerator) * 10**places // number.denominator).rjust(places + 1, "0")

@@ -27,7 +27,7 @@ class Aviary:
         self.call, self.num_calls = IsolatedCalls(seed), 0
         self.environment = self.call(self.make, row, **self.options)
         messages, tools = self.call(self.environment.reset)
-        return [_read(message) for message in messages], [
+        return [_to_message(message) for message in messages], [
             tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools
         ]
 
@@ -47,7 +47,7 @@ class Aviary:
         )
         messages, reward, done, truncated = self.call(self.environment.step, request)
         ended = done or truncated
-        new = [] if ended else [_read(observation) for observation in messages]
+        new = [] if ended else [_to_message(observation) for observation in messages]
         return Reply(messages=new, reward=float(reward), done=ended)
 
     def close(self) -> None:
@@ -56,6 +56,6 @@ class Aviary:
             self.call(self.environment.close)
 
 
-def _read(message: Any) -> Message:
+def _to_message(message: Any) -> Message:
     keys = ("role", "content", "name", "tool_call_id")
     return {key: getattr(message, key) for key in keys if getattr(message, key, None) is not None}

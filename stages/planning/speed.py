@@ -123,11 +123,11 @@ def take_turns(
     arithmetics: Sequence[Arithmetic], num_processes: int
 ) -> Iterator[dict[Arithmetic, int]]:
     """Arithmetics that are timed at the same time, each with its number of processes."""
-    native, rest = Arithmetic(FLOAT32, NATIVE), [*arithmetics]
+    native, remaining = Arithmetic(FLOAT32, NATIVE), [*arithmetics]
     if num_processes > 1 and {SIMPLEST, native} <= {*arithmetics}:
         yield {SIMPLEST: num_processes - num_processes // 2, native: num_processes // 2}
-        rest = [each for each in arithmetics if each not in (SIMPLEST, native)]
-    yield from ({each: num_processes} for each in rest)
+        remaining = [each for each in arithmetics if each not in (SIMPLEST, native)]
+    yield from ({each: num_processes} for each in remaining)
 
 
 def add_rates(parts: Sequence[Mapping[str, float]], num_processes: int) -> Rates:

@@ -100,9 +100,9 @@ def max_lengths(stage: Stage, plan: Plan) -> tuple[int, int]:
         case "train_ppo" | "train_grpo":
             completion = getattr(config, stage.entry_point[6:]).max_new_tokens
         case "sample":
-            completion = _drawn(plan, "dev", "test")
+            completion = _longest_sample(plan, "dev", "test")
         case "pool":
-            completion = _drawn(plan, stage.words["split"], "heldout")
+            completion = _longest_sample(plan, stage.words["split"], "heldout")
         case "label_revision":
             prompt, completion = config.preset.max_prompt_tokens, config.preset.max_new_tokens
         case "label_judge" if not is_remote(stage):
@@ -130,7 +130,8 @@ def count_starts(environment: EnvironmentPreset, split: str, plan: Plan) -> int:
     return getattr(environment.starts, split)
 
 
-def _drawn(plan: Plan, *samplings: str) -> int:
+def _longest_sample(plan: Plan, *samplings: str) -> int:
+    """Largest number of new tokens that any of these keys of section `sampling` allows."""
     return max(plan.content["sampling"][split]["max_new_tokens"] for split in samplings)
 
 
@@ -138,7 +139,8 @@ def _written(on: str, plan: Plan) -> tuple[int, int]:
     """Tokens of the longest prompt and completion in the folder `on`."""
     table, _, name = on.partition("/")
     if table == POOLS:
-        return plan.data.longest[0], _drawn(plan, plan.rows[POOLS][name]["split"], "heldout")
+        split = plan.rows[POOLS][name]["split"]
+        return plan.data.longest[0], _longest_sample(plan, split, "heldout")
     if table not in (PAIRS, STEPS):
         return plan.data.longest
     words = plan.rows[table][name]

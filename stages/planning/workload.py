@@ -224,7 +224,7 @@ def _episode_tokens(environment: EnvironmentPreset) -> float:
     return min(allowed, environment.max_tokens) / 2
 
 
-def _drawn(stage: Stage, plan: Plan, count: Count) -> None:
+def _samples(stage: Stage, plan: Plan, count: Count) -> None:
     sampling, split = plan.content["sampling"], stage.words.get("split", "test")
     dev = "heldout" if stage.entry_point == "pool" else "dev"
     for prompts, name in ((split, split), ("dev", dev)):
@@ -292,7 +292,7 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
 COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
     "train_sft": _demonstrations, "train_dpo": _pairs, "reward_preference": _pairs,
     "reward_outcome": _completions, "reward_process": _completions, "train_ppo": _online,
-    "train_grpo": _online, "pool": _drawn, "sample": _drawn, "steps_completions": _steps,
+    "train_grpo": _online, "pool": _samples, "sample": _samples, "steps_completions": _steps,
     "label_judge": _judged, "play_policy": _played, "evaluate": _evaluated,
 }  # fmt: skip
 """Entry point -> what counts its work."""

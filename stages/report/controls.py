@@ -195,5 +195,6 @@ def _describe_beyond(controls: Metrics) -> str:
         return ""
     above = [name for name, better in is_better.items() if better]
     below = [name for name, better in is_better.items() if not better]
-    rest = f"; not so: {join_words(below)}" if below else ""
-    return f" Significantly better than each of these: {join_words(above or ['no policy'])}{rest}."
+    not_better = f"; not so: {join_words(below)}" if below else ""
+    listed = join_words(above or ["no policy"])
+    return f" Significantly better than each of these: {listed}{not_better}."

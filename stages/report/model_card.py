@@ -183,13 +183,14 @@ def _inline(value: Any) -> str:
 
 def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
     """Metrics that all seeds have, with each seed's; of a curve over n that of the largest n."""
-    first, *rest = seeds.values()
+    first, *following = seeds.values()
     curves = [key.rpartition("/") for key in first]
     largest = dict(sorted((stem, int(n)) for stem, _, n in curves if n.isdecimal()))
     for key, value in first.items():
         stem, _, n = key.rpartition("/")
         smaller = n.isdecimal() and int(n) < largest[stem]
-        if isinstance(value, float) and not smaller and all(key in metrics for metrics in rest):
+        is_common = all(key in metrics for metrics in following)
+        if isinstance(value, float) and not smaller and is_common:
             numbers = [f"{metrics[key]:.3f}" for metrics in seeds.values()]
             yield [key.replace("_", " ").replace("/", ", "), f"{_mean(key, seeds):.3f}", *numbers]
 

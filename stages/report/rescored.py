@@ -168,7 +168,7 @@ def draw_steps(path: Path, rows: Sequence[Rescored]) -> None:
         for axes, key in zip(figure.subplots(1, 2), ("old", "new"), strict=True):
             axes.set(title=f"{key} reward, mean", xlabel="step")
             for place, seed in enumerate(seeds):
-                steps = sorted(step for other, step in sums if other == seed)
+                steps = sorted(step for seed_of_step, step in sums if seed_of_step == seed)
                 means = [np.mean([getattr(row, key) for row in sums[seed, step]]) for step in steps]
                 axes.plot(
                     [step + 1 for step in steps], means, color=colours[str(seed)],

@@ -69,17 +69,17 @@ def drop_empty(blocks: Sequence[Block], *, transcripts: bool = True) -> list[Blo
         blocks: The blocks of a page or of a section.
         transcripts: Whether these are content; without, they are dropped, too.
     """
-    rest: list[Block] = []
+    filled: list[Block] = []
     for block in blocks:
         if isinstance(block, Section):
             inner = drop_empty(block.blocks, transcripts=transcripts)
             if any(not isinstance(item, str) for item in inner):
-                rest.append(Section(block.title, inner))
+                filled.append(Section(block.title, inner))
         elif isinstance(block, CaptionedTable):
-            rest += [block] if block.rows else []
+            filled += [block] if block.rows else []
         elif transcripts or not isinstance(block, Transcript):
-            rest.append(block)
-    return rest
+            filled.append(block)
+    return filled
 
 
 def build_sections(
@@ -368,14 +368,14 @@ def list_significant_choices(metrics: Metrics) -> list[str]:
     if len(metrics["seeds"]) == 1:
         return ["With one seed none of these differences from the majority is tested."]
     n, over_majority = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
-    better, worse, rest = (
+    better, worse, undecided = (
         "; ".join(verdict.name_choice(way, n) for way in ways) or "none"
         for ways in verdict.split_by_significance(over_majority, list(over_majority))
     )
     return [
         f"Better than the majority over seeds: {better}.",
         f"Worse than the majority over seeds: {worse}.",
-        f"No significant difference from the majority: {rest}.",
+        f"No significant difference from the majority: {undecided}.",
     ]
 
 

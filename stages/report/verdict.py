@@ -93,11 +93,11 @@ def describe_gains_at_best(metrics: Metrics) -> str:
 
 def list_gains(differences: Metrics) -> str:
     """`grpo (+20.1 points) is significantly better; ...`."""
-    better, worse, rest = split_by_significance(differences, rank_differences(differences))
+    better, worse, undecided = split_by_significance(differences, rank_differences(differences))
     kinds = (
         (better, "is significantly better", "are significantly better"),
         (worse, "is significantly worse", "are significantly worse"),
-        (rest, "does not differ significantly", "do not differ significantly"),
+        (undecided, "does not differ significantly", "do not differ significantly"),
     )
     return "; ".join(
         f"{join_words(describe_gain(policy, differences[policy]) for policy in names)} "
@@ -153,7 +153,7 @@ def describe_pairs(metrics: Metrics) -> str:
 def describe_selection(metrics: Metrics) -> str:
     """Choosing among the baseline's samples by rewards, against their majority."""
     n, differences = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
-    better, worse, rest = split_by_significance(differences, rank_differences(differences))
+    better, worse, undecided = split_by_significance(differences, rank_differences(differences))
     start = f"Against the majority of {n} samples of {metrics['baseline']}"
     if not better and not worse:
         return f"{start}, no way to choose by a reward differs significantly."
@@ -163,9 +163,9 @@ def describe_selection(metrics: Metrics) -> str:
         for names, at, how in ((better, 0, "better"), (worse, -1, "worse"))
         if names
     ]
-    if rest:
-        rest_does = "way does" if len(rest) == 1 else f"{len(rest)} ways do"
-        parts.append(f"the other {rest_does} not differ significantly")
+    if undecided:
+        undecided_do = "way does" if len(undecided) == 1 else f"{len(undecided)} ways do"
+        parts.append(f"the other {undecided_do} not differ significantly")
     return f"{start}, {'; '.join(parts)}."
 
 

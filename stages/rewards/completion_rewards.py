@@ -141,6 +141,6 @@ def check_finite(judged: CompletionRewards, completions: Completions, what: str)
 def describe_completion(completions: Completions, index: int) -> str:
     """Description of a completion for an error: its prompt, by id and last words, and its text."""
     text, prompt = completions.texts[index], completions.prompt(index)
-    rest = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
-    shown = f"{text[:MAX_SHOWN]!r}{rest}, after {prompt.prompt[-MAX_PROMPT_SHOWN:]!r}"
+    omitted = f" and {len(text) - MAX_SHOWN} characters more" if len(text) > MAX_SHOWN else ""
+    shown = f"{text[:MAX_SHOWN]!r}{omitted}, after {prompt.prompt[-MAX_PROMPT_SHOWN:]!r}"
     return f"completion {index}, of prompt '{prompt.id}': {shown}"

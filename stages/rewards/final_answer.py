@@ -69,9 +69,9 @@ def strip_thinking(completion: str) -> str:
 
     A template may have begun it in the prompt, so the end alone tells that there was one.
     """
-    *_, rest = _THOUGHT_END.split(completion)
-    answer, *thoughts = _THOUGHT_BEGIN.split(rest, maxsplit=1)
-    return "" if thoughts and rest == completion else answer
+    *_, tail = _THOUGHT_END.split(completion)
+    answer, *thoughts = _THOUGHT_BEGIN.split(tail, maxsplit=1)
+    return "" if thoughts and tail == completion else answer
 
 
 def answer_statements(completion: str, forms: Sequence[str] | None = None) -> Iterator[str]:

@@ -34,12 +34,12 @@ def measure_problem(
     texts = {row.completion for pool in completions for row in pool}
     readings = {text: CheckedCompletion(prompt, text) for text in texts}
     for file, pool in zip(files, completions, strict=True):
-        read = [readings[row.completion] for row in pool]
+        checked = [readings[row.completion] for row in pool]
         yield TemperatureResult(
             id=prompt.id, file=file.name, split=file.split, temperature=file.temperature,
-            num_samples=len(pool), accuracy=_share([reading.right for reading in read]),
-            strict=_share([reading.strictly_right for reading in read]),
-            lenient=_share([reading.leniently_right for reading in read]),
+            num_samples=len(pool), accuracy=_share([reading.right for reading in checked]),
+            strict=_share([reading.strictly_right for reading in checked]),
+            lenient=_share([reading.leniently_right for reading in checked]),
         )  # fmt: skip
 
 

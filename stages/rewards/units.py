@@ -36,8 +36,8 @@ def _index(spellings: Mapping[str, str]) -> dict[str, str]:
     """Spelling -> name, also in lower case where it has more than a letter."""
     pairs = [
         (spelling, name)
-        for name, others in spellings.items()
-        for spelling in (name, *others.split())
+        for name, synonyms in spellings.items()
+        for spelling in (name, *synonyms.split())
     ]
     lowered = {spelling.lower(): name for spelling, name in pairs if len(spelling) > 1}
     return lowered | dict(pairs)
@@ -90,22 +90,24 @@ class Unit(NamedTuple):
 
 
 def units_differ(answer: str, gold: str) -> bool:
-    """Whether they state different units, or opposites.
+    """Whether an answer and a gold answer state different units, or opposite words.
 
     `60 km` is not `60 km/h`, but `8 hours a day` may be answered by `8 hours`.
     """
     if answer == gold or _NO_UNIT.fullmatch(gold) or _NO_UNIT.fullmatch(answer):
         return False
-    one, other = read_unit(answer), read_unit(gold)
-    if _are_different(one.name, other.name) or _are_different(one.per, other.per):
+    unit, gold_unit = read_unit(answer), read_unit(gold)
+    if _are_different(unit.name, gold_unit.name) or _are_different(unit.per, gold_unit.per):
         return True
-    is_rate = (one.per is None) != (other.per is None) and (one.is_quotient or other.is_quotient)
-    is_other_quantity = is_rate and None not in (one.name, other.name)
-    return is_other_quantity or _are_opposite(one.words, other.words)
+    is_rate = (unit.per is None) != (gold_unit.per is None) and (
+        unit.is_quotient or gold_unit.is_quotient
+    )
+    is_other_quantity = is_rate and None not in (unit.name, gold_unit.name)
+    return is_other_quantity or _are_opposite(unit.words, gold_unit.words)
 
 
-def _are_different(name: str | None, other: str | None) -> bool:
-    return None not in (name, other) and name != other
+def _are_different(name: str | None, other_name: str | None) -> bool:
+    return None not in (name, other_name) and name != other_name
 
 
 def read_unit(text: str) -> Unit:
@@ -139,12 +141,12 @@ def unit_name(word: str) -> str | None:
     return _find_name(word, _NAMES, ("s", "es"))
 
 
-def _are_opposite(words: Sequence[str], others: Sequence[str]) -> bool:
+def _are_opposite(words: Sequence[str], other_words: Sequence[str]) -> bool:
     """Whether they have different words of those that exclude each other."""
     for names in _SIDES:
         sides, other_sides = (
             {name for word in side if (name := _find_name(word, names, ("s", "es", "d", "ed")))}
-            for side in (words, others)
+            for side in (words, other_words)
         )
         if sides and other_sides and sides.isdisjoint(other_sides):
             return True

@@ -81,10 +81,10 @@ def work_in_fork(*, is_rounded: bool = True) -> None:
                 socket.send_fds(server, [b"\n"], [*range(NUM_STREAMS)])
                 stream.write(f"{json.dumps(request)}\n")
                 stream.flush()
-            if worker := _read(stream).get("process"):
+            if worker := _read_message(stream).get("process"):
                 process.die_with_parent(signal.SIGTERM)
                 signals.pass_to(worker)
-                _end_with(_read(stream).get("status"), worker)
+                _end_with(_read_message(stream).get("status"), worker)
 
 
 def start(
@@ -145,7 +145,7 @@ def _user_of(connection: socket.socket) -> int:
     return CREDENTIALS.unpack(content)[1]
 
 
-def _read(stream: TextIO) -> dict[str, Any]:
+def _read_message(stream: TextIO) -> dict[str, Any]:
     """The next message; an empty one if the other process has ended, perhaps within it."""
     with suppress(OSError, ValueError):
         return json.loads(stream.readline() or "{}")
@@ -302,7 +302,7 @@ class _Server:
             for descriptor in descriptors:
                 of_request.callback(os.close, descriptor)
             with connection.makefile("r", encoding="utf-8") as stream:
-                request = _read(stream)
+                request = _read_message(stream)
             if len(descriptors) < NUM_STREAMS or not self._can_serve(request):
                 return
             connection.settimeout(None)
@@ -364,9 +364,9 @@ class _Server:
             _write(client, {"process": os.getpid()})
             for number, descriptor in enumerate(descriptors[:NUM_STREAMS]):
                 os.dup2(descriptor, number)
-            others = [n for each in self.clients.values() for n in each.list_descriptors()]
+            of_clients = [n for each in self.clients.values() for n in each.list_descriptors()]
             for descriptor in [
-                *descriptors, *self.clients, *others, client.detach(), self.listener.detach(),
+                *descriptors, *self.clients, *of_clients, client.detach(), self.listener.detach(),
                 self.owner_end,
             ]:  # fmt: skip
                 os.close(descriptor)

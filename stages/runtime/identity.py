@@ -155,7 +155,7 @@ def claim(
         folder.mkdir(exist_ok=True)
         record = folder / EXECUTION
         execution = Execution(execution_id=uuid.uuid4().hex, stage=stage, input_key=key, attempt=1)
-        if (previous := _read(record)) is not None and previous.input_key == key:
+        if (previous := _read_execution(record)) is not None and previous.input_key == key:
             execution = replace(previous, attempt=previous.attempt + 1)
         with outputs.replace(record) as temporary:
             temporary.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
@@ -210,7 +210,7 @@ def _sweep(stage: str, key: str) -> None:
     Seeds that are to be joined stay: what dvc.lock has of these inputs may be an older run's.
     """
     for folder in {ended.parent for ended in PIPE.glob(f"*/{ENDED}")}:
-        execution = _read(folder / EXECUTION)
+        execution = _read_execution(folder / EXECUTION)
         if (
             execution is None
             or (not _is_partial(folder) and recorded(execution))
@@ -243,7 +243,7 @@ def recorded(execution: Execution) -> bool:
     return entry is not None and lock_key(entry) == execution.input_key
 
 
-def _read(record: Path) -> Execution | None:
+def _read_execution(record: Path) -> Execution | None:
     with suppress(FileNotFoundError, ValueError, TypeError):  # there is none, or no whole one
         return Execution(**json.loads(record.read_text(encoding="utf-8")))
     return None

@@ -137,24 +137,24 @@ def exclude_near_copies(
     """
     tests = splits["test"]
     questions = [said_by_user(problem) for problem in tests]
-    kept: dict[str, list[Problem]] = {"test": tests}
+    clean: dict[str, list[Problem]] = {"test": tests}
     for split in (name for name in splits if name != "test"):
         texts = (f"{said_by_user(problem)}\n{problem.solution or ''}" for problem in splits[split])
-        kept[split] = []
+        clean[split] = []
         places = near_copies.find_near_copies(texts, questions)
         for problem, place in zip(splits[split], places, strict=True):
             if place is None:
-                kept[split].append(problem)
+                clean[split].append(problem)
             else:
                 screened.reject(
                     [(problem, f"{quarantine.NEAR_COPY}: of test question '{tests[place].id}'")]
                 )
-    if empty := [split for split, members in kept.items() if not members]:
+    if empty := [split for split, members in clean.items() if not members]:
         raise ValueError(
             f"every problem of {', '.join(empty)} is a near copy of a test question. Use another "
             f"test set, or more different problems."
         )
-    return {split: kept[split] for split in splits}
+    return {split: clean[split] for split in splits}
 
 
 def exclude_repeated_questions(
@@ -286,14 +286,14 @@ def _reject_contradictions(screened: ScreenedSource) -> ScreenedSource:
         for text, by_answer in by_text.items()
         if len(by_answer) > 1 and (reason := _find_contradiction([*by_answer.values()]))
     }
-    kept = list[Problem]()
+    consistent = list[Problem]()
     for problem in screened.problems:
         reason = None if problem.answer is None else reasons.get(_whole_text(problem))
         if reason is None:
-            kept.append(problem)
+            consistent.append(problem)
         else:
             screened.reject([(problem, reason)])
-    return replace(screened, problems=kept)
+    return replace(screened, problems=consistent)
 
 
 def _whole_text(problem: Problem) -> tuple[str, str | None]:

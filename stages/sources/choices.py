@@ -129,11 +129,11 @@ def find_gold_form(
     """
     forms = set[GoldForm]()
     for fields in rows:
-        gold = _single(columns.read(fields, answer_column))
+        gold = _single(columns.evaluate(fields, answer_column))
         if not isinstance(gold, str) or gold.strip().isdecimal():
             continue
         try:
-            choices = read_choices(columns.read(fields, choices_column), choices_column)
+            choices = read_choices(columns.evaluate(fields, choices_column), choices_column)
         except RejectedError:
             continue  # a bad row is recorded with its line
         by_label, by_text = choices.find_label(gold), choices.find_text(gold)
@@ -152,7 +152,7 @@ def check_numbers(
     """
     doubtful, are_texts, is_whole = list[Any](), True, False
     for fields in rows:
-        gold, value = (columns.read(fields, name) for name in (answer_column, choices_column))
+        gold, value = (columns.evaluate(fields, name) for name in (answer_column, choices_column))
         try:
             choices = read_choices(value, choices_column)
         except RejectedError:

@@ -228,7 +228,7 @@ def parse_json(text: str) -> Any:
         return None
 
 
-def read(fields: Mapping[str, Any], expression: str) -> Any:
+def evaluate(fields: Mapping[str, Any], expression: str) -> Any:
     """The value of an expression, `MISSING` or None where the row has none.
 
     In a template what is missing or null is empty, unless all of it is.
@@ -348,13 +348,13 @@ def find_other_golds(
     if columns.answer is None or columns.choices is not None:  # of choices perhaps letter and text
         return
     names = [*all_names(columns.used().values()), *ignore]
-    others = [name for name in GOLDS if name in fields and name not in names]
+    candidates = [name for name in GOLDS if name in fields and name not in names]
     gold = None
     with suppress(RejectedError):  # a bad row is recorded with its line
-        gold = _gold_text(read(fields, columns.answer)) if others else None
-    for name in others:
-        other = _gold_text(fields[name])
-        if gold and other and not _say_the_same(gold, other):
+        gold = _gold_text(evaluate(fields, columns.answer)) if candidates else None
+    for name in candidates:
+        candidate = _gold_text(fields[name])
+        if gold and candidate and not _say_the_same(gold, candidate):
             yield name
 
 
@@ -508,7 +508,7 @@ class ColumnSample:
             value
             for fields in self.rows
             if all(find(fields, name) is not MISSING for name in names_in(expression))
-            and (value := read(fields, expression)) is not None
+            and (value := evaluate(fields, expression)) is not None
         ]
         return [value for value in values if not is_empty(value)]
 
@@ -812,7 +812,7 @@ def is_message(value: Any) -> bool:
 def asks_the_same(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> bool:
     """Whether a turn of each conversation in one of the columns is the question in the other."""
     for fields in rows:
-        values = [read(fields, name) for name in (first, second)]
+        values = [evaluate(fields, name) for name in (first, second)]
         values = [parse_json(text) if is_conversation(text) and isinstance(text, str) else text
                   for text in values]  # fmt: skip
         turns = next((value for value in values if isinstance(value, list)), None)

@@ -339,9 +339,9 @@ def _split_lines(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
             yield number, line + file.readline()
             continue
         yield number, line
-        rest = line
-        while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
-            rest = file.readline(MAX_LINE_BYTES)
+        chunk = line
+        while len(line) > MAX_LINE_BYTES and chunk and not chunk.endswith(b"\n"):
+            chunk = file.readline(MAX_LINE_BYTES)
 
 
 # --- JSON
@@ -514,8 +514,8 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
             or columns or named rows in the place of a list.
     """
     if ASKING.isdisjoint(map(str.lower, content)):
-        named = [name for name, value in content.items() if _is_named_list(name, value)]
-        filled = [name for name in named if content[name]]
+        names = [name for name, value in content.items() if _is_named_list(name, value)]
+        filled = [name for name in names if content[name]]
         beside = [name for name, value in content.items() if value and _says_of_all(name)]
         lists = [name for name, value in content.items() if name in filled or
                  (_holds_objects(value) and name.lower() not in DESCRIBING)]  # fmt: skip
@@ -532,8 +532,8 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
             raise ValueError(
                 f"{path}: expected one list of rows, found {what} ({shown:.200}). {hint}."
             )
-        if named:
-            name = (filled or named)[0]
+        if names:
+            name = (filled or names)[0]
             return _mark_split(content[name], _split_of_list(name) or content.get("split"))
     _refuse_columns(path, content)
     return [content]

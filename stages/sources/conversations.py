@@ -371,10 +371,10 @@ def parse_transcript(text: str, turn: re.Pattern[str] = _TURN) -> list[Turn]:
 def parse_question(question: str) -> list[Turn]:
     """The turns that `render_question` shows."""
     before, *_ = _TURN.split(f"\n\n{question}")
-    rest = f"\n\n{question}".removeprefix(before)
-    if not rest:
+    transcript = f"\n\n{question}".removeprefix(before)
+    if not transcript:
         return [Turn("user", before.strip())]
     system = [Turn("system", before.strip())] if before.strip() else []
-    turns = [*system, *parse_transcript(rest)]
+    turns = [*system, *parse_transcript(transcript)]
     # A message that quotes an assistant's turn is no transcript.
     return turns if any(turn.role == "user" for turn in turns) else [Turn("user", question.strip())]

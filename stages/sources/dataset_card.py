@@ -58,10 +58,10 @@ def _read_configs(folder: Path) -> list[Mapping[str, Any]]:
     if not card.is_file():
         return []
     text = card.read_text(encoding="utf-8", errors="replace")
-    _, mark, rest = text.partition("---\n")
+    _, mark, body = text.partition("---\n")
     try:
         header = (
-            YAML(typ="safe").load(rest.partition("\n---")[0])
+            YAML(typ="safe").load(body.partition("\n---")[0])
             if mark and text.startswith(mark)
             else {}
         )

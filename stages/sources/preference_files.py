@@ -348,7 +348,7 @@ def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow | BadRow]
     repeating, num_texts = list[RawRow](), 0
     for row in (row for row in rows if isinstance(row, RawRow)):
         with suppress(RejectedError):  # a bad row is recorded with its line
-            values = [columns_of.read(row.fields, name)
+            values = [columns_of.evaluate(row.fields, name)
                       for name in (columns.prompt, *names.values())]  # fmt: skip
             if not all(map(_is_plain, values)) or len(values[0].split()) < MIN_PROMPT_WORDS:
                 continue
@@ -403,7 +403,7 @@ def _check_prompt(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> N
     names = (columns.chosen, columns.rejected) if columns.chosen else (columns.a, columns.b)
     if columns.prompt is not None or None in names or len(row.fields) == len(names):
         return
-    texts = [columns_of.read(row.fields, str(name)) for name in names]
+    texts = [columns_of.evaluate(row.fields, str(name)) for name in names]
     if not all(map(_is_plain, texts)):
         return
     answers = [text.strip() for text in texts]
@@ -435,15 +435,15 @@ def _check_rival(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> No
     """Raise a ValueError where a column prefers another answer, by another standard."""
     if columns.winner not in RIVALS:
         return
-    other = RIVALS[1 - RIVALS.index(columns.winner)]
-    values = [row.fields.get(name) for name in (columns.winner, other)]
+    rival = RIVALS[1 - RIVALS.index(columns.winner)]
+    values = [row.fields.get(name) for name in (columns.winner, rival)]
     is_said = not any(map(columns_of.is_empty, values))
     is_tie = any(str(value).lower() in TIES for value in values)
-    if other not in ignore and is_said and not is_tie and len({*map(str, values)}) > 1:
+    if rival not in ignore and is_said and not is_tie and len({*map(str, values)}) > 1:
         raise ValueError(
             f"{row.file}, row {row.line}: '{columns.winner}' prefers {values[0]!r:.20} and "
-            f"'{other}' {values[1]!r:.20}: say which of the two standards counts, as columns: "
-            f"{{{_show_columns(columns)}}} with ignore: [{other}], or the other way round"
+            f"'{rival}' {values[1]!r:.20}: say which of the two standards counts, as columns: "
+            f"{{{_show_columns(columns)}}} with ignore: [{rival}], or the other way round"
         )
 
 
@@ -495,7 +495,7 @@ def _parse(
         return _read_list(fields, line, file, columns, ignore)
     answer = _read_answer(fields, columns, str(columns.answer), ignore)
     _check_answer(answer, str(columns.answer))
-    label = columns_of.read(fields, str(columns.label))
+    label = columns_of.evaluate(fields, str(columns.label))
     if str(label).lower() not in columns_of.GOOD | columns_of.BAD:
         raise RejectedError(f"no label: '{columns.label}' should be true or false, is {label!r}")
     return [
@@ -523,7 +523,7 @@ def read_pair(
         pair_checks.check_ratings(fields, ignore, words)
     pair_checks.check_differences(fields, ignore)
     for name in (str(columns.chosen), str(columns.rejected)):
-        value = columns_of.read(fields, name)
+        value = columns_of.evaluate(fields, name)
         if isinstance(value, str) and value in fields.keys() - {name}:
             raise RejectedError(
                 f"no answer: '{name}' should hold an answer and is the name of a column, "
@@ -544,7 +544,7 @@ def _read_comparison(
         leads[columns.winner] = _read_winner(fields, columns)
 
     def is_needed(*names: str | None) -> bool:
-        values = [columns_of.read(fields, name) for name in names if name is not None]
+        values = [columns_of.evaluate(fields, name) for name in names if name is not None]
         is_blank = any(value is MISSING or columns_of.is_empty(value) for value in values)
         return len(values) == len(names) and not (leads and is_blank)
 
@@ -556,7 +556,7 @@ def _read_comparison(
     if (columns.a, columns.b) == SHP and LABELS not in ignore:
         leads |= _read_shp(fields)
     if max(leads.values()) > 0 > min(leads.values()):
-        shown = ", ".join(f"'{name}': {columns_of.read(fields, name)!r:.40}" for name in leads)
+        shown = ", ".join(f"'{name}': {columns_of.evaluate(fields, name)!r:.40}" for name in leads)
         raise RejectedError(f"contradiction: they prefer different answers: {shown}")
     (lead, *_) = leads.values()
     if lead == 0:
@@ -580,7 +580,7 @@ def _read_shp(fields: Mapping[str, Any]) -> dict[str, float]:
 
 def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
     """1 where a is the better answer, -1 where b is; RejectedError for a tie."""
-    winner = str(columns_of.read(fields, str(columns.winner))).strip().lower()
+    winner = str(columns_of.evaluate(fields, str(columns.winner))).strip().lower()
     if columns.winner != SIGNED:  # of which 1.0 may be a probability
         winner = winner.removesuffix(".0")  # tables with gaps hold whole numbers so
     if winner in TIES:
@@ -621,14 +621,14 @@ def _read_list(
     fields: Mapping[str, Any], line: int, file: str, columns: PairColumns, ignore: Sequence[str]
 ) -> list[RawPreference]:
     """Every pair of a list of answers that differ in score or rank."""
-    values = columns_of.read(fields, str(columns.answers))
+    values = columns_of.evaluate(fields, str(columns.answers))
     if not isinstance(values, list) or len(values) < 2:
         raise RejectedError(f"no answers: '{columns.answers}' should be a list of at least two")
     answers = [_make_answer(fields, columns, value, str(columns.answers), ignore)
                for value in values]  # fmt: skip
     scores: Any = [-float(rank) for rank in range(len(answers))]
     if (name := columns.scores or columns.ranks) is not None:
-        scores = columns_of.read(fields, name)
+        scores = columns_of.evaluate(fields, name)
         scores = [read_number(score) for score in scores] if isinstance(scores, list) else []
         if None in scores or len(scores) != len(answers):
             raise RejectedError(f"no scores: '{name}' should be a number for each answer")
@@ -691,25 +691,25 @@ def _compare_answers(
 ) -> Iterator[RawPreference | BadRow]:
     """The pairs of answers to one prompt, and the records of rows in none."""
     first, *_ = (ratings[0] for ratings in ratings_by_answer)
-    answers = _average([(one.answer, one.score) for ratings in ratings_by_answer
-                        for one in ratings])  # fmt: skip
+    answers = _average([(rating.answer, rating.score) for ratings in ratings_by_answer
+                        for rating in ratings])  # fmt: skip
     pairs = _compare(answers, first.row.line, first.row.file)
     yield from pairs
     without = f"{TIE}: all answers to its prompt have the same score"
     if len(ratings_by_answer) == 1:
         without = f"{ALONE}: the only answer to its prompt, system message included"
     for ratings in ratings_by_answer:
-        is_sure = len({one.score for one in ratings}) == 1
-        copies = dict(find_repeated(one.row for one in ratings)) if is_sure else {}
+        is_sure = len({rating.score for rating in ratings}) == 1
+        copies = dict(find_repeated(rating.row for rating in ratings)) if is_sure else {}
         place = f"line {ratings[0].row.line} of {ratings[0].row.file}"
-        for number, one in enumerate(ratings):
+        for number, rating in enumerate(ratings):
             if number in copies:
-                yield record_row(one.row, describe_repeated(copies[number]))
+                yield record_row(rating.row, describe_repeated(copies[number]))
             elif not pairs:
-                yield record_row(one.row, without)
+                yield record_row(rating.row, without)
             elif number > 0:
                 what = f"the same answer as in {place}, whose score is the mean of {len(ratings)}"
-                yield record_row(one.row, f"{MERGED}: {what}")
+                yield record_row(rating.row, f"{MERGED}: {what}")
 
 
 def _average(answers: Sequence[tuple[Answer, float]]) -> list[tuple[Answer, float]]:
@@ -765,7 +765,7 @@ def _read_probability(fields: Mapping[str, Any], column: str | None) -> float:
     """P(chosen is better); 1 where the file has no such column."""
     if column is None:
         return 1.0
-    value = columns_of.read(fields, column)
+    value = columns_of.evaluate(fields, column)
     flags = {"true": 1.0, "false": 0.0}
     if (text := str(value).strip().lower()) in flags:
         return flags[text]
@@ -779,7 +779,7 @@ def _read_probability(fields: Mapping[str, Any], column: str | None) -> float:
 
 
 def _read_number(fields: Mapping[str, Any], column: str | None) -> float:
-    value = read_number(columns_of.read(fields, str(column)))
+    value = read_number(columns_of.evaluate(fields, str(column)))
     if value is None:
         raise RejectedError(f"no score: '{column}' should be a number")
     return value
@@ -789,7 +789,7 @@ def _read_two(
     fields: Mapping[str, Any], columns: PairColumns, first: str, second: str, ignore: Sequence[str]
 ) -> tuple[Answer, Answer]:
     """Two answers to one prompt; RejectedError where they answer different ones."""
-    values = [columns_of.read(fields, name) for name in (first, second)]
+    values = [columns_of.evaluate(fields, name) for name in (first, second)]
     if columns.prompt is None and all(
         isinstance(value, str) and not columns_of.is_conversation(value) for value in values
     ):
@@ -839,7 +839,7 @@ def _is_letter(character: str) -> bool:
 def _read_answer(
     fields: Mapping[str, Any], columns: PairColumns, name: str, ignore: Sequence[str]
 ) -> Answer:
-    value = columns_of.read(fields, name)
+    value = columns_of.evaluate(fields, name)
     if value is MISSING or value is None:
         raise RejectedError(f"missing answer: there is nothing in column '{name}'")
     return _make_answer(fields, columns, value, name, ignore)
@@ -851,7 +851,7 @@ def _make_answer(
     """An answer, text or the last turn of a conversation, with the conversation before it."""
     prompt, before = None, list[Turn]()
     if columns.prompt is not None:
-        prompt = columns_of.unwrap(columns_of.read(fields, columns.prompt))
+        prompt = columns_of.unwrap(columns_of.evaluate(fields, columns.prompt))
         if prompt in (MISSING, None, "", []):
             raise RejectedError(f"no prompt: there is nothing in column {columns.prompt!r}")
         before = conversations.read_conversation(prompt, columns.prompt, ignore)
@@ -915,7 +915,7 @@ def _add_system(
 
     The caller refuses an answer to no turns.
     """
-    system = MISSING if columns.system is None else columns_of.read(fields, columns.system)
+    system = MISSING if columns.system is None else columns_of.evaluate(fields, columns.system)
     if not turns or system is MISSING or columns_of.is_empty(system):
         return list(turns)
     return conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))

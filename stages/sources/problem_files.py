@@ -244,10 +244,12 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
                 )
             if unread := [*dict.fromkeys(unread)]:
                 raise ValueError(describe_unread(row, unread))
-            read = {columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)}
+            roots = {
+                columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)
+            }
             if not repeats_the_row(row, reading, source.ignore):
-                read.discard(str(reading.duplicate))
-            unused |= dict.fromkeys(name for name in row.fields if name not in read)
+                roots.discard(str(reading.duplicate))
+            unused |= dict.fromkeys(name for name in row.fields if name not in roots)
             unused |= dict.fromkeys(columns_of.find_unread_keys(row.fields, expressions))
             problem = raw_rows.parse_row(row, parse)
             if isinstance(problem, BadRow) or is_taken(problem, source.share):
@@ -310,9 +312,9 @@ def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Readi
             f"{', '.join(columns.used())}"
         )
     for fields in (("question", "user", "messages"), ("solution", "assistant")):
-        if len(named := [field for field in fields if getattr(columns, field)]) > 1:
+        if len(names := [field for field in fields if getattr(columns, field)]) > 1:
             raise ValueError(
-                f"columns: expected one of {', '.join(fields)}, found {' and '.join(named)}, which "
+                f"columns: expected one of {', '.join(fields)}, found {' and '.join(names)}, which "
                 f"say the same: name one, perhaps as a template of both columns"
             )
     return Reading(columns)
@@ -491,7 +493,7 @@ def read_values(fields: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
     """Field of `columns` -> what the row has; RejectedError where what is asked is not there."""
     values = dict[str, Any]()
     for key, expression in columns.used().items():
-        value = columns_of.read(fields, expression)
+        value = columns_of.evaluate(fields, expression)
         if key in ("question", "user", "messages", "answer"):
             if value is MISSING:
                 available = ", ".join(sorted(map(str, fields))) or "none"

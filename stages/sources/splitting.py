@@ -45,8 +45,8 @@ def opening(turns: Sequence[Turn]) -> str:
     """
     roles = [turn.role for turn in turns]
     end = [*roles, "assistant"].index("assistant", roles.index("user"))
-    said = (turn.content for turn in turns[:end] if turn.role != "system")
-    return normalise_question("\n".join(said))
+    texts = (turn.content for turn in turns[:end] if turn.role != "system")
+    return normalise_question("\n".join(texts))
 
 
 def split_key(problem: Problem) -> str:

@@ -102,8 +102,8 @@ class MathShepherd(Params):
             raw_rows.read_verbatim(fields, "input"),
             raw_rows.read_verbatim(fields, "label"),
         )
-        *marked, rest = text.split(MARKER)
-        if not marked or rest.strip():
+        *marked, remainder = text.split(MARKER)
+        if not marked or remainder.strip():
             raise RejectedError(f"no marker: 'input' should end in {MARKER!r}, not {text[-40:]!r}")
         ends = accumulate(len(step) + 1 for step in marked)
         signs = [labelled[end - 1 : end] for end in ends]

@@ -37,11 +37,11 @@ def set_up_experiment(store: Store, policies: Sequence[str], seeds: Sequence[str
     created = experiment.creation_time
     paths = {view: find_path(store.experiment_id, view) for view in NAMES}
     links = ", ".join(f"[{NAMES[view]}]({path})" for view, path in paths.items())
-    wanted = {} if NOTE in experiment.tags else {NOTE: DESCRIPTION.format(links=links)}
+    tags = {} if NOTE in experiment.tags else {NOTE: DESCRIPTION.format(links=links)}
     for view, state in _make_views(policies, seeds).items():
         content = {"name": NAMES[view], "createdAt": created, "state": json.dumps(state)}
-        wanted[TAG + view] = json.dumps(content)
-    for name, value in wanted.items():
+        tags[TAG + view] = json.dumps(content)
+    for name, value in tags.items():
         if experiment.tags.get(name) != value:
             store.client.set_experiment_tag(store.experiment_id, name, value)
 

@@ -88,7 +88,7 @@ def sync_study(
     """Log the run of a study, with links to the stages that it reads; whether it was added now."""
     run = sync_stage(target, entry, record)
     if run.is_new:
-        ids = {stage: other.run_id for stage, (other, _) in runs.items()}
+        ids = {stage: run_of_stage.run_id for stage, (run_of_stage, _) in runs.items()}
         ids[entry.stage] = run.run_id
         note = describe_stage(entry, entries, ids, target.experiment_id)
         target.set_tags(run.run_id, {MLFLOW_RUN_NOTE: note})
@@ -130,8 +130,8 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     )
     run_id, ids = manifest.run_id, {stage: run.run_id for stage, (run, _) in runs.items()}
     # Where the manifest is complete, a stage was executed again, with the same results.
-    others = (run_id,) if manifest.is_new else ()
-    new = {stage: record for stage, (run, record) in runs.items() if run.may_be_below(*others)}
+    parents = (run_id,) if manifest.is_new else ()
+    new = {stage: record for stage, (run, record) in runs.items() if run.may_be_below(*parents)}
     for entry in () if manifest.is_deleted else entries:
         if entry.stage in new:
             note = describe_stage(entry, entries, ids, store.experiment_id)
