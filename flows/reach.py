@@ -39,7 +39,7 @@ def describe(root: Path, file: str) -> str:
     root = root.resolve()
     absolute = (root / file).resolve()
     if not absolute.exists() or not absolute.is_relative_to(root):
-        raise ValueError(f"there is no {file} in {root}")
+        raise ValueError(f"there is no {file} in {root}: name a file of this repository")
     path = absolute.relative_to(root).as_posix()
     graph = read_graph(root)
     if path in PARAMETERS:

@@ -125,7 +125,10 @@ def restore_upstream(name: str, runner: Runner) -> None:
             continue
         answer, _ = ask_remote("fetch", [upstream], runner)
         if answer is RemoteStatus.ABSENT:
-            raise RemoteError(f"{name} needs {upstream}, which is not in the DVC remote")
+            raise RemoteError(
+                f"{name} needs {upstream}, which is not in the DVC remote: run {upstream} with "
+                f"--remote first"
+            )
         result = run_stage(upstream, runner)
         if not result.outcome.good:
             raise ValueError(f"{upstream}, which {name} needs, was not restored: {result.reason}")

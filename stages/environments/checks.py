@@ -48,5 +48,8 @@ def play_demonstration(
     script = scripts.demonstrate(factory(), row, env_seed, seconds=limit)
     episode = scripts.play_script(factory(), row, env_seed, preset, script)
     if episode.ending == FAILED:
-        raise ValueError(f"the demonstration of row '{row['id']}' failed: {episode.error}")
+        raise ValueError(
+            f"the demonstration of row '{row['id']}' failed: {episode.error}: correct the "
+            f"environment, or its `demonstrate`"
+        )
     return episode

@@ -77,8 +77,9 @@ class EnvironmentPreset(EpisodeLimits):
     def _a_turn_fits_the_transcript(self) -> "EnvironmentPreset":
         if self.max_turn_tokens >= self.max_tokens:
             raise ValueError(
-                f"max_turn_tokens is {self.max_turn_tokens} and max_tokens, which bounds prompt "
-                f"and turns together, {self.max_tokens}: raise max_tokens, or lower max_turn_tokens"
+                f"max_turn_tokens is {self.max_turn_tokens}, and max_tokens, the limit of prompt "
+                f"and turns together, is {self.max_tokens}: raise max_tokens, or lower "
+                f"max_turn_tokens"
             )
         return self
 

@@ -44,10 +44,13 @@ def read_table(path: str, key: str, value: str) -> LookupTable:
         if row.fields.get(key) is None or row.fields.get(value) is None:
             columns = ", ".join(row.fields)
             raise ValueError(
-                f"{path}, row {row.line}: expected columns '{key}' and '{value}', found {columns}"
+                f"{path}, row {row.line}: expected columns '{key}' and '{value}', found {columns}: "
+                f"correct the row, or the preset's options `key` and `value`"
             )
         name = str(row.fields[key])
         if name in table:
-            raise ValueError(f"{path}, row {row.line}: '{name}' is the {key} of two rows")
+            raise ValueError(
+                f"{path}, row {row.line}: '{name}' is the {key} of two rows: delete one of them"
+            )
         table[name] = str(row.fields[value])
     return LookupTable(value, table)

@@ -19,7 +19,10 @@ class TextArena:
 
     def __init__(self, name: str, **options: Any) -> None:
         if name not in textarena.envs.registration.ENV_REGISTRY:
-            raise ValueError(f"expected a game that TextArena has registered, found '{name}'")
+            raise ValueError(
+                f"expected a game that TextArena has registered, found '{name}': set the preset's "
+                f"option `name`"
+            )
         self.name, self.options = name, options
 
     def start(self, row: Mapping[str, Any], seed: int) -> tuple[list[Message], None]:  # noqa: ARG002

@@ -74,9 +74,11 @@ class Cap(Params):
     @model_validator(mode="after")
     def _bounds_in_order(self) -> "Cap":
         if self.low is None and self.high is None:
-            raise ValueError("a cap without a bound: write cap: null")
+            raise ValueError("cap: expected low, high or both, found none: write cap: null")
         if self.low is not None and self.high is not None and self.low >= self.high:
-            raise ValueError(f"low {self.low} is not below high {self.high}")
+            raise ValueError(
+                f"cap: expected low below high, found low {self.low}, high {self.high}: correct one"
+            )
         return self
 
 
@@ -132,7 +134,10 @@ class Composition(Params):
     def _parts_go_together(self) -> "Composition":
         if reserved := sorted(self.components.keys() & RESERVED_NAMES):
             name = reserved[0]
-            raise ValueError(f"a component named {name}: reward/{name} is of the whole")
+            raise ValueError(
+                f"a component is named {name}, and reward/{name} is logged for the whole reward: "
+                f"rename the component"
+            )
         twice = [name for name, part in self.components.items() if part.normalise.kind != "none"]
         if self.combine.kind == "normalise" and twice:
             message = f"combine normalise normalises every component: {twice[0]} needs normalise: "
@@ -143,8 +148,8 @@ class Composition(Params):
         scored = sorted(self.kinds() & {"scorer", "process"})
         if scored and self.needs_judge():
             raise ValueError(
-                f"components of kind judge and {scored[0]}: the one asks a policy, the other a "
-                "model that scores, and a reward has one model: leave one of them out"
+                f"expected one model for the reward, found components of kind judge, which asks a "
+                f"policy, and {scored[0]}, which asks a reward model: leave one of them out"
             )
         return self
 
@@ -154,8 +159,8 @@ class Composition(Params):
             return
         if self.needs_judge():
             raise ValueError(
-                f"{where} is {size}: a reward with a component of kind judge compares the "
-                "completions of a prompt with each other: at least 2"
+                f"{where} is {size}, and a component of kind judge compares the completions of a "
+                f"prompt with each other: set it to 2 or more"
             )
         for name, part in self.components.items():
             if part.normalise.kind == "group":
@@ -171,7 +176,8 @@ class Composition(Params):
             if isinstance(part.value, Overlong) and part.value.buffer > max_new_tokens:
                 raise ValueError(
                     f"{name}.value.buffer {part.value.buffer} is more than max_new_tokens "
-                    f"{max_new_tokens}: it is the last stretch before that limit"
+                    f"{max_new_tokens}, and the buffer is the last stretch of tokens before that "
+                    f"limit: lower it"
                 )
 
     def kinds(self) -> set[str]:

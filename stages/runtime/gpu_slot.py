@@ -81,7 +81,10 @@ def seeds_per_gpu() -> int:
     """Value of `SEEDS_PER_GPU`; a ValueError for anything but a number from 1 on."""
     value = os.environ.get(SEEDS_PER_GPU, "1")
     if not value.isdecimal() or int(value) < 1:
-        raise ValueError(f"{SEEDS_PER_GPU}: expected a whole number from 1 on, found {value!r}")
+        raise ValueError(
+            f"{SEEDS_PER_GPU}: expected a whole number from 1 on, found {value!r}. Set one, or "
+            f"unset it."
+        )
     return int(value)
 
 

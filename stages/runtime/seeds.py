@@ -160,8 +160,8 @@ def _receive(pipes: _Pipes, display: Display) -> dict[int, Any]:
             except EOFError:
                 process.join()
                 raise RuntimeError(
-                    f"fewer `seeds` need less memory, if that was wanting: the process of seed "
-                    f"{seed} ended without a word, exited with {process.exitcode}"
+                    f"if memory ran out, set fewer `seeds`: the process of seed {seed} "
+                    f"ended without a word, exited with {process.exitcode}"
                 ) from None
             if kind == "progress":
                 display.update(seed, content)

@@ -190,14 +190,14 @@ STEPS, SCALED_STEPS = (
 @pytest.mark.parametrize(
     ("combine", "components", "words"),
     [
-        *[("sum", {name: part()}, f"reward/{name} is of the whole")
+        *[("sum", {name: part()}, f"reward/{name} is logged for the whole")
           for name in ("mean", "std", "accuracy")],
         ("normalise", {"a": part(normalise="group"), "b": part()},
          "normalises every component: a needs"),
         ("sum", {"p": SCALED_STEPS}, "component p of kind process gives step rewards"),
         ("normalise", {"p": STEPS, "a": part()}, "component p of kind process gives step rewards"),
-        ("sum", {"a": part("judge", **JUDGE), "b": part("scorer")}, "a reward has one model"),
-        ("sum", {"a": part("judge", **JUDGE), "b": STEPS}, "a reward has one model"),
+        ("sum", {"a": part("judge", **JUDGE), "b": part("scorer")}, "expected one model"),
+        ("sum", {"a": part("judge", **JUDGE), "b": STEPS}, "expected one model"),
     ],
 )  # fmt: skip
 def test_components_that_do_not_go_together_are_refused(combine, components, words):
