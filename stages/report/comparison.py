@@ -47,10 +47,10 @@ NUM_GROUPS = 5
 def compare_policies(results: Results) -> dict[str, Any]:
     """The numbers of `data/report/metrics.json` that are estimated on test problems; the verdict.
 
-    Families of comparisons, Holm's adjustment within each: every policy minus the baseline, of each
-    measure, so that accuracies as sampled and at the best temperatures are two families; every two
-    of the other policies, of mean accuracy; every way to choose among a policy's samples minus
-    their majority, and minus what a check of the format does in its place.
+    p-values are adjusted by Holm's method within each family of comparisons. Families: every policy
+    minus the baseline, for each measure (so accuracy as sampled and at the best temperature are two
+    families); every pair of the other policies, for mean accuracy; every way to choose among a
+    policy's samples minus their majority vote; and the same minus choosing by a format check alone.
     """
     baseline, *trained = results.tables
     n, tables = results.ns[-1], results.tables
@@ -138,10 +138,10 @@ def compare_selection(results: Results, policy: str) -> dict[str, Any]:
 def split_by_difficulty(results: Results) -> list[dict[str, Any]]:
     """Mean accuracy on fifths of the problems, the hardest for the baseline first.
 
-    A problem's difficulty is the baseline's accuracy over the samples of even number; what is shown
-    is the accuracy over those of odd number. A problem that was lucky in the first half is as
-    likely as ever to be right in the second; with the same samples on both sides the hardest
-    problems would look harder than they are, and every other policy would seem to gain there.
+    A problem's difficulty is the baseline's accuracy over its samples with even index; the accuracy
+    that is shown is over those with odd index. Luck in one half does not carry over to the other.
+    With the same samples on both sides the hardest problems would look harder than they are, and
+    every other policy would seem to gain there (regression to the mean).
     """
     even, _ = next(iter(results.halves.values()))
     order = np.argsort(even.mean(axis=0), kind="stable")

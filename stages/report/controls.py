@@ -3,15 +3,17 @@
 A row of `policies` with the key `control` is compared with the policy of its `from`, paired by seed
 and problem, and with nothing else: it is in no table, test or ranking of the other policies.
 
-- `no_effect`: there is nothing to learn, such as a coin as reward. Mean accuracy must not change.
-- `no_skill`: what is paid is no skill, such as a length. Its gain is not wrong, and says how much
-  of another policy's gain may be no skill either; tested is what the others have beyond it.
+- `no_effect`: there is nothing to learn, as with a coin toss as reward. Mean accuracy must not
+  change.
+- `no_skill`: the reward pays for something that is no skill, such as length. A gain is no error: it
+  shows how much of another policy's gain may be no skill either. Tested is by how much the other
+  policies exceed it.
 
-That a difference is not significant does not show that there is none. No difference is what an
-interval within ±`MARGIN` shows: two one-sided tests (Schuirmann 1987,
-https://doi.org/10.1007/BF01068419), by a 95 % interval at a level of 2.5 %. That all controls are
-without effect needs no adjustment, as each must be; that one has an effect is adjusted by Holm's
-method among those of its kind.
+A difference that is not significant may still exist. That there is none is shown by an interval
+within ±`MARGIN`: an equivalence test by two one-sided tests (Schuirmann 1987,
+https://doi.org/10.1007/BF01068419), which with a 95 % interval has a level of 2.5 %. The claim that
+all controls are without effect needs no adjustment, since each of them must pass; the claim that
+one has an effect is adjusted by Holm's method among those of its kind.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Whether a policy solves problems that the baseline never solves, or only solves them more often.
 
-From all N samples of each problem. pass@k with k = N is whether any of them is right: without bias,
-as for every k, but a single 0 or 1 for each problem and seed, so that it varies most. "Never in N
-samples" is no proof that a policy cannot: a problem solved once in N tries is missed by
-(1 - 1/N)^N, 36 % of such pools for N = 16.
+Estimated from all N samples of each problem. pass@k with k = N says whether any of them is right.
+It is unbiased, as for every k, but has the largest variance: a single 0 or 1 for each problem and
+seed. "Never right in N samples" is no proof that a policy cannot solve a problem: if a sample is
+right with probability 1/N, all N are wrong with probability (1 - 1/N)^N, 36 % for N = 16.
 """
 
 from statistics import fmean

@@ -1,15 +1,16 @@
 """Success of policies in environments: their episodes from the test starts, compared.
 
-Rows of the table `episodes` of the test split, by a policy. An episode whose environment failed
-says nothing of the policy: it is counted, and in no mean. A start of which a policy has no other
-episode with a seed is left out for all policies.
+These are rows of the table `episodes` with the test split that a policy played. An episode whose
+environment failed says nothing of the policy: it is counted, and is in no mean. If all of a
+policy's episodes from a start failed with some seed, the start is left out for all policies.
 
-Intervals and tests are about other problems of the kind. Starts that pose the same problem, as in
-an environment with few, are one cluster (`crossed_means.collapse_clusters`): that a policy solves
-it again says nothing of others. Means are over starts all the same. Where all starts pose a single
-problem, intervals are of that problem, and its starts are trials of it. Which starts pose the same
-problem `environments/problem_digest` says; what an environment draws by its seed, shows nowhere and
-does not demonstrate counts as a draw of its own.
+Intervals and tests generalise to other problems of the same kind. Starts that pose the same
+problem, as in an environment with few problems, are one cluster
+(`crossed_means.collapse_clusters`): that a policy solves a problem again says nothing of other
+problems. Means are still over starts. If all starts pose a single problem, intervals are for that
+problem, and its starts are trials of it. `environments/problem_digest` decides which starts pose
+the same problem; if the environment draws the problem by its seed and neither shows nor
+demonstrates it at the start, each start counts as a problem of its own.
 """
 
 import itertools

@@ -28,7 +28,7 @@ its field `greedy_correct`. All other estimates are called `<method>/<n>`."""
 OF_SAMPLES = ("truncation_rate", "mean_tokens")
 """Estimates of samples without a gold answer, besides the scores of rewards."""
 IN_LOOP = "in_loop/test_greedy"
-"""The share of greedy completions cut while they repeated themselves, from 1 % on."""
+"""Share of greedy completions truncated while repeating themselves; absent below 1 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,8 @@ class Results:
     """Policy -> seed -> its metrics.json."""
     confidence: float
     clusters: Int[np.ndarray, " problem"] | None = None
-    """Number of each problem's cluster; those of a cluster are no independent evidence. None: each
-    problem is one of its own."""
+    """Cluster index of each problem; problems of a cluster are no independent evidence. None: each
+    problem is a cluster of its own."""
     temperatures: dict[str, PolicyTemperatures] = field(default_factory=dict)
     """Of each policy; empty where no answer can be checked, and of episodes."""
 
@@ -114,7 +114,7 @@ def read_results(
 def collect_estimates(results: Sequence[ProblemResult]) -> dict[str, Float[np.ndarray, " problem"]]:
     """Every estimate of every problem, by its name: `mean_accuracy`, `best_of/outcome/8`.
 
-    pass@k also for larger k than the others, by doubling and at last that of all samples.
+    pass@k is also estimated for larger k than in `ks`: k is doubled up to the number of samples.
     """
     fields = {name: name for name in FIELDS} | {GREEDY: "greedy_correct"}
     num_samples, k, larger = results[0].num_samples, max(map(int, results[0].accuracy_at[PASS])), []
