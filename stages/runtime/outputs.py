@@ -84,12 +84,12 @@ def link_or_copy(source: str, target: str) -> None:
 
 
 def keep_parts(folder: Path, work: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
-    """All parts of a work in order: those that a killed attempt kept, then the rest.
+    """All parts of a work in order: those that a killed attempt has saved, then the others.
 
-    A part is content of JSON, on disk before it is yielded, its digest in its name; a damaged one
-    is made again. What `work` does from part n on must be a function of n and of the stage's inputs
-    alone. The folder is one inside `Run.folder`: of the same inputs, until success. None is kept
-    after this process was asked to end.
+    A part is JSON content; it is on disk, with its digest in its name, before it is yielded, and a
+    damaged part is computed again. What `work` yields from part n on must be a function of n and of
+    the stage's inputs alone. The folder is one inside `Run.folder`, which belongs to these inputs
+    and is removed after success. No part is saved after this process was asked to end.
     """
     num_kept = 0
     # A part that was being written has another name until it is whole.

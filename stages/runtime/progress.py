@@ -1,6 +1,6 @@
-"""How far a stage run is: what each seed run tells, and the lines that show it.
+"""Progress of a stage run: snapshots that its seed runs send, and the lines that show them.
 
-On a terminal a line a seed, drawn again each second; elsewhere the same lines now and then:
+On a terminal one line per seed, updated each second; elsewhere the same lines now and then:
 
       seed 0  12/32 steps  40 s left  reward 0.71  KL 0.012  length 24
 
@@ -20,11 +20,12 @@ from typing import Any, Literal
 
 from stages.runtime import terminal
 
-SECONDS_BETWEEN_SIGNS = 1.0
+SECONDS_BETWEEN_SNAPSHOTS = 1.0
 SECONDS_BETWEEN_LINES = (15.0, 300.0)
-"""In a log: at first, and at most. Between them a tenth of the time since the stage began."""
+"""Interval between lines of a log, the shortest and the longest; between these bounds it is a tenth
+of the time since the stage began."""
 MODE, RECORDS, SEPARATOR = "POSTTRAIN_PROGRESS", "records", "\x1e"
-"""With POSTTRAIN_PROGRESS=records every sign is a line of JSON after a record separator: of
+"""With POSTTRAIN_PROGRESS=records every snapshot is a line of JSON after a record separator: of
 `flows.local`, which shows several stages on one terminal."""
 SECONDS_OF_A_LONG_ITEM = 3.0
 SHARES = frozenset({"right", "right ending", "truncated", "agreement"})
@@ -32,20 +33,20 @@ SHARES = frozenset({"right", "right ending", "truncated", "agreement"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sign:
-    """How far a seed run is."""
+class Snapshot:
+    """Progress of a seed run at one time."""
 
     label: str = ""
-    """The part of the work."""
+    """Name of the part of the work."""
     done: int = 0
     total: int | None = None
     unit: str = ""
     within: Mapping[str, int] = field(default_factory=dict)
-    """What has been done of the next item, in other units."""
+    """Unit -> amount done of the item in progress, such as tokens."""
     seconds_left: float | None = None
-    """Of this part, by the rate of this process."""
+    """Estimate for this part, from the rate of this process."""
     numbers: Mapping[str, float] = field(default_factory=dict)
-    """What a person watches."""
+    """Metrics that are shown, such as the reward."""
 
     def describe(self) -> str:
         """`heldout 12/32 steps  40 s left  reward 0.71`."""
@@ -59,7 +60,7 @@ class Sign:
         return "  ".join([*parts, *map(describe_number, self.numbers.items())])
 
 
-Show = Callable[[Sign], None]
+Show = Callable[[Snapshot], None]
 
 
 def describe_seconds(seconds: float) -> str:
@@ -91,10 +92,10 @@ class Progress:
         done: int = 0,
         read_counts: Callable[[], Mapping[str, int]] = dict[str, int],
     ) -> None:
-        """A part of the work begins, of which so much was done before.
+        """Begin a part of the work, of which `done` items were done by an earlier process.
 
-        `read_counts`: of what moves while an item is worked on, such as tokens; if `unit` is among
-        them, they are the same items.
+        `read_counts` returns unit -> amount for what advances within an item, such as tokens; if
+        `unit` is among them, these are the same items.
         """
         self._label, self._unit, self._total, self._done = label, unit, total, done
         self._read_counts, self._counts = read_counts, dict(read_counts())
@@ -102,12 +103,12 @@ class Progress:
         self.restart()
 
     def restart(self) -> None:
-        """What is done by now took no time: it was done by an earlier process."""
+        """Leave what is done by now out of the rate: an earlier process did it."""
         self._start, self._begun = self._done, time.monotonic()
         self._advanced = self._begun
 
     def advance(self, done: int, numbers: Mapping[str, float] | None = None) -> None:
-        """So much is done now; `numbers` of this item are averaged with those just before."""
+        """Set the number of items done; `numbers` of this item are averaged with recent ones."""
         self._done, self._counts = done, dict(self._read_counts())
         self._advanced = time.monotonic()
         for name, value in (numbers or {}).items():
@@ -120,7 +121,7 @@ class Progress:
         for name, value in numbers.items():
             self._recent[name] = deque([float(value)], maxlen=1)
 
-    def sign(self) -> Sign:
+    def snapshot(self) -> Snapshot:
         """How far the work is."""
         counts = dict(self._read_counts())  # the work may add a key meanwhile
         within = {unit: n - self._counts.get(unit, 0) for unit, n in counts.items()}
@@ -132,7 +133,7 @@ class Progress:
         if self._total is not None and done > self._start:
             seconds_left = (self._total - done) * seconds / (done - self._start)
         numbers = {name: fmean(values) for name, values in list(self._recent.items())}
-        return Sign(
+        return Snapshot(
             label=self._label, done=done, total=self._total, unit=self._unit,
             within={unit: n for unit, n in within.items() if n > 0 and is_long},
             seconds_left=seconds_left, numbers=numbers,
@@ -140,12 +141,12 @@ class Progress:
 
     @contextmanager
     def shown(self, show: Show) -> Iterator[None]:
-        """Meanwhile a thread shows a sign each second; the last one comes at the end."""
+        """Meanwhile a thread shows a snapshot each second; the last one comes at the end."""
         ended = threading.Event()
 
         def show_signs() -> None:
-            while not ended.wait(SECONDS_BETWEEN_SIGNS):
-                show(self.sign())
+            while not ended.wait(SECONDS_BETWEEN_SNAPSHOTS):
+                show(self.snapshot())
 
         thread = threading.Thread(target=show_signs, name="progress", daemon=True)
         thread.start()
@@ -154,7 +155,7 @@ class Progress:
         finally:
             ended.set()
             thread.join()
-        show(self.sign())
+        show(self.snapshot())
 
 
 class Display:
@@ -162,26 +163,26 @@ class Display:
 
     def __init__(self, stage: str, mode: Literal["terminal", "records", "lines", "quiet"]) -> None:
         self._stage, self._mode = stage, mode
-        self._signs: dict[int | None, Sign] = {}
+        self._snapshots: dict[int | None, Snapshot] = {}
         self._begun = self._shown = time.monotonic()
 
-    def update(self, seed: int | None, sign: Sign) -> None:
-        """Take the sign of a seed, and show how far all are, if it is time.
+    def update(self, seed: int | None, snapshot: Snapshot) -> None:
+        """Store the snapshot of a seed, and show the progress of all seeds if it is time.
 
         `seed`: None if the work is the same for all seeds.
         """
-        self._signs[seed] = sign
+        self._snapshots[seed] = snapshot
         now = time.monotonic()
         first, last = SECONDS_BETWEEN_LINES
         pause = min(last, max(first, (now - self._begun) / 10))
         if self._mode in ("terminal", "records"):
-            pause = SECONDS_BETWEEN_SIGNS / 2
+            pause = SECONDS_BETWEEN_SNAPSHOTS / 2
         if now - self._shown < pause:
             return
         self._shown = now
         lines = [
             ("" if number is None else f"seed {number}  ") + latest.describe()
-            for number, latest in sorted(self._signs.items(), key=lambda item: item[0] or 0)
+            for number, latest in sorted(self._snapshots.items(), key=lambda item: item[0] or 0)
         ]
         if self._mode == "terminal":
             terminal.draw([f"  {line}" for line in lines])
@@ -200,7 +201,7 @@ class Display:
         """Say that the stage is done, in how many seconds, and with which numbers."""
         seconds = describe_seconds(time.monotonic() - self._begun)
         numbers = "  ".join(map(describe_number, self._average_numbers().items()))
-        labels = {sign.label for sign in self._signs.values()}
+        labels = {snapshot.label for snapshot in self._snapshots.values()}
         if numbers and len(labels) == 1 and (label := labels.pop()):
             numbers = f"{label}: {numbers}"
         if self._mode == "records":
@@ -211,11 +212,10 @@ class Display:
 
     def _average_numbers(self) -> dict[str, float]:
         """The mean over seeds of each number of the last part."""
-        signs = self._signs.values()
-        names = dict.fromkeys(name for sign in signs for name in sign.numbers)
+        by_seed = [snapshot.numbers for snapshot in self._snapshots.values()]
+        names = dict.fromkeys(name for numbers in by_seed for name in numbers)
         return {
-            name: fmean(sign.numbers[name] for sign in signs if name in sign.numbers)
-            for name in names
+            name: fmean(numbers[name] for numbers in by_seed if name in numbers) for name in names
         }
 
     def _write_record(self, content: Mapping[str, Any]) -> None:

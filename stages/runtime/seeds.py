@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stages.runtime import gpu_slot, journal, ranks, usage
 from stages.runtime import process as stage_process
 from stages.runtime.process import die_with_parent
-from stages.runtime.progress import Display, Progress, Show, Sign
+from stages.runtime.progress import Display, Progress, Show, Snapshot
 from stages.runtime.usage import USAGE
 
 if TYPE_CHECKING:
@@ -180,9 +180,9 @@ def _child(task: _Task, seed: int, pipe: connection.Connection) -> None:
     try:
         die_with_parent(signal.SIGTERM)
 
-        def show(sign: Sign) -> None:
+        def show(snapshot: Snapshot) -> None:
             with suppress(OSError):  # the parent has ended, and this process is about to
-                pipe.send(("progress", sign))
+                pipe.send(("progress", snapshot))
 
         with (
             gpu_slot.take(task.num_gpus),

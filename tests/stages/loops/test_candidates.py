@@ -96,9 +96,10 @@ def test_what_is_watched_and_shown_while_sampling_is_counted_by_hand(run, monkey
     monkeypatch.setenv(candidates.SHOWN, "1")
     with caplog.at_level("INFO"):
         assert list(candidates.track_pool(run, "test", pool, steps)) == steps
-    sign = run.progress.sign()
-    assert (sign.label, sign.done, sign.total, sign.unit) == ("test", 6, 6, "completions")
-    assert sign.numbers == {"right ending": 3 / 6, "length": 21 / 6, "truncated": 1 / 6}
+    snapshot = run.progress.snapshot()
+    assert (snapshot.label, snapshot.unit) == ("test", "completions")
+    assert (snapshot.done, snapshot.total) == (6, 6)
+    assert snapshot.numbers == {"right ending": 3 / 6, "length": 21 / 6, "truncated": 1 / 6}
     assert caplog.messages == ["seed 0, test, p0:  (gold answer 7)\nso 7"]
 
 

@@ -6,7 +6,7 @@ from seed_runs import make_run
 from stages import meter
 from stages.loops.work import Step
 from stages.runtime import journal, progress, terminal
-from stages.runtime.progress import Display, Progress, Sign
+from stages.runtime.progress import Display, Progress, Snapshot
 
 
 class Clock:
@@ -30,11 +30,11 @@ def test_the_time_left_after_a_resume_follows_from_the_rate_of_this_process(cloc
     # 1082 of 2324 steps took a process of yesterday, the 10 since then 5 s
     progress = Progress()
     progress.begin("", unit="steps", total=2324, done=1082)
-    assert progress.sign().seconds_left is None
+    assert progress.snapshot().seconds_left is None
     clock.now += 5
     progress.advance(1092)
-    assert progress.sign().seconds_left == pytest.approx((2324 - 1092) * 0.5)
-    assert progress.sign().describe() == "1,092/2,324 steps  10 min left"
+    assert progress.snapshot().seconds_left == pytest.approx((2324 - 1092) * 0.5)
+    assert progress.snapshot().describe() == "1,092/2,324 steps  10 min left"
 
 
 def test_parts_that_a_killed_attempt_left_take_no_time(run, clock):
@@ -49,30 +49,31 @@ def test_parts_that_a_killed_attempt_left_take_no_time(run, clock):
 
     with pytest.raises(KeyboardInterrupt):
         list(run.track(run.keep_parts("a", kill), total=8))
-    left = [run.progress.sign().seconds_left for _ in run.track(run.keep_parts("a", work), total=8)]
+    parts = run.track(run.keep_parts("a", work), total=8)
+    left = [run.progress.snapshot().seconds_left for _ in parts]
     assert left[5:] == [4, 2, 0]
 
 
 def test_what_is_counted_within_an_item_moves_the_line_and_never_beyond_the_total(run, clock):
     meter.COUNTS.clear()
     items = run.track(["a", "b"], unit="completions", sizes=[6, 4])
-    assert run.progress.sign() == Sign()
+    assert run.progress.snapshot() == Snapshot()
     next(items)
-    assert (run.progress.sign().done, run.progress.sign().total) == (6, 10)
+    assert (run.progress.snapshot().done, run.progress.snapshot().total) == (6, 10)
     meter.COUNTS.update(completions=3, tokens=70)
     clock.now += 7
-    sign = run.progress.sign()
-    assert (sign.done, sign.seconds_left) == (9, pytest.approx(7 / 9))
-    assert sign.describe() == "9/10 completions, 70 tokens  1 s left"
+    snapshot = run.progress.snapshot()
+    assert (snapshot.done, snapshot.seconds_left) == (9, pytest.approx(7 / 9))
+    assert snapshot.describe() == "9/10 completions, 70 tokens  1 s left"
     meter.COUNTS["completions"] += 50
-    assert run.progress.sign().done == 10
+    assert run.progress.snapshot().done == 10
     assert list(items) == ["b"]
-    assert run.progress.sign().within == {}
+    assert run.progress.snapshot().within == {}
 
 
 def test_numbers_of_the_last_steps_are_averaged(run):
     steps = [Step(index=i, metrics={"loss/nll": float(i), "loss/other": 9.0}) for i in range(100)]
-    shown = [run.progress.sign().numbers for _ in run.track(steps, total=100)]
+    shown = [run.progress.snapshot().numbers for _ in run.track(steps, total=100)]
     assert shown[0] == {"loss": 0.0}
     assert shown[12] == {"loss": 11.5}  # of the last 2 = 1 + 13 // 10
     assert shown[-1] == {"loss": 94.5}  # of the last 10
@@ -85,7 +86,7 @@ def test_a_log_has_fewer_lines_the_longer_a_stage_takes(clock, monkeypatch):
     times = []
     for _ in range(24 * 3600):
         clock.now += 1
-        display.update(0, Sign(done=1, total=4, unit="steps", numbers={"right": 0.5}))
+        display.update(0, Snapshot(done=1, total=4, unit="steps", numbers={"right": 0.5}))
         if len(lines) > len(times):
             times.append(clock.now - 1000)
     assert times[:4] == [15, 30, 45, 60]
@@ -102,7 +103,7 @@ def test_the_last_line_has_the_mean_over_seeds(monkeypatch):
     monkeypatch.setattr(terminal, "write", lines.append)
     display = Display("evaluate@x", "lines")
     for seed, share in enumerate((0.5, 0.75)):
-        display.update(seed, Sign(label="test", done=4, total=4, numbers={"right": share}))
+        display.update(seed, Snapshot(label="test", done=4, total=4, numbers={"right": share}))
     display.end()
     assert lines == ["evaluate@x  done in 0 s  test: right 62.5 %"]
 
@@ -114,7 +115,7 @@ def test_times_are_short():
 
 
 def test_before_any_part_has_begun_what_is_counted_moves(clock, run):
-    assert run.progress.sign().describe() == "starts"
+    assert run.progress.snapshot().describe() == "starts"
     meter.COUNTS.update(rows=1200)
     clock.now += 7
-    assert run.progress.sign().describe() == "1,200 rows"
+    assert run.progress.snapshot().describe() == "1,200 rows"
