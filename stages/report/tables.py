@@ -37,7 +37,7 @@ def tabulate_accuracy(metrics: Metrics) -> Rows:
             "accuracy, %": format_interval(estimates[MEAN]),
             over: format_difference(sampled.get(name)),
             "best temperature": f"{chosen[name]['best']:g}",
-            "accuracy at it, %": format_interval(estimates[BEST_TEMPERATURE]),
+            "accuracy at best temperature, %": format_interval(estimates[BEST_TEMPERATURE]),
             f"{over}, at best": format_difference(at_best.get(name)),
             **(format_readings(metrics, name) if readings_differ(metrics) else {}),
         }
@@ -66,7 +66,7 @@ def tabulate_estimates(metrics: Metrics) -> Rows:
                 else {}
             ),
             f"majority of {metrics['n']}, %": format_share(estimates[f"{MAJORITY}/{metrics['n']}"]),
-            "cut, %": format_share(estimates["truncation_rate"]),
+            "truncated, %": format_share(estimates["truncation_rate"]),
         }
         for name, estimates in metrics["policies"].items()
     ]
@@ -174,12 +174,12 @@ def tabulate_rewards(metrics: Metrics, reward: str) -> Rows:
 
 
 def tabulate_lengths(metrics: Metrics) -> Rows:
-    """A row a policy: tokens of a sample, and how many were cut."""
+    """A row per policy: tokens of a sample, and the share of truncated samples."""
     return [
         {
             "policy": name,
             "tokens": f"{estimates['mean_tokens']['value']:.1f}",
-            "cut, %": format_share(estimates["truncation_rate"]),
+            "truncated, %": format_share(estimates["truncation_rate"]),
         }
         for name, estimates in metrics["policies"].items()
     ]
