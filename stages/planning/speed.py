@@ -42,7 +42,7 @@ class Arithmetic(NamedTuple):
 
 
 SIMPLEST = Arithmetic(FLOAT32, PINNED)
-"""What the others are compared with."""
+"""The arithmetic that the others are compared with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,16 +37,16 @@ MOST_PAIRS = "max_pairs_per_problem"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """Of all seeds."""
+    """Tokens and floating-point operations of a stage, for all seeds together."""
 
     tokens: Number
-    """Generated, and trained on each time."""
+    """Tokens that are generated, and those that are trained on, counted in each epoch."""
     trained: int = 0
     """Operations of forward and backward passes."""
     read: int = 0
-    """Of forward passes over texts that are there."""
+    """Operations of forward passes over given tokens."""
     sampled: int = 0
-    """Of those for each new token."""
+    """Operations of forward passes that generate a token each."""
     steps: int = 0
     """Decode steps: each samples a token of every row of a batch."""
 

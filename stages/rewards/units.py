@@ -1,8 +1,8 @@
-r"""Units and opposite words after a number: whether they make answers of equal value different.
+r"""Units and opposite words after a number: two answers of equal value may differ in them.
 
-A unit that only one answer states is no difference, and neither is a word that is in no table: `5`,
-`5 m` and `5 apples` are equal. `12 hours` and `12 hr` are equal, `12 hours` and `12 minutes` are
-not, and neither are `5 am` and `5 pm`. Nothing is converted: `60 minutes` is not `1 hour`.
+A unit that only one of the answers states does not count, nor does a word that is in neither table
+below: `5`, `5 m` and `5 apples` are equal. `12 hours` and `12 hr` are equal; `12 hours` and `12
+minutes` are not, nor are `5 am` and `5 pm`. Nothing is converted: `60 minutes` is not `1 hour`.
 """
 
 import re
@@ -78,12 +78,12 @@ _PER = frozenset(("/", "per", "a", "an", "each", "every"))
 
 
 class Unit(NamedTuple):
-    """What follows a number."""
+    """Unit of a number, and all words after it."""
 
     name: str | None
-    """Of the first unit, with its exponent; None: there is none of the table."""
+    """Name of the first unit, with its exponent; None: no word is a unit of the table."""
     per: str | None
-    """Name of that which it is counted by, `second` of `m/s`."""
+    """Name of the unit in the denominator, `second` of `m/s`."""
     is_quotient: bool
     """Whether `per` is written as in `m/s`, not as in `meters per second`."""
     words: Sequence[str]

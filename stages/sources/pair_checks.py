@@ -1,4 +1,4 @@
-"""What the columns beside two answers say of them: ratings, differences, ties, and how sure it is.
+"""Checks of a preference pair against its other columns: ratings, differences, ties, strengths.
 
 | column, in any spelling | what becomes of it |
 |---|---|
@@ -82,7 +82,7 @@ _DESCRIBES = re.compile(
     r"|categories|domain|type|kind|split|subset|tags?|file|filename|path|status|batch|metadata|meta"
     r"|reason|explanation|rationale|comment|notes?|difficulty|finish_reason)"
 )
-"""Name of a column that says where a row is from or of which sort, and asks nothing."""
+"""Name of a column with the origin or kind of a row, which cannot be its prompt."""
 
 
 class Ratings(NamedTuple):

@@ -14,19 +14,20 @@ NUM_EXAMPLES = 3
 TIE = "tie"
 """Kind of the reason of answers of which people prefer none."""
 ALONE = "alone"
-"""Of a rated answer that is the only one to its prompt."""
+"""Kind of the reason of a rated answer that is the only one to its prompt."""
 MERGED = "merged"
-"""Of a row that another row's label counts, since both judge the same answers."""
+"""Kind of the reason of a row whose vote is part of another row's label: both judge the same
+answers."""
 REPEATED = "repeated"
-"""Of a row that says the same as an earlier one."""
+"""Kind of the reason of a row with the same content as an earlier one."""
 REPEATED_QUESTION = f"{REPEATED} question"
-"""Of a problem of the dev or test split whose question another one asks."""
+"""Kind of the reason of a dev or test problem whose question an earlier one asks."""
 NEAR_COPY = "near copy"
-"""Of a training problem that is nearly a test question."""
+"""Kind of the reason of a training problem that is nearly a test question."""
 INVALID = "marked as invalid"
-"""Of a row that the file itself says is not to be used."""
+"""Kind of the reason of a row that the file itself says is not to be used."""
 HARMLESS = frozenset({TIE, ALONE, MERGED, REPEATED, REPEATED_QUESTION, NEAR_COPY, INVALID})
-"""Kinds of reasons of rows that are left out, and say nothing against the others."""
+"""Kinds of reasons that cast no doubt on the other rows, and do not count as bad."""
 
 
 class RejectedError(ValueError):
@@ -50,7 +51,7 @@ def describe_kinds(rows: Sequence[BadRow]) -> str:
 
 
 def is_harmless(row: BadRow) -> bool:
-    """Whether a row that is left out says nothing against the other rows."""
+    """Whether the reason for leaving a row out casts no doubt on the other rows."""
     return row.reason.partition(":")[0] in HARMLESS
 
 

@@ -1,7 +1,7 @@
-"""What MLflow gets of a stage's files: data sets, small files, completions, pointers to models.
+"""Artifacts of a stage's run in MLflow: data sets, small files, completions, pointers to models.
 
 An external LoggedModel holds a seed's path and DVC's digest of the folder of all seeds; the weights
-stay where they are. `dvc checkout` at the run's commit brings them back.
+stay where they are. `dvc checkout` at the run's commit restores them.
 """
 
 import json
@@ -29,7 +29,7 @@ from stages.tracking.store import Store
 SUFFIXES = {".md", ".png", ".svg", ".csv", ".json", ".html", ".txt"}
 MAX_BYTES = 4_000_000
 NO_DATA = {"code", "own", "journals", "inputs.json", "raw.json", "plan.json"}
-"""What stands in data/ and is source code, or a record of it."""
+"""Names in data/ that are no data sets: source code, journals and records."""
 
 
 def is_checkpoint(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What dvc.lock says was made, and the run records of the executions that made it."""
+"""Entries of dvc.lock, and the run records of the executions that made their outputs."""
 
 import hashlib
 import json

@@ -1,8 +1,9 @@
-"""The MLflow store: where it is, what is written into a run of it, how its failures are told.
+"""The MLflow store: its address, what is written into its runs, and messages about its failures.
 
-A tracker must never cost a training run: requests are short and asked once (stages/track.py), every
-failure is one of `OUTAGES`, and nothing that is told contains a password. Whatever is written may
-be written again: an outage can come between any two requests, also between one and its answer.
+Tracking must never cost a training run: requests have short timeouts and are not repeated
+(stages/track.py), every failure is one of `OUTAGES`, and no message contains a password. Every
+write can be repeated: an outage can come between any two requests, or between a request and its
+answer.
 """
 
 import fcntl
@@ -51,11 +52,12 @@ URI = "MLFLOW_TRACKING_URI"
 COMPLETE = "posttrain.complete"
 MAX_VALUE = 6000
 PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
-"""Seconds after which a server that does not answer is out: it must not hold a pipeline."""
+"""Seconds after which a server that does not answer counts as down: it must not hold up a
+pipeline."""
 SECONDS_BETWEEN_PINGS = 0.2
 MAX_SECONDS = 300.0
-"""Seconds after which a call leaves the rest to the next one: a slow server must not hold a
-pipeline, either."""
+"""Seconds after which a call stops and leaves what is missing to the next call: a slow server must
+not hold up a pipeline, either."""
 
 
 class TrackedRun(NamedTuple):

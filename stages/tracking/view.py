@@ -38,7 +38,7 @@ from stages.tracking.store import Store, TrackedRun, escape_key, to_milliseconds
 
 REPORT = Path("data/report")
 SECONDS = 3.0
-"""Between two looks at the journals of running stages."""
+"""Interval at which the journals of running stages are read."""
 SECONDS_OF_A_STEP = 60.0
 EXECUTION = "posttrain.execution_id"
 ELSEWHERE = "Computed on another machine, which has the run record: times, host and versions."
@@ -53,10 +53,10 @@ Runs = dict[str, tuple[TrackedRun, dict[str, Any]]]
 
 
 def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[int, str]:
-    """Add what MLflow lacks; how many runs were added, and where to look at them.
+    """Add what MLflow lacks; return the number of added runs and the address of their page.
 
-    A run that the store does not take costs a warning, and only that run. Studies belong to no
-    manifest: they read a run of the pipeline that has one.
+    If the store refuses a run, a warning says so, and the other runs are added. Studies belong to
+    no manifest: they read a run of the pipeline, which has one.
     """
     runs: Runs = {}
     added = 0
@@ -242,7 +242,7 @@ def _run_tags(entry: Entry, record: dict[str, Any]) -> dict[str, str]:
 
 
 def name_seeds(record: dict[str, Any]) -> dict[str, Any]:
-    """When and where the seeds were computed that a run took as finished, as tags."""
+    """Tags that say when and where the finished seeds were computed that a run took over."""
     return {
         f"posttrain.seed-{seed}.{name}": of_seed[name]
         for seed, of_seed in record.get("seeds", {}).items()
