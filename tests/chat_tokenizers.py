@@ -1,5 +1,7 @@
 """Tokenizers with the special tokens and the chat templates of well-known models, written anew."""
 
+import json
+
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -76,6 +78,45 @@ def make_tokenizer(kind: str) -> PreTrainedTokenizerFast:
         )
     tokenizer.chat_template = template
     return tokenizer
+
+
+ZEPHYR = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{{ eos_token }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+MISTRAL_3 = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }}[/INST]"
+    "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+)
+QWEN_3 = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and loop.last %}<think>\n{{ m.reasoning_content }}\n</think>\n\n"
+    "{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def make_sentencepiece(template: str) -> PreTrainedTokenizerFast:
+    """Tokenizer in the manner of Mistral: a text begins with a space, spaces are of words."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tokenizer.decoder = decoders.Sequence([
+        decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ])  # fmt: skip
+    trainer = trainers.BpeTrainer(
+        vocab_size=200, show_progress=False,
+        special_tokens=["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "<0x0A>"],
+    )  # fmt: skip
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = [row for row in content["added_tokens"] if row["content"][1] != "0"]
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(content)), unk_token="<unk>",
+        bos_token="<s>", eos_token="</s>", clean_up_tokenization_spaces=False,
+    )  # fmt: skip
+    fast.chat_template = template
+    return fast
 
 
 # Of templates that render tools, calls and results.

@@ -19,11 +19,11 @@ from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig
 from stages.engines.prefix_cache import PrefixTable, TokenIds
 from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE
 from stages.models import policy as policies
-from stages.models import prompting, row_policy, sharding
+from stages.models import row_policy, sharding
 from stages.models.device import ComputeConfig, setup
-from stages.models.policy_judge import PolicyJudge, option_tokens
+from stages.models.policy_judge import PolicyJudge, get_cue, option_tokens
 from stages.models.row_policy import ModelConfig
-from stages.rewards.feedback.prompts import OPTIONS, REASONING_CUE
+from stages.rewards.feedback.prompts import OPTIONS
 from stages.rows import BASE
 from stages.sampler import (
     ColocatedSampler,
@@ -235,7 +235,7 @@ class SamplingConfig(Params):
             cache = AnswerCache(ANSWER_CACHE)
             return openai_endpoint.connect_endpoint(judge, OPTIONS, reasoning_tokens, cache)
         tokenizer = row_policy.load_row_tokenizer(policy, seed)
-        cue = prompting.tokenize([REASONING_CUE], tokenizer)[0] if reasoning_tokens else []
+        cue = get_cue(tokenizer, has_reasoning=reasoning_tokens > 0)
         length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
         return PolicyJudge(
             engine=self.load_sampler(policy, seed, length),

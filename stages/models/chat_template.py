@@ -71,6 +71,35 @@ def close_thinking(prompt: str) -> str:
     return f"\n{THOUGHTS[begin]}\n\n" if begin else ""
 
 
+ANSWER = "Four it is."
+
+
+def begin_reply(prompt: str, reply: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Text that stands between a prompt and the text of a reply, as the chat template writes it.
+
+    Often there is none. It is the end of a thought that the prompt has begun, Qwen3's empty
+    thought, the channel of gpt-oss, or a space, as of Llama 2. A reply with a thought begins
+    itself.
+    """
+    if end := close_thinking(prompt):
+        return end
+    if tokenizer.chat_template is None or reply.lstrip().startswith(tuple(THOUGHTS)):
+        return ""
+    return _find_lead(tokenizer, str(tokenizer.chat_template))
+
+
+@functools.lru_cache(maxsize=8)
+def _find_lead(tokenizer: PreTrainedTokenizerBase, _template: str) -> str:
+    try:
+        prompt = render_chat([USER], tokenizer)
+        turns = [USER, Turn("assistant", ANSWER)]
+        whole = render_turns(turns, tokenizer, None, is_prompt=False)
+    except FAILURES:
+        return ""
+    lead, answer, _ = whole[len(prompt) :].partition(ANSWER)
+    return lead if whole.startswith(prompt) and answer else ""
+
+
 def find_unrendered(
     turns: Iterable[Turn], tokenizer: PreTrainedTokenizerBase, tools: str | None
 ) -> str | None:

@@ -98,20 +98,22 @@ def _prompt_id(prompt: str) -> str:
     return f"prompt-{blake2b(prompt.encode(), digest_size=8).hexdigest()}"
 
 
-def _render_prompt(
-    raw: RawPreference | RawLabelled, tokenizer: PreTrainedTokenizerBase
-) -> tuple[str, str]:
-    """Prompt and lead of an answer; without a chat template, `plain_lead` stands before each."""
+def _render_answers(
+    raw: RawPreference | RawLabelled, answers: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> tuple[str, list[str]]:
+    """Prompt and answers; without a chat template, `plain_lead` stands before each of them."""
     if tokenizer.chat_template is None:
-        return prompting.get_bos_text(tokenizer) + raw.plain_prompt, raw.plain_lead
+        prompt = prompting.get_bos_text(tokenizer) + raw.plain_prompt
+        return prompt, [raw.plain_lead + answer for answer in answers]
     prompt = chat_template.render_chat(raw.turns, tokenizer)
-    return prompt, chat_template.close_thinking(prompt)
+    begin = chat_template.begin_reply
+    return prompt, [begin(prompt, answer, tokenizer) + answer for answer in answers]
 
 
 def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Preference:
-    prompt, lead = _render_prompt(raw, tokenizer)
-    chosen, rejected = lead + raw.chosen, lead + raw.rejected
-    prompt_ids, chosen_ids, rejected_ids = prompting.tokenize([prompt, chosen, rejected], tokenizer)
+    prompt, (chosen, rejected) = _render_answers(raw, [raw.chosen, raw.rejected], tokenizer)
+    (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
+    chosen_ids, rejected_ids = prompting.tokenize_behind([chosen, rejected], tokenizer)
     end = model_tokenizer.end_id(tokenizer)
     return Preference(
         id=_prompt_id(prompt),
@@ -127,8 +129,9 @@ def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Pref
 
 
 def _encode_labelled(raw: RawLabelled, tokenizer: PreTrainedTokenizerBase) -> UnpairedExample:
-    prompt, lead = _render_prompt(raw, tokenizer)
-    prompt_ids, completion_ids = prompting.tokenize([prompt, lead + raw.completion], tokenizer)
+    prompt, answers = _render_answers(raw, [raw.completion], tokenizer)
+    (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
+    (completion_ids,) = prompting.tokenize_behind(answers, tokenizer)
     return UnpairedExample(
         id=_prompt_id(prompt),
         prompt_ids=prompt_ids,
@@ -163,7 +166,8 @@ def encode_steps(
             continue
         *steps, last = raw.steps
         steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
-        prompt_ids, *step_ids = prompting.tokenize([prompt, *steps], tokenizer)
+        (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
+        step_ids = prompting.tokenize_behind(steps, tokenizer)
         if raw.finished:
             step_ids[-1].append(model_tokenizer.end_id(tokenizer))
         length = len(prompt_ids) + sum(len(ids) + 1 for ids in step_ids)

@@ -13,6 +13,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages.algorithms.judge_readings import option_probabilities
 from stages.engines import transformers
 from stages.models import model_tokenizer, policy, prompting
+from stages.models.chat_template import begin_reply
 from stages.models.device import ComputeConfig
 from stages.rewards.feedback.prompts import REASONING_CUE, REASONING_REQUEST
 from stages.sampler import NUM_EARLY, Engine, Judgement
@@ -42,6 +43,17 @@ def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) ->
     return [option_ids[option] for option in options]
 
 
+def get_cue(tokenizer: PreTrainedTokenizerBase, *, has_reasoning: bool) -> list[int]:
+    """Tokens before the option: a cue behind reasoning, else what begins any reply."""
+    if has_reasoning:
+        cue = REASONING_CUE
+    else:
+        (prompt,) = prompting.render_prompts(["?"], tokenizer, prompting.PLACEHOLDER)
+        cue = begin_reply(prompt, "", tokenizer)
+    (token_ids,) = prompting.tokenize_behind([cue], tokenizer)
+    return token_ids
+
+
 @dataclass(frozen=True, kw_only=True)
 class PolicyJudge:
     """Judge by the next-token distribution at the end of the rendered message."""
@@ -57,9 +69,8 @@ class PolicyJudge:
 
     def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
         """See `stages.sampler.Judge.stream`."""
-        request, cue = "", []
-        if self.reasoning_tokens:
-            request, (cue,) = REASONING_REQUEST, prompting.tokenize([REASONING_CUE], self.tokenizer)
+        request = REASONING_REQUEST if self.reasoning_tokens else ""
+        cue = get_cue(self.tokenizer, has_reasoning=self.reasoning_tokens > 0)
         requests = [message + request for message in messages]
         prompts = prompting.tokenize_messages(requests, self.tokenizer)
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
@@ -120,10 +131,11 @@ def load_judge(
     engine = transformers.make_sampler(
         model, tokenizer, max_batch=compute.max_batch, max_tokens=compute.max_tokens
     )
+    positions = model.config.get_text_config(decoder=True).max_position_embeddings
     return PolicyJudge(
         engine=engine,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, options),
-        max_prompt_tokens=model.config.get_text_config(decoder=True).max_position_embeddings,
+        max_prompt_tokens=positions - len(get_cue(tokenizer, has_reasoning=False)),
         reasoning_tokens=0,
     )

@@ -15,7 +15,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages import meter
 from stages.auto import Facts
 from stages.models import chat_template
-from stages.models.chat_template import close_thinking, render_chat
+from stages.models.chat_template import begin_reply, close_thinking, render_chat
 from stages.models.model_tokenizer import end_id, is_of_thought, make_decode
 from stages.records.problems import Demonstration, Exchange, Problem, Prompt, Turn
 from stages.records.transcripts import earlier_turns, render_transcript
@@ -25,6 +25,7 @@ from stages.sources.data_summary import DataSummary
 TASK, CHAT = "solve", "chat"
 PLACEHOLDER = "{question}"
 UNREADABLE = "unreadable solution"
+NEWLINE, LETTER = "\n", "a"
 TOKENIZED_AT_ONCE = 1000
 """Texts."""
 MAX_TOKENIZER_PROBLEMS = 20_000
@@ -179,7 +180,7 @@ def _render_parts(
             has_demonstrations = split in ("train", None)
             texts = _render_problems(some, tokenizer, template, solve=has_demonstrations)
             prompt_ids = tokenize([text.prompt for text in texts], tokenizer)
-            solution_ids = tokenize([text.solution for text in texts], tokenizer)
+            solution_ids = tokenize_behind([text.solution for text in texts], tokenizer)
             for problem, text, *ids in zip(some, texts, prompt_ids, solution_ids, strict=True):
                 text.prompt_ids, text.solution_ids = ids
                 yield split, problem, text
@@ -197,8 +198,8 @@ def _context_texts(problem: Problem) -> Iterator[str]:
 
 
 def _written_solution(problem: Problem, text: RenderedProblem) -> str:
-    """The solution, without what a chat template adds to calls and reasoning."""
-    return text.solution if problem.is_text or not text.solution else problem.solution or ""
+    """The solution, without what a chat template adds to it."""
+    return problem.solution or "" if text.solution else ""
 
 
 def _find_over_long(name: str, token_ids: Sequence[int], limit: int) -> str | None:
@@ -227,7 +228,9 @@ def _render_problems(
             refused = f"chat template: it refuses these turns: {error}"
             texts.append(RenderedProblem(refused=refused))
             continue
-        whole = close_thinking(prompt) + lead + solution if solution else ""
+        whole = ""
+        if solution:
+            whole = begin_reply(prompt, solution, tokenizer) + lead + solution
         texts.append(RenderedProblem(prompt=prompt, solution=whole))
     return texts
 
@@ -271,8 +274,11 @@ def encode_exchanges(
     """Messages and replies of any task as demonstrations; a ValueError for a too long one."""
     prompts = render_prompts([row.message for row in exchanges], tokenizer, PLACEHOLDER)
     pairs = zip(exchanges, prompts, strict=True)
-    replies = [close_thinking(prompt) + exchange.reply for exchange, prompt in pairs]
-    encoded = tokenize(prompts, tokenizer), tokenize(replies, tokenizer)
+    replies = [
+        begin_reply(prompt, exchange.reply, tokenizer) + exchange.reply
+        for exchange, prompt in pairs
+    ]
+    encoded = tokenize(prompts, tokenizer), tokenize_behind(replies, tokenizer)
     end = end_id(tokenizer)
     rows = zip(exchanges, prompts, replies, *encoded, strict=True)
     demonstrations = [
@@ -308,6 +314,31 @@ def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[l
         meter.COUNTS["texts"] += len(part)
         rows += encoded["input_ids"]
     return rows
+
+
+def tokenize_behind(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    """Token ids of texts as they are behind another text, as a completion is behind its prompt.
+
+    Tokenizers in the manner of SentencePiece (Llama 2, Mistral 0.1, Zephyr) begin a text with a
+    space of their own. Behind a prompt it would be a token that neither the chat template nor the
+    model writes there.
+    """
+    if not _begins_with_space(tokenizer):
+        return tokenize(texts, tokenizer)
+    # Two newlines are one token in some vocabularies.
+    starts = [LETTER if text.startswith(NEWLINE) else NEWLINE for text in texts]
+    lengths = [len(ids) for ids in tokenize(starts, tokenizer)]
+    rows = tokenize([start + text for start, text in zip(starts, texts, strict=True)], tokenizer)
+    return [row[length:] for row, length in zip(rows, lengths, strict=True)]
+
+
+@functools.lru_cache(maxsize=8)
+def _begins_with_space(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a text at its start has other tokens than behind a newline."""
+    texts = [NEWLINE, LETTER, NEWLINE + LETTER]
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    newline, letter, both = map(list, encoded)  # pyright: ignore[reportArgumentType]
+    return newline + letter != both
 
 
 def special_token_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:

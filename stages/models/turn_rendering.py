@@ -24,7 +24,7 @@ from stages.models import chat_template
 from stages.models.call_form import CallForm, ReplyError, find_form, read_call
 from stages.models.chat_template import CALL, OTHER_CALLS, TOOLS, USER
 from stages.models.model_tokenizer import end_id, end_ids, eos_id, make_decode
-from stages.models.prompting import get_bos_text, special_token_texts, tokenize
+from stages.models.prompting import get_bos_text, special_token_texts, tokenize, tokenize_behind
 from stages.records.problems import (
     REASONING_KEYS,
     ToolCall,
@@ -73,7 +73,7 @@ class TurnRenderer:
                 )
             except chat_template.FAILURES as error:
                 raise ValueError(f"chat template: it refuses a message: {error}") from error
-        return [*tokenize([text], self.tokenizer)[0], end_id(self.tokenizer)]
+        return [*tokenize_behind([text], self.tokenizer)[0], end_id(self.tokenizer)]
 
     def render_new(
         self, messages: Sequence[Message], new: Sequence[Message], tools: Tools

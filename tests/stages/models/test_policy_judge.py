@@ -4,6 +4,7 @@ import judge_checkpoint
 import pytest
 import tiny_checkpoints
 import torch
+from chat_tokenizers import QWEN_3, make_tool_tokenizer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
@@ -182,3 +183,18 @@ def test_loaded_alone_it_chooses_the_same_and_reads_what_fits_the_positions(mode
     for choice, same in zip(judge_messages(actual, MESSAGES), expected, strict=True):
         assert choice.probabilities == pytest.approx(same.probabilities, abs=1e-5)
     assert judge_messages(actual, [MESSAGES[0] * 10]) == [None]
+
+
+def test_options_are_compared_where_the_template_has_a_reply_begin(model, monkeypatch):
+    """A Qwen 3 that judges without reasoning: behind its empty thought, as it was trained."""
+    qwen = make_tool_tokenizer(QWEN_3)
+    judge, contexts = chooser(model, qwen), []
+
+    def record(prompts, token_ids):
+        contexts.extend(prompts)
+        return ((i, [-1.0] * len(token_ids)) for i in range(len(prompts)))
+
+    monkeypatch.setattr(judge.engine, "next_logprobs", record)
+    judge_messages(judge, ["1 or 2?"])
+    expected = "<|im_start|>user\n1 or 2?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    assert [qwen.decode(ids) for ids in contexts] == [expected]

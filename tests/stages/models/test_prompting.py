@@ -2,7 +2,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from chat_tokenizers import make_tokenizer
+from chat_tokenizers import (
+    MISTRAL_3,
+    QWEN_3,
+    ZEPHYR,
+    make_sentencepiece,
+    make_tokenizer,
+    make_tool_tokenizer,
+)
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.auto import Facts
@@ -240,6 +247,58 @@ def test_demonstrations_end_as_the_template_ends_a_turn(kind):
     assert whole.startswith(tokenizer.decode([*shown.prompt_ids, *shown.completion_ids]))
     (mixed,) = prompting.encode_exchanges([exchange()], tokenizer, 99)
     assert mixed.completion_ids[-1] == shown.completion_ids[-1] != tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "lead"),
+    [
+        (make_tokenizer("gpt_oss"), "<|channel|>final<|message|>"),
+        (make_tool_tokenizer(QWEN_3), "<think>\n\n</think>\n\n"),
+        (make_tool_tokenizer(MISTRAL_3, "</s>"), " "),
+        (make_sentencepiece(MISTRAL_3), " "),
+        (make_sentencepiece(ZEPHYR), ""),
+    ],
+    ids=["gpt_oss", "qwen_3", "mistral_3", "mistral_3_sentencepiece", "zephyr_sentencepiece"],
+)
+def test_a_demonstration_has_the_tokens_of_the_template_that_renders_it_whole(tokenizer, lead):
+    turns = [{"role": "user", "content": "What is 2 plus 2?"}]
+    turns.append({"role": "assistant", "content": "The answer is 4."})
+    whole = tokenizer.apply_chat_template(turns, tokenize=False)
+    expected = tokenizer(whole, add_special_tokens=False)["input_ids"]
+    row = problem("What is 2 plus 2?", "The answer is 4.")
+    (shown,) = encode(
+        row, tokenizer=tokenizer, template="{question}", max_prompt_tokens=99,
+        max_completion_tokens=99,
+    ).demonstrations  # fmt: skip
+    assert shown.completion == f"{lead}The answer is 4."
+    ids = [*shown.prompt_ids, *shown.completion_ids]
+    assert ids == expected[: len(ids)]
+    assert tokenizer.decode(expected[len(ids) :]).strip() == ""
+    (mixed,) = prompting.encode_exchanges([exchange("2 or 4?")], tokenizer, 99)
+    assert mixed.completion == lead + exchange().reply
+
+
+def test_behind_another_text_sentencepiece_writes_no_space_of_its_own():
+    tokenizer = make_sentencepiece(ZEPHYR)
+    texts = ["answer", " answer", "\nanswer", ""]
+    alone = prompting.tokenize(texts, tokenizer)
+    behind = prompting.tokenize_behind(texts, tokenizer)
+    shown = ["".join(tokenizer.convert_ids_to_tokens(ids)) for ids in behind]
+    assert shown == ["answer", "▁answer", "<0x0A>answer", ""]
+    assert [len(ids) > 0 for ids in alone] == [True, True, True, False]
+    assert "".join(tokenizer.convert_ids_to_tokens(alone[0])) == "▁answer"
+    assert prompting.tokenize_behind(texts, WORDS) == prompting.tokenize(texts, WORDS)
+
+
+def test_a_solution_with_a_thought_of_its_own_gets_no_empty_one():
+    tokenizer = make_tool_tokenizer(QWEN_3)
+    solution = "<think>\n2 + 2\n</think>\n\nThe answer is 4."
+    row = problem("What is 2 plus 2?", solution)
+    (shown,) = encode(
+        row, tokenizer=tokenizer, template="{question}", max_prompt_tokens=99,
+        max_completion_tokens=99,
+    ).demonstrations  # fmt: skip
+    assert shown.completion == solution
 
 
 def test_a_solution_may_have_a_thought_though_its_marks_are_special_tokens_and_a_question_not():
