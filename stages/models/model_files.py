@@ -152,6 +152,12 @@ def check_model_files(path: str | None) -> None:
     if path is None or not folder.is_dir():
         return
     names = {file.name for file in folder.iterdir()}
+    if names >= {"adapter_config.json", "config.json"}:
+        raise ValueError(
+            f"{folder}: expected a model alone, found LoRA adapters beside it: transformers would "
+            f"read these, and the model that adapter_config.json names in place of this one. Move "
+            f"adapter_config.json away, or save there what merge_and_unload() makes of them."
+        )
     try:
         index = dict(json.loads((folder / INDEX).read_bytes())) if INDEX in names else {}
         needed = {*index.get("weight_map", {"": "model.safetensors"}).values()}

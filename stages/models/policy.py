@@ -1,7 +1,8 @@
 """A causal language model as a policy: loading, log-probabilities of completions, saving."""
 
 import copy
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +23,8 @@ from stages.models.forward_check import compute_hidden_states, get_output_layer
 
 SDPA = "sdpa"
 """Name in transformers of attention by torch's scaled_dot_product_attention."""
+APART = re.compile(r"(^|[._])(vision|visual|image|audio|multi_modal|mtp|nextn|rotary_emb)")
+"""Weights that change no logit of a text: of other inputs, of tokens further on, or computed."""
 
 
 def load_checkpoint(
@@ -31,34 +34,70 @@ def load_checkpoint(
 
     Weights are read from safetensors, in float32. Attention is PyTorch's, which takes the boolean
     masks of shared rows, whatever config.json names; an architecture without it has its own.
-    Missing weights would be random numbers: a ValueError, except for those of a `new` head.
+    Missing weights would be random numbers: a ValueError, except for those of a `new` head. So is
+    what the model would lose (`_find_problem`).
     """
     # Warnings and progress bars are noise in a log, or become an error below.
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
+        _refuse_quantised(path, settings.get("revision"))
         model, report = auto_class.from_pretrained(
             str(path), dtype=torch.float32, use_safetensors=True,
             output_loading_info=True, ignore_mismatched_sizes=True, **settings,
         )  # fmt: skip
         if model.config._attn_implementation != SDPA and model._supports_sdpa:
             model.set_attn_implementation(SDPA)
-        wrong = {*report["missing_keys"]} - new
-        wrong |= {str(name) for name, *_ in report["mismatched_keys"]}
-        problem = f"{len(wrong)} weights missing or of another shape: {sorted(wrong)}"
-        cause = None
+        problem, cause = _find_problem(model, report, new), None
     except Exception as error:  # noqa: BLE001 - whatever transformers makes of the files
-        model, wrong, cause = None, None, error
+        model, cause = None, error
         problem = " ".join(str(error).split())
     finally:
         logging.set_verbosity(verbosity)
-    if model is None or wrong:
+    if model is None or problem is not None:
         raise ValueError(
             f"{path}: expected a whole {auto_class.__name__} in safetensors, found {problem:.250}. "
             f"Save it again with save_pretrained, or name another in params.yaml."
         ) from cause
     return model
+
+
+def _refuse_quantised(path: str | Path, revision: str | None) -> None:
+    """Raise a ValueError for weights that are quantised, and would be saved so after training.
+
+    transformers itself makes plain ones of gpt-oss's (mxfp4).
+    """
+    config, _ = PreTrainedConfig.get_config_dict(str(path), revision=revision or "main")
+    quantisation = config.get("quantization_config") or config.get("compression_config")
+    if quantisation and quantisation.get("quant_method") != "mxfp4":
+        raise ValueError(
+            f"quantised weights ({quantisation.get('quant_method')}, by its config.json), which "
+            f"cannot be trained as they are: dequantise them elsewhere"
+        )
+
+
+def _find_problem(
+    model: PreTrainedModel, report: Mapping[str, Any], new: frozenset[str]
+) -> str | None:
+    """What of a checkpoint is missing, or was read otherwise than it would be saved; else None."""
+    wrong = {*report["missing_keys"]} - new
+    wrong |= {str(name) for name, *_ in report["mismatched_keys"]}
+    if wrong:
+        return f"{len(wrong)} weights missing or of another shape: {sorted(wrong)}"
+    unread = {name for name in report["unexpected_keys"] if not APART.search(name)}
+    if new:  # in the place of the head that the file has
+        unread = {name for name in unread if name.startswith(f"{model.base_model_prefix}.")}
+    if unread:
+        return f"{len(unread)} weights for which its config.json has no place: {sorted(unread)}"
+    if getattr(model, "_hf_peft_config_loaded", False):
+        return "LoRA adapters (adapter_config.json), on weights from elsewhere: merge_and_unload()"
+    if model.can_generate() and model.generation_config is not None:
+        try:
+            model.generation_config.validate(strict=True)
+        except ValueError as error:
+            return f"a generation_config.json that cannot be saved: {' '.join(str(error).split())}"
+    return None
 
 
 def load_policy(

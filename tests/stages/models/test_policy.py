@@ -1,10 +1,12 @@
 import itertools
 import json
+import re
 
 import pytest
 import torch
 from chat_tokenizers import make_tokenizer
 from collated import collate
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tiny_checkpoints import (
     BLOCKS,
@@ -34,7 +36,7 @@ from transformers import (
 
 from stages.algorithms import logprobs as chunked
 from stages.engines import transformers as engine
-from stages.models import attention, model_tokenizer, policy
+from stages.models import attention, model_files, model_tokenizer, policy
 from stages.models.batch import Group, micro_batches
 from stages.models.policy import Policy, load_checkpoint
 
@@ -55,6 +57,60 @@ def test_a_checkpoint_that_lacks_a_weight_is_refused_by_its_name(tmp_path):
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match=r"missing .*model\.layers\.1\.mlp\.up_proj\.weight"):
         load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+
+
+def edit_json(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_refused"),
+    [
+        ("model.layers.0.self_attn.q_proj.bias", True),  # attention_bias is false
+        ("score.weight", True),  # a reward model's head
+        ("model.layers.2.mlp.up_proj.weight", True),  # a layer more than num_hidden_layers
+        ("model.layers.0.self_attn.rotary_emb.inv_freq", False),  # of older versions
+        ("vision_tower.embeddings.weight", False),
+    ],
+)
+def test_a_weight_that_the_model_has_no_place_for_is_refused(tmp_path, name, is_refused):
+    build("llama").save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors") | {name: torch.ones(16)}
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    if is_refused:
+        with pytest.raises(ValueError, match=f"config.json has no place: .*{re.escape(name)}"):
+            load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+    else:
+        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+
+
+@pytest.mark.parametrize("method", ["fp8", "bitsandbytes", "gptq", "unknown"])
+def test_quantised_weights_are_refused(tmp_path, method):
+    build("qwen3").save_pretrained(tmp_path)
+    quantisation = {"quant_method": method, "weight_block_size": [16, 16]}
+    edit_json(tmp_path / "config.json", quantization_config=quantisation)
+    with pytest.raises(ValueError, match=rf"quantised weights \({method}.*dequantise them"):
+        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+
+
+def test_a_generation_config_that_cannot_be_saved_is_refused_before_training(tmp_path):
+    """As Vicuna's: a temperature, and no do_sample."""
+    build("llama").save_pretrained(tmp_path)
+    edit_json(tmp_path / "generation_config.json", temperature=0.9, top_p=0.6)
+    with pytest.raises(ValueError, match=r"generation_config\.json that cannot be saved"):
+        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+    edit_json(tmp_path / "generation_config.json", do_sample=True)
+    load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+
+
+def test_adapters_beside_a_model_are_refused_and_not_read_in_its_place(tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(checkpoint("llama"))
+    get_peft_model(model, LoraConfig(r=2, target_modules="all-linear")).save_pretrained(tmp_path)
+    build("llama", seed=1).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="LoRA adapters"):
+        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+    with pytest.raises(ValueError, match=r"LoRA adapters beside it.*merge_and_unload"):
+        model_files.check_model_files(str(tmp_path))
 
 
 def test_a_policy_read_as_a_reward_model_lacks_its_head_unless_a_new_one_is_meant():
