@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from stages.algorithms.ensemble import mean
-from stages.engines.loading import DistributedSampler, copy_weights
+from stages.engines.loading import DataParallelSampler, copy_weights
 from stages.engines.transformers import TransformersSampler
 from stages.loops import preference, process_reward, reward, rl, sft
 from stages.loops.method import GroupRlConfig, PpoConfig, Settings
@@ -317,7 +317,7 @@ class Measured:
             reference=None if "teacher" in models else models.get("reference", model),
             teacher=models.get("teacher"),
             value=models.get("value"),
-            sampler=DistributedSampler(sampler, refresh) if several else sampler,
+            sampler=DataParallelSampler(sampler, refresh) if several else sampler,
             decode=decode,
         )
 

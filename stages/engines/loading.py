@@ -37,7 +37,7 @@ from stages.sampler import (
 
 EngineName = Literal["transformers", "vllm"]
 ANSWER_CACHE = Path(".pipe/judge-cache")
-"""Replies of judges behind endpoints, so that no request is sent twice."""
+"""Folder of the replies of judges behind endpoints: no request is sent twice."""
 
 
 def make_policy_sampler(
@@ -67,7 +67,7 @@ def make_policy_sampler(
             max_length=max_length,
             num_trained=num_trained,
         )
-        return DistributedSampler(colocated) if is_distributed else colocated
+        return DataParallelSampler(colocated) if is_distributed else colocated
     from stages.engines import transformers
 
     make = partial(transformers.make_sampler, tokenizer=tokenizer, max_batch=compute.max_batch)
@@ -75,7 +75,7 @@ def make_policy_sampler(
         return make(policy)
     path, revision = source
     replica = policies.load_policy(path, compute, setup(compute), revision, trained=False)
-    return DistributedSampler(make(replica), refresh=partial(copy_weights, policy, replica))
+    return DataParallelSampler(make(replica), refresh=partial(copy_weights, policy, replica))
 
 
 def copy_weights(policy: PreTrainedModel, replica: PreTrainedModel) -> None:
@@ -87,8 +87,8 @@ def copy_weights(policy: PreTrainedModel, replica: PreTrainedModel) -> None:
 
 
 @dataclass(slots=True)
-class DistributedSampler:
-    """Sampler that shares the prompts out among the ranks; every rank has to call it."""
+class DataParallelSampler:
+    """Data-parallel sampler: each rank samples a share of the prompts; all have to call it."""
 
     engine: SessionSampler
     refresh: Callable[[], None] | None = None
@@ -117,7 +117,7 @@ class DistributedSampler:
         """See `stages.sampler.Sampler.sample`."""
         if self.refresh is not None and not self._ranks:
             self.refresh()
-        limits, ranks = token_limits(max_new_tokens, prompts), self._deal(prompts)
+        limits, ranks = token_limits(max_new_tokens, prompts), self._assign_ranks(prompts)
         share = [i for i, rank in enumerate(ranks) if rank == sharding.get_rank()]
         samples = self.engine.sample(
             [prompts[i] for i in share],
@@ -137,8 +137,8 @@ class DistributedSampler:
             }
         return groups
 
-    def _deal(self, prompts: Sequence[Sequence[int]]) -> list[int]:
-        """Rank of each prompt: the one with its row, else the one with fewest prompts so far."""
+    def _assign_ranks(self, prompts: Sequence[Sequence[int]]) -> list[int]:
+        """Rank of each prompt: the rank that has cached its row, else that with fewest prompts."""
         table, sizes = PrefixTable(self._ranks or {}), Counter[int]()
         ranks: list[int] = []
         for prompt in prompts:

@@ -1,8 +1,8 @@
-"""Keys and values of the rows that a sampler read in its last call, to go on from in the next.
+"""Prefix cache: keys and values of a sampler's last call, for prompts that continue its rows.
 
-A later prompt that begins with the tokens of a cached row is read from where the row ends. Restored
-rows stand in a batch as prompts do, all ending in one column, so a row has no holes: a window or
-a bias that counts columns sees the columns of the text.
+Of a prompt that begins with the tokens of a cached row, only the tokens after the row are
+prefilled. Restored rows are left-padded like prompts, so a row has no holes: a sliding window or a
+position bias that counts columns counts tokens of the text.
 """
 
 from bisect import bisect_right
@@ -24,14 +24,14 @@ TokenIds = tuple[int, ...]
 
 
 class PrefixTable(Generic[Value]):
-    """Mapping from token ids to values that is read by what begins with the ids."""
+    """Mapping from token ids to values, looked up by the longest prefix of a sequence."""
 
     def __init__(self, entries: Mapping[TokenIds, Value]) -> None:
         self._prefixes = sorted(entries)
         self._entries = entries
 
     def find(self, token_ids: Sequence[int]) -> Value | None:
-        """Value of the longest entry that `token_ids` begin with."""
+        """Value of the longest entry that is a prefix of `token_ids`; None: there is none."""
         key = tuple(token_ids)
         while place := bisect_right(self._prefixes, key):
             # A prefix of `key` sorts before it, and between the two all begin with that prefix.
@@ -54,7 +54,7 @@ class CachedRow:
     length: int
 
     def num_new(self, prompt: Sequence[int]) -> int:
-        """Tokens of a prompt that begins with this row to be read: at least its last."""
+        """Number of tokens to prefill of a prompt that begins with this row: at least its last."""
         return max(1, len(prompt) - self.length)
 
 
@@ -134,8 +134,8 @@ def _fill_run(layer: GrowingLayer, number: int, run: _Run) -> None:
         )
 
 
-def reading_group(prompt: Sequence[int], row: CachedRow | None) -> int:
-    """Number of a prompt's group; prompts of a group are read side by side.
+def prefill_group(prompt: Sequence[int], row: CachedRow | None) -> int:
+    """Number of a prompt's prefill group; prompts of a group are prefilled in one forward pass.
 
     0: no row is cached; else the number of binary digits of `row.num_new(prompt)`. So within a
     group the numbers of new tokens differ by less than a factor of two.
@@ -143,7 +143,7 @@ def reading_group(prompt: Sequence[int], row: CachedRow | None) -> int:
     return row.num_new(prompt).bit_length() if row else 0
 
 
-def read_new_tokens(
+def prefill_new_tokens(
     model: PreTrainedModel,
     inputs: Mapping[str, Int[Tensor, "prompt seq"]],
     prompts: Sequence[Sequence[int]],
@@ -152,18 +152,18 @@ def read_new_tokens(
     *,
     release: bool,
 ) -> tuple[GrowingCache, Float[Tensor, "prompt vocab"]]:
-    """Cache of `capacity` positions with all prompts, and logits after them.
+    """Prefill prompts that continue cached rows: cache of `capacity` positions, and next logits.
 
-    `rows`: those that the prompts continue, at least one of them. The prompts are in order of
-    `reading_group`, and `inputs` is theirs (`pad_left`). Of a group each prompt reads as many of
-    its last tokens as the one with most new tokens, so that what is cached ends in one column.
-    `release`: see `restore_rows`.
+    `rows`: the cached row of each prompt, or None; at least one is not None. The prompts are in
+    order of `prefill_group`, and `inputs` are those of `pad_left`. All prompts of a group prefill
+    as many of their last tokens as the one with most new tokens, so that their cached parts end in
+    one column. `release`: see `restore_rows`.
     """
     width = inputs["input_ids"].shape[1]
     spans: list[tuple[slice, int, int]] = []  # prompts of a group, longest, tokens to read
     lengths: list[int] = []
     start = 0
-    for _, group in groupby(zip(prompts, rows, strict=True), key=lambda pair: reading_group(*pair)):
+    for _, group in groupby(zip(prompts, rows, strict=True), key=lambda pair: prefill_group(*pair)):
         members = list(group)
         num_new = max(row.num_new(prompt) if row else len(prompt) for prompt, row in members)
         longest = max(len(prompt) for prompt, _ in members)

@@ -1,8 +1,9 @@
 """Sampler on a transformers model, on any device: the default engine.
 
-Each prompt is read once and its key/value cache copied for its samples; finished rows leave the
-batch. Token t of sample j is drawn by inverse transform sampling with the t-th number of a Philox
-stream keyed by (request seed, j): so a completion does not depend on batching, order or resume.
+Each prompt is prefilled once, and its key/value cache is copied for its samples; finished rows
+leave the batch. Token t of sample j is drawn by inverse transform sampling with the t-th number of
+a Philox stream keyed by (request seed, j): so a completion does not depend on batching, order or
+resume.
 
 In a session, the keys and values of at most `max_batch` rows of the last call stay, for prompts
 that continue them. A row that the next call does not continue is dropped.
@@ -28,8 +29,8 @@ from stages.engines.prefix_cache import (
     CachedRow,
     PrefixTable,
     TokenIds,
-    read_new_tokens,
-    reading_group,
+    prefill_group,
+    prefill_new_tokens,
 )
 from stages.models import rope_limit
 from stages.models.batch import eval_no_grad, pad_left
@@ -38,13 +39,12 @@ from stages.sampler import Sample, check_requests, token_limits
 from stages.seeding import derive_seed
 
 COMPACT_SHARE = 0.25
-"""Finished rows are dropped from a batch once they are more than this share of it, since dropping
-them copies the cache."""
+"""Share of finished rows in a batch above which they are dropped, which copies the cache."""
 
 
 Request = tuple[Sequence[int], int, int]
 """Prompt, with its seed and its limit of new tokens."""
-Reading = tuple[GrowingCache, Float[Tensor, "prompt vocab"], Int[Tensor, "prompt seq"]]
+Prefill = tuple[GrowingCache, Float[Tensor, "prompt vocab"], Int[Tensor, "prompt seq"]]
 """Cache of prompts, logits after them, and their attention mask."""
 CachedRows = dict[TokenIds, CachedRow]
 
@@ -55,7 +55,7 @@ class TransformersSampler:
 
     model: PreTrainedModel
     eos_ids: frozenset[int]
-    """Ends of a sequence or of a turn: each of them ends a completion."""
+    """End-of-sequence and end-of-turn tokens: each of them ends a completion."""
     pad_id: int
     max_batch: int
     """Sequences decoded side by side."""
@@ -98,12 +98,12 @@ class TransformersSampler:
             for start in range(0, len(order), per_batch):
                 numbers = sorted(
                     order[start : start + per_batch],
-                    key=lambda i: reading_group(prompts[i], cached.get(i)),
+                    key=lambda i: prefill_group(prompts[i], cached.get(i)),
                 )
                 requests = [(prompts[i], seeds[i], limits[i]) for i in numbers]
                 rows = [cached.pop(i, None) for i in numbers]
-                read = partial(self._read, rows=rows, is_last=not cached)
-                batch = self._decode(requests, read, num_samples, temperature, break_after)
+                prefill = partial(self._prefill, rows=rows, is_last=not cached)
+                batch = self._decode(requests, prefill, num_samples, temperature, break_after)
                 for i, samples in zip(numbers, batch, strict=True):
                     results[i] = samples
         return results
@@ -163,22 +163,22 @@ class TransformersSampler:
                 ids = (*prompt, *samples[number].token_ids[:-1])
                 self._rows[ids] = CachedRow(cache, row, width - len(prompt), len(ids))
 
-    def _read(
+    def _prefill(
         self,
         prompts: Sequence[Sequence[int]],
         num_new: int,
         *,
         rows: Sequence[CachedRow | None],
         is_last: bool,
-    ) -> Reading:
-        """Reading of prompts, with room for new tokens.
+    ) -> Prefill:
+        """Prefill of prompts, with room for new tokens.
 
         `rows`: those that the prompts continue. `is_last`: no later batch continues a row.
         """
         inputs = pad_left(prompts, self.pad_id, self.model.device)
         capacity = inputs["input_ids"].shape[1] + num_new
         if any(rows):
-            cache, logits = read_new_tokens(
+            cache, logits = prefill_new_tokens(
                 self.model, inputs, prompts, rows, capacity, release=is_last
             )
         else:
@@ -191,15 +191,15 @@ class TransformersSampler:
     def _decode(
         self,
         requests: Sequence[Request],
-        read: Callable[[Sequence[Sequence[int]], int], Reading],
+        prefill: Callable[[Sequence[Sequence[int]], int], Prefill],
         num_samples: int,
         temperature: float,
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
-        """Samples of prompts, decoded side by side; `read`: `_read` of their rows."""
+        """Samples of prompts, decoded side by side; `prefill`: `_prefill` of their rows."""
         prompts, seeds, limits = map(list, zip(*requests, strict=True))
         device, longest, num_rows = self.model.device, max(limits), len(prompts) * num_samples
-        cache, logits, attention = read(prompts, longest)
+        cache, logits, attention = prefill(prompts, longest)
         width = attention.shape[1]
         rows = torch.arange(len(prompts), device=device).repeat_interleave(num_samples)
         if num_samples > 1:

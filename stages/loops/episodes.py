@@ -1,19 +1,21 @@
-"""Episodes of several turns: a policy plays in an environment, and learns from what it is paid.
+"""Episodes of several turns: a policy plays in an environment, and learns from its rewards.
 
     player = Player(factory=Calculator, renderer=renderer, limits=limits)
     batch = player.play(sampler, decode, rows, temperature=1.0, group_size=8, step=0, seed=0)
     task = make_task(player, rows)               # what `loops/rl.train` trains on
 
 Each turn the policy samples a message, the environment answers it, and the tokens of the answer are
-put behind the sampled ones, which stay as they were sampled. A rollout is a whole episode: its
-`Sample` holds the sampled tokens, which every loss and metric is about, and beside them the
-environment's (`insertions`), which are read as context alone. Members of a group start alike.
+appended to the sampled ones, which are never rendered again. A rollout is a whole episode: its
+`Sample` holds the sampled tokens, which all losses and metrics are about, and separately those of
+the environment (`insertions`), which are only context. The episodes of a group start with the same
+messages.
 
-An environment that raises, hangs or pays no number says nothing about the policy: such an episode
-is stored and counted, and left out of baselines, losses and means. With too many the run stops.
+If an environment raises, hangs, or returns a reward that is no number, the episode has failed. That
+says nothing about the policy: the episode is stored and counted, and left out of baselines, losses
+and means. With too many failures the run stops.
 
-An episode is a function of weights, row, seed and step. Where several ranks train a model, they
-share the sampling out, and the environments run on the first.
+An episode is a function of weights, row, seed and step. Where several ranks train a model, each
+samples a share of the prompts, and the environments run on rank 0.
 """
 
 import copy
@@ -55,7 +57,7 @@ from stages.sampler import Sample, Sampler, SessionSampler
 from stages.seeding import derive_seed
 
 EnvironmentRow = Mapping[str, Any]
-"""What `Environment.start` takes: at least an `id`."""
+"""Row that `Environment.start` takes: at least an `id`."""
 Tools = Sequence[Mapping[str, Any]] | None
 JsonMessage = dict[str, Any]
 CHECKS = (__file__, check_reply.__code__.co_filename)
@@ -73,11 +75,11 @@ class Renderer(Protocol):
     def render_new(
         self, messages: Sequence[Message], new: Sequence[Message], tools: Tools
     ) -> list[int]:
-        """Tokens behind the assistant's message, the last of `messages`, up to its next turn."""
+        """Tokens after the assistant's message, the last of `messages`, up to its next turn."""
         ...
 
     def complete_turn(self, token_ids: Sequence[int]) -> list[int]:
-        """What is missing at the end of a sampled turn: the token with which turns end, or none."""
+        """Tokens missing at the end of a sampled turn: the end-of-turn token, or none."""
         ...
 
     def read_reply(self, token_ids: Sequence[int], tools: Tools) -> Message:
@@ -91,7 +93,7 @@ class Renderer(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Answer:
-    """What an environment gave, checked, or why that failed."""
+    """Checked reply of an environment, or the error of the call."""
 
     messages: list[JsonMessage] = field(default_factory=list[JsonMessage])
     tools: list[dict[str, Any]] | None = None
@@ -119,16 +121,16 @@ class _EpisodeInProgress:
     rewards: list[float] = field(default_factory=list[float])
     ending: Ending | None = None
     is_finished: bool = False
-    """Whether the environment has been asked what it pays for an episode that a limit ends."""
+    """Whether the environment's `finish` has been called for an episode that a limit ended."""
     error: str | None = None
 
     def end(self, ending: Ending, error: str | None = None) -> None:
-        """End the episode; a turn that was not paid has reward 0."""
+        """End the episode; turns without a reward get reward 0."""
         self.ending, self.error = ending, error
         self.rewards += [0.0] * (len(self.sampled) - len(self.rewards))
 
     def make_sample(self) -> Sample:
-        """The episode's sampled tokens, and where the others stand."""
+        """The episode's sampled tokens, and the insertions of the environment's."""
         sampled_ids, insertions = split_tokens(self.token_ids, self.sampled)
         return Sample(
             token_ids=sampled_ids,
@@ -153,17 +155,17 @@ class _EpisodeInProgress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Player:
-    """What plays episodes: an environment, its messages as tokens, and the limits."""
+    """Player of episodes: environment, renderer of its messages, and limits."""
 
     factory: Callable[[], Environment]
     """Makes the environment of one episode."""
     renderer: Renderer
     limits: EpisodeLimits
     env_seed: int | None = None
-    """From which the environments' seeds are derived; None: from that of the episodes."""
+    """Seed from which the environments' seeds are derived; None: the seed of `play`."""
 
     def check(self, row: EnvironmentRow) -> None:
-        """Raise a ValueError if no episode can start from a row, or not have several turns."""
+        """Raise a ValueError if no episode can start from a row, or none can have several turns."""
         episodes = [_EpisodeInProgress(row=row, index=0, env_seed=0)]
         with self._closing(episodes):
             answer = self._call(partial(self._start_environment, episodes[0]))
@@ -191,10 +193,10 @@ class Player:
         The environment's seed is a function of (`env_seed`, or else `seed`, step, row), the same
         for all members of a group. The random stream of a turn is one of (seed, step, row, member,
         turn); that of the first turn is the one of a completion without an environment. A turn that
-        is cut at a limit of tokens is no message: it ends the episode, and the environment does not
-        read it. What an environment's `finish` pays for an episode that a limit ends is paid at the
-        last sampled token; without `finish`, nothing is paid. A ValueError names an episode if more
-        than `max_failed_share` of them fail.
+        is truncated at a limit of tokens is no message: it ends the episode, and the environment
+        does not get it. If a limit ends an episode, the reward of the environment's `finish` is
+        added at the last sampled token; without `finish`, none is added. A ValueError names an
+        episode if more than `max_failed_share` of them fail.
         """
         root = seed if self.env_seed is None else self.env_seed
         episodes = [
@@ -215,26 +217,44 @@ class Player:
                     active = [group for group in active if any(map(_goes_on, group))]
                     if not active:
                         break
-                    firsts = [next(filter(_goes_on, group)) for group in active]
-                    names = [
-                        (episode.row["id"], *([episode.index, turn] * (turn > 0)))
-                        for episode in firsts
-                    ]
-                    sampled = sampler.sample(
-                        [[*episode.prompt_ids, *episode.token_ids] for episode in firsts],
-                        [derive_seed(seed, "rollout", step, *name) for name in names],
-                        num_samples=len(active[0]),
-                        temperature=temperature,
-                        max_new_tokens=[
-                            min(self.limits.max_turn_tokens, self._num_free_tokens(episode))
-                            for episode in firsts
-                        ],
+                    sampled = self._sample_turn(
+                        sampler, active, turn, temperature=temperature, step=step, seed=seed
                     )
                     for group, samples in zip(active, sampled, strict=True):
                         for episode, sample in zip(group, samples, strict=True):
                             if _goes_on(episode):
                                 self._read_turn(episode, sample, decode)
                     self._step(episodes, is_last=turn + 1 == self.limits.max_turns)
+        return self._make_rollouts(groups, decode)
+
+    def _sample_turn(
+        self,
+        sampler: Sampler,
+        groups: Sequence[Sequence[_EpisodeInProgress]],
+        turn: int,
+        *,
+        temperature: float,
+        step: int,
+        seed: int,
+    ) -> list[list[Sample]]:
+        """Sample the next turn of episodes; those of a group continue the same tokens."""
+        firsts = [next(filter(_goes_on, group)) for group in groups]
+        names = [(episode.row["id"], *([episode.index, turn] * (turn > 0))) for episode in firsts]
+        return sampler.sample(
+            [[*episode.prompt_ids, *episode.token_ids] for episode in firsts],
+            [derive_seed(seed, "rollout", step, *name) for name in names],
+            num_samples=len(groups[0]),
+            temperature=temperature,
+            max_new_tokens=[
+                min(self.limits.max_turn_tokens, self._num_free_tokens(episode))
+                for episode in firsts
+            ],
+        )
+
+    def _make_rollouts(
+        self, groups: Sequence[Sequence[_EpisodeInProgress]], decode: Decode
+    ) -> Rollouts:
+        episodes = [episode for group in groups for episode in group]
         return Rollouts(
             prompts=[
                 make_prompt(
@@ -244,7 +264,7 @@ class Player:
                 )
                 for group in groups
             ],
-            groups=[i for i in range(len(rows)) for _ in range(group_size)],
+            groups=[i for i, group in enumerate(groups) for _ in group],
             numbers=[episode.index for episode in episodes],
             samples=[episode.make_sample() for episode in episodes],
             texts=[decode(episode.token_ids) for episode in episodes],
@@ -254,7 +274,7 @@ class Player:
     def _start(
         self, groups: Sequence[Sequence[_EpisodeInProgress]], episodes: Sequence[_EpisodeInProgress]
     ) -> None:
-        """Start the environment of each episode; members of a group have to start alike."""
+        """Start each episode's environment; a group has to start with equal messages."""
         self._ask(episodes, self._start_environment, episodes)
         for group in groups:
             started = [episode for episode in group if _goes_on(episode)]
@@ -268,7 +288,7 @@ class Player:
         self._check_failures(episodes)
 
     def _render_start(self, episodes: Sequence[_EpisodeInProgress]) -> None:
-        """Prompt of episodes that start alike."""
+        """Set the prompt of episodes that start with equal messages."""
         first, limit, problem = episodes[0], self.limits.max_tokens, None
         try:
             prompt_ids = self.renderer.render_start(first.messages, first.tools)
@@ -307,7 +327,7 @@ class Player:
             episode.end("tool_calls")
 
     def _step(self, episodes: Sequence[_EpisodeInProgress], *, is_last: bool) -> None:
-        """Put the last message of each episode that goes on to its environment."""
+        """Pass the last message of each episode that goes on to its environment's `step`."""
         active = [episode for episode in episodes if _goes_on(episode)]
         answers = self._ask(active, self._step_environment, episodes)
         for episode, answer in zip(active, answers, strict=True):
@@ -338,7 +358,7 @@ class Player:
         self._check_failures(episodes)
 
     def _finish(self, episodes: Sequence[_EpisodeInProgress]) -> None:
-        """Pay for episodes that a limit has ended, as their environments say."""
+        """Add the reward of the environment's `finish` to episodes that a limit has ended."""
         limited = [
             episode for episode in episodes if episode.ending in LIMITED and not episode.is_finished
         ]
@@ -437,11 +457,12 @@ class Player:
 
 
 def make_task(player: Player, rows: Sequence[EnvironmentRow]) -> Task:
-    """Task of `loops/rl`: episodes that start from `rows`, and what their environments pay.
+    """Task of `loops/rl`: episodes that start from `rows`, and the rewards of their environments.
 
-    Of the loop's configuration, `max_new_tokens` has to be `limits.max_sampled_tokens()`, the most
-    that a policy writes in an episode; what a turn may have is in the limits. The sampler and the
-    model need `limits.max_tokens` positions. `check_method` refuses presets that cannot learn here.
+    In the loop's configuration, `max_new_tokens` has to be `limits.max_sampled_tokens()`, the
+    largest number of tokens that a policy samples in an episode; the limit of a turn is in
+    `limits`. The sampler and the model need `limits.max_tokens` positions. `check_method` refuses
+    presets that cannot learn here.
     """
     rows_by_id = {row.get("id"): row for row in rows}
     if not rows or len(rows_by_id) < len(rows) or not all(isinstance(i, str) for i in rows_by_id):
@@ -476,7 +497,7 @@ def make_task(player: Player, rows: Sequence[EnvironmentRow]) -> Task:
 
 
 def check_method(method: Method) -> None:
-    """Refuse a preset that cannot learn from what an environment pays."""
+    """Raise a ValueError for a preset that cannot learn from an environment's rewards."""
     if method.advantage == "gae" and method.value_init == "reward_model":
         raise ValueError(
             "value_init is reward_model, and an environment has none: take a preset with "
@@ -485,7 +506,7 @@ def check_method(method: Method) -> None:
 
 
 def reward_turns(batch: Rollouts) -> CompletionRewards:
-    """Rewards of turns: the last one's as that of the whole, the others' as those of steps."""
+    """Rewards of turns: of the last one as completion reward, of earlier ones as step rewards."""
     assert batch.episodes is not None
     ends = torch.zeros_like(batch.mask())
     rewards = torch.zeros(ends.shape)
@@ -517,7 +538,7 @@ def _count_failures(episodes: Sequence[_EpisodeInProgress]) -> int:
 
 
 def make_prompt(row: EnvironmentRow, prompt_ids: list[int], decode: Decode) -> Prompt:
-    """Prompt of the episodes of a row; without tokens before they start, or where none did."""
+    """Prompt of the episodes of a row; without tokens if none has started."""
     question = row.get("question")
     return Prompt(
         id=row["id"], task="play", question=question if isinstance(question, str) else "",

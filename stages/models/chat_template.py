@@ -113,7 +113,7 @@ def find_unrendered(
     kinds = ["tools"] if tools is not None else []
     kinds += ["results" for turn in turns if turn.role == "tool"]
     kinds += [_name_parts(turn) for turn in turns if turn.calls or turn.reasoning]
-    reasons = (find_loss(kind, tokenizer) for kind in dict.fromkeys(kinds))
+    reasons = (find_lost_part(kind, tokenizer) for kind in dict.fromkeys(kinds))
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -123,8 +123,8 @@ def _name_parts(turn: Turn) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def find_loss(kind: str, tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """Why a kind of conversation is refused: a part that changes nothing; None: each does.
+def find_lost_part(kind: str, tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Why a chat template is refused: a part of a conversation that it loses; None: it loses none.
 
     Args:
         kind: `tools`, `results`, or the parts of an assistant's turn, joined by +.

@@ -114,7 +114,7 @@ class Scores:
 
     values: Rewards
     disagreement: Rewards
-    """The standard deviation of the members' scores; 0 where there is one member."""
+    """Standard deviation of the members' scores; 0 where there is one member."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

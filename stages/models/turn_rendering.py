@@ -137,7 +137,7 @@ class TurnRenderer:
         if self._is_plain:
             return
         kinds = ("tools", "calls", "results") if tools else ()
-        for reason in (chat_template.find_loss(kind, self.tokenizer) for kind in kinds):
+        for reason in (chat_template.find_lost_part(kind, self.tokenizer) for kind in kinds):
             if reason is not None:
                 raise ValueError(reason)
         form = find_form(self.tokenizer)

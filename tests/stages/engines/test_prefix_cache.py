@@ -9,7 +9,7 @@ from tiny_checkpoints import EOS, FAMILIES, PAD, load, load_exact, random_ids
 from transformers import AutoModelForCausalLM, MistralConfig
 
 from stages.engines.growing_cache import GrowingLayer
-from stages.engines.loading import DistributedSampler
+from stages.engines.loading import DataParallelSampler
 from stages.engines.prefix_cache import PrefixTable
 from stages.engines.transformers import TransformersSampler
 from stages.models import attention
@@ -202,7 +202,7 @@ def test_in_two_processes_a_row_stays_where_it_was_read():
     counts = count_tokens(model)
     engine = TransformersSampler(model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=8)
     refreshes = []
-    shared = DistributedSampler(engine, refresh=lambda: refreshes.append(1))
+    shared = DataParallelSampler(engine, refresh=lambda: refreshes.append(1))
 
     def play():
         texts, limits, numbers, actual = [[5] * 20, [6] * 30, [7] * 8, [8]], [4, 2, 3, 4], [], []

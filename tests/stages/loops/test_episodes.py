@@ -22,7 +22,7 @@ from token_episodes import (
     make_rows,
 )
 
-from stages.engines.loading import DistributedSampler
+from stages.engines.loading import DataParallelSampler
 from stages.environments.environment import Reply
 from stages.environments.replay import replay_episode
 from stages.loops import episodes, rollouts
@@ -388,7 +388,7 @@ class Erratic(EvenGame):
 
 def test_in_several_processes_episodes_are_those_of_one_and_environments_those_of_the_first():
     inner = make_sampler(load_exact("llama"), ENDS)
-    shared = DistributedSampler(inner)
+    shared = DataParallelSampler(inner)
     sizes = {"rows": make_rows(5), "group_size": 3}
 
     def work():
