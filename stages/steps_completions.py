@@ -65,7 +65,7 @@ def label(run: Run) -> dict[str, Any]:
         side: step_solutions.choose_solutions(side_problems, *limits)
         for side, side_problems in sampled_problems.items()
     }
-    parts = step_labels.chunks(step_solutions.solution_prefixes(chain(*solutions.values())))
+    parts = step_labels.chunk_prefixes(step_solutions.solution_prefixes(chain(*solutions.values())))
     # A prefix is part of a completion that kept to the pool's limit.
     sampled = [pool for side_problems in problems.values() for _, pool in side_problems]
     every = [completion for pool in sampled for completion in pool]
@@ -89,7 +89,7 @@ def label(run: Run) -> dict[str, Any]:
         )
     run.write("prefixes.jsonl", counts or [])
     measured = size.measure_policy(row.policy, run.seed, config.model)
-    metrics |= step_labels.done(parts, counts or [], measured)
+    metrics |= step_labels.summarise_passes(parts, counts or [], measured)
     return metrics
 
 
@@ -99,10 +99,10 @@ def count(
     """The counts of all parts."""
 
     def work(first: int) -> Iterator[Step]:
-        length = step_labels.longest(parts, limit)
+        length = step_labels.max_length(parts, limit)
         sampler = config.load_sampler(row.policy, run.seed, length)
         arguments = (sampler, decode, parts, config.preset, limit, run.seed)
-        return step_labels.count(*arguments, start=first)
+        return step_labels.count_right(*arguments, start=first)
 
     sizes = [config.preset.num_completions * len(part) for part in parts]
     steps = run.parts("prefixes", work, PrefixCount)

@@ -71,7 +71,7 @@ def read_examples(run: Run) -> list[Any]:
         return read_pairs(run.source, "train")
     if labelled.exists():
         return list(lines.read_lines(labelled, UnpairedExample))
-    return kto.judged_rows(read_pairs(run.source, "train"))
+    return kto.make_unpaired_examples(read_pairs(run.source, "train"))
 
 
 def start_loop(
@@ -89,18 +89,18 @@ def start_loop(
         return epochs.batches(len(lengths), sizes.num_epochs, sizes.batch_size, seed)
 
     if preset.kind == KTO:
-        completions = ref_logprobs.of_judged(examples)
+        completions = ref_logprobs.unpaired_completions(examples)
         batches = schedule([len(row.completion_ids) for row in examples])
         logprobs = run.once(lambda: kto.compute_reference(model, examples, batches).all())
         ref = KtoReference(matched=logprobs[0], mismatched=logprobs[1:])
         steps = kto.train(model, examples, ref, batches, preset, sizes, run.resume())
     else:
-        completions = ref_logprobs.of_pairs(examples)
+        completions = ref_logprobs.pair_completions(examples)
         batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in examples])
         logprobs = run.once(lambda: [ref_logprobs.compute(model, completions)])
         ref = logprobs[0].view(-1, 2)
         steps = preference.train(model, examples, ref, batches, preset, sizes, run.resume())
-    return len(batches), steps, ref_logprobs.passes(completions, run.config.compute)
+    return len(batches), steps, ref_logprobs.count_passes(completions, run.config.compute)
 
 
 if __name__ == "__main__":

@@ -73,14 +73,14 @@ def check_teacher(run: Run) -> None:
 def train(run: Run) -> dict[str, Any]:
     """The policy of one seed; its metrics."""
     config, row = run.config, run.row
-    settings = config.preset.over(config.sft)
+    settings = config.preset.override(config.sft)
     device, seed = setup(config.compute), derive_seed(run.seed, "train_sft")
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
     model = row_policy.load_row_policy(
         row.policy, run.seed, config.model, config.compute, device, weights_seed=seed
     )
     row_policy.add_adapters(model, config.lora, seed)
-    examples = sft.choose(read_demonstrations(run.source), config.preset, seed)
+    examples = sft.choose_demonstrations(read_demonstrations(run.source), config.preset, seed)
     schedule = epochs.batches(len(examples), settings.num_epochs, settings.batch_size, seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
     learner = shard_model(Policy(model, config.compute, pad_id))

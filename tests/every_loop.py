@@ -250,14 +250,14 @@ def start_forward_kl(given: Inputs) -> Iterator[Step]:
 
 def start_preference(given: Inputs) -> Iterator[Step]:
     pairs, config = given.pick(PAIRS), PreferenceConfig(**EPOCHS, num_checkpoints=0)
-    requests = ref_logprobs.of_pairs(pairs)
+    requests = ref_logprobs.pair_completions(pairs)
     ref = ref_logprobs.compute(given.trained["reference"], requests).view(-1, 2)
     loss, policy = presets.loss(given.setup.name), given.trained["policy"]
     return preference.train(policy, pairs, ref, given.schedule, loss, config, given.state)
 
 
 def start_kto(given: Inputs) -> Iterator[Step]:
-    rows = given.pick(kto.judged_rows(make_pairs(NUM_ROWS // 2)))
+    rows = given.pick(kto.make_unpaired_examples(make_pairs(NUM_ROWS // 2)))
     ref = kto.compute_reference(given.trained["reference"], rows, given.schedule)
     loss, policy = presets.loss("kto"), given.trained["policy"]
     config = PreferenceConfig(**EPOCHS, num_checkpoints=0)

@@ -155,14 +155,14 @@ class Trial:
     def dpo(self) -> Iterator[Any]:
         config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
         model, pairs = self.policy(), make_pairs(8)
-        wanted = ref_logprobs.of_pairs(pairs)
+        wanted = ref_logprobs.pair_completions(pairs)
         ref = ref_logprobs.compute(model, wanted).view(-1, 2)
         loss = presets.loss("dpo")
         return preference.train(model, pairs, ref, self.schedule, loss, config, self.state)
 
     def kto(self) -> Iterator[Any]:
         config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
-        model, rows = self.policy(), kto.judged_rows(make_pairs(4))
+        model, rows = self.policy(), kto.make_unpaired_examples(make_pairs(4))
         ref = kto.compute_reference(model, rows, self.schedule)
         loss = presets.loss("kto")
         return kto.train(model, rows, ref, self.schedule, loss, config, self.state)

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from stages.algorithms.ensemble import mean
 from stages.engines.transformers import TransformersSampler
 from stages.loops import rl, state
-from stages.loops.epochs import endless
+from stages.loops.epochs import endless_batches
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
@@ -94,7 +94,7 @@ def make_sampler(
 
 def draws(num_rows: int, num_steps: int, batch_size: int, seed: int) -> list[list[int]]:
     """The first `num_steps` batches of prompts."""
-    return list(islice(endless(num_rows, batch_size, seed), num_steps))
+    return list(islice(endless_batches(num_rows, batch_size, seed), num_steps))
 
 
 def alone(model: PreTrainedModel) -> Ensemble:

@@ -26,8 +26,8 @@ from stages.seeding import derive_seed
 logger = logging.getLogger(__name__)
 
 SHOWN = "POSTTRAIN_SHOW_COMPLETIONS"
-"""Environment variable: completions of each part of a pool that are shown as they come."""
-# Problems handed to the engine at once: they fill its batches, and progress is seen.
+"""Environment variable: number of completions of each part of a pool that are logged."""
+# Problems that the engine gets at once: enough to fill its batches, few enough to show progress.
 CHUNK = 128
 
 
@@ -45,7 +45,7 @@ class PoolRequest:
     prompts: Sequence[Prompt]
     config: CandidatesConfig
     stream: str
-    """Names the random streams: those of one name and seed are the same for every policy."""
+    """Name of the random streams: with the same name and seed every policy has the same streams."""
     greedy: bool = False
     """The greedy completion of each problem, in place of samples."""
 
@@ -59,7 +59,7 @@ def read_request(
 
 
 def max_length(pools: Iterable[PoolRequest]) -> int:
-    """Tokens of the longest prompt and completion that there can be."""
+    """Tokens of the longest prompt with its longest possible completion."""
     return max(
         len(prompt.prompt_ids) + pool.config.max_new_tokens
         for pool in pools
@@ -74,7 +74,7 @@ def write_pools(
     size: Size,
     run: Run,
 ) -> dict[str, Any]:
-    """Draw each pool into `<name>.jsonl`; returns what metrics.json says."""
+    """Draw each pool and write it to `<name>.jsonl`; returns the content of metrics.json."""
     metrics: dict[str, Any] = {}
     done: list[dict[str, int | float]] = []
     for name, pool in pools.items():
@@ -101,7 +101,7 @@ def sample(
 ) -> Iterator[Step]:
     """The completions of `CHUNK` of the pool's problems at a time, as the rows of a step.
 
-    From step `first` on: what it draws depends on no step before.
+    From step `first` on; no step depends on those before it.
     """
     for index, start in list(enumerate(range(0, len(pool.prompts), CHUNK)))[first:]:
         prompts = pool.prompts[start : start + CHUNK]

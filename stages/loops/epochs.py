@@ -24,7 +24,7 @@ class EpochsConfig(Params):
 def batches(num_rows: int, num_epochs: int, batch_size: int, seed: int) -> list[list[int]]:
     """Row numbers of each optimizer step: every row once an epoch, a fresh shuffle each.
 
-    The last, smaller batch of an epoch is kept.
+    The last batch of an epoch may be smaller.
     """
     per_epoch = -(-num_rows // batch_size)
     return list(itertools.islice(_passes(num_rows, batch_size, seed), num_epochs * per_epoch))
@@ -35,8 +35,8 @@ def batches_within(
 ) -> list[list[int]]:
     """Row numbers of the steps until a token budget is spent; the step that does so is the last.
 
-    All is known before the first, so the learning rate's schedule ends with the budget.
-    `lengths`: tokens of each row that go through a backward pass; not all 0.
+    The number of steps is known before the first one, so the learning rate's schedule ends with the
+    budget. `lengths`: tokens of each row that go through a backward pass; not all 0.
     """
     assert token_budget > 0 and any(lengths), (token_budget, len(lengths))  # noqa: PT018
     steps, spent = [], 0
@@ -49,18 +49,18 @@ def batches_within(
 
 
 def _passes(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
-    """Batches of one epoch after the other, without an end."""
+    """Endless batches, epoch after epoch."""
     for epoch in itertools.count():
         order = np.random.default_rng(derive_seed(seed, "epoch", epoch)).permutation(num_rows)
         for start in range(0, num_rows, batch_size):
             yield order[start : start + batch_size].tolist()
 
 
-def endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
-    """Row numbers of full batches without an end, drawn from shuffled passes over the rows.
+def endless_batches(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
+    """Row numbers of endless full batches, from one shuffled pass over the rows after the other.
 
-    No row is twice in a batch: at the end of a pass the rows that are left fill a batch
-    with the first others of the next pass.
+    No row is twice in a batch. The last rows of a pass are filled up to a batch with the first rows
+    of the next pass that are not among them.
     """
     if num_rows < batch_size:
         raise ValueError(
@@ -70,7 +70,7 @@ def endless(num_rows: int, batch_size: int, seed: int) -> Iterator[list[int]]:
     pending: list[int] = []
     for epoch in itertools.count():
         order = np.random.default_rng(derive_seed(seed, "epoch", epoch)).permutation(num_rows)
-        # Rows still to come of the last pass go to the end of this one.
+        # Rows that are pending from the last pass come last in this one.
         pending += sorted(order.tolist(), key=set(pending).__contains__)
         while len(pending) >= batch_size:
             yield pending[:batch_size]

@@ -1,4 +1,4 @@
-"""Training on single completions, each desirable or not: KTO."""
+"""KTO (Ethayarajh et al. 2024): training on single completions, each desirable or undesirable."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -18,12 +18,12 @@ from stages.models.policy import Policy
 from stages.records.preferences import Preference, UnpairedExample
 
 
-def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
+def make_unpaired_examples(pairs: Iterable[Preference]) -> list[UnpairedExample]:
     """Distinct completions of pairs: the chosen are desirable, the rejected undesirable.
 
     In order of appearance. A completion that is chosen in one pair and rejected in another, as in a
-    ranking of three, gives two rows, one of each kind. A ValueError for a pair whose label is not
-    certain, and for episodes.
+    ranking of three, gives a desirable and an undesirable row. A ValueError for a soft label, and
+    for episodes.
     """
     examples: dict[tuple[str, tuple[int, ...], bool], UnpairedExample] = {}
     for pair in pairs:
@@ -48,12 +48,12 @@ def judged_rows(pairs: Iterable[Preference]) -> list[UnpairedExample]:
 
 
 class KtoReference(NamedTuple):
-    """Log-probs under the frozen reference, of all completions that the loop reads."""
+    """log p of completions under the frozen reference."""
 
     matched: Float[Tensor, " row"]
-    """Summed log-probs of every row."""
+    """log p of every row's completion."""
     mismatched: Sequence[Float[Tensor, " _"]]
-    """Of each step's mismatched pairs."""
+    """log p of each step's mismatched pairs (`mismatched_groups`)."""
 
     def all(self) -> list[Tensor]:
         """Every tensor, the rows' first."""
@@ -65,18 +65,19 @@ def compute_reference(
     rows: Sequence[UnpairedExample],
     schedule: Sequence[Sequence[int]],
 ) -> KtoReference:
-    """Reference log-probs by `model` before its first step; `schedule` has the mismatched pairs."""
+    """Reference log-probs, by `model` before its first step; `schedule`: rows of each step."""
     steps = [mismatched_groups(rows, numbers) for numbers in schedule]
     return KtoReference(
-        matched=ref_logprobs.compute(model, ref_logprobs.of_judged(rows)),
+        matched=ref_logprobs.compute(model, ref_logprobs.unpaired_completions(rows)),
         mismatched=[sequence_logprobs_no_grad(model, groups) for groups in steps],
     )
 
 
 def mismatched_groups(rows: Sequence[UnpairedExample], numbers: Sequence[int]) -> list[Group]:
-    """Mismatched pairs: a row's prompt with the completion of the row after it, in rotation.
+    """Mismatched pairs for KTO's reference point: a row's prompt with the next row's completion.
 
-    Neighbours of one problem are no mismatch and are left out; so a step of one row has none.
+    The last row takes the completion of the first. Neighbours of the same problem are left out, so
+    a step of one row has none.
     """
     pairs = zip(numbers, [*numbers[1:], *numbers[:1]], strict=True)
     return single_groups(rows, [(i, j) for i, j in pairs if rows[i].id != rows[j].id])
@@ -101,9 +102,9 @@ def train(
 ) -> Iterator[Step]:
     """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
-    Loss: mean of `kto_loss` over the step's rows. Its reference point is of the whole optimizer
-    step, computed before the first backward pass. In the metrics, `chosen` are the desirable rows
-    and `rejected` the others; a step without rows of a kind has no metric of it.
+    Loss: mean of `kto_loss` over the step's rows. The reference point is that of the whole
+    optimizer step, computed before the first backward pass. Metrics call desirable rows `chosen`
+    and undesirable ones `rejected`; a step without rows of a kind has no metrics of it.
     """
 
     def gradient(index: int, numbers: Sequence[int]) -> Metrics:
@@ -138,7 +139,7 @@ def train(
             **mean_by_desirability("logprobs", policy_logprobs, desirable),
             "tokens/trained": num_tokens,
             **work.count_passes("policy", "trained", positions=num_positions, outputs=num_tokens),
-            **ref_logprobs.count_reading("policy", mismatched_pairs),
+            **ref_logprobs.count_read_passes("policy", mismatched_pairs),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)
@@ -147,6 +148,6 @@ def train(
 def mean_by_desirability(
     family: str, values: Float[Tensor, " batch"], desirable: Bool[Tensor, " batch"]
 ) -> dict[str, float]:
-    """The mean of the desirable rows as `chosen`, of the others as `rejected`; none of no row."""
+    """Means over the desirable rows (`chosen`) and the undesirable ones (`rejected`), if any."""
     sides = {"chosen": values[desirable], "rejected": values[~desirable]}
     return {f"{family}/{side}": rows.mean().item() for side, rows in sides.items() if len(rows)}

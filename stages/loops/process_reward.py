@@ -1,4 +1,4 @@
-"""Training a process reward model on labelled steps, and testing it on solutions unseen."""
+"""Training of a process reward model on labelled steps, and its test on held-out solutions."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -75,8 +75,8 @@ def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[
     return [*step_targets[:end], *[None] * (len(step_targets) - end)]
 
 
-def goals_of(row: StepLabels, config: ProcessRewardConfig) -> list[tuple[int, float]]:
-    """Token index of the end of each step that has a target, and the target."""
+def targets_at_ends(row: StepLabels, config: ProcessRewardConfig) -> list[tuple[int, float]]:
+    """Token index of the end of each step that has a target, with the target."""
     step_targets = targets(row, config.targets, up_to_first_error=config.up_to_first_error)
     ends = process_head.step_end_indices(row.step_ids)
     pairs = zip(ends, step_targets, strict=True)
@@ -84,7 +84,7 @@ def goals_of(row: StepLabels, config: ProcessRewardConfig) -> list[tuple[int, fl
 
 
 def solutions(rows: Sequence[StepLabels]) -> list[TokenizedSolution]:
-    """The rows as the model reads them."""
+    """Token ids of each row's prompt and steps."""
     return [TokenizedSolution(prompt_ids=row.prompt_ids, steps=row.step_ids) for row in rows]
 
 
@@ -109,30 +109,30 @@ def train(
 
         loss = mean over the labelled steps of the optimizer step of  step_label_loss
 
-    A hard target is the soft one 0 or 1. An optimizer step without any label is refused.
+    Hard targets are 0 or 1. A ValueError for an optimizer step without any label.
     """
-    goals = [goals_of(row, config) for row in rows]
+    labelled_ends = [targets_at_ends(row, config) for row in rows]
     all_solutions = solutions(rows)
     # A solution that does not fit is refused before anything is learned.
     process_head.solution_groups(model, all_solutions, range(len(rows)))
 
     def gradient(index: int, chosen: Sequence[int]) -> Metrics:
-        num_labels = sum(len(goals[i]) for i in chosen)
+        num_labels = sum(len(labelled_ends[i]) for i in chosen)
         if not num_labels:
             raise ValueError(
                 f"optimizer step {index}: none of its {len(chosen)} solutions has a labelled step "
                 f"(the first is of problem {rows[chosen[0]].id}): leave such solutions out, or "
                 f"raise the preset's batch_size"
             )
-        # The others would only be read.
-        used = [i for i in chosen if goals[i]]
+        # Solutions without a target have no gradient.
+        used = [i for i in chosen if labelled_ends[i]]
         parts = process_head.solution_groups(model, all_solutions, used)
         loss_sum, num_right, num_tokens, num_positions = 0.0, 0, 0, 0
         for batch in model_batches(model, parts):
-            batch_goals = [goals[i] for i in batch.indices]
-            ends = [[end for end, _ in item] for item in batch_goals]
+            of_batch = [labelled_ends[i] for i in batch.indices]
+            ends = [[end for end, _ in item] for item in of_batch]
             logits = model(batch, ends)
-            probabilities = torch.tensor([t for item in batch_goals for _, t in item])
+            probabilities = torch.tensor([target for item in of_batch for _, target in item])
             probabilities = probabilities.float().to(logits.device)
             losses = step_label_loss(logits, probabilities)
             (losses.sum() / num_labels).backward()
@@ -154,15 +154,15 @@ def train(
 def summary(
     rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], kind: Targets
 ) -> dict[str, Any]:
-    """The scores against the labels (`labels`) and, where it is known, the truth (`truth`).
+    """Agreement of scores with the labels (`labels`) and with the truth, if known (`truth`).
 
-    A soft label counts as right from 1/2 on; its likelihood is that of the label itself.
-    `solutions`: those with a label; the others, there to be chosen among, are left out.
+    A soft label counts as right from 1/2 on; the negative log-likelihood uses the soft label. Only
+    solutions with a label are counted (`solutions`): the others are for reranking.
     """
-    goals = [targets(row, kind, up_to_first_error=False) for row in rows]
+    all_targets = [targets(row, kind, up_to_first_error=False) for row in rows]
     scored = [
         (row, row_scores, labels)
-        for row, row_scores, labels in zip(rows, scores, goals, strict=True)
+        for row, row_scores, labels in zip(rows, scores, all_targets, strict=True)
         if any(label is not None for label in labels)
     ]
     labelled = [
@@ -187,7 +187,7 @@ def summary(
 
 
 def agreement(steps: Sequence[tuple[str, float, float]]) -> dict[str, float | int | None]:
-    """Agreement of step scores with labels, both cut at 1/2: rows are (problem, score, P(right)).
+    """Agreement of step scores with labels, both thresholded at 1/2; rows: problem, score, label.
 
     `auroc` is over all steps, as one threshold sees them; `auroc_within_problem` the mean over
     the problems that have right and wrong steps, which no difference in difficulty can raise.
@@ -213,11 +213,11 @@ def agreement(steps: Sequence[tuple[str, float, float]]) -> dict[str, float | in
 
 
 def lowest_is_last(scores: Sequence[Sequence[float]]) -> float | None:
-    """Share of the solutions of several steps whose lowest score is that of the last step alone.
+    """Share of the solutions of several steps whose last step alone has the lowest score.
 
-    A model of steps that finds most faults at the end judges outcomes. Zhang et al., "The Lessons
-    of Developing Process Reward Models in Mathematical Reasoning" (2025), above 40 % for several
-    models, https://arxiv.org/abs/2501.07301. None: no solution has several.
+    A process reward model with a large share judges outcomes rather than steps. Zhang et al., "The
+    Lessons of Developing Process Reward Models in Mathematical Reasoning" (2025), measure above
+    40 % for several models, https://arxiv.org/abs/2501.07301. None: no solution has several steps.
     """
     several = [row_scores for row_scores in scores if len(row_scores) > 1]
     if not several:

@@ -1,6 +1,6 @@
-"""The reference's log-probabilities of completions, computed once before the first step.
+"""Log-probabilities of completions under the reference, computed once before the first step.
 
-The reference is the policy as it starts, so it need not be in memory while training.
+The reference is the initial policy, so no second model need be in memory while training.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,13 +24,13 @@ from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.records.preferences import Preference, UnpairedExample
 
-Wanted = Sequence[tuple[str, list[int], list[int], Insertions]]
-"""Completions: the problem's id, its prompt's token ids, those of the completion, and what stands
-between them and does not count."""
+Completions = Sequence[tuple[str, list[int], list[int], Insertions]]
+"""Completions: problem id, token ids of the prompt, token ids of the completion, and insertions
+(tokens of an environment, which do not count)."""
 
 
-def of_pairs(pairs: Iterable[Preference]) -> Wanted:
-    """Completions of pairs: of each the chosen one, then the rejected."""
+def pair_completions(pairs: Iterable[Preference]) -> Completions:
+    """Completions of pairs: for each pair the chosen, then the rejected one."""
     return [
         (pair.id, pair.prompt_ids, ids, freeze_insertions(insertions))
         for pair in pairs
@@ -41,30 +41,30 @@ def of_pairs(pairs: Iterable[Preference]) -> Wanted:
     ]
 
 
-def of_judged(rows: Iterable[UnpairedExample]) -> Wanted:
-    """Completions of rows with a desirability label."""
+def unpaired_completions(rows: Iterable[UnpairedExample]) -> Completions:
+    """Completions of unpaired examples."""
     return [(row.id, row.prompt_ids, row.completion_ids, ()) for row in rows]
 
 
-def compute(model: Policy, completions: Wanted) -> Float[Tensor, " wanted"]:
-    """log p of each completion; one that is wanted several times is read once."""
+def compute(model: Policy, completions: Completions) -> Float[Tensor, " completion"]:
+    """log p of each completion; equal completions of a problem are computed once."""
     groups, numbers = problem_groups(completions, model.compute.row_tokens)
     return sequence_logprobs_no_grad(model, groups)[numbers]
 
 
-def passes(completions: Wanted, config: ComputeConfig) -> dict[str, int]:
-    """The passes of `compute` by the policy as it starts, as metrics (see `work`)."""
-    return count_reading("policy", problem_groups(completions, config.row_tokens)[0])
+def count_passes(completions: Completions, config: ComputeConfig) -> dict[str, int]:
+    """Passes of the initial policy in `compute`, as metrics (see `work`)."""
+    return count_read_passes("policy", problem_groups(completions, config.row_tokens)[0])
 
 
-def problem_groups(requested: Wanted, row_tokens: int) -> tuple[list[Group], list[int]]:
-    """The distinct completions of each problem, numbered, in groups that fit a row.
+def problem_groups(rows: Completions, row_tokens: int) -> tuple[list[Group], list[int]]:
+    """Distinct completions of each problem in groups that fit a row, and the number of each row's.
 
-    Also returns the number of each wanted one.
+    The number counts distinct completions, in the order of the groups.
     """
-    prompts = {name: prompt_ids for name, prompt_ids, *_ in requested}
+    prompts = {name: prompt_ids for name, prompt_ids, *_ in rows}
     completions: dict[str, dict[Any, None]] = {name: {} for name in prompts}
-    for name, _, ids, insertions in requested:
+    for name, _, ids, insertions in rows:
         completions[name][tuple(ids), insertions] = None
     groups: list[Group] = []
     numbers: dict[Any, int] = {}
@@ -77,7 +77,7 @@ def problem_groups(requested: Wanted, row_tokens: int) -> tuple[list[Group], lis
         )
         groups += split_group(group, row_tokens)
         numbers |= {(name, item): len(numbers) + place for place, item in enumerate(of_problem)}
-    return groups, [numbers[name, (tuple(ids), places)] for name, _, ids, places in requested]
+    return groups, [numbers[name, (tuple(ids), places)] for name, _, ids, places in rows]
 
 
 def sequence_logprobs_no_grad(
@@ -91,7 +91,7 @@ def sequence_logprobs_no_grad(
     return sums
 
 
-def count_reading(model: str, groups: Sequence[Group]) -> dict[str, int]:
+def count_read_passes(model: str, groups: Sequence[Group]) -> dict[str, int]:
     """Passes of `sequence_logprobs_no_grad` over groups that fit their rows, as metrics."""
     positions = sum(group.length() for group in groups)
     outputs = sum(len(ids) for group in groups for ids in group.completions)

@@ -29,7 +29,7 @@ from stages.sampler import Sample, Sampler
 from stages.seeding import derive_seed
 
 CHUNK = 256
-"""Answers revised side by side: they fill an engine's batches, and are what a kill can cost."""
+"""Answers revised at a time: enough to fill an engine's batches; a kill loses at most these."""
 
 
 class RevisionConfig(Params):

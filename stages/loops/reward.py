@@ -1,4 +1,4 @@
-"""Training reward models on preference pairs, or on completions known to be right or wrong."""
+"""Training of reward models: on preference pairs, or on completions labelled right or wrong."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +22,7 @@ class RewardConfig(EpochsConfig):
     """A reward model's loop. A row is a pair."""
 
     centring: float = Field(ge=0)
-    """Weight of (r_chosen + r_rejected)^2, which keeps the scale's zero in place; usually 0.01."""
+    """Weight of (r_chosen + r_rejected)^2, which centres the rewards around 0; usually 0.01."""
     margin: float = Field(ge=0)
     """Required difference of the rewards of a pair with a sure label, as in Llama 2; 0: none."""
 
@@ -60,7 +60,7 @@ def train(
             losses = losses + config.centring * scores.sum(1) ** 2
             (losses.sum() / len(numbers)).backward()
             loss_sum += losses.sum().item()
-            # Of a pair labelled below 0.5 the rejected one is to be preferred.
+            # A label below 0.5 prefers the rejected completion.
             gaps = (scores[:, 0] - scores[:, 1]) * torch.sign(labels - 0.5)
             accuracy_sum += (gaps > 0).sum().item()
             margin_sum += gaps.sum().item()
@@ -126,10 +126,10 @@ def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> li
 
 @torch.no_grad()
 def score(model: ScalarHead, groups: Sequence[Group]) -> Float[Tensor, " completion"]:
-    """The reward of every completion of the groups, in eval mode, at its number in `indices`.
+    """Reward of every completion of the groups, in eval mode, at its number in `indices`.
 
-    Of an outcome model it is the logit of P(right) as learned: had right and wrong been equally
-    likely (`rewards/verifier_labels`).
+    An outcome model's is the logit of P(right) in a pool of which half is right
+    (`rewards/verifier_labels`).
     """
     model.eval()
     scores = torch.zeros(sum(len(group.completions) for group in groups))

@@ -103,7 +103,7 @@ class TrainingBudget:
 
 def make_schedule(task: Task, settings: Settings) -> Iterable[Sequence[int]]:
     """Prompt numbers of each step: `num_steps` lists, or endless ones with a `token_budget`."""
-    batches = epochs.endless(len(task.prompts), settings.max_prompts(), settings.seed)
+    batches = epochs.endless_batches(len(task.prompts), settings.max_prompts(), settings.seed)
     endless = settings.method.token_budget is not None
     return batches if endless else islice(batches, settings.config.num_steps)
 

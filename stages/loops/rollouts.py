@@ -1,4 +1,4 @@
-"""Rollouts: completions that a policy in training samples, and the models and task they are for.
+"""Rollouts: completions that a policy samples in training; the models and the task of the loop.
 
 In an environment a rollout is an episode of several turns (`loops/episodes`).
 """
@@ -35,7 +35,7 @@ class RolloutConfig(Params):
     """Sampling of completions."""
 
     temperature: float = Field(gt=0)
-    """Divides the logits, in sampling and in every log-probability of what is learned from."""
+    """Divides the logits, in sampling and in all log-probabilities of the sampled tokens."""
     max_new_tokens: int = Field(gt=0)
     """Longest completion, in tokens."""
 
@@ -86,7 +86,7 @@ class Rollouts:
         return torch.tensor([sample.finish_reason == "length" for sample in self.samples])
 
     def failed(self) -> Flags:
-        """True for episodes that the environment broke off: nothing is learned from them."""
+        """True for episodes in which the environment failed: nothing is learned from them."""
         if self.episodes is None:
             return torch.zeros(len(self.samples), dtype=torch.bool)
         return torch.tensor([episode.ending == FAILED for episode in self.episodes])
@@ -112,11 +112,11 @@ class RlModels:
     reference: Policy | None
     """Frozen, usually the initial policy; None: no KL is measured or penalised."""
     teacher: Policy | None = None
-    """Frozen; what advantage `teacher` draws the policy towards. None: without one."""
+    """Frozen; its log-probs are those of advantage `teacher`. None: without a teacher."""
     value: nn.Module | None = None
-    """PPO's value model (`ScalarHead`), changed in place; None: without one."""
+    """PPO's value model (`ScalarHead`), changed in place; None: without a value model."""
     sampler: Sampler
-    """Samples from `policy` as its weights are at the time."""
+    """Samples from `policy` with its weights at the time of the call."""
     decode: Decode
 
 
@@ -154,7 +154,7 @@ def sample_rollouts(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """Prompts and the reward function."""
+    """Prompts, reward function and answer checker: what reinforcement learning maximises."""
 
     prompts: Sequence[Prompt]
     reward: Callable[[Rollouts], CompletionRewards]
@@ -220,7 +220,7 @@ def make_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list
 def check_truncation(rollouts: Rollouts, num_truncated_steps: int) -> int:
     """Number of steps in a row, this one included, in which every completion was truncated.
 
-    A ValueError at `MAX_TRUNCATED_STEPS`; one may be chance where steps are small.
+    A ValueError at `MAX_TRUNCATED_STEPS`; in fewer it may be chance where steps are small.
     """
     counted = rollouts.truncated()[~rollouts.failed()]
     num_truncated_steps = num_truncated_steps + 1 if counted.all() else 0
@@ -237,7 +237,10 @@ def check_truncation(rollouts: Rollouts, num_truncated_steps: int) -> int:
 
 
 def check_sampler_gap(gap: float) -> None:
-    """Refuse a mean absolute difference of sampler's and trainer's log-probs above rounding."""
+    """Raise a ValueError if sampler's and trainer's log-probs differ by more than rounding.
+
+    `gap`: mean absolute difference per token.
+    """
     if gap > MAX_LOGPROB_GAP:
         raise ValueError(
             f"the sampler's log-probs differ from the trainer's by {gap:.3f} a token (rounding: at "
@@ -312,10 +315,10 @@ def count_tool_calls(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def count_work(rollouts: Rollouts, judged: CompletionRewards) -> dict[str, int]:
-    """Forward passes that sampling and rewarding took (see `work`).
+    """Forward passes of sampling and of the reward's model (see `work`).
 
-    The prompt of a group that grew over several calls of the sampler is counted once, and so is
-    every token of an episode: a sampler keeps what it has read of one.
+    The prompt of a group that several calls of the sampler drew is counted once. So is every token
+    of an episode, since a sampler caches the turns before.
     """
     prompts = [prompt.prompt_ids for prompt in rollouts.prompts]
     samples = [sample for sample in rollouts.samples if sample.token_ids]
@@ -326,7 +329,7 @@ def count_work(rollouts: Rollouts, judged: CompletionRewards) -> dict[str, int]:
 
 
 def encode_rollouts(rollouts: Rollouts) -> dict[str, Any]:
-    """JSON content of rollouts, from which `decode_rollouts` makes them again, to the bit.
+    """JSON content of rollouts, from which `decode_rollouts` restores them to the bit.
 
     It shares their lists.
     """

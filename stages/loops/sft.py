@@ -1,13 +1,14 @@
 """Supervised fine-tuning on the completions of demonstrations.
 
-With a teacher, off-policy distillation on its completions:
+With a teacher it is off-policy distillation, on the teacher's completions:
 
     loss = mean over tokens t of  KL(teacher || policy)_t - likelihood_coef log policy(x_t)
 
-KL over the whole vocabulary, by the teacher's forward pass beside the policy's: `forward_kl`, with
-the sources. Without the KL, the likelihood of the teacher's completions is the sequence-level
-distillation of Kim and Rush (2016); there, those of a beam search. Departure from GKD: every token
-of an optimizer step weighs the same, as in TRL; there, every completion.
+The KL is over the whole vocabulary, from a forward pass of the teacher on the same batch (sources:
+`algorithms/forward_kl`). Without the KL, maximising the likelihood of the teacher's completions is
+the sequence-level distillation of Kim and Rush (2016), who take completions of a beam search.
+Departure from GKD: every token of an optimizer step weighs the same, as in TRL; in GKD every
+completion does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,13 +49,13 @@ class TeacherLoss(Params):
 
 
 class SftPreset(Params):
-    """What is learned."""
+    """Preset of `train: sft`: demonstrations to learn from, and the loss."""
 
     num_epochs: int | None = Field(gt=0)
     learning_rate: float | None = Field(gt=0)
-    """Both in place of the section's; null: that."""
+    """`num_epochs` and `learning_rate` replace those of section `sft`; null: the section's."""
     num_demonstrations: int | None = Field(gt=0)
-    """Learn from so many of them, drawn once; null: from all."""
+    """Size of a random subset of the demonstrations, drawn once; null: all."""
     tasks: list[str] | None = Field(min_length=1)
     """Learn from demonstrations of these tasks: solve, chat, judge, critique, revise; null: all."""
     learn_prompt: bool
@@ -63,8 +64,8 @@ class SftPreset(Params):
     """Learn from the distribution of the teacher that wrote the demonstrations (`on: pairs/<row>`,
     by teacher); null: from the tokens alone."""
 
-    def over(self, config: SftConfig) -> SftConfig:
-        """The sizes and rates, with what this preset has in their place."""
+    def override(self, config: SftConfig) -> SftConfig:
+        """The section's sizes and rates, with those that this preset replaces."""
         rate = self.learning_rate or config.optim.learning_rate
         optim = config.optim.model_copy(update={"learning_rate": rate})
         num_epochs = self.num_epochs or config.num_epochs
@@ -72,7 +73,7 @@ class SftPreset(Params):
 
 
 def check_teacher(on: str, preset: SftPreset, *, has_teacher: bool) -> None:
-    """A ValueError where the preset learns from a teacher, and the row `on` has none."""
+    """Raise a ValueError if the preset learns from a teacher, and the row `on` has none."""
     if preset.teacher is not None and not has_teacher:
         raise ValueError(
             f"a preset with a teacher learns from completions with the teacher beside them: "
@@ -80,8 +81,10 @@ def check_teacher(on: str, preset: SftPreset, *, has_teacher: bool) -> None:
         )
 
 
-def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Sequence[Demonstration]:
-    """The rows that `preset` asks for, with what is learned of them as their completion."""
+def choose_demonstrations(
+    rows: Sequence[Demonstration], preset: SftPreset, seed: int
+) -> Sequence[Demonstration]:
+    """Demonstrations that the preset selects; with `learn_prompt`, as documents (`as_document`)."""
     if not rows:
         raise ValueError(
             "expected demonstrations, found none: no row of the source ends with an answer. Start "
@@ -110,7 +113,7 @@ def choose(rows: Sequence[Demonstration], preset: SftPreset, seed: int) -> Seque
 def select_successes(episodes: Sequence[Episode]) -> list[Demonstration]:
     """The distinct episodes that succeeded, as demonstrations of their sampled tokens.
 
-    Those whose last turn was cut or could not be read are left out, whatever was paid before it.
+    Those whose last turn was truncated or could not be parsed are left out, whatever their reward.
 
     Rejection sampling (Yuan et al. 2023, https://arxiv.org/abs/2308.01825) over episodes.
     """
@@ -129,7 +132,7 @@ def select_successes(episodes: Sequence[Episode]) -> list[Demonstration]:
 
 
 def as_document(row: Demonstration) -> Demonstration:
-    """The row with all but its first token, which nothing stands before, as completion."""
+    """The row with all tokens but the first as its completion: the first has no context."""
     if row.insertions:
         raise ValueError(
             "learn_prompt learns documents, and episodes have turns of an environment, which are "
@@ -196,12 +199,12 @@ def train(
 def compute_losses(
     model: Policy, batch: Batch, num_tokens: int, teacher: Teacher | None
 ) -> dict[str, Tensor]:
-    """Sums over the batch's tokens, divided by those of the step: `loss/nll`, `loss/forward_kl`."""
+    """The batch's shares of the step's mean losses: `loss/nll`, and with a teacher the KL."""
     if teacher is None:
         logprobs = model(batch, temperature=1.0, entropy=False).logprobs
         return {"loss/nll": token_mean(-logprobs, batch.mask, num_tokens=num_tokens)}
     temperature, coef = teacher.loss.temperature, teacher.loss.likelihood_coef
-    outputs = model.diverge(
+    outputs = model.compute_forward_kl(
         batch, teacher.policy, temperature=temperature, learn_likelihood=coef > 0
     )
     return {
@@ -211,7 +214,7 @@ def compute_losses(
 
 
 def combine_losses(losses: Mapping[str, Tensor], teacher: Teacher | None) -> Tensor:
-    """Loss of a step: the likelihood alone, or KL from the teacher + `likelihood_coef` times it."""
+    """Negative log-likelihood, or with a teacher KL + likelihood_coef x negative log-likelihood."""
     if teacher is None:
         return losses["loss/nll"]
     if not (coef := teacher.loss.likelihood_coef):

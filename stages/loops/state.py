@@ -1,8 +1,8 @@
 """State of a training loop: weights, optimizer moments, step number and the loop's own numbers.
 
-Every random draw is a function of (seed, purpose, step, item), so the weights that are trained,
-AdamW's moments, the number of the next step and a loop's own few numbers are everything. A run that
-goes on from them gives the bits of one that never stopped.
+Every random draw is a function of (seed, purpose, step, item). So the state of a loop is complete
+with the trained weights, AdamW's moments, the number of the next step and a few further numbers,
+and a run that resumes from it ends with the same bits as one that never stopped.
 
     state = State()
     for step in sft.train(model, rows, schedule, config, state):
@@ -30,25 +30,25 @@ NUMBERS, TENSORS = "numbers.json", "tensors.safetensors"
 
 @dataclass(kw_only=True)
 class State:
-    """State of a loop: a new one starts it, one that was loaded continues it."""
+    """State of a training loop: a new one starts it, a loaded one continues it."""
 
     step: int = 0
-    """The next one."""
+    """Number of the next step, from 0."""
     numbers: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The loop's own: coefficients that adapt, tokens spent."""
+    """Further state of the loop, such as adaptive coefficients and tokens spent."""
     is_updating: bool = False
-    """Weights have changed, and the step that changes them is not over."""
+    """Whether a step has begun to change weights, and is not over."""
     source: Path | None = None
-    """The checkpoint that it was read from."""
+    """Checkpoint that the state was read from; None: it is new."""
     _loaded: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     _trained: dict[str, tuple[nn.Module, torch.optim.Optimizer]] = field(
         default_factory=dict[str, tuple[nn.Module, torch.optim.Optimizer]]
     )
 
     def optimizer(self, name: str, model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-        """AdamW of `model`, which a checkpoint calls `name`; both as they were saved, if they were.
+        """AdamW of `model`, which a checkpoint calls `name`; in a loaded state, both are restored.
 
-        A ValueError if what was saved is of another model.
+        A ValueError if the checkpoint is of another model.
         """
         optimizer = make_adamw(model, config)
         self._trained[name] = model, optimizer
@@ -61,9 +61,9 @@ class State:
         return optimizer
 
     def snapshot(self) -> Callable[[Path], None]:
-        """Copies in the memory of the CPU, taken now; what is returned writes them into a folder.
+        """Copy the state to the CPU's memory; returns a function that writes the copy to a folder.
 
-        Of a model over several processes, each has to call it; the first has the copies.
+        All ranks have to call it; rank 0 has the copy.
         """
         numbers = {"step": self.step, "numbers": self.numbers}
         tensors: dict[str, Tensor] = {}
@@ -95,7 +95,7 @@ class State:
 
     @classmethod
     def read(cls, checkpoint: Path) -> "State":
-        """State that `snapshot` wrote."""
+        """State of a checkpoint that `snapshot` wrote."""
         numbers: dict[str, Any] = json.loads((checkpoint / NUMBERS).read_text(encoding="utf-8"))
         return cls(**numbers, source=checkpoint, _loaded=load_file(checkpoint / TENSORS))
 
@@ -143,7 +143,8 @@ def optimise(
 ) -> Iterator[Step]:
     """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
-    `gradient`, of a step's number and its rows, adds the step's gradient and returns its metrics.
+    `gradient(index, rows)` adds the gradient of step `index` to the parameters' and returns the
+    step's metrics.
     """
     state = state or State()
     model.train()

@@ -1,10 +1,13 @@
-"""Completions of solutions that were broken off after a step, and how many come out right.
+"""Monte Carlo estimates of step labels: how many completions of a solution's prefix are right.
 
-Prefixes of one problem that are equal token by token are completed once, and share their count:
-the completions are draws from one distribution. Nothing else is shared: prefixes of the same text
-in other tokens, or of the same value by other lines, lead the policy to other continuations. Nor is
-the rest of the solution itself a completion: solutions are chosen by how they ended, so a label
-would agree with the very solution that it judges.
+A solution is cut after each step, and the policy completes each prefix K times: Wang et al.,
+"Math-Shepherd" (2024), eq. 3 and 4, https://arxiv.org/abs/2312.08935.
+
+Prefixes of a problem with the same tokens are completed once, and share their count: their
+completions have the same distribution. Prefixes of the same text in other tokens do not, since the
+policy may continue them otherwise. The remainder of the solution itself is not counted as a
+completion: solutions are selected by how they ended, so a label would depend on the very solution
+that it judges.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +28,7 @@ from stages.sampler import Sample, Sampler
 from stages.seeding import derive_seed
 
 CHUNK = 256
-"""Prefixes handed to the engine at once: enough to fill its batches, and what a kill can cost."""
+"""Prefixes that the engine gets at once: enough to fill its batches; a kill loses at most these."""
 Prefix = tuple[Prompt, tuple[int, ...]]
 """A problem and the tokens of the first steps of an answer to it."""
 Parts = Sequence[Sequence[Prefix]]
@@ -37,26 +40,26 @@ class StepLabelsConfig(Params):
 
     num_problems: int | None = Field(gt=0)
     num_heldout_problems: int | None = Field(gt=0)
-    """The first so many of those to learn from, and of those that are held out; null: all."""
+    """Number of problems to learn from, and of held-out problems: the first ones; null: all."""
     max_solutions_per_problem: int = Field(ge=1)
-    """Different completions of a problem that are labelled, at most."""
+    """Largest number of distinct solutions of a problem that are labelled."""
     num_completions: int = Field(ge=0)
-    """K, completions of each prefix; 0: none, the labels are the known truth."""
+    """K, completions of each prefix; 0: none, and the labels are the truth, where it is known."""
     temperature: float = Field(gt=0)
-    """Of the completions of a prefix."""
+    """Sampling temperature of the completions."""
     separator: str = Field(min_length=1)
     """Text that ends a step."""
     label: Literal["hard", "soft"]
-    """Whether any completion has to be right, or how many are."""
+    """`hard`: 1 if any completion is right, else 0 (eq. 3); `soft`: the share that is (eq. 4)."""
 
 
-def chunks(prefixes: Iterable[Prefix]) -> Parts:
-    """The different prefixes, as many at once as the engine is given."""
-    different = list({(prompt.id, ids): (prompt, ids) for prompt, ids in prefixes}.values())
-    return [different[start : start + CHUNK] for start in range(0, len(different), CHUNK)]
+def chunk_prefixes(prefixes: Iterable[Prefix]) -> Parts:
+    """The distinct prefixes, in chunks of `CHUNK`."""
+    distinct = list({(prompt.id, ids): (prompt, ids) for prompt, ids in prefixes}.values())
+    return [distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK)]
 
 
-def count(
+def count_right(
     sampler: Sampler,
     decode: Decode,
     parts: Parts,
@@ -67,8 +70,8 @@ def count(
 ) -> Iterator[Step]:
     """Counts of right completions of each prefix: a step for each part from `start` on.
 
-    A prefix and what completes it have `limit` tokens at most, as whole completions have.
-    A prefix's random stream depends on `seed`, its problem's id and its tokens alone.
+    A prefix with its completion has at most `limit` tokens, as whole solutions have. A prefix's
+    random stream depends on `seed`, its problem's id and its tokens alone.
     """
     for index, prefixes in enumerate(parts[start:], start=start):
         samples_by_prefix = sampler.sample(
@@ -92,22 +95,22 @@ def count(
         yield Step(index=index, metrics=metrics, rows=rows)
 
 
-def longest(parts: Parts, limit: int) -> int:
-    """Tokens of the longest prompt with its prefix and what may follow."""
+def max_length(parts: Parts, limit: int) -> int:
+    """Tokens of the longest prompt with a solution of `limit` tokens."""
     return max((len(prompt.prompt_ids) for part in parts for prompt, _ in part), default=0) + limit
 
 
-def done(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, Any]:
+def summarise_passes(parts: Parts, counts: Sequence[PrefixCount], size: Size) -> dict[str, Any]:
     """`generated_tokens`, `trained_tokens` and `work` of a metrics.json.
 
-    A prompt with its prefix is read once; `work` is empty where nothing was completed.
+    A prompt with its prefix is read once; `work` is empty where nothing was sampled.
     """
     generated = sum(row.generated_tokens for row in counts)
     num_read = sum(len(prompt.prompt_ids) + len(ids) for part in parts for prompt, ids in part)
     positions = num_read + generated - sum(row.num_completions for row in counts)
     passes = work.count_passes("policy", "sampled", positions=positions, outputs=generated)
-    done = work.sum_work([passes], {"policy": size}) if counts else {}
-    return {"generated_tokens": generated, "trained_tokens": 0, "work": done}
+    total = work.sum_work([passes], {"policy": size}) if counts else {}
+    return {"generated_tokens": generated, "trained_tokens": 0, "work": total}
 
 
 def _count(prefix: Prefix, samples: Sequence[Sample], decode: Decode) -> PrefixCount:

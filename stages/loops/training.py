@@ -1,4 +1,4 @@
-"""Configuration shared by the stages that train a model, and which intermediate policies they keep.
+"""Configuration shared by the stages that train a model, and the intermediate policies they save.
 
 Beside the policy, data/policies/<policy>/training/<seed>/ holds metrics.json, history.jsonl (the
 metrics of each step) and, where there are any, rollouts.jsonl and checkpoints/step-<number>/: the
@@ -33,7 +33,8 @@ def spaced_steps(num_steps: int, num_checkpoints: int) -> list[int]:
 
         round(i * num_steps / (num_checkpoints + 1)),   i = 1 .. num_checkpoints
 
-    Of a run shorter than that, every step but the last. 32 steps and 3 checkpoints: 8, 16, 24.
+    A run with fewer steps saves one after every step but the last. 32 steps and 3 checkpoints: 8,
+    16, 24.
     """
     # Whole numbers: half a step is rounded up, never to the nearest even one.
     parts = 2 * (num_checkpoints + 1)

@@ -1,9 +1,9 @@
-"""Steps of a training loop, and counts of each model's passes in them, for a table of costs.
+"""Steps of a training loop, and counts of each model's passes in them, from which FLOPs follow.
 
 A loop counts passes in the metrics of its steps, under `work/<model>/<pass>/<positions or
-outputs>` (see `flops.Passes`); the passes are `sampled` (tokens generated, with the prompts they
-were generated after), `read` (forward only) and `trained`. Their sums, beside the sizes of the
-models, are `work` of a metrics.json. They depend on the inputs alone, not on micro-batches.
+outputs>` (see `flops.Passes`). The passes are `sampled` (prefill and decoding), `read` (forward
+alone) and `trained` (forward and backward). Their sums, beside the sizes of the models, are `work`
+of a metrics.json. They depend on the inputs alone, not on micro-batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ def count_sampling(
 
 
 def count_scoring(per_completion: Mapping[str, float], num_completions: int) -> dict[str, int]:
-    """`count_passes` of a reward's model, from what its components logged per completion."""
+    """`count_passes` of a reward's model, from the metrics of its components per completion."""
     names = ("scorer/positions", "judge/read_tokens")
     positions_per_completion = [per_completion[name] for name in names if name in per_completion]
     if not positions_per_completion:
@@ -88,7 +88,7 @@ def sum_work(
 ) -> dict[str, dict[str, Any]]:
     """`work` of a metrics.json: of each model its size, and its passes over all steps.
 
-    `sizes`: of every model that was in memory (`models/size`), whether it did anything or not.
+    `sizes`: size of every model that was in memory (`models/size`), also of one without a pass.
     """
     passes_by_model: dict[str, dict[str, Any]] = {name: dict(size) for name, size in sizes.items()}
     for metrics in steps:
@@ -110,8 +110,8 @@ def summarise_training(
 def summarise_judging(tokens: Mapping[str, int], size: Mapping[str, int] | None) -> dict[str, Any]:
     """`work` of a judge's metrics.json, beside its `tokens` (`sampler.count_judge_tokens`).
 
-    The one position of each message whose logits decide is not counted as an output. Without a
-    `size`, which nobody tells of an endpoint, there is no work.
+    The last position of each message, whose logits decide, is not counted as an output. The size of
+    an endpoint's model is unknown (None): then `work` is empty.
     """
     num_read, generated = tokens["read_tokens"], tokens["generated_tokens"]
     counts = {"read_tokens": num_read, "generated_tokens": generated}

@@ -170,7 +170,7 @@ def _has_full_attention(whole_config: PreTrainedConfig) -> bool:
 
 
 DisableAdapters = Callable[[], AbstractContextManager[Any]]
-"""Makes a context in which a model is as it was before its adapters."""
+"""Function that returns a context in which a model's adapters are disabled."""
 
 
 class TokenLogprobs(NamedTuple):
@@ -215,7 +215,7 @@ class Policy(nn.Module):
         return self.model.device
 
     def logit_states(self, batch: Batch, *, adapted: bool) -> Float[Tensor, "counted hidden"]:
-        """Inputs of the output layer for each completion token."""
+        """Final hidden states before each completion token: the inputs of the output layer."""
         factor = getattr(self.model, "logit_factor", 1.0)
         with nullcontext() if adapted else self._disable_adapters():
             states = compute_hidden_states(self.model, batch)[batch.predict_index]
@@ -244,7 +244,7 @@ class Policy(nn.Module):
         )
         return TokenLogprobs(*(unflatten(values, batch) for values in outputs))
 
-    def diverge(
+    def compute_forward_kl(
         self, batch: Batch, teacher: "Policy", *, temperature: float, learn_likelihood: bool
     ) -> TokenDivergences:
         """Forward KL from a frozen teacher, which reads the same batch, and log-probs.
@@ -267,7 +267,7 @@ class Policy(nn.Module):
 
 
 def unflatten(values: Float[Tensor, " counted"], batch: Batch) -> Float[Tensor, "batch token"]:
-    """Grid, as `batch.mask`, of all ranks' counted tokens; 0 elsewhere. `values`: this rank's."""
+    """Grid of all ranks' counted tokens, 0 where `batch.mask` is False; `values`: this rank's."""
     gathered = sharding.gather_completions(values, batch.lengths, batch.local)
     return gathered.new_zeros(batch.mask.shape).masked_scatter(batch.mask, gathered)
 

@@ -71,7 +71,7 @@ def shard_model(model: ModelT) -> ModelT:
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
     if hasattr(model, "logit_states"):  # else the last norm and the output layer have no gradient
-        for method in ("logit_states", "diverge"):
+        for method in ("logit_states", "compute_forward_kl"):
             register_fsdp_forward_method(model, method)
     return model
 

@@ -178,7 +178,7 @@ def find_problems(
                 number = model.data.prompts["train"]
                 if environment is not None:
                     number = stage_of.count_starts(environment, "train", plan)
-                next(epochs.endless(number, needed, seed=0))
+                next(epochs.endless_batches(number, needed, seed=0))
         except ValueError as error:
             yield f"{stage.name}: {error}"
 

@@ -31,7 +31,7 @@ STEP = 16
 
 def _sft(trial: Trial, models: Models) -> Iterator[Any]:
     config = trial.config
-    settings = config.preset.over(config.sft)
+    settings = config.preset.override(config.sft)
     numbers = trial.numbers(settings.batch_size, 1)
     rows = [
         Demonstration(
@@ -65,7 +65,7 @@ def _dpo(trial: Trial, models: Models) -> Iterator[Any]:
     if preset.kind != preference.KTO:
         zeros = torch.zeros(len(pairs), 2)
         return preference.train(model, pairs, zeros, [numbers] * 2, preset, sizes)
-    rows = kto.judged_rows(pairs)
+    rows = kto.make_unpaired_examples(pairs)
     schedule = [range(min(len(rows), sizes.batch_size))] * 2
     mismatched = [torch.zeros(len(rows_of_step)) for rows_of_step in schedule]
     reference = KtoReference(matched=torch.zeros(len(rows)), mismatched=mismatched)

@@ -136,7 +136,7 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
         limit = stage_of.label_preset(stage, plan).get("max_samples_per_problem")
         each = stage_of.count_completions(stage, plan)
         number = _problems(stage, plan) * (each if limit is None else min(limit, each))
-    times = preset.over(stage.config.sft).num_epochs * (preset.num_demonstrations or number)
+    times = preset.override(stage.config.sft).num_epochs * (preset.num_demonstrations or number)
     count.tokens = times * completion
     count.train(times, data.prompt + completion, completion)
     if preset.teacher is not None:

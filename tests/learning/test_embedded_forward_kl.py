@@ -50,7 +50,7 @@ def test_forward_kl(embedded, teacher):
     preset = SftPreset.model_validate(presets.CONTENT["forward_kl"])
     rows, model = draw(embedded, teacher), embedded.load()
     start = rollout_rewards.check_answers(embedded.draw(model))
-    settings = preset.over(SIZES)
+    settings = preset.override(SIZES)
     schedule = epochs.batches(len(rows), settings.num_epochs, settings.batch_size, 1)
     student, taught = Policy(model, embedded.compute, teacher.pad_id), preset.teacher
     assert taught is not None

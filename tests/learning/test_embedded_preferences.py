@@ -34,13 +34,13 @@ def test_preference_loss(name, embedded, pairs, start):
     model, compute = embedded.load(), embedded.compute
     pad_id = model_tokenizer.pad_id(embedded.tokenizer)
     if loss.kind == KTO:
-        rows = kto.judged_rows(pairs)
+        rows = kto.make_unpaired_examples(pairs)
         schedule = epochs.batches(len(rows), 1, BATCH_SIZE, 1)[:NUM_STEPS]
         ref = kto.compute_reference(Policy(model, compute, pad_id), rows, schedule)
         steps = kto.train(Policy(model, compute, pad_id), rows, ref, schedule, loss, CONFIG)
     else:
         schedule = epochs.batches(len(pairs), 1, BATCH_SIZE, 1)[:NUM_STEPS]
-        wanted = ref_logprobs.of_pairs(pairs)
+        wanted = ref_logprobs.pair_completions(pairs)
         ref = ref_logprobs.compute(Policy(model, compute, pad_id), wanted).view(-1, 2)
         steps = preference.train(Policy(model, compute, pad_id), pairs, ref, schedule, loss, CONFIG)
     history = [step.metrics for step in steps]

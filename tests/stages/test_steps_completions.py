@@ -58,7 +58,7 @@ from stages import steps_completions
 from stages.loops import step_labels
 
 step_labels.CHUNK = 4
-count = step_labels.count
+count = step_labels.count_right
 
 def killed(*args, start, **kwargs):
     for step in count(*args, start=start, **kwargs):
@@ -66,7 +66,7 @@ def killed(*args, start, **kwargs):
             os.kill(os.getpid(), signal.SIGKILL)
         yield step
 
-step_labels.count = killed
+step_labels.count_right = killed
 steps_completions.main("steps_completions", *{WORDS})
 """
 
@@ -134,7 +134,7 @@ def journal():
 
 
 def test_rows_counts_and_metrics_fit_together(monkeypatch):
-    count = step_labels.count
+    count = step_labels.count_right
 
     class Brief:
         def __init__(self, sampler):
@@ -149,7 +149,7 @@ def test_rows_counts_and_metrics_fit_together(monkeypatch):
         return count(Brief(sampler), *args, **kwargs)
 
     # In two tokens the random model cannot state another answer behind the right one.
-    monkeypatch.setattr(step_labels, "count", briefly)
+    monkeypatch.setattr(step_labels, "count_right", briefly)
     metrics = run()
     result = {side: labelled(side) for side in ("train", "heldout")}
     counts = list(lines.read_lines(OWN / "prefixes.jsonl", PrefixCount))
@@ -216,13 +216,13 @@ def test_a_problem_that_was_not_generated_has_labels_but_no_truth():
 
 
 def test_a_prefix_is_gone_on_with_as_far_as_the_longest_completion_of_the_pool(monkeypatch):
-    seen, count = [], step_labels.count
+    seen, count = [], step_labels.count_right
 
     def watched(sampler, decode, parts, config, max_new_tokens, *args, **kwargs):
         seen.append(max_new_tokens)
         return count(sampler, decode, parts, config, max_new_tokens, *args, **kwargs)
 
-    monkeypatch.setattr(step_labels, "count", watched)
+    monkeypatch.setattr(step_labels, "count_right", watched)
     run()
     drawn = [
         completion
@@ -259,14 +259,14 @@ def test_a_killed_stage_goes_on_where_it_stopped_and_writes_the_same_bits(monkey
     assert sorted(path.name.split("-")[0] for path in kept.iterdir()) == ["000000", "000001"]
 
     drawn = []
-    count = steps_completions.step_labels.count
+    count = steps_completions.step_labels.count_right
 
     def watched(*args, **kwargs):
         for step in count(*args, **kwargs):
             drawn.append(step.index)
             yield step
 
-    monkeypatch.setattr(steps_completions.step_labels, "count", watched)
+    monkeypatch.setattr(steps_completions.step_labels, "count_right", watched)
     run()
     assert drawn == [2, 3, 4, 5, 6]
     assert written() == expected

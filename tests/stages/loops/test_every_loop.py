@@ -134,7 +134,9 @@ def test_a_step_is_the_mean_over_its_rows(name):
 PREDICTIONS = {
     "sft": sum(WEIGHTS["sft"]),
     "dpo": sum(len(p.chosen_ids) + len(p.rejected_ids) for p in every_loop.PAIRS),
-    "kto": sum(len(row.completion_ids) for row in kto.judged_rows(every_loop.make_pairs(3))),
+    "kto": sum(
+        len(row.completion_ids) for row in kto.make_unpaired_examples(every_loop.make_pairs(3))
+    ),
     "reward": 2 * NUM_ROWS,
     "outcome": sum(map(len, every_loop.make_problems())),
     "process": sum(WEIGHTS["process"]),

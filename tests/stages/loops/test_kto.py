@@ -7,12 +7,12 @@ from tiny_checkpoints import PAD, compute, load, plain_logprobs
 from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradients
 
 from stages.loops import epochs, kto
-from stages.loops.kto import judged_rows
+from stages.loops.kto import make_unpaired_examples
 from stages.loops.preference import PreferenceConfig, PreferencePreset
 from stages.models.policy import Policy
 
 PAIRS = make_pairs(5)
-ROWS = judged_rows(PAIRS)
+ROWS = make_unpaired_examples(PAIRS)
 ONE_STEP = [[0, 3, 4, 7, 8, 1, 2, 5, 6, 9]]
 LOSS = PreferencePreset.model_validate(
     {"kind": "kto", "beta": 0.1, "desirable_weight": 1.0, "undesirable_weight": 1.5},
@@ -100,7 +100,7 @@ FIRST, SECOND = make_pairs(2)
 
 
 def test_the_chosen_are_desirable_and_the_rejected_are_not():
-    rows = judged_rows([FIRST, SECOND])
+    rows = make_unpaired_examples([FIRST, SECOND])
     assert [(row.id, row.completion_ids, row.desirable) for row in rows] == [
         (FIRST.id, FIRST.chosen_ids, True),
         (FIRST.id, FIRST.rejected_ids, False),
@@ -113,7 +113,7 @@ def test_the_chosen_are_desirable_and_the_rejected_are_not():
 def test_a_completion_of_two_pairs_is_one_row_and_that_of_another_problem_another():
     other_rejected = dataclasses.replace(FIRST, rejected_ids=[9, 1])
     other_problem = dataclasses.replace(FIRST, id="elsewhere")
-    rows = judged_rows([FIRST, other_rejected, FIRST, other_problem])
+    rows = make_unpaired_examples([FIRST, other_rejected, FIRST, other_problem])
     assert [(row.id, row.desirable) for row in rows] == [
         (FIRST.id, True),
         (FIRST.id, False),
@@ -125,15 +125,15 @@ def test_a_completion_of_two_pairs_is_one_row_and_that_of_another_problem_anothe
 
 def test_the_middle_of_a_ranking_is_both():
     below = dataclasses.replace(FIRST, chosen_ids=FIRST.rejected_ids, rejected_ids=[9, 1])
-    rows = judged_rows([FIRST, below])
+    rows = make_unpaired_examples([FIRST, below])
     middle = [row.desirable for row in rows if row.completion_ids == FIRST.rejected_ids]
     assert middle == [False, True]
 
 
 def test_no_pair_gives_no_row():
-    assert judged_rows([]) == []
+    assert make_unpaired_examples([]) == []
 
 
 def test_a_label_that_is_not_sure_is_refused():
     with pytest.raises(ValueError, match=r"found a label of 0\.8 from 'verifier' at problem 'q0'"):
-        judged_rows(make_pairs(1, probability=0.8))
+        make_unpaired_examples(make_pairs(1, probability=0.8))

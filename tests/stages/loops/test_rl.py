@@ -198,7 +198,7 @@ def test_a_budget_ends_training_with_the_step_that_reaches_it(method):
     run = train if method == "grpo_deepseekmath" else train_ppo
     fixed = run(draws(8, 5, 4, 0))
     budget = int(sum(spent(step) for step in fixed[:3])) - 1
-    result = run(epochs.endless(8, 4, 0), token_budget=budget)
+    result = run(epochs.endless_batches(8, 4, 0), token_budget=budget)
     # The same rate and batches, so the same steps.
     assert [spent(step) for step in result] == [spent(step) for step in fixed[:3]]
 

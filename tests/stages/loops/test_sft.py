@@ -57,24 +57,26 @@ def test_the_gradient_is_that_of_the_plain_loss(family, monkeypatch):
 
 
 def test_all_rows_are_chosen_as_they_are_unless_fewer_or_documents_are_asked_for():
-    assert sft.choose(ROWS, ALL, seed=0) == ROWS
+    assert sft.choose_demonstrations(ROWS, ALL, seed=0) == ROWS
     few = ALL.model_copy(update={"num_demonstrations": 3})
-    chosen = sft.choose(ROWS, few, seed=0)
+    chosen = sft.choose_demonstrations(ROWS, few, seed=0)
     assert len({row.id for row in chosen}) == 3
-    assert sft.choose(ROWS, few, seed=0) == chosen
-    assert any(sft.choose(ROWS, few, seed=seed) != chosen for seed in range(1, 5))
+    assert sft.choose_demonstrations(ROWS, few, seed=0) == chosen
+    assert any(sft.choose_demonstrations(ROWS, few, seed=seed) != chosen for seed in range(1, 5))
     with pytest.raises(ValueError, match="at most 8, which is all there are; found 9"):
-        sft.choose(ROWS, few.model_copy(update={"num_demonstrations": 9}), seed=0)
+        sft.choose_demonstrations(ROWS, few.model_copy(update={"num_demonstrations": 9}), seed=0)
 
 
 def test_a_preset_says_its_own_epochs_and_rate_or_leaves_them_to_the_section():
-    assert ALL.over(config()) == config()
-    result = ALL.model_copy(update={"num_epochs": 4, "learning_rate": 0.5}).over(config())
+    assert ALL.override(config()) == config()
+    result = ALL.model_copy(update={"num_epochs": 4, "learning_rate": 0.5}).override(config())
     assert result == config(learning_rate=0.5).model_copy(update={"num_epochs": 4})
 
 
 def test_a_documents_prompt_is_learned_too_from_its_second_token():
-    documents = sft.choose(ROWS, ALL.model_copy(update={"learn_prompt": True}), seed=0)
+    documents = sft.choose_demonstrations(
+        ROWS, ALL.model_copy(update={"learn_prompt": True}), seed=0
+    )
     for row, document in zip(ROWS, documents, strict=True):
         assert document.prompt_ids == row.prompt_ids[:1]
         assert document.completion_ids == row.prompt_ids[1:] + row.completion_ids
@@ -131,14 +133,14 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_the_weights_change():
 def test_only_demonstrations_of_the_tasks_asked_for_are_chosen():
     rows = [replace(row, task="judge" if i % 2 else "solve") for i, row in enumerate(ROWS)]
     solve = ALL.model_copy(update={"tasks": ["solve"]})
-    assert sft.choose(rows, solve, seed=0) == rows[::2]
+    assert sft.choose_demonstrations(rows, solve, seed=0) == rows[::2]
     both = ALL.model_copy(update={"tasks": ["solve", "judge"]})
-    assert sft.choose(rows, both, seed=0) == rows
+    assert sft.choose_demonstrations(rows, both, seed=0) == rows
     # The number is of those that are left.
     few = solve.model_copy(update={"num_demonstrations": 3})
-    assert {row.task for row in sft.choose(rows, few, seed=0)} == {"solve"}
+    assert {row.task for row in sft.choose_demonstrations(rows, few, seed=0)} == {"solve"}
     with pytest.raises(ValueError, match=r"of \['revise'\], found those of \['judge', 'solve'\]"):
-        sft.choose(rows, ALL.model_copy(update={"tasks": ["revise"]}), seed=0)
+        sft.choose_demonstrations(rows, ALL.model_copy(update={"tasks": ["revise"]}), seed=0)
 
 
 def taught(model, other, temperature=1.0, likelihood_coef=0.0, schedule=ONE_STEP, **settings):

@@ -32,7 +32,7 @@ PREFIXES = [(prompt, ids) for prompt in PROMPTS for ids in ((3,), (3, 4), (5, 6,
 def counted(parts, seed=0, start=0, **changes):
     config = StepLabelsConfig(**CONFIG.model_dump() | changes)
     sampler = make_sampler(load("llama"))
-    steps = list(step_labels.count(sampler, decode, parts, config, 6, seed, start=start))
+    steps = list(step_labels.count_right(sampler, decode, parts, config, 6, seed, start=start))
     return [row for step in steps for row in step.rows]
 
 
@@ -49,7 +49,7 @@ def test_counts_are_those_of_the_completions_drawn_from_prompt_and_prefix():
             ]  # fmt: skip
 
     prompt = dataclasses.replace(PROMPTS[0], prompt_ids=[8, 9])
-    (step,) = step_labels.count(Watched(), decode, [[(prompt, (3,))]], CONFIG, 6, 0, start=0)
+    (step,) = step_labels.count_right(Watched(), decode, [[(prompt, (3,))]], CONFIG, 6, 0, start=0)
     ((prompts, settings),) = seen
     assert prompts == [[8, 9, 3]]
     # The prefix has one of the six tokens that a whole completion may have.
@@ -96,13 +96,13 @@ def test_going_on_after_a_part_gives_the_rest():
 
 def test_equal_prefixes_of_a_problem_are_completed_once(monkeypatch):
     monkeypatch.setattr(step_labels, "CHUNK", 4)
-    parts = step_labels.chunks([*PREFIXES, *PREFIXES[::-1]])
+    parts = step_labels.chunk_prefixes([*PREFIXES, *PREFIXES[::-1]])
     assert [len(part) for part in parts] == [4, 4, 4, 3]
     assert [item for part in parts for item in part] == PREFIXES
-    assert step_labels.chunks([]) == []
+    assert step_labels.chunk_prefixes([]) == []
 
 
 def test_the_longest_sequence():
     longest = max(len(prompt.prompt_ids) for prompt in PROMPTS)
-    assert step_labels.longest([PREFIXES[:2], PREFIXES[2:]], 6) == longest + 6
-    assert step_labels.longest([], 6) == 6
+    assert step_labels.max_length([PREFIXES[:2], PREFIXES[2:]], 6) == longest + 6
+    assert step_labels.max_length([], 6) == 6

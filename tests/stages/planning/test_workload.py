@@ -41,7 +41,7 @@ def stage(entry_point, words, **config):
 
 def test_demonstrations():
     sizes = SimpleNamespace(num_epochs=3)
-    preset = SimpleNamespace(num_demonstrations=None, teacher=None, over=lambda _: sizes)
+    preset = SimpleNamespace(num_demonstrations=None, teacher=None, override=lambda _: sizes)
     result = workload.forecast_work(stage("train_sft", {}, preset=preset, sft=sizes), PLAN, MODEL)
     assert result.tokens == 2 * 3 * 50 * 20
     assert result.operations == 2 * 6 * 3 * 50 * (100 * 50 + 10 * 20)
@@ -49,7 +49,7 @@ def test_demonstrations():
 
 def test_a_teacher_of_demonstrations_reads_all_that_its_pool_has():
     words, sizes = {"on": "pairs/taught", "from": "sft"}, SimpleNamespace(num_epochs=3)
-    preset = SimpleNamespace(num_demonstrations=None, teacher={}, over=lambda _: sizes)
+    preset = SimpleNamespace(num_demonstrations=None, teacher={}, override=lambda _: sizes)
     pairs = {"taught": {"by": "teacher", "preset": "teacher", "on": "pools/sft"}}
     each = CONTENT["sampling"]["preference"]["num_samples"]
     for limit, kept in ((None, each), (2, 2)):
