@@ -69,8 +69,8 @@ def summarise_data(summary: DataSummary) -> Data:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """What is sampled for each prompt, and how many prompts a sampler is given at once."""
+class CompletionSizes:
+    """Completions of each prompt, and the number of prompts that a sampler is given at once."""
 
     completions: int
     tokens: Number
@@ -95,17 +95,17 @@ class Count:
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
         self.operations["read"] += flops.count_forward_flops(self._model, passes)
 
-    def sample(self, prompts: Number, prompt: Number, request: Request) -> None:
+    def sample(self, prompts: Number, prompt: Number, sizes: CompletionSizes) -> None:
         """Completions of `prompts` prompts of so many tokens are sampled."""
         self.read(prompts, prompt, 0)
-        tokens = round(prompts * request.completions * request.tokens)
+        tokens = round(prompts * sizes.completions * sizes.tokens)
         passes = Passes(positions=tokens, outputs=tokens)
         self.operations["sampled"] += flops.count_forward_flops(self._model, passes)
-        per_batch = max(1, self._max_batch // request.completions)
-        calls, remainder = divmod(math.ceil(prompts), request.prompts_per_call)
-        batches = calls * math.ceil(request.prompts_per_call / per_batch)
+        per_batch = max(1, self._max_batch // sizes.completions)
+        calls, remainder = divmod(math.ceil(prompts), sizes.prompts_per_call)
+        batches = calls * math.ceil(sizes.prompts_per_call / per_batch)
         batches += math.ceil(remainder / per_batch)
-        self.steps += request.turns * batches * request.limit
+        self.steps += sizes.turns * batches * sizes.limit
 
     def train(self, times: Number, positions: Number, outputs: Number) -> None:
         """Rows as those of `read` go forward and backward."""
@@ -181,11 +181,11 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + tokens
     count.tokens = times * tokens * (1 + preset.num_epochs)
     reuse = preset.num_epochs * preset.num_minibatches > 1
-    request = Request(
+    sampled = CompletionSizes(
         completions=stage_of.count_completions(stage, plan), tokens=completion,
         limit=sizes.max_new_tokens, prompts_per_call=sizes.prompts_per_step,
     )  # fmt: skip
-    count.sample(times, plan.data.prompt, _play(request, environment) if environment else request)
+    count.sample(times, plan.data.prompt, _play(sampled, environment) if environment else sampled)
     # Read by the reference and, where it moves on meanwhile, by the policy; scored.
     count.read(times * (preset.measures_kl + reuse), positions, tokens)
     if preset.needs_policy_logprobs:
@@ -206,14 +206,16 @@ def _played(stage: Stage, plan: Plan, count: Count) -> None:
     number = stage_of.count_starts(environment, stage.words["split"], plan)
     completions = stage_of.count_completions(stage, plan)
     count.tokens = number * completions * _episode_tokens(environment)
-    request = Request(completions=completions, tokens=0, limit=0, prompts_per_call=max(1, number))
-    count.sample(number, plan.data.prompt, _play(request, environment))
+    sampled = CompletionSizes(
+        completions=completions, tokens=0, limit=0, prompts_per_call=max(1, number)
+    )
+    count.sample(number, plan.data.prompt, _play(sampled, environment))
 
 
-def _play(request: Request, environment: EnvironmentPreset) -> Request:
-    """The request in the turns of an episode."""
+def _play(sizes: CompletionSizes, environment: EnvironmentPreset) -> CompletionSizes:
+    """The sizes of completions that are the turns of an episode."""
     return replace(
-        request, tokens=_episode_tokens(environment), turns=environment.max_turns,
+        sizes, tokens=_episode_tokens(environment), turns=environment.max_turns,
         limit=min(environment.max_turn_tokens, environment.max_tokens),
     )  # fmt: skip
 
@@ -236,11 +238,11 @@ def _samples(stage: Stage, plan: Plan, count: Count) -> None:
             numbers += [1, *[temperatures["num_samples"]] * len(temperatures["tried"])]
         for completions in numbers:
             count.tokens += number * completions * plan.data.completion
-            request = Request(
+            sampled = CompletionSizes(
                 completions=completions, tokens=plan.data.completion,
                 limit=settings["max_new_tokens"], prompts_per_call=candidates.CHUNK,
             )  # fmt: skip
-            count.sample(number, plan.data.prompt, request)
+            count.sample(number, plan.data.prompt, sampled)
 
 
 def _evaluated(_stage: Stage, plan: Plan, count: Count) -> None:
@@ -262,11 +264,11 @@ def _steps(stage: Stage, plan: Plan, count: Count) -> None:
     count.tokens = prefixes * preset.num_completions * half
     if preset.num_completions:
         split = stage_of.pool_split(stage, plan)
-        request = Request(
+        sampled = CompletionSizes(
             completions=preset.num_completions, tokens=half, prompts_per_call=step_labels.CHUNK,
             limit=plan.content["sampling"][split]["max_new_tokens"],
         )  # fmt: skip
-        count.sample(prefixes, data.prompt + half, request)
+        count.sample(prefixes, data.prompt + half, sampled)
 
 
 def _judged(stage: Stage, plan: Plan, count: Count) -> None:
@@ -283,10 +285,10 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
     else:
         limit = preset.reasoning.max_new_tokens
         count.tokens = 2 * pairs * limit
-        request = Request(
+        sampled = CompletionSizes(
             completions=1, tokens=limit, limit=limit, prompts_per_call=2 * judging.CHUNK
         )
-        count.sample(2 * pairs, length, request)
+        count.sample(2 * pairs, length, sampled)
 
 
 COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
