@@ -358,12 +358,13 @@ def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow | BadRow]
                 repeating.append(row)
     if 2 * len(repeating) > num_texts:
         first, shown = repeating[0], " and ".join(f"'{name}'" for name in names.values())
-        templates = ", ".join(f"{field}: '{{{name}}}'" for field, name in names.items())
+        repeated = {field: f"'{{{name}}}'" for field, name in names.items()}
+        shown_columns = _show_columns(columns, repeated)
         raise ValueError(
             f"{first.file}, row {first.line}: expected answers without their prompt, found "
             f"{shown} that begin with '{columns.prompt}', as in {len(repeating)} of {num_texts} "
             f"rows: write what follows it; if the answers are to repeat it, columns: "
-            f"{{prompt: '{columns.prompt}', {templates}}}"
+            f"{{{shown_columns}}}"
         )
 
 
@@ -427,8 +428,9 @@ def _check_prompt(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> N
         )
 
 
-def _show_columns(columns: PairColumns) -> str:
-    return ", ".join(f"{field}: {name}" for field, name in columns.used().items())
+def _show_columns(columns: PairColumns, changed: Mapping[str, str] | None = None) -> str:
+    shown = {**columns.used(), **(changed or {})}
+    return ", ".join(f"{field}: {name}" for field, name in shown.items())
 
 
 def _check_rival(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> None:

@@ -963,9 +963,11 @@ def test_answers_that_begin_with_their_prompt_are_refused_unless_a_template_says
             for n in range(3)]  # fmt: skip
     with pytest.raises(
         ValueError, match=rf"row 1: .*'{names[0]}'.* in 3 of 3 rows.*'{{{names[0]}}}'"
-    ):
+    ) as refusal:
         read(*rows, **columns)
     templates = {name: f"{{{name}}}" for name in names}
+    for name, expression in (columns | templates).items():  # all of them, or it would be refused
+        assert f"{name}: {expression}" in str(refusal.value).replace("'", "")
     first = read(*rows, **(columns | templates))[0]
     assert getattr(first, "chosen", getattr(first, "completion", None)) == "What is 0+1? 1"
     others = [make(f"What is {n}+1?", str(n + 1), "0") for n in range(3)]
