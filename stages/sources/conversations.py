@@ -68,7 +68,12 @@ PROVENANCE = frozenset({
 """Keys of where, when and by whom a message was written, as WildChat and others have them."""
 PART_KEYS = frozenset({"type", "text", "cache_control"})
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
-_PRINTED = re.compile(r"\s*\[\s*\{\s*'(?:role|from|content|value)'")
+_PRINTED = re.compile(
+    r"(?=\s*\[\s*\{\s*'(?:role|from|content|value)')"
+    rf".*'(?:role|from)': '(?:{'|'.join(ROLES)})'",
+    re.DOTALL,
+)
+"""Messages, and not any list of objects, as a reply with Python code may begin."""
 _FIRST_MARK = (
     r"<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<｜begin▁of▁sentence｜>|<｜User｜>"
     r"|<\|im_start\|>|<start_of_turn>|<\|start_header_id\|>|\[INST\]|\[\|Human\|\]|<<SYS>>"

@@ -946,6 +946,9 @@ def test_messages_that_pandas_wrote_into_a_table_are_no_answer(read):
         assert bad.reason.startswith("messages as Python prints them")
     (pair,) = read(row | {"chosen": "[{'a': 1}]", "rejected": "['role']"})
     assert pair.chosen == "[{'a': 1}]"
+    code = {"chosen": "[{'value': 3}]", "rejected": "[{'role': 'admin', 'content': 'all'}]"}
+    (pair,) = read(row | code)  # lists of objects that are no messages
+    assert (pair.chosen, pair.rejected) == (code["chosen"], code["rejected"])
 
 
 @pytest.mark.parametrize(
