@@ -144,11 +144,12 @@ _TOOLS = re.compile(
     r"(?:available_)?(?:tools|functions)|(?:tool|function)s?_(?:list|schema|definition|spec)s?"
 )
 _THOUGHTS = re.compile(
-    r"(?:\w+_)?(?:reasoning|thinking|thoughts?)"
+    r"(?!(?:type|kind|category|judge|judge?ment|preference|verdict|score|rating|comparison|label"
+    r"|evaluation|feedback|annotation|annotator)_)(?:\w+_)?(?:reasoning|thinking|thoughts?)"
     r"(?:_(?:content|process|trajector(?:y|ies)|traces?|text|steps|chain))?(?: \(\w+\))?"
     r"|(?:\w+_)?(?:long|short)_?cot"
 )
-"""Columns of what a model thought before its reply, as s1K has them."""
+"""Columns of what a model thought before its reply, as s1K has them; a judge's reasons are none."""
 _EXACT = frozenset({"tolerance", "tol", "atol", "rtol", "error", "unit", "units"})
 """Names of what an answer may differ by, or is measured in; nothing where it is 0 or false."""
 MARKS = {
@@ -723,10 +724,15 @@ _ANSWER_NAMES = re.compile(
 )
 
 
+_DESCRIBES_ANSWER = re.compile(r".*_(?:length|len|tokens|type|format|source|lang(?:uage)?|model)")
+"""Names of what holds no answer, as `expected_length` or `answer_type`."""
+
+
 def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> None:
     """A ValueError for questions alone beside columns that look like their answers."""
     names = dict.fromkeys(key for fields in sample.rows for key in fields)
-    unread = [name for name in names if name not in used and _ANSWER_NAMES.search(name)]
+    unread = [name for name in names if name not in used and _ANSWER_NAMES.search(name)
+              and not _DESCRIBES_ANSWER.fullmatch(name.lower())]  # fmt: skip
     unread = [name for name in unread if sample.values(name)]
     unread += sample.gold_paths(name for name in names if name not in used)
     if unread and not any(map(sample.values, REPLIES)):

@@ -330,7 +330,9 @@ def name_form(columns: Columns) -> str:
 
 _THOUGHT_HINT = (
     "What is thought before a reply is imitated with it as columns: {user: .., assistant: "
-    '"<think>\\n{<this column>}\\n</think>\\n{<the reply>}"}'
+    '"<think>\\n{<this column>}\\n</think>\\n{<the reply>}"}, beside a gold answer as {question: '
+    ".., answer: .., solution: <the same template>}, in `pairs` as such templates of chosen and "
+    "rejected"
 )
 _EXACT_HINT = "Answers are compared exactly, and none counts as right within a tolerance"
 _UNIT_HINT = 'A unit is a part of the gold answer as columns: {answer: "{<the answer>} {unit}", ..}'

@@ -469,14 +469,28 @@ def test_what_says_more_than_the_question_is_refused_by_its_name(read, row, word
 @pytest.mark.parametrize(
     ("name", "value"),
     [("is_reasoning", True), ("reasoning_type", "multi-hop search"), ("has_thinking", "yes"),
-     ("cot_type", "math or crossword"), ("reward_model", "ArmoRM-8B"), ("response_length", 5)],
+     ("cot_type", "math or crossword"), ("reward_model", "ArmoRM-8B"), ("response_length", 5),
+     ("type_of_reasoning", "multi hop"), ("judge_reasoning", "It is short and right.")],
 )  # fmt: skip
 def test_what_only_has_the_name_of_a_thought_or_a_reward_is_not_refused(read, name, value):
     (problem,), bad, report = read({**Q, "answer": "5", name: value})
     assert (problem.answer, bad, report.unused) == ("5", [], [name])
 
 
+@pytest.mark.parametrize("name", ["expected_length", "answer_type", "gold_source"])
+def test_what_describes_an_answer_leaves_prompts_alone(read, name):
+    (problem,), bad, report = read({"prompt": "2+2?", name: "short text"})
+    assert (problem.answer, bad, report.form, report.unused) == (None, [], "prompts", [name])
+
+
 def test_what_the_refusal_of_thoughts_and_gold_answers_advises_works(read):
+    row = {"question": "2+2?", "answer": "4", "long_cot": "Two and two.", "output": "So #### 4"}
+    with pytest.raises(ValueError, match=r"\{question: \.\., answer: \.\., solution: "):
+        read(row)
+    template = "<think>\n{long_cot}\n</think>\n{output}"
+    columns = {"question": "question", "answer": "answer", "solution": template}
+    (problem,), _, _ = read(row, columns=columns)
+    assert problem.solution == "<think>\nTwo and two.\n</think>\nSo #### 4"
     thought = {"question": "2+2?", "solution": "4", "thoughts": ["Two and two."], "attempt": "So 4"}
     columns = {"user": "question", "assistant": "<think>\n{thoughts.0}\n</think>\n{attempt}"}
     (problem,), _, _ = read(thought, columns=columns, ignore=["solution"])
