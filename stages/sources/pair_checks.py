@@ -47,10 +47,13 @@ _LOWER_IS_BETTER = re.compile(
     r"(?:_|$)"
 )
 """Words of measures of which more is not better."""
+_OF_MODEL = re.compile(r"model_(?:elo|win_?rate)")
+"""How good the model is that wrote an answer; the weaker model's may be the better one."""
 _COUNT = re.compile(r"(?:num|number|count|std|var|variance)_.*|.*_(?:num|count|std|var|variance)")
 """How many ratings there are, or how far they lie apart."""
 _NUMBERED = re.compile(
-    r"(?:^|_)(?:annotator|rater|judge|worker|reviewer|expert|evaluator|turn|round|step)s?(?:_|$)"
+    r"(?:^|_)(?:annotator|rater|judge|worker|reviewer|expert|evaluator|labell?er|user|turn|round"
+    r"|step|criteri(?:on|a)|dim(?:ension)?|aspect|question)s?(?:_|$)"
 )
 """Words before a number or letter that is no answer's, as in `annotator_1_score`."""
 TIES = ("tie", "is_tie", "tied", "is_tied", "winner_tie", "both_equal", "no_preference")
@@ -212,7 +215,7 @@ def _classify(what: str) -> Kind | None:
         return "score"
     if what in OVERALL:
         return "overall"
-    is_other = _COUNT.fullmatch(what) or _LOWER_IS_BETTER.search(what)
+    is_other = _COUNT.fullmatch(what) or _OF_MODEL.fullmatch(what) or _LOWER_IS_BETTER.search(what)
     return "attribute" if _ATTRIBUTE.fullmatch(what) and not is_other else None
 
 
@@ -222,7 +225,10 @@ def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
         if name in ignore or (lead := read_number(fields[name])) is None:
             continue
         if lead < 0:
-            raise RejectedError(f"contradiction: '{name}' is below 0: the rejected answer leads")
+            raise RejectedError(
+                f"contradiction: '{name}' is below 0: the rejected answer leads; keep such pairs "
+                f"as ignore: [{name}]"
+            )
         if lead == 0:
             raise RejectedError(f"{TIE}: '{name}' is 0; keep such pairs as ignore: [{name}]")
 

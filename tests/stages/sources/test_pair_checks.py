@@ -52,6 +52,7 @@ def test_what_contradicts_a_pair_is_quarantined_and_may_be_ignored(read, more, k
     bad = read(PAIR | more)
     assert isinstance(bad, BadRow)
     assert bad.reason.partition(":")[0] == kind
+    assert f"ignore: [{', '.join(more)}]" in bad.reason or len(more) > 1
     assert isinstance(read(PAIR | more, *more), RawPreference)
 
 
@@ -74,6 +75,8 @@ def test_columns_that_name_both_sides_of_an_answer_are_a_pair(read):
         {"preferred": "chosen"}, {"preference_id": 7}, {"preferred_language": "en"},
         {"is_tie": False}, {"is_tie": None}, {"seconds_difference": -5},
         {"language": "en", "agreement_id": 3, "confidence": None},
+        sides(1000, 1200, "{}_model_elo"), sides(0.3, 0.6, "{}_model_win_rate"),
+        {"judge_reasoning": "The first is right."},
         sides(0.1, 0.9, "{}_toxicity_score"), sides(1, 3, "{}_hallucination_score"),
         {"unit": "Unit 3: verbs", "error": "calculation"},
     ],
@@ -134,6 +137,8 @@ def test_ratings_of_two_answers_may_contradict_their_comparison(read, row, more)
     [
         {"rating_1": 3, "rating_2": 3}, {"rating_1": "?", "rating_2": 3}, {"rating_2": 3},
         {"annotator_1_score": 1, "annotator_2_score": 3}, {"num_votes_1": 1, "num_votes_2": 3},
+        {"criterion_1_score": 1, "criterion_2_score": 3}, {"user_1_rating": 1, "user_2_rating": 3},
+        {"model_1_elo": 1000, "model_2_elo": 1200},
         {"length_1": 1, "length_2": 3}, {"helpfulness_1": 1, "helpfulness_2": 3, "safety_1": 2,
                                          "safety_2": 1},
     ],
