@@ -163,6 +163,7 @@ _SPELLINGS = (
     (re.compile(r"^\\text\{([^{}]*)\}$"), r"\1"),
     (re.compile(r"\\leq(?:slant)?(?![A-Za-z])|≤"), r"\\le"),
     (re.compile(r"\\geq(?:slant)?(?![A-Za-z])|≥"), r"\\ge"),
+    (re.compile(r"\\neq(?![A-Za-z])|≠"), r"\\ne"),
     (re.compile(r"\\mid(?![A-Za-z])"), "|"),
     (re.compile(r"\\varnothing|∅|\\\{ *\\\}"), r"\\emptyset"),
     (re.compile(r"(?<!\d)[\s$]|[\s$](?!\d)|\\(?:left|right)(?![A-Za-z])"), ""),
@@ -339,7 +340,7 @@ def read_gold(text: str) -> str | None:
     return text if is_read else None
 
 
-_NOTATION = re.compile(r"\\[A-Za-z]|[\^'_]|\d:\d|\d ?[a-z]+ \d", re.ASCII)
+_NOTATION = re.compile(r"\\[A-Za-z]|[\^'_≠]|\d:\d|\d ?[a-z]+ \d", re.ASCII)
 _COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[a-z]+\})?")
 _LONG_WORD = re.compile(r"[A-Za-z]{2,}")
 

@@ -58,6 +58,7 @@ EQUAL = [
     ("x>1/2", "0.5<x"),
     (r"-\frac{1}{2} \leqslant x \leqslant 1", r"[-0.5, 1]"),
     (r"\{x \mid 1 < x < 2\}", r"\{x|1<x<2\}"),
+    (r"x \neq 2", r"x \ne 2"), (r"x \ne 2", "x≠2"),
     ("ABD", "A, B, D"), ("ABD", r"\text{A, B and D}"), ("(A)(C)", "AC"), ("A,B", "AB"),
     ("AC", r"A \text{ and } C"),
     ("AD", r"\textbf{(A)}, \textbf{(D)}"),
@@ -100,6 +101,7 @@ DIFFERENT = [
     ("1<x<2", "1<x<3"), ("ABD", "A, B"), ("ABD", "ABCD"),
     ("AB", "BA"), ("ABD", "A, B, C"), ("AB", "(A, B)"), ("AB", "A or B"), ("AB", "A"),
     (r"60\degree", r"50\degree"), ("±2", "2"),
+    (r"x \neq 2", r"x \ne 3"), (r"x \neq 2", "2"), (r"x \neq 2", "x=2"),
 ]  # fmt: skip
 
 
