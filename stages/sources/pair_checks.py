@@ -38,7 +38,7 @@ RANKS = ("rank", "ranks")
 """Numbers of which the lower one is the better."""
 _ATTRIBUTE = re.compile(
     r"(?:\w+_)?(?:scores?|ratings?|rewards?|quality|grade|votes|upvotes|likes|helpful(?:ness)?"
-    r"|correct(?:ness)?|harmless(?:ness)?|safety|truthful(?:ness)?|honesty|preference|elo"
+    r"|correct(?:ness)?|harmless(?:ness)?|safety|truthful(?:ness)?|honesty|preference|elo|valid(?:ity)?"
     r"|win_?rate)"
 )
 _LOWER_IS_BETTER = re.compile(
@@ -123,6 +123,12 @@ def find_marks(better: str, worse: str) -> tuple[str, str] | None:
         return None
     pairs = [pair for pair in zip(*words, strict=True) if pair[0] != pair[1]]
     return pairs[0] if len(pairs) == 1 else None
+
+
+@cache
+def find_of_sides(names: tuple[str, ...], marks: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns with what is said of an answer with one of these words, not of the row."""
+    return tuple(name for name in names if not {*marks}.isdisjoint(_split_words(name)))
 
 
 def check_ratings(

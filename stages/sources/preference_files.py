@@ -486,7 +486,8 @@ def _parse(
 ) -> Sequence[RawPreference | RawLabelled]:
     """What a row says, in one of the forms; RejectedError where it says nothing."""
     (form,) = columns.forms()
-    columns_of.check_valid(fields, columns.used().values(), ignore)
+    of_answers = pair_checks.find_of_sides(tuple(fields), _find_sides(columns))
+    columns_of.check_valid(fields, columns.used().values(), [*ignore, *of_answers])
     if form in ("pairs", "compared"):
         pair_checks.check_tie(fields, [*ignore, *columns.used().values()])
     if form == "pairs":
@@ -507,6 +508,17 @@ def _parse(
             line=line, file=file,
         )
     ]  # fmt: skip
+
+
+def _find_sides(columns: PairColumns) -> tuple[str, ...]:
+    """Words of the columns of an answer that may be invalid without harm to the pair.
+
+    That is the worse answer, and either of two whose order another column decides.
+    """
+    if columns.a is not None:
+        return pair_checks.find_marks(columns.a, str(columns.b)) or ()
+    marks = pair_checks.find_marks(str(columns.chosen), str(columns.rejected))
+    return (marks or pair_checks.CHOSEN)[1:]
 
 
 def read_pair(

@@ -40,6 +40,7 @@ def sides(chosen: object, rejected: object, *names: str) -> dict[str, Any]:
         (sides(False, True, "is_{}_correct"), "contradiction"),
         (sides("False", "True", "{}_correct"), "contradiction"),
         (sides(900, 1100, "{}_elo"), "contradiction"),
+        ({"chosen_is_valid": False}, "marked as invalid"), ({"valid": 0}, "marked as invalid"),
         (sides(4, 4, "ratings_{}"), "tie"), (sides(4, "?", "score_{}"), "no score"),
         ({"score_diff": -0.2}, "contradiction"), ({"rating difference": "-1"}, "contradiction"),
         ({"delta": -2}, "contradiction"), ({"gap": "0"}, "tie"), ({"status": "tie"}, "tie"),
@@ -65,7 +66,8 @@ def test_columns_that_name_both_sides_of_an_answer_are_a_pair(read):
 @pytest.mark.parametrize(
     "more",
     [
-        sides(True, True, "{}_correct"),
+        sides(True, True, "{}_correct"), sides(True, False, "{}_is_valid"),
+        {"rejected_is_invalid": True},
         sides(5, 4, "scores_{}"), sides(1, 2, "{}_rank"), sides(4, 4, "{}_helpfulness"),
         sides(1, 3, "{}_length"), sides(1, 3, "num_ratings_{}"), sides(1, 3, "{}_score_std"),
         sides(None, 3, "{}_score"), sides("m", "n", "{}_model"), sides("m", "n", "{}_reward"),
@@ -117,6 +119,7 @@ LETTERED = {"prompt": "Why?", "response_a": "a", "response_b": "b"}
         (LETTERED | {"winner": "b"}, {"score_a": None, "aScore": "4", "bScore": "2"}),
         (LETTERED | {"winner": "a"}, {"votes_a": 1, "votes_b": 3}),
         (LETTERED | {"winner": "a"}, {"rank_a": 2, "rank_b": 1}),
+        (LETTERED | {"winner": "a"}, {"a_is_valid": False, "b_is_valid": True}),
         (TWO | {"better_response_id": 1}, {"reward_0": 0.3, "reward_1": -0.2}),
         ({"question": "Why?", "response_j": "a", "response_k": "b"}, {"score_j": 1, "score_k": 4}),
     ],
