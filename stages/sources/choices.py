@@ -63,7 +63,7 @@ class Choices:
                 f"the text of another: write the letters (A, B, ..) in front of the choices"
             )
         if isinstance(gold, int) and not isinstance(gold, bool) and text not in self.labels:
-            index = gold if 0 <= gold < len(self.texts) else None
+            index = gold if 0 <= gold < len(self.texts) else by_text
         elif by_label is not None and (form != "text" or by_text is None):
             index = by_label
         else:

@@ -1020,6 +1020,7 @@ def test_numbers_that_are_labels_of_choices_are_no_indexes(read):
         (["(a) red", "(b) green", "(c) blue"], ["b", "B", "(b) green", "green"]),
         (["A. red", "B. green", "C. blue"], ["B. green", "b", "B) green"]),
         (["2.0", "1.0", "0.0"], [1.0, "1.0"]),
+        ([10, 20, 30], [20, 20.0, "20"]),
         (["the", "a", "an"], ["a", "B"]),
         (["none", "none", "all"], ["B. none", "b"]),
     ],
