@@ -239,6 +239,8 @@ _OPERATION = re.compile(
     rf"|(?<![A-Za-z\\])(?:{PRODUCT}|{PRODUCT_LETTER} {PRODUCT_LETTER})(?![A-Za-z]))[^=<>]*="
 )
 """On the left side of an equation: `x+y=3` and `xy=3` are not 3, `\\cos A=3` may be."""
+_EQUALS = re.compile("(?<![<>])=")
+"""That of an equation, not of `x >= 2`."""
 
 
 def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
@@ -249,7 +251,7 @@ def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
     """
     return (
         (gold_is_number and not re.search(r"\\|\^|\*\*|sqrt|pi", answer))
-        or ("=" not in gold and "=" in strip_name(answer))
+        or ("=" not in gold and _EQUALS.search(strip_name(answer)) is not None)
         or ("=" in gold and "=" not in answer and _OPERATION.search(strip_name(gold)) is not None)
         or re.search(r"\d_", gold + answer) is not None
     )

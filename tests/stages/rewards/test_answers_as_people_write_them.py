@@ -55,7 +55,8 @@ EQUAL = [
     (r"60\degree", r"60^{\circ}"), (r"60\degrees", "60"), ("±2", r"\pm 2"), ("±√3", r"\pm\sqrt{3}"),
     ("3:45 PM", r"\text{3:45 PM}"), (r"x \leqslant 3", r"(-\infty, 3]"),
     (r"a\geqslant 2", r"a \ge 2"), (r"-\frac{1}{2} < x \leq 1", r"1 \ge x > -0.5"),
-    ("x>1/2", "0.5<x"),
+    ("x>1/2", "0.5<x"), (r"x \ge 2", "x>=2"), ("[1, 3]", "1 <= x <= 3"),
+    (r"y \leqslant \sqrt2", r"y <= \sqrt{2}"),
     (r"-\frac{1}{2} \leqslant x \leqslant 1", r"[-0.5, 1]"),
     (r"\{x \mid 1 < x < 2\}", r"\{x|1<x<2\}"),
     (r"x \neq 2", r"x \ne 2"), (r"x \ne 2", "x≠2"),
@@ -101,6 +102,7 @@ DIFFERENT = [
     ("1<x<2", "1<x<3"), ("ABD", "A, B"), ("ABD", "ABCD"),
     ("AB", "BA"), ("ABD", "A, B, C"), ("AB", "(A, B)"), ("AB", "A or B"), ("AB", "A"),
     (r"60\degree", r"50\degree"), ("±2", "2"),
+    (r"\sqrt2", "x>=sqrt(2)"), (r"\sqrt2", r"\sqrt{8} >= \sqrt{2}"), (r"x \ge 2", "x<=2"),
     (r"x \neq 2", r"x \ne 3"), (r"x \neq 2", "2"), (r"x \neq 2", "x=2"),
 ]  # fmt: skip
 
