@@ -92,7 +92,8 @@ def answers_match(answer: str, gold: str) -> bool:
     if len(alternatives) > 1:
         union = to_union(alternatives)
         matches = (answers_match(answer, each) for each in ([union] if union else alternatives))
-        elements = split_elements(answer) if len(answers) == 1 else None
+        listed = answer.replace(",", ", ") if _is_pair(answer) else answer
+        elements = split_elements(listed) if len(answers) == 1 else None
         is_set = elements is not None and not elements.is_ordered
         answers = elements.elements if elements is not None and is_set else answers
         return any(matches) or _are_same_alternatives(answers, alternatives)

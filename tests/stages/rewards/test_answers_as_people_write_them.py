@@ -51,7 +51,7 @@ EQUAL = [
     (r"\(2\sqrt{3}\text{ cm}\).", r"\sqrt{12}"),
     (r"\[ x^2+1 \]", "1+x^2"), (r"\frac2\pi", r"\frac{2}{\pi}"), (r"\frac \pi 2", r"\pi/2"),
     (r"1-\frac{2}\pi", r"\frac{\pi-2}{\pi}"), (r"\frac x{2}", "x/2"), (r"\frac1{n+1}", "1/(n+1)"),
-    ("5, 4", "4,5"), (r"\{4, 5\}", "5,4"), ("4 and 5", r"\(5,4\)"),
+    ("5 or 4", "4,5"), ("5, 4", "4,5"), (r"\{4, 5\}", "5,4"), ("4 and 5", r"\(5,4\)"),
     (r"60\degree", r"60^{\circ}"), (r"60\degrees", "60"), ("±2", r"\pm 2"), ("±√3", r"\pm\sqrt{3}"),
     ("3:45 PM", r"\text{3:45 PM}"), (r"x \leqslant 3", r"(-\infty, 3]"),
     (r"a\geqslant 2", r"a \ge 2"), (r"-\frac{1}{2} < x \leq 1", r"1 \ge x > -0.5"),
@@ -102,6 +102,7 @@ DIFFERENT = [
     ("1<x<2", "1<x<3"), ("ABD", "A, B"), ("ABD", "ABCD"),
     ("AB", "BA"), ("ABD", "A, B, C"), ("AB", "(A, B)"), ("AB", "A or B"), ("AB", "A"),
     (r"60\degree", r"50\degree"), ("±2", "2"),
+    ("5 or 6", "5,7"), ("45 or 6", "4,5"),
     (r"\sqrt2", "x>=sqrt(2)"), (r"\sqrt2", r"\sqrt{8} >= \sqrt{2}"), (r"x \ge 2", "x<=2"),
     (r"x \neq 2", r"x \ne 3"), (r"x \neq 2", "2"), (r"x \neq 2", "x=2"),
 ]  # fmt: skip
