@@ -17,7 +17,15 @@ from stages.auto import Facts
 from stages.models import chat_template
 from stages.models.chat_template import begin_reply, close_thinking, render_chat
 from stages.models.model_tokenizer import end_id, is_of_thought, make_decode
-from stages.records.problems import Demonstration, Exchange, Problem, Prompt, Turn
+from stages.records.problems import (
+    THOUGHTS,
+    Demonstration,
+    Exchange,
+    Problem,
+    Prompt,
+    Turn,
+    find_open_thought,
+)
 from stages.records.transcripts import earlier_turns, render_transcript
 from stages.rewards.feedback.prompts import defuse
 from stages.sources.data_summary import DataSummary
@@ -124,8 +132,9 @@ def encode_problems(
 
     Of a conversation the assistant's earlier turns are demonstrations, too (`earlier_turns`); they
     come last. A problem is rejected if it is longer than allowed, spells a special token, if the
-    chat template refuses its turns or loses some of what they say, or if its solution, once encoded
-    and decoded, is not `readable` to the answer checker, though the problem has a gold answer.
+    chat template refuses its turns or loses some of what they say, or if its solution ends within a
+    thought or, once encoded and decoded, is not `readable` to the answer checker, though the
+    problem has a gold answer.
     """
     specials, in_answers = special_token_texts(tokenizer), answer_special_texts(tokenizer)
     decode, end = make_decode(tokenizer), end_id(tokenizer)
@@ -138,6 +147,7 @@ def encode_problems(
             shown = decode(text.solution_ids)
             if not readable(shown, problem.answer):
                 reason = f"{UNREADABLE}: no final answer at the end of {shown[-60:]!r}"
+        reason = reason or _find_cut_thought(_written_solution(problem, text))
         reason = reason or _find_over_long("prompt", text.prompt_ids, max_prompt_tokens)
         reason = reason or _find_over_long("solution", completion_ids, max_completion_tokens)
         if reason:
@@ -200,6 +210,13 @@ def _context_texts(problem: Problem) -> Iterator[str]:
 def _written_solution(problem: Problem, text: RenderedProblem) -> str:
     """The solution, without what a chat template adds to it."""
     return problem.solution or "" if text.solution else ""
+
+
+def _find_cut_thought(reply: str) -> str | None:
+    begin = find_open_thought(reply)
+    if not begin:
+        return None
+    return f"truncated reply: expected {THOUGHTS[begin]!r} behind the thought that {begin!r} begins"
 
 
 def _find_over_long(name: str, token_ids: Sequence[int], limit: int) -> str | None:

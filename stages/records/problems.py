@@ -183,6 +183,13 @@ def find_begun_thought(prompt: str) -> str:
     return next((begin for begin in THOUGHTS if prompt.rstrip().endswith(begin)), "")
 
 
+def find_open_thought(reply: str) -> str:
+    """Beginning of a thought that a reply starts with and does not end; else empty."""
+    text = reply.lstrip()
+    opened = (begin for begin in THOUGHTS if text.startswith(begin))
+    return next((begin for begin in opened if THOUGHTS[begin] not in text), "")
+
+
 def split_thought(reply: str) -> tuple[str, str]:
     """Thought at the beginning of a reply, and what stands behind it; all, where it has no end.
 

@@ -322,3 +322,25 @@ def test_a_solution_may_have_a_thought_though_its_marks_are_special_tokens_and_a
 def test_a_thought_that_a_template_begins_is_ended_however_it_is_spelled(begin, end):
     assert prompting.close_thinking(f"<assistant>{begin}\n") == f"\n{end}\n\n"
     assert prompting.close_thinking("<assistant>") == ""
+
+
+@pytest.mark.parametrize("begin", THOUGHTS)
+def test_a_reply_that_breaks_off_within_its_thought_is_rejected_as_truncated(begin):
+    cut = replace(TALK, solution=f"{begin}\nIt is")
+    whole = replace(TALK, solution=f"{begin}\nIt is\n{THOUGHTS[begin]}\n\nIt is.")
+    plain = make_tokenizer("plain")
+    (_, reason), *others = encode(cut, tokenizer=plain).rejected
+    assert reason == (
+        f"truncated reply: expected {THOUGHTS[begin]!r} behind the thought that {begin!r} begins"
+    )
+    assert others == encode(whole, tokenizer=plain, max_completion_tokens=99).rejected == []
+    assert encode(cut, split="dev", tokenizer=plain).rejected == []
+
+
+def test_an_earlier_turn_that_breaks_off_within_its_thought_is_rejected_alone():
+    turns = (TURNS[0], Turn("assistant", "<think>\nIt"), TURNS[2])
+    encoded = encode(replace(TALK, turns=turns), max_prompt_tokens=99)
+    ((part, reason),) = encoded.rejected
+    assert part.id != TALK.id
+    assert reason.startswith("truncated reply: expected '</think>'")
+    assert [row.completion for row in encoded.demonstrations] == [" It is."]
