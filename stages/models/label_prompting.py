@@ -5,12 +5,13 @@ source's plain form (a transcript, or the text itself) after `prompting.get_bos_
 solution is rendered as in prepare_data. Prompt and answers are tokenised separately, as when a
 model samples, and an answer ends with `model_tokenizer.end_id`. A solution is tokenised step by
 step, each step with the separator after it, the last of a finished solution with that
-end: in joined text the end of a step might be in the middle of a token.
+end: in joined text the end of a step might be in the middle of a token. Before an answer and the
+first step stands what the chat template puts there (`chat_template.begin_reply`).
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
@@ -20,6 +21,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages.models import chat_template, model_tokenizer, prompting
 from stages.records.preferences import Preference, RawLabelled, RawPreference, UnpairedExample
 from stages.records.steps import RawSteps, StepLabels
+from stages.sources import step_files
 
 SOURCE = "human"
 RawT = TypeVar("RawT")
@@ -140,6 +142,15 @@ def _encode_labelled(raw: RawLabelled, tokenizer: PreTrainedTokenizerBase) -> Un
     )
 
 
+def _add_lead(
+    raw: RawSteps, prompt: str, tokenizer: PreTrainedTokenizerBase, separator: str
+) -> RawSteps:
+    """The solution as a policy writes it; of the lead, a part up to a separator is a step."""
+    first, *others = raw.steps
+    lead = chat_template.begin_reply(prompt, first, tokenizer)
+    return step_files.cut_steps(replace(raw, steps=[lead + first, *others]), separator)
+
+
 def encode_steps(
     raws: Sequence[RawSteps],
     tokenizer: PreTrainedTokenizerBase,
@@ -164,7 +175,8 @@ def encode_steps(
         if reason := reason or prompting.find_special_token(in_answers, *raw.steps):
             encoded.rejected.append((raw, reason))
             continue
-        *steps, last = raw.steps
+        text = _add_lead(raw, prompt, tokenizer, separator)
+        *steps, last = text.steps
         steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
         (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
         step_ids = prompting.tokenize_behind(steps, tokenizer)
@@ -184,9 +196,9 @@ def encode_steps(
                 prompt_ids=prompt_ids,
                 steps=steps,
                 step_ids=step_ids,
-                labels=raw.labels,
-                num_completions=raw.num_completions,
-                true_labels=raw.true_labels,
+                labels=text.labels,
+                num_completions=text.num_completions,
+                true_labels=text.true_labels,
                 correct=raw.correct,
                 source=raw.source,
             )

@@ -184,3 +184,25 @@ def test_answers_of_people_may_have_thoughts_and_prompts_not():
     assert r1.convert_tokens_to_ids("<think>") in pair.chosen_ids
     ((_, reason),) = encode(replace(RAW, turns=(Turn("user", "</think>?"),)), r1).rejected
     assert "special token" in reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        ("gemma", ["2 + 2 = 4\n\n"]),
+        ("llama_2", [" 2 + 2 = 4\n\n"]),
+        ("gpt_oss", ["<|channel|>final<|message|>2 + 2 = 4\n\n"]),
+        ("r1", ["\n</think>\n\n", "2 + 2 = 4\n\n"]),
+    ],
+)
+def test_solutions_begin_as_the_template_begins_a_reply(kind, first):
+    tokenizer = make_tokenizer(kind)
+    raw = replace(STEP_PROMPTING_RAW, labels=[1.0, 0.0], true_labels=[True, False])
+    (row,) = step_prompting_encode(tokenizer, raw).rows
+    assert row.steps == [*first, "#### 4"]
+    assert [tokenizer.decode(ids) for ids in row.step_ids[:-1]] == first
+    # nobody has labelled the end of a thought
+    unlabelled = [None] * (len(first) - 1)
+    assert row.labels == [*unlabelled, 1.0, 0.0]
+    assert row.true_labels == [*unlabelled, True, False]
+    assert len(row.num_completions) == len(row.steps)
