@@ -33,13 +33,15 @@ ORIGIN = "origin.json"
 """In the folder of the base model's tokenizer: the digests of the weights (`Origin`)."""
 READ = (".safetensors", ".json", ".jinja", ".model", ".txt", GGUF)
 """Ends of the names of files that transformers reads."""
+NAMED_TEMPLATES = "additional_chat_templates"
+"""Folder of the chat templates that have names, as `tool_use`."""
 
 
 class Origin(Params):
     """Files that the base model comes from, wherever they lie."""
 
     files: dict[str, str]
-    """Name -> SHA-256."""
+    """Path in the folder, or a GGUF file's name -> SHA-256."""
     quantisation: str | None
     """Of a GGUF file the most frequent type of its tensors, such as Q4_1, before conversion."""
 
@@ -128,7 +130,10 @@ def describe_origin(path: str | None) -> Origin | None:
     if path.endswith(GGUF):
         text = (Path(locate_folder(path)) / DESCRIPTION).read_text(encoding="utf-8")
         quantisation = json.loads(text)["quantisation"]
-    digests = {file.name: digest_file(str(file), file.stat().st_mtime_ns) for file in files}
+    digests = dict[str, str]()
+    for file in files:
+        name = file.name if path.endswith(GGUF) else file.relative_to(path).as_posix()
+        digests[name] = digest_file(str(file), file.stat().st_mtime_ns)
     return Origin(files=digests, quantisation=quantisation)
 
 
@@ -136,7 +141,8 @@ def list_files(path: str) -> list[Path]:
     """The files of a folder that transformers reads, or a GGUF file."""
     if path.endswith(GGUF):
         return [locate_gguf(path)]
-    return sorted(file for file in Path(path).iterdir() if file.name.endswith(READ))
+    files = sorted(file for file in Path(path).iterdir() if file.name.endswith(READ))
+    return files + sorted((Path(path) / NAMED_TEMPLATES).glob("*.jinja"))
 
 
 @functools.lru_cache(maxsize=256)

@@ -159,29 +159,44 @@ def has_pinned_date(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 FIXED = re.compile(r"^\{% set enable_thinking = (true|false) \+%\}")
+USED_TEMPLATES = ("default", "tool_use")
+"""Of templates with names those that transformers renders: the second where there are tools."""
 PROBE: list[dict[str, str]] = [{"role": "user", "content": "Hi"}]
 
 
 def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
-    """Fix `enable_thinking` of the chat template, in place.
+    """Fix `enable_thinking` of the chat template, in place; of several, in each.
 
     The value is written at the start of the template, which is saved with every policy: so
-    training, sampling, judging and serving read the same prompts. A ValueError where the template,
-    unlike Qwen3's, has no such switch: both values render the same text.
+    training, sampling, judging and serving read the same prompts. A ValueError where a template
+    that is used, unlike Qwen3's, has no such switch: both values render the same text.
     """
-    template, renderings = tokenizer.chat_template, {}
-    if isinstance(template, str):
-        tokenizer.chat_template = template = FIXED.sub("", template)
-        for value in (True, False):
-            renderings[value] = tokenizer.apply_chat_template(
-                PROBE, add_generation_prompt=True, tokenize=False, enable_thinking=value
-            )
-    if not renderings or renderings[True] == renderings[False]:
+    templates: Any = tokenizer.chat_template
+    named = templates if isinstance(templates, dict) else {"default": templates}
+    plain = {name: FIXED.sub("", text) for name, text in named.items() if text is not None}
+    used = {name: text for name, text in plain.items() if name in USED_TEMPLATES}
+    unswitched = [name for name, text in used.items() if not _has_switch(tokenizer, name, text)]
+    if unswitched or not used:
+        place = f" ({unswitched[0]})" if len(used) > 1 else ""
         raise ValueError(
             f"model.thinking: expected a chat template with the switch enable_thinking, found "
-            f"{'one that takes no notice of it' if renderings else 'none'}. Set it to null."
+            f"{f'one{place} that takes no notice of it' if used else 'none'}. Set it to null."
         )
-    tokenizer.chat_template = f"{{% set enable_thinking = {str(thinking).lower()} +%}}{template}"
+    start = f"{{% set enable_thinking = {str(thinking).lower()} +%}}"
+    fixed = {name: start + text for name, text in plain.items()}
+    tokenizer.chat_template = fixed if isinstance(templates, dict) else fixed["default"]
+
+
+def _has_switch(tokenizer: PreTrainedTokenizerBase, name: str, template: str) -> bool:
+    tools = [] if name == "tool_use" else None
+    texts = [
+        tokenizer.apply_chat_template(
+            PROBE, tools=tools, chat_template=template, add_generation_prompt=True, tokenize=False,
+            enable_thinking=value,
+        )
+        for value in (True, False)
+    ]  # fmt: skip
+    return texts[0] != texts[1]
 
 
 def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -156,3 +156,17 @@ def test_other_weights_in_a_folder_are_noticed(file):
     assert "outside data/raw" in plan.describe_unwatched("models/own")
     assert plan.describe_unwatched(None) is None
     assert plan.describe_unwatched("owner/model") is None
+
+
+def test_an_edit_of_a_template_with_a_name_is_noticed(file):
+    folder = file.parent / "own"
+    tokenizer = make_tokenizer("gemma")
+    tokenizer.chat_template = {"default": TEMPLATE, "tool_use": TEMPLATE}
+    tokenizer.save_pretrained(folder)
+    params = {"model": {"path": "models/own"}, "data": {"source": {"kind": "word_problems"}}}
+    before = plan.digest_inputs(params)
+    (folder / "additional_chat_templates/tool_use.jinja").write_text("{{ tools }}")
+    after = plan.digest_inputs(params)
+    assert {key for key in before if before[key] != after[key]} == {
+        "model.path/additional_chat_templates/tool_use.jinja"
+    }

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from chat_tokenizers import make_tokenizer
 from hypothesis import given, settings
@@ -5,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from stages.models import model_tokenizer, prompting
+from stages.models import chat_template, model_tokenizer, prompting
 from stages.models.row_policy import ModelConfig, TinyConfig
 from stages.rewards.final_answer import strip_thinking
 
@@ -152,6 +154,27 @@ def test_thinking_is_switched_wherever_a_policy_s_prompts_are_rendered(tmp_path)
     assert rendered(tmp_path / "policy", thinking=True) == on, "of a policy it is switched again"
     again = model_tokenizer.load_tokenizer(tmp_path / "policy/policy")
     assert str(again.chat_template).count("set enable_thinking") == 1
+
+
+def test_thinking_is_switched_in_each_template_that_has_a_name(tmp_path):
+    trained = model_tokenizer.train_tokenizer(TEXTS, 720)
+    trained.chat_template = {"default": THINKING, "tool_use": f"{{{{ tools | length }}}}{THINKING}"}
+    trained.save_pretrained(tmp_path)
+    assert rendered(tmp_path, thinking=False) == "<user>Why?<assistant><think>\n\n</think>\n\n"
+    policy = model_tokenizer.load_tokenizer(tmp_path / "policy")
+    schema = json.loads(chat_template.TOOLS)[0]
+    for thinking, end in ((False, "\n</think>\n\n"), (True, "")):
+        model_tokenizer.set_thinking(policy, thinking=thinking)
+        text = policy.apply_chat_template(
+            model_tokenizer.PROBE, tools=[schema], add_generation_prompt=True, tokenize=False
+        )
+        assert text == f"1<user>Hi<assistant><think>\n{end}"
+    trained.chat_template = {"default": THINKING, "tool_use": "{{ messages[0].content }}"}
+    trained.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"found one \(tool_use\) that takes no notice of it"):
+        rendered(tmp_path, thinking=False)
+    trained.chat_template = {"default": THINKING, "rag": "{{ messages[0].content }}"}
+    model_tokenizer.set_thinking(trained, thinking=True)
 
 
 @pytest.mark.parametrize(
