@@ -111,7 +111,7 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
             f"Expected the model's own, chat template included, beside its weights: save it there "
             f"with save_pretrained, or correct model.path in params.yaml."
         ) from error
-    eos_id(tokenizer)
+    check_reply_end(tokenizer, str(path))
     if tokenizer.pad_token_id is None:
         # Padding is masked everywhere, so any token will do.
         tokenizer.pad_token = tokenizer.eos_token
@@ -162,6 +162,7 @@ FIXED = re.compile(r"^\{% set enable_thinking = (true|false) \+%\}")
 USED_TEMPLATES = ("default", "tool_use")
 """Of templates with names those that transformers renders: the second where there are tools."""
 PROBE: list[dict[str, str]] = [{"role": "user", "content": "Hi"}]
+REPLY = {"role": "assistant", "content": "Hello there"}
 
 
 def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
@@ -315,19 +316,43 @@ def _turn_end_id(tokenizer: PreTrainedTokenizerBase, template: str | None) -> in
     """
     if template is None:
         return None
-    reply = {"role": "assistant", "content": "Hello there"}
     ends: list[int | None] = []
-    for turns in ([*PROBE, reply], [*PROBE, reply, *PROBE]):
+    for turns in ([*PROBE, REPLY], [*PROBE, REPLY, *PROBE]):
         try:
             text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
         except Exception:  # noqa: BLE001 - whatever a template that takes one turn alone raises
             return None
-        _, spoken, rest = str(text).rpartition(reply["content"])
+        _, spoken, rest = str(text).rpartition(REPLY["content"])
         rest = rest.lstrip() if spoken else ""
         tokens = tokenizer.added_tokens_decoder.items()
         starts = {token.content: i for i, token in tokens if rest.startswith(token.content)}
         ends.append(starts[max(starts, key=len)] if starts else None)
     return ends[0] if ends[0] == ends[1] else None
+
+
+def check_reply_end(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
+    """A ValueError for a chat template that writes text between a reply and the token that ends it.
+
+    A completion is the reply and that token: whoever learns it would leave the text out.
+    """
+    eos, template = eos_id(tokenizer), _get_template(tokenizer)
+    if template is None or end_id(tokenizer) != eos:
+        return  # an end of a turn follows the reply at once
+    try:
+        text = tokenizer.apply_chat_template(
+            [*PROBE, REPLY], chat_template=template, tokenize=False
+        )
+    except Exception:  # noqa: BLE001 - whatever a template that takes one turn alone raises
+        return
+    _, spoken, rest = str(text).rpartition(REPLY["content"])
+    token = str(tokenizer.convert_ids_to_tokens(eos))
+    tail, end, _ = rest.partition(token)
+    if spoken and end and tail.strip():
+        raise ValueError(
+            f"the tokenizer at '{path}': expected a chat template that writes {token!r} behind a "
+            f"reply, found {tail.strip()!r:.60} before it, which no completion would have. Take it "
+            f"out of chat_template, and write it into the replies of the data."
+        )
 
 
 def check_same_vocabulary(

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from chat_tokenizers import make_tokenizer
+from chat_tokenizers import KINDS, make_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
@@ -309,3 +309,32 @@ def test_a_template_that_wants_a_list_of_parts_is_refused_and_no_question_lost(t
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="chat template renders nothing of the text"):
         model_tokenizer.load_tokenizer(tmp_path)
+
+
+WRAPPED = (
+    "{% for m in messages %}<{{ m.role }}>"
+    "{% if m.role == 'assistant' %}<answer>{{ m.content }}TAIL<|end|>"
+    "{% else %}{{ m.content }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("tail", "is_refused"), [("</answer>", True), (" .\n", True), ("", False), (" \n", False)]
+)
+def test_text_that_a_template_writes_behind_a_reply_is_refused(tmp_path, tail, is_refused):
+    trained = model_tokenizer.train_tokenizer(TEXTS, 720)
+    trained.chat_template = WRAPPED.replace("TAIL", tail)
+    trained.save_pretrained(tmp_path)
+    if not is_refused:
+        assert model_tokenizer.load_tokenizer(tmp_path).chat_template == trained.chat_template
+        return
+    with pytest.raises(ValueError, match="behind a reply, found ") as error:
+        model_tokenizer.load_tokenizer(tmp_path)
+    assert f"{tail.strip()!r} before it" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_templates_of_known_models_write_nothing_there(tmp_path, kind):
+    make_tokenizer(kind).save_pretrained(tmp_path)
+    assert model_tokenizer.load_tokenizer(tmp_path).chat_template is not None or kind == "plain"
