@@ -262,7 +262,7 @@ def read_file(path: Path, name: str | None = None) -> Rows:
             for row in _read_container(path, file, name):
                 num_rows += 1
                 meter.COUNTS["rows"] += 1
-                yield row
+                yield row if isinstance(row, BadRow) else _zip_messages(row)
     except broken as error:
         raise ValueError(
             f"{path}: expected a whole file, found a broken one ({error}). Copy it again."
@@ -379,6 +379,24 @@ def _make_row(name: str, number: int, value: Any) -> RawRow | BadRow:
         return RawRow(name, number, value)
     kind = "null" if value is None else type(value).__name__
     return bad_row(name, number, NO_OBJECT.format(kind), json.dumps(value))
+
+
+def _zip_messages(row: RawRow) -> RawRow:
+    """The row with messages that are an object of lists as a list of objects.
+
+    So the library `datasets` has written lists of objects: `{"from": [..], "value": [..]}`.
+    """
+    fields = {name: _zip_lists(value) if isinstance(value, dict) and _is_message(value) else value
+              for name, value in row.fields.items()}  # fmt: skip
+    return row._replace(fields=fields)
+
+
+def _zip_lists(lists: dict[str, Any]) -> Any:
+    """A list of objects with these keys; the value itself if its lists are not of one length."""
+    values = [*lists.values()]
+    if not all(isinstance(value, list) and len(value) == len(values[0]) for value in values):
+        return lists
+    return [dict(zip(lists, items, strict=True)) for items in zip(*values, strict=True)]
 
 
 def _is_message(value: Any) -> bool:
@@ -861,4 +879,5 @@ def read_dataset(dataset: Any, split: str) -> Rows:
     schema = dataset.features.arrow_schema
     for number, fields in enumerate(dataset, start=1):
         shortened = _shorten_floats(fields, schema)
-        yield RawRow(split, number, {key: _plain(value) for key, value in shortened.items()})
+        plain = {key: _plain(value) for key, value in shortened.items()}
+        yield _zip_messages(RawRow(split, number, plain))

@@ -1155,3 +1155,31 @@ def test_the_beginning_of_a_reply_is_not_lost_before_the_rest_of_it(read):
     problems, bad, _ = read({"prompt": prompt, "completion": " of rain."})
     assert problems == []
     assert bad[0].reason.startswith("two replies: ")
+
+
+SHAREGPT = {"from": ["human", "gpt", "human", "gpt"], "value": ["Hi", "Hello!", "2+2?", "4."]}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "saved"])
+def test_messages_may_be_an_object_of_lists(tmp_path, form):
+    rows = [{"conversations": SHAREGPT, "id": "a"}]
+    path = tmp_path / f"mine.{form}"
+    if form == "jsonl":
+        path.write_text(json.dumps(rows[0]) + "\n")
+    elif form == "parquet":
+        datasets.Dataset.from_list(rows).to_parquet(path)
+    else:
+        datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(path)
+    (problem,), bad, _ = read_all(FileSource(path=str(path)))
+    assert bad == []
+    assert problem.turns == (Turn("user", "Hi"), Turn("assistant", "Hello!"), Turn("user", "2+2?"))
+    assert problem.solution == "4."
+
+
+def test_an_object_of_lists_of_other_lengths_is_no_messages(read):
+    short = {"role": ["user", "assistant"], "content": ["Hi"]}
+    whole = {"role": ["user", "assistant"], "content": ["Hi", "Hello!"]}
+    (problem,), (bad,), _ = read({"messages": whole}, {"messages": short})
+    assert problem.solution == "Hello!"
+    assert bad.line == 2
+    assert bad.reason.startswith("no message: expected a role")
