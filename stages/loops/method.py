@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from stages.algorithms import kl
 from stages.config import Params
 from stages.loops.rollouts import RolloutConfig
 from stages.optim import OptimConfig
@@ -390,6 +391,13 @@ def check_sizes(config: RlConfig, method: Method) -> None:
     if method.overlong_buffer is not None and method.overlong_buffer > limit:
         raise ValueError(
             f"overlong_buffer {method.overlong_buffer} is more than max_new_tokens {limit}"
+        )
+    samples = prompts * size
+    if method.kl_target is not None and samples * kl.MAX_ERROR >= method.kl_horizon:
+        raise ValueError(
+            f"kl_horizon {method.kl_horizon}: expected more than {kl.MAX_ERROR} x {samples} "
+            f"completions of a step, after which kl_coef could be 0 or negative: raise kl_horizon, "
+            f"or set kl_target to null"
         )
     if size < 2 and method.compares_completions():
         by = " with reward_coef" if method.reward_coef else ""

@@ -152,6 +152,15 @@ def test_sizes_that_a_preset_cannot_work_with_are_refused(name, changes, message
         Settings(config=sizes(**changes), method=presets.method(name), seed=0)
 
 
+def test_a_step_may_not_make_an_adaptive_coefficient_0():
+    # Of 64 x 8 completions the largest step is 0.2 x 512 / horizon: 1 at 102.4.
+    large = sizes(prompts_per_step=64)
+    with pytest.raises(ValueError, match=r"kl_horizon 102: expected more than 0\.2 x 512 compl"):
+        Settings(config=large, method=Method(kl_target=6.0, kl_horizon=102), seed=0)
+    check_sizes(large, Method(kl_target=6.0, kl_horizon=103))
+    check_sizes(large, Method(kl_horizon=102))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
