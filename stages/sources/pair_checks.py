@@ -78,6 +78,12 @@ _STRENGTH = re.compile(
     r"(?:strength|confidence|certainty|agreement)(?:_(?:score|rate|level|share))?"
     r"|strength_of_preference|overall_preference"
 )
+_SCALE = re.compile(
+    r"(?:\w+_)?(?:criterion|criteria|aspect|dimension)(?:_name)?"
+    r"|(?:(?:score|rating)_)?(?:scale|range)"
+    r"|(?:min|max|minimum|maximum)_(?:score|rating)|(?:score|rating)_(?:min|max)"
+)
+"""Name of a column that says of what, or from what to what, a number is a score."""
 _DESCRIBES = re.compile(
     r"(?:\w+_)?(?:id|ids|idx|index|uuid|guid|hash|sha\d*|md5|urls?|uri|link|sources?|src|origin"
     r"|dataset|models?|generator|policy|annotators?|raters?|worker|judge|author|language|lang"
@@ -279,6 +285,12 @@ def find_differences(names: tuple[str, ...]) -> tuple[str, ...]:
 def find_strengths(names: tuple[str, ...]) -> tuple[str, ...]:
     """The columns that say how strong or how sure a preference is."""
     return tuple(name for name in names if _STRENGTH.fullmatch(normalise_name(name)))
+
+
+@cache
+def find_scales(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that say of which criterion, or on which scale, a score is."""
+    return tuple(name for name in names if _SCALE.fullmatch(normalise_name(name)))
 
 
 @cache

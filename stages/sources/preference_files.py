@@ -320,6 +320,8 @@ def _check_read(
     if columns.preference is not None:
         _check_signs(columns.preference, ColumnSample(containers.sample_fields(rows, ignore)))
     _check_prompt_repeated(columns, rows)
+    if columns.score is not None:
+        _check_scales(columns, rows, ignore)
     expressions = [*columns.used().values()]
     is_ranking = bool(columns.answers) and not (columns.scores or columns.ranks)
     droppable = [*ignore, *_find_droppable(columns)]
@@ -334,6 +336,25 @@ def _check_read(
             raise ValueError(describe_unread(row, unread))
         _check_prompt(row, columns, ignore)
         _check_rival(row, columns, ignore)
+
+
+def _check_scales(
+    columns: PairColumns, rows: Sequence[RawRow | BadRow], ignore: Sequence[str]
+) -> None:
+    """Raise a ValueError where scores of single answers are of several criteria or scales."""
+    first_values = dict[str, Any]()
+    for row in (row for row in rows if isinstance(row, RawRow)):
+        for name in pair_checks.find_scales(tuple(row.fields)):
+            value = row.fields[name]
+            if name in ignore or columns_of.is_empty(value):
+                continue
+            first = first_values.setdefault(name, value)
+            if str(value) != str(first):
+                raise ValueError(
+                    f"{row.file}, row {row.line}: expected scores '{columns.score}' that can be "
+                    f"compared, found '{name}' {first!r:.40} and {value!r:.40}: keep the rows of "
+                    f"one, as a file of its own, or, if all are one scale, ignore: [{name}]"
+                )
 
 
 def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow | BadRow]) -> None:

@@ -280,6 +280,23 @@ def test_rated_answers_of_one_prompt_are_compared_wherever_they_stand(read):
     assert compared(read(*rows)) == [("x3", "x1"), ("y3", "y1")]
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [("criterion", "helpful", "toxic"), ("Aspect", "style", "truth"), ("max_score", 5, 10),
+     ("rating_scale", "1-5", "1-10")],
+)  # fmt: skip
+def test_scores_of_several_criteria_or_scales_are_not_compared(tmp_path, read, name, first, second):
+    rows = [{"prompt": "?", "response": "a", "score": 4, name: first},
+            {"prompt": "?", "response": "b", "score": 7, name: second}]  # fmt: skip
+    with pytest.raises(ValueError, match=rf"row 2: .*'{name}' .*ignore: \[{name}\]"):
+        read(*rows)
+    path = tmp_path / "mine.jsonl"
+    pairs = list(preference_files.read_preferences(path, PairColumns(), [name]))
+    assert compared(pairs) == [("b", "a")]
+    alike = [row | {name: first} for row in rows]
+    assert compared(read(*alike)) == [("b", "a")]
+
+
 def test_labelled_completions_stay_alone(read):
     good, other = read(
         {"prompt": "?", "completion": "a", "label": True},
