@@ -23,7 +23,7 @@ estimate), so a + may follow a -: each label is an estimate of its own. After th
 is left to complete: its label says whether the final answer is right. Both texts must be equal but
 for the markers. "Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.08935, section 3.2.
 
-`stepwise`: TRL's form, true or false for each step.
+`stepwise`: TRL's form, true or false for each step, or 1 or 0, or + or -.
 
     {"prompt": "...", "completions": ["...", "..."], "labels": [true, false]}
 
@@ -132,6 +132,14 @@ class MathShepherd(Params):
         ]
 
 
+def _read_flag(label: Any) -> float | None:
+    """1 for a right step, 0 for a wrong one; None: the label does not say which."""
+    text = str(label).strip().lower()
+    if text in columns_of.GOOD | columns_of.BAD:
+        return float(text in columns_of.GOOD)
+    return SIGNS.get(text)
+
+
 class Stepwise(Params):
     """Steps with a label each, as TRL has them; how the labels were made is not known."""
 
@@ -141,8 +149,9 @@ class Stepwise(Params):
         """The one solution of a row."""
         steps = raw_rows.read_list(fields, "completions", "no steps")
         labels = raw_rows.read_list(fields, "labels", "no labels")
-        if len(labels) != len(steps) or not all(isinstance(label, bool) for label in labels):
-            expected = f"true or false for each of the {len(steps)} steps"
+        flags = [_read_flag(label) for label in labels]
+        if len(labels) != len(steps) or None in flags:
+            expected = f"true or false, 1 or 0, or + or - for each of the {len(steps)} steps"
             raise RejectedError(f"no labels: 'labels' should be {expected} and is {labels!r:.60}")
         return [
             RawSteps(
@@ -150,7 +159,7 @@ class Stepwise(Params):
                 file=file,
                 question=raw_rows.read_text(fields, "prompt"),
                 steps=[raw_rows.read_text({"completions": text}, "completions") for text in steps],
-                labels=[float(label) for label in labels],
+                labels=flags,
                 num_completions=[0] * len(steps),
                 source=self.kind,
             )

@@ -169,6 +169,22 @@ def test_the_real_rows():
 
 
 STEPWISE = {"prompt": "How much?", "completions": ["a", "b"], "labels": [True, False]}
+
+
+@pytest.mark.parametrize("labels", [[True, False], [1, 0], [1.0, 0.0], ["+", "-"], ["True", "0"]])
+def test_labels_of_steps_are_flags_digits_or_signs(labels):
+    form = step_files.Stepwise(kind="stepwise")
+    (result,) = form.solutions(STEPWISE | {"labels": labels}, 1)
+    assert result.labels == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("labels", [[1, -1], [1, 0.5], [1, None], ["+", "?"], [1], [1, 0, 1]])
+def test_labels_of_steps_that_may_mean_more_are_refused(labels):
+    form = step_files.Stepwise(kind="stepwise")
+    with pytest.raises(RejectedError, match=r"no labels: .* 1 or 0, or \+ or - for each of the 2"):
+        form.solutions(STEPWISE | {"labels": labels}, 1)
+
+
 FORMS = [
     (step_files.Stepwise(kind="stepwise"), STEPWISE), (FORM, ROW),
     (CONFIG, {"input": "2? Step 1: 2 ки", "label": "2? Step 1: 2 +"}),
