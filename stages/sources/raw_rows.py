@@ -105,8 +105,13 @@ def check_answer(value: Any, column: str, *, is_choice: bool = False) -> str:
             _check_gold(value.strip(), column)
         return _unicode(value.strip(), column)
     if not isinstance(value, int | float):
+        several = (
+            f": where any of them is right, write `a or b`; else name one, as {column}.0"
+            if isinstance(value, list) and len(value) > 1
+            else ""
+        )
         raise RejectedError(
-            f"wrong type: '{column}' should be a single text or number, is {value!r:.60}"
+            f"wrong type: '{column}' should be a single text or number, is {value!r:.60}{several}"
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise RejectedError(f"not a number: '{column}' is {value}")

@@ -1183,3 +1183,22 @@ def test_an_object_of_lists_of_other_lengths_is_no_messages(read):
     assert problem.solution == "Hello!"
     assert bad.line == 2
     assert bad.reason.startswith("no message: expected a role")
+
+
+def test_several_accepted_answers_are_refused_with_what_to_write(read):
+    rows = [{"question": f"{i}?", "answer": ["Paris", "Lutetia"]} for i in range(2)]
+    _, bad, _ = read(*rows)
+    for row in bad:
+        assert row.reason == (
+            "wrong type: 'answer' should be a single text or number, is ['Paris', 'Lutetia']: "
+            "where any of them is right, write `a or b`; else name one, as answer.0"
+        )
+    assert len(bad) == 2
+    columns = {"question": "question", "answer": "answer.0"}
+    assert [problem.answer for problem in read(*rows, columns=columns)[0]] == ["Paris", "Paris"]
+    columns["answer"] = "{answer.0} or {answer.1}"
+    (problem, _), _, _ = read(*rows, columns=columns)
+    assert problem.answer is not None
+    for answer in ("Paris", "Lutetia"):
+        assert answer_checker.is_correct(f"The answer is {answer}.", problem.answer)
+    assert not answer_checker.is_correct("The answer is Lyon.", problem.answer)
