@@ -173,8 +173,8 @@ def set_thinking(tokenizer: PreTrainedTokenizerBase, *, thinking: bool) -> None:
     that is used, unlike Qwen3's, has no such switch: both values render the same text.
     """
     templates: Any = tokenizer.chat_template
-    named = templates if isinstance(templates, dict) else {"default": templates}
-    plain = {name: FIXED.sub("", text) for name, text in named.items() if text is not None}
+    by_name = templates if isinstance(templates, dict) else {"default": templates}
+    plain = {name: FIXED.sub("", text) for name, text in by_name.items() if text is not None}
     used = {name: text for name, text in plain.items() if name in USED_TEMPLATES}
     unswitched = [name for name, text in used.items() if not _has_switch(tokenizer, name, text)]
     if unswitched or not used:
