@@ -183,7 +183,7 @@ def _spell(text: str) -> str:
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _DATE = re.compile(
     rf"\d{{4}}[-/]\d\d?[-/]\d\d?|\d\d?/\d\d?/\d{{4}}"
-    rf"|{_MONTH}\.? \d\d?(?:,? \d{{4}})?|\d\d? {_MONTH}(?: \d{{4}})?",
+    rf"|{_MONTH}\.? \d\d?(?:,? \d{{4}})?|(?:\d\d? )?{_MONTH} \d{{4}}|\d\d? {_MONTH}",
     re.IGNORECASE | re.ASCII,
 )
 _TIME = re.compile(r"\d\d?:\d\d[ap]m|" + _DATE.pattern.replace(" ", ""), re.IGNORECASE | re.ASCII)

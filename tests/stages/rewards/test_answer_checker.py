@@ -239,3 +239,12 @@ def test_a_block_that_the_template_has_begun_must_end_before_the_answer():
 def test_without_a_gold_answer_nothing_is_right_or_wrong():
     with pytest.raises(ValueError, match=r"none of prompt 'p': .*Take people's or a judge's pairs"):
         solves_problem(prompt("Hi", None), "#### 7")
+
+
+@pytest.mark.parametrize("gold", ["December 1972", "14 December 1972 or December 1972"])
+@pytest.mark.parametrize(
+    ("answer", "is_right"),
+    [("December 1972", True), ("december 1972", True), ("December 1973", False), ("1972", False)],
+)
+def test_a_month_and_its_year_are_an_answer(gold, answer, is_right):
+    assert is_correct(f"The answer is {answer}.", gold) is is_right
