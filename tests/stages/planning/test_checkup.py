@@ -17,8 +17,8 @@ SHOWN = Demonstration(
     id="a", task="solve", prompt="", prompt_ids=[5] * 30, completion="", completion_ids=[6] * 20
 )
 DATA = Data(
-    prompts={"train": 50}, demonstrations=50, prompt=30.0, completion=20.0, longest=(30, 20),
-    example=SHOWN,
+    prompts={"train": 50}, demonstrations=50, prompt=30.0, completion=20.0,
+    completion_lines=3.0, longest=(30, 20), example=SHOWN,
 )  # fmt: skip
 CONTENT = {
     "engine": "transformers",

@@ -64,7 +64,7 @@ def test_a_stage_that_only_samples_is_not_run_for_vllm():
 
 def test_an_earlier_run_goes_before_measured_rates():
     work = Work(tokens=1, trained=600, read=100, sampled=30)
-    rates = Rates(trained=60.0, read=100.0, sampled=10.0, start=5.0)
+    rates = Rates(trained=60.0, read=100.0, sampled=10.0, step=0.0, start=5.0)
     stage = SimpleNamespace(name="train@sft")
 
     def seconds(recorded, work=work, trial=None, rates=rates):

@@ -26,8 +26,9 @@ SHOWN = Demonstration(
     id="a", task="solve", prompt="", prompt_ids=[5] * 30, completion="", completion_ids=[6] * 20
 )
 DATA = Data(
-    prompts={}, demonstrations=1, prompt=30.0, completion=20.0, longest=(30, 20), example=SHOWN
-)
+    prompts={}, demonstrations=1, prompt=30.0, completion=20.0, completion_lines=3.0,
+    longest=(30, 20), example=SHOWN,
+)  # fmt: skip
 LIMITS = {"train": 100, "preference": 40, "heldout": 50, "dev": 60, "test": 45}
 CONTENT = {
     "sampling": {
