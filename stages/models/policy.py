@@ -23,8 +23,12 @@ from stages.models.forward_check import compute_hidden_states, get_output_layer
 
 SDPA = "sdpa"
 """Name in transformers of attention by torch's scaled_dot_product_attention."""
-APART = re.compile(r"(^|[._])(vision|visual|image|audio|multi_modal|mtp|nextn|rotary_emb)")
-"""Weights that change no logit of a text: of other inputs, of tokens further on, or computed."""
+APART = re.compile(
+    r"(^|[._])(vision|visual|image|audio|multi_modal|mtp|nextn|rotary_emb)"
+    r"|\b(attn|attention)\.(bias|masked_bias)$|^decoder\.version$"
+)
+"""Tensors that change no logit of a text: of other inputs, of tokens further on, or computed, as
+rotary frequencies and the causal masks that GPT-2, GPT-Neo and GPT-J were saved with."""
 
 
 def load_checkpoint(

@@ -71,6 +71,9 @@ def edit_json(path, **changes):
         ("model.layers.2.mlp.up_proj.weight", True),  # a layer more than num_hidden_layers
         ("model.layers.0.self_attn.rotary_emb.inv_freq", False),  # of older versions
         ("vision_tower.embeddings.weight", False),
+        ("transformer.h.0.attn.masked_bias", False),  # causal masks of GPT-2 and its kin
+        ("transformer.h.0.attn.attention.bias", False),
+        ("decoder.version", False),  # OPT
     ],
 )
 def test_a_weight_that_the_model_has_no_place_for_is_refused(tmp_path, name, is_refused):
