@@ -10,7 +10,12 @@ from typing import Any, Literal, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -96,11 +101,6 @@ def _find_problem(
         return f"{len(unread)} weights for which its config.json has no place: {sorted(unread)}"
     if getattr(model, "_hf_peft_config_loaded", False):
         return "LoRA adapters (adapter_config.json), on weights from elsewhere: merge_and_unload()"
-    if model.can_generate() and model.generation_config is not None:
-        try:
-            model.generation_config.validate(strict=True)
-        except ValueError as error:
-            return f"a generation_config.json that cannot be saved: {' '.join(str(error).split())}"
     return None
 
 
@@ -111,7 +111,21 @@ def load_policy(
     """The causal language model at `path` (a folder or a hub id), prepared."""
     version = revision or "main"
     model = load_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=version)
+    if trained and model.generation_config is not None:
+        _check_generation_config(model.generation_config, path)
     return prepare_model(model, compute, device, trained=trained)
+
+
+def _check_generation_config(config: GenerationConfig, path: str | Path) -> None:
+    """Raise a ValueError for what transformers would refuse to save with the trained policy."""
+    try:
+        config.validate(strict=True)
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: expected a generation_config.json that can be saved with the trained policy, "
+            f"found {' '.join(str(error).split()):.250}. Correct the file: beside a temperature "
+            f"or top_p, write do_sample: true."
+        ) from error
 
 
 def prepare_model(

@@ -54,7 +54,7 @@ class Drawn:
     def advantages(self, name: str) -> torch.Tensor:
         """Where rewards of steps are needed, half of each reward is paid at the first token.
 
-        Halves of whole numbers are exact; `advantages/test_step_zscore` has steps anywhere.
+        Halves of whole numbers are exact; `test_token_advantages` has steps anywhere.
         """
         lengths, longest = self.mask.sum(1), int(self.mask.sum(1).max())
         result = torch.zeros_like(self.penalties)

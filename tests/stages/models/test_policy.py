@@ -100,10 +100,13 @@ def test_a_generation_config_that_cannot_be_saved_is_refused_before_training(tmp
     """As Vicuna's: a temperature, and no do_sample."""
     build("llama").save_pretrained(tmp_path)
     edit_json(tmp_path / "generation_config.json", temperature=0.9, top_p=0.6)
-    with pytest.raises(ValueError, match=r"generation_config\.json that cannot be saved"):
-        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+    with pytest.raises(
+        ValueError, match=r"generation_config\.json that can be saved with .*beside"
+    ):
+        policy.load_policy(tmp_path, compute(), CPU)
+    policy.load_policy(tmp_path, compute(), CPU, trained=False)
     edit_json(tmp_path / "generation_config.json", do_sample=True)
-    load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+    policy.load_policy(tmp_path, compute(), CPU)
 
 
 def test_adapters_beside_a_model_are_refused_and_not_read_in_its_place(tmp_path):
