@@ -228,7 +228,7 @@ def test_rows_are_counted_and_not_their_pairs():
 def test_a_file_of_lone_ratings_is_refused_with_the_reason():
     set_preset(columns=dict.fromkeys(("chosen", "rejected")) | {
         "prompt": "prompt", "answer": "text", "score": "score"})  # fmt: skip
-    with pytest.raises(ValueError, match=r"alone: .* in all 9 rows \(9 alone\): expected some"):
+    with pytest.raises(ValueError, match=r"of 9 all are left out \(9 alone\). .*alone: "):
         run(*({"prompt": f"{i}?", "text": "a", "score": i} for i in range(9)))
 
 

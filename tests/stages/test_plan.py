@@ -409,7 +409,7 @@ def test_people_s_pairs_are_read_whole(problems):
 def test_lone_ratings_are_wrong_only_where_the_file_is_read_whole(problems, monkeypatch):
     edit = row("pairs", "mine", by="people", preset="people", from_="base", on="raw/mine.jsonl")
     write_raw(*({"prompt": f"{n}?", "response": "a", "score": n} for n in range(300)))
-    assert "in all 300 rows (300 alone)" in problems(edit)[0]
+    assert "of 300 all are left out (300 alone)" in problems(edit)[0]
     monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", 1000)
     assert problems(edit) == []
     write_raw(*({"prompt": f"{n}?", "response": " ", "score": n} for n in range(300)))
