@@ -36,6 +36,8 @@ from stages.studies.scored_pools import BestOfNConfig, ScoredProblem
 
 CHECKPOINTS = studies.STUDIES / "checkpoints"
 SCORERS = ("reward_model", "ensemble")
+CURVE = ("method", "name", "scorer")
+"""Keys that identify a curve among those of a seed."""
 SUMMARY_KEYS = (
     "best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change",
 )  # fmt: skip
@@ -165,13 +167,19 @@ def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredProblem]:
 
 
 def summarise_over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Verdicts of all seeds side by side, of each curve that every seed has."""
+    """Verdicts of all seeds side by side, of each curve that every seed has.
+
+    A seed lacks a curve where its pools show nothing of that scorer, as when all completions of a
+    problem have one score; its own section of the report says why.
+    """
+    by_curve = [{tuple(curve[key] for key in CURVE): curve for curve in curves} for curves in seeds]
     rows = []
-    for several in zip(*seeds, strict=True):
-        assert len({(curve["name"], curve["scorer"]) for curve in several}) == 1, several
-        row = {name: several[0][name] for name in ("method", "name", "scorer")}
+    for curve in by_curve[0]:
+        if not all(curve in curves for curves in by_curve):
+            continue
+        row = dict[str, Any](zip(CURVE, curve, strict=True))
         for name in SUMMARY_KEYS:
-            values = [curve[name] for curve in several]
+            values = [curves[curve][name] for curves in by_curve]
             row[name] = [value["value"] if isinstance(value, dict) else value for value in values]
         rows.append(row)
     return rows

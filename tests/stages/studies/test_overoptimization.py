@@ -123,3 +123,23 @@ def test_a_run_has_a_curve_for_each_scorer_that_scored_it():
     assert curve.proxy.tolist() == [[1.0, 3.0], [1.0, 1.0]]
     assert curve.kl.tolist() == [[0.0, 0.7], [0.0, 0.1]]
     assert overoptimization.read_run_curve("ppo", rows, {}) == []
+
+
+def test_the_table_over_seeds_has_the_curves_that_every_seed_has():
+    def curve(scorer, change):
+        return {
+            "method": "best_of_n", "name": "sft", "scorer": scorer, "best_place": 2,
+            "overoptimised": False, "accuracy_change": {"value": change},
+            "accuracy_after_best": {"value": 0.0}, "proxy_change": {"value": 1.0},
+        }  # fmt: skip
+
+    # The ensemble gave all completions of a problem one score with the second seed.
+    seeds = [[curve("reward_model", 0.1), curve("ensemble", 0.3)], [curve("reward_model", -0.2)]]
+    (both,) = overoptimization.summarise_over_seeds(seeds)
+    assert both == {
+        "method": "best_of_n", "name": "sft", "scorer": "reward_model", "best_place": [2, 2],
+        "overoptimised": [False, False], "accuracy_change": [0.1, -0.2],
+        "accuracy_after_best": [0.0, 0.0], "proxy_change": [1.0, 1.0],
+    }  # fmt: skip
+    # With the first seed that scorer alone is left: no curve is common.
+    assert overoptimization.summarise_over_seeds([seeds[0][1:], seeds[1]]) == []
