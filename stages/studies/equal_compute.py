@@ -90,7 +90,7 @@ def compare_at_equal_compute(
     """
 
     def mean(values: Values, name: str = "value") -> dict[str, float]:
-        estimate = studies.estimate_interval(values, confidence=confidence)
+        estimate = studies.estimate_interval(values, confidence=confidence, is_rate=name == "value")
         return {name: estimate.pop("value")} | estimate
 
     def versus(search: SearchOutcome, curve: CostCurve, budget: Budget) -> dict[str, Any] | None:

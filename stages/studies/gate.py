@@ -95,7 +95,7 @@ def read_probes(config: Config, policy: str) -> tuple[Values, dict[str, Any]]:
             for prompt, pool in pools.read_split(DATA / f"samples/{policy}/{seed}", "dev")
         ])  # fmt: skip
     values, samples = group_by_probe(values_by_seed), np.array(right)
-    dev = studies.estimate_interval(samples.mean(axis=2), confidence=confidence)
+    dev = studies.estimate_interval(samples.mean(axis=2), confidence=confidence, is_rate=True)
     sizes = dict(zip(("problems", "samples"), samples.shape[1:], strict=True))
     return values, summarise_probes(values, why, confidence) | {"dev_accuracy": dev | sizes}
 

@@ -140,7 +140,9 @@ def compare_ages(tables: Mapping[int, Tables], *, confidence: float) -> dict[str
         "num_problems": tables[0]["mean"].shape[1],
         "ages": {
             str(age): {
-                measure: studies.estimate_interval(table[measure], confidence=confidence)
+                measure: studies.estimate_interval(
+                    table[measure], confidence=confidence, is_rate=True
+                )
                 for measure in MEASURES
             }
             for age, table in tables.items()

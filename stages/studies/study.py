@@ -51,15 +51,18 @@ def estimate_interval(
 ) -> dict[str, float]:
     """`{value, low, high}` over seeds and problems; of one problem an interval of no width.
 
-    A rate that is 0 or 1 at every problem of every seed has Wilson's interval.
+    `is_rate`: the interval stays within 0 and 1, and where every value is 0, or every one is 1, it
+    is Wilson's for as many trials as problems.
     """
     number, value = values.shape[1], values.mean()
     low = high = value
     if number > 1:
         estimate = crossed_means.estimate_means(values[..., None], confidence=confidence)
         value, low, high = (bound.item() for bound in estimate[:3])
-    if is_rate and ((values == 0.0).all() or (values == 1.0).all()):
-        low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)
+    if is_rate:
+        low, high = max(0.0, low), min(1.0, high)
+        if (values == 0.0).all() or (values == 1.0).all():
+            low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)
     return with_interval(value, low, high)
 
 

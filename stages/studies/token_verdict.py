@@ -64,11 +64,6 @@ def compare_policies(
     }
     num_seeds, num_problems = tables[baseline]["mean"].shape
 
-    def level(values: Table) -> dict[str, float]:
-        """An accuracy is never below 0 or above 1, nor are the bounds of its interval."""
-        estimate = studies.estimate_interval(values, confidence=confidence)
-        return {name: min(1.0, max(0.0, number)) for name, number in estimate.items()}
-
     return {
         "num_seeds": num_seeds,
         "num_problems": num_problems,
@@ -76,7 +71,10 @@ def compare_policies(
         "power": POWER,
         "baseline": baseline,
         "policies": {
-            name: {measure: level(values) for measure, values in table.items()}
+            name: {
+                measure: studies.estimate_interval(values, confidence=confidence, is_rate=True)
+                for measure, values in table.items()
+            }
             for name, table in tables.items()
         },
         **{

@@ -24,6 +24,20 @@ def test_each_age_is_compared_with_the_newest_weights() -> None:
     assert metrics["differences"]["greedy"]["1"]["value"] == 0
 
 
+def test_no_accuracy_is_above_100_percent() -> None:
+    almost = np.array([[1.0, 1.0, 1.0, 0.9]] * 2)
+    metrics = staleness.compare_ages(
+        {age: {"mean": almost, "greedy": np.ones((2, 4))} for age in (0, 1)}, confidence=0.95
+    )
+    # A standard error of 0.025 and t of 3 degrees, 3.182, would end at 1.055.
+    mean = metrics["ages"]["1"]["mean"]
+    assert (mean["value"], mean["high"]) == (0.975, 1.0)
+    assert mean["low"] == pytest.approx(0.8954, abs=1e-4)
+    # Wilson's interval of 4 of 4 at 95 %: 1 / (1 + 1.96^2 / 4) = 0.5101.
+    greedy = metrics["ages"]["1"]["greedy"]
+    assert greedy == pytest.approx({"value": 1.0, "low": 0.5101, "high": 1.0}, abs=1e-4)
+
+
 def test_the_report_gives_a_loss_its_sign() -> None:
     metrics = staleness.compare_ages(tables(0.1, 0.2, 0.05), confidence=0.95)
     metrics |= {"policy": "grpo", "num_seeds": 2, "tokens": {"0": 1000, "1": 1000, "4": 2000}}

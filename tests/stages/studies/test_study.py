@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import studied_run
 from pydantic import Field
@@ -79,3 +80,13 @@ def test_no_section_is_without_a_study_and_no_study_without_its_code():
         assert (ROOT / f"stages/studies/{name}.py").is_file()
         assert f"data/code/studies/{name}.json" in deps or "data/code" in deps
     assert set(read_yaml(ROOT / STUDY_PARAMS)) <= set(content)
+
+
+def test_the_interval_of_a_rate_ends_at_0_and_1_and_that_of_a_difference_does_not():
+    # Two problems: standard error 1/4, t of one degree of freedom 12.706, so 0.25 ± 3.1766.
+    values = np.array([[0.0, 0.5]])
+    assert studies.estimate_interval(values, confidence=0.95, is_rate=True) == {
+        "value": 0.25, "low": 0.0, "high": 1.0,
+    }  # fmt: skip
+    difference = studies.estimate_interval(values, confidence=0.95)
+    assert (difference["low"], difference["high"]) == pytest.approx((-2.9266, 3.4266), abs=1e-4)
