@@ -141,11 +141,13 @@ def split_by_difficulty(results: Results) -> list[dict[str, Any]]:
     A problem's difficulty is the baseline's accuracy over its samples with even index; the accuracy
     that is shown is over those with odd index. Luck in one half does not carry over to the other.
     With the same samples on both sides the hardest problems would look harder than they are, and
-    every other policy would seem to gain there (regression to the mean).
+    every other policy would seem to gain there (regression to the mean). None where a fifth would
+    be a single problem, of which there is no interval.
     """
     even, _ = next(iter(results.halves.values()))
     order = np.argsort(even.mean(axis=0), kind="stable")
-    groups = [part for part in np.array_split(order, NUM_GROUPS) if len(part) > 1]
+    if len(order) < 2 * NUM_GROUPS:
+        return []
     halves = {name: odd for name, (_, odd) in results.halves.items()}
     return [
         {
@@ -154,7 +156,7 @@ def split_by_difficulty(results: Results) -> list[dict[str, Any]]:
                 {name: odd[:, places] for name, odd in halves.items()}, results
             ),
         }
-        for places in groups
+        for places in np.array_split(order, NUM_GROUPS)
     ]
 
 

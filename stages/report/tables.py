@@ -319,8 +319,9 @@ def tabulate_completions(metrics: Metrics) -> Rows:
 
 
 def tabulate_difficulty(metrics: Metrics) -> Rows:
-    """A row a policy, a column a fifth of the problems, the hardest first."""
-    groups = metrics["difficulty"]
+    """A row a policy, a column a fifth of the problems, the hardest first; none without fifths."""
+    if not (groups := metrics["difficulty"]):
+        return []
     names = {0: "hardest fifth, %", len(groups) - 1: "easiest fifth, %"}
     columns = {names.get(at, f"{at + 1}, %"): group["policies"] for at, group in enumerate(groups)}
     return [

@@ -136,6 +136,14 @@ def test_fifths_by_one_half_of_the_samples_measured_by_the_other():
     assert hardest["policies"]["dpo"]["value"] == 0.5
 
 
+def test_of_fewer_than_ten_problems_there_are_no_fifths():
+    # Seven problems would be fifths of 2, 2, 1, 1 and 1: the second is not the easiest.
+    seven = np.tile(np.arange(7) / 8, (2, 1))
+    metrics = comparison.compare_policies(results({"sft": seven}))
+    assert metrics["difficulty"] == []
+    assert tables.tabulate_difficulty(metrics) == []
+
+
 def test_luck_does_not_come_back():
     # All problems are equally hard: whatever looks hard was unlucky, and is no longer.
     stream = np.random.default_rng(1)
