@@ -1,0 +1,140 @@
+"""The report of a finished run, in three steps: read what was measured, compare, write."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages.records import lines
+from stages.records.problems import Prompt
+from stages.report import (
+    comparison,
+    controls,
+    conversations,
+    episode_comparison,
+    estimates,
+    experiment,
+    forecast,
+    page,
+    plots,
+    reward_comparison,
+    sections,
+    stage_metrics,
+    transcripts,
+)
+from stages.report.episode_comparison import EnvironmentEpisodes
+from stages.report.estimates import Results
+from stages.report.sections import Section
+from stages.report.stage_metrics import History, Plan
+from stages.runtime import outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRun:
+    """Evaluations, episodes and trainings of a finished run."""
+
+    data: Path
+    """The folder that holds all of it."""
+    plan: Plan
+    baseline: str
+    seeds: list[int]
+    has_answers: bool
+    """Whether test problems have gold answers; without, the scores of reward models compare."""
+    every_result: Results
+    """Of all policies, controls among them; the baseline is the first."""
+    control_rows: dict[str, Mapping[str, Any]]
+    episodes: list[EnvironmentEpisodes]
+    """Of each environment that policies played from its test starts."""
+    histories: dict[str, History]
+    """Policy -> metrics of each training step."""
+
+    @property
+    def results(self) -> Results:
+        """Those of the policies that are no controls."""
+        return controls.leave_out(self.every_result, self.control_rows)
+
+
+def read_run(data: Path, baseline: str, seeds: list[int], confidence: float) -> MeasuredRun:
+    """What the stages of a run wrote below `data`."""
+    plan = outputs.read_json(data / "plan.json")
+    first = next(iter(lines.read_lines(data / "prompts/test.jsonl", Prompt)))
+    has_answers = first.answer is not None
+    read_results = estimates.read_results if has_answers else reward_comparison.read_scored_results
+    every_result = read_results(
+        data / "evaluations", [baseline, *plan["policies"]], seeds, confidence
+    )
+    return MeasuredRun(
+        data=data, plan=plan, baseline=baseline, seeds=seeds, has_answers=has_answers,
+        every_result=every_result, control_rows=controls.find_controls(plan),
+        episodes=episode_comparison.read_episodes(data, plan, baseline, seeds, confidence),
+        histories={
+            name: stage_metrics.read_history(data / f"policies/{name}/training", seeds)
+            for name in every_result.tables
+        },
+    )  # fmt: skip
+
+
+def compute_metrics(run: MeasuredRun) -> dict[str, Any]:
+    """The content of metrics.json; the verdict's sentences on controls and episodes included."""
+    compare = (
+        comparison.compare_policies if run.has_answers else reward_comparison.compare_by_rewards
+    )
+    results = run.results
+    costs = stage_metrics.read_costs(run.data, run.plan, run.seeds)
+    metrics = {
+        **compare(results),
+        "quality": stage_metrics.read_quality(run.data, run.plan, run.seeds),
+        "costs": {
+            "policies": stage_metrics.sum_policy_costs(run.plan, run.baseline, costs),
+            "rows": costs,
+        },
+    }
+    metrics |= forecast.compare_forecast(results, metrics["gains"])
+    controls.add_controls(metrics, run.every_result, run.control_rows, has_answers=run.has_answers)
+    if run.episodes:
+        metrics["episodes"] = {
+            episodes.environment: episode_comparison.compare_episodes(episodes)
+            for episodes in run.episodes
+        }
+        metrics["verdict"] += [
+            environment_metrics["verdict"] for environment_metrics in metrics["episodes"].values()
+        ]
+    return metrics
+
+
+def write_report(
+    folder: Path, run: MeasuredRun, metrics: dict[str, Any], *, model: Mapping[str, Any],
+    engine: str,
+) -> None:  # fmt: skip
+    """Write the page, metrics.json, the verdict and plots/; `model`, `engine`: of params.yaml."""
+    results = run.results
+    curves = {
+        name: curve
+        for name in results.tables
+        if (curve := plots.select_curves(run.histories[name]))
+    }
+    (folder / "plots").mkdir(parents=True)
+    if run.has_answers:
+        plots.draw_accuracy(folder / "plots", metrics)
+        plots.draw_accuracy_by_n(folder / "plots", results)
+    plots.draw_training(folder / "plots", curves, results)
+    outputs.write_json(folder / "metrics.json", metrics)
+    setting = experiment.read_experiment(
+        run.data, run.plan, run.baseline, run.seeds,
+        histories=run.histories, model=model, engine=engine,
+    )  # fmt: skip
+    build_sections = sections.build_sections if run.has_answers else sections.build_reward_sections
+    chosen = transcripts.read_transcripts(run.data / "samples", results)
+    parts = build_sections(metrics, setting, chosen, list(curves))
+    if run.episodes:
+        parts.insert(1, _build_episodes(run, metrics))
+    picture = page.PICTURE if run.has_answers else None
+    page.write_report(folder, metrics["verdict"], setting.facts, parts, picture)
+
+
+def _build_episodes(run: MeasuredRun, metrics: Mapping[str, Any]) -> Section:
+    shown = {
+        episodes.environment: conversations.choose_conversations(episodes)
+        for episodes in run.episodes
+    }
+    return sections.build_episode_section(metrics["episodes"], shown)
