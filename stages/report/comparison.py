@@ -52,58 +52,88 @@ def compare_policies(results: Results) -> dict[str, Any]:
     families); every pair of the other policies, for mean accuracy; every way to choose among a
     policy's samples minus their majority vote; and the same minus choosing by a format check alone.
     """
-    baseline, *trained = results.tables
-    n, tables = results.ns[-1], results.tables
-    passes = [f"{PASS}/{k}" for k in results.ks]
-    measures = [*FIELDS, BEST_TEMPERATURE, f"{MAJORITY}/{n}", *passes]
-    loops = {
-        name: fmean(metrics.get(IN_LOOP, 0.0) for metrics in of_seeds.values())
-        for name, of_seeds in results.metrics.items()
-    }
-    policies: dict[str, dict[str, Any]] = {
-        name: estimate_intervals({key: table[key] for key in measures}, results)
-        | {"dev_accuracy": mean_over_seeds(results.metrics[name], ["dev_accuracy"])}
-        | ({IN_LOOP: loops[name]} if loops[name] else {})
-        for name, table in tables.items()
-    }
-    by_mean = sorted(trained, key=lambda name: -float(tables[name][MEAN].mean()))
-    pairs = {
-        f"{first} - {second}": tables[first][MEAN] - tables[second][MEAN]
-        for first, second in itertools.combinations(by_mean, 2)
-    }
-    gains = {
-        measure: {name: tables[name][measure] - tables[baseline][measure] for name in trained}
-        for measure in (
-            MEAN,
-            BEST_TEMPERATURE,
-            GREEDY,
-            f"{MAJORITY}/{n}",
-            "mean_strict",
-            "mean_lenient",
-            passes[-1],
-        )
-    }
-    of_baseline = results.temperatures[baseline]
-    parts = {
-        name: sharpening.split_gain(of_baseline, results.temperatures[name]) for name in trained
-    }
+    baseline, policies = next(iter(results.tables)), _estimate_policies(results)
     metrics = {
         "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
-        "num_samples": results.num_samples, "n": n, "confidence": results.confidence,
+        "num_samples": results.num_samples, "n": results.ns[-1], "confidence": results.confidence,
         "best_on_dev": max(policies, key=lambda name: policies[name]["dev_accuracy"]["value"]),
         "policies": policies,
-        "gains": {measure: test_differences(family, results) for measure, family in gains.items()},
+        "gains": _test_gains(results),
         "temperatures": {
-            "sampled": of_baseline.sampled,
+            "sampled": results.temperatures[baseline].sampled,
             "policies": {name: of.summarise() for name, of in results.temperatures.items()},
         },
-        "parts": {name: _estimate_means(tables, results)[1] for name, tables in parts.items()},
+        "parts": _estimate_parts(results),
         "coverage": {"ks": results.ks, "policies": coverage.compare_coverage(results)},
-        "pairs": test_differences(pairs, results),
-        "selection": {name: compare_selection(results, name) for name in tables},
+        "pairs": _test_pairs(results),
+        "selection": {name: compare_selection(results, name) for name in results.tables},
         "difficulty": split_by_difficulty(results),
     }  # fmt: skip
     return {"verdict": verdict.write_verdict(metrics), **metrics}
+
+
+def _estimate_policies(results: Results) -> dict[str, dict[str, Any]]:
+    """Policy -> measure -> its mean with an interval; besides, accuracy on dev, and loops."""
+    passes = [f"{PASS}/{k}" for k in results.ks]
+    measures = [*FIELDS, BEST_TEMPERATURE, f"{MAJORITY}/{results.ns[-1]}", *passes]
+    policies: dict[str, dict[str, Any]] = {}
+    for name, table in results.tables.items():
+        metrics_by_seed = results.metrics[name]
+        in_loop = fmean(metrics.get(IN_LOOP, 0.0) for metrics in metrics_by_seed.values())
+        policies[name] = (
+            estimate_intervals({key: table[key] for key in measures}, results)
+            | {"dev_accuracy": mean_over_seeds(metrics_by_seed, ["dev_accuracy"])}
+            | ({IN_LOOP: in_loop} if in_loop else {})
+        )
+    return policies
+
+
+def _test_gains(results: Results) -> dict[str, dict[str, Difference]]:
+    """Measure -> policy -> its gain over the baseline; each measure is a family."""
+    baseline, *trained = results.tables
+    measures = (
+        MEAN,
+        BEST_TEMPERATURE,
+        GREEDY,
+        f"{MAJORITY}/{results.ns[-1]}",
+        "mean_strict",
+        "mean_lenient",
+        f"{PASS}/{results.ks[-1]}",
+    )
+    return {
+        measure: test_differences(
+            {
+                name: results.tables[name][measure] - results.tables[baseline][measure]
+                for name in trained
+            },
+            results,
+        )
+        for measure in measures
+    }
+
+
+def _estimate_parts(results: Results) -> dict[str, dict[str, Interval]]:
+    """Policy -> part -> its mean with an interval: sharpening, format and rest of the gain."""
+    baseline, *trained = results.tables
+    temperatures = results.temperatures
+    return {
+        name: _estimate_means(
+            sharpening.split_gain(temperatures[baseline], temperatures[name]), results
+        )[1]
+        for name in trained
+    }
+
+
+def _test_pairs(results: Results) -> dict[str, Difference]:
+    """Mean accuracy of every two policies besides the baseline, the larger minus the smaller."""
+    _, *trained = results.tables
+    accuracy = {name: results.tables[name][MEAN] for name in trained}
+    by_mean = sorted(trained, key=lambda name: -float(accuracy[name].mean()))
+    pairs = {
+        f"{first} - {second}": accuracy[first] - accuracy[second]
+        for first, second in itertools.combinations(by_mean, 2)
+    }
+    return test_differences(pairs, results)
 
 
 def compare_selection(results: Results, policy: str) -> dict[str, Any]:

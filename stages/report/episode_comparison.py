@@ -135,11 +135,44 @@ def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
     Differences in success are two families of comparisons of their own: every policy minus the
     baseline, and every two of the other policies.
     """
+    results, num_left_out = tabulate_starts(played)
+    success = {policy: tables[SUCCESS] for policy, tables in results.tables.items()}
+    trained = [policy for policy in success if policy != played.baseline]
+    by_mean = sorted(trained, key=lambda policy: -float(success[policy].mean()))
+    pairs = {
+        f"{better} - {worse}": success[better] - success[worse]
+        for better, worse in itertools.combinations(by_mean, 2)
+    }
+    gains = {
+        policy: success[policy] - success[played.baseline]
+        for policy in trained
+        if played.baseline is not None
+    }
+    clusters = results.clusters
+    metrics = {
+        "baseline": played.baseline, "seeds": played.seeds, "confidence": played.confidence,
+        "num_starts": len(results.ids), "left_out": num_left_out,
+        "num_problems": 1 if clusters is None else int(clusters.max()) + 1,
+        "num_episodes": results.num_samples,
+        "policies": {
+            policy: estimate_intervals(tables, results) | count_endings(played.policies[policy])
+            for policy, tables in results.tables.items()
+        },
+        "gains": {SUCCESS: test_differences(gains, results)},
+        "pairs": test_differences(pairs, results),
+    }  # fmt: skip
+    return {"verdict": verdict.describe_success(played.environment, metrics), **metrics}
+
+
+def tabulate_starts(played: EnvironmentEpisodes) -> tuple[Results, int]:
+    """Tables of the starts that every policy has an episode of with every seed; how many have not.
+
+    The clusters are the starts' problems; None where all pose one.
+    """
     estimates = {
         policy: {name: np.array([seed.means[name] for seed in seeds]) for name in MEASURES}
         for policy, seeds in played.policies.items()
     }
-    first = next(iter(played.policies.values()))[0]
     success = np.stack([of_policy[SUCCESS] for of_policy in estimates.values()])
     is_complete = np.isfinite(success).all(axis=(0, 1))
     if not is_complete.any():
@@ -151,39 +184,15 @@ def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
         policy: {name: table[:, is_complete] for name, table in of_policy.items()}
         for policy, of_policy in estimates.items()
     }
-    complete = [played.problems[at] for at in np.flatnonzero(is_complete)]
-    _, clusters = np.unique(complete, axis=0, return_inverse=True)
-    num_problems = int(clusters.max()) + 1
-    if num_problems == 1:
-        clusters = None
+    complete = np.flatnonzero(is_complete)
+    _, clusters = np.unique([played.problems[at] for at in complete], axis=0, return_inverse=True)
+    first = next(iter(played.policies.values()))[0]
     results = Results(
-        seeds=played.seeds, ids=[first.ids[at] for at in np.flatnonzero(is_complete)],
+        seeds=played.seeds, ids=[first.ids[at] for at in complete],
         num_samples=first.endings.total() // len(first.ids), ns=[], tables=tables, halves={},
-        metrics={}, confidence=played.confidence, clusters=clusters,
+        metrics={}, confidence=played.confidence, clusters=clusters if clusters.any() else None,
     )  # fmt: skip
-    trained = [policy for policy in tables if policy != played.baseline]
-    by_mean = sorted(trained, key=lambda policy: -float(tables[policy][SUCCESS].mean()))
-    pairs = {
-        f"{better} - {worse}": tables[better][SUCCESS] - tables[worse][SUCCESS]
-        for better, worse in itertools.combinations(by_mean, 2)
-    }
-    gains = {
-        policy: tables[policy][SUCCESS] - tables[played.baseline][SUCCESS]
-        for policy in trained
-        if played.baseline is not None
-    }
-    metrics = {
-        "baseline": played.baseline, "seeds": played.seeds, "confidence": played.confidence,
-        "num_starts": len(results.ids), "left_out": int((~is_complete).sum()),
-        "num_problems": num_problems, "num_episodes": results.num_samples,
-        "policies": {
-            policy: estimate_intervals(table, results) | count_endings(played.policies[policy])
-            for policy, table in tables.items()
-        },
-        "gains": {SUCCESS: test_differences(gains, results)},
-        "pairs": test_differences(pairs, results),
-    }  # fmt: skip
-    return {"verdict": verdict.describe_success(played.environment, metrics), **metrics}
+    return results, int((~is_complete).sum())
 
 
 def count_endings(seeds: Sequence[SeedEpisodes]) -> dict[str, Any]:

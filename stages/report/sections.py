@@ -126,53 +126,62 @@ def build_episode_section(
     metrics: Metrics, shown: Mapping[str, Mapping[str, Sequence[Conversation]]]
 ) -> Section:
     """Success in each environment; `shown`: environment -> title -> conversations."""
-    blocks: list[Block] = []
-    for environment, played in metrics.items():
-        of_starts = f"{played['num_episodes']:,} from each of {played['num_starts']:,} test starts"
-        blocks += [
-            CaptionedTable(
-                f"Episodes in {environment}: {of_starts} with each seed",
-                tables.tabulate_episodes(played),
-            ),
-            played["verdict"],
-            CaptionedTable(
-                f"Success in {environment} against {played['baseline']}",
-                tables.tabulate_gains(played, "success"),
-            ),
-            CaptionedTable(
-                f"Success in {environment}, every two of the other policies",
-                tables.tabulate_pairs(played),
-            ),
-        ]
-        if played["num_problems"] < played["num_starts"]:
-            blocks.append(
-                f"These starts pose {played['num_problems']:,} different problems. "
-                + (
-                    "In intervals and tests, starts with the same problem count as one cluster."
-                    if played["num_problems"] > 1
-                    else "Intervals and tests are of this problem, and say nothing of others."
-                )
-            )
-        if played["left_out"]:
-            blocks.append(
-                f"{played['left_out']:,} more starts are left out: from each of them the "
-                f"environment failed in all episodes of a policy with a seed."
-            )
     confidence = next(iter(metrics.values()))["confidence"]
-    blocks += [
-        f"In brackets {100 * confidence:g} % intervals over seeds and starts, with one seed over "
-        f"starts; differences are paired by both, and p-values adjusted by Holm's method within "
-        f"each table. An episode is a success if its rewards add up to `success_reward` of the "
-        f"environment's preset. Failed: the environment raised an error, hung or paid no number; "
-        f"such episodes are in no mean.",
-        conversations.RULE,
-        *(
-            Section(f"{title}, {environment}", [*chosen])
-            for environment, groups in shown.items()
-            for title, chosen in groups.items()
+    return Section(
+        "Episodes",
+        [
+            *(
+                block
+                for environment, played in metrics.items()
+                for block in _build_environment(environment, played)
+            ),
+            f"In brackets {100 * confidence:g} % intervals over seeds and starts, with one seed "
+            f"over starts; differences are paired by both, and p-values adjusted by Holm's method "
+            f"within each table. An episode is a success if its rewards add up to `success_reward` "
+            f"of the environment's preset. Failed: the environment raised an error, hung or paid "
+            f"no number; such episodes are in no mean.",
+            conversations.RULE,
+            *(
+                Section(f"{title}, {environment}", [*chosen])
+                for environment, groups in shown.items()
+                for title, chosen in groups.items()
+            ),
+        ],
+    )
+
+
+def _build_environment(environment: str, played: Metrics) -> list[Block]:
+    of_starts = f"{played['num_episodes']:,} from each of {played['num_starts']:,} test starts"
+    blocks: list[Block] = [
+        CaptionedTable(
+            f"Episodes in {environment}: {of_starts} with each seed",
+            tables.tabulate_episodes(played),
+        ),
+        played["verdict"],
+        CaptionedTable(
+            f"Success in {environment} against {played['baseline']}",
+            tables.tabulate_gains(played, "success"),
+        ),
+        CaptionedTable(
+            f"Success in {environment}, every two of the other policies",
+            tables.tabulate_pairs(played),
         ),
     ]
-    return Section("Episodes", blocks)
+    if played["num_problems"] < played["num_starts"]:
+        blocks.append(
+            f"These starts pose {played['num_problems']:,} different problems. "
+            + (
+                "In intervals and tests, starts with the same problem count as one cluster."
+                if played["num_problems"] > 1
+                else "Intervals and tests are of this problem, and say nothing of others."
+            )
+        )
+    if played["left_out"]:
+        blocks.append(
+            f"{played['left_out']:,} more starts are left out: from each of them the "
+            f"environment failed in all episodes of a policy with a seed."
+        )
+    return blocks
 
 
 def build_control_section(metrics: Metrics) -> Section:
@@ -233,8 +242,8 @@ def _build_training(curves: Sequence[str]) -> Section:
 
 
 def _build_policies(metrics: Metrics) -> list[Block]:
-    n, baseline = metrics["n"], metrics["baseline"]
-    blocks: list[Block] = [
+    baseline = metrics["baseline"]
+    return [
         CaptionedTable(
             f"Accuracy on {metrics['num_problems']:,} test problems, of an answer sampled at "
             f"temperature {metrics['temperatures']['sampled']:g} unless it says otherwise",
@@ -246,6 +255,19 @@ def _build_policies(metrics: Metrics) -> list[Block]:
             "The gains' p-values; accuracy by seed, greedy, and by majority",
             tables.tabulate_estimates(metrics),
         ),
+        *_build_parts(metrics),
+        CaptionedTable(
+            "Every two of the other policies, mean accuracy", tables.tabulate_pairs(metrics)
+        ),
+        *_build_coverage(metrics),
+        Section(f"Other measures against {baseline}", _build_other_measures(metrics)),
+    ]
+
+
+def _build_parts(metrics: Metrics) -> list[Block]:
+    """What each gain is made of, and what the readings of an answer have to do with it."""
+    baseline = metrics["baseline"]
+    blocks: list[Block] = [
         CaptionedTable(
             f"Where each gain at temperature {metrics['temperatures']['sampled']:g} comes from, "
             f"points",
@@ -263,14 +285,14 @@ def _build_policies(metrics: Metrics) -> list[Block]:
             "text counts too. Gain by format: the share of the strict gain that comes from answers "
             "that were right under the lenient reading already."
         )
-    blocks.append(
-        CaptionedTable(
-            "Every two of the other policies, mean accuracy", tables.tabulate_pairs(metrics)
-        )
-    )
+    return blocks
+
+
+def _build_coverage(metrics: Metrics) -> list[Block]:
+    """pass@k, and the problems that only one of two policies ever solves."""
     num_samples = metrics["num_samples"]
     missed = 100 * (1 - 1 / num_samples) ** num_samples
-    blocks += [
+    return [
         CaptionedTable(
             f"Problems with any right answer among k samples (pass@k), and, of "
             f"{metrics['num_problems']:,}, those solved in any of {num_samples}",
@@ -281,17 +303,19 @@ def _build_policies(metrics: Metrics) -> list[Block]:
         f"problem never solved in {num_samples} samples may be solved in more: one that is solved "
         f"once in {num_samples} tries is missed by {missed:.0f} % of such pools.",
     ]
+
+
+def _build_other_measures(metrics: Metrics) -> list[Block]:
     labels = {
         GREEDY: "Greedy accuracy",
-        f"{MAJORITY}/{n}": f"Majority of {n}",
+        f"{MAJORITY}/{metrics['n']}": f"Majority of {metrics['n']}",
         "mean_strict": "Mean accuracy, strict: the last line is `#### n` with the right n",
         "mean_lenient": "Mean accuracy, lenient: the last number of the text counts too",
     }
-    measures = [
+    return [
         CaptionedTable(label, tables.tabulate_gains(metrics, measure))
         for measure, label in labels.items()
     ]
-    return [*blocks, Section(f"Other measures against {baseline}", [*measures])]
 
 
 def _explain_intervals(metrics: Metrics) -> str:
