@@ -26,6 +26,7 @@ from stages.loops import process_reward
 from stages.loops.run import Run
 from stages.models import process_head
 from stages.models.device import ComputeConfig, setup
+from stages.models.process_head import ProcessScorer
 from stages.params import adopt_rounding
 from stages.records import lines, pools
 from stages.records.steps import StepLabels
@@ -90,31 +91,12 @@ def main() -> None:
 
 
 def evaluate_scorer(config: Config, run: Run, folder: Path) -> dict[str, Any]:
-    """The process model of one seed."""
+    """The process model of one seed: its metrics, and a row a test solution."""
     settings, compute = config.step_errors, config.compute
     path = reward_file.model_path(DATA / "rewards" / settings.process, run.seed)
     scorer = process_head.load_process_scorer(path, compute, setup(compute))
-    model = scorer.model.model
-
-    def solutions(word: str, split: Literal["dev", "test"]) -> KnownSteps:
-        if word == SAMPLES:
-            problems = pools.read_split(DATA / f"samples/{settings.policy}/{run.seed}", split)
-            max_solutions, separator = settings.max_solutions_per_problem, scorer.model.separator
-            chosen = step_solutions.choose_solutions(
-                problems, scorer.decode, separator, max_solutions
-            )
-            rows = [row for row, _ in step_solutions.label_by_truth(chosen)]
-        else:
-            source = seed_folder(DATA / "steps" / word, run.seed)
-            rows = list(lines.read_lines(source / "heldout.jsonl", StepLabels))
-        return step_error_metrics.select_known(
-            rows,
-            f"{split}: {word}",
-            max_tokens=model.config.max_position_embeddings,
-            leave_out_long=settings.leave_out_long,
-        )
-
-    dev, test = solutions(settings.dev, "dev"), solutions(settings.test, "test")
+    dev = read_solutions(settings, scorer, settings.dev, "dev", run.seed)
+    test = read_solutions(settings, scorer, settings.test, "test", run.seed)
     step_error_metrics.check_apart(dev, test)
     dev_scores, scores = (
         [*map(select_marked, split.rows, scorer(process_reward.solutions(split.rows)))]
@@ -137,19 +119,51 @@ def evaluate_scorer(config: Config, run: Run, folder: Path) -> dict[str, Any]:
         ),
         "lowest_is_last": process_reward.lowest_is_last(scores),
     }
-    predictions = [
+    predictions = predict_first_errors(test, scores, chosen.threshold)
+    lines.write_lines(folder / "predictions.jsonl", predictions)
+    outputs.write_json(folder / "metrics.json", metrics)
+    return metrics
+
+
+def read_solutions(
+    settings: StepErrors, scorer: ProcessScorer, source: str, split: Literal["dev", "test"],
+    seed: int,
+) -> KnownSteps:  # fmt: skip
+    """Solutions of a split whose steps have a truth: `samples`, or a row of `steps`."""
+    model = scorer.model
+    if source == SAMPLES:
+        problems = pools.read_split(DATA / f"samples/{settings.policy}/{seed}", split)
+        chosen = step_solutions.choose_solutions(
+            problems, scorer.decode, model.separator, settings.max_solutions_per_problem
+        )
+        rows = [row for row, _ in step_solutions.label_by_truth(chosen)]
+    else:
+        path = seed_folder(DATA / "steps" / source, seed) / "heldout.jsonl"
+        rows = list(lines.read_lines(path, StepLabels))
+    return step_error_metrics.select_known(
+        rows,
+        f"{split}: {source}",
+        max_tokens=model.model.config.max_position_embeddings,
+        leave_out_long=settings.leave_out_long,
+    )
+
+
+def predict_first_errors(
+    solutions: KnownSteps, scores: Sequence[Sequence[float]], threshold: float
+) -> list[StepPrediction]:
+    """A row a solution: the first step whose score is below the threshold, and the truth."""
+    return [
         StepPrediction(
             id=row.id,
             index=row.index,
             scores=[round(score, 6) for score in step_scores],
-            predicted=first_below(step_scores, chosen.threshold),
+            predicted=first_below(step_scores, threshold),
             first_error=first,
         )
-        for row, step_scores, first in zip(test.rows, scores, test.first_errors, strict=True)
+        for row, step_scores, first in zip(
+            solutions.rows, scores, solutions.first_errors, strict=True
+        )
     ]
-    lines.write_lines(folder / "predictions.jsonl", predictions)
-    outputs.write_json(folder / "metrics.json", metrics)
-    return metrics
 
 
 def average_around_first_error(rows: Sequence[StepPrediction]) -> list[tuple[int, float, int]]:
