@@ -161,16 +161,22 @@ def describe_controls(controls: Metrics) -> list[str]:
     sentences: list[str] = []
     if names := by_outcome["none"]:
         bound = 100 * max(no_effect[name]["bound"] for name in names)
-        subject = f"{join_words(names)} {'do' if len(names) > 1 else 'does'}"
+        is_several = len(names) > 1
+        do = "do" if is_several else "does"
+        lies = (
+            "intervals of their differences lie"
+            if is_several
+            else "interval of the difference lies"
+        )
         sentences.append(
-            f"With nothing to learn {subject} not differ, as it should be: the interval around no "
-            f"difference from the initial policy is within ±{bound:.1f} points."
+            f"With nothing to learn {join_words(names)} {do} not differ from where training "
+            f"started, as it should be: the {lies} within ±{bound:.1f} points."
         )
     sentences += [
         f"With nothing to learn {name} does not differ significantly from "
-        f"{controls['from'][name]}, which is no proof: the interval goes to "
-        f"{100 * no_effect[name]['bound']:.1f} points, and no more than "
-        f"{100 * controls['margin']:g} count as no difference."
+        f"{controls['from'][name]}, which is no proof that there is no difference: the interval "
+        f"reaches {100 * no_effect[name]['bound']:.1f} points, and up to "
+        f"{100 * controls['margin']:g} would count as none."
         for name in by_outcome["undecided"]
     ]
     if names := by_outcome["untested"]:

@@ -93,6 +93,34 @@ def test_a_coin_that_moves_accuracy_is_a_warning_before_the_verdict(shift, says)
     assert rest == ["one"], "and nothing says that all is as it should be"
 
 
+def test_a_control_without_effect_says_how_far_from_0_its_interval_reaches():
+    no_effect = {
+        "coin": {"value": 0.001, "significant": False, "outcome": "none", "bound": 0.012},
+        "shuffled": {"value": 0.0, "significant": False, "outcome": "none", "bound": 0.007},
+        "noise": {"value": 0.01, "significant": False, "outcome": "undecided", "bound": 0.126},
+    }
+    content = {"margin": 0.02, "from": dict.fromkeys(no_effect, "sft")}
+    both, undecided = controls.describe_controls(
+        content | {"differences": {"no_effect": no_effect}}
+    )
+    assert both == (
+        "With nothing to learn coin and shuffled do not differ from where training started, as it "
+        "should be: the intervals of their differences lie within ±1.2 points."
+    )
+    assert undecided == (
+        "With nothing to learn noise does not differ significantly from sft, which is no proof "
+        "that there is no difference: the interval reaches 12.6 points, and up to 2 would count as "
+        "none."
+    )
+    (alone,) = controls.describe_controls(
+        content | {"differences": {"no_effect": {"shuffled": no_effect["shuffled"]}}}
+    )
+    assert alone == (
+        "With nothing to learn shuffled does not differ from where training started, as it should "
+        "be: the interval of the difference lies within ±0.7 points."
+    )
+
+
 def test_a_policy_that_is_no_better_than_a_control_without_skill_is_named():
     near = results(sft=SFT, dpo=0.8 + NOISE[1], ppo=0.6 + NOISE[3], format=0.6 + NOISE[3])
     (sentence,) = controls.describe_controls(
