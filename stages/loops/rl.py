@@ -237,7 +237,7 @@ class Experience:
 
     def batches(self) -> list[Batch]:
         """The micro-batches of all mini-batches."""
-        return [batch for minibatch in self.minibatches for batch in minibatch.batches]
+        return join_batches(self.minibatches)
 
 
 def train(
@@ -463,7 +463,7 @@ def decode_frozen_logprobs(content: Mapping[str, Any], mask: Mask) -> FrozenLogp
 def make_experience(
     models: RlModels,
     task: Task,
-    draw: RewardedRollouts,
+    rewarded: RewardedRollouts,
     settings: Settings,
     index: int,
     kl_coef: float,
@@ -474,41 +474,33 @@ def make_experience(
     unless another term of the loss (KL, entropy, negative log-likelihood) has a gradient there.
     """
     config, method = settings.config, settings.method
-    batch, rewards, used = draw.rollouts, draw.rewards, draw.used
+    batch, rewards, used = rewarded.rollouts, rewarded.rewards, rewarded.used
     right = torch.tensor(task.verdicts(batch))
     in_baseline, in_loss = (used & mask for mask in truncation_masks(batch.truncated(), method))
     metrics = rollouts.summarise_rollouts(batch, rewards, task.correct and right.tolist())
+    work.add_counts(metrics, rewarded.greedy_counts)
     logprobs, logprob_metrics = measure_logprobs(models, batch, config, method, index)
-    ref_logprobs = draw.frozen.ref_logprobs
+    ref_logprobs = rewarded.frozen.ref_logprobs
     penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
-    metrics |= logprob_metrics | kl_metrics | draw.frozen.counts
     selection = Selection(used=used, in_loss=in_loss, has_gradient=in_loss, right=right)
     # The value model reads the micro-batches before there are advantages; without a value model,
     # completions without an advantage are left out of them.
     if models.value is not None:
         minibatches = make_minibatches(models, batch, settings, index, selection)
-        batches = [each for minibatch in minibatches for each in minibatch.batches]
         mask = batch.mask() & in_loss[:, None]
-        estimates = compute_gae(models, batches, method, rewards, penalties, mask)
-        metrics |= work.count_batch_passes("value", "read", batches, logits=False)
-        metrics["value/explained_variance"] = explained_variance(
-            estimates["returns"], estimates["values"], mask
+        estimates, advantage_metrics = compute_gae(
+            models, join_batches(minibatches), method, rewards, penalties, mask
         )
     else:
-        metrics |= {"sampling/rounds": draw.num_rounds, "sampling/used": used.float().mean().item()}
-        work.add_counts(metrics, draw.greedy_counts)
-        advantages, teacher_metrics = compute_advantages(
-            draw, method, in_baseline, penalties, logprobs
+        advantages, advantage_metrics = compute_advantages(
+            rewarded, method, in_baseline, penalties, logprobs
         )
-        is_nonzero = (advantages != 0).any(1)
-        metrics |= teacher_metrics
-        metrics["advantage/zero_share"] = (~is_nonzero).float().mean().item()
         if not method.trains_on_zero_advantages():
-            selection = selection._replace(has_gradient=in_loss & is_nonzero)
+            selection = selection._replace(has_gradient=in_loss & (advantages != 0).any(1))
         minibatches = make_minibatches(models, batch, settings, index, selection)
-        batches = [each for minibatch in minibatches for each in minibatch.batches]
         estimates = {"advantages": advantages}
-    num_tokens = sum(int(each.mask.sum()) for each in batches)
+    metrics |= logprob_metrics | kl_metrics | rewarded.frozen.counts | advantage_metrics
+    num_tokens = sum(int(each.mask.sum()) for each in join_batches(minibatches))
     metrics["tokens/trained"] = method.num_epochs * num_tokens
     return Experience(
         rollouts=batch,
@@ -734,24 +726,32 @@ def token_rewards(rewards: CompletionRewards, penalties: Grid, mask: Mask) -> Gr
 
 
 def compute_advantages(
-    draw: RewardedRollouts, method: Method, counted: Flags, penalties: Grid, logprobs: Grid
+    rewarded: RewardedRollouts, method: Method, counted: Flags, penalties: Grid, logprobs: Grid
 ) -> tuple[Grid, Metrics]:
     """Advantages without a value model: from the teacher's log-probs, or else from rewards.
 
-    `logprobs` are of `measure_logprobs`. The metrics are the KL from the teacher, if there is one.
+    `logprobs` are of `measure_logprobs`. Metrics: the calls of the sampler, the share of
+    completions that are learned from, that of advantages of 0, and the KL from the teacher, if
+    there is one.
     """
-    batch, teacher_logprobs = draw.rollouts, draw.frozen.teacher_logprobs
+    batch, teacher_logprobs = rewarded.rollouts, rewarded.frozen.teacher_logprobs
+    metrics: Metrics = {
+        "sampling/rounds": rewarded.num_rounds,
+        "sampling/used": rewarded.used.float().mean().item(),
+    }
     if teacher_logprobs is None:
         advantages = compute_reward_advantages(
-            method, draw.rewards, penalties, batch, counted, draw.greedy_rewards
+            method, rewarded.rewards, penalties, batch, counted, rewarded.greedy_rewards
         )
-        return advantages, {}
-    # An unbiased estimate of KL(policy || teacher) per token.
-    k1 = masked_mean(kl.k1(batch.sampler_logprobs(), teacher_logprobs), batch.mask())
-    advantages = compute_teacher_advantages(
-        method, draw.rewards, penalties, batch, counted, logprobs, teacher_logprobs
-    )
-    return advantages, {"kl/teacher": k1.item()}
+    else:
+        advantages = compute_teacher_advantages(
+            method, rewarded.rewards, penalties, batch, counted, logprobs, teacher_logprobs
+        )
+        # An unbiased estimate of KL(policy || teacher) per token.
+        k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)
+        metrics["kl/teacher"] = masked_mean(k1, batch.mask()).item()
+    metrics["advantage/zero_share"] = (advantages == 0).all(1).float().mean().item()
+    return advantages, metrics
 
 
 def compute_reward_advantages(
@@ -852,8 +852,8 @@ def compute_gae(
     rewards: CompletionRewards,
     penalties: Grid,
     mask: Mask,
-) -> dict[str, Grid]:
-    """PPO's advantages, values and returns by GAE (Schulman et al. 2016, 2017).
+) -> tuple[dict[str, Grid], Metrics]:
+    """PPO's advantages, values and returns by GAE (Schulman et al. 2016, 2017), and metrics.
 
         r   = token_rewards(rewards, penalties)
         A   = GAE(r, V; gamma, lam), whitened over `mask` unless `whiten_eps` is None
@@ -861,7 +861,7 @@ def compute_gae(
 
     With `lam_alpha`, lam depends on the completion's length (`length_adaptive_lambda`). `mask`:
     tokens of the completions in `batches`. V_t is predicted before token t, in eval mode. All three
-    are 0 outside `mask`.
+    are 0 outside `mask`. Metrics: the value model's passes and `explained_variance`.
     """
     assert models.value is not None
     values = torch.zeros(mask.shape)
@@ -877,7 +877,11 @@ def compute_gae(
     _, returns = token_advantages.gae(grid, values, mask, gamma=method.gamma, lam=method.value_lam)
     if method.whiten_eps is not None:
         advantages = masked_whiten(advantages, mask, eps=method.whiten_eps)
-    return {"advantages": advantages, "values": values, "returns": returns}
+    metrics: Metrics = {
+        **work.count_batch_passes("value", "read", batches, logits=False),
+        "value/explained_variance": explained_variance(returns, values, mask),
+    }
+    return {"advantages": advantages, "values": values, "returns": returns}, metrics
 
 
 def explained_variance(returns: Grid, values: Grid, mask: Mask) -> float:
@@ -923,6 +927,11 @@ def make_minibatches(
     return minibatches
 
 
+def join_batches(minibatches: Sequence[Minibatch]) -> list[Batch]:
+    """The micro-batches of mini-batches, in order."""
+    return [batch for minibatch in minibatches for batch in minibatch.batches]
+
+
 def learn(
     models: RlModels,
     optimizers: dict[str, torch.optim.Optimizer],
@@ -930,21 +939,21 @@ def learn(
     settings: Settings,
     coefs: Coefs,
     index: int,
-    total: int,
+    run_updates: int,
 ) -> Metrics:
     """Take an optimizer step for each mini-batch of each epoch over rollout batch `index`.
 
     Returns metrics: `optim/*` of the last optimizer step, `kl/old_after` after it, `kl/coef`,
-    counts of passes, and all others as means over the optimizer steps. `total`: optimizer steps of
-    the whole training run, by the present estimate (`TrainingBudget.num_updates`). The policy's
-    learning rate follows those from `value_warmup_steps` on, in which it is trained.
+    counts of passes, and all others as means over the optimizer steps. `run_updates`: optimizer
+    steps of the whole training run, by the present estimate (`TrainingBudget.num_updates`). The
+    policy's learning rate follows those from `value_warmup_steps` on, in which it is trained.
     """
     config, method, minibatches = settings.config, settings.method, experience.minibatches
     per_step = method.num_epochs * method.num_minibatches
     first, trains_policy = index * per_step, is_policy_trained(method, index)
-    num_without = method.value_warmup_steps * per_step
+    warmup_updates = method.value_warmup_steps * per_step
     measures_old_kl = trains_policy and method.surrogate == "kl_penalty"
-    keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
+    keeps_old = trains_policy and (per_step > 1 or measures_old_kl)
     # Computed on the same micro-batches as the update, so that the first importance ratio is
     # exactly 1. With a single update for each rollout batch they are the detached log-probs of its
     # forward pass (None here).
@@ -954,7 +963,7 @@ def learn(
         else [None] * len(minibatch.batches)
         for minibatch in minibatches
     ]
-    num_updates = method.num_epochs * sum(bool(minibatch.batches) for minibatch in minibatches)
+    batch_updates = method.num_epochs * sum(bool(minibatch.batches) for minibatch in minibatches)
     metrics: Metrics = {"kl/coef": coefs.kl}
     passes = [*zip(minibatches, old_logprobs, strict=True)] * method.num_epochs
     for number, (minibatch, old) in enumerate(passes, first):
@@ -964,7 +973,7 @@ def learn(
         if models.value is not None:
             assert isinstance(config, PpoConfig)
             means["loss/value"] = add_value_gradient(models, minibatch, experience, method)
-            norms = step_optimizer(optimizers["value"], config.value_optim, number, total)
+            norms = step_optimizer(optimizers["value"], config.value_optim, number, run_updates)
             metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
         if trains_policy:
             means |= add_policy_gradient(
@@ -973,10 +982,13 @@ def learn(
             if method.lag(index) == 0:
                 rollouts.check_sampler_gap(means["sampling/logprob_gap"])
             metrics |= step_optimizer(
-                optimizers["policy"], config.optim, number - num_without, total - num_without
+                optimizers["policy"],
+                config.optim,
+                number - warmup_updates,
+                run_updates - warmup_updates,
             )
         for name, mean in means.items():
-            metrics[name] = metrics.get(name, 0.0) + mean / num_updates
+            metrics[name] = metrics.get(name, 0.0) + mean / batch_updates
     if measures_old_kl:
         metrics["kl/old_after"] = measure_old_kl(models, experience, old_logprobs, config)
     batches = experience.batches()

@@ -172,8 +172,8 @@ def test_the_experience_of_ppo_is_that_of_the_definition_token_by_token():
     task = episodes.make_task(make_player(), make_rows(6))
     with default_dtype(torch.float64), torch.no_grad():
         settings = make_settings(method)
-        draw = rl.draw_batch(models, task, settings, 0, range(3))
-        result = rl.make_experience(models, task, draw, settings, 0, KL)
+        rewarded = rl.draw_batch(models, task, settings, 0, range(3))
+        result = rl.make_experience(models, task, rewarded, settings, 0, KL)
     assert result.rollouts.episodes is not None
     assert {len(episode.sampled) for episode in result.rollouts.episodes} == {1, 3}
     policy, reference, mask = load_exact("llama"), load_exact("llama", 2), result.rollouts.mask()

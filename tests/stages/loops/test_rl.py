@@ -484,8 +484,8 @@ def gather(num_minibatches=1, step_rewards=None, truncation="penalise", whiten_e
         reference=Policy(reference, compute(**limits), PAD),
     )
     task = make_task(8, judge)
-    draw = rl.draw_batch(models, task, settings, 0, range(4))
-    result = rl.make_experience(models, task, draw, settings, 0, KL)
+    rewarded = rl.draw_batch(models, task, settings, 0, range(4))
+    result = rl.make_experience(models, task, rewarded, settings, 0, KL)
     return (policy, value, reference, reward), result
 
 
@@ -608,7 +608,7 @@ def test_lambda_may_follow_the_length():
     rewards = CompletionRewards(totals=[1.0, 1.0])
     mask = make_rollouts([4, 2], [0, 0]).mask()
     models = make_models(load("llama"), value=ScalarHead(random_scalar(1), compute(), PAD))
-    actual = rl.compute_gae(models, batches, method, rewards, torch.zeros(2, 4), mask)
+    actual, _ = rl.compute_gae(models, batches, method, rewards, torch.zeros(2, 4), mask)
     # Values of 0: lambda to the number of tokens that are left. 1 - 1 / (0.5 * 4) = 0.5; of 2: 0.
     expected = torch.tensor([[0.125, 0.25, 0.5, 1.0], [0.0, 1.0, 0.0, 0.0]])
     torch.testing.assert_close(actual["advantages"], expected)

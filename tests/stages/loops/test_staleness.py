@@ -122,8 +122,8 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns():
     config = GroupRlConfig(**SIZES)
     method = presets.method("rloo", staleness=1)
     settings = Settings(config=config, method=method, seed=0)
-    draw = rl.draw_batch(models, task, settings, 1, range(4))
-    batch = draw.rollouts
+    rewarded = rl.draw_batch(models, task, settings, 1, range(4))
+    batch = rewarded.rollouts
     models.policy.model.load_state_dict(load("llama", 1).state_dict())
     now, metrics = rl.measure_logprobs(models, batch, config, method, 1)
     for i, sample in enumerate(batch.samples):
@@ -141,7 +141,7 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns():
         same, metrics = rl.measure_logprobs(models, batch, config, other, index)
         assert torch.equal(same, batch.sampler_logprobs())
         assert metrics.keys() <= {"sampling/staleness"}
-    experience = rl.make_experience(models, task, draw, settings, 1, 0.5)
+    experience = rl.make_experience(models, task, rewarded, settings, 1, 0.5)
     ref_logprobs = experience.grids.ref_logprobs
     assert ref_logprobs is not None
     penalties = 0.5 * ((now - ref_logprobs) * batch.mask()).sum(1)
