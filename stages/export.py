@@ -46,9 +46,8 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
         ValueError: the policy or the seed is none of the run, or the folder exists.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for path in (PLAN, METRICS):
-        check_exists(path)
-    params, plan = read_yaml(), json.loads(PLAN.read_text(encoding="utf-8"))
+    params, plan = read_yaml(), outputs.read_json(PLAN)
+    outputs.check_exists(METRICS)
     names, seeds = list(plan["policies"]), [str(value) for value in params["seeds"]]
     seed = seed or seeds[0]
     if policy not in names or not folder or seed not in seeds:
@@ -59,7 +58,7 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
     target, source = Path(folder), DATA / f"policies/{policy}/model/{seed}"
     if target.exists():
         raise ValueError(f"{target} exists: name a folder that does not")
-    check_exists(source)
+    outputs.check_exists(source)
     template = params["data"]["prompt_template"]
     environment = model_card.find_environment(plan, plan["policies"][policy])
     section = render_comparison(policy, template if environment is None else None)
@@ -79,12 +78,6 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
             )
             (scratch / "chat_template.jinja").write_text(text, encoding="utf-8")
     logger.info("%s: policy %s, seed %s, with its card, README.md", target, policy, seed)
-
-
-def check_exists(path: Path) -> None:
-    """Raise a ValueError with the remedy where an output of the run is missing."""
-    if not path.exists():
-        raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
 
 
 def make_chat_template(
@@ -144,7 +137,7 @@ def render_environment(name: str, policy: str) -> str:
         f"{environment.own_digest})"
     )
     source = ", ".join(part for part in (own, packages) if part)
-    played = json.loads(METRICS.read_text(encoding="utf-8")).get("episodes", {}).get(name, {})
+    played = outputs.read_json(METRICS).get("episodes", {}).get(name, {})
     estimates = played.get("policies", {}).get(policy)
     success = "Its success there was not measured: no row of `episodes` played it from test starts."
     if estimates is not None:
@@ -165,7 +158,7 @@ def render_comparison(policy: str, prompt_template: str | None) -> str:
     Without gold answers there are no accuracies; without a prompt template an environment writes
     the prompts.
     """
-    metrics = json.loads(METRICS.read_text(encoding="utf-8"))
+    metrics = outputs.read_json(METRICS)
     baseline, level = metrics["baseline"], 100 * metrics["confidence"]
     estimates, table = metrics["policies"][policy], []
     for key, label in ACCURACIES.items():

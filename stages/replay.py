@@ -23,7 +23,7 @@ from stages.environments.definition import EnvironmentFile
 from stages.environments.replay import replay_episode
 from stages.records.episodes import EPISODES, Episode
 from stages.rows import DATA
-from stages.runtime import process
+from stages.runtime import outputs, process
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +78,7 @@ def replay_file(
 
 def find_row(name: str) -> tuple[str, str, Mapping[str, str]]:
     """Table, name and words of a row that has episodes."""
-    check_exists(PLAN)
-    plan = json.loads(PLAN.read_text(encoding="utf-8"))
+    plan = outputs.read_json(PLAN)
     rows = {
         f"{table}/{key}": words
         for table in FILES
@@ -99,19 +98,13 @@ def find_row(name: str) -> tuple[str, str, Mapping[str, str]]:
 
 def read_episodes(path: Path) -> Iterator[tuple[str, Episode]]:
     """The episodes of a file, each with words that say where it is."""
-    check_exists(path)
+    outputs.check_exists(path)
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             row = json.loads(line)
             episode = Episode(**row.get("episode", row))
             step = f"step {row['step'] + 1}, " if "episode" in row else ""
             yield f"line {number}: {step}row {episode.id!a:.80}, episode {episode.index}", episode
-
-
-def check_exists(path: Path) -> None:
-    """Raise a ValueError with the remedy where an output of the run is missing."""
-    if not path.exists():
-        raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
 
 
 def describe_versions(environment: EnvironmentFile) -> str:

@@ -138,8 +138,7 @@ def read_rollouts(policy: str, seed: int) -> Iterator[tuple[list[Rollout], Rollo
     """Rollout batches of a policy's training."""
     prompts = read_prompts("train")
     path = DATA / f"policies/{policy}/training/{seed}/rollouts.jsonl"
-    if not path.is_file():
-        raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
+    outputs.check_exists(path)
     for _, batch in groupby(lines.read_lines(path, Rollout), key=lambda row: row.step):
         stored = list(batch)
         yield stored, join_batch(stored, prompts)
@@ -194,7 +193,7 @@ def load_reward(name: str, seed: int, compute: ComputeConfig, max_new_tokens: in
         return rollout_rewards.load_reward(
             DATA / name, seed, compute, setup(compute), max_new_tokens
         )
-    function, own = None, name.removeprefix(reward_file.OWN)
+    function, word = None, name.removeprefix(reward_file.OWN)
     if name.startswith(PRESETS):
         composition = Composition.model_validate(load_preset(name.removeprefix(PRESETS)))
         if composition.needs_model() or "own" in composition.kinds():
@@ -203,9 +202,9 @@ def load_reward(name: str, seed: int, compute: ComputeConfig, max_new_tokens: in
                 f"and name {REWARDS}<row>"
             )
     elif name.startswith(reward_file.OWN):
-        function = reward_file.load_own_function(own)
+        function = reward_file.load_own_function(word)
         part = {"value": {"kind": "own"}, "weight": 1.0, "cap": None, "normalise": "none"}
-        content = {"components": {own: part}, "combine": "sum"}
+        content = {"components": {word: part}, "combine": "sum"}
         composition = Composition.model_validate(content)
     else:
         forms = f"{REWARDS}<row>, {PRESETS}<name> or {reward_file.OWN}<file>"

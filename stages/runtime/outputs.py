@@ -64,10 +64,15 @@ def write_json(path: Path, content: Any) -> None:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+def check_exists(path: Path) -> None:
+    """Raise a ValueError with the remedy where an output of the run is missing."""
+    if not path.exists():
+        raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
+
+
 def read_json(path: Path) -> Any:
     """Content of a JSON file of the run; a ValueError with the remedy where it is missing."""
-    if not path.is_file():
-        raise ValueError(f"{path} is missing: `dvc repro` makes it, `dvc checkout` restores it")
+    check_exists(path)
     return json.loads(path.read_text(encoding="utf-8"))
 
 
