@@ -35,8 +35,8 @@ from stages.config import PRESETS_PATH, find_entry, read_yaml
 from stages.engines import transformers as engine
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
-from stages.loops import rl
-from stages.loops.episodes import EnvironmentRow, Player, make_task
+from stages.loops import episodes, rl
+from stages.loops.episodes import EnvironmentRow, Player
 from stages.loops.method import GroupMethod, GroupRlConfig, Method, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.state import State
@@ -95,20 +95,9 @@ def grpo(  # noqa: PLR0913
     """
     if environment is not None:
         max_new_tokens = limits.max_sampled_tokens()
-    kind = str if environment is None else Mapping
-    if not all(isinstance(prompt, kind) for prompt in prompts):
-        kinds = sorted({type(prompt).__name__ for prompt in prompts})
-        raise ValueError(
-            f"expected texts as prompts, or in an environment rows, each a mapping, found "
-            f"{', '.join(kinds)}: pass one kind"
-        )
     method = load_method(preset, max_new_tokens)
     inner = get_inner_model(model)
-    if inner.dtype != torch.float32:
-        raise ValueError(
-            f"expected weights in float32, found {inner.dtype}: steps of a small learning rate are "
-            f"lost in its rounding. Load with dtype=torch.float32 and set compute.dtype instead."
-        )
+    task = make_task(prompts, reward, environment, limits, inner, tokenizer)
     optim = OptimConfig(
         learning_rate=learning_rate, warmup_share=0.05, schedule="constant", weight_decay=0.0,
         max_grad_norm=1.0,
@@ -117,27 +106,37 @@ def grpo(  # noqa: PLR0913
         num_steps=num_steps, prompts_per_step=prompts_per_step, group_size=group_size,
         temperature=1.0, max_new_tokens=max_new_tokens, num_checkpoints=0, optim=optim,
     )  # fmt: skip
-    device, reference = setup(compute), copy.deepcopy(inner)
-    pad_id = model_tokenizer.pad_id(tokenizer)
-    models = RlModels(
-        policy=Policy(policy.prepare_model(inner, compute, device), compute, pad_id),
-        reference=Policy(policy.prepare_model(reference, compute, device, trained=False), compute),
-        sampler=engine.make_sampler(inner, tokenizer, max_batch=compute.max_batch),
-        decode=model_tokenizer.make_decode(tokenizer),
-    )
+    settings = Settings(config=config, method=method, seed=seed)
+    models = make_models(inner, tokenizer, compute)
+    yield from rl.train(models, task, rl.make_schedule(task, settings), settings, state)
 
-    if reward is not None and environment is None:
-        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-        task = make_reward_task(texts, reward, inner, tokenizer)
-    elif reward is None and environment is not None:
-        player = Player(factory=environment, renderer=TurnRenderer(tokenizer), limits=limits)
-        rows = [row for row in prompts if isinstance(row, Mapping)]
-        task = make_task(player, [{"id": str(i), **row} for i, row in enumerate(rows)])
-    else:
+
+def make_task(
+    prompts: Sequence[str] | Sequence[EnvironmentRow],
+    reward: Callable[[str, str], float] | None,
+    environment: Callable[[], Environment] | None,
+    limits: EpisodeLimits,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Task:
+    """Task of texts and a reward, or of rows and an environment; a ValueError for a mixture."""
+    if (reward is None) == (environment is None):
         problem = "neither" if reward is None else "both"
         raise ValueError(f"expected a reward or an environment, found {problem}")
-    settings = Settings(config=config, method=method, seed=seed)
-    yield from rl.train(models, task, rl.make_schedule(task, settings), settings, state)
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    rows = [row for row in prompts if isinstance(row, Mapping)]
+    if len(prompts) != len(texts if environment is None else rows):
+        kinds = sorted({type(prompt).__name__ for prompt in prompts})
+        raise ValueError(
+            f"expected texts as prompts, or in an environment rows, each a mapping, found "
+            f"{', '.join(kinds)}: pass one kind"
+        )
+    if environment is not None:
+        player = Player(factory=environment, renderer=TurnRenderer(tokenizer), limits=limits)
+        starts = [{"id": str(i), **row} for i, row in enumerate(rows)]
+        return episodes.make_task(player, starts)
+    assert reward is not None
+    return make_reward_task(texts, reward, model, tokenizer)
 
 
 def make_reward_task(
@@ -148,16 +147,43 @@ def make_reward_task(
 ) -> Task:
     """Task of the user's prompts and reward."""
 
-    def judge(batch: Rollouts) -> CompletionRewards:
-        judged = score_each(batch, lambda prompt, text: reward(prompt.prompt, text))
-        check_finite(judged, batch, "the reward")
-        return judged
+    def compute_rewards(batch: Rollouts) -> CompletionRewards:
+        rewards = score_each(batch, lambda prompt, text: reward(prompt.prompt, text))
+        check_finite(rewards, batch, "the reward")
+        return rewards
 
-    return Task(prompts=make_prompts(texts, model, tokenizer), reward=judge, correct=None)
+    return Task(prompts=make_prompts(texts, model, tokenizer), reward=compute_rewards, correct=None)
+
+
+def make_models(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, compute: ComputeConfig
+) -> RlModels:
+    """The model as a policy, with a frozen copy of it as the reference, and its sampler."""
+    device, reference = setup(compute), copy.deepcopy(model)
+    pad_id = model_tokenizer.pad_id(tokenizer)
+    return RlModels(
+        policy=Policy(policy.prepare_model(model, compute, device), compute, pad_id),
+        reference=Policy(policy.prepare_model(reference, compute, device, trained=False), compute),
+        sampler=engine.make_sampler(model, tokenizer, max_batch=compute.max_batch),
+        decode=model_tokenizer.make_decode(tokenizer),
+    )
 
 
 def get_inner_model(model: nn.Module) -> PreTrainedModel:
-    """The model of transformers; of a model of peft the one inside, with adapters in its layers."""
+    """The model of transformers; of a model of peft the one inside, with adapters in its layers.
+
+    A ValueError for any other model, and for weights that are not in float32.
+    """
+    inner = _unwrap_peft(model)
+    if inner.dtype != torch.float32:
+        raise ValueError(
+            f"expected weights in float32, found {inner.dtype}: steps of a small learning rate are "
+            f"lost in its rounding. Load with dtype=torch.float32 and set compute.dtype instead."
+        )
+    return inner
+
+
+def _unwrap_peft(model: nn.Module) -> PreTrainedModel:
     if isinstance(model, PreTrainedModel):
         return model
     config = getattr(model, "active_peft_config", None)
