@@ -18,6 +18,7 @@ answer (`train.jsonl`, `heldout.jsonl`). Source: stages/loops/revision.py.
 """
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any, Literal
@@ -36,9 +37,10 @@ from stages.records import pools
 from stages.records.preferences import Revision, Verdict
 from stages.report import judge_quality
 from stages.rewards.feedback import injections, judging, revisions
-from stages.rewards.feedback.judging import LabelRule
+from stages.rewards.feedback.judging import LabelRule, PairToJudge
 from stages.rewards.feedback.prompts import Prompts, Style
 from stages.runtime import process
+from stages.sampler import Judge
 from stages.seeding import derive_seed
 
 
@@ -84,7 +86,7 @@ def label_by_judge(run: Run) -> dict[str, Any]:
     config, row = run.config, run.row
     preset, seed = config.preset, derive_seed(run.seed, "label_judge")
     prompts = Prompts(style=preset.style, constitution=preset.constitution)
-    judge_model = config.load_judge(preset.judge, row.policy, run.seed, preset.reasoning)
+    judge = config.load_judge(preset.judge, row.policy, run.seed, preset.reasoning)
     metrics: dict[str, Any] = {"trained_tokens": 0}
     cost: Counter[str] = Counter()
     verdicts, pairs, of_side = [], [], []
@@ -93,35 +95,18 @@ def label_by_judge(run: Run) -> dict[str, Any]:
         pairs = judging.choose_pairs(
             problems, prompts, max_pairs=preset.max_pairs_per_problem, seed=seed
         )
-        chunks = judging.split_chunks(pairs)
-        judge = partial(judging.judge_chunks, judge_model, chunks, prompts, preset.rule, side)
-        of_side = []
-        sizes = [2 * len(chunk) for chunk in chunks]  # both orders
-        judged = run.keep_parts(side, judge)
-        for part in run.track(judged, label=side, unit="messages", sizes=sizes):
-            of_side += [Verdict(**verdict) for verdict in part["verdicts"]]
-            cost.update(part["tokens"])
-            read = [verdict.option_mass for verdict in of_side if verdict.option_mass is not None]
-            run.progress.watch({"option mass": fmean(read)} if read else {})
+        of_side, tokens = judge_side(run, judge, prompts, side, pairs)
+        cost.update(tokens)
         run.write(f"{side}.jsonl", judging.make_preferences(pairs, of_side, preset.rule))
         metrics[side] = judge_quality.summarise_verdicts(
             of_side, *judging.correctness_and_lengths(pairs), seed
         )
         judging.warn_of_low_mass(metrics[side].get("mean_option_mass"), side)
-        headline = judge_quality.select_headline(metrics[side])
-        run.progress.watch(
-            {name: headline[name] for name in ("pairs", "agreement") if name in headline}
-        )
-        run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
+        show_headline(run, side, metrics[side])
         verdicts += of_side
     attacked = injections.choose_attacked(pairs, of_side, preset.injection_pairs)
-    attack = partial(injections.measure_flips, judge_model, attacked, prompts, preset.rule)
-    sizes = [2 * len(attacked)] * len(injections.TRIED)
-    flips: dict[str, list[tuple[str, float]]] = {}
-    attacks = run.keep_parts("attacks", attack)
-    for part in run.track(attacks, label="attacks", unit="messages", sizes=sizes):
-        flips[part["attack"]] = [(name, value) for name, value in part["flips"]]
-        cost.update(part["tokens"])
+    flips, tokens = attack_judge(run, judge, prompts, attacked)
+    cost.update(tokens)
     metrics["injection"] = judge_quality.estimate_flip_rates(flips, seed)
     is_ours = preset.judge.kind == "policy"
     judge_size = size.measure_policy(row.policy, run.seed, config.model) if is_ours else None
@@ -129,6 +114,48 @@ def label_by_judge(run: Run) -> dict[str, Any]:
     metrics["judge"] = preset.judge.model_dump()
     run.write("verdicts.jsonl", verdicts)
     return metrics
+
+
+def judge_side(
+    run: Run, judge: Judge, prompts: Prompts, side: str, pairs: Sequence[PairToJudge]
+) -> tuple[list[Verdict], Counter[str]]:
+    """Verdicts on the pairs of a side, and their cost in tokens; parts of a killed run are kept."""
+    verdicts: list[Verdict] = []
+    cost: Counter[str] = Counter()
+    chunks = judging.split_chunks(pairs)
+    work_from = partial(judging.judge_chunks, judge, chunks, prompts, run.config.preset.rule, side)
+    sizes = [2 * len(chunk) for chunk in chunks]  # both orders
+    parts = run.keep_parts(side, work_from)
+    for part in run.track(parts, label=side, unit="messages", sizes=sizes):
+        verdicts += [Verdict(**verdict) for verdict in part["verdicts"]]
+        cost.update(part["tokens"])
+        masses = [verdict.option_mass for verdict in verdicts if verdict.option_mass is not None]
+        run.progress.watch({"option mass": fmean(masses)} if masses else {})
+    return verdicts, cost
+
+
+def attack_judge(
+    run: Run, judge: Judge, prompts: Prompts, pairs: Sequence[PairToJudge]
+) -> tuple[dict[str, list[tuple[str, float]]], Counter[str]]:
+    """Flips of the verdicts on pairs by each attack (`measure_flips`), and their cost in tokens."""
+    flips: dict[str, list[tuple[str, float]]] = {}
+    cost: Counter[str] = Counter()
+    work_from = partial(injections.measure_flips, judge, pairs, prompts, run.config.preset.rule)
+    sizes = [2 * len(pairs)] * len(injections.TRIED)
+    parts = run.keep_parts("attacks", work_from)
+    for part in run.track(parts, label="attacks", unit="messages", sizes=sizes):
+        flips[part["attack"]] = [(name, value) for name, value in part["flips"]]
+        cost.update(part["tokens"])
+    return flips, cost
+
+
+def show_headline(run: Run, side: str, quality: Mapping[str, Any]) -> None:
+    """Show the number of pairs and the judge's agreement as progress; log all headline numbers."""
+    headline = judge_quality.select_headline(quality)
+    run.progress.watch(
+        {name: headline[name] for name in ("pairs", "agreement") if name in headline}
+    )
+    run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
 
 
 def revise_answers(run: Run) -> dict[str, Any]:
