@@ -271,25 +271,25 @@ def make_rows(
 
 
 def summarise_rollouts(
-    rollouts: Rollouts, judged: CompletionRewards, correct: Sequence[bool] | None
+    rollouts: Rollouts, rewards: CompletionRewards, correct: Sequence[bool] | None
 ) -> dict[str, float]:
     """Metrics of a step: reward and its components, accuracy, length, truncation, work.
 
     Without verdicts (`correct` None) there is no accuracy. Episodes that failed enter no mean.
     """
     counted = ~rollouts.failed()
-    rewards, mask = judged.rewards()[counted], rollouts.mask()
+    totals, mask = rewards.rewards()[counted], rollouts.mask()
     lengths = mask.sum(1)[counted].tolist()
     right = [] if correct is None else [correct[i] for i in counted.nonzero().flatten().tolist()]
     return {
-        **judged.statistics(),
-        "reward/mean": rewards.mean().item(),
-        "reward/std": rewards.std(correction=0).item(),
+        **rewards.statistics(),
+        "reward/mean": totals.mean().item(),
+        "reward/std": totals.std(correction=0).item(),
         **({} if correct is None else {"reward/accuracy": sum(right) / len(right)}),
         "length/mean": sum(lengths) / len(lengths),
         "length/truncated": rollouts.truncated()[counted].float().mean().item(),
         "tokens/generated": float(mask.sum()),
-        **count_work(rollouts, judged),
+        **count_work(rollouts, rewards),
         **list_episode_metrics(rollouts.episodes or ()),
     }
 
@@ -314,7 +314,7 @@ def count_tool_calls(messages: Sequence[Mapping[str, Any]]) -> int:
     return sum(len(message.get("tool_calls") or ()) for message in messages)
 
 
-def count_work(rollouts: Rollouts, judged: CompletionRewards) -> dict[str, int]:
+def count_work(rollouts: Rollouts, rewards: CompletionRewards) -> dict[str, int]:
     """Forward passes of sampling and of the reward's model (see `work`).
 
     The prompt of a group that several calls of the sampler drew is counted once. So is every token
@@ -322,7 +322,7 @@ def count_work(rollouts: Rollouts, judged: CompletionRewards) -> dict[str, int]:
     """
     prompts = [prompt.prompt_ids for prompt in rollouts.prompts]
     samples = [sample for sample in rollouts.samples if sample.token_ids]
-    scored = work.count_scoring(judged.metrics, len(rollouts.samples))
+    scored = work.count_scoring(rewards.metrics, len(rollouts.samples))
     num_inserted = sum(len(ids) for sample in samples for _, ids in sample.insertions)
     completions = [sample.token_ids for sample in samples]
     return scored | work.count_sampling(prompts, completions, num_inserted)

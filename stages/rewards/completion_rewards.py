@@ -16,7 +16,7 @@ from stages.sampler import Judge, Sample
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletionRewards:
-    """A batch of completions, judged; everything in the order of the completions."""
+    """Rewards of a batch of completions, in the order of the completions."""
 
     totals: Sequence[float]
     """Paid at the last token of each completion."""
@@ -48,7 +48,7 @@ class CompletionRewards:
 
 
 def join_rewards(batches: Sequence[CompletionRewards]) -> CompletionRewards:
-    """Rewards of all completions of `batches`, in order, which were judged in the same way."""
+    """Rewards of all completions of `batches`, in order, which are by the same reward function."""
     total = sum(len(batch.totals) for batch in batches)
     return CompletionRewards(
         totals=[value for batch in batches for value in batch.totals],
@@ -130,9 +130,9 @@ def score_each(
     return CompletionRewards(totals=totals)
 
 
-def check_finite(judged: CompletionRewards, completions: Completions, what: str) -> None:
+def check_finite(rewards: CompletionRewards, completions: Completions, what: str) -> None:
     """Raise a ValueError that names the first completion whose reward is NaN or infinite."""
-    for index, reward in enumerate(judged.rewards().tolist()):
+    for index, reward in enumerate(rewards.rewards().tolist()):
         if not math.isfinite(reward):
             text = describe_completion(completions, index)
             raise ValueError(f"{what}: expected a finite number, found {reward}, on {text}")

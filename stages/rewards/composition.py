@@ -36,7 +36,7 @@ class Unscaled(Params):
 
 
 class Zscore(Params):
-    """(value - mean) / (std + eps), over all completions judged together or over a group."""
+    """(value - mean) / (std + eps), over all completions rewarded together or over a group."""
 
     kind: Literal["batch", "group"]
     ddof: int = Field(ge=0, le=1)
@@ -91,26 +91,26 @@ class Component(Params):
     cap: Cap | None
     """Limits of the raw values; null: none."""
     normalise: Normalise
-    """Normalisation of the capped values, over all completions judged together or over those of a
+    """Normalisation of the capped values, over all completions rewarded together or over those of a
     prompt."""
 
     def capped(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """The values, or step rewards, within the cap."""
         return values if self.cap is None else values.clamp(min=self.cap.low, max=self.cap.high)
 
-    def paid_at_end(self, judged: CompletionRewards, groups: Groups) -> Rewards:
+    def paid_at_end(self, values: CompletionRewards, groups: Groups) -> Rewards:
         """Value that each completion is paid at its end: capped, then in units of its spread.
 
         Where steps are paid the cap is theirs (`combine_step_rewards`): a cap above 0 would pay
         each completion for the 0 that it is worth as a whole.
         """
-        totals = torch.tensor(judged.totals, dtype=torch.float32)
-        values = self.capped(totals) if judged.step_rewards is None else totals
+        totals = torch.tensor(values.totals, dtype=torch.float32)
+        paid = self.capped(totals) if values.step_rewards is None else totals
         if isinstance(self.normalise, Unscaled):
-            return values
+            return paid
         counted, scale = torch.ones_like(groups) > 0, self.normalise
         among = groups if scale.kind == "group" else torch.zeros_like(groups)
-        return group_zscore(values, among, counted=counted, ddof=scale.ddof, eps=scale.eps)
+        return group_zscore(paid, among, counted=counted, ddof=scale.ddof, eps=scale.eps)
 
 
 NEVER_NEGATIVE = frozenset(("answer", "final_line", "boxed", "tags", "language", "judge", "own"))
@@ -230,16 +230,16 @@ def compose_rewards(
             stacked, weights, groups, counted=torch.ones_like(groups) > 0, ddof=combine.ddof,
             eps=combine.eps,
         )  # fmt: skip
-    for name, judged in scored.items():
-        if judged.step_rewards is not None and composition.rescales(name):
+    for name, values in scored.items():
+        if values.step_rewards is not None and composition.rescales(name):
             raise ValueError(f"component '{name}' of the reward {STEPS_AS_THEY_ARE}")
     steps, ends = combine_step_rewards(parts, scored)
     return CompletionRewards(
         totals=rewards.tolist(),
-        parts={name: judged.rewards().tolist() for name, judged in scored.items()},
+        parts={name: values.rewards().tolist() for name, values in scored.items()},
         step_rewards=steps,
         step_ends=ends,
-        metrics={key: mean for judged in scored.values() for key, mean in judged.metrics.items()},
+        metrics={key: mean for values in scored.values() for key, mean in values.metrics.items()},
     )
 
 
@@ -249,16 +249,16 @@ def score_component(
     """Values of a component for each completion; raises what `compose_rewards` raises."""
     what = f"component '{name}' of the reward (kind {component.value.kind})"
     try:
-        judged = FUNCTIONS[component.value.kind](completions, models, component.value)
+        values = FUNCTIONS[component.value.kind](completions, models, component.value)
     except Exception as error:
         raise ValueError(f"{what} stopped: {error}") from error
-    expected, number = len(completions.texts), len(judged.totals)
+    expected, number = len(completions.texts), len(values.totals)
     if number != expected:
         raise ValueError(
             f"{what}: expected {expected} values, one for each completion, found {number}"
         )
-    check_finite(judged, completions, what)
-    return judged
+    check_finite(values, completions, what)
+    return values
 
 
 def combine_step_rewards(
@@ -267,10 +267,10 @@ def combine_step_rewards(
     """The weighted step rewards of all components, added, and where any of them pays one."""
     grids: list[Float[Tensor, "_ _"]] = []
     ends: list[Bool[Tensor, "_ _"]] = []
-    for name, judged in scored.items():
-        if judged.step_rewards is not None and judged.step_ends is not None:
-            paid = components[name].weight * components[name].capped(judged.step_rewards)
+    for name, values in scored.items():
+        if values.step_rewards is not None and values.step_ends is not None:
+            paid = components[name].weight * components[name].capped(values.step_rewards)
             # A cap above 0 pays nothing where there is no step.
-            grids.append(torch.where(judged.step_ends, paid, 0.0))
-            ends.append(judged.step_ends)
+            grids.append(torch.where(values.step_ends, paid, 0.0))
+            ends.append(values.step_ends)
     return (torch.stack(grids).sum(0), torch.stack(ends).any(0)) if grids else (None, None)

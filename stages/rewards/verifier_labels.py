@@ -59,7 +59,7 @@ class LabelledPairs(NamedTuple):
     """Preference pairs of a problem's pool, with counts of the completions behind them."""
 
     preferences: list[Preference]
-    judged: CheckedProblem
+    checked: CheckedProblem
 
 
 def label_pairs(
@@ -71,25 +71,25 @@ def label_pairs(
     that was cut is neither: chosen, it would teach not to stop; rejected, that its answer is wrong.
     Equal completions count once.
     """
-    judged = check_pool(prompt, pool)
-    finished = [row for row in judged.right if row.finish_reason == "stop"]
+    checked = check_pool(prompt, pool)
+    finished = [row for row in checked.right if row.finish_reason == "stop"]
     pairs = draw_pairs(
-        drop_repeats(finished), drop_repeats(judged.wrong), max_pairs=max_pairs, seed=seed
+        drop_repeats(finished), drop_repeats(checked.wrong), max_pairs=max_pairs, seed=seed
     )
-    return LabelledPairs([make_preference(prompt, *pair, 1.0, source) for pair in pairs], judged)
+    return LabelledPairs([make_preference(prompt, *pair, 1.0, source) for pair in pairs], checked)
 
 
 def summarise_pairs(labelled: Sequence[LabelledPairs]) -> dict[str, int | float]:
     """Problems by what became of them, pairs, and mean lengths in tokens (end token included)."""
     pairs = [pair for problem in labelled for pair in problem.preferences]
-    judged = [pool.judged for pool in labelled]
-    both = [pool for pool in judged if pool.right and pool.wrong]
+    checked = [pool.checked for pool in labelled]
+    both = [pool for pool in checked if pool.right and pool.wrong]
     ends = [{row.finish_reason for row in pool.right} for pool in both]
     return {
         "problems": len(labelled),
         "problems_with_pairs": sum(bool(pool.preferences) for pool in labelled),
-        "problems_all_correct": sum(not pool.wrong for pool in judged),
-        "problems_all_wrong": sum(not pool.right for pool in judged),
+        "problems_all_correct": sum(not pool.wrong for pool in checked),
+        "problems_all_wrong": sum(not pool.right for pool in checked),
         # They have no pair, as every right completion was cut.
         "problems_right_only_cut": ends.count({"length"}),
         "pairs": len(pairs),
@@ -187,44 +187,44 @@ def summarise_demonstrations(
 
 
 def training_outcomes(
-    judged: Sequence[CheckedProblem], *, max_per_problem: int, one_class_weight: float, seed: int
+    checked: Sequence[CheckedProblem], *, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[list[Outcome]]:
     """The outcomes that are learned from, of each problem that has any; see `balance_outcomes`."""
-    if not any(pool.right and pool.wrong for pool in judged):
+    if not any(pool.right and pool.wrong for pool in checked):
         raise ValueError(
             f"expected problems with both a right and a wrong completion, found none of "
-            f"{len(judged)}. Sample more of each (section sampling: num_samples, temperature, "
+            f"{len(checked)}. Sample more of each (section sampling: num_samples, temperature, "
             f"max_new_tokens), or use problems that the policy sometimes solves."
         )
-    problems = [balance_outcomes(pool, max_per_problem, one_class_weight, seed) for pool in judged]
+    problems = [balance_outcomes(pool, max_per_problem, one_class_weight, seed) for pool in checked]
     return [rows for rows in problems if rows]
 
 
 def balance_outcomes(
-    judged: CheckedProblem, max_per_problem: int, one_class_weight: float, seed: int
+    checked: CheckedProblem, max_per_problem: int, one_class_weight: float, seed: int
 ) -> list[Outcome]:
     """Outcomes of a problem, at most `max_per_problem`, drawn as evenly from both sides as can be.
 
     Equal completions count once. Where one side has less than its half of the places, the other
     takes them. `max_per_problem` is at least 2, or no problem could have both.
     """
-    right, wrong = drop_repeats(judged.right), drop_repeats(judged.wrong)
+    right, wrong = drop_repeats(checked.right), drop_repeats(checked.wrong)
     total = 1.0 if right and wrong else one_class_weight
     if not total:
         return []
-    stream = random.Random(derive_seed(seed, judged.prompt.id))
+    stream = random.Random(derive_seed(seed, checked.prompt.id))
     stream.shuffle(right)
     stream.shuffle(wrong)
     of_wrong = min(len(wrong), max(max_per_problem // 2, max_per_problem - len(right)))
     of_right = min(len(right), max_per_problem - of_wrong)
     share = total / (bool(right) + bool(wrong))
-    return _outcomes(judged.prompt, (right[:of_right], share), (wrong[:of_wrong], share))
+    return _outcomes(checked.prompt, (right[:of_right], share), (wrong[:of_wrong], share))
 
 
-def heldout_outcomes(judged: Sequence[CheckedProblem]) -> list[list[Outcome]]:
+def heldout_outcomes(checked: Sequence[CheckedProblem]) -> list[list[Outcome]]:
     """Outcomes of every completion as the policy samples them, of equal weight within a problem."""
     outcomes: list[list[Outcome]] = []
-    for pool in judged:
+    for pool in checked:
         total = len(pool.right) + len(pool.wrong)
         right, wrong = ((rows, len(rows) / total) for rows in (pool.right, pool.wrong))
         outcomes.append(_outcomes(pool.prompt, right, wrong))
