@@ -38,7 +38,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import stage
 from stages.loops import epochs, process_reward, reward, training, work
-from stages.loops.preference import pair_groups
+from stages.loops.preference import make_pair_groups
 from stages.loops.process_reward import ProcessRewardConfig
 from stages.loops.reward import OutcomeConfig, RewardConfig
 from stages.loops.run import Run
@@ -168,7 +168,7 @@ def train_preference(run: Run) -> dict[str, Any]:
         derive_seed(run.seed, "flip"),
     )
     heldout = read_pairs(source, "heldout")
-    groups = pair_groups(heldout, range(len(heldout)))
+    groups = make_pair_groups(heldout, range(len(heldout)))
     tokenizer = load_reward_tokenizer(run)
     history: list[dict[str, int | float]] = []
     scores, sizes = [], []
@@ -202,7 +202,7 @@ def train_outcome(run: Run) -> dict[str, Any]:
     setup(config.compute)
     seed = derive_seed(run.seed, "reward_outcome")
     pool = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
-    judged = {
+    checked = {
         side: [
             verifier_labels.check_pool(*problem)
             for problem in run.track(problems, label=f"check {side}", unit="problems")
@@ -210,18 +210,18 @@ def train_outcome(run: Run) -> dict[str, Any]:
         for side, problems in pool.items()
     }
     problems = verifier_labels.training_outcomes(
-        judged["train"],
+        checked["train"],
         max_per_problem=preset.max_per_problem,
         one_class_weight=preset.one_class_weight,
         seed=derive_seed(seed, "draw"),
     )
-    heldout = verifier_labels.heldout_outcomes(judged["heldout"])
+    heldout = verifier_labels.heldout_outcomes(checked["heldout"])
     tokenizer = load_reward_tokenizer(run)
     model = init_scalar_head(run, seed, model_tokenizer.pad_id(tokenizer))
     schedule = epochs.batches(len(problems), preset.num_epochs, preset.batch_size, seed)
     steps = reward.train_outcomes(model, problems, schedule, preset, run.resume())
     history = run.record(steps, total=len(schedule))
-    groups = reward.problem_groups(heldout, config.compute.row_tokens)
+    groups = reward.make_problem_groups(heldout, config.compute.row_tokens)
     scores = reward.score(model, groups)
     policy.save_model(model.model, tokenizer, run.output / "model")
     return {
@@ -253,17 +253,17 @@ def train_process(run: Run) -> dict[str, Any]:
     row_policy.add_adapters(pretrained, config.lora, seed)
     pad_id = model_tokenizer.pad_id(tokenizer)
     model = shard_model(ProcessHead(pretrained, config.compute, pad_id))
-    schedule = process_reward.schedule(labelled, preset, seed)
+    schedule = process_reward.schedule_steps(labelled, preset, seed)
     steps = process_reward.train(model, labelled, schedule, preset, run.resume())
     history = run.record(steps, total=len(schedule))
-    scores = process_head.score_steps(model, process_reward.solutions(heldout))
+    scores = process_head.score_steps(model, process_reward.list_solutions(heldout))
     choice, accuracy = pool_scores.choose_aggregation(heldout, scores)
     policy.save_model(pretrained, tokenizer, run.output / "model")
     choice.write(run.output)
     return {
         **work.summarise_training(history, {"reward": size.measure_model(pretrained)}),
         "solutions": len(labelled),
-        "heldout": process_reward.summary(heldout, scores, preset.targets),
+        "heldout": process_reward.measure_quality(heldout, scores, preset.targets),
         "accuracy": accuracy,
     }
 

@@ -41,7 +41,7 @@ def main(*words: str) -> None:
 
 
 def train(run: Run) -> dict[str, Any]:
-    """The policy of one seed; its metrics."""
+    """Train the policy of one seed; returns its metrics."""
     config, row = run.config, run.row
     device, seed = setup(config.compute), derive_seed(run.seed, "train_dpo")
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
@@ -89,13 +89,13 @@ def start_loop(
         return epochs.batches(len(lengths), sizes.num_epochs, sizes.batch_size, seed)
 
     if preset.kind == KTO:
-        completions = ref_logprobs.unpaired_completions(examples)
+        completions = ref_logprobs.list_unpaired_completions(examples)
         batches = schedule([len(row.completion_ids) for row in examples])
         logprobs = run.once(lambda: kto.compute_reference(model, examples, batches).all())
         ref = KtoReference(matched=logprobs[0], mismatched=logprobs[1:])
         steps = kto.train(model, examples, ref, batches, preset, sizes, run.resume())
     else:
-        completions = ref_logprobs.pair_completions(examples)
+        completions = ref_logprobs.list_pair_completions(examples)
         batches = schedule([len(pair.chosen_ids) + len(pair.rejected_ids) for pair in examples])
         logprobs = run.once(lambda: [ref_logprobs.compute(model, completions)])
         ref = logprobs[0].view(-1, 2)

@@ -250,7 +250,7 @@ def start_forward_kl(given: Inputs) -> Iterator[Step]:
 
 def start_preference(given: Inputs) -> Iterator[Step]:
     pairs, config = given.pick(PAIRS), PreferenceConfig(**EPOCHS, num_checkpoints=0)
-    requests = ref_logprobs.pair_completions(pairs)
+    requests = ref_logprobs.list_pair_completions(pairs)
     ref = ref_logprobs.compute(given.trained["reference"], requests).view(-1, 2)
     loss, policy = presets.loss(given.setup.name), given.trained["policy"]
     return preference.train(policy, pairs, ref, given.schedule, loss, config, given.state)

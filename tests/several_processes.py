@@ -155,7 +155,7 @@ class Trial:
     def dpo(self) -> Iterator[Any]:
         config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
         model, pairs = self.policy(), make_pairs(8)
-        wanted = ref_logprobs.pair_completions(pairs)
+        wanted = ref_logprobs.list_pair_completions(pairs)
         ref = ref_logprobs.compute(model, wanted).view(-1, 2)
         loss = presets.loss("dpo")
         return preference.train(model, pairs, ref, self.schedule, loss, config, self.state)

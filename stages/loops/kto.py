@@ -53,7 +53,7 @@ class KtoReference(NamedTuple):
     matched: Float[Tensor, " row"]
     """log p of every row's completion."""
     mismatched: Sequence[Float[Tensor, " _"]]
-    """log p of each step's mismatched pairs (`mismatched_groups`)."""
+    """log p of each step's mismatched pairs (`make_mismatched_groups`)."""
 
     def all(self) -> list[Tensor]:
         """Every tensor, the rows' first."""
@@ -66,24 +66,26 @@ def compute_reference(
     schedule: Sequence[Sequence[int]],
 ) -> KtoReference:
     """Reference log-probs, by `model` before its first step; `schedule`: rows of each step."""
-    steps = [mismatched_groups(rows, numbers) for numbers in schedule]
+    steps = [make_mismatched_groups(rows, numbers) for numbers in schedule]
     return KtoReference(
-        matched=ref_logprobs.compute(model, ref_logprobs.unpaired_completions(rows)),
+        matched=ref_logprobs.compute(model, ref_logprobs.list_unpaired_completions(rows)),
         mismatched=[sequence_logprobs_no_grad(model, groups) for groups in steps],
     )
 
 
-def mismatched_groups(rows: Sequence[UnpairedExample], numbers: Sequence[int]) -> list[Group]:
+def make_mismatched_groups(rows: Sequence[UnpairedExample], numbers: Sequence[int]) -> list[Group]:
     """Mismatched pairs for KTO's reference point: a row's prompt with the next row's completion.
 
     The last row takes the completion of the first. Neighbours of the same problem are left out, so
     a step of one row has none.
     """
     pairs = zip(numbers, [*numbers[1:], *numbers[:1]], strict=True)
-    return single_groups(rows, [(i, j) for i, j in pairs if rows[i].id != rows[j].id])
+    return make_single_groups(rows, [(i, j) for i, j in pairs if rows[i].id != rows[j].id])
 
 
-def single_groups(rows: Sequence[UnpairedExample], pairs: Sequence[tuple[int, int]]) -> list[Group]:
+def make_single_groups(
+    rows: Sequence[UnpairedExample], pairs: Sequence[tuple[int, int]]
+) -> list[Group]:
     """Groups of one: for each (i, j) the prompt of row i with the completion of row j."""
     return [
         Group(prompt_ids=rows[i].prompt_ids, completions=[rows[j].completion_ids], indices=[place])
@@ -108,14 +110,14 @@ def train(
     """
 
     def gradient(index: int, numbers: Sequence[int]) -> Metrics:
-        mismatched_pairs = mismatched_groups(rows, numbers)
+        mismatched_pairs = make_mismatched_groups(rows, numbers)
         mismatched = sequence_logprobs_no_grad(model, mismatched_pairs)
         point = kto_reference_point(mismatched, ref.mismatched[index])
         desirable = torch.tensor([rows[i].desirable for i in numbers])
         matched = ref.matched[numbers]
         policy_logprobs, losses = torch.zeros(2, len(numbers))
         num_tokens = num_positions = 0
-        groups = single_groups(rows, [(i, i) for i in numbers])
+        groups = make_single_groups(rows, [(i, i) for i in numbers])
         for batch in model_batches(model, groups):
             logprobs = sequence_logprobs(model, batch)
             batch_losses, _ = kto_loss(
@@ -139,7 +141,7 @@ def train(
             **mean_by_desirability("logprobs", policy_logprobs, desirable),
             "tokens/trained": num_tokens,
             **work.count_passes("policy", "trained", positions=num_positions, outputs=num_tokens),
-            **ref_logprobs.count_read_passes("policy", mismatched_pairs),
+            **ref_logprobs.count_read_passes(mismatched_pairs),
         }
 
     return optimise(model, config.optim, schedule, gradient, state)

@@ -117,7 +117,7 @@ class PreferencePreset(Params):
         return {name: getattr(self, name) for name in KNOBS[self.kind]}
 
 
-def pair_losses(preset: PreferencePreset, pairs: PairLogprobs) -> LossesAndMargins:
+def compute_pair_losses(preset: PreferencePreset, pairs: PairLogprobs) -> LossesAndMargins:
     """Losses and margins of pairs, of any kind but KTO."""
     return PAIR_LOSSES[preset.kind](pairs, **preset.knobs())
 
@@ -140,9 +140,9 @@ def train(
     def gradient(_: int, numbers: Sequence[int]) -> Metrics:
         sums: dict[str, float] = {}
         num_tokens = num_positions = 0
-        for batch in model_batches(model, pair_groups(pairs, numbers)):
-            logprobs = pair_logprobs(model, batch, ref_logprobs)
-            losses, margins = expected_loss(preset, logprobs, pair_labels(pairs, batch))
+        for batch in model_batches(model, make_pair_groups(pairs, numbers)):
+            logprobs = compute_pair_logprobs(model, batch, ref_logprobs)
+            losses, margins = expected_loss(preset, logprobs, read_pair_labels(pairs, batch))
             (losses.sum() / len(numbers)).backward()
             for name, values in {
                 "loss/preference": losses,
@@ -165,7 +165,7 @@ def train(
     return optimise(model, config.optim, schedule, gradient, state)
 
 
-def pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Group]:
+def make_pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Group]:
     """Groups of two: completion 2i is the chosen one of pair i, 2i + 1 the rejected."""
     return [
         Group(
@@ -181,13 +181,13 @@ def pair_groups(pairs: Sequence[Preference], numbers: Sequence[int]) -> list[Gro
     ]
 
 
-def pair_labels(pairs: Sequence[Preference], batch: Batch) -> Float[Tensor, " pair"]:
+def read_pair_labels(pairs: Sequence[Preference], batch: Batch) -> Float[Tensor, " pair"]:
     """P(chosen is better) of the batch's pairs, on its device."""
     labels = [pairs[i // 2].probability for i in batch.indices[::2]]
     return torch.tensor(labels, device=batch.mask.device)
 
 
-def pair_logprobs(
+def compute_pair_logprobs(
     model: Policy, batch: Batch, ref_logprobs: Float[Tensor, "pair 2"]
 ) -> PairLogprobs:
     """The model's log-probs of a micro-batch of pairs, beside the reference's."""
@@ -206,12 +206,12 @@ def expected_loss(
 
     With DPO's loss this is conservative DPO in which each pair has its own label smoothing, 1 - p
     (Mitchell, "A note on DPO with noisy preferences", 2023). A pair with p = 1 has exactly the loss
-    and the margin of `pair_losses`.
+    and the margin of `compute_pair_losses`.
     """
-    losses, margins = pair_losses(preset, pairs)
+    losses, margins = compute_pair_losses(preset, pairs)
     if bool((probabilities == 1).all()):
         return losses, margins
-    swapped, _ = pair_losses(preset, pairs.swapped())
+    swapped, _ = compute_pair_losses(preset, pairs.swapped())
     # Where p = 1 and the swapped loss is infinite, 0 times infinity would be NaN.
     mixed = probabilities * losses + (1 - probabilities) * swapped
     return torch.where(probabilities == 1, losses, mixed), margins

@@ -51,7 +51,9 @@ class ProcessRewardConfig(EpochsConfig):
     "Let's Verify Step by Step" (2023), section 2.4)."""
 
 
-def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[float | None]:
+def compute_targets(
+    row: StepLabels, rule: Targets, *, up_to_first_error: bool
+) -> list[float | None]:
     """The target of each step of a solution; see `ProcessRewardConfig`."""
     where = f"solution {row.index} of problem {row.id} ({row.source})"
     if not len(row.steps) == len(row.step_ids) == len(row.labels):
@@ -66,29 +68,31 @@ def targets(row: StepLabels, kind: Targets, *, up_to_first_error: bool) -> list[
                 f"{where}: expected labels from 0 to 1 or null, found {label}: map the source's "
                 f"scale (such as -1, 0, 1) to the probability that the step is right"
             )
-        if label is None or isinstance(kind, SoftTargets):
+        if label is None or isinstance(rule, SoftTargets):
             step_targets.append(label)
         else:
-            step_targets.append(float(label > kind.threshold))
+            step_targets.append(float(label > rule.threshold))
     wrong = (i for i, target in enumerate(step_targets) if target is not None and target < 0.5)
     end = next(wrong, len(step_targets)) + 1 if up_to_first_error else len(step_targets)
     return [*step_targets[:end], *[None] * (len(step_targets) - end)]
 
 
-def targets_at_ends(row: StepLabels, config: ProcessRewardConfig) -> list[tuple[int, float]]:
+def locate_targets(row: StepLabels, config: ProcessRewardConfig) -> list[tuple[int, float]]:
     """Token index of the end of each step that has a target, with the target."""
-    step_targets = targets(row, config.targets, up_to_first_error=config.up_to_first_error)
+    step_targets = compute_targets(row, config.targets, up_to_first_error=config.up_to_first_error)
     ends = process_head.step_end_indices(row.step_ids)
     pairs = zip(ends, step_targets, strict=True)
     return [(end, target) for end, target in pairs if target is not None]
 
 
-def solutions(rows: Sequence[StepLabels]) -> list[TokenizedSolution]:
+def list_solutions(rows: Sequence[StepLabels]) -> list[TokenizedSolution]:
     """Token ids of each row's prompt and steps."""
     return [TokenizedSolution(prompt_ids=row.prompt_ids, steps=row.step_ids) for row in rows]
 
 
-def schedule(rows: Sequence[StepLabels], config: ProcessRewardConfig, seed: int) -> list[list[int]]:
+def schedule_steps(
+    rows: Sequence[StepLabels], config: ProcessRewardConfig, seed: int
+) -> list[list[int]]:
     """Row numbers of each optimizer step: those of a problem together, each once an epoch."""
     of_problem: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -111,8 +115,8 @@ def train(
 
     Hard targets are 0 or 1. A ValueError for an optimizer step without any label.
     """
-    labelled_ends = [targets_at_ends(row, config) for row in rows]
-    all_solutions = solutions(rows)
+    labelled_ends = [locate_targets(row, config) for row in rows]
+    all_solutions = list_solutions(rows)
     # A solution that does not fit is refused before anything is learned.
     process_head.solution_groups(model, all_solutions, range(len(rows)))
 
@@ -151,15 +155,15 @@ def train(
     return optimise(model, config.optim, schedule, gradient, state)
 
 
-def summary(
-    rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], kind: Targets
+def measure_quality(
+    rows: Sequence[StepLabels], scores: Sequence[Sequence[float]], rule: Targets
 ) -> dict[str, Any]:
     """Agreement of scores with the labels (`labels`) and with the truth, if known (`truth`).
 
     A soft label counts as right from 1/2 on; the negative log-likelihood uses the soft label. Only
     solutions with a label are counted (`solutions`): the others are for reranking.
     """
-    all_targets = [targets(row, kind, up_to_first_error=False) for row in rows]
+    all_targets = [compute_targets(row, rule, up_to_first_error=False) for row in rows]
     scored = [
         (row, row_scores, labels)
         for row, row_scores, labels in zip(rows, scores, all_targets, strict=True)
@@ -180,13 +184,13 @@ def summary(
     ]
     return {
         "solutions": len(scored),
-        "labels": agreement(labelled),
-        "truth": agreement(true_steps),
+        "labels": measure_agreement(labelled),
+        "truth": measure_agreement(true_steps),
         "lowest_is_last": lowest_is_last([row_scores for _, row_scores, _ in scored]),
     }
 
 
-def agreement(steps: Sequence[tuple[str, float, float]]) -> dict[str, float | int | None]:
+def measure_agreement(steps: Sequence[tuple[str, float, float]]) -> dict[str, float | int | None]:
     """Agreement of step scores with labels, both thresholded at 1/2; rows: problem, score, label.
 
     `auroc` is over all steps, as one threshold sees them; `auroc_within_problem` the mean over

@@ -29,7 +29,7 @@ Completions = Sequence[tuple[str, list[int], list[int], Insertions]]
 (tokens of an environment, which do not count)."""
 
 
-def pair_completions(pairs: Iterable[Preference]) -> Completions:
+def list_pair_completions(pairs: Iterable[Preference]) -> Completions:
     """Completions of pairs: for each pair the chosen, then the rejected one."""
     return [
         (pair.id, pair.prompt_ids, ids, freeze_insertions(insertions))
@@ -41,23 +41,23 @@ def pair_completions(pairs: Iterable[Preference]) -> Completions:
     ]
 
 
-def unpaired_completions(rows: Iterable[UnpairedExample]) -> Completions:
+def list_unpaired_completions(rows: Iterable[UnpairedExample]) -> Completions:
     """Completions of unpaired examples."""
     return [(row.id, row.prompt_ids, row.completion_ids, ()) for row in rows]
 
 
 def compute(model: Policy, completions: Completions) -> Float[Tensor, " completion"]:
     """log p of each completion; equal completions of a problem are computed once."""
-    groups, numbers = problem_groups(completions, model.compute.row_tokens)
+    groups, numbers = group_by_problem(completions, model.compute.row_tokens)
     return sequence_logprobs_no_grad(model, groups)[numbers]
 
 
 def count_passes(completions: Completions, config: ComputeConfig) -> dict[str, int]:
     """Passes of the initial policy in `compute`, as metrics (see `work`)."""
-    return count_read_passes("policy", problem_groups(completions, config.row_tokens)[0])
+    return count_read_passes(group_by_problem(completions, config.row_tokens)[0])
 
 
-def problem_groups(rows: Completions, row_tokens: int) -> tuple[list[Group], list[int]]:
+def group_by_problem(rows: Completions, row_tokens: int) -> tuple[list[Group], list[int]]:
     """Distinct completions of each problem in groups that fit a row, and the number of each row's.
 
     The number counts distinct completions, in the order of the groups.
@@ -91,11 +91,11 @@ def sequence_logprobs_no_grad(
     return sums
 
 
-def count_read_passes(model: str, groups: Sequence[Group]) -> dict[str, int]:
-    """Passes of `sequence_logprobs_no_grad` over groups that fit their rows, as metrics."""
+def count_read_passes(groups: Sequence[Group]) -> dict[str, int]:
+    """The policy's passes in `sequence_logprobs_no_grad` of groups that fit a row, as metrics."""
     positions = sum(group.length() for group in groups)
     outputs = sum(len(ids) for group in groups for ids in group.completions)
-    return work.count_passes(model, "read", positions=positions, outputs=outputs)
+    return work.count_passes("policy", "read", positions=positions, outputs=outputs)
 
 
 def sequence_logprobs(model: Policy, batch: Batch) -> Float[Tensor, " batch"]:

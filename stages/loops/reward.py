@@ -10,7 +10,7 @@ from torch import Tensor
 from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss, outcome_label_loss
 from stages.loops import work
 from stages.loops.epochs import EpochsConfig
-from stages.loops.preference import pair_groups, pair_labels
+from stages.loops.preference import make_pair_groups, read_pair_labels
 from stages.loops.state import Metrics, State, optimise
 from stages.loops.work import Step
 from stages.models.batch import Group, make_groups, model_batches
@@ -53,9 +53,9 @@ def train(
     def gradient(_: int, numbers: Sequence[int]) -> Metrics:
         loss_sum = accuracy_sum = margin_sum = 0.0
         num_tokens = num_positions = 0
-        for batch in model_batches(model, pair_groups(pairs, numbers)):
+        for batch in model_batches(model, make_pair_groups(pairs, numbers)):
             scores = model(batch).view(-1, 2)
-            labels = pair_labels(pairs, batch)
+            labels = read_pair_labels(pairs, batch)
             losses = bradley_terry_loss(scores[:, 0], scores[:, 1], labels, margin=config.margin)
             losses = losses + config.centring * scores.sum(1) ** 2
             (losses.sum() / len(numbers)).backward()
@@ -95,7 +95,9 @@ def train_outcomes(
         labels = torch.tensor([float(row.right) for row in rows])
         total = float(weights.sum())
         losses, probabilities = torch.zeros(2, len(rows))
-        groups = problem_groups([problems[number] for number in numbers], model.compute.row_tokens)
+        groups = make_problem_groups(
+            [problems[number] for number in numbers], model.compute.row_tokens
+        )
         num_tokens = num_positions = 0
         for batch in model_batches(model, groups):
             scores = model(batch)
@@ -118,7 +120,7 @@ def train_outcomes(
     return optimise(model, config.optim, schedule, gradient, state)
 
 
-def problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:
+def make_problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:
     """Groups of the completions of each problem (`make_groups`)."""
     contents = [(rows[0].prompt_ids, [row.completion_ids for row in rows]) for rows in problems]
     return make_groups(contents, row_tokens)

@@ -99,7 +99,7 @@ def evaluate_scorer(config: Config, run: Run, folder: Path) -> dict[str, Any]:
     test = read_solutions(settings, scorer, settings.test, "test", run.seed)
     step_error_metrics.check_apart(dev, test)
     dev_scores, scores = (
-        [*map(select_marked, split.rows, scorer(process_reward.solutions(split.rows)))]
+        [*map(select_marked, split.rows, scorer(process_reward.list_solutions(split.rows)))]
         for split in run.track([dev, test])
     )
     chosen = best_threshold(dev_scores, dev.first_errors)

@@ -122,7 +122,7 @@ def process_labels(state: State | None = None) -> Iterator[Step]:
 
 def preferences(state: State | None = None) -> Iterator[Step]:
     config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
-    wanted = ref_logprobs.pair_completions(PAIRS)
+    wanted = ref_logprobs.list_pair_completions(PAIRS)
     ref = ref_logprobs.compute(Policy(load("llama"), COMPUTE, PAD), wanted).view(-1, 2)
     schedule = epochs.batches(8, NUM_STEPS // 2, 4, seed=0)
     yield from preference.train(

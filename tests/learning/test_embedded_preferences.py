@@ -40,7 +40,7 @@ def test_preference_loss(name, embedded, pairs, start):
         steps = kto.train(Policy(model, compute, pad_id), rows, ref, schedule, loss, CONFIG)
     else:
         schedule = epochs.batches(len(pairs), 1, BATCH_SIZE, 1)[:NUM_STEPS]
-        wanted = ref_logprobs.pair_completions(pairs)
+        wanted = ref_logprobs.list_pair_completions(pairs)
         ref = ref_logprobs.compute(Policy(model, compute, pad_id), wanted).view(-1, 2)
         steps = preference.train(Policy(model, compute, pad_id), pairs, ref, schedule, loss, CONFIG)
     history = [step.metrics for step in steps]

@@ -12,14 +12,14 @@ from tiny_rollouts import OPTIM, make_pairs
 from torch import Tensor
 
 from stages.loops import preference
-from stages.loops.preference import PreferencePreset, pair_groups
+from stages.loops.preference import PreferencePreset, make_pair_groups
 from stages.loops.ref_logprobs import sequence_logprobs_no_grad
 from stages.models.batch import Batch, micro_batches
 from stages.models.policy import Policy
 from stages.optim import OptimConfig
 
 PAIRS = make_pairs(4)
-GROUPS = pair_groups(PAIRS, range(len(PAIRS)))
+GROUPS = make_pair_groups(PAIRS, range(len(PAIRS)))
 
 
 def trl_step(

@@ -93,7 +93,7 @@ def test_kto(policy_seed, reference_seed, tmp_path, monkeypatch, agree):
     ]
     # Read backwards, the completion after a row is the one before it, which TRL takes.
     schedule = [list(reversed(range(len(rows))))]
-    groups = kto.mismatched_groups(rows, schedule[0])
+    groups = kto.make_mismatched_groups(rows, schedule[0])
     assert token_lists(inputs, "KL_") == (
         [group.prompt_ids for group in reversed(groups)],
         [group.completions[0] for group in reversed(groups)],

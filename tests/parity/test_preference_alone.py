@@ -5,7 +5,7 @@ from parity.pairs import PAIRS, one_batch, our_step, trl_step
 from tiny_checkpoints import load
 
 from stages.algorithms.aggregation import token_mean
-from stages.loops.preference import PreferencePreset, pair_logprobs, pair_losses
+from stages.loops.preference import PreferencePreset, compute_pair_logprobs, compute_pair_losses
 from stages.models.policy import Policy
 
 
@@ -41,8 +41,8 @@ def test_cpo(tmp_path, agree):
     preference = loss_of(kind="cpo", beta=0.3, alpha=0.0)
 
     def loss(policy):
-        pairs = pair_logprobs(Policy(policy), *one_batch())
-        return pair_losses(preference, pairs)[0].mean() + 0.5 * whole(policy)
+        pairs = compute_pair_logprobs(Policy(policy), *one_batch())
+        return compute_pair_losses(preference, pairs)[0].mean() + 0.5 * whole(policy)
 
     agree(
         "CPO",
@@ -67,10 +67,10 @@ def test_orpo(tmp_path, agree):
     with_odds, without = (loss_of(kind="orpo", lam=lam) for lam in (0.3, 0.0))
 
     def loss(policy):
-        pairs = pair_logprobs(Policy(policy), *one_batch())
-        return (pair_losses(with_odds, pairs)[0] - pair_losses(without, pairs)[0]).mean() + whole(
-            policy
-        )
+        pairs = compute_pair_logprobs(Policy(policy), *one_batch())
+        return (
+            compute_pair_losses(with_odds, pairs)[0] - compute_pair_losses(without, pairs)[0]
+        ).mean() + whole(policy)
 
     agree(
         "ORPO",

@@ -22,7 +22,7 @@ from stages.algorithms.losses.preference_losses import PairLogprobs, kto_loss
 from stages.algorithms.losses.reward_and_value_losses import bradley_terry_loss, clipped_value_loss
 from stages.algorithms.token_advantages import gae
 from stages.loops.method import Method
-from stages.loops.preference import KTO, pair_losses
+from stages.loops.preference import KTO, compute_pair_losses
 from stages.loops.rl import compute_reward_advantages
 from stages.rewards.completion_rewards import CompletionRewards
 
@@ -164,7 +164,7 @@ def test_pairs_of_any_likelihood(name, data, dtype):
     else:
         lengths = torch.tensor([3]), torch.tensor([1])
         pairs = PairLogprobs(chosen, rejected, chosen_ref, rejected_ref, *lengths)
-        result, _ = pair_losses(preset, pairs)
+        result, _ = compute_pair_losses(preset, pairs)
     result.sum().backward()
     assert result.isfinite().all()
     assert all(leaf.grad is None or leaf.grad.isfinite().all() for leaf in leaves)

@@ -118,7 +118,7 @@ def test_an_ensemble_scores_as_its_members_do_by_the_rule_in_its_reward_json():
     )
     assert reward_of_row.composition.kinds() == {"scorer"}
     path = reward_file.model_path(DATA / "rewards/new", SEED)
-    batch = collate(reward.pair_groups(PAIRS, range(12)), 64, 0, CPU)
+    batch = collate(reward.make_pair_groups(PAIRS, range(12)), 64, 0, CPU)
     alone = [
         scalar_head.load_ensemble(path / str(n), reward_of_row.aggregate, compute(), CPU)(
             batch

@@ -32,7 +32,7 @@ def train(model, schedule, settings=None, *, ref=None):
 
 
 def test_a_mismatched_pair_is_a_prompt_with_the_next_rows_completion_in_rotation():
-    groups = kto.mismatched_groups(ROWS, [2, 0, 5])
+    groups = kto.make_mismatched_groups(ROWS, [2, 0, 5])
     assert [group.prompt_ids for group in groups] == [ROWS[i].prompt_ids for i in (2, 0, 5)]
     assert [group.completions for group in groups] == [[ROWS[i].completion_ids] for i in (0, 5, 2)]
     assert [group.indices for group in groups] == [[0], [1], [2]]
@@ -40,9 +40,9 @@ def test_a_mismatched_pair_is_a_prompt_with_the_next_rows_completion_in_rotation
 
 def test_neighbours_of_one_problem_and_a_row_alone_are_no_mismatch():
     # Rows 0 and 1 are of one problem: only 1 -> 2 and 2 -> 0 are left.
-    groups = kto.mismatched_groups(ROWS, [0, 1, 2])
+    groups = kto.make_mismatched_groups(ROWS, [0, 1, 2])
     assert [group.prompt_ids for group in groups] == [ROWS[1].prompt_ids, ROWS[2].prompt_ids]
-    assert kto.mismatched_groups(ROWS, [4]) == []
+    assert kto.make_mismatched_groups(ROWS, [4]) == []
     (step,) = train(load("llama"), [[4]], ref=reference(load("llama", seed=1), [[4]]))
     assert step.metrics["kl/reference_point"] == 0.0
     assert "log_ratios/rejected" not in step.metrics

@@ -61,7 +61,7 @@ def train(model, schedule, settings=None, *, problems=PROBLEMS):
 
 
 def score_outcomes(model, problems, settings, pad_id):
-    groups = reward.problem_groups(problems, settings.row_tokens)
+    groups = reward.make_problem_groups(problems, settings.row_tokens)
     return reward.score(ScalarHead(model, settings, pad_id), groups)
 
 

@@ -32,7 +32,7 @@ kinds = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss["kind"])
 
 
 def reference(model, settings=None):
-    wanted = ref_logprobs.pair_completions(PAIRS)
+    wanted = ref_logprobs.list_pair_completions(PAIRS)
     return ref_logprobs.compute(Policy(model, settings or compute(), PAD), wanted).view(-1, 2)
 
 

@@ -6,7 +6,12 @@ import torch
 from tiny_rollouts import make_pairs
 
 from stages.algorithms.losses.preference_losses import PairLogprobs, kto_loss
-from stages.loops.preference import PreferencePreset, expected_loss, pair_groups, pair_losses
+from stages.loops.preference import (
+    PreferencePreset,
+    compute_pair_losses,
+    expected_loss,
+    make_pair_groups,
+)
 
 loss_of = PreferencePreset.model_validate
 # h = (-4 + 5) - (-6 + 5) = 2; per token -2 and -1.5; log-ratios per token 0.5 and -0.25.
@@ -41,7 +46,7 @@ PAIRS = PairLogprobs(
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
 def test_each_kind_gives_its_numbers_and_the_pairs_to_its_loss(numbers, loss, margin):
-    losses, margins = pair_losses(loss_of(numbers), PAIRS)
+    losses, margins = compute_pair_losses(loss_of(numbers), PAIRS)
     assert losses.item() == pytest.approx(loss, abs=2e-6)
     assert margins.item() == pytest.approx(margin, abs=2e-6)
 
@@ -114,7 +119,7 @@ def test_the_gradient_vanishes_where_the_model_says_what_the_label_says():
 def test_it_is_conservative_dpo_with_a_smoothing_for_each_pair():
     smoothed = loss_of({"kind": "sigmoid", "beta": 1.0, "label_smoothing": 0.2})
     result, _ = expected_loss(DPO, pairs(0.7), label(0.8))
-    torch.testing.assert_close(result, pair_losses(smoothed, pairs(0.7))[0])
+    torch.testing.assert_close(result, compute_pair_losses(smoothed, pairs(0.7))[0])
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,7 @@ def test_a_label_and_its_complement_are_the_pair_turned_round(loss):
 def test_a_sure_pair_among_others_costs_what_it_costs_alone():
     """ORPO's odds of a completion of probability 1 are infinite the wrong way round."""
     loss = loss_of({"kind": "orpo", "lam": 0.1})
-    alone, _ = pair_losses(loss, pairs(-0.5))
+    alone, _ = compute_pair_losses(loss, pairs(-0.5))
     both = PairLogprobs(*map(torch.cat, zip(pairs(-0.5), pairs(0.2), strict=True)))
     result, _ = expected_loss(loss, both, torch.tensor([1.0, 0.6], dtype=torch.float64))
     assert result[0].item() == alone.item()
@@ -137,7 +142,7 @@ def test_a_sure_pair_among_others_costs_what_it_costs_alone():
 
 def test_a_pair_is_a_group_numbered_twice_and_twice_plus_one():
     pairs = make_pairs(4)
-    groups = pair_groups(pairs, [2, 0])
+    groups = make_pair_groups(pairs, [2, 0])
     assert [group.indices for group in groups] == [[4, 5], [0, 1]]
     assert groups[0].prompt_ids == pairs[2].prompt_ids
     assert groups[0].completions == [pairs[2].chosen_ids, pairs[2].rejected_ids]

@@ -157,6 +157,6 @@ def test_labels_that_do_not_fit_and_rows_that_are_too_long_are_refused_before_an
 
 def test_a_problems_solutions_are_learned_from_together_and_each_once_an_epoch():
     settings = config(num_epochs=3, batch_size=1)
-    result = process_reward.schedule(ROWS, settings, seed=0)
+    result = process_reward.schedule_steps(ROWS, settings, seed=0)
     assert sorted(map(sorted, result)) == [[0, 1, 2]] * 3 + [[3, 4]] * 3
-    assert process_reward.schedule(ROWS, settings, seed=0) == result
+    assert process_reward.schedule_steps(ROWS, settings, seed=0) == result

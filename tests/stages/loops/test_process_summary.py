@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from stages.loops.process_reward import HardTargets, SoftTargets, lowest_is_last, summary
+from stages.loops.process_reward import HardTargets, SoftTargets, lowest_is_last, measure_quality
 from stages.records.steps import StepLabels
 
 
@@ -28,7 +28,7 @@ SCORES = [[0.9, 0.6], [0.7, 0.1]]
 
 
 def test_against_labels_and_against_the_truth_by_hand():
-    result = summary(ROWS, SCORES, HardTargets(kind="hard", threshold=0.0))
+    result = measure_quality(ROWS, SCORES, HardTargets(kind="hard", threshold=0.0))
     # Labels: right 0.9 and 0.6, wrong 0.7.
     assert result["labels"] == {
         "steps": 3,
@@ -50,14 +50,14 @@ def test_a_part_of_a_step_is_compared_with_nothing():
     parts = [row("a", [None, 1.0, 0.25], [None, True, False]), ROWS[1]]
     scores = [[0.2, *SCORES[0]], SCORES[1]]
     result, whole = (
-        summary(rows, item, HardTargets(kind="hard", threshold=0.0))
+        measure_quality(rows, item, HardTargets(kind="hard", threshold=0.0))
         for rows, item in [(parts, scores), (ROWS, SCORES)]
     )
     assert (result["labels"], result["truth"]) == (whole["labels"], whole["truth"])
 
 
 def test_soft_labels_are_right_from_one_half_and_likely_as_they_are():
-    actual = summary(ROWS, SCORES, SoftTargets(kind="soft"))["labels"]
+    actual = measure_quality(ROWS, SCORES, SoftTargets(kind="soft"))["labels"]
     assert actual["right_share"] == pytest.approx(1 / 3)
     expected = -(math.log(0.9) + 0.25 * math.log(0.6) + 0.75 * math.log(0.4) + math.log(0.3)) / 3
     assert actual["negative_log_likelihood"] == pytest.approx(expected)
@@ -65,20 +65,20 @@ def test_soft_labels_are_right_from_one_half_and_likely_as_they_are():
 
 def test_a_score_that_only_knows_the_problem_has_no_auroc_within_it():
     rows = [row("a", [1.0, 1.0, 0.0]), row("b", [0.0, 0.0, 1.0])]
-    result = summary(rows, [[0.9] * 3, [0.1] * 3], SoftTargets(kind="soft"))["labels"]
+    result = measure_quality(rows, [[0.9] * 3, [0.1] * 3], SoftTargets(kind="soft"))["labels"]
     assert result["auroc"] == pytest.approx(6 / 9)
     assert result["auroc_within_problem"] == 0.5
 
 
 def test_rows_without_a_known_truth_have_none():
     rows = [dataclasses.replace(item, true_labels=None) for item in ROWS]
-    assert summary(rows, SCORES, SoftTargets(kind="soft"))["truth"] == {"steps": 0}
+    assert measure_quality(rows, SCORES, SoftTargets(kind="soft"))["truth"] == {"steps": 0}
 
 
 def test_rows_whose_labels_do_not_fit_are_refused():
     broken = dataclasses.replace(ROWS[0], labels=[1.0])
     with pytest.raises(ValueError, match="one label for each step"):
-        summary([broken], [[0.9, 0.6]], SoftTargets(kind="soft"))
+        measure_quality([broken], [[0.9, 0.6]], SoftTargets(kind="soft"))
 
 
 def test_the_share_of_solutions_that_fail_at_the_end():

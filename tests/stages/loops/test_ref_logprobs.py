@@ -17,7 +17,7 @@ AGAIN = dataclasses.replace(PAIRS[0], rejected_ids=PAIRS[1].rejected_ids)
 def test_they_are_sums_over_each_completion_in_any_rows(family, row_tokens):
     model = load(family)
     settings = compute(row_tokens=row_tokens, max_tokens=40)
-    wanted = ref_logprobs.pair_completions([*PAIRS, AGAIN])
+    wanted = ref_logprobs.list_pair_completions([*PAIRS, AGAIN])
     actual = ref_logprobs.compute(Policy(model, settings, PAD), wanted)
     for (_, prompt_ids, ids, _), value in zip(wanted, actual.tolist(), strict=True):
         expected = plain_logprobs(model.eval(), prompt_ids, ids).sum()
@@ -25,8 +25,8 @@ def test_they_are_sums_over_each_completion_in_any_rows(family, row_tokens):
 
 
 def test_a_completion_of_several_pairs_of_a_problem_is_read_once():
-    groups, numbers = ref_logprobs.problem_groups(
-        ref_logprobs.pair_completions([*PAIRS, AGAIN, AGAIN]), 64
+    groups, numbers = ref_logprobs.group_by_problem(
+        ref_logprobs.list_pair_completions([*PAIRS, AGAIN, AGAIN]), 64
     )
     assert sum(len(group.completions) for group in groups) == 2 * 6 + 1
     # Another problem's completion is read for each of them.
@@ -37,11 +37,11 @@ def test_a_completion_of_several_pairs_of_a_problem_is_read_once():
 def test_of_unpaired_examples_they_are_those_of_their_pairs():
     model = load("llama")
     pairs = ref_logprobs.compute(
-        Policy(model, compute(), PAD), ref_logprobs.pair_completions(PAIRS)
+        Policy(model, compute(), PAD), ref_logprobs.list_pair_completions(PAIRS)
     )
     rows = ref_logprobs.compute(
         Policy(model, compute(), PAD),
-        ref_logprobs.unpaired_completions(make_unpaired_examples(PAIRS)),
+        ref_logprobs.list_unpaired_completions(make_unpaired_examples(PAIRS)),
     )
     assert rows.tolist() == pairs.tolist()
 
@@ -49,7 +49,9 @@ def test_of_unpaired_examples_they_are_those_of_their_pairs():
 def test_the_model_stays_in_the_mode_it_was_in():
     for mode in (True, False):
         model = load("llama").train(mode)
-        ref_logprobs.compute(Policy(model, compute(), PAD), ref_logprobs.pair_completions(PAIRS))
+        ref_logprobs.compute(
+            Policy(model, compute(), PAD), ref_logprobs.list_pair_completions(PAIRS)
+        )
         assert model.training is mode
 
 
@@ -62,7 +64,7 @@ def test_what_an_environment_wrote_is_read_and_does_not_count():
     pair = dataclasses.replace(PAIRS[0], **changes)
     plain = dataclasses.replace(pair, chosen_insertions=None)
     model = load("llama")
-    wanted = ref_logprobs.pair_completions([pair, plain])
+    wanted = ref_logprobs.list_pair_completions([pair, plain])
     result = ref_logprobs.compute(Policy(model, compute(), PAD), wanted).tolist()
     whole = plain_logprobs(model.eval(), pair.prompt_ids, [4, 5, 7, 8, 6, 9])
     assert result[0] == pytest.approx(whole[[0, 1, 4, 5]].sum().item(), abs=1e-4)

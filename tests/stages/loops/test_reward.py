@@ -7,7 +7,7 @@ from tiny_checkpoints import CPU, PAD, checkpoint, compute
 from tiny_rollouts import OPTIM, assert_same_gradients, make_pairs, watch_gradients
 
 from stages.loops import epochs, reward
-from stages.loops.preference import pair_groups
+from stages.loops.preference import make_pair_groups
 from stages.loops.reward import RewardConfig
 from stages.models import scalar_head
 from stages.models.scalar_head import ScalarHead
@@ -31,7 +31,7 @@ def train(model, schedule, settings=None, *, centring=0.0, margin=0.0, pairs=PAI
 
 
 def score_pairs(model, pairs, settings, pad_id):
-    groups = pair_groups(pairs, range(len(pairs)))
+    groups = make_pair_groups(pairs, range(len(pairs)))
     return reward.score(ScalarHead(model, settings, pad_id), groups).view(-1, 2)
 
 
