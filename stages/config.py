@@ -74,7 +74,7 @@ def override_section(
 
 
 def spell_out_kind(content: Any) -> Any:
-    """The mapping that the name of a kind without knobs stands for; all else as it is."""
+    """The mapping that the name of a kind without hyperparameters stands for; all else as it is."""
     return {"kind": content} if isinstance(content, str) else content
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from stages import auto
 from stages.config import PRESETS_PATH, read_yaml
-from stages.loops.method import KNOBS, Method
+from stages.loops.method import HYPERPARAMETERS, Method
 from stages.loops.preference import PreferencePreset
 from stages.rewards.reward_file import RewardFile
 
@@ -27,11 +27,11 @@ def method(name: str = "grpo_deepseekmath", **changes: Any) -> Method:
     A change of a choice removes the keys that only the preset's own choice uses.
     """
     content = dict(CONTENT[name])
-    for choice, table in KNOBS.items():
+    for choice, table in HYPERPARAMETERS.items():
         if choice in changes:
-            every = {knob for knobs in table.values() for knob in knobs}
-            for knob in every - set(table[changes[choice]]):
-                content.pop(knob, None)
+            every = {name for names in table.values() for name in names}
+            for name in every - set(table[changes[choice]]):
+                content.pop(name, None)
     return Method(**content | changes).for_engine("transformers")
 
 

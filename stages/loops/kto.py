@@ -125,7 +125,7 @@ def train(
                 ref_logprobs=matched[batch.indices].to(logprobs.device),
                 desirable=desirable[batch.indices].to(logprobs.device),
                 reference_point=point.to(logprobs.device),
-                **preset.knobs(),
+                **preset.hyperparameters(),
             )
             (batch_losses.sum() / len(numbers)).backward()
             policy_logprobs[batch.indices] = logprobs.detach().cpu()

@@ -24,7 +24,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 GROUP_ONLY = ("max_rounds", "overlong_buffer", "overlong_penalty")
 """Fields of every advantage without a value model, but for `teacher` and `mean_normalised`: rewards
 of the latter may not be lowered."""
-KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
+HYPERPARAMETERS: dict[str, dict[Any, tuple[str, ...]]] = {
     "advantage": {
         "group_zscore": ("ddof", "eps", *GROUP_ONLY),
         "group_centred": (*GROUP_ONLY,),
@@ -63,8 +63,8 @@ KNOBS: dict[str, dict[Any, tuple[str, ...]]] = {
     },
     "truncation": {"penalise": ("truncation_penalty",), "mask": (), "exclude": ()},
 }  # fmt: skip
-"""Choice -> its value -> the further fields that this value uses. Setting a field that the chosen
-value does not use is an error."""
+"""Choice -> its value -> the further fields that are hyperparameters of this value. Setting a field
+that the chosen value does not use is an error."""
 
 
 NO_COMPARISON = ("greedy_baseline", "batch_whitened", "teacher", "gae")
@@ -75,7 +75,7 @@ class Method(Params):
     """Policy gradient method: choices and their numbers, in one flat table.
 
     `{advantage: leave_one_out, surrogate: reinforce, kl: none}` is a complete method (RLOO); a
-    number that the chosen value does not use is an error (`KNOBS`).
+    number that the chosen value does not use is an error (`HYPERPARAMETERS`).
     """
 
     # Advantages
@@ -216,11 +216,11 @@ class Method(Params):
 
     @model_validator(mode="after")
     def _fields_go_together(self) -> "Method":
-        for choice, table in KNOBS.items():
+        for choice, table in HYPERPARAMETERS.items():
             value = getattr(self, choice)
-            unused = self.model_fields_set & {knob for knobs in table.values() for knob in knobs}
+            unused = self.model_fields_set & {name for names in table.values() for name in names}
             for name in sorted(unused - set(table[value])):
-                users = [user for user, knobs in table.items() if name in knobs]
+                users = [user for user, names in table.items() if name in names]
                 raise ValueError(
                     f"{name} is of no use with {choice} {value}: remove it, or take {choice} "
                     f"{' or '.join(users)}"

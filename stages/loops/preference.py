@@ -44,7 +44,7 @@ PAIR_LOSSES: dict[str, Callable[..., LossesAndMargins]] = {
 }
 KTO = "kto"
 """The kind that learns from single completions, each desirable or not: loops/kto."""
-KNOBS = {
+HYPERPARAMETERS = {
     "sigmoid": ("beta", "label_smoothing"),
     "robust": ("beta", "flip_rate"),
     "ipo_sum": ("beta",),
@@ -55,7 +55,7 @@ KNOBS = {
     "cpo": ("beta", "alpha"),
     KTO: ("beta", "desirable_weight", "undesirable_weight"),
 }
-"""Kind of loss -> the numbers that it uses. Another one that is set is an error."""
+"""Kind of loss -> its hyperparameters. Another one that is set is an error."""
 
 BOTH_FELL = (
     "the chosen completions became less likely than under the reference, together with the "
@@ -77,7 +77,7 @@ class PreferenceConfig(EpochsConfig):
 
 
 class PreferencePreset(Params):
-    """A loss and its numbers, flat: `{kind: simpo, beta: 2.0, gamma: 1.0}`."""
+    """A loss and its hyperparameters, flat: `{kind: simpo, beta: 2.0, gamma: 1.0}`."""
 
     kind: Literal[
         "sigmoid", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"
@@ -102,24 +102,24 @@ class PreferencePreset(Params):
     """Tokens to train on in place of `num_epochs`; the step that reaches it is the last."""
 
     @model_validator(mode="after")
-    def _has_the_knobs_of_its_kind(self) -> "PreferencePreset":
-        knobs = {knob for names in KNOBS.values() for knob in names}
-        for name in sorted(self.model_fields_set & knobs - set(KNOBS[self.kind])):
-            users = [kind for kind, names in KNOBS.items() if name in names]
+    def _has_the_hyperparameters_of_its_kind(self) -> "PreferencePreset":
+        every = {name for names in HYPERPARAMETERS.values() for name in names}
+        for name in sorted(self.model_fields_set & every - set(HYPERPARAMETERS[self.kind])):
+            users = [kind for kind, names in HYPERPARAMETERS.items() if name in names]
             raise ValueError(
                 f"{name} is of no use with kind {self.kind}: remove it, or take kind "
                 f"{' or '.join(users)}"
             )
         return self
 
-    def knobs(self) -> dict[str, float]:
-        """The numbers that the loss uses."""
-        return {name: getattr(self, name) for name in KNOBS[self.kind]}
+    def hyperparameters(self) -> dict[str, float]:
+        """The numbers that the loss uses, by their names."""
+        return {name: getattr(self, name) for name in HYPERPARAMETERS[self.kind]}
 
 
 def compute_pair_losses(preset: PreferencePreset, pairs: PairLogprobs) -> LossesAndMargins:
     """Losses and margins of pairs, of any kind but KTO."""
-    return PAIR_LOSSES[preset.kind](pairs, **preset.knobs())
+    return PAIR_LOSSES[preset.kind](pairs, **preset.hyperparameters())
 
 
 def train(

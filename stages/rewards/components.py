@@ -1,4 +1,4 @@
-"""Kinds of components that a reward is made of: the knobs of each, and its function."""
+"""Kinds of components that a reward is made of: hyperparameters and function of each."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -16,7 +16,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class PlainValue(Params):
-    """A component without knobs."""
+    """A component without hyperparameters."""
 
     kind: Literal["answer", "final_line", "boxed", "scorer", "own"]
 

@@ -159,7 +159,7 @@ def test_pairs_of_any_likelihood(name, data, dtype):
             ref_logprobs=chosen_ref,
             desirable=torch.tensor([data.draw(st.booleans())]),
             reference_point=rejected_ref.detach().abs().sum(),
-            **preset.knobs(),
+            **preset.hyperparameters(),
         )
     else:
         lengths = torch.tensor([3]), torch.tensor([1])

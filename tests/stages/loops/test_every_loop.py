@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from tiny_checkpoints import FAMILIES
 
 from stages.loops import kto, rollouts
-from stages.loops.preference import KNOBS
+from stages.loops.preference import HYPERPARAMETERS
 from stages.loops.state import TENSORS, State
 from stages.runtime import checkpoints
 
@@ -51,7 +51,7 @@ def assert_same(found, expected):
 
 def test_no_loss_and_no_loop_is_left_out_here():
     losses = {presets.loss(name).kind for name in KIND if KIND[name] in ("preference", "kto")}
-    assert losses == KNOBS.keys()
+    assert losses == HYPERPARAMETERS.keys()
     assert {KIND[name] for name in ONE_EACH} == set(every_loop.START) == set(KIND.values())
 
 

@@ -4,7 +4,14 @@ import presets
 import pytest
 from tiny_rollouts import OPTIM
 
-from stages.loops.method import KNOBS, GroupRlConfig, Method, PpoConfig, Settings, check_sizes
+from stages.loops.method import (
+    HYPERPARAMETERS,
+    GroupRlConfig,
+    Method,
+    PpoConfig,
+    Settings,
+    check_sizes,
+)
 
 SIZES = {
     "num_steps": 3, "prompts_per_step": 16, "temperature": 1.0, "max_new_tokens": 32,
@@ -27,32 +34,32 @@ def test_the_defaults_are_grpo_of_deepseekmath():
     assert (method.kl, method.kl_estimator, method.kl_coef) == ("loss", "k3", 0.04)
 
 
-@pytest.mark.parametrize("choice", KNOBS)
+@pytest.mark.parametrize("choice", HYPERPARAMETERS)
 def test_a_key_of_another_choice_is_refused(choice):
-    """Every knob of the choice with every value that does not use it."""
-    table, defaults = KNOBS[choice], Method().model_dump()
-    knobs = {knob for item in table.values() for knob in item}
-    for value, knobs_of_value in table.items():
-        for knob in knobs - set(knobs_of_value):
-            with pytest.raises(ValueError, match=rf"{knob} is of no use with {choice} {value}"):
-                Method(**{choice: value, knob: defaults[knob]})
+    """Every name of the choice with every value that does not use it."""
+    table, defaults = HYPERPARAMETERS[choice], Method().model_dump()
+    names = {name for item in table.values() for name in item}
+    for value, names_of_value in table.items():
+        for name in names - set(names_of_value):
+            with pytest.raises(ValueError, match=rf"{name} is of no use with {choice} {value}"):
+                Method(**{choice: value, name: defaults[name]})
 
 
-@pytest.mark.parametrize("choice", KNOBS)
+@pytest.mark.parametrize("choice", HYPERPARAMETERS)
 def test_a_key_of_the_choice_is_taken(choice):
     defaults = Method().model_dump()
-    for value, knobs in KNOBS[choice].items():
-        for knob in knobs:
-            buffer = {"overlong_buffer": 1} if knob == "overlong_penalty" else {}
-            method = Method(**{choice: value, knob: defaults[knob]} | buffer)
+    for value, names in HYPERPARAMETERS[choice].items():
+        for name in names:
+            buffer = {"overlong_buffer": 1} if name == "overlong_penalty" else {}
+            method = Method(**{choice: value, name: defaults[name]} | buffer)
             assert getattr(method, choice) == value
 
 
 def test_every_key_that_belongs_to_a_choice_and_every_value_of_it_is_one_of_method():
     fields = Method.model_fields
-    for choice, table in KNOBS.items():
+    for choice, table in HYPERPARAMETERS.items():
         assert set(table) == set(fields[choice].annotation.__args__)
-        assert {knob for knobs in table.values() for knob in knobs} <= set(fields)
+        assert {name for names in table.values() for name in names} <= set(fields)
 
 
 @pytest.mark.parametrize(

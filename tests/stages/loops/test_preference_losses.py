@@ -59,7 +59,7 @@ def test_kto_takes_rows_with_a_verdict_and_a_reference_point():
         ref_logprobs=torch.tensor([-5.0, -5.0]),
         desirable=verdicts,
         reference_point=torch.tensor(2.0),
-        **loss.knobs(),
+        **loss.hyperparameters(),
     )
     # Rewards 1 less 0.5 (2): at the reference point, half of each weight.
     assert losses.tolist() == [1.0, 1.5]
