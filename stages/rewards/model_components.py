@@ -50,14 +50,14 @@ def step_scores(
     (`token_advantages`), where the worst step's reward is the only one, does not. With `zero` 0.5 a
     step that is rather wrong costs; `step_zscore` does not see it.
     """
-    judged = model_score(scorer)
-    rewards, ends = judged.step_rewards, judged.step_ends
+    scored = model_score(scorer)
+    rewards, ends = scored.step_rewards, scored.step_ends
     if rewards is None or ends is None:
         raise ValueError("it needs a model that scores steps: name a reward of kind process")
     if credit == "min":
         rewards, ends = min_credit(rewards, ends)
     paid = torch.where(ends, rewards - zero, 0.0)
-    return replace(judged, step_rewards=paid, step_ends=ends)
+    return replace(scored, step_rewards=paid, step_ends=ends)
 
 
 def own_function(
@@ -114,20 +114,11 @@ def win_rate(
             f"the other `style`"
         )
     number = len(completions.texts)
-
-    def mean(values: Sequence[float]) -> float:
-        means = judge_readings.ring_means(number, compared, [(value, value) for value in values])
-        return sum(means) / number
-
-    metrics = {"judge/gap": mean([comparison.gap for comparison in comparisons])}
-    for outcome in ("identical", "too_long", "no_answer"):
-        metrics[f"judge/{outcome}"] = mean(
-            [float(comparison.outcome == outcome) for comparison in comparisons]
-        )
-    metrics["judge/read_tokens"] = num_read / number
     wins = [(comparison.p_first, 1 - comparison.p_first) for comparison in comparisons]
     return CompletionRewards(
-        totals=judge_readings.ring_means(number, compared, wins), metrics=metrics
+        totals=judge_readings.ring_means(number, compared, wins),
+        metrics=summarise_comparisons(comparisons, compared, number)
+        | {"judge/read_tokens": num_read / number},
     )
 
 
@@ -139,6 +130,27 @@ class Comparison(NamedTuple):
     gap: float = 0.0
     """Disagreement between the two orders."""
     outcome: Literal["judged", "identical", "too_long", "no_answer"] = "judged"
+
+
+def summarise_comparisons(
+    comparisons: Sequence[Comparison], compared: Sequence[tuple[int, int]], number: int
+) -> dict[str, float]:
+    """Mean gap between the orders, and shares of comparisons without a verdict by their reason.
+
+    Means over the `number` of completions of each one's mean over its comparisons; `compared` are
+    the completions of each comparison.
+    """
+
+    def mean(values: Sequence[float]) -> float:
+        means = judge_readings.ring_means(number, compared, [(value, value) for value in values])
+        return sum(means) / number
+
+    metrics = {"judge/gap": mean([comparison.gap for comparison in comparisons])}
+    for outcome in ("identical", "too_long", "no_answer"):
+        metrics[f"judge/{outcome}"] = mean(
+            [float(comparison.outcome == outcome) for comparison in comparisons]
+        )
+    return metrics
 
 
 def judge_both_orders(
