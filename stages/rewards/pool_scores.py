@@ -1,4 +1,4 @@
-"""Everything that a completion of a problem's samples can be chosen by, and weighed by in a vote.
+"""Scores by which one of a problem's samples is chosen, and their weights in a vote.
 
 Rewards that are models, by their names; the policy itself (`mean_logprob`); and what needs no model
 at all: `format` (any completion in the format of the demonstrations, and the majority of those),

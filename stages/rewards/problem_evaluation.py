@@ -1,4 +1,8 @@
-"""Judge the completions of one problem and compute its expected accuracies."""
+"""Expected accuracies of a policy on one problem, from its samples.
+
+The answer checker reads each sample once; from its verdicts follow pass@k, majority@k, best-of-n
+by each score, and votes weighted by it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -54,20 +58,6 @@ def evaluate_problem(
     readings = {text: CheckedCompletion(prompt, text) for text in dict.fromkeys(texts)}
     *samples, of_greedy = (readings[text] for text in texts)
     right, answers = [sample.right for sample in samples], [sample.answer for sample in samples]
-    quality = np.array(right, dtype=np.float64)
-    votes = majority_accuracy(answers, right, ks=ks).tolist()
-    at: dict[str, dict[str, float]] = {
-        "pass": {str(n): pass_at_k(len(pool), sum(right), k=n) for n in ks},
-        "majority": {str(n): vote for n, vote in zip(ks, votes, strict=True)},
-    }
-    numbers, answer_is_right = number_answers(answers, right)
-    for name, view in scores.items():
-        at[f"best_of/{name}"] = {str(n): best_of_n(view.values, quality, n=n) for n in ks}
-        if view.weights is not None:
-            at[f"weighted/{name}"] = {
-                str(n): weighted_vote(numbers, view.weights, answer_is_right, subsets=orders[:, :n])
-                for n in ks
-            }
     verdicts, in_format = np.array(right), np.array([sample.has_format for sample in samples])
 
     def share(counted: Iterable[bool]) -> float:
@@ -78,7 +68,8 @@ def evaluate_problem(
         greedy_correct=of_greedy.right, greedy_strict=of_greedy.strictly_right,
         greedy_lenient=of_greedy.leniently_right, mean_accuracy=share(right),
         mean_strict=share(sample.strictly_right for sample in samples),
-        mean_lenient=share(sample.leniently_right for sample in samples), accuracy_at=at,
+        mean_lenient=share(sample.leniently_right for sample in samples),
+        accuracy_at=compute_accuracies(right, answers, scores, ks=ks, orders=orders),
         auc={name: auc(view.values, verdicts) for name, view in scores.items()},
         auc_in_format={
             name: auc(view.values[in_format], verdicts[in_format]) for name, view in scores.items()
@@ -88,6 +79,36 @@ def evaluate_problem(
         truncation_rate=share(row.finish_reason == "length" for row in pool),
         mean_tokens=sum(len(row.completion_ids) for row in pool) / len(pool),
     )  # fmt: skip
+
+
+def compute_accuracies(
+    right: Sequence[bool],
+    answers: Sequence[str | None],
+    scores: Mapping[str, SampleScores],
+    *,
+    ks: Sequence[int],
+    orders: Int[np.ndarray, "draw sample"],
+) -> dict[str, dict[str, float]]:
+    """Expected accuracy with n of the samples, for each n of `ks`, by the way to choose.
+
+    `pass`: any of the n is right. `majority`: the n vote. `best_of/<name>` and `weighted/<name>`:
+    the one with the highest score, and a vote weighted by scores, for each of `scores`.
+    """
+    quality = np.array(right, dtype=np.float64)
+    votes = majority_accuracy(answers, right, ks=ks).tolist()
+    accuracies: dict[str, dict[str, float]] = {
+        "pass": {str(n): pass_at_k(len(right), sum(right), k=n) for n in ks},
+        "majority": {str(n): vote for n, vote in zip(ks, votes, strict=True)},
+    }
+    numbers, answer_is_right = number_answers(answers, right)
+    for name, view in scores.items():
+        accuracies[f"best_of/{name}"] = {str(n): best_of_n(view.values, quality, n=n) for n in ks}
+        if view.weights is not None:
+            accuracies[f"weighted/{name}"] = {
+                str(n): weighted_vote(numbers, view.weights, answer_is_right, subsets=orders[:, :n])
+                for n in ks
+            }
+    return accuracies
 
 
 def summarise_scores(
