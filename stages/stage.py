@@ -89,15 +89,7 @@ def run(
             logger.info("%s: its output is the same for all seeds", stage_run.name)
             return
         paths = [DATA / path.format(row.name) for path in OUTPUTS[stage]]
-        if ranks.read_torchrun_rank():  # torchrun's processes after the first write into scratch
-            folders = [stage_run.folder / path.name for path in paths]
-        elif is_partial:  # the outputs of the row stay as they are
-            scratch = Path(stack.enter_context(TemporaryDirectory(dir=stage_run.folder)))
-            folders = [scratch / path.name for path in paths]
-        else:
-            folders = [stack.enter_context(outputs.replace(path)) for path in paths]
-        for folder in folders:
-            folder.mkdir()
+        folders = open_folders(stack, stage_run.folder, paths, is_partial=is_partial)
 
         def seed_run(
             *, seed: int, rank: int, folder: Path, log: Journal, progress: Progress
@@ -128,6 +120,26 @@ def run(
             num_samplers=getattr(values, "num_samplers", 0),
         )  # fmt: skip
         finished_seeds.warn_of_devices([stage_run.folder / f"seed-{seed}" for seed in numbers])
+
+
+def open_folders(
+    stack: ExitStack, scratch: Path, paths: Sequence[Path], *, is_partial: bool
+) -> list[Path]:
+    """Empty folders to write a row's outputs into, moved to `paths` when `stack` closes.
+
+    torchrun's processes after the first, and runs of some of the seeds (`is_partial`), write into
+    `scratch`: then the outputs of the row stay as they are.
+    """
+    if ranks.read_torchrun_rank():
+        folders = [scratch / path.name for path in paths]
+    elif is_partial:
+        temporary = Path(stack.enter_context(TemporaryDirectory(dir=scratch)))
+        folders = [temporary / path.name for path in paths]
+    else:
+        folders = [stack.enter_context(outputs.replace(path)) for path in paths]
+    for folder in folders:
+        folder.mkdir()
+    return folders
 
 
 def write_metrics(run: Run, metrics: dict[str, Any] | None) -> None:
