@@ -25,11 +25,12 @@ from stages.loops.step_labels import Decode, Parts, StepLabelsConfig
 from stages.loops.work import Step
 from stages.models import model_tokenizer, row_policy, size
 from stages.records import pools
+from stages.records.pools import Completion
 from stages.records.steps import PrefixCount
 from stages.report import step_label_quality
 from stages.report.step_label_quality import AuditConfig
 from stages.rewards import step_solutions
-from stages.rows import Row
+from stages.rewards.step_solutions import Problems
 from stages.runtime import process
 from stages.seeding import derive_seed
 
@@ -52,55 +53,58 @@ def main(*words: str) -> None:
 
 
 def label(run: Run) -> dict[str, Any]:
-    """The labelled steps of one seed."""
-    config, row = run.config, run.row
-    preset = config.preset
+    """Write the labelled steps of one seed; returns their metrics."""
+    row, preset = run.row, run.config.preset
     seed = derive_seed(run.seed, "steps_completions", "bootstrap")
     decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(row.policy, run.seed))
-    problems = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
+    pool = {side: pools.read_pools(row.source, run.seed, side) for side in pools.SIDES}
     numbers = {"train": preset.num_problems, "heldout": preset.num_heldout_problems}
-    sampled_problems = {side: problems[side][:number] for side, number in numbers.items()}
-    limits = (decode, preset.separator, preset.max_solutions_per_problem)
+    problems = {side: pool[side][:number] for side, number in numbers.items()}
     solutions = {
-        side: step_solutions.choose_solutions(side_problems, *limits)
-        for side, side_problems in sampled_problems.items()
+        side: step_solutions.choose_solutions(
+            side_problems, decode, preset.separator, preset.max_solutions_per_problem
+        )
+        for side, side_problems in problems.items()
     }
     parts = step_labels.chunk_prefixes(step_solutions.solution_prefixes(chain(*solutions.values())))
     # A prefix is part of a completion that kept to the pool's limit.
-    sampled = [pool for side_problems in problems.values() for _, pool in side_problems]
-    every = [completion for pool in sampled for completion in pool]
-    limit = max(len(completion.completion_ids) for completion in every)
-    counts = list(count(config, row, parts, limit, decode, run)) if preset.num_completions else None
+    completions = list_completions(chain(*pool.values()))
+    limit = max(len(completion.completion_ids) for completion in completions)
+    counts = list(count(run, parts, limit, decode)) if preset.num_completions else None
     metrics: dict[str, Any] = {}
-    for side, side_problems in solutions.items():
-        labelled = step_solutions.label_solutions(side_problems, counts, preset.label)
+    for side, side_solutions in solutions.items():
+        labelled = step_solutions.label_solutions(side_solutions, counts, preset.label)
         rows = [labelled_row for labelled_row, _ in labelled]
         if side == "heldout":
-            whole = step_solutions.finished_solutions(problems[side], decode, preset.separator)
+            whole = step_solutions.finished_solutions(pool[side], decode, preset.separator)
             rows += step_solutions.unlabelled_rows(whole, rows)
         run.write(f"{side}.jsonl", rows)
-        cut = sum(
-            completion.finish_reason == "length"
-            for _, pool in sampled_problems[side]
-            for completion in pool
-        )
+        completions = list_completions(problems[side])
+        num_cut = sum(completion.finish_reason == "length" for completion in completions)
         metrics[side] = step_label_quality.summarise_labels(
-            labelled, preset.audit, num_cut=cut, seed=seed
+            labelled, preset.audit, num_cut=num_cut, seed=seed
         )
     run.write("prefixes.jsonl", counts or [])
-    measured = size.measure_policy(row.policy, run.seed, config.model)
+    measured = size.measure_policy(row.policy, run.seed, run.config.model)
     metrics |= step_labels.summarise_passes(parts, counts or [], measured)
     return metrics
 
 
-def count(
-    config: Config, row: Row, parts: Parts, limit: int, decode: Decode, run: Run
-) -> Iterator[PrefixCount]:
-    """The counts of all parts."""
+def list_completions(problems: Problems) -> list[Completion]:
+    """The completions of all problems."""
+    return [completion for _, completions in problems for completion in completions]
+
+
+def count(run: Run, parts: Parts, limit: int, decode: Decode) -> Iterator[PrefixCount]:
+    """Counts of right completions of all prefixes; those of a killed run are not sampled again.
+
+    `limit`: tokens of a prefix with its completion.
+    """
+    config = run.config
 
     def work(first: int) -> Iterator[Step]:
         length = step_labels.max_length(parts, limit)
-        sampler = config.load_sampler(row.policy, run.seed, length)
+        sampler = config.load_sampler(run.row.policy, run.seed, length)
         arguments = (sampler, decode, parts, config.preset, limit, run.seed)
         return step_labels.count_right(*arguments, start=first)
 
