@@ -54,7 +54,7 @@ def main(*words: str) -> None:
 
 
 def evaluate(run: Run) -> dict[str, Any]:
-    """The evaluation of one seed."""
+    """Write the evaluation of one seed; returns its metrics."""
     config, settings = run.config, run.config.evaluation
     samples = DATA / "samples" / run.row.name / str(run.seed)
     rewards = reward_file.read_model_rewards(REWARDS)

@@ -71,7 +71,7 @@ def check_teacher(run: Run) -> None:
 
 
 def train(run: Run) -> dict[str, Any]:
-    """The policy of one seed; its metrics."""
+    """Train the policy of one seed; returns its metrics."""
     config, row = run.config, run.row
     settings = config.preset.override(config.sft)
     device, seed = setup(config.compute), derive_seed(run.seed, "train_sft")
@@ -99,7 +99,7 @@ def train(run: Run) -> dict[str, Any]:
     last = history[-max(1, len(history) // 20) :]
     for loss, name in FINAL.items():
         values = [step[loss] for step in last if loss in step]
-        if values:  # of no step there is none
+        if values:  # without a step there is none
             metrics[name] = sum(values) / len(values)
     save = partial(policy.save_model, model, tokenizer, dtype=config.compute.dtype)
     run.write_policy(save)

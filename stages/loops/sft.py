@@ -160,7 +160,8 @@ def train(
 ) -> Iterator[Step]:
     """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
-    loss = mean of - log p over the step's completion tokens; with a teacher, see above
+    loss = mean over the step's completion tokens t of  - log p(x_t); with a teacher, of
+           KL(teacher || policy)_t - likelihood_coef log p(x_t)
     """
 
     def gradient(_: int, numbers: Sequence[int]) -> Metrics:

@@ -186,12 +186,12 @@ def _render_parts(
     """The problems of all parts, rendered and tokenised, some at a time."""
     for split, problems in parts:
         rest = iter(problems)
-        while some := list(itertools.islice(rest, TOKENIZED_AT_ONCE)):
+        while batch := list(itertools.islice(rest, TOKENIZED_AT_ONCE)):
             has_demonstrations = split in ("train", None)
-            texts = _render_problems(some, tokenizer, template, solve=has_demonstrations)
+            texts = _render_problems(batch, tokenizer, template, solve=has_demonstrations)
             prompt_ids = tokenize([text.prompt for text in texts], tokenizer)
             solution_ids = tokenize_behind([text.solution for text in texts], tokenizer)
-            for problem, text, *ids in zip(some, texts, prompt_ids, solution_ids, strict=True):
+            for problem, text, *ids in zip(batch, texts, prompt_ids, solution_ids, strict=True):
                 text.prompt_ids, text.solution_ids = ids
                 yield split, problem, text
 
