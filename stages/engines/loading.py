@@ -21,7 +21,7 @@ from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE
 from stages.models import policy as policies
 from stages.models import row_policy, sharding
 from stages.models.device import ComputeConfig, setup
-from stages.models.policy_judge import PolicyJudge, get_cue, option_tokens
+from stages.models.policy_judge import PolicyJudge, count_cue_tokens, option_tokens
 from stages.models.row_policy import ModelConfig
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.rows import BASE
@@ -175,6 +175,7 @@ class ReasoningConfig(Params):
     """Reasoning that a judge writes before it chooses."""
 
     max_new_tokens: int = Field(gt=0)
+    """Longest reasoning; a thought that is open behind it is ended, and then the judge chooses."""
 
 
 class SamplingConfig(Params):
@@ -235,8 +236,8 @@ class SamplingConfig(Params):
             cache = AnswerCache(ANSWER_CACHE)
             return openai_endpoint.connect_endpoint(judge, OPTIONS, reasoning_tokens, cache)
         tokenizer = row_policy.load_row_tokenizer(policy, seed)
-        cue = get_cue(tokenizer, has_reasoning=reasoning_tokens > 0)
-        length = judge.max_prompt_tokens + reasoning_tokens + len(cue) + 1
+        num_cue_tokens = count_cue_tokens(tokenizer, has_reasoning=reasoning_tokens > 0)
+        length = judge.max_prompt_tokens + reasoning_tokens + num_cue_tokens + 1
         return PolicyJudge(
             engine=self.load_sampler(policy, seed, length),
             tokenizer=tokenizer,

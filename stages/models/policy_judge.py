@@ -13,8 +13,9 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages.algorithms.judge_readings import option_probabilities
 from stages.engines import transformers
 from stages.models import model_tokenizer, policy, prompting
-from stages.models.chat_template import begin_reply
+from stages.models.chat_template import begin_reply, close_thinking
 from stages.models.device import ComputeConfig
+from stages.records.problems import THOUGHTS, find_begun_thought, find_open_thought
 from stages.rewards.feedback.prompts import REASONING_CUE, REASONING_REQUEST
 from stages.sampler import NUM_EARLY, Engine, Judgement
 
@@ -43,15 +44,27 @@ def option_tokens(tokenizer: PreTrainedTokenizerBase, options: Sequence[str]) ->
     return [option_ids[option] for option in options]
 
 
-def get_cue(tokenizer: PreTrainedTokenizerBase, *, has_reasoning: bool) -> list[int]:
-    """Tokens before the option: a cue behind reasoning, else what begins any reply."""
+def get_cue(
+    tokenizer: PreTrainedTokenizerBase, *, has_reasoning: bool, thought: str = ""
+) -> list[int]:
+    """Tokens before the option: a cue behind reasoning, else what begins any reply.
+
+    `thought`: beginning of a thought that the reasoning leaves open (`THOUGHTS`); the cue ends it.
+    """
     if has_reasoning:
-        cue = REASONING_CUE
+        cue = close_thinking(thought) + REASONING_CUE
     else:
         (prompt,) = prompting.render_prompts(["?"], tokenizer, prompting.PLACEHOLDER)
         cue = begin_reply(prompt, "", tokenizer)
     (token_ids,) = prompting.tokenize_behind([cue], tokenizer)
     return token_ids
+
+
+def count_cue_tokens(tokenizer: PreTrainedTokenizerBase, *, has_reasoning: bool) -> int:
+    """Number of tokens of the longest cue."""
+    thoughts = ["", *THOUGHTS] if has_reasoning else [""]
+    cues = [get_cue(tokenizer, has_reasoning=has_reasoning, thought=name) for name in thoughts]
+    return max(map(len, cues))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +83,6 @@ class PolicyJudge:
     def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
         """See `stages.sampler.Judge.stream`."""
         request = REASONING_REQUEST if self.reasoning_tokens else ""
-        cue = get_cue(self.tokenizer, has_reasoning=self.reasoning_tokens > 0)
         requests = [message + request for message in messages]
         prompts = prompting.tokenize_messages(requests, self.tokenizer)
         fitting = [i for i, ids in enumerate(prompts) if len(ids) <= self.max_prompt_tokens]
@@ -79,15 +91,20 @@ class PolicyJudge:
         # All reasoning of a call comes before its first choice.
         first = NUM_EARLY if self.reasoning_tokens else len(fitting)
         for numbers in filter(None, (fitting[:first], fitting[first:])):
-            yield from self._judge({i: prompts[i] for i in numbers}, cue)
+            yield from self._judge({i: prompts[i] for i in numbers})
 
-    def _judge(
-        self, prompts: Mapping[int, list[int]], cue: list[int]
-    ) -> Iterator[tuple[int, Judgement]]:
+    def _judge(self, prompts: Mapping[int, list[int]]) -> Iterator[tuple[int, Judgement]]:
         numbers, reasonings = list(prompts), self._reason(list(prompts.values()))
+        replies = list(zip(prompts.values(), reasonings, strict=True))
+        thoughts = [self._find_open_thought(*reply) for reply in replies]
+        has_reasoning = self.reasoning_tokens > 0
+        cues = {
+            thought: get_cue(self.tokenizer, has_reasoning=has_reasoning, thought=thought)
+            for thought in set(thoughts)
+        }
         contexts = [
-            [*ids, *reasoning, *cue]
-            for ids, reasoning in zip(prompts.values(), reasonings, strict=True)
+            [*ids, *reasoning, *cues[thought]]
+            for (ids, reasoning), thought in zip(replies, thoughts, strict=True)
         ]
         token_ids = [token_id for ids in self.option_ids for token_id in ids]
         for place, row in self.engine.next_logprobs(contexts, token_ids):
@@ -103,6 +120,16 @@ class PolicyJudge:
                     num_generated_tokens=len(reasonings[place]),
                 ),
             )
+
+    def _find_open_thought(self, prompt_ids: list[int], reasoning_ids: list[int]) -> str:
+        """Beginning of a thought that a prompt or its reasoning begins and none ends; else empty.
+
+        Within a thought a model still weighs both answers: its next token is no choice.
+        """
+        if not self.reasoning_tokens:
+            return ""
+        prompt, reasoning = (str(self.tokenizer.decode(ids)) for ids in (prompt_ids, reasoning_ids))
+        return find_open_thought(find_begun_thought(prompt) + reasoning)
 
     def _reason(self, prompts: list[list[int]]) -> list[list[int]]:
         """Greedy reasoning after each prompt, without the token that ends it."""
@@ -136,6 +163,6 @@ def load_judge(
         engine=engine,
         tokenizer=tokenizer,
         option_ids=option_tokens(tokenizer, options),
-        max_prompt_tokens=positions - len(get_cue(tokenizer, has_reasoning=False)),
+        max_prompt_tokens=positions - count_cue_tokens(tokenizer, has_reasoning=False),
         reasoning_tokens=0,
     )

@@ -4,7 +4,7 @@ import judge_checkpoint
 import pytest
 import tiny_checkpoints
 import torch
-from chat_tokenizers import QWEN_3, make_tool_tokenizer
+from chat_tokenizers import QWEN_3, R1, make_tool_tokenizer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
@@ -13,7 +13,7 @@ from stages.engines import transformers
 from stages.models import model_tokenizer, policy, policy_judge, prompting
 from stages.models.policy_judge import option_tokens
 from stages.rewards.feedback import prompts
-from stages.sampler import judge_messages
+from stages.sampler import Sample, judge_messages
 
 WORDS = [
     "<eos>",
@@ -198,3 +198,37 @@ def test_options_are_compared_where_the_template_has_a_reply_begin(model, monkey
     judge_messages(judge, ["1 or 2?"])
     expected = "<|im_start|>user\n1 or 2?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
     assert [qwen.decode(ids) for ids in contexts] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("template", "reasoning", "reason", "closed"),
+    [
+        (R1, "Both add", "length", "\n</think>\n\n"),
+        (R1, "Both add", "stop", "\n</think>\n\n"),
+        (R1, "Both add.</think>The first", "length", ""),
+        (QWEN_3, "<think>\nBoth add", "length", "\n</think>\n\n"),
+        (QWEN_3, "<think>\nBoth add.\n</think>\n\nThe first", "length", ""),
+        (QWEN_3, "Both add", "length", ""),
+    ],
+)
+def test_options_are_compared_behind_the_thought(
+    template, reasoning, reason, closed, model, monkeypatch
+):
+    """Reasoning that is truncated in a thought, which the template or the judge has begun."""
+    tokenizer = make_tool_tokenizer(template)
+    judge, contexts = chooser(model, tokenizer, reasoning_tokens=50), []
+    ids = tokenizer(reasoning)["input_ids"] + [tokenizer.eos_token_id] * (reason == "stop")
+    sample = Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason=reason)
+
+    def record(prompts, token_ids):
+        contexts.extend(prompts)
+        return ((i, [-1.0] * len(token_ids)) for i in range(len(prompts)))
+
+    monkeypatch.setattr(judge.engine, "sample", lambda prompts, *_, **__: [[sample]])
+    monkeypatch.setattr(judge.engine, "next_logprobs", record)
+    (judgement,) = judge_messages(judge, ["1 or 2?"])
+    (text,) = [tokenizer.decode(context) for context in contexts]
+    assert text.endswith(f"{reasoning}{closed}{prompts.REASONING_CUE}")
+    assert judgement.num_generated_tokens == len(ids) - (reason == "stop")
+    room = policy_judge.count_cue_tokens(tokenizer, has_reasoning=True)
+    assert len(contexts[0]) <= judgement.num_prompt_tokens + 50 + room
