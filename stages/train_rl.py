@@ -175,7 +175,7 @@ def open_sampler_process(run: Run) -> Iterator[ForkedProcess | None]:
 
     def load_there() -> tuple[RlModels, Task, Settings]:
         gpu_slot.show(1)
-        return load(run)[:3]
+        return load(run, only_samples=True)[:3]
 
     assert not torch.cuda.is_initialized(), "CUDA cannot be used in a fork of a process that does"
     with closing(overlap.fork_sampler(load_there, rl.draw_content)) as sampler_process:
@@ -183,8 +183,13 @@ def open_sampler_process(run: Run) -> Iterator[ForkedProcess | None]:
         yield sampler_process
 
 
-def load(run: Run) -> tuple[RlModels, Task, Settings, PreTrainedTokenizerBase]:
-    """Models, task and settings of one seed, and the tokenizer."""
+def load(
+    run: Run, *, only_samples: bool = False
+) -> tuple[RlModels, Task, Settings, PreTrainedTokenizerBase]:
+    """Models, task and settings of one seed, and the tokenizer.
+
+    `only_samples`: without the value model, and without a reward unless sampling depends on it.
+    """
     config, row = run.config, run.row
     environment = read_environment(row)
     settings = Settings(
@@ -195,21 +200,29 @@ def load(run: Run) -> tuple[RlModels, Task, Settings, PreTrainedTokenizerBase]:
     sizes = settings.config
     if environment is not None:
         max_length = environment.preset.max_tokens
-        models, tokenizer = load_models(config, row, run.seed, settings, max_length)
+        models, tokenizer = load_models(
+            config, row, run.seed, settings, max_length, only_samples=only_samples
+        )
         task = make_environment_task(row, environment, tokenizer)
     else:
         prompts = list(lines.read_lines(rows.PROMPTS / "train.jsonl", Prompt))
         teacher.check_answers(prompts, settings.method)
         longest = max((len(prompt.prompt_ids) for prompt in prompts), default=0)
         max_length = longest + sizes.max_new_tokens
-        models, tokenizer = load_models(config, row, run.seed, settings, max_length)
+        models, tokenizer = load_models(
+            config, row, run.seed, settings, max_length, only_samples=only_samples
+        )
+        if only_samples and not settings.method.samples_by_reward:
+            reward = overlap.zero_rewards
+        elif models.teacher is not None:
+            reward = rollout_rewards.reward_answers
+        else:
+            reward = rollout_rewards.load_reward(
+                row.source, run.seed, config.compute, models.policy.device, sizes.max_new_tokens
+            )
         task = Task(
             prompts=prompts,
-            reward=rollout_rewards.reward_answers
-            if models.teacher is not None
-            else rollout_rewards.load_reward(
-                row.source, run.seed, config.compute, models.policy.device, sizes.max_new_tokens
-            ),
+            reward=reward,
             correct=None if prompts[0].answer is None else rollout_rewards.check_answers,
         )
         if settings.method.teacher_reads_solution:
@@ -250,13 +263,20 @@ def show_solutions(task: Task, row: Row, tokenizer: PreTrainedTokenizerBase) -> 
 
 
 def load_models(
-    config: Any, row: Row, seed: int, settings: Settings, max_length: int
+    config: Any,
+    row: Row,
+    seed: int,
+    settings: Settings,
+    max_length: int,
+    *,
+    only_samples: bool = False,
 ) -> tuple[RlModels, PreTrainedTokenizerBase]:
     """Policy of this row and seed, its reference, value model or teacher, and its sampler.
 
     The reference is a frozen copy of the policy; with adapters, the policy without them. PPO also
     has a value model. Distillation has a teacher, and a reference only if the KL from it enters the
     reward, the loss or `kl_budget`. `max_length`: tokens of the longest prompt with its completion.
+    `only_samples`: without a value model.
     """
     compute, chosen = config.compute, settings.method
     has_value = chosen.advantage == "gae"
@@ -296,7 +316,7 @@ def load_models(
         sampler=sampler,
         decode=model_tokenizer.make_decode(tokenizer),
     )
-    if has_value:
+    if has_value and not only_samples:
         models = replace(models, value=load_value_model(config, row, seed, settings, models))
     return models, tokenizer
 

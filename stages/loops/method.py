@@ -285,6 +285,11 @@ class Method(Params):
         return has_other_term or self.has_teacher
 
     @property
+    def samples_by_reward(self) -> bool:
+        """Whether rewards decide how many prompts are sampled: dynamic sampling."""
+        return self.max_rounds > 1
+
+    @property
     def has_teacher(self) -> bool:
         """Whether advantages come from a teacher's log-probs: on-policy distillation."""
         return self.advantage == "teacher"

@@ -143,7 +143,7 @@ def fork_sampler(
     def prepare(memory: int) -> Callable[[Any], dict[str, Any]]:
         models, task, settings = load()
         weights = SharedWeights(models.policy, memory)
-        needs_rewards = settings.method.max_rounds > 1
+        needs_rewards = settings.method.samples_by_reward
         sampled_task = task if needs_rewards else replace(task, reward=zero_rewards)
 
         def answer(request: Any) -> dict[str, Any]:

@@ -276,7 +276,7 @@ PROGRAM = """
 import os, sys
 from stages import train_rl
 from stages.engines import loading
-from stages.loops import rollouts
+from stages.loops import rollout_rewards, rollouts
 from stages.runtime import process
 
 def make(*words, **settings):
@@ -291,6 +291,16 @@ def make(*words, **settings):
     sampler.sample = note_process
     return sampler
 
+def note(module, name):
+    load = getattr(module, name)
+    def note_process(*words):
+        with open("models", "a") as file:
+            file.write(f"{name} {os.environ['CUDA_VISIBLE_DEVICES']}\\n")
+        return load(*words)
+    setattr(module, name, note_process)
+
+note(train_rl, "load_value_model")
+note(rollout_rewards, "load_reward")
 make_policy_sampler, loading.make_policy_sampler = loading.make_policy_sampler, make
 rollouts.MAX_TRUNCATED_STEPS = 100
 process.run(train_rl.main)
@@ -367,6 +377,10 @@ def test_on_two_gpus_a_process_forked_before_all_else_samples_the_same_bits(engi
     assert loaded == [(False, "1"), (True, "0")]
     assert sampled == [(False, "1")]
     assert "changes nothing" not in errors
+    # Reward and value model are of no use to the process that samples.
+    beside = [line.split() for line in Path("models").read_text().splitlines()]
+    assert {gpu for _, gpu in beside} == {"0"}
+    assert ["load_value_model", "0"] in beside or method == "grpo"
 
 
 def test_a_sampler_needs_a_gpu_more():
