@@ -322,10 +322,10 @@ def _turn_end_id(tokenizer: PreTrainedTokenizerBase, template: str | None) -> in
             text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
         except Exception:  # noqa: BLE001 - whatever a template that takes one turn alone raises
             return None
-        _, spoken, rest = str(text).rpartition(REPLY["content"])
-        rest = rest.lstrip() if spoken else ""
+        _, spoken, behind = str(text).rpartition(REPLY["content"])
+        behind = behind.lstrip() if spoken else ""
         tokens = tokenizer.added_tokens_decoder.items()
-        starts = {token.content: i for i, token in tokens if rest.startswith(token.content)}
+        starts = {token.content: i for i, token in tokens if behind.startswith(token.content)}
         ends.append(starts[max(starts, key=len)] if starts else None)
     return ends[0] if ends[0] == ends[1] else None
 
@@ -344,10 +344,10 @@ def check_reply_end(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
         )
     except Exception:  # noqa: BLE001 - whatever a template that takes one turn alone raises
         return
-    _, spoken, rest = str(text).rpartition(REPLY["content"])
+    _, reply, behind = str(text).rpartition(REPLY["content"])
     token = str(tokenizer.convert_ids_to_tokens(eos))
-    tail, end, _ = rest.partition(token)
-    if spoken and end and tail.strip():
+    tail, end, _ = behind.partition(token)
+    if reply and end and tail.strip():
         raise ValueError(
             f"the tokenizer at '{path}': expected a chat template that writes {token!r} behind a "
             f"reply, found {tail.strip()!r:.60} before it, which no completion would have. Take it "

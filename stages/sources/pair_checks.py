@@ -56,35 +56,39 @@ _NUMBERED = re.compile(
     r"|step|criteri(?:on|a)|dim(?:ension)?|aspect|question)s?(?:_|$)"
 )
 """Words before a number or letter that is no answer's, as in `annotator_1_score`."""
-TIES = ("tie", "is_tie", "tied", "is_tied", "winner_tie", "both_equal", "no_preference")
+_TIE = re.compile(r"(?:is_)?tied?|winner_tie|both_equal|no_preference")
+"""Name of a column that says whether there is a preference."""
 _VERDICT = re.compile(
     r"(?:\w+_)?(?:status|verdict|outcome|result|judge?ment|decision|preference|winner)"
 )
 """Name of a column that says of which answer, or that of none, people thought more."""
-_WINNER = re.compile(
+WINNER = re.compile(
     r"(?:(?:human|annotator|expert|crowd|gold|final|true|user|judge|llm|majority)_)?"
     r"(?:preferred|preference|winner|winning|better|best|choice)"
     r"(?:_(?:label|response|answer|completion|output|index|idx|side))?s?"
     r"|(?:is|if)_(?:chosen|preferred|best|selected|accepted)"
     r"|(?:better|best|preferred|safer)_(?:response|answer)_id"
 )
-_DIFFERENCE = re.compile(
+"""Name of a column that says which answer is better."""
+DIFFERENCE = re.compile(
     r"(?:score|rating|reward|preference|quality)s?_(?:diff|difference|delta|gap|margin)"
     r"|(?:diff|difference|delta)_(?:score|rating|reward|preference|quality)s?"
     r"|delta|gap"
 )
-_STRENGTH = re.compile(
+"""Name of a column with the difference of two answers' scores."""
+STRENGTH = re.compile(
     r"(?:(?:preference|label|annotat(?:or|ion)|inter_annotator|rater|human|judge|overall)_)?"
     r"(?:strength|confidence|certainty|agreement)(?:_(?:score|rate|level|share))?"
     r"|strength_of_preference|overall_preference"
 )
-_SCALE = re.compile(
+"""Name of a column that says how strong or how sure a preference is."""
+SCALE = re.compile(
     r"(?:\w+_)?(?:criterion|criteria|aspect|dimension)(?:_name)?"
     r"|(?:(?:score|rating)_)?(?:scale|range)"
     r"|(?:min|max|minimum|maximum)_(?:score|rating)|(?:score|rating)_(?:min|max)"
 )
 """Name of a column that says of what, or from what to what, a number is a score."""
-_DESCRIBES = re.compile(
+DESCRIBES = re.compile(
     r"(?:\w+_)?(?:id|ids|idx|index|uuid|guid|hash|sha\d*|md5|urls?|uri|link|sources?|src|origin"
     r"|dataset|models?|generator|policy|annotators?|raters?|worker|judge|author|language|lang"
     r"|locale|licen[cs]e|date|time|timestamp|created|created_at|updated_at|version|category"
@@ -233,7 +237,7 @@ def _classify(what: str) -> Kind | None:
 
 def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     """Raise RejectedError for a difference of scores, chosen less rejected, that is not above 0."""
-    for name in find_differences(tuple(fields)):
+    for name in find_columns(tuple(fields), DIFFERENCE):
         if name in ignore or (lead := read_number(fields[name])) is None:
             continue
         if lead < 0:
@@ -247,10 +251,10 @@ def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
 
 def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     """Raise RejectedError for a pair of which a column says that neither answer is preferred."""
-    for name in _find_ties(tuple(fields)):
+    for name in find_columns(tuple(fields), _TIE):
         if name not in ignore and str(fields[name]).strip().lower() in ("true", "yes", "1", "1.0"):
             raise RejectedError(f"{TIE}: '{name}' says so; keep such pairs as ignore: [{name}]")
-    for name in _find_verdicts(tuple(fields)):
+    for name in find_columns(tuple(fields), _VERDICT):
         if name not in ignore and str(fields[name]).strip().lower() in ("tie", "tied", "draw"):
             raise RejectedError(
                 f"{TIE}: '{name}' is {fields[name]!r}; keep such pairs as ignore: [{name}]"
@@ -258,45 +262,9 @@ def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
 
 
 @cache
-def _find_ties(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that say whether there is a preference."""
-    return tuple(name for name in names if normalise_name(name) in TIES)
-
-
-@cache
-def _find_verdicts(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that may say so by a word."""
-    return tuple(name for name in names if _VERDICT.fullmatch(normalise_name(name)))
-
-
-@cache
-def find_winners(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that say which answer is better."""
-    return tuple(name for name in names if _WINNER.fullmatch(normalise_name(name)))
-
-
-@cache
-def find_differences(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns with a difference of two answers' scores."""
-    return tuple(name for name in names if _DIFFERENCE.fullmatch(normalise_name(name)))
-
-
-@cache
-def find_strengths(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that say how strong or how sure a preference is."""
-    return tuple(name for name in names if _STRENGTH.fullmatch(normalise_name(name)))
-
-
-@cache
-def find_scales(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that say of which criterion, or on which scale, a score is."""
-    return tuple(name for name in names if _SCALE.fullmatch(normalise_name(name)))
-
-
-@cache
-def find_asking(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that may hold what two texts answer, by their names: no ids, sources and such."""
-    return tuple(name for name in names if not _DESCRIBES.fullmatch(normalise_name(name)))
+def find_columns(names: tuple[str, ...], pattern: re.Pattern[str]) -> tuple[str, ...]:
+    """The columns whose names, in any spelling, are what a pattern matches."""
+    return tuple(name for name in names if pattern.fullmatch(normalise_name(name)))
 
 
 def may_ask(value: Any) -> bool:

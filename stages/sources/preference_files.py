@@ -344,7 +344,7 @@ def _check_scales(
     """Raise a ValueError where scores of single answers are of several criteria or scales."""
     first_values = dict[str, Any]()
     for row in (row for row in rows if isinstance(row, RawRow)):
-        for name in pair_checks.find_scales(tuple(row.fields)):
+        for name in pair_checks.find_columns(tuple(row.fields), pair_checks.SCALE):
             value = row.fields[name]
             if name in ignore or columns_of.is_empty(value):
                 continue
@@ -404,14 +404,15 @@ def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iter
     scores where nobody knows which answer is subtracted from which.
     """
     names = tuple(fields)
-    beside = [*pair_checks.find_strengths(names)]
+    beside = [*pair_checks.find_columns(names, pair_checks.STRENGTH)]
     if columns.chosen and columns.probability is None:
         beside += [name for name in PROBABILITIES if name in fields]
     if columns.a is not None and columns.score_a is None:
-        beside += pair_checks.find_differences(names)
+        beside += pair_checks.find_columns(names, pair_checks.DIFFERENCE)
     if columns.answers is None:
         rivals = RIVALS if columns.winner in RIVALS else ()
-        beside += [name for name in pair_checks.find_winners(names) if name not in rivals
+        winners = pair_checks.find_columns(names, pair_checks.WINNER)
+        beside += [name for name in winners if name not in rivals
                    and str(fields[name]).strip().lower() != "chosen"]  # fmt: skip
     yield from (name for name in beside if not columns_of.is_empty(fields[name]))
 
@@ -433,10 +434,11 @@ def _check_prompt(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> N
         return
     used = {columns_of.root(name, row.fields)
             for name in columns_of.all_names(columns.used().values())}  # fmt: skip
+    unasking = pair_checks.find_columns(tuple(row.fields), pair_checks.DESCRIBES)
     candidates = [
         name
-        for name in pair_checks.find_asking(tuple(row.fields))
-        if name not in used and name not in ignore and pair_checks.may_ask(row.fields[name])
+        for name in row.fields
+        if name not in (*used, *ignore, *unasking) and pair_checks.may_ask(row.fields[name])
         and str(row.fields[name]).strip() not in answers
     ]  # fmt: skip
     if candidates:
