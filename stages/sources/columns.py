@@ -159,11 +159,14 @@ MARKS = {
     "trained": r"(?:is|in)_?train(?:ing)?(?:_?(?:set|split))?",
     "valid": r"(?:\w+_)?is_?valid|valid",
     "deleted": r"(?:\w+_)?is_?(?:deleted|removed|invalid)|deleted|removed|invalid",
+    "domain": r"domain",
 }
 """What a column says of its row by a word or a flag -> its name, in lower case."""
 TRUE = frozenset({"true", "t", "1", "1.0", "yes", "y"})
 FALSE = frozenset({"false", "f", "0", "0.0", "no", "n"})
 """What a flag may be, in lower case; tables hold text alone."""
+_SPLIT_BEHIND = re.compile(r"[a-z\d]+_(train|test|validation)")
+"""A name with its split behind it, in lower case, as SHP has `askculinary_test` in `domain`."""
 GOOD, BAD = frozenset({"true", "1", "1.0"}), frozenset({"false", "0", "0.0"})
 """Labels of a completion, in lower case; tables with gaps hold whole numbers as 1.0."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
@@ -404,11 +407,14 @@ def find_mark(name: str) -> str | None:
 def says_test(name: str, value: Any) -> bool:
     """Whether a column, or a path, says that the row is not to be trained on.
 
-    By the name of a split (`subset: validation`) or as a flag (`is_test: 1`, `is_train: false`).
+    By the name of a split (`subset: validation`), also behind that of a domain, or as a flag
+    (`is_test: 1`, `is_train: false`).
     """
     mark, text = find_mark(name), str(value).strip().lower()
     if mark == "trained":
         return text in FALSE
+    if mark == "domain":
+        return (match := _SPLIT_BEHIND.fullmatch(text)) is not None and match[1] != "train"
     if mark not in ("split", "held out"):
         return False
     words = re.findall(r"[a-z]+", text.replace("held_out", "heldout"))
@@ -423,6 +429,8 @@ def read_split(column: str, value: Any) -> str:
     text = str(value).strip().lower()
     if text in TRUE | FALSE and find_mark(column) in ("held out", "trained"):
         return "test" if says_test(column, value) else "train"
+    if find_mark(column) == "domain" and (match := _SPLIT_BEHIND.fullmatch(text)):
+        return SPLITS[match[1]]
     return SPLITS.get(text, str(value))
 
 

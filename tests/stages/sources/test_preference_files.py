@@ -935,6 +935,16 @@ def test_a_row_that_the_file_marks_as_invalid_is_left_out_and_no_bad_row(read, r
     assert limits.left_out("people", [bad], [], 2) == [bad]
 
 
+def test_a_domain_with_a_split_behind_it_is_refused_unless_it_is_train(read):
+    row = {"domain": "askculinary_train", "history": "An egg?", "human_ref_A": "7 minutes.",
+           "human_ref_B": "Buy it.", "labels": 1, "score_A": 10, "score_B": 4}  # fmt: skip
+    other = row | {"history": "Rice?"}
+    assert len(read(row, other | {"domain": "law"}, other | {"domain": "unit test"})) == 3
+    for domain in ("askculinary_test", "askculinary_validation"):
+        with pytest.raises(ValueError, match=rf"row 2: domain .*'{domain}'.*ignore: \[domain\]"):
+            read(row, other | {"domain": domain})
+
+
 def test_two_answers_without_what_compares_them_are_refused_with_all_columns(read):
     row = {"prompt": "Why?", "output_a": "a", "output_b": "b", "label": 1}
     with pytest.raises(ValueError, match=r"compares 'output_a' and 'output_b'.*winner.*, label$"):

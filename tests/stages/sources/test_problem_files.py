@@ -855,16 +855,17 @@ def test_a_name_with_the_word_of_a_split_says_test(read, value):
         {"Split": "test"}, {"subset": "validation"}, {"phase": "test"}, {"is_test": True},
         {"is_test": 1}, {"is_test": "True"}, {"isTest": "yes"}, {"is_train": False},
         {"is_train": "0"}, {"is_eval": True}, {"is_validation": 1}, {"holdout": True},
-        {"held_out": "test"},
+        {"held_out": "test"}, {"domain": "algebra_test"},
     ],
 )  # fmt: skip
 def test_a_column_that_says_test_is_read_or_refused(read, column):
     with pytest.raises(ValueError, match=r"carries meaning.*columns: \{split"):
         read(*[ROW] * 200, ROW | column)
-    assert len(read(ROW | dict.fromkeys(column, "train"))[0]) == 1
     (name,) = column
+    training = ROW | {name: "algebra_train" if name == "domain" else "train"}
+    assert len(read(training)[0]) == 1
     problems, _, _ = read(
-        ROW | dict.fromkeys(column, "train"), ROW | column,
+        training, ROW | column,
         columns={"question": "question", "answer": "answer", "split": name},
     )  # fmt: skip
     if column != {"subset": "validation"}:  # which is neither train nor test
