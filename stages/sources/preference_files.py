@@ -22,7 +22,8 @@ Assistant", 2022, https://arxiv.org/abs/2204.05862) share all but their last tur
 the longest common beginning that cuts no word is the prompt, nearly as in TRL. Usual names are
 found without `columns`.
 
-Of more than two answers every two that differ in rank are a pair (Ouyang et al. 2022, section 3.5).
+Of more than two answers every two that differ in rank are a pair (Ouyang et al. 2022, section 3.5),
+and of lists under `chosen` and `rejected` each of one with each of the other.
 """
 
 import re
@@ -31,9 +32,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
-from itertools import combinations, islice, takewhile
+from itertools import combinations, islice, product, takewhile
 from statistics import fmean
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from stages.config import Params
 from stages.records import transcripts
@@ -514,7 +515,8 @@ def _parse(
     if form in ("pairs", "compared"):
         pair_checks.check_tie(fields, [*ignore, *columns.used().values()])
     if form == "pairs":
-        return [read_pair(fields, line, file, columns, ignore)]
+        combined = _combine_answers(fields, str(columns.chosen), str(columns.rejected), columns)
+        return [read_pair(row, line, file, columns, ignore) for row in combined]
     if form == "compared":
         return [_read_comparison(fields, line, file, columns, ignore)]
     if form == "lists":
@@ -542,6 +544,28 @@ def _find_sides(columns: PairColumns) -> tuple[str, ...]:
         return pair_checks.find_marks(columns.a, str(columns.b)) or ()
     marks = pair_checks.find_marks(str(columns.chosen), str(columns.rejected))
     return (marks or pair_checks.CHOSEN)[1:]
+
+
+def _combine_answers(
+    fields: Mapping[str, Any], chosen: str, rejected: str, columns: PairColumns
+) -> Sequence[Mapping[str, Any]]:
+    """The row with each of several better answers beside each of several worse ones.
+
+    RewardBench 2 has both as lists of texts. A list that begins with the prompt is a conversation,
+    and so may be two lists that share a text: these rows stay as they are.
+    """
+    better, worse = fields.get(chosen), fields.get(rejected)
+    prompt = None if columns.prompt is None else columns_of.evaluate(fields, columns.prompt)
+    if not (_are_texts(better) and _are_texts(worse) and _is_plain(prompt)):
+        return [fields]
+    if prompt in (*better, *worse) or {*better} & {*worse}:
+        return [fields]
+    return [{**fields, chosen: good, rejected: bad} for good, bad in product(better, worse)]
+
+
+def _are_texts(value: Any) -> TypeGuard[list[str]]:
+    """Whether it is a filled list of texts."""
+    return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
 
 
 def read_pair(
@@ -917,8 +941,7 @@ def _make_answer(
 
 def _check_list(value: Any, before: Sequence[Turn], name: str) -> None:
     """Raise RejectedError for a list of texts that is not a conversation that ends with a reply."""
-    are_texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
-    if not are_texts or not value:
+    if not _are_texts(value):
         return
     questions = [turn.content for turn in before if turn.role != "system"]
     is_other = bool(questions) and [text.strip() for text in value[: len(questions)]] != questions

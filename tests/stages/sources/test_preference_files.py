@@ -758,6 +758,21 @@ def test_a_list_of_texts_is_no_reply_unless_it_begins_with_the_prompt(read, chan
     assert (pair.turns, pair.chosen) == ((Turn("user", "Why?"),), "good")
 
 
+def test_of_lists_of_better_and_worse_answers_each_is_compared_with_each(read):
+    row = {"prompt": "A colour?", "chosen": ["red", "blue"], "rejected": ["cat", "dog", "cow"],
+           "num_correct": 2, "num_incorrect": 3, "subset": "Ties", "models": ["x"] * 5}  # fmt: skip
+    assert compared(read(row)) == [
+        ("red", "cat"), ("red", "dog"), ("red", "cow"),
+        ("blue", "cat"), ("blue", "dog"), ("blue", "cow"),
+    ]  # fmt: skip
+    assert compared(read(row | {"chosen": ["red"], "rejected": ["cat"]})) == [("red", "cat")]
+    conversation = {"chosen": ["A colour?", "red"], "rejected": ["A colour?", "cat"]}
+    assert compared(read(row | conversation)) == [("red", "cat")]
+    shared = {"chosen": ["Why?", "red"], "rejected": ["Why?", "cat"]}  # of another question?
+    (bad,) = read(row | shared)
+    assert bad.reason.startswith("several texts: ")
+
+
 @pytest.mark.parametrize("key", ["system", "image", "context"])
 def test_the_context_of_an_answer_in_its_object_is_refused(tmp_path, key):
     path, report = tmp_path / "mine.jsonl", SourceReport(path="mine.jsonl")
