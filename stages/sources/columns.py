@@ -160,6 +160,11 @@ MARKS = {
     "valid": r"(?:\w+_)?is_?valid|valid",
     "deleted": r"(?:\w+_)?is_?(?:deleted|removed|invalid)|deleted|removed|invalid",
     "domain": r"domain",
+    "right": r"(?:is_)?(?:verified|correct|right|passed)|\w+_is_correct|correctness"
+    r"|correctness_(?:math_verify|llama|judge|label)|verif(?:y|ication)_(?:result|passed|success)"
+    r"|(?:(?:final_)?answer|response|reply|solution|output|completion|generation|judge|verifier|model"
+    r"|llm)_(?:is_?)?correct",
+    "wrong": r"(?:is_)?(?:incorrect|wrong)",
 }
 """What a column says of its row by a word or a flag -> its name, in lower case."""
 TRUE = frozenset({"true", "t", "1", "1.0", "yes", "y"})
@@ -170,6 +175,8 @@ _SPLIT_BEHIND = re.compile(r"[a-z\d]+_(train|test|validation)")
 GOOD, BAD = frozenset({"true", "1", "1.0"}), frozenset({"false", "0", "0.0"})
 """Labels of a completion, in lower case; tables with gaps hold whole numbers as 1.0."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
+RIGHT = TRUE | {"correct", "right", "pass", "passed", "verified", "success"}
+WRONG = FALSE | {"incorrect", "wrong", "fail", "failed", "invalid", "unverified"}
 VALID = TRUE | {"valid", "ok", "correct", "pass", "passed", "complete"}
 CHOICE_COLUMN = re.compile(r"(?i:options?|choices?|ending|op|sol)[ _]?(?i:[a-j]|\d)|[A-J]")
 """Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
@@ -460,6 +467,38 @@ def _find_mark_of_invalid(fields: Mapping[str, Any], ignore: Iterable[str]) -> s
         if (is_invalid or is_deleted) and name not in ignore:
             return name
     return None
+
+
+def find_correctness(
+    fields: Mapping[str, Any], reading: "Reading", ignore: Sequence[str]
+) -> dict[str, bool]:
+    """Columns of a row that say whether what it has to imitate is right -> whether it is.
+
+    None where nothing is imitated: what they say is then of an answer that nobody reads.
+    """
+    columns = reading.columns
+    if not (columns.solution or columns.assistant or columns.messages or columns.calls):
+        return {}
+    names = {root(name, fields) for name in all_names(reading.expressions())}
+    verdicts = dict[str, bool]()
+    for name, value in fields.items():
+        mark = find_mark(name)
+        if mark not in ("right", "wrong") or name in names or name in ignore:
+            continue
+        text = str(value).strip().lower()
+        if text in RIGHT | WRONG:
+            verdicts[name] = (text in RIGHT) == (mark == "right")
+    return verdicts
+
+
+def check_right(fields: Mapping[str, Any], reading: "Reading", ignore: Sequence[str]) -> None:
+    """Raise RejectedError for a row that says that what it has to imitate is wrong."""
+    verdicts = find_correctness(fields, reading, ignore)
+    if mark := next((name for name, is_right in verdicts.items() if not is_right), None):
+        raise RejectedError(
+            f"{INVALID}: '{mark}' is {fields[mark]!r:.60}; such rows are imitated as "
+            f"ignore: [{mark}]"
+        )
 
 
 def is_context(name: str) -> bool:

@@ -232,9 +232,11 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
             if isinstance(row, BadRow):
                 yield row
                 continue
+            verdicts = columns_of.find_correctness(row.fields, reading, source.ignore)
+            droppable = [*source.ignore, *verdicts]
             unread = itertools.chain(
-                columns_of.find_unread(row.fields, expressions, source.ignore, has_gold=has_gold),
-                columns_of.find_other_golds(row.fields, reading.columns, source.ignore),
+                columns_of.find_unread(row.fields, expressions, droppable, has_gold=has_gold),
+                columns_of.find_other_golds(row.fields, reading.columns, droppable),
             )
             if split == "test":  # which a column may say again
                 unread = (
@@ -246,7 +248,7 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
                 raise ValueError(describe_unread(row, unread))
             roots = {
                 columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)
-            }
+            } | verdicts.keys()
             if not repeats_the_row(row, reading, source.ignore):
                 roots.discard(str(reading.duplicate))
             unused |= dict.fromkeys(name for name in row.fields if name not in roots)
@@ -428,6 +430,7 @@ def parse_problem(
     """
     columns = reading.columns
     columns_of.check_valid(fields, reading.expressions(), ignore)
+    columns_of.check_right(fields, reading, ignore)
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
     _check_repeated(fields, reading)

@@ -445,7 +445,7 @@ REPLY = {"role": "assistant", "content": "There are 5."}
         ({"prompt": "?", "completion": "a", "label": "False"}, "labelled good or bad"),
         ({"messages": [*SAYS, REPLY], "kto_tag": False}, "labelled good or bad"),
         ({"messages": [*SAYS, REPLY], "rejected_response": "6"}, "rejected_response"),
-        ({**Q, "solution": "#### 5", "is_correct": False}, "is_correct"),
+        ({**Q, "answer": "5", "is_correct": False}, "is_correct"),
         ({**Q, "answer": "5", "sample_weight": 0}, "sample_weight"),
         ({**Q, "answer": "A", "article": "Ann had 7."}, "article"),
         ({**Q, "Correct Answer": "5", "Incorrect Answer 1": "6"}, "Correct Answer, Incorrect"),
@@ -950,6 +950,40 @@ def test_a_row_that_the_file_marks_as_invalid_is_left_out(read, column, value):
 )  # fmt: skip
 def test_a_row_that_is_not_marked_as_invalid_is_read(read, column, value):
     assert len(read(ROW, ROW | {column: value})[0]) == 2
+
+
+EXCHANGE: dict[str, Any] = {"prompt": "2+2?", "response": "Four."}
+
+
+@pytest.mark.parametrize("row", [ROW | {"solution": "2+2=4\n#### 4"}, EXCHANGE])
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("verified", True, False), ("is_correct", 1, 0), ("correctness", 1.0, 0.0),
+        ("verify_result", "pass", "fail"), ("correct", True, "False"),
+        ("judge_correct", "yes", "no"), ("is_verified", "true", "unverified"),
+        ("is_wrong", False, True), ("answer_is_correct", "Correct", "Incorrect"),
+    ],
+)  # fmt: skip
+def test_a_demonstration_that_its_row_says_is_wrong_is_left_out(read, row, name, right, wrong):
+    problems, (bad,), report = read(row | {name: right}, row | {name: wrong}, row)
+    assert [(problem.line, problem.solution is not None) for problem in problems] == [
+        (1, True), (3, True),
+    ]  # fmt: skip
+    assert (bad.line, bad.reason) == (
+        2, f"marked as invalid: '{name}' is {wrong!r}; such rows are imitated as ignore: [{name}]"
+    )  # fmt: skip
+    assert name not in report.unused
+    assert len(read(row, row | {name: wrong}, ignore=[name])[0]) == 2
+
+
+def test_what_is_right_by_degrees_or_of_an_answer_that_is_not_read_is_refused(read):
+    with pytest.raises(ValueError, match="row 3: correctness carries meaning"):
+        read(*[EXCHANGE | {"correctness": level} for level in (1, 0, 4)])
+    with pytest.raises(ValueError, match="row 2: is_correct carries meaning"):
+        read(ROW, ROW | {"is_correct": False})
+    problems, bad, report = read(EXCHANGE | {"verify_result": "timeout", "pass_rate": 0.0})
+    assert (len(problems), bad, report.unused) == (1, [], ["verify_result", "pass_rate"])
 
 
 @pytest.mark.parametrize(
