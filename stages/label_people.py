@@ -123,12 +123,13 @@ def read_pairs(run: Run) -> dict[str, Any]:
     run.config.model.check_ids(tokens, tokenizer)
     bad += preference_files.left_out_pairs(encoded.rejected)
     over_long = preference_files.left_out_pairs(encoded.over_long)
-    quarantined = preset.left_out(table_row.preset, bad, over_long, len(parsed))
+    num_rows = report.rows["unsplit"]
+    quarantined = preset.left_out(table_row.preset, bad, over_long, num_rows, len(parsed))
     prompts = [lines.read_lines(PROMPTS / f"{split}.jsonl", Prompt) for split in ("dev", "test")]
     apart = preference_files.exclude_openings(encoded.rows, chain(*prompts))
     sides = preference_files.split_pairs(apart, preset.heldout_share)
     metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0}
-    metrics["rows"] = report.rows["unsplit"]
+    metrics["rows"] = num_rows
     metrics["of_dev_and_test"] = len(encoded.rows) - len(apart)
     metrics["quarantined"] = quarantine.count_by_kind(quarantined)
     for side, rows in sides.items():
@@ -155,7 +156,7 @@ def read_steps(run: Run) -> dict[str, Any]:
     sys.stdout.write(f"{problem_files.describe_report(report)}\n")
     bad = [row for row in parsed if isinstance(row, BadRow)]
     raws = [raw for row in parsed if not isinstance(row, BadRow) for raw in row]
-    num_rows = len(raws) + len(bad)
+    num_rows, num_labels = len(parsed), len(raws) + len(bad)
     inside = [sum(preset.separator in text for text in raw.steps) for raw in raws]
     # The tokenizer is the same for every seed.
     tokenizer = row_policy.load_row_tokenizer(table_row.policy, run.seed)
@@ -170,8 +171,8 @@ def read_steps(run: Run) -> dict[str, Any]:
     run.config.model.check_ids(tokens, tokenizer)
     bad += step_files.left_out_solutions(encoded.rejected)
     over_long = step_files.left_out_solutions(encoded.over_long)
-    quarantined = preset.left_out(table_row.preset, bad, over_long, num_rows)
-    metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": len(parsed)}
+    quarantined = preset.left_out(table_row.preset, bad, over_long, num_rows, num_labels)
+    metrics: dict[str, Any] = {"generated_tokens": 0, "trained_tokens": 0, "rows": num_rows}
     metrics["quarantined"] = quarantine.count_by_kind(quarantined)
     metrics["cut_at_separator"] = {"solutions": sum(map(bool, inside)), "steps": sum(inside)}
     metrics |= step_files.describe_solutions(encoded.rows)

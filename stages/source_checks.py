@@ -112,16 +112,19 @@ def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
         return  # the check of the row's words says so; nothing is fetched from the hub
     try:
         place = containers.find_folder_split(path, preset)
-        limit = choose_limit(containers.list_files(str(path)))
+        limit, report = choose_limit(containers.list_files(str(path))), SourceReport(path=str(path))
         if row.entry_point == "label_people":
             columns, ignore = preset.columns, preset.ignore
-            rows = list(preference_files.read_preferences(place, columns, ignore, limit))
+            parsed = preference_files.read_preferences(place, columns, ignore, limit, report=report)
+            rows = list(parsed)
         else:
-            solutions = step_files.read_solutions(place, preset.format, preset.ignore)
+            solutions = step_files.read_solutions(
+                place, preset.format, preset.ignore, report=report
+            )
             rows = list(itertools.islice(solutions, limit))
         bad = [item for item in rows if isinstance(item, BadRow)]
         if limit is None:
-            preset.left_out(row.words[PRESET], bad, [], len(rows))
+            preset.left_out(row.words[PRESET], bad, [], report.rows["unsplit"])
     except ValueError as error:
         yield f"{row}: {error}"
         return

@@ -106,16 +106,28 @@ class FileLimits(Params):
     """Largest share that is too long; above it the file is refused."""
 
     def left_out(
-        self, preset: str, bad: list[BadRow], over_long: list[BadRow], num_rows: int
-    ) -> list[BadRow]:
+        self, preset: str, bad: list[BadRow], over_long: list[BadRow], num_rows: int,
+        num_labels: int | None = None,
+    ) -> list[BadRow]:  # fmt: skip
         """All that is left out, in the order of its lines; too much of the file is refused.
 
         Rows of the kinds `HARMLESS` spoil nothing else.
+
+        Args:
+            preset: Its name, for the messages.
+            bad: Rows, or labels of them, that cannot be used.
+            over_long: Labels that are too long: pairs, completions or solutions.
+            num_rows: Number of rows of the file, of which `bad` is a share, each row once.
+            num_labels: Number of labels and of rows without one, of which `over_long` is a share;
+                as many as rows where a row has one.
         """
         harmless = [row for row in bad if is_harmless(row)]
         if harmless and len(harmless) == num_rows:
             refuse_all(harmless, num_rows)
-        wrong = [row for row in bad if not is_harmless(row)]
-        for limit, rows in {"max_bad_share": wrong, "max_long_share": over_long}.items():
-            check_share(rows, num_rows, max_share=getattr(self, limit), limit=f"{preset}.{limit}")
+        wrong = [*{(row.file, row.line): row for row in bad if not is_harmless(row)}.values()]
+        for limit, rows, total in (
+            ("max_bad_share", wrong, num_rows),
+            ("max_long_share", over_long, num_labels or num_rows),
+        ):
+            check_share(rows, total, max_share=getattr(self, limit), limit=f"{preset}.{limit}")
         return sorted([*bad, *over_long], key=lambda row: row.line)

@@ -116,6 +116,23 @@ def test_a_file_of_which_too_much_is_bad_or_too_long_is_refused():
         run(*pairs(20))
 
 
+def test_the_bad_share_is_one_of_rows_however_many_pairs_a_row_has():
+    columns = dict.fromkeys(("chosen", "rejected")) | {"prompt": "prompt", "answers": "ranked"}
+    ranked = [{"prompt": f"{i}?", "ranked": [f"{i}", "no", "nein", "non"]} for i in range(9)]
+    set_preset(columns=columns, max_bad_share=0.099)
+    with pytest.raises(ValueError, match=r"1 of 10 rows cannot be used .*mine\.max_bad_share"):
+        run(*ranked, "{oops")
+    ended = {"prompt": "9?", "ranked": ["9", "no", "n <|end|> o"]}  # in two pairs that are bad
+    set_preset(columns=columns, max_bad_share=0.1)
+    train, heldout, quarantine, _ = run(*ranked, ended)
+    assert len(train) + len(heldout) == 9 * 6 + 1
+    assert [row.line for row in quarantine] == [10, 10]
+    long = {"prompt": "9?", "ranked": ["9", "n", "m", "k", "l", "x" * 99]}
+    set_preset(columns=columns, max_long_share=0.07)  # 5 of 9 * 6 + 15 pairs
+    with pytest.raises(ValueError, match=r"5 of 69 rows .*mine\.max_long_share"):
+        run(*ranked, long)
+
+
 def test_a_soft_label_goes_to_the_better_answer():
     set_preset(columns=PRESET["columns"] | {"probability": "label"})
     rows = [row | {"label": 0.25} for row in pairs(20)]
