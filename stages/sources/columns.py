@@ -804,12 +804,8 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
             f"the rows are preference pairs ('{better}', '{worse}'): name the file in a row of "
             f"`pairs` with `by: people`.{imitate * is_better}"
         )
+    refuse_steps(sample)
     ranked = [name for name in (*REPLIES, "completions", "responses") if sample.is_list(name)]
-    has_steps = sample.values("steps") or sample.values("label.steps") or sample.are_marked("label")
-    if has_steps or (ranked and sample.values("labels")):
-        raise ValueError(
-            "the rows are labelled reasoning steps: name the file in a row of `steps`, by: people."
-        )
     if ranked:
         raise ValueError(
             f"'{ranked[0]}' holds several answers to each prompt: name the file in a row of "
@@ -840,6 +836,22 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
             "the rows are plain text ('text') without a question: nothing is learned from text "
             "that answers nothing. Where it is a reply, name both: columns: {user: .., assistant: "
             f"text}}. Columns: {sample.available()}"
+        )
+
+
+def refuse_steps(sample: ColumnSample) -> None:
+    """A ValueError that says where labelled reasoning steps belong, if the rows are such."""
+    formats = {
+        "prm800k": sample.values("label.steps"),
+        "math_shepherd": sample.are_marked("label"),
+        "processbench": sample.values("steps"),
+        "stepwise": sample.values("labels") and sample.is_list("completions"),
+    }
+    if kind := next((kind for kind, has_steps in formats.items() if has_steps), None):
+        raise ValueError(
+            f"the rows are labelled reasoning steps: name the file in a row of `steps`, as "
+            f"{{by: people, preset: {kind}, ..}} (format {{kind: {kind}}}), if they have the "
+            f"columns of that format. Columns: {sample.available()}"
         )
 
 

@@ -206,6 +206,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
             for names in (LIST_SCORES, RANKS)
         )
         if scores is None and ranks is None and answers != RANKED:
+            columns_of.refuse_steps(sample)
             raise ValueError(
                 f"'{answers}' holds several answers to each prompt, and no column that is known "
                 f"says which is better: name it, as columns: {{prompt: {prompt}, answers: "
@@ -222,6 +223,7 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
     score = _find_numbers(sample, ("score", "rating", "overall_score", "helpfulness"))
     if answer is not None and score is not None:
         return PairColumns(**common, answer=answer, score=score)
+    columns_of.refuse_steps(sample)
     raise ValueError(
         f"no columns of preferences have names that are known: say which are which, as columns: "
         f"{{prompt: .., chosen: .., rejected: ..}} or {{prompt: .., a: .., b: .., winner: ..}} or "

@@ -240,6 +240,14 @@ def test_what_cannot_be_read_right_is_refused_with_what_to_write(name):
         read(name)
 
 
+@pytest.mark.parametrize("name", STEPS)
+def test_labelled_steps_that_are_named_as_pairs_or_problems_belong_to_a_row_of_steps(name):
+    preset, _ = STEPS[name]
+    for read_rows in (read, read_preferences):
+        with pytest.raises(ValueError, match=rf"row of `steps`, as .*preset: {preset}, "):
+            read_rows(name)
+
+
 TOOLS = ("openai_tools.jsonl", "openai_tools_column_only.jsonl", "sharegpt_tools.jsonl")
 
 
