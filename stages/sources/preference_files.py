@@ -58,7 +58,7 @@ from stages.sources.preference_votes import (
     record_row,
 )
 from stages.sources.problem_files import NUM_SAMPLE, SourceReport, describe_unread
-from stages.sources.quarantine import ALONE, MERGED, TIE, RejectedError, bad_row
+from stages.sources.quarantine import ALONE, MERGED, PARTED, TIE, RejectedError, bad_row
 
 PROMPTS = (
     "prompt", "question", "instruction", "history", "query", "problem", "input", "post", "user",
@@ -97,6 +97,8 @@ DUPLICATES = ("messages", "response")
 LABELS = "labels"
 """Beside `SHP` 1 where the first answer is better and 0 where the second is."""
 SHP = ("human_ref_A", "human_ref_B")
+TURN = "turn"
+"""Beside two conversations the number of the answers that were compared, from 1."""
 RIVALS = ("better_response_id", "safer_response_id")
 """Columns that both name a winner, each by its own standard (PKU-SafeRLHF)."""
 MIN_SIGNED = 10
@@ -852,6 +854,8 @@ def _read_two(
     fields: Mapping[str, Any], columns: PairColumns, first: str, second: str, ignore: Sequence[str]
 ) -> tuple[Answer, Answer]:
     """Two answers to one prompt; RejectedError where they answer different ones."""
+    if columns.a is not None and TURN not in ignore:
+        fields = _cut_conversations(fields, (first, second))
     values = [columns_of.evaluate(fields, name) for name in (first, second)]
     if columns.prompt is None and all(
         isinstance(value, str) and not columns_of.is_conversation(value) for value in values
@@ -876,11 +880,37 @@ def _read_two(
         return a, a._replace(text=raw_rows.check_text(values[1], second))
     a, b = (_read_answer(fields, columns, name, ignore) for name in (first, second))
     if a.turns != b.turns:
+        asked = [[turn for turn in answer.turns if turn.role == "user"] for answer in (a, b)]
+        if columns.a is not None and asked[0] == asked[1]:
+            raise RejectedError(
+                f"{PARTED}: '{first}' and '{second}' ask the same, and their earlier answers "
+                f"differ, so the last ones have no prompt in common"
+            )
         raise RejectedError(
             f"no common prompt: '{first}' has {len(a.turns) + 1} turns and '{second}' "
             f"{len(b.turns) + 1}, and they differ before the last"
         )
     return a, b
+
+
+def _cut_conversations(fields: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """The row with its conversations cut behind the answers that were compared.
+
+    A row of MT-Bench has both turns of each model, and says by `turn: 1` that the first answers
+    were. Chatbot Arena's `turn` counts all of them.
+    """
+    number, cut = read_number(fields.get(TURN)), dict[str, Any]()
+    if number is None or number < 1:
+        return fields
+    for name in names:
+        messages = fields.get(name)
+        if not isinstance(messages, list) or not all(map(columns_of.is_message, messages)):
+            continue
+        roles = [conversations.ROLES.get(str(message.get("role")).lower()) for message in messages]
+        ends = [index for index, role in enumerate(roles, start=1) if role == "assistant"]
+        if number < len(ends):
+            cut[name] = messages[: ends[int(number) - 1]]
+    return {**fields, **cut}
 
 
 def _count_common(chosen: str, rejected: str) -> int:

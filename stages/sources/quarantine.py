@@ -18,6 +18,8 @@ ALONE = "alone"
 MERGED = "merged"
 """Kind of the reason of a row whose vote is part of another row's label: both judge the same
 answers."""
+PARTED = "parted conversations"
+"""Kind of the reason of answers that follow other earlier answers, and have no prompt in common."""
 REPEATED = "repeated"
 """Kind of the reason of a row with the same content as an earlier one."""
 REPEATED_QUESTION = f"{REPEATED} question"
@@ -26,7 +28,9 @@ NEAR_COPY = "near copy"
 """Kind of the reason of a training problem that is nearly a test question."""
 INVALID = "marked as invalid"
 """Kind of the reason of a row that the file itself says is not to be used."""
-HARMLESS = frozenset({TIE, ALONE, MERGED, REPEATED, REPEATED_QUESTION, NEAR_COPY, INVALID})
+HARMLESS = frozenset({
+    TIE, ALONE, MERGED, PARTED, REPEATED, REPEATED_QUESTION, NEAR_COPY, INVALID,
+})  # fmt: skip
 """Kinds of reasons that cast no doubt on the other rows, and do not count as bad."""
 
 

@@ -960,6 +960,32 @@ def test_a_domain_with_a_split_behind_it_is_refused_unless_it_is_train(read):
             read(row, other | {"domain": domain})
 
 
+def test_a_row_of_mt_bench_compares_the_answers_of_its_turn(read):
+    """Each row has both turns; `turn` says which answers were compared."""
+    sides = {
+        side: [TURN, said("assistant", first), said("user", "Sure?"), said("assistant", second)]
+        for side, first, second in (("a", GOOD, "Yes."), ("b", BAD, "No."))
+    }
+    row = {"question_id": 81, "model_a": "x", "model_b": "y", "judge": "expert_1", "turn": 1,
+           "conversation_a": sides["a"], "conversation_b": sides["b"],
+           "winner": "model_a"}  # fmt: skip
+    tie = row | {"winner": "tie", "judge": "expert_2"}
+    first, merged, parted = read(row, tie, row | {"turn": 2})
+    assert (first.turns, first.chosen, first.rejected, first.probability) == (
+        (Turn("user", ASKED),), GOOD, BAD, 0.75,
+    )  # fmt: skip
+    assert merged.reason.startswith("merged: ")
+    assert (parted.line, parted.reason.partition(":")[0]) == (3, "parted conversations")
+    limits = FileLimits(licence="", max_tokens=1, max_bad_share=0.0, max_long_share=0.0)
+    assert limits.left_out("people", [parted], [], 2) == [parted]
+    same_start = row | {"turn": 2, "conversation_b": [*sides["a"][:3], said("assistant", "No.")]}
+    (second,) = read(same_start)
+    assert (len(second.turns), second.chosen, second.rejected) == (3, "Yes.", "No.")
+    other = [said("user", "Why?"), *sides["b"][1:]]
+    (bad,) = read(row | {"conversation_b": other})
+    assert bad.reason.startswith("no common prompt: ")
+
+
 def test_two_answers_without_what_compares_them_are_refused_with_all_columns(read):
     row = {"prompt": "Why?", "output_a": "a", "output_b": "b", "label": 1}
     with pytest.raises(ValueError, match=r"compares 'output_a' and 'output_b'.*winner.*, label$"):
