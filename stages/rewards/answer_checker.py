@@ -54,6 +54,7 @@ from stages.rewards.final_answer import (
 )
 from stages.rewards.number_parsing import (
     MAX_CHARACTERS,
+    PRODUCT_IN_ORDER,
     has_ambiguous_commas,
     parse_number,
     strip_markup,
@@ -237,7 +238,8 @@ def _is_list(text: str) -> bool:
 
 _OPERATION = re.compile(
     r"(?:[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1)|\\(?:cdot|times)(?![A-Za-z])"
-    rf"|(?<![A-Za-z\\])(?:{PRODUCT}|{PRODUCT_LETTER} {PRODUCT_LETTER})(?![A-Za-z]))[^=<>]*="
+    rf"|(?<![A-Za-z\\])(?:{PRODUCT}|{PRODUCT_IN_ORDER}|{PRODUCT_LETTER} {PRODUCT_LETTER})"
+    r"(?![A-Za-z]))[^=<>]*="
 )
 """On the left side of an equation: `x+y=3` and `xy=3` are not 3, `\\cos A=3` may be."""
 _EQUALS = re.compile("(?<![<>])=")

@@ -15,6 +15,7 @@ from stages.rewards.number_parsing import (
     MAX_CHARACTERS,
     NAME,
     NUMBER_WORDS,
+    PRODUCT_IN_ORDER,
     mark_powers,
     parse_number,
     strip_markup,
@@ -29,9 +30,13 @@ _FUNCTIONS = frozenset(
 PRODUCT_LETTER = "[abcdkmnpqrstvwxyz]"
 PRODUCT = rf"(?!as|at|am|an|by|my){PRODUCT_LETTER}{{2}}"
 """Two letters that are no word."""
-_VARIABLES = re.compile(PRODUCT)
+_VARIABLES = re.compile(
+    rf"{PRODUCT}|{PRODUCT_IN_ORDER}|(?!(?:th|st|nd|rd|ft|lb|ml|gal)$)(?i:(?![aeiou])[a-z]){{2,4}}"
+)
+"""Several letters that are a product: two that are no word, `abc`, `mgh`."""
 _STRUCTURE = re.compile(
-    r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|infinity|\d ?[A-Za-z]{1,2}\b|\d_"
+    r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|infinity|\d ?[A-Za-z]{1,2}\b"
+    r"|\d ?[a-z]{3}\b|\d_"
 )
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 _POWER = r"(?:\^\{?\d\}?)?"

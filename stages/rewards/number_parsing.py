@@ -34,19 +34,26 @@ _NOT_UNITS = NUMBER_WORDS | frozenset((
     "incorrect", "false", "at", "if", "but", "except", "without", "than", "point", "half", "halves",
     "third", "thirds", "fourth", "fourths", "fifth", "fifths", "sixth", "sixths", "eighth",
     "eighths", "seventh", "sevenths", "ninth", "ninths", "twelfth", "twelfths",
-    "tenth", "tenths", "binary", "octal", "hex", "hexadecimal",
+    "tenth", "tenths", "tens", "mil", "mln", "isn", "never",
+    "binary", "octal", "hex", "hexadecimal",
     *(size + part for size in _MULTIPLIERS for part in ("th", "ths")),
 ))  # fmt: skip
 _UNIT_LETTERS = frozenset("mgshlLCF")
 _SPACED_UNIT_LETTERS = _UNIT_LETTERS | frozenset("NJWV")
 """Of a letter behind a space: `5 N`; `5N` may be a product."""
-_SHORT_UNITS = ABBREVIATIONS | frozenset(("am", "pm", "st", "nd", "rd", "th"))
+_SHORT_UNITS = ABBREVIATIONS | frozenset(("am", "pm", "AM", "PM", "st", "nd", "rd", "th"))
 """Of two letters, or three without a space before them; any other is a product of variables."""
+PRODUCT_IN_ORDER = r"(?=[a-z]{3})(?:abc?d?|b?c?d?)k?m?n?p?q?r?s?t?v?w?x?y?z?(?![A-Za-z])"
+"""Variables in the order of the alphabet, as `xyz` and `abc`: no word."""
+_HALF_DAY = re.compile(r"\b([ap])\.m\b", re.IGNORECASE)
 _PART = re.compile(r"[\s%]*of (?:an?|the) (?=[a-z]{3})")
 """`3/4 of a cup` is 3/4, and `3/4 of a dozen` is not."""
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _SPACED = r"\d{1,3}(?: \d{3})+"
-_NO_NAME = r"(?!(?i:.*\b(?:not?|or|and|if|when|than|wrong|incorrect|false|except)\b.*=))"
+_NO_NAME = (
+    rf"(?!{PRODUCT_IN_ORDER})"
+    r"(?!(?i:.*\b(?:not?|or|and|if|when|than|wrong|incorrect|false|except)\b.*=))"
+)
 _ARGUMENT = r"(?:[A-Za-z]|-?\d{1,9})"
 _LETTERS = rf"[A-Za-z](?:\({_ARGUMENT}(?:[,|] ?{_ARGUMENT})*\)|_\{{?\w{{1,3}}\}}?)?"
 NAME = (
@@ -212,7 +219,7 @@ def unit_scale(tail: str) -> int | None:
     """What the words after a number multiply it by, 1 for a unit; None: they are no unit."""
     part = _PART.match(tail) if "of " in tail else None
     tail = tail if part is None else tail[part.end() :]
-    words = _WORD.findall(tail)
+    words = _WORD.findall(_HALF_DAY.sub(r"\1m", tail) if "." in tail else tail)
     if ")" in tail or (not words and re.search(r"[-/²³']", tail)):
         return None
     lowered = [word.lower() for word in words]
@@ -223,7 +230,7 @@ def unit_scale(tail: str) -> int | None:
         is_unit = words[0] in (_UNIT_LETTERS if is_close else _SPACED_UNIT_LETTERS)
     else:
         is_unit = len(words[0]) >= (4 if is_close else 3) or words[0] in _SHORT_UNITS
-    if not is_unit:
+    if not is_unit or re.fullmatch(PRODUCT_IN_ORDER, words[0]):
         return None
     lowered = [word.removesuffix("s") for word in lowered]
     if any(word.endswith("illion") and word not in _MULTIPLIERS for word in lowered):

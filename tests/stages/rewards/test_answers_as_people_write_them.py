@@ -391,6 +391,36 @@ def test_a_value_beside_a_unit_a_letter_or_a_whole(gold: str, answer: str, is_ri
 
 
 @pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
+        ("6", "xyz=6", False), ("6", "abc = 6", False), ("6", "pqr=6", False),
+        ("xyz=6", "6", False), ("xyz=6", "yzx=6", False), ("xyz=6", "xyz=12/2", True),
+        ("6", "6 xyz", False),
+        ("2xyz", "2xy", False), (r"\sqrt{2gh}", r"\sqrt{2hg}", True),
+        (r"\sqrt{2gh}", r"\sqrt{2g}", False), (r"\frac{GMm}{r^2}", "GMm/r^2", True),
+        (r"\frac{GMm}{r^2}", "GM/r^2", False),
+        ("6", "total=6", True), ("6", "max = 6", True), ("6", "gcd = 6", True),
+        ("6", "day=6", True), ("12", "12 ants", True), ("7", "7 tens", False),
+        ("7", "7 mln", False),
+    ],
+)  # fmt: skip
+def test_several_variables_are_a_product_and_no_name(
+    gold: str, answer: str, is_right: bool
+) -> None:
+    assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
+@pytest.mark.parametrize("gold", ["5 p.m.", "5 pm", "5 PM", r"5 \text{ p.m.}"])
+def test_the_half_of_the_day_counts_in_every_spelling(gold: str) -> None:
+    assert is_correct(r"\boxed{5 p.m.}", gold)
+    assert is_correct(r"\boxed{5 PM}", gold)
+    assert is_correct(r"\boxed{5}", gold)
+    assert not is_correct(r"\boxed{5 am}", gold)
+    assert not is_correct(r"\boxed{5 a.m.}", gold)
+    assert not is_correct(r"\boxed{6 p.m.}", gold)
+
+
+@pytest.mark.parametrize(
     ("text", "gold"),
     [
         (r"\boxed{5} and \boxed{6}", "5, 6"), (r"$\boxed{5}$, $\boxed{6}$", "5, 6"),
