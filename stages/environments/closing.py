@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from stages.environments.environment import check_reward
-from stages.environments.time_limit import TimeLimitError, call_within
+from stages.environments.time_limit import FAILURES, TimeLimitError, call_within
 
 logger = logging.getLogger(__name__)
 
@@ -33,5 +33,5 @@ def close_environment(environment: Any, seconds: float) -> None:
         call_within(seconds, close)
     except TimeLimitError:
         logger.error("environment %s: close did not return within %g s", name, seconds)
-    except Exception as error:  # noqa: BLE001 - an environment may raise anything
+    except FAILURES as error:
         logger.error("environment %s: close raised %s: %s", name, type(error).__name__, error)

@@ -8,6 +8,7 @@ messages) alone, so that an episode can be replayed. Methods that it may have be
 (`scripts`), and `finish` and `close` (`closing`).
 """
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,8 +64,27 @@ def write_message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
+def check_start(value: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    """What `start` returned, as a file of episodes holds it; a ValueError for what is no start."""
+    _refuse_coroutine(value, "start")
+    if not (isinstance(value, tuple | list) and len(value) == 2):
+        raise ValueError(
+            f"expected two values from start, first messages and tools (None: no tools), found "
+            f"{value!r:.80}"
+        )
+    messages, tools = check_messages(value[0]), value[1]
+    if not messages:
+        raise ValueError("expected first messages, found none")
+    if tools is not None and not (
+        isinstance(tools, list | tuple) and all(isinstance(tool, Mapping) for tool in tools)
+    ):
+        raise ValueError(f"expected a list of JSON schemas as tools, or None, found {tools!r:.80}")
+    return messages, _copy_json(tools, "tools") or None
+
+
 def check_reply(value: Any) -> Reply:
     """What `step` returned, as a file of episodes holds it; a ValueError for what is no answer."""
+    _refuse_coroutine(value, "step")
     if not isinstance(value, Reply):
         raise ValueError(f"expected a Reply from step, found {value!r:.80}")
     reward = check_reward(value.reward)
@@ -85,7 +105,9 @@ def check_reward(value: Any) -> float:
 
 def check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as JSON has them; a ValueError for what no template reads."""
-    checked = [to_json(message) for message in messages]
+    if not isinstance(messages, list | tuple):
+        raise ValueError(f"expected a list of messages, found {messages!r:.80}")
+    checked = _copy_json(messages, "messages")
     for message in checked:
         if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
             raise ValueError(f"expected messages with a role, found {message!r:.80}")
@@ -95,3 +117,25 @@ def check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 def to_json(value: Any) -> Any:
     """Copy of a value as a file of episodes holds it: tuples are lists."""
     return json.loads(json.dumps(value, allow_nan=False, default=dict))
+
+
+def _copy_json(value: Any, name: str) -> Any:
+    """`to_json`; a ValueError for what no file can hold."""
+    try:
+        json.dumps(copied := to_json(value), ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"expected {name} of texts, numbers, lists and objects, as JSON in UTF-8 holds them, "
+            f"found {value!r:.200}: {type(error).__name__}: {error}"
+        ) from error
+    return copied
+
+
+def _refuse_coroutine(value: Any, method: str) -> None:
+    """A ValueError for what an `async def` returns, which nothing here awaits."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise ValueError(
+            f"expected values from {method}, found a coroutine: write `def {method}`, and in it "
+            f"`asyncio.run(..)` for what is async"
+        )

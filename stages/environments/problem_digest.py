@@ -11,7 +11,7 @@ from stages.environments import scripts
 from stages.environments.closing import close_environment
 from stages.environments.definition import Factory
 from stages.environments.environment import to_json
-from stages.environments.time_limit import TimeLimitError, call_within
+from stages.environments.time_limit import FAILURES, call_within
 
 logger = logging.getLogger(__name__)
 
@@ -31,14 +31,14 @@ def digest_problem(factory: Factory, row: Mapping[str, Any], env_seed: int, seco
     environment, begun, demonstration = factory(), None, None
     try:
         begun = call_within(seconds, partial(environment.start, dict(row), env_seed))
-    except (Exception, TimeLimitError) as error:  # noqa: BLE001 - its episodes failed, too
+    except FAILURES as error:  # its episodes failed, too
         logger.info("start of row '%s' failed: %s", row["id"], scripts.describe_exception(error))
     finally:
         close_environment(environment, seconds)
     if hasattr(environment, "demonstrate"):
         try:
             demonstration = scripts.demonstrate(factory(), row, env_seed, seconds=seconds)
-        except Exception as error:  # noqa: BLE001 - it may have none of this row
+        except FAILURES as error:  # it may have none of this row
             logger.info(
                 "no demonstration of row '%s': %s", row["id"], scripts.describe_exception(error)
             )

@@ -12,8 +12,8 @@ from itertools import zip_longest
 from typing import Any
 
 from stages.environments.closing import close_environment, finish_environment
-from stages.environments.environment import Environment, Message, check_reply, to_json
-from stages.environments.time_limit import TimeLimitError, call_within
+from stages.environments.environment import Environment, Message, check_reply, check_start, to_json
+from stages.environments.time_limit import FAILURES, call_within
 from stages.records.conversations import split_exchanges
 from stages.records.episodes import FAILED, LIMITED, Episode
 
@@ -101,7 +101,7 @@ def _compare_answers(
             elif message is not None:
                 ask = partial(_step, environment, message)
             actual = call_within(timeout_seconds, ask)
-        except (Exception, TimeLimitError) as error:  # noqa: BLE001 - environments raise anything
+        except FAILURES as error:
             failure = f"{FAILED}: {type(error).__name__}: {error}"
             different = {"expected": ending, "actual": failure}
             return None if ending == FAILED else Difference(turn=turn, place="ending", **different)
@@ -133,8 +133,8 @@ def show_value(value: Any) -> str:
 
 
 def _start(environment: Environment, row: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    messages, tools = environment.start(copy.deepcopy(dict(row)), seed)
-    return to_json({"ending": GOES_ON, "tools": tools, "messages": messages})
+    messages, tools = check_start(environment.start(copy.deepcopy(dict(row)), seed))
+    return {"ending": GOES_ON, "tools": tools, "messages": messages}
 
 
 def _finish(environment: Environment, message: Message | None) -> dict[str, Any]:

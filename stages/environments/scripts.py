@@ -8,12 +8,18 @@ from typing import Any
 
 from stages.environments.closing import close_environment, finish_environment
 from stages.environments.definition import EnvironmentPreset
-from stages.environments.environment import Environment, Message, check_reply, to_json
-from stages.environments.time_limit import TimeLimitError, call_within
+from stages.environments.environment import (
+    Environment,
+    Message,
+    Reply,
+    check_reply,
+    check_reward,
+    check_start,
+    to_json,
+)
+from stages.environments.time_limit import FAILURES, call_within
 from stages.records.episodes import FAILED, LIMITED, Ending, Episode
 
-FAILURES = (Exception, TimeLimitError)
-"""What a call of an environment may raise."""
 CANNED = {
     "string": "1", "integer": 1, "number": 1.0, "boolean": True, "array": list[Any](),
     "object": dict[str, Any](), "null": None,
@@ -76,7 +82,8 @@ def play_script(
     """The episode in which the assistant writes `script` (None: canned replies), without tokens.
 
     It ends with the environment, with the script, or at the preset's turns or tool calls. What
-    `step` raises is an ending; a ValueError where `start` fails. The environment is closed.
+    `step` raises is an ending, and so is a reward that is no number. A ValueError where `start`
+    fails, or `step` returns no Reply with messages. The environment is closed.
     """
     try:
         return _play(environment, row, seed, preset, script)
@@ -93,12 +100,12 @@ def _play(
 ) -> Episode:
     try:
         begin = partial(environment.start, copy.deepcopy(dict(row)), seed)
-        start, tools = call_within(preset.timeout_seconds, begin)
+        start, tools = check_start(call_within(preset.timeout_seconds, begin))
     except FAILURES as error:
         raise ValueError(
             f"start of row '{row['id']}' failed: {describe_exception(error)}"
         ) from error
-    messages = list(start)
+    messages: list[Message] = list(start)
     replies = make_canned_replies(tools, preset.max_turns) if script is None else iter(script)
     rewards: list[float] = []
     ending: Ending = "turns"
@@ -112,13 +119,13 @@ def _play(
             ending = "tool_calls"
             break
         try:
-            answer = partial(environment.step, to_json(message))
-            reply = check_reply(call_within(preset.timeout_seconds, answer))
+            value = _step(environment, message, preset.timeout_seconds)
         except FAILURES as error:
             ending, problem = FAILED, describe_exception(error)
             messages.append(message)
             rewards.append(0.0)
             break
+        reply = _check_class(value, row, turn=len(rewards) + 1)
         messages += [message, *reply.messages]
         rewards.append(reply.reward)
         if reply.done:
@@ -131,14 +138,28 @@ def _play(
         except FAILURES as error:
             ending, problem = FAILED, describe_exception(error)
     reward = math.fsum(rewards)
-    # As a file of episodes holds them: tuples are lists.
-    messages, tools = to_json([messages, tools])
     return Episode(
-        id=str(row["id"]), index=0, env_seed=seed, messages=messages,
+        id=str(row["id"]), index=0, env_seed=seed, messages=to_json(messages),
         num_start_messages=len(start), tools=tools, prompt_ids=[], token_ids=[], sampled=[],
         rewards=rewards, reward=reward, success=preset.is_success(reward),
         ending=ending, error=problem,
     )  # fmt: skip
+
+
+def _step(environment: Environment, message: Message, seconds: float) -> Any:
+    """What `step` returns; an error of `FAILURES` where it raises, hangs or pays no number."""
+    value: Any = call_within(seconds, partial(environment.step, to_json(message)))
+    if isinstance(value, Reply):
+        check_reward(value.reward)
+    return value
+
+
+def _check_class(value: Any, row: Mapping[str, Any], turn: int) -> Reply:
+    """A Reply; a ValueError for what no message can excuse, because the class itself is wrong."""
+    try:
+        return check_reply(value)
+    except ValueError as error:
+        raise ValueError(f"step of row '{row['id']}', turn {turn}: {error}") from error
 
 
 def describe_exception(error: BaseException) -> str:

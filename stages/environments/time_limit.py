@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -12,6 +13,10 @@ ValueT = TypeVar("ValueT")
 
 class TimeLimitError(BaseException):
     """A call took too long. No `Exception`, so that `except Exception` in the call lets it pass."""
+
+
+FAILURES = (Exception, TimeLimitError, CancelledError)
+"""What a call of an environment may raise. A task group that is taken apart cancels its caller."""
 
 
 def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:

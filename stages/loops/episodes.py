@@ -35,12 +35,12 @@ from stages.environments.closing import close_environment, finish_environment
 from stages.environments.environment import (
     Environment,
     Message,
-    check_messages,
     check_reply,
+    check_start,
     to_json,
 )
 from stages.environments.limits import EpisodeLimits
-from stages.environments.time_limit import TimeLimitError, call_within
+from stages.environments.time_limit import FAILURES, TimeLimitError, call_within
 from stages.loops.method import Method
 from stages.loops.rollouts import (
     Decode,
@@ -415,16 +415,14 @@ class Player:
             return call_within(self.limits.timeout_seconds, function)
         except TimeLimitError:
             return _Answer(error=f"no answer within {self.limits.timeout_seconds:g} s")
-        except Exception as error:  # noqa: BLE001 - an environment may raise anything
+        except FAILURES as error:
             return _Answer(error=_describe_error(error))
 
     def _start_environment(self, episode: _EpisodeInProgress) -> _Answer:
         episode.environment = self.factory()
         row = copy.deepcopy(dict(episode.row))
-        messages, tools = episode.environment.start(row, episode.env_seed)
-        if not messages:
-            raise ValueError("expected first messages, found none")
-        return _Answer(messages=check_messages(messages), tools=to_json(tools) or None)
+        messages, tools = check_start(episode.environment.start(row, episode.env_seed))
+        return _Answer(messages=messages, tools=tools)
 
     def _step_environment(self, episode: _EpisodeInProgress) -> _Answer:
         assert episode.environment is not None
@@ -546,7 +544,7 @@ def make_prompt(row: EnvironmentRow, prompt_ids: list[int], decode: Decode) -> P
     )  # fmt: skip
 
 
-def _describe_error(error: Exception) -> str:
+def _describe_error(error: BaseException) -> str:
     """Type, message and place of an error that an environment raised."""
     text = f"{type(error).__name__}: {error}"
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from asyncio import CancelledError
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from stages.environments import scripts
 from stages.environments.checks import check_replay
 from stages.environments.definition import EnvironmentPreset
 from stages.environments.environment import Reply
+from stages.environments.replay import replay_episode
 
 TOOL = {
     "type": "function",
@@ -165,3 +167,79 @@ def test_an_environment_that_pays_at_a_limit_can_be_replayed(limits: dict[str, i
     )
     assert (episode.ending, episode.rewards) == ("turns", [-0.25, 3.75])
     assert episode.success
+
+
+ASKED = {"role": "user", "content": "Guess."}
+
+
+async def in_vain(*_: Any) -> Any:
+    raise AssertionError("nothing awaits it")
+
+
+@pytest.mark.parametrize(
+    ("start", "problem"),
+    [
+        ([ASKED], "expected two values from start, first messages and tools"),
+        ([ASKED, ASKED], "expected a list of messages, found {'role': 'user'"),
+        (("Guess.", None), "expected a list of messages, found 'Guess.'"),
+        (([], None), "expected first messages, found none"),
+        (([ASKED], TOOL), "expected a list of JSON schemas as tools, or None, found {'type'"),
+        (([ASKED], [len]), "expected a list of JSON schemas as tools, or None, found \\[<built-in"),
+        (([{**ASKED, "size": {5}}], None), "as JSON in UTF-8 holds them, found .*TypeError"),
+        (in_vain, "found a coroutine: write `def start`"),
+    ],
+)
+def test_a_start_of_another_form_is_refused_by_what_it_should_be(start: Any, problem: str) -> None:
+    class Starting(Guess):
+        def start(self, row: Any, seed: int) -> Any:
+            return start() if callable(start) else start
+
+    with pytest.raises(ValueError, match=f"start of row 'a' failed: ValueError: .*{problem}"):
+        check_replay(Starting, [ROW], preset(), 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "expected a Reply from step, found None"),
+        (Reply(messages=ASKED), "expected a list of messages, found {'role'"),  # pyright: ignore
+        (Reply(messages=None, done=True), "expected a list of messages, found None"),  # pyright: ignore
+        (Reply(messages=[{"role": "user", "content": "\ud83d"}]), "surrogates not allowed"),
+        (Reply(), "expected messages that the assistant answers, or done, found neither"),
+        (in_vain, "found a coroutine: write `def step`"),
+    ],
+)
+def test_a_step_that_returns_another_form_is_no_environment(value: Any, problem: str) -> None:
+    class Stepping(Guess):
+        def step(self, message: Any) -> Any:
+            return value() if callable(value) else value
+
+    with pytest.raises(ValueError, match=f"step of row 'a', turn 1: .*{problem}"):
+        check_replay(Stepping, [ROW], preset(), 0)
+
+
+@pytest.mark.parametrize("reward", [None, float("nan")])
+def test_what_raises_or_pays_no_number_for_a_canned_reply_may_be_an_environment(
+    reward: Any,
+) -> None:
+    class Paying(Guess):
+        def step(self, message: Any) -> Reply:
+            return super().step(message) if message["content"] == "2" else Reply(reward=reward)
+
+    class Cancelled(Guess):
+        def step(self, message: Any) -> Reply:
+            raise CancelledError
+
+    assert scripts.play_script(Paying(), ROW, 7, preset()).ending == "environment_error"
+    episode = scripts.play_script(Cancelled(), ROW, 7, preset())
+    assert (episode.ending, episode.error) == ("environment_error", "CancelledError")
+
+
+def test_no_tools_and_an_empty_list_of_tools_are_the_same_to_a_replay() -> None:
+    class Toolless(Guess):
+        def start(self, row: Any, seed: int) -> tuple[list[Any], list[Any]]:
+            return super().start(row, seed)[0], []
+
+    episode = scripts.play_script(Toolless(), ROW, 7, preset())
+    assert episode.tools is None
+    assert replay_episode(Toolless(), episode, ROW) is None

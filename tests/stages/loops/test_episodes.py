@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import time
+from asyncio import CancelledError
 from dataclasses import replace
 
 import pytest
@@ -198,6 +199,10 @@ def explode(_):
     raise KeyError("tower")
 
 
+def cancel(_):
+    raise CancelledError
+
+
 def pay_text(reply):
     object.__setattr__(reply, "reward", "1")
     return reply
@@ -223,6 +228,9 @@ FAILURES = [
     (lambda _: Reply(messages=[{"role": "assistant", "content": "5"}]), "one of the assistant"),
     (lambda _: Reply(messages=[{"role": "user", "content": {5}}]), "TypeError"),
     (lambda _: Reply(messages=[{"role": "user", "content": "five"}]), "cannot be rendered"),
+    # Half of an emoji, cut off by a tool: no tokenizer takes it, and no file in UTF-8.
+    (lambda _: Reply(messages=[{"role": "user", "content": "\ud83d"}]), "surrogates not allowed"),
+    (cancel, "CancelledError"),
     (spin, "no answer within 0.2 s"),
     (lambda _: time.sleep(9), "no answer within 0.2 s"),
 ]
