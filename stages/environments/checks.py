@@ -35,8 +35,9 @@ def check_replay(
             if difference is not None:
                 raise ValueError(
                     f"the environment is not deterministic: started twice with row '{row['id']}' "
-                    f"and seed {env_seed}, the second time differs: {difference}. Draw everything "
-                    f"random from the seed of `start`, and keep nothing between episodes."
+                    f"and seed {env_seed}, the second time differs: {difference}. Draw from a "
+                    f"generator of the episode's own, such as `self.random = random.Random(seed)` "
+                    f"in `start`, and keep nothing between episodes."
                 )
 
 

@@ -1,15 +1,19 @@
 """Replay of an episode: its assistant's messages put to the environment again, answers compared.
 
 An environment is a function of row, seed and messages. Where it is not, a replay says what differs
-first.
+first. Between two calls numbers are drawn from the global random generators, as other episodes do
+that are played at the same time: an environment must not depend on them.
 """
 
 import copy
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Any
+
+import numpy as np
 
 from stages.environments.closing import close_environment, finish_environment
 from stages.environments.environment import Environment, Message, check_reply, check_start, to_json
@@ -144,6 +148,8 @@ def _finish(environment: Environment, message: Message | None) -> dict[str, Any]
 
 
 def _step(environment: Environment, message: Message) -> dict[str, Any]:
+    random.random()
+    np.random.random()  # noqa: NPY002
     reply = check_reply(environment.step(to_json(message)))
     ending = "done" if reply.done else GOES_ON
     return {"ending": ending, "reward": reply.reward, "messages": reply.messages}

@@ -5,6 +5,7 @@ import random
 from asyncio import CancelledError
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stages.environments import scripts
@@ -126,6 +127,25 @@ COUNT = itertools.count()
 def test_what_is_not_is_refused_with_what_differs(draw: Any) -> None:
     with pytest.raises(ValueError, match=r"row 'a'.* start, messages\[0\]\.content: expected 'Gu"):
         check_replay(lambda: Guess(draw), [ROW], preset(), 0)
+
+
+@pytest.mark.parametrize(
+    ("seed_all", "draw"),
+    [(random.seed, random.random), (np.random.seed, np.random.random)],
+)
+def test_what_seeds_the_global_generator_is_refused(seed_all: Any, draw: Any) -> None:
+    """Episodes are stepped in turn: each would go on with what the last one that started seeded."""
+
+    class Shared(Guess):
+        def start(self, row: Any, seed: int) -> tuple[list[Any], list[Any]]:
+            seed_all(seed % 2**32)
+            return super().start(row, seed)
+
+        def step(self, message: Any) -> Reply:
+            return Reply(messages=[{"role": "user", "content": f"{draw()}"}])
+
+    with pytest.raises(ValueError, match=r"differs: turn 1, messages\[0\].*random\.Random\(seed\)"):
+        check_replay(Shared, [ROW], preset(), 0)
 
 
 def test_every_environment_that_started_is_closed_once() -> None:
