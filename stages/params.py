@@ -103,8 +103,16 @@ def measured_facts(params: Mapping[str, Any]) -> Facts | None:
     return facts if locked == {name: params.get(name) for name in locked or ()} else None
 
 
+def pick_presets(
+    presets: Mapping[str, Any], tables: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """The presets that a row names. `tables`: table -> row -> its words, as in data/plan.json."""
+    names = {words.get("preset") for rows in tables.values() for words in rows.values()}
+    return {name: entry for name, entry in presets.items() if name in names}
+
+
 def print_table(params: Mapping[str, Any], presets: Mapping[str, Any], facts: Facts | None) -> None:
-    """Print the value of every `auto` of params.yaml and presets.yaml, and its rule."""
+    """Print the value of every `auto` of params.yaml and of `presets`, and its rule."""
     table = Table()
     for column in ("auto", "value", "rule"):
         table.add_column(column, overflow="fold")

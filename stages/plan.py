@@ -30,7 +30,7 @@ from pydantic import TypeAdapter
 
 from stages import source_checks
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml, suggest
-from stages.params import measured_facts, print_table
+from stages.params import measured_facts, pick_presets, print_table
 from stages.rewards.pool_scores import WITHOUT_A_REWARD
 from stages.rows import BASE, DATA, TABLES
 from stages.runtime import outputs, preflight, process
@@ -88,7 +88,7 @@ def main(*words: str) -> None:
     if words != ("--check",):
         params = read_yaml()
         if (facts := measured_facts(params)) is not None:
-            print_table(params, read_yaml(PRESETS_PATH), facts)
+            print_table(params, pick_presets(read_yaml(PRESETS_PATH), tables), facts)
         delete_stale(DATA, tables)
         outputs.write_json(INPUTS, digest_inputs(params))
         raw = (DATA / RAW).rglob("*")

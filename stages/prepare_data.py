@@ -23,7 +23,7 @@ from stages.models import model_files, model_tokenizer, preparation, prompting, 
 from stages.models.model_files import Origin
 from stages.models.preparation import DEMONSTRATIONS, PreparedProblems
 from stages.models.row_policy import ModelConfig
-from stages.params import load_config, print_table
+from stages.params import load_config, pick_presets, print_table
 from stages.records import lines
 from stages.runtime import outputs, process, runs
 from stages.runtime.progress import Progress
@@ -31,6 +31,8 @@ from stages.sources import catalogue, problem_files, splitting
 from stages.sources.catalogue import PreparationConfig, SourceConfig
 
 PREPARED = rows.DATA / "prepared"
+PLAN = rows.DATA / "plan.json"
+"""Rows of every table. Only what is printed depends on them."""
 
 
 class Config(Params):
@@ -95,7 +97,10 @@ def write(
             facts = prompting.measure_data(prepared.summary, facts)
             written.append("prompts/facts.json")
             lines.write_lines(folders["prompts"] / "facts.json", [facts])
-            print_table(read_yaml(), read_yaml(PRESETS_PATH), facts)
+            presets = read_yaml(PRESETS_PATH)
+            if PLAN.is_file():
+                presets = pick_presets(presets, outputs.read_json(PLAN))
+            print_table(read_yaml(), presets, facts)
         base_folder = stack.enter_context(outputs.replace(base))
         prepared.tokenizer.save_pretrained(base_folder)
         if origin is not None:  # so that rows which start from other weights run again

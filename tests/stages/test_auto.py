@@ -12,7 +12,7 @@ import pytest
 from stages import auto
 from stages.auto import RULES, Facts
 from stages.config import PRESETS_PATH, read_yaml
-from stages.params import FACTS_PATH, print_table, read_facts
+from stages.params import FACTS_PATH, pick_presets, print_table, read_facts
 
 ROOT = Path(__file__).parents[2]
 GIVEN = {"model": {"path": "a/model"}}
@@ -332,3 +332,18 @@ def test_an_auto_that_no_rule_is_for_is_not_shown(capsys: pytest.CaptureFixture[
     content = read_yaml(ROOT / "params.yaml")
     print_table(content, {"unused": {"temperature": "auto"}}, None)
     assert "temperature" not in capsys.readouterr().out
+
+
+def test_only_presets_that_a_row_names_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "300")
+    presets = read_yaml(ROOT / PRESETS_PATH)
+    tables = {"steps": {"a": {"by": "people", "preset": "math_aps"}}, "policies": {"b": {}}}
+    shown: list[set[str]] = []
+    for entries in (pick_presets(presets, tables), presets):
+        print_table({"model": {"path": None}}, entries, None)
+        lines = capsys.readouterr().out.splitlines()
+        shown.append({line.split("│")[1].strip() for line in lines if "│" in line})
+    assert shown[0] == {"presets.math_aps.max_tokens"}
+    assert shown[1] >= {"presets.math_aps.max_tokens", "presets.prm800k.max_tokens"}
