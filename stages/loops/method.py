@@ -194,8 +194,9 @@ class Method(Params):
     sampled are the behaviour policy, for which `correction` corrects; old log-probs are of the
     weights at the start of step n."""
     max_rounds: Annotated[int, Field(gt=0)] = 1
-    """Above 1, dynamic sampling (DAPO): at most so many calls of the sampler, until enough groups
-    have rewards that are not all equal."""
+    """Above 1, dynamic sampling (DAPO): at most so many rounds of sampling, until enough groups
+    have rewards that are not all equal; with `greedy_baseline`, not all that of the greedy
+    completion."""
     truncation: Literal["penalise", "mask", "exclude"] = "penalise"
     """Completions that the length limit truncated: `penalise`, they count like any other; `mask`,
     in the baseline but not in the loss (DAPO's overlong filtering); `exclude`, in neither."""
@@ -410,7 +411,7 @@ def check_sizes(config: RlConfig, method: Method) -> None:
             f"group_size is {size}; advantage {method.advantage}{by} compares completions: at "
             f"least 2"
         )
-    if size < 2 and method.max_rounds > 1:
+    if size < 2 and method.max_rounds > 1 and method.advantage != "greedy_baseline":
         raise ValueError(
             f"group_size is {size}; max_rounds {method.max_rounds} looks for prompts whose "
             f"completions differ in reward, and learns from no other: at least 2, or max_rounds 1"

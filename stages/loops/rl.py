@@ -19,7 +19,7 @@ importance ratio is exactly 1.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -172,20 +172,27 @@ class Selection(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardedRollouts:
-    """Rollout batch with its rewards and the frozen models' log-probs, before advantages."""
+class SampledGroups:
+    """Groups of completions with their rewards."""
 
     rollouts: Rollouts
     rewards: CompletionRewards
     used: Flags
     """True for completions that are learned from."""
-    num_rounds: int
-    """Number of calls of the sampler; above 1 with dynamic sampling."""
-    greedy_rewards: Float[Tensor, " completion"] | None
+    num_rounds: int = 1
+    """Rounds of dynamic sampling that drew them."""
+    greedy_rewards: Float[Tensor, " completion"] | None = None
     """Reward of the greedy completion of each completion's prompt; None unless the advantage is
     `greedy_baseline`."""
-    greedy_counts: dict[str, int]
+    greedy_counts: dict[str, int] = field(default_factory=dict[str, int])
     """Tokens of the greedy completions, and the passes that they took."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardedRollouts:
+    """Rollout batch with its rewards and the frozen models' log-probs, before advantages."""
+
+    sampled: SampledGroups
     calls: list[Rollouts]
     """Rollouts that each call of the sampler returned."""
     frozen: "FrozenLogprobs"
@@ -198,7 +205,7 @@ class RewardedRollouts:
         in several checkpoints.
         """
         calls = [rollouts.encode_rollouts(call) for call in self.calls]
-        return {"calls": calls, **self.frozen.encode(self.rollouts.mask())}
+        return {"calls": calls, **self.frozen.encode(self.sampled.rollouts.mask())}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,21 +407,14 @@ def draw_batch(
         return calls[-1]
 
     reward = partial(shape_rewards, task, config, method)
-    batch, rewards, used, num_rounds = sample_and_reward(draw, reward, prompts, config, method)
-    greedy_rewards: Float[Tensor, " completion"] | None = None
-    greedy_counts: dict[str, int] = {}
-    if method.advantage == "greedy_baseline":
-        greedy_rewards, has_baseline, greedy_counts = sample_greedy(draw, reward, batch)
-        used = used & has_baseline
+    sampled = sample_and_reward(draw, reward, prompts, config, method)
+    batch = sampled.rollouts
     frozen = (
         decode_frozen_logprobs(stored, batch.mask())
         if stored
         else compute_frozen_logprobs(models, task, batch, config)
     )
-    return RewardedRollouts(
-        rollouts=batch, rewards=rewards, used=used, num_rounds=num_rounds,
-        greedy_rewards=greedy_rewards, greedy_counts=greedy_counts, calls=calls, frozen=frozen,
-    )  # fmt: skip
+    return RewardedRollouts(sampled=sampled, calls=calls, frozen=frozen)
 
 
 def draw_content(
@@ -474,11 +474,12 @@ def make_experience(
     unless another term of the loss (KL, entropy, negative log-likelihood) has a gradient there.
     """
     config, method = settings.config, settings.method
-    batch, rewards, used = rewarded.rollouts, rewarded.rewards, rewarded.used
+    sampled = rewarded.sampled
+    batch, rewards, used = sampled.rollouts, sampled.rewards, sampled.used
     right = torch.tensor(task.verdicts(batch))
     in_baseline, in_loss = (used & mask for mask in truncation_masks(batch.truncated(), method))
     metrics = rollouts.summarise_rollouts(batch, rewards, task.correct and right.tolist())
-    work.add_counts(metrics, rewarded.greedy_counts)
+    work.add_counts(metrics, sampled.greedy_counts)
     logprobs, logprob_metrics = measure_logprobs(models, batch, config, method, index)
     ref_logprobs = rewarded.frozen.ref_logprobs
     penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
@@ -523,46 +524,78 @@ def sample_and_reward(
     prompts: Sequence[Prompt],
     config: RlConfig,
     method: Method,
-) -> tuple[Rollouts, CompletionRewards, Flags, int]:
-    """Rollouts, their rewards, a mask of those to learn from, and the number of sampler calls.
+) -> SampledGroups:
+    """Groups of completions of the prompts, with their rewards.
 
     Episodes in which the environment failed are masked out. With `max_rounds` above 1 this is
-    dynamic sampling: a group has a signal if its rewards are not all equal; further prompts are
-    sampled until `prompts_per_step` groups have one, and the first such groups are learned from.
-    Yu et al., "DAPO" (2025), eq. 11, https://arxiv.org/abs/2503.14476. Departures: after
-    `max_rounds` calls of the sampler, each for `prompts_per_step` prompts, the step learns from the
-    groups it has, even if they are fewer; and rewards may differ for any reason, format and length
-    included, where the paper requires both right and wrong answers.
+    dynamic sampling: further prompts are sampled until `prompts_per_step` groups have a signal
+    (`has_signal`), and the first such groups are learned from. Yu et al., "DAPO" (2025), eq. 11,
+    https://arxiv.org/abs/2503.14476. Departures: after `max_rounds` rounds, each of
+    `prompts_per_step` prompts, the step learns from the groups it has, even if they are fewer; and
+    rewards may differ for any reason, format and length included, where the paper requires both
+    right and wrong answers.
     """
     size, num_prompts = config.completions_per_prompt, config.prompts_per_step
     if method.max_rounds == 1:
-        batch = draw(prompts, group_size=size)
-        return batch, reward(batch), ~batch.failed(), 1
-    parts: list[Rollouts] = []
-    rewards: list[CompletionRewards] = []
-    used: list[Tensor] = []
+        return sample_round(draw, reward, prompts, size, method)
+    rounds: list[SampledGroups] = []
     missing = num_prompts
     for start in range(0, min(len(prompts), method.max_rounds * num_prompts), num_prompts):
-        batch = draw(prompts[start : start + num_prompts], group_size=size)
-        parts.append(batch)
-        rewards.append(reward(batch))
-        groups = torch.tensor(batch.groups)
-        counted, _ = truncation_masks(batch.truncated(), method)
-        counted = counted & ~batch.failed()
-        has_signal = ~group_advantages.has_equal_rewards(
-            rewards[-1].rewards(), groups, counted=counted
-        )
-        rank = has_signal.view(-1, size)[:, 0].cumsum(0)[groups]
-        is_chosen = has_signal & (rank <= missing)
-        used.append(is_chosen & ~batch.failed())
+        groups = sample_round(draw, reward, prompts[start : start + num_prompts], size, method)
+        signal = has_signal(groups, method)
+        rank = signal.view(-1, size)[:, 0].cumsum(0)[torch.tensor(groups.rollouts.groups)]
+        is_chosen = signal & (rank <= missing)
+        rounds.append(replace(groups, used=is_chosen & groups.used))
         missing -= int(is_chosen.sum()) // size
         if missing == 0:
             break
-    return (
-        rollouts.join_rollouts(parts),
-        rewarding.join_rewards(rewards),
-        torch.cat(used),
-        len(parts),
+    return join_rounds(rounds)
+
+
+def sample_round(
+    draw: Callable[..., Rollouts],
+    reward: Callable[[Rollouts], CompletionRewards],
+    prompts: Sequence[Prompt],
+    size: int,
+    method: Method,
+) -> SampledGroups:
+    """Groups of `size` completions, one of each prompt, and the baseline of `greedy_baseline`."""
+    batch = draw(prompts, group_size=size)
+    rewards, used = reward(batch), ~batch.failed()
+    if method.advantage != "greedy_baseline":
+        return SampledGroups(rollouts=batch, rewards=rewards, used=used)
+    greedy_rewards, has_baseline, counts = sample_greedy(draw, reward, batch)
+    return SampledGroups(
+        rollouts=batch, rewards=rewards, used=used & has_baseline, greedy_rewards=greedy_rewards,
+        greedy_counts=counts,
+    )  # fmt: skip
+
+
+def has_signal(sampled: SampledGroups, method: Method) -> Flags:
+    """True in groups whose counted rewards are not all equal.
+
+    With `greedy_baseline`: in groups where a counted reward is not that of the greedy completion.
+    """
+    batch, rewards = sampled.rollouts, sampled.rewards.rewards()
+    groups = torch.tensor(batch.groups)
+    counted = truncation_masks(batch.truncated(), method)[0] & sampled.used
+    if sampled.greedy_rewards is None:
+        return ~group_advantages.has_equal_rewards(rewards, groups, counted=counted)
+    differs = counted & (rewards != sampled.greedy_rewards)
+    return group_advantages.group_counts(groups, counted=differs) > 0
+
+
+def join_rounds(rounds: Sequence[SampledGroups]) -> SampledGroups:
+    """Groups of all rounds, in order."""
+    greedy_rewards = [each.greedy_rewards for each in rounds if each.greedy_rewards is not None]
+    counts = [each.greedy_counts for each in rounds]
+    return SampledGroups(
+        rollouts=rollouts.join_rollouts([each.rollouts for each in rounds]),
+        rewards=rewarding.join_rewards([each.rewards for each in rounds]),
+        used=torch.cat([each.used for each in rounds]),
+        num_rounds=len(rounds),
+        greedy_rewards=torch.cat(greedy_rewards) if greedy_rewards else None,
+        greedy_counts={name: sum(each[name] for each in counts) for name in counts[0]},
     )
 
 
@@ -734,18 +767,19 @@ def compute_advantages(
     completions that are learned from, that of advantages of 0, and the KL from the teacher, if
     there is one.
     """
-    batch, teacher_logprobs = rewarded.rollouts, rewarded.frozen.teacher_logprobs
+    sampled, teacher_logprobs = rewarded.sampled, rewarded.frozen.teacher_logprobs
+    batch = sampled.rollouts
     metrics: Metrics = {
-        "sampling/rounds": rewarded.num_rounds,
-        "sampling/used": rewarded.used.float().mean().item(),
+        "sampling/rounds": sampled.num_rounds,
+        "sampling/used": sampled.used.float().mean().item(),
     }
     if teacher_logprobs is None:
         advantages = compute_reward_advantages(
-            method, rewarded.rewards, penalties, batch, counted, rewarded.greedy_rewards
+            method, sampled.rewards, penalties, batch, counted, sampled.greedy_rewards
         )
     else:
         advantages = compute_teacher_advantages(
-            method, rewarded.rewards, penalties, batch, counted, logprobs, teacher_logprobs
+            method, sampled.rewards, penalties, batch, counted, logprobs, teacher_logprobs
         )
         # An unbiased estimate of KL(policy || teacher) per token.
         k1 = kl.k1(batch.sampler_logprobs(), teacher_logprobs)

@@ -280,12 +280,11 @@ def test_dynamic_sampling_uses_a_group_without_its_failed_episodes():
         seed=0,
     )  # fmt: skip
     reward = functools.partial(rl.shape_rewards, task, settings.config, method)
-    batch, _, used, num_rounds = rl.sample_and_reward(
-        draw, reward, task.prompts, settings.config, method
-    )
-    assert num_rounds == 1
-    assert batch.failed().sum() == 1
-    assert used.tolist() == (~batch.failed()).tolist(), "every group carries a signal"
+    sampled = rl.sample_and_reward(draw, reward, task.prompts, settings.config, method)
+    failed = sampled.rollouts.failed()
+    assert sampled.num_rounds == 1
+    assert failed.sum() == 1
+    assert sampled.used.tolist() == (~failed).tolist(), "every group carries a signal"
 
 
 def test_a_group_whose_greedy_episode_failed_has_no_baseline():

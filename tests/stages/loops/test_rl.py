@@ -236,7 +236,7 @@ def make_numbered_prompts(count):
 
 
 class TableSampler:
-    """A sampler of numbers: sample j of prompt p has reward `table[p][j]`."""
+    """A sampler of numbers: sample j of prompt p has reward `table[p][j]`, -1 being the greedy."""
 
     def __init__(self, table):
         self.table = table
@@ -245,7 +245,8 @@ class TableSampler:
     def draw(self, prompts, group_size):
         numbers = [prompt.prompt_ids[0] for prompt in prompts]
         self.calls.append(list(numbers))
-        places = [(i, number, j) for i, number in enumerate(numbers) for j in range(group_size)]
+        samples = [-1] if group_size is None else range(group_size)
+        places = [(i, number, j) for i, number in enumerate(numbers) for j in samples]
         return Rollouts(
             prompts=prompts,
             groups=[i for i, _, _ in places],
@@ -265,43 +266,65 @@ class TableSampler:
         )
 
 
-def sample_from(table, *, max_rounds=1, prompts_per_step=2):
+def sample_from(table, *, max_rounds=1, prompts_per_step=2, **choices):
     """Groups of two; the sampler, and what the step learns from."""
-    game, method = TableSampler(table), Method(max_rounds=max_rounds)
+    game, method = TableSampler(table), Method(max_rounds=max_rounds, **choices)
     sizes = make_settings(method, prompts_per_step=prompts_per_step, completions_per_prompt=2)
     prompts = make_numbered_prompts(len(table))
     return game, rl.sample_and_reward(game.draw, game.reward, prompts, sizes.config, method)
 
 
+def list_used(sampled):
+    """The prompts of the completions that are learned from."""
+    batch = sampled.rollouts
+    return [batch.prompt(i).id for i in sampled.used.nonzero().flatten().tolist()]
+
+
 def test_sampling_in_one_round_uses_all():
-    game, (_, rewards, used, num_rounds) = sample_from([[0, 1], [0, 0]])
+    game, sampled = sample_from([[0, 1], [0, 0]])
     assert game.calls == [[0, 1]]
-    assert rewards.rewards().tolist() == [0, 1, 0, 0]
-    assert used.all()
-    assert num_rounds == 1
+    assert sampled.rewards.rewards().tolist() == [0, 1, 0, 0]
+    assert sampled.used.all()
+    assert sampled.num_rounds == 1
 
 
 def test_dynamic_sampling_refills_until_enough_groups_carry_signal():
     # Prompts 0 and 3 have a signal, 5 has one too many: two are needed.
     table = [[0, 1], [1, 1], [0, 0], [1, 0], [0, 0], [0, 1]]
-    game, (batch, rewards, used, num_rounds) = sample_from(table, max_rounds=3)
+    game, sampled = sample_from(table, max_rounds=3)
     assert game.calls == [[0, 1], [2, 3]]
-    assert num_rounds == 2
-    assert len(rewards.totals) == 8, "those without a signal are there to be counted"
-    ids = [batch.prompt(i).id for i in range(8) if used[i]]
-    assert ids == ["p0", "p0", "p3", "p3"]
+    assert sampled.num_rounds == 2
+    assert len(sampled.rewards.totals) == 8, "those without a signal are there to be counted"
+    assert list_used(sampled) == ["p0", "p0", "p3", "p3"]
 
 
 def test_dynamic_sampling_uses_the_first_groups_when_a_round_brings_too_many():
     table = [[0, 1], [1, 1], [0, 1], [1, 0]]
-    _, (batch, _, used, _) = sample_from(table, max_rounds=2)
-    assert {batch.prompt(i).id for i in range(8) if used[i]} == {"p0", "p2"}
+    _, sampled = sample_from(table, max_rounds=2)
+    assert list_used(sampled) == ["p0", "p0", "p2", "p2"]
 
 
 def test_dynamic_sampling_is_bounded_and_goes_on_with_what_it_has():
-    game, (_, _, used, _) = sample_from([[0, 0], [1, 1], [0, 0], [1, 0]], max_rounds=2)
+    game, sampled = sample_from([[0, 0], [1, 1], [0, 0], [1, 0]], max_rounds=2)
     assert len(game.calls) == 2
-    assert used.tolist() == [*[False] * 6, True, True]
+    assert sampled.used.tolist() == [*[False] * 6, True, True]
+
+
+GREEDY_BASELINE = {"advantage": "greedy_baseline", "surrogate": "reinforce", "kl": "none"}
+
+
+def test_dynamic_sampling_compares_with_the_greedy_completion_where_it_is_the_baseline():
+    # Prompts 0 and 2 have equal rewards that are not the greedy one's, 3 has different rewards.
+    table = [[1, 1, 0], [1, 1, 1], [0, 0, 1], [0, 1, 1]]
+    game, sampled = sample_from(table, max_rounds=2, **GREEDY_BASELINE)
+    assert list_used(sampled) == ["p0", "p0", "p2", "p2"]
+    assert sampled.greedy_rewards.tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
+    # The greedy completions of a round are drawn in it: they decide whether there is another.
+    assert game.calls == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert sampled.greedy_counts["tokens/generated"] == 4
+    game, sampled = sample_from(table[::2], max_rounds=2, **GREEDY_BASELINE)
+    assert sampled.used.all()
+    assert game.calls == [[0, 1], [0, 1]]
 
 
 def test_a_sampler_with_other_weights_or_another_temperature_is_refused():

@@ -123,7 +123,7 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns():
     method = presets.method("rloo", staleness=1)
     settings = Settings(config=config, method=method, seed=0)
     rewarded = rl.draw_batch(models, task, settings, 1, range(4))
-    batch = rewarded.rollouts
+    batch = rewarded.sampled.rollouts
     models.policy.model.load_state_dict(load("llama", 1).state_dict())
     now, metrics = rl.measure_logprobs(models, batch, config, method, 1)
     for i, sample in enumerate(batch.samples):
@@ -223,23 +223,25 @@ def test_a_sampler_in_a_process_of_its_own_changes_no_bit(name, tmp_path, monkey
     assert all(torch.equal(beside[key], value) for key, value in alone.items())
 
 
-def test_a_batch_of_several_rounds_resumes_to_the_bit(tmp_path):
+@pytest.mark.parametrize(
+    ("advantage", "calls_per_round"), [("group_zscore", 1), ("greedy_baseline", 2)]
+)
+def test_a_batch_of_several_rounds_resumes_to_the_bit(advantage, calls_per_round, tmp_path):
     """Dynamic sampling: the rewards of what was drawn decide whether more is."""
 
     def reward(batch):
         shares = enumerate(even_share(batch.texts))
         return [share * (batch.prompt(i).id != "p0") for i, share in shares]
 
-    steps, _, digests = train(2, reward=reward, max_rounds=2, save=tmp_path)
+    choices = {"reward": reward, "max_rounds": 2, "advantage": advantage}
+    steps, _, digests = train(2, **choices, save=tmp_path)
     assert {step.metrics["sampling/rounds"] for step in steps} == {1, 2}
     for index in range(NUM_STEPS - 1):
-        rest, sampler, again = train(
-            2, reward=reward, max_rounds=2, state=State.load(tmp_path / str(index))
-        )
+        rest, sampler, again = train(2, **choices, state=State.load(tmp_path / str(index)))
         assert [(s.metrics, s.rows) for s in rest] == [
             (s.metrics, s.rows) for s in steps[index + 1 :]
         ]
         assert again[1:] == digests[index + 2 :]
         # What was drawn before is not sampled again.
         rounds = [step.metrics["sampling/rounds"] for step in steps[index + 3 :]]
-        assert len(sampler.calls) == sum(rounds)
+        assert len(sampler.calls) == calls_per_round * sum(rounds)
