@@ -6,7 +6,7 @@ nothing of another training run: no p-value, and nothing is called significant.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import fmean
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import CrossedMeans, PowerDesign, holm_adjusted
+from stages.algorithms.statistics.intervals import wilson_interval
 from stages.records.metrics import mean_over_seeds, round_metric, with_interval
 from stages.report import coverage, sharpening, verdict
 from stages.report.estimates import (
@@ -25,6 +26,7 @@ from stages.report.estimates import (
     MAJORITY,
     MEAN,
     PASS,
+    TOKENS,
     WEIGHTED,
     Results,
     Table,
@@ -81,7 +83,7 @@ def _estimate_policies(results: Results) -> dict[str, dict[str, Any]]:
         metrics_by_seed = results.metrics[name]
         in_loop = fmean(metrics.get(IN_LOOP, 0.0) for metrics in metrics_by_seed.values())
         policies[name] = (
-            estimate_intervals({key: table[key] for key in measures}, results)
+            estimate_intervals({key: table[key] for key in measures}, results, no_shares=[TOKENS])
             | {"dev_accuracy": mean_over_seeds(metrics_by_seed, ["dev_accuracy"])}
             | ({IN_LOOP: in_loop} if in_loop else {})
         )
@@ -190,13 +192,33 @@ def split_by_difficulty(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def estimate_intervals(tables: Mapping[str, Table], results: Results) -> dict[str, Interval]:
-    """The mean of each table with its interval; of a share it stays within 0 and 1."""
+def estimate_intervals(
+    tables: Mapping[str, Table], results: Results, *, no_shares: Collection[str] = ()
+) -> dict[str, Interval]:
+    """The mean of each table with its interval; of a share it stays within 0 and 1.
+
+    A share that is 0 in every cell, or 1, has no variance to make an interval of: it has Wilson's,
+    for as many trials as problems (`intervals.wilson_interval`). `no_shares`: names of tables of
+    other quantities, such as tokens, which may be 0 or 1 everywhere, too.
+    """
     _, means = _estimate_means(tables, results)
     for name, mean in means.items():
-        if tables[name].min() >= 0.0 and tables[name].max() <= 1.0:
-            mean["low"], mean["high"] = max(0.0, mean["low"]), min(1.0, mean["high"])
+        table = tables[name]
+        if table.min() < 0.0 or table.max() > 1.0:
+            continue
+        mean["low"], mean["high"] = max(0.0, mean["low"]), min(1.0, mean["high"])
+        if name not in no_shares and ((table == 0.0).all() or (table == 1.0).all()):
+            number = _count_problems(table, results)
+            bounds = wilson_interval(
+                int(table[0, 0]) * number, number, confidence=results.confidence
+            )
+            mean["low"], mean["high"] = map(round_metric, bounds)
     return means
+
+
+def _count_problems(table: Table, results: Results) -> int:
+    """Number of problems, or of clusters of problems, that are independent evidence."""
+    return table.shape[1] if results.clusters is None else len(np.unique(results.clusters))
 
 
 def test_differences(family: Mapping[str, Table], results: Results) -> dict[str, Difference]:
@@ -210,11 +232,11 @@ def test_differences(family: Mapping[str, Table], results: Results) -> dict[str,
     alpha = 1.0 - results.confidence
     adjusted = holm_adjusted(means.p_value.tolist())
     design = PowerDesign(significance=alpha / len(family), power=POWER)
-    num_seeds, num_problems = next(iter(family.values())).shape
-    if results.clusters is not None:
-        num_problems = len(np.unique(results.clusters))
     detectable = crossed_means.detectable_difference(
-        means.components, design, num_seeds=num_seeds, num_problems=num_problems
+        means.components,
+        design,
+        num_seeds=len(results.seeds),
+        num_problems=_count_problems(next(iter(family.values())), results),
     )
     for at, difference in enumerate(results_by_name.values()):
         difference |= {

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 
 from stages.records.metrics import round_metric
 from stages.report.comparison import Difference, estimate_intervals, test_differences
-from stages.report.estimates import FIELDS, GREEDY, MEAN, Results
+from stages.report.estimates import FIELDS, GREEDY, MEAN, TOKENS, Results
 from stages.report.stage_metrics import Plan
 from stages.report.verdict import Metrics, describe_gain, format_points, join_words
 
@@ -110,7 +110,9 @@ def compare_controls(results: Results, rows: Mapping[str, Mapping[str, Any]]) ->
     return {
         "margin": MARGIN, "from": {name: row["from"] for name, row in rows.items()},
         "policies": {
-            name: estimate_intervals({key: tables[name][key] for key in FIELDS}, results)
+            name: estimate_intervals(
+                {key: tables[name][key] for key in FIELDS}, results, no_shares=[TOKENS]
+            )
             for name in rows
         },
         "differences": differences, "greedy": greedy,

@@ -155,7 +155,8 @@ def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
         "num_problems": 1 if clusters is None else int(clusters.max()) + 1,
         "num_episodes": results.num_samples,
         "policies": {
-            policy: estimate_intervals(tables, results) | count_endings(played.policies[policy])
+            policy: estimate_intervals(tables, results, no_shares=MEASURES.keys() - {SUCCESS})
+            | count_endings(played.policies[policy])
             for policy, tables in results.tables.items()
         },
         "gains": {SUCCESS: test_differences(gains, results)},

@@ -16,16 +16,16 @@ from stages.records.pools import ProblemResult, ScoredPrompt
 from stages.report.sharpening import PolicyTemperatures, Table, read_temperatures
 
 MEAN, GREEDY, MAJORITY, PASS = "mean_accuracy", "greedy_accuracy", "majority", "pass"
-BEST_OF, WEIGHTED = "best_of", "weighted"
+BEST_OF, WEIGHTED, TOKENS = "best_of", "weighted", "mean_tokens"
 BEST_TEMPERATURE = "best_temperature_accuracy"
 """Accuracy of a sample at the policy's best temperature (`sharpening.choose_temperature`)."""
 FIELDS = (
     MEAN, "mean_strict", "mean_lenient", GREEDY, "greedy_strict", "greedy_lenient",
-    "readable_rate", "format_rate", "truncation_rate", "mean_tokens",
+    "readable_rate", "format_rate", "truncation_rate", TOKENS,
 )  # fmt: skip
 """Estimates that are fields of ProblemResult with the same name, except that `greedy_accuracy` is
 its field `greedy_correct`. All other estimates are called `<method>/<n>`."""
-OF_SAMPLES = ("truncation_rate", "mean_tokens")
+OF_SAMPLES = ("truncation_rate", TOKENS)
 """Estimates of samples without a gold answer, besides the scores of rewards."""
 IN_LOOP = "in_loop/test_greedy"
 """Share of greedy completions truncated while repeating themselves; absent below 1 %."""

@@ -21,7 +21,7 @@ from stages.records.metrics import read_metrics
 from stages.records.pools import ScoredPrompt
 from stages.report import verdict
 from stages.report.comparison import estimate_intervals, test_differences
-from stages.report.estimates import OF_SAMPLES, Results, Table
+from stages.report.estimates import OF_SAMPLES, TOKENS, Results, Table
 
 
 def read_scored_results(
@@ -100,7 +100,8 @@ def compare_by_rewards(results: Results) -> dict[str, Any]:
         "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
         "confidence": results.confidence,
         "policies": {
-            name: estimate_intervals(table, results) for name, table in results.tables.items()
+            name: estimate_intervals(table, results, no_shares=[*measures, TOKENS])
+            for name, table in results.tables.items()
         },
         "gains": gains,
     }  # fmt: skip

@@ -1,5 +1,7 @@
 """Families of comparisons, and accuracy by difficulty without regression to the mean."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -174,6 +176,26 @@ def test_a_share_has_no_interval_beyond_0_and_1_and_a_length_has():
     result = comparison.estimate_intervals({"share": table, "length": 9 * table}, THREE)
     assert (result["share"]["low"], result["share"]["high"]) == (0.0, 1.0)
     assert result["length"]["low"] < 0.0
+
+
+def test_a_policy_that_is_always_or_never_right_has_wilsons_interval():
+    right, wrong = np.ones((3, 10)), np.zeros((3, 10))
+    result = comparison.estimate_intervals(
+        {"right": right, "wrong": wrong, "turns": right}, THREE, no_shares=["turns"]
+    )
+    # 10 of 10 at 95 %: from 1 / (1 + 1.96^2 / 10) = 0.7225; none of 10: the mirror image.
+    assert (result["right"]["low"], result["right"]["high"]) == pytest.approx((0.7225, 1), abs=1e-4)
+    assert (result["wrong"]["low"], result["wrong"]["high"]) == pytest.approx((0, 0.2775), abs=1e-4)
+    assert (result["wrong"]["value"], result["right"]["value"]) == (0.0, 1.0)
+    assert (result["turns"]["low"], result["turns"]["high"]) == (1.0, 1.0), "no share"
+
+
+def test_a_problem_met_again_is_no_second_trial():
+    ten = results({"sft": np.ones((3, 10))}, seeds=[0, 1, 2])
+    clustered = replace(ten, clusters=np.array([0, 0, 1, 1, 2, 2, 2, 3, 3, 3]))
+    result = comparison.estimate_intervals({"right": np.ones((3, 10))}, clustered)["right"]
+    # 4 of 4: from 1 / (1 + 1.96^2 / 4) = 0.5101.
+    assert (result["low"], result["high"]) == pytest.approx((0.5101, 1.0), abs=1e-4)
 
 
 def test_the_same_difference_everywhere_is_sure():
