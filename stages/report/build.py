@@ -55,7 +55,7 @@ class MeasuredRun:
 
 
 def read_run(data: Path, baseline: str, seeds: list[int], confidence: float) -> MeasuredRun:
-    """What the stages of a run wrote below `data`."""
+    """Measurements that the stages of a run wrote below `data`."""
     plan = outputs.read_json(data / "plan.json")
     first = next(iter(lines.read_lines(data / "prompts/test.jsonl", Prompt)))
     has_answers = first.answer is not None

@@ -62,7 +62,7 @@ class EnvironmentEpisodes:
     policies: dict[str, list[SeedEpisodes]]
     """Policy -> its episodes of each seed; the baseline is the first, if it played."""
     problems: list[tuple[str, ...]]
-    """Of each start, the digests of its problem with the seeds."""
+    """Digests of the problem of each start, one a seed."""
     baseline: str | None
     """None: it has not played in this environment."""
     seeds: list[int]

@@ -100,7 +100,7 @@ def _separate(policy: Table, baseline: Table, num_samples: int) -> Components:
 
 
 def forecast_comparison(components: Components, design: Design) -> DifferenceForecast:
-    """What a comparison of this design detects with probability `POWER`, and its intervals."""
+    """Difference that this design detects with probability `POWER`, and half width of intervals."""
     residual = components.interaction + components.sample / design.num_samples
     values = (components.seed, components.problem, residual)
     level = (1.0 - design.confidence) / max(1, design.num_differences)
@@ -156,7 +156,7 @@ def read_components(folder: Path, baseline: str, names: Collection[str]) -> tupl
 def plan_comparison(
     params: Mapping[str, Any], tables: Plan, num_problems: int
 ) -> tuple[Components, Design, str]:
-    """What `describe_forecast` describes, of params.yaml and the rows of all tables."""
+    """Arguments of `describe_forecast`, from params.yaml and the rows of all tables."""
     baseline = params["baseline"]
     policies = [
         name
@@ -175,7 +175,7 @@ def plan_comparison(
 
 
 def describe_forecast(components: Components, design: Design, source: str) -> str:
-    """What the comparison can detect, in a sentence."""
+    """Sentence on the difference that the comparison can detect."""
     sizes = (
         f"{design.num_seeds} seeds, {design.num_problems:,} test problems and "
         f"{design.num_samples} samples of each"
@@ -202,7 +202,7 @@ def describe_forecast(components: Components, design: Design, source: str) -> st
 
 
 def describe_sizes(components: Components, design: Design) -> Iterator[str]:
-    """What differences of 1, 2, 5 and 10 points take."""
+    """Test problems, or seeds, to detect 1, 2, 5 and 10 points: a sentence each."""
     if design.num_seeds == 1 or design.num_differences == 0:
         return
     for points in POINTS:

@@ -63,7 +63,7 @@ Block = str | CaptionedTable | Image | Section | Transcript | Conversation
 
 
 def drop_empty(blocks: Sequence[Block], *, transcripts: bool = True) -> list[Block]:
-    """Without tables that have no rows, and sections that have nothing but text.
+    """Blocks but for tables without rows, and sections that hold nothing but text.
 
     Args:
         blocks: The blocks of a page or of a section.

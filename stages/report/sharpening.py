@@ -59,7 +59,7 @@ def choose_temperature(dev: Mapping[float, DevTable]) -> float:
 
 
 def read_temperatures(folder: Path, seeds: Sequence[int], ids: Sequence[str]) -> PolicyTemperatures:
-    """What `evaluate` wrote of a policy; `ids`: of the test problems."""
+    """Accuracies of a policy by temperature; `ids`: of the test problems."""
     rows = [
         list(lines.read_lines(folder / f"{seed}/{temperatures.FILE}", TemperatureResult))
         for seed in seeds

@@ -53,7 +53,7 @@ COSTS = ("generated_tokens", "trained_tokens", "flops")
 Cost = dict[str, int | float]
 """`COSTS` of one seed, the mean over seeds."""
 History = Sequence[Sequence[Mapping[str, float]]]
-"""Of a training: seed -> step -> the step's metrics."""
+"""Metrics of a training: [seed][step][name]."""
 
 
 def read_history(training: Path, seeds: Sequence[int]) -> History:

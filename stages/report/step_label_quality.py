@@ -50,7 +50,7 @@ class AuditedSolution:
     id: str
     """The problem's id: solutions of a problem are not independent evidence."""
     num_right: list[int]
-    """Of each step but the last: completions that came out right."""
+    """Right completions of the prefix that ends with each step but the last."""
     correct: bool
     """The label after the last step."""
     true_labels: list[bool]

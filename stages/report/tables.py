@@ -380,7 +380,7 @@ def format_cost(cost: Metrics) -> dict[str, str]:
 
 
 def format_seed_columns(estimate: Metrics, *names: str) -> dict[str, str]:
-    """Columns that only several seeds have, some of: each, the adjusted p, what could be seen."""
+    """Columns `names` of `each seed`, `p (Holm)` and `detectable, points`; none of one seed."""
     if len(estimate["seeds"]) == 1:
         return {}
     p, detectable = estimate.get("p_holm"), estimate.get("detectable")

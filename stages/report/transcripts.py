@@ -133,7 +133,7 @@ def choose_transcripts(
 
 
 def count_disagreements(names: Sequence[str], right: Verdicts) -> Rows:
-    """Of every two policies the (seed, problem) that both, one or neither has right."""
+    """Number of pairs of seed and problem that both, one or neither of two policies has right."""
     rows: Rows = []
     for (first, a), (second, b) in itertools.combinations(zip(names, right, strict=True), 2):
         counts = {

@@ -24,8 +24,8 @@ Values = Float[np.ndarray, "seed problem"]
 Unit = Literal["flops", "tokens"]
 Budget = Literal["flops", "flops_once", "tokens"]
 BUDGETS: dict[Budget, Unit] = {"flops": "flops", "flops_once": "flops", "tokens": "tokens"}
-"""What a search has spent, what it would have with a prefix cache in both models, and the tokens
-that it generated; each with what it is counted in."""
+"""Costs at which a search is compared, each with its unit: operations as it was run, operations
+with a prefix cache in both models, generated tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +80,8 @@ def compare_at_equal_compute(
 
     A search is compared with each curve at the largest n that costs no more, and at its very cost,
     where the curve is a line between its points (a share of the problems with the larger n). At
-    the end of a curve there is no dearer point: then the search has had more, which `at_end` says.
+    the end of a curve there is no dearer point: the search cost as much or more, which `at_end`
+    says.
 
     Returns:
         `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,

@@ -41,7 +41,7 @@ CURVE = ("method", "name", "scorer")
 SUMMARY_KEYS = (
     "best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change",
 )  # fmt: skip
-"""Of each curve, what is shown of all seeds side by side."""
+"""Keys of a curve whose values are shown for all seeds side by side."""
 
 
 class Overoptimization(Params):

@@ -85,7 +85,7 @@ def render_seed(metrics: Measured, confidence: float) -> str:
 
 
 def describe_curve(curve: Measured) -> str:
-    """Does the true reward fall while the proxy rises? In a sentence."""
+    """Sentences on a curve: whether, and how far, the true reward falls while the proxy rises."""
     what = f"**{name_curve(curve)}**"
     place = "n" if curve["method"] == BEST_OF_N else "step"
     last, best = curve["points"][-1]["place"], curve["best_place"]
@@ -111,7 +111,7 @@ def describe_curve(curve: Measured) -> str:
 
 
 def describe_effect(comparison: Measured) -> str:
-    """Does the ensemble move the peak, or hold the end up? In a sentence."""
+    """Sentence on the ensemble minus one model: distance of the peak, accuracy at the last n."""
     what = f"**the ensemble in place of one reward model, best-of-n from {comparison['name']}**"
     gain = format_points(comparison["accuracy_at_end"])
     end = f"at n {comparison['n']} it is right {gain} points more often"

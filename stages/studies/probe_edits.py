@@ -166,7 +166,10 @@ def _correlations(
 def _changes(
     prompt: Prompt, scored: Sequence[tuple[EditedCompletion, float]]
 ) -> Iterator[ProbeValue]:
-    """Against the same completion as it is; none where that was too long."""
+    """Changes of the score by each kind of edit, from that of the same completion unedited.
+
+    A completion that is too long unedited has none.
+    """
     plain = {copy.original: score for copy, score in scored if copy.kind == "plain"}
     changes: dict[str, list[float]] = {}
     for copy, score in scored:

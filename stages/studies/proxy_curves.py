@@ -78,7 +78,7 @@ class ProxyCurve:
         }
 
     def distance(self, draws: Draws | None = None) -> Float[np.ndarray, "*draw point"]:
-        """Of each place; with draws, of each resample."""
+        """d = sqrt(mean KL over problems) at each place; with draws, a row for each resample."""
         kl = self.kl.mean(axis=0) if draws is None else draws @ self.kl
         # k1 may come out below 0 where the policy has hardly moved.
         return np.sqrt(np.maximum(kl, 0.0))

@@ -48,7 +48,7 @@ RULES = {
 FURTHEST = 3
 """Steps before and after the first error that are shown."""
 Seeds = Mapping[int, Mapping[str, Any]]
-"""Of each seed its metrics."""
+"""Metrics by seed."""
 
 
 class StepErrors(Intervals):
@@ -232,7 +232,7 @@ def render_report(seeds: Seeds, *, confidence: float) -> str:
 
 
 def describe_result(seeds: Seeds) -> str:
-    """Against the best rule that reads no step, in a sentence."""
+    """Sentence on the F1 of the process model minus that of each rule that reads no step."""
     sentences = []
     for name, words in RULES.items():
         if gains := [

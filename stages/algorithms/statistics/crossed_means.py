@@ -22,7 +22,7 @@ Pooled = Bool[np.ndarray, " column"]
 MAX_SIZE = 10**9
 """Problems or seeds beyond which an experiment is called impossible."""
 NUM_DRAWS = 20_000
-"""Of mean squares, for `forecast_difference`: a power of 80 % is met within 0.6 points."""
+"""Draws of mean squares in `forecast_difference`: a power of 80 % is met within 0.6 points."""
 
 
 class VarianceComponents(NamedTuple):
@@ -196,8 +196,8 @@ class PowerDesign(NamedTuple):
     """Significance and power of a test."""
 
     significance: float
-    """Of the two-sided test, for example 0.05; of one of m comparisons adjusted by Holm, 0.05 / m
-    is on the safe side."""
+    """Level of the two-sided test, for example 0.05; of one of m comparisons adjusted by Holm,
+    0.05 / m is on the safe side."""
     power: float
     """Probability that it detects the difference, for example 0.8."""
 

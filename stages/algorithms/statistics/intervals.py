@@ -64,7 +64,7 @@ def bootstrap_means(
     "An Introduction to the Bootstrap" (Efron and Tibshirani 1993), chapter 13; for why
     problems are paired and clustered: "Adding Error Bars to Evals" (Miller 2024,
     https://arxiv.org/abs/2411.00640). 2,000 resamples place a bound of a 95 % interval within about
-    0.05 standard errors.
+    0.06 standard errors.
 
     What it cannot do: a column that is constant has an interval of width zero. For a rate
     of which every problem is 0 (or 1), `wilson_interval` has an honest one.
