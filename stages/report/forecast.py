@@ -246,18 +246,18 @@ def compare_forecast(results: Results, gains: Mapping[str, Any]) -> dict[str, An
 
 
 def describe_comparison(metrics: Mapping[str, Any]) -> list[str]:
-    """The forecast beside what came, in a sentence; none where there is no forecast."""
+    """Sentences that compare forecast and measured intervals; none where there is no forecast."""
     if (forecast := metrics.get("forecast")) is None:
         return []
     assumed, of_this_run = (
-        f"±{100 * forecast[name]['half_width']:.1f} points and a detectable difference of "
-        f"{100 * forecast[name]['detectable']:.1f}"
+        f"±{100 * forecast[name]['half_width']:.1f} points, and a detectable gain of "
+        f"{100 * forecast[name]['detectable']:.1f} points,"
         for name in ("assumed", "of_this_run")
     )
     narrowest, widest = (100 * width for width in forecast["half_widths"].values())
     return [
-        f"Forecast of mean accuracy for so many seeds, problems and samples: intervals of "
-        f"{assumed} by the components that are assumed where there is no earlier run; of "
-        f"{of_this_run} by those of this run, which `python -m stages.doctor` uses from now on. "
-        f"What came: intervals from ±{narrowest:.1f} to ±{widest:.1f}."
+        f"Forecast of the gains' intervals for so many seeds, problems and samples: {assumed} by "
+        f"the variances that are assumed where there is no earlier run; {of_this_run} by the "
+        f"variances of this run, which `python -m stages.doctor` uses from now on. The intervals "
+        f"above are between ±{narrowest:.1f} and ±{widest:.1f} points."
     ]

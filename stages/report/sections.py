@@ -413,16 +413,17 @@ def _build_quality(metrics: Metrics) -> list[Block]:
             CaptionedTable(caption, tables.tabulate_quality(metrics, table))
             for table, caption in captions.items()
         ),
-        "Means over seeds. The answer checker is the truth where it can be asked. Negative "
-        "log-likelihood in nats: a coin has 0.693. Accuracy of a process model: the mean of that "
-        "on right and on wrong steps. At equal length: on pairs of almost the same length.",
+        "Means over seeds. Where there are gold answers, the answer checker's verdict is the "
+        "truth. Negative log-likelihood in nats: a coin has 0.693. Accuracy of a process model: "
+        "the mean of that on right and on wrong steps. At equal length: on pairs of almost the "
+        "same length.",
     ]
 
 
 def _build_costs(metrics: Metrics) -> list[Block]:
     return [
-        f"Of one seed, the mean over seeds. What {metrics['baseline']} needed is not counted "
-        f"for the others; what several need counts in full for each.",
+        f"Costs are of one seed, means over seeds. What {metrics['baseline']} needed is not "
+        f"counted for the others; a row that several policies need counts in full for each.",
         CaptionedTable(
             "What each policy cost, with all that was made for it",
             tables.tabulate_policy_costs(metrics),

@@ -124,3 +124,20 @@ def test_without_an_earlier_run_the_variances_are_assumed(tmp_path: Path):
     rows = {"sft": {}, "dpo": {}, "coin": {"control": "no_effect"}}
     _, design, _ = forecast.plan_comparison(params, {"policies": rows}, 530)
     assert design.num_differences == 1, "neither the baseline nor a control"
+
+
+def test_the_report_puts_the_forecast_beside_the_intervals_of_the_gains():
+    forecasts = {
+        "assumed": {"half_width": 0.023, "detectable": 0.07},
+        "of_this_run": {"half_width": 0.019, "detectable": 0.048},
+    }
+    widths = {"half_widths": {"narrowest": 0.004, "widest": 0.05}}
+    (sentences,) = forecast.describe_comparison({"forecast": forecasts | widths})
+    assert sentences == (
+        "Forecast of the gains' intervals for so many seeds, problems and samples: ±2.3 points, "
+        "and a detectable gain of 7.0 points, by the variances that are assumed where there is no "
+        "earlier run; ±1.9 points, and a detectable gain of 4.8 points, by the variances of this "
+        "run, which `python -m stages.doctor` uses from now on. The intervals above are between "
+        "±0.4 and ±5.0 points."
+    )
+    assert forecast.describe_comparison({}) == []
