@@ -83,6 +83,16 @@ def test_cells_that_are_all_the_same_have_no_width(num_seeds):
     assert (always["low"], always["high"], always["p_value"]) == (1.0, 1.0, 0.0)
 
 
+def test_what_is_equal_but_for_rounding_does_not_differ():
+    assert 0.1 + 0.2 - 0.3 == 5.551115123125783e-17
+    everywhere = one([[0.1 + 0.2 - 0.3] * 4] * 3)
+    assert everywhere["p_value"] == 1.0
+    # In half of the cells: mean over error, and so p, would be those of any other scale.
+    noise = np.where(np.arange(40).reshape(2, 20) % 2, 5e-17, 0.0)
+    assert one(noise)["p_value"] == 1.0
+    assert one(noise * 1e15)["p_value"] < 0.001
+
+
 @pytest.mark.parametrize("num_seeds", [3, 5])
 @pytest.mark.parametrize("seed_deviation", [0.02, 0.03, 0.08])
 def test_where_seeds_differ_95_of_100_intervals_hold_the_truth(num_seeds, seed_deviation):
