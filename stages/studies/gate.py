@@ -169,7 +169,10 @@ def decide_release(gate: Metrics, baseline: str) -> str:
     if not gate["gated"]:
         return f"Not gated: no probe could be compared with {baseline}."
     if not gate["worse"]:
-        return f"Passed: of {gate['gated']} gated probes none is worse than {baseline}."
+        return (
+            f"Passed: of {gate['gated']} gated probes none is worse than {baseline} beyond the "
+            f"interval."
+        )
     worse = "; ".join(
         f"{PROBES[probe].what} ({probe}{', certain' if probe in gate['certain'] else ''})"
         for probe in gate["worse"]

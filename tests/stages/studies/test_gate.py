@@ -57,7 +57,9 @@ def test_what_only_describes_is_compared_and_never_worse():
 def test_the_same_values_pass():
     result = compare([0, 1] * 20, [0, 1] * 20)
     assert result["worse"] == []
-    assert gate.decide_release(result, "sft").startswith("Passed: of 1 gated probes none")
+    assert gate.decide_release(result, "sft") == (
+        "Passed: of 1 gated probes none is worse than sft beyond the interval."
+    )
 
 
 def test_pairs_are_of_the_problems_that_both_have():
