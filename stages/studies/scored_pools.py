@@ -129,8 +129,9 @@ def explain_missing_curve(scores: Problems, verdicts: Problems) -> str | None:
             f"{MIN_POOL_RATIO} n: raise best_of_n.num_samples of the study to at least "
             f"{2 * MIN_POOL_RATIO}"
         )
-    if measure_spread(verdicts) == 0.0:
+    # Not by their standard deviation: that of equal numbers may be the rounding of their mean.
+    if all(np.ptp(of_problem) == 0.0 for of_problem in verdicts):
         return "no problem of the pool has both right and wrong completions"
-    if measure_spread(scores) == 0.0:
+    if all(np.ptp(of_problem) == 0.0 for of_problem in scores):
         return "all completions of a problem have one score"
     return None

@@ -81,6 +81,10 @@ def test_what_can_show_nothing_is_told():
     assert "at least 8" in few
     assert "both right and wrong" in scored_pools.explain_missing_curve(many, [np.zeros(8)])
     assert "one score" in scored_pools.explain_missing_curve([np.zeros(8)], right)
+    # 0.1 is no binary fraction: the standard deviation of 128 of them is 1e-17.
+    assert "one score" in scored_pools.explain_missing_curve(
+        [np.full(128, 0.1)], [np.tile(right[0], 16)]
+    )
 
 
 def test_a_scorer_that_scored_nothing_has_no_curve():
