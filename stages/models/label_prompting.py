@@ -175,33 +175,38 @@ def encode_steps(
         if reason := reason or prompting.find_special_token(in_answers, *raw.steps):
             encoded.rejected.append((raw, reason))
             continue
-        text = _add_lead(raw, prompt, tokenizer, separator)
-        *steps, last = text.steps
-        steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
-        (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
-        step_ids = prompting.tokenize_behind(steps, tokenizer)
-        if raw.finished:
-            step_ids[-1].append(model_tokenizer.end_id(tokenizer))
-        length = len(prompt_ids) + sum(len(ids) + 1 for ids in step_ids)
+        row = _encode_solution(raw, prompt, tokenizer, separator)
+        length = len(row.prompt_ids) + sum(len(ids) + 1 for ids in row.step_ids)
         if length > max_tokens:
             reason = f"over-long solution: {length} tokens with step tokens, at most {max_tokens}"
             encoded.over_long.append((raw, reason))
             continue
-        name = raw.id or _prompt_id(prompt)
-        encoded.rows.append(
-            StepLabels(
-                id=name,
-                index=numbers[name],
-                prompt=prompt,
-                prompt_ids=prompt_ids,
-                steps=steps,
-                step_ids=step_ids,
-                labels=text.labels,
-                num_completions=text.num_completions,
-                true_labels=text.true_labels,
-                correct=raw.correct,
-                source=raw.source,
-            )
-        )
-        numbers[name] += 1
+        encoded.rows.append(replace(row, index=numbers[row.id]))
+        numbers[row.id] += 1
     return encoded
+
+
+def _encode_solution(
+    raw: RawSteps, prompt: str, tokenizer: PreTrainedTokenizerBase, separator: str
+) -> StepLabels:
+    """The tokenised steps of a solution with their labels, as the first one of its problem."""
+    text = _add_lead(raw, prompt, tokenizer, separator)
+    *steps, last = text.steps
+    steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
+    (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
+    step_ids = prompting.tokenize_behind(steps, tokenizer)
+    if raw.finished:
+        step_ids[-1].append(model_tokenizer.end_id(tokenizer))
+    return StepLabels(
+        id=raw.id or _prompt_id(prompt),
+        index=0,
+        prompt=prompt,
+        prompt_ids=prompt_ids,
+        steps=steps,
+        step_ids=step_ids,
+        labels=text.labels,
+        num_completions=text.num_completions,
+        true_labels=text.true_labels,
+        correct=raw.correct,
+        source=raw.source,
+    )
