@@ -29,7 +29,9 @@ def job_variables(heading: str) -> dict[str, Any]:
 
 
 def test_deployments_are_those_that_pipelines_ask_for() -> None:
-    for deployment in read_deployments():
+    deployments = list(read_deployments())
+    assert [deployment["name"] for deployment in deployments] == ["gpu", "gpu"]
+    for deployment in deployments:
         assert deployment["entrypoint"] == "flows/agents.py:stage"
         # AgentRun.submit reads the deployment stage/<pool>
         assert deployment["name"] == deployment["work_pool"]["name"]

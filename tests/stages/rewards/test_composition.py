@@ -206,7 +206,17 @@ def test_components_that_do_not_go_together_are_refused(combine, components, wor
 
 
 def test_step_rewards_go_beside_a_normalised_component():
-    composition(p=STEPS, a=part(normalise="group"))
+    """Final lines 1, 0 in both groups: mean 1/2, standard deviation sqrt(1/2)."""
+    scores = torch.tensor([[0.0, 0.9], [0.0, 0.5], [0.0, 0.1], [0.0, 0.6]])
+    ends = torch.tensor([[False, True]] * 4)
+    steps = CompletionRewards(totals=[0.0] * 4, step_rewards=scores, step_ends=ends)
+    both = composition(p=STEPS, a=part("final_line", normalise="group"))
+    result = compose_rewards(both, DRAWN, replace(NOTHING, scorer=lambda: steps))
+    zscore = 0.5 / (0.5**0.5 + 1e-4)
+    assert result.totals == pytest.approx([zscore, -zscore, zscore, -zscore], rel=1e-5)
+    assert result.step_rewards is not None
+    assert result.step_rewards[:, 0].tolist() == [0.0] * 4
+    assert result.step_rewards[:, 1].tolist() == pytest.approx([0.4, 0.0, -0.4, 0.1])
 
 
 def test_it_says_what_it_needs():

@@ -58,8 +58,10 @@ def test_it_may_import_of_the_project_what_it_likes(write):
 
 
 def test_the_files_that_are_shipped_are_loaded():
-    for path in Path(folder.__path__[0]).glob("[!_]*.py"):
-        assert callable(reward_file.load_own_function(path.stem))
+    words = [path.stem for path in Path(folder.__path__[0]).glob("[!_]*.py")]
+    assert {"brevity", "coin"} <= {*words}
+    for word in words:
+        assert callable(reward_file.load_own_function(word))
 
 
 # Mean 3, population variance 4.
