@@ -21,7 +21,7 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -73,38 +73,48 @@ NO_ROWS = ".no-rows"
 def main(*words: str) -> None:
     """Check; then write plan.json and delete outputs of deleted rows, but for `--check`."""
     process.die_with_dvc("plan")
-    digest, (named, problems) = preflight.digest_plan_files(), list_tables()
-    paths = named
-    if words != ("--check",):
-        paths = [Path(word) for word in words[1::2]]
-        if not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths):
-            sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
+    only_checks = words == ("--check",)
+    digest, (default_paths, problems) = preflight.digest_plan_files(), list_tables()
+    paths = default_paths if only_checks else parse_paths(words)
     # `runtime.preflight`, the first line of this stage's command, may have checked all just now.
-    is_checked = words != ("--check",) and {*paths} == {*named} and preflight.has_passed(digest)
+    is_default = {*paths} == {*default_paths}
+    is_checked = not only_checks and is_default and preflight.has_passed(digest)
     tables, more = check_plan(paths, is_checked=is_checked)
     if problems := [*problems, *more]:
         sys.exit("\n  ".join(["The plan is not valid; correct this:", *problems]))
     preflight.remember(digest)
-    if words != ("--check",):
-        params = read_yaml()
-        if (facts := measured_facts(params)) is not None:
-            print_table(params, pick_presets(read_yaml(PRESETS_PATH), tables), facts)
-        delete_stale(DATA, tables)
-        outputs.write_json(INPUTS, digest_inputs(params))
-        raw = (DATA / RAW).rglob("*")
-        outputs.write_json(RAW_FILES, digest_files(path for path in raw if path.is_file()))
-        write_hub_ids(DATA / HUB, tables)
-        # The report depends on this file: empty tables that few plans have leave it as it is.
-        optional = (ENVIRONMENTS, EPISODES)
-        written = {name: rows for name, rows in tables.items() if rows or name not in optional}
-        outputs.write_json(PLAN, written)
-        source = TypeAdapter(SourceConfig).validate_python(params["data"]["source"])
-        for line in source_checks.describe_partly_read(source, list_rows(tables)):
-            sys.stdout.write(f"{line}\n")
-        lines = describe_unwatched(params["model"]["path"]), describe_detectable(params, tables)
-        for line in filter(None, lines):
-            sys.stdout.write(f"{line}\n")
+    if not only_checks:
+        write_plan(read_yaml(), tables)
     sys.stdout.write(f"The plan is valid: {sum(map(len, tables.values()))} rows.\n")
+
+
+def parse_paths(words: Sequence[str]) -> list[Path]:
+    """The files with rows of a command line, a key before each; ends the process for another."""
+    paths = [Path(word) for word in words[1::2]]
+    if not words or len(words) % 2 or any(path.suffix != ".yaml" for path in paths):
+        sys.exit(f"found {' '.join(words) or 'no table'}; expected:\n\n{__doc__}")
+    return paths
+
+
+def write_plan(params: dict[str, Any], tables: Tables) -> None:
+    """Write the outputs of this stage, delete those of deleted rows, and say what is to know."""
+    if (facts := measured_facts(params)) is not None:
+        print_table(params, pick_presets(read_yaml(PRESETS_PATH), tables), facts)
+    delete_stale(DATA, tables)
+    outputs.write_json(INPUTS, digest_inputs(params))
+    raw = (DATA / RAW).rglob("*")
+    outputs.write_json(RAW_FILES, digest_files(path for path in raw if path.is_file()))
+    write_hub_ids(DATA / HUB, tables)
+    # The report depends on this file: empty tables that few plans have leave it as it is.
+    optional = (ENVIRONMENTS, EPISODES)
+    written = {name: rows for name, rows in tables.items() if rows or name not in optional}
+    outputs.write_json(PLAN, written)
+    source = TypeAdapter(SourceConfig).validate_python(params["data"]["source"])
+    for line in source_checks.describe_partly_read(source, list_rows(tables)):
+        sys.stdout.write(f"{line}\n")
+    lines = describe_unwatched(params["model"]["path"]), describe_detectable(params, tables)
+    for line in filter(None, lines):
+        sys.stdout.write(f"{line}\n")
 
 
 def check_plan(paths: Iterable[Path], *, is_checked: bool = False) -> tuple[Tables, list[str]]:
