@@ -76,7 +76,6 @@ def label_pairs(run: Run) -> dict[str, Any]:
             verifier_labels.label_pairs(
                 prompt,
                 pool,
-                source="verifier",
                 max_pairs=run.config.preset.max_pairs_per_problem,
                 seed=derive_seed(run.seed, "label_verifier", prompt.id),
             )

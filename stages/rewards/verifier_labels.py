@@ -63,7 +63,7 @@ class LabelledPairs(NamedTuple):
 
 
 def label_pairs(
-    prompt: Prompt, pool: Sequence[Completion], *, source: str, max_pairs: int, seed: int
+    prompt: Prompt, pool: Sequence[Completion], *, max_pairs: int, seed: int
 ) -> LabelledPairs:
     """Preference pairs of a problem, at most `max_pairs`.
 
@@ -76,7 +76,9 @@ def label_pairs(
     pairs = draw_pairs(
         drop_repeats(finished), drop_repeats(checked.wrong), max_pairs=max_pairs, seed=seed
     )
-    return LabelledPairs([make_preference(prompt, *pair, 1.0, source) for pair in pairs], checked)
+    return LabelledPairs(
+        [make_preference(prompt, *pair, 1.0, "verifier") for pair in pairs], checked
+    )
 
 
 def summarise_pairs(labelled: Sequence[LabelledPairs]) -> dict[str, int | float]:

@@ -19,9 +19,7 @@ def completion(index: int, *, answer: str = "42", cut: bool = False) -> Completi
 def label(
     pool: list[Completion], max_pairs: int = 99, seed: int = 0
 ) -> verifier_labels.LabelledPairs:
-    return verifier_labels.label_pairs(
-        PROMPT, pool, source="verifier", max_pairs=max_pairs, seed=seed
-    )
+    return verifier_labels.label_pairs(PROMPT, pool, max_pairs=max_pairs, seed=seed)
 
 
 def pairs(pool: list[Completion], **options) -> list[tuple[int, int]]:
