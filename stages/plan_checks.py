@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pydantic
 
 from stages import auto, bounds, source_checks
+from stages.auto import Facts
 from stages.config import (
     PRESET,
     PRESETS_PATH,
@@ -65,32 +66,17 @@ def find_problems(
     fields = {name for config in entry_points.values() for name in config.model_fields}
     declared = sorted({*fields, *tables, *ABOVE} - {PRESET})
     problems = list(match_keys([str(name) for name in params], declared, ""))
+    sections = {name: params[name] for name in fields & params.keys()} | {"presets": presets}
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
     facts = measured_facts(params) or auto.UNMEASURED
-    sections = {name: params[name] for name in fields & params.keys()} | {"presets": presets}
-
-    def resolve(kind: str = "", overrides: Content = MappingProxyType({})) -> dict[str, Any]:
-        own, whole = (override_section(content, kind, overrides) for content in (sections, params))
-        return {**whole, **auto.resolve(own, facts, whole, strict=False)[0]}
-
+    resolve = functools.partial(resolve_auto, params, sections, facts)
     try:
         content = resolve()
     except ValueError as error:
         return [*problems, str(error)]
-    presets, configs = content.pop("presets"), Configs()
-    rows = list(list_rows(tables))
-    for row in rows:
-        name, config = row.words.get(PRESET, ""), entry_points[row.entry_point]
-        if messages := list(check_keys(row, params, presets, entry_points)):
-            problems += messages
-            continue
-        places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
-        places |= {row.kind: str(row)} if row.overrides else {}
-        of_row = resolve(row.kind, row.overrides)
-        value, messages = validate(config, {**of_row, PRESET: of_row["presets"].get(name)}, places)
-        problems += messages
-        if value is not None:
-            configs[str(row)] = value
+    presets, rows = content.pop("presets"), list(list_rows(tables))
+    configs, messages = validate_rows(rows, params, presets, entry_points, resolve)
+    problems += messages
     for name in sorted(entry_points.keys() - {row.entry_point for row in rows}):
         places = {"": f"stages/{ENTRY_POINTS.get(name, name)}.py"}
         configs[name], messages = validate(entry_points[name], content, places)
@@ -109,6 +95,48 @@ def find_problems(
     problems += [] if source is None else source.problems
     problems += evaluation_config.check_ks(content)
     return list(dict.fromkeys(problems))
+
+
+def resolve_auto(
+    params: Content,
+    sections: Content,
+    facts: Facts,
+    kind: str = "",
+    overrides: Content = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Sections and presets with every `auto` replaced by its value.
+
+    `overrides`: keys of section `kind` with values of a row's own, which others follow from.
+    """
+    changed, whole = (override_section(content, kind, overrides) for content in (sections, params))
+    return {**whole, **auto.resolve(changed, facts, whole, strict=False)[0]}
+
+
+def validate_rows(
+    rows: Collection[TableRow],
+    params: Content,
+    presets: Content,
+    entry_points: EntryPoints,
+    resolve: Callable[[str, Content], dict[str, Any]],
+) -> tuple[Configs, list[str]]:
+    """The `Config` of each row that has a right one, and what is wrong with the others.
+
+    `resolve`: content of params.yaml for a kind of rows and the overrides of one.
+    """
+    configs, problems = Configs(), list[str]()
+    for row in rows:
+        name, config = row.words.get(PRESET, ""), entry_points[row.entry_point]
+        if messages := list(check_keys(row, params, presets, entry_points)):
+            problems += messages
+            continue
+        places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
+        places |= {row.kind: str(row)} if row.overrides else {}
+        of_row = resolve(row.kind, row.overrides)
+        value, messages = validate(config, {**of_row, PRESET: of_row["presets"].get(name)}, places)
+        problems += messages
+        if value is not None:
+            configs[str(row)] = value
+    return configs, problems
 
 
 def check_keys(
