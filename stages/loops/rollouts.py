@@ -5,7 +5,7 @@ In an environment a rollout is an episode of several turns (`loops/episodes`).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -130,10 +130,7 @@ def sample_rollouts(
     step: int,
     seed: int,
 ) -> Rollouts:
-    """Sample `group_size` completions of each prompt (None: the greedy one), prompt-major.
-
-    The random stream of a completion is a function of (seed, step, prompt, sample).
-    """
+    """Sample completions of prompts: see `Draw`."""
     num_samples = 1 if group_size is None else group_size
     groups = sampler.sample(
         [prompt.prompt_ids for prompt in prompts],
@@ -152,6 +149,28 @@ def sample_rollouts(
     )
 
 
+@runtime_checkable
+class Draw(Protocol):
+    """Function that samples rollouts of prompts with a policy."""
+
+    def __call__(
+        self,
+        sampler: Sampler,
+        decode: Decode,
+        prompts: Sequence[Prompt],
+        *,
+        config: RolloutConfig,
+        group_size: int | None,
+        step: int,
+        seed: int,
+    ) -> Rollouts:
+        """`group_size` rollouts of each prompt (None: the greedy one), prompt-major.
+
+        The random stream of a rollout is a function of (seed, step, prompt, sample).
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """Prompts, reward function and answer checker: what reinforcement learning maximises."""
@@ -164,7 +183,7 @@ class Task:
     method says so (`positive_nll_coef`). None: prompts without gold answers."""
     teacher_prompts: Mapping[str, Sequence[int]] | None = None
     """Tokens that the teacher reads in place of a prompt, by the prompt's id; None: the same."""
-    draw: Callable[..., Rollouts] = sample_rollouts
+    draw: Draw = sample_rollouts
     """Samples completions of prompts; of `episodes.make_task`, plays episodes from them."""
 
     def verdicts(self, rollouts: Rollouts) -> list[bool]:
