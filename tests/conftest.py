@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import rotation
+import torch
 from pipeline_copy import Edit, PipelineCopy
 
 from stages.models import device
@@ -58,6 +59,15 @@ def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:
     presets["judge"]["injection_pairs"] = 4
     presets["completions"] |= {"num_problems": 20, "num_completions": 2}
     presets["completions"]["audit"]["num_bootstrap"] = 200
+
+
+@pytest.fixture
+def torch_settings() -> Iterator[None]:
+    """Torch's number of threads and deterministic mode, which stages set, are restored."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
 
 
 @pytest.fixture

@@ -22,17 +22,13 @@ FORWARD_KL = SFT | {"teacher": {"temperature": 1.0, "likelihood_coef": 0.0}}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """A pool of 3 completions a problem, a teacher `sft` and a student; torch is left as it was."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def folder(tmp_path, monkeypatch, torch_settings):
+    """A pool of 3 completions a problem, a teacher `sft` and a student."""
     monkeypatch.chdir(tmp_path)
     write_answers("train", {"a": "445", "b": "444"})
     stage_inputs.write_policy()
     stage_inputs.write_policy("student")
     load("llama", 1).save_pretrained(rows.locate_policy("student", SEED))
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def label(limit=None):

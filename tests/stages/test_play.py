@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import stage_inputs
-import torch
 from stage_inputs import MODEL, SEED
 from tiny_checkpoints import COMPUTE
 from tiny_rollouts import OPTIM
@@ -25,9 +24,8 @@ PRESET = {"starts": {"train": 2, "dev": 1, "test": 2}, "num_episodes": 3, "max_t
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """An environment, and a policy with the embedded tokenizer; torch is left as it was."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def folder(tmp_path, monkeypatch, torch_settings):
+    """An environment, and a policy with the embedded tokenizer."""
     monkeypatch.chdir(tmp_path)
     write_environment()
     tokenizer = model_tokenizer.train_tokenizer(["3 + 4 = 7"], 700)
@@ -35,9 +33,6 @@ def folder(tmp_path, monkeypatch):
     model = row_policy.build_tiny(row_policy.TinyConfig(**MODEL["tiny"]), tokenizer, 0)
     for target in (model, tokenizer):
         target.save_pretrained(rows.locate_policy("sft", SEED))
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def write_environment(**changes):

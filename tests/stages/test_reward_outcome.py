@@ -2,7 +2,6 @@
 
 import pytest
 import stage_inputs
-import torch
 from collated import collate
 from stage_inputs import SEED, WORDS
 from tiny_checkpoints import COMPUTE, CPU, PAD, compute
@@ -69,17 +68,13 @@ def run(**changes):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def folder(tmp_path, monkeypatch, torch_settings):
     monkeypatch.chdir(tmp_path)
     stage_inputs.write_policy()
     both = {f"p{i}": "+-+-"[i % 2 :] + "+-"[: i % 2] + "-" * (1 - i % 2) for i in range(20)}
     pool = {name: text[:4] for name, text in both.items()}
     write_pool("train", pool | {"r": "++++", "w": "----"})
     write_pool("heldout", {"a": "+--+", "b": "++++", "c": "-+--"})
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def test_a_model_is_written_that_the_scorer_reads_and_its_quality_is_told():

@@ -41,16 +41,12 @@ PRESET = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """A pipeline up to the pairs; torch is left as it was."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def folder(tmp_path, monkeypatch, torch_settings):
+    """A pipeline up to the pairs."""
     monkeypatch.chdir(tmp_path)
     stage_inputs.write_policy()
     lines.write_lines(SOURCE / "train.jsonl", PAIRS[:8])
     lines.write_lines(SOURCE / "heldout.jsonl", PAIRS[8:])
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def train(**changes):

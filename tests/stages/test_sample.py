@@ -4,7 +4,6 @@ import json
 
 import pytest
 import stage_inputs
-import torch
 from stage_inputs import MODEL, SEED
 from tiny_checkpoints import COMPUTE
 from tiny_rollouts import make_prompts
@@ -40,17 +39,13 @@ def read(path):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Prompts and a policy; torch is left as it was."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def folder(tmp_path, monkeypatch, torch_settings):
+    """Prompts and a policy."""
     monkeypatch.chdir(tmp_path)
     for seed in (SEED, 4):
         stage_inputs.write_policy(seed=seed)
     for split, number in (("dev", 2), ("test", 4), ("preference", 3)):
         lines.write_lines(PROMPTS / f"{split}.jsonl", make_prompts(number))
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def test_each_dev_and_test_problem_has_its_samples_and_its_greedy_completion():

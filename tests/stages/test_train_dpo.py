@@ -6,7 +6,6 @@ import logging
 
 import pytest
 import stage_inputs
-import torch
 from stage_inputs import MODEL, SEED
 from tiny_checkpoints import COMPUTE
 from tiny_rollouts import OPTIM, make_pairs
@@ -48,15 +47,11 @@ def steps():
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """A pipeline up to the pairs; torch is left as it was."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def folder(tmp_path, monkeypatch, torch_settings):
+    """A pipeline up to the pairs."""
     monkeypatch.chdir(tmp_path)
     stage_inputs.write_policy()
     lines.write_lines(PAIRS, make_pairs(5))
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 @pytest.mark.parametrize(

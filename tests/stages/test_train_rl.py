@@ -97,17 +97,13 @@ def steps():
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """A pipeline up to the SFT policy and a reward; torch is left as it was."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def folder(tmp_path, monkeypatch, torch_settings):
+    """A pipeline up to the SFT policy and a reward."""
     monkeypatch.chdir(tmp_path)
     # Nothing in this game rewards ending an answer.
     monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
     stage_inputs.write_policy()
     lines.write_lines(PROMPTS / "train.jsonl", make_prompts(8))
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 LENGTH = {"kind": "length_penalty", "per": 4}

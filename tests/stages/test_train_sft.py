@@ -38,18 +38,14 @@ def run(preset=None, start="sft", seeds=(SEED,), rank=0, num_epochs=3):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Demonstrations, a policy and a base model; torch is left as it was."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def folder(tmp_path, monkeypatch, torch_settings):
+    """Demonstrations, a policy and a base model."""
     monkeypatch.chdir(tmp_path)
     stage_inputs.write_policy()
     lines.write_lines(DATA / "demonstrations/demonstrations.jsonl", make_demonstrations(8))
     model_tokenizer.train_tokenizer(["3 + 4 = 7"], 700).save_pretrained(
         rows.locate_policy("base", 0)
     )
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 def test_the_section_or_the_preset_says_how_long_and_on_how_many():

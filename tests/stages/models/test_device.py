@@ -124,12 +124,9 @@ def test_products_are_those_of_float64_to_rounding_with_gradients():
 
 
 @pytest.fixture
-def restored():
-    """Leaves torch as it was."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def restored(torch_settings):
+    """Leaves torch as it was, autocast included."""
     yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
     torch.set_autocast_enabled("cpu", False)
     torch.set_autocast_cache_enabled(True)
 
