@@ -122,7 +122,8 @@ class Method(Params):
     on the loss's scale: the weight matters only where the gradient norm is clipped."""
     value_warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Number of first rollout batches from which only the value model learns; the policy's learning
-    rate warms up after them."""
+    rate warms up after them. A run that would end within them is refused, with `token_budget` after
+    its first step."""
 
     # Policy loss
     surrogate: Literal[

@@ -101,6 +101,21 @@ class TrainingBudget:
         return self.num_tokens is not None and self.spent >= self.num_tokens
 
 
+def check_warmup(method: Method, num_steps: int) -> None:
+    """Raise a ValueError if only the value model would learn within a token budget.
+
+    `num_steps`: estimate of the steps of the whole run. In the warm-up it is a good one, since the
+    policy, and with it the length of completions, stays as it is.
+    """
+    if num_steps <= method.value_warmup_steps:
+        raise ValueError(
+            f"token_budget {method.token_budget} lasts for about {num_steps} steps, by the tokens "
+            f"of those so far, and value_warmup_steps {method.value_warmup_steps}, in which only "
+            f"the value model learns, leave the policy none of them: raise token_budget, or lower "
+            f"value_warmup_steps"
+        )
+
+
 def make_schedule(task: Task, settings: Settings) -> Iterable[Sequence[int]]:
     """Prompt numbers of each step: `num_steps` lists, or endless ones with a `token_budget`."""
     batches = epochs.endless_batches(len(task.prompts), settings.max_prompts(), settings.seed)
@@ -307,6 +322,8 @@ def train(
             budget.spend(metrics)
             per_step = method.num_epochs * method.num_minibatches
             num_updates = budget.num_updates(index, per_step)
+            if budget.num_tokens is not None:
+                check_warmup(method, num_updates // per_step)
             state.is_updating = True
             learned = learn(models, optimizers, experience, settings, coefs, index, num_updates)
             # The policy may have read a stale batch before (`measure_logprobs`).

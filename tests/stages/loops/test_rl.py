@@ -859,6 +859,21 @@ def test_at_first_only_the_value_model_learns():
     assert not torch.equal(weights(value), before[1])
 
 
+def test_a_budget_of_tokens_that_the_value_model_alone_would_spend_is_refused():
+    """Once the tokens of the first step are known, and before anything has learned."""
+    model, value, schedule = load("llama"), random_scalar(1), epochs.endless_batches(8, 4, 0)
+    before = weights(model), weights(value)
+    (first,) = train_ppo(draws(8, 1, 4, 0))
+    tokens = first.metrics["tokens/generated"] + first.metrics["tokens/trained"]
+    changes = {"model": model, "value": value, "value_warmup_steps": 2}
+    with pytest.raises(ValueError, match=r"lasts for about 2 steps, .* value_warmup_steps 2"):
+        train_ppo(schedule, token_budget=int(2 * tokens), **changes)
+    assert torch.equal(weights(model), before[0])
+    assert torch.equal(weights(value), before[1])
+    steps = train_ppo(schedule, token_budget=int(3 * tokens), **changes)
+    assert "loss/policy" in steps[-1].metrics
+
+
 def test_the_policys_rate_warms_up_once_it_is_trained():
     """Of 5 steps it learns in the last 3, of which 0.7 are 2: by half of the peak, then by it."""
     optim = COSINE.model_copy(update={"learning_rate": 3e-4, "warmup_share": 0.7})
