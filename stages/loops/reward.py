@@ -33,7 +33,8 @@ class OutcomeConfig(EpochsConfig):
     max_per_problem: int = Field(ge=2)
     """Limit of completions of a problem, right and wrong as evenly as can be."""
     one_class_weight: float = Field(ge=0, le=1)
-    """Weight of a problem whose completions are all right or all wrong; 0: left out. Others: 1."""
+    """Weight of a problem whose completions are all right or all wrong, as a share of that of any
+    other; 0: left out."""
 
 
 def train(
@@ -86,7 +87,9 @@ def train_outcomes(
 ) -> Iterator[Step]:
     """Optimizer step for each list of problem numbers in `schedule`; `model` is changed in place.
 
-    loss = Σ weight outcome_label / Σ weight, both over all completions of the step
+    loss = mean over problems of  Σ weight outcome_label over the problem's completions
+
+    A problem with both classes weighs 1 in all. The metrics are weighted means.
     """
 
     def gradient(_: int, numbers: Sequence[int]) -> Metrics:
@@ -94,6 +97,7 @@ def train_outcomes(
         weights = torch.tensor([row.weight for row in rows])
         labels = torch.tensor([float(row.right) for row in rows])
         total = float(weights.sum())
+        num_problems = count_problems([problems[number] for number in numbers])
         losses, probabilities = torch.zeros(2, len(rows))
         groups = make_problem_groups(
             [problems[number] for number in numbers], model.compute.row_tokens
@@ -102,7 +106,7 @@ def train_outcomes(
         for batch in model_batches(model, groups):
             scores = model(batch)
             batch_losses = outcome_label_loss(scores, labels[batch.indices].to(scores))
-            ((batch_losses * weights[batch.indices].to(scores)).sum() / total).backward()
+            ((batch_losses * weights[batch.indices].to(scores)).sum() / num_problems).backward()
             losses[batch.indices] = batch_losses.detach().float().cpu()
             probabilities[batch.indices] = scores.detach().sigmoid().float().cpu()
             num_tokens += int(batch.mask.sum())
@@ -110,7 +114,7 @@ def train_outcomes(
         # 1 where the likelier verdict is the true one, 1/2 where neither is likelier.
         right = 0.5 + 0.5 * torch.sign(probabilities - 0.5) * torch.sign(labels - 0.5)
         return {
-            "loss/outcome": float(weights @ losses) / total,
+            "loss/outcome": float(weights @ losses) / num_problems,
             "outcomes/accuracy": float(weights @ right) / total,
             "outcomes/probability": float(weights @ probabilities) / total,
             "tokens/trained": num_tokens,
@@ -118,6 +122,18 @@ def train_outcomes(
         }
 
     return optimise(model, config.optim, schedule, gradient, state)
+
+
+def count_problems(problems: Sequence[Sequence[Outcome]]) -> float:
+    """Number of problems; where all have both classes, the sum of their weights to the bit.
+
+    Divided by the sum of weights, a step of problems of one class would not depend on theirs.
+    """
+    weights: list[float] = []
+    for rows in problems:
+        has_both = len({row.right for row in rows}) == 2
+        weights += [row.weight if has_both else 1 / len(rows) for row in rows]
+    return float(torch.tensor(weights).sum())
 
 
 def make_problem_groups(problems: Sequence[Sequence[Outcome]], row_tokens: int) -> list[Group]:

@@ -1,9 +1,10 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute, random_ids
-from tiny_rollouts import OPTIM
+from tiny_rollouts import OPTIM, watch_gradients
 
 from stages.loops import epochs, reward
 from stages.loops.reward import OutcomeConfig
@@ -84,6 +85,23 @@ def test_the_loss_is_the_weighted_cross_entropy_of_the_scores():
     expected = sum(row.weight * loss for row, loss in zip(rows, losses, strict=True)) / 6
     (step,) = train(model, ONE_STEP)
     assert step.metrics["loss/outcome"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("mixed", [[], PROBLEMS[1:2]], ids=["alone", "beside both classes"])
+def test_a_problem_of_one_class_weighs_its_share_whatever_else_is_in_the_step(mixed, monkeypatch):
+    seen, losses = watch_gradients(monkeypatch), []
+    one_class = [[row for row in problem if row.right] for problem in PROBLEMS[3:]]
+    for weight in (1.0, 0.5, 0.25):
+        weighted = [[replace(row, weight=weight / len(rows)) for row in rows] for rows in one_class]
+        problems = [*weighted, *mixed]
+        (step,) = train(load(head=0.5), [[*range(len(problems))]], problems=problems)
+        losses.append(step.metrics["loss/outcome"])
+    # On a line over the weight.
+    assert losses[2] == pytest.approx(1.5 * losses[1] - 0.5 * losses[0])
+    assert losses[1] < 0.9 * losses[0]
+    for name, gradient in seen[2].items():
+        expected = 1.5 * seen[1][name] - 0.5 * seen[0][name]
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_scores_are_in_the_order_of_the_completions_however_they_are_batched():
