@@ -11,9 +11,11 @@ learns from this row depends on the teacher's weights, of which a pool knows the
 `train: sft` with a preset such as `forward_kl` learns the teacher's distribution at each token
 (`algorithms/forward_kl`); with `sft` or `rejection_sampling`, its tokens. A pool of another policy
 than the teacher is distillation on texts of that policy: supervised distillation, if it is not the
-one that learns (Agarwal et al., GKD, 2024, https://arxiv.org/abs/2306.13649).
+one that learns (Agarwal et al., GKD, 2024, https://arxiv.org/abs/2306.13649). `metrics.json` names
+both, `teacher` and `pool_policy`; where they differ, a line says so.
 """
 
+import logging
 import shutil
 from typing import Any
 
@@ -25,6 +27,8 @@ from stages.loops.run import Run
 from stages.records import pools
 from stages.records.problems import TEACHER
 from stages.runtime import outputs, process
+
+logger = logging.getLogger(__name__)
 
 
 class TeacherPreset(Params):
@@ -43,12 +47,24 @@ class Config(Params):
 
 def main(*words: str) -> None:
     """Write `demonstrations.jsonl`, `model/` and `metrics.json` of each seed."""
-    stage.run(write_demonstrations, words, Config)
+    stage.run(write_demonstrations, words, Config, prepare=compare_policies)
+
+
+def compare_policies(run: Run) -> None:
+    """Say so where the completions are of another policy than the teacher."""
+    policy = pools.read_origin(run.row.source)["policy"]
+    if policy != run.row.policy:
+        logger.warning(
+            "the completions of %s are of policy %s, and the teacher is %s: what learns from both "
+            "learns the teacher's distribution on texts that it did not write. Sample a pool from "
+            "the teacher for samples of its distribution.",
+            run.row.on, policy, run.row.policy,
+        )  # fmt: skip
 
 
 def write_demonstrations(run: Run) -> dict[str, Any]:
     """Write the completions and the teacher of one seed; returns their metrics."""
-    limit = run.config.preset.max_samples_per_problem
+    limit, origin = run.config.preset.max_samples_per_problem, pools.read_origin(run.row.source)
     problems = pools.read_pools(run.row.source, run.seed, "train")
     written = [
         pools.make_demonstration(prompt, row)
@@ -64,7 +80,7 @@ def write_demonstrations(run: Run) -> dict[str, Any]:
         "tokens": sum(len(row.completion_ids) for row in written),
     }
     run.log(0, metrics)
-    return metrics
+    return metrics | {"teacher": run.row.policy, "pool_policy": origin["policy"]}
 
 
 if __name__ == "__main__":

@@ -108,14 +108,20 @@ SIDES: tuple[Side, Side] = ("train", "heldout")
 
 def read_pools(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Completion]]]:
     """Prompts and completions of a seed's pool, as of `join_prompts`."""
+    origin = read_origin(folder)
+    split = origin["split"] if side == "train" else "dev"
+    return read_split(folder / str(seed), split, side)
+
+
+def read_origin(folder: Path) -> dict[str, str]:
+    """`split` of a pool's problems, and `policy` that it was sampled from."""
     path = folder / "pool.json"
     if not path.is_file():
         raise ValueError(
             f"expected a pool in {folder}, found no pool.json: completions are labelled "
             f"`on: pools/<name>`, a row of the table `pools`"
         )
-    split = json.loads(path.read_text(encoding="utf-8"))["split"] if side == "train" else "dev"
-    return read_split(folder / str(seed), split, side)
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_split(

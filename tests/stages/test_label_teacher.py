@@ -55,7 +55,20 @@ def test_all_completions_are_written_right_or_wrong_and_as_often_as_they_were_dr
     assert [row.completion for row in actual if row.id == "a"] == expected
     assert stage_inputs.metrics(OWN) == {
         "problems": 2, "demonstrations": 2 * kept, "tokens": 3 * 2 * kept,
+        "teacher": "sft", "pool_policy": "sft",
     }  # fmt: skip
+
+
+def test_a_pool_of_another_policy_than_the_teacher_is_named(caplog):
+    label()
+    assert not caplog.messages
+    path = stage_inputs.POOL / "pool.json"
+    path.write_text(json.dumps({"split": "preference", "policy": "student"}))
+    label()
+    names = {name: stage_inputs.metrics(OWN)[name] for name in ("teacher", "pool_policy")}
+    assert names == {"teacher": "sft", "pool_policy": "student"}
+    (message,) = caplog.messages
+    assert "are of policy student, and the teacher is sft" in message
 
 
 def test_the_teachers_weights_are_an_output_so_that_its_students_depend_on_them():
