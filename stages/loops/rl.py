@@ -134,6 +134,27 @@ class Coefs(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoopState:
+    """State of a run beside weights and moments: the `numbers` of a `State`."""
+
+    coefs: Coefs
+    """Of the next step."""
+    num_truncated_steps: int = 0
+    """Last steps in a row in which every completion was truncated (`check_truncation`)."""
+    spent: int = 0
+    """Tokens of the `TrainingBudget`."""
+    over: bool = False
+    """Whether a budget has ended the training."""
+    waiting: Sequence[dict[str, Any]] = ()
+    """`content` of the rollout batches that were drawn and not yet learned from, in order."""
+
+    @classmethod
+    def decode(cls, numbers: Mapping[str, Any], first_coefs: Coefs) -> "LoopState":
+        """State of a checkpoint's `numbers`; without any, that before the first step."""
+        return cls(**{**numbers, "coefs": Coefs(*numbers.get("coefs", first_coefs))})
+
+
+@dataclass(frozen=True, kw_only=True)
 class TokenGrids:
     """Tensors over the tokens of a rollout batch or micro-batch; 0 outside of completions."""
 
@@ -288,14 +309,13 @@ def train(
     if models.value is not None:
         assert isinstance(config, PpoConfig)
         optimizers["value"] = state.optimizer("value", models.value.train(), config.value_optim)
-    saved = state.numbers
     kl_coef = 0.0 if method.kl == "none" else method.kl_coef
-    coefs = Coefs(*saved.get("coefs", (kl_coef, method.old_kl_coef)))
-    num_truncated_steps, is_over = saved.get("num_truncated_steps", 0), saved.get("over", False)
+    saved = LoopState.decode(state.numbers, Coefs(kl_coef, method.old_kl_coef))
+    coefs, num_truncated_steps, is_over = saved.coefs, saved.num_truncated_steps, saved.over
     budget = TrainingBudget(
-        num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.get("spent", 0)
+        num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.spent
     )
-    stored: deque[Any] = deque(saved.get("waiting", []))
+    stored = deque(saved.waiting)
     waiting: deque[Callable[[], RewardedRollouts]] = deque()
     undrawn = enumerate(islice(schedule, state.step, None), state.step)
 
@@ -334,11 +354,11 @@ def train(
                 coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
             kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
             is_over = kl_exceeded or budget.is_spent()
-            state.step, state.numbers = index + 1, {
-                "coefs": [*coefs], "num_truncated_steps": num_truncated_steps,
-                "spent": budget.spent, "over": is_over,
-                "waiting": [wait().content for wait in waiting],
-            }  # fmt: skip
+            numbers = LoopState(
+                coefs=coefs, num_truncated_steps=num_truncated_steps, spent=budget.spent,
+                over=is_over, waiting=[wait().content for wait in waiting],
+            )  # fmt: skip
+            state.step, state.numbers = index + 1, vars(numbers)
             rows = rollouts.make_rows(
                 experience.rollouts, index, experience.rewards, experience.correct
             )
