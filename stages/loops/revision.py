@@ -8,7 +8,9 @@ another principle. Departure: the requests are messages of their own
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
@@ -17,7 +19,7 @@ from stages.config import Params
 from stages.loops import work
 from stages.loops.work import Step
 from stages.records.preferences import Revision
-from stages.rewards.feedback.principles import CONSTITUTIONS
+from stages.rewards.feedback.principles import CONSTITUTIONS, Principle
 from stages.rewards.feedback.prompts import (
     REVISION_VERSIONS,
     Style,
@@ -91,30 +93,24 @@ def rounds(
     problem's id, the answer's index and the round. An answer whose request is too long has no row
     in that round and none later. `encode`: messages to the tokens of prompts.
     """
-    style, constitution = config.style, CONSTITUTIONS[config.constitution]
-    questions = [answer.prompt.question for answer in answers]
+    ask = partial(_ask, sampler, encode, config=config)
     texts = {i: answer.completion.completion for i, answer in enumerate(answers)}
     for number in range(1, config.num_rounds + 1):
-        names = {
-            i: (split, answers[i].prompt.id, answers[i].completion.index, number) for i in texts
-        }
-        principles = {
-            i: random.Random(derive_seed(seed, "principle", *names[i])).choice(constitution)
-            for i in texts
-        }
+        streams = _RoundStreams(answers, config.constitution, seed, split, number)
+        principles = {i: streams.draw_principle(i) for i in texts}
         requests = {
-            i: critique_message(style, questions[i], text, principles[i])
+            i: critique_message(config.style, answers[i].prompt.question, text, principles[i])
             for i, text in texts.items()
         }
-        seeds = {i: derive_seed(seed, "critique", *names[i]) for i in texts}
-        critiques, num_read = _ask(sampler, encode, requests, seeds, config)
+        critiques, num_read = ask(requests, streams.seed_draws("critique", texts))
         criticised = {i: decode(sample.token_ids) for i, sample in critiques.items()}
         requests = {
-            i: revision_message(style, questions[i], texts[i], critique, principles[i])
+            i: revision_message(
+                config.style, answers[i].prompt.question, texts[i], critique, principles[i]
+            )
             for i, critique in criticised.items()
         }
-        seeds = {i: derive_seed(seed, "revision", *names[i]) for i in critiques}
-        revisions, num_read_again = _ask(sampler, encode, requests, seeds, config)
+        revisions, num_read_again = ask(requests, streams.seed_draws("revision", critiques))
         rows = [
             Revision(
                 id=answers[i].prompt.id,
@@ -122,7 +118,7 @@ def rounds(
                 split=split,
                 round=number,
                 principle=principles[i].name,
-                version=REVISION_VERSIONS[style],
+                version=REVISION_VERSIONS[config.style],
                 original=texts[i],
                 critique=criticised[i],
                 critique_ids=critiques[i].token_ids,
@@ -135,15 +131,48 @@ def rounds(
         ]
         texts = {i: row.revision for i, row in zip(revisions, rows, strict=True)}
         samples = [*critiques.values(), *revisions.values()]
-        generated = sum(len(sample.token_ids) for sample in samples)
-        positions = num_read + num_read_again - len(samples) + generated
-        metrics: dict[str, int | float] = {
-            "answers/revised": len(rows),
-            "answers/changed": sum(row.revision != row.original for row in rows),
-            "tokens/generated": generated,
-            **work.count_passes("policy", "sampled", positions=positions, outputs=generated),
-        }
+        metrics = _measure_round(rows, samples, num_read + num_read_again)
         yield Step(index=number - 1, metrics=metrics, rows=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _RoundStreams:
+    """Random streams of a round: functions of seed, split, problem, answer and round."""
+
+    answers: Sequence[DraftAnswer]
+    constitution: str
+    seed: int
+    split: str
+    number: int
+
+    def seed_draw(self, purpose: str, i: int) -> int:
+        """Seed of a draw for answer `i`."""
+        answer = self.answers[i]
+        name = self.split, answer.prompt.id, answer.completion.index, self.number
+        return derive_seed(self.seed, purpose, *name)
+
+    def seed_draws(self, purpose: str, numbers: Iterable[int]) -> dict[int, int]:
+        """Seeds of draws, by the answer's number."""
+        return {i: self.seed_draw(purpose, i) for i in numbers}
+
+    def draw_principle(self, i: int) -> Principle:
+        """Principle by which answer `i` is criticised and revised."""
+        stream = random.Random(self.seed_draw("principle", i))
+        return stream.choice(CONSTITUTIONS[self.constitution])
+
+
+def _measure_round(
+    rows: Sequence[Revision], samples: Sequence[Sample], num_read: int
+) -> dict[str, int | float]:
+    """Metrics of a round; `num_read`: tokens of all requests. A last token is not read."""
+    generated = sum(len(sample.token_ids) for sample in samples)
+    positions = num_read - len(samples) + generated
+    return {
+        "answers/revised": len(rows),
+        "answers/changed": sum(row.revision != row.original for row in rows),
+        "tokens/generated": generated,
+        **work.count_passes("policy", "sampled", positions=positions, outputs=generated),
+    }
 
 
 def _ask(
@@ -151,6 +180,7 @@ def _ask(
     encode: Callable[[Sequence[str]], list[list[int]]],
     requests: Mapping[int, str],
     seeds: Mapping[int, int],
+    *,
     config: RevisionConfig,
 ) -> tuple[dict[int, Sample], int]:
     """A reply to each message that is not too long, by the answer's number; tokens that it read."""
