@@ -25,7 +25,7 @@ from stages.planning.trial_loops import ONLINE
 from stages.planning.workload import Work
 from stages.runtime.process import die_with_parent
 
-AWAKE = ("sampling", "reading", "scoring")
+AWAKE = ("sampling", "forward pass", "scoring")
 """Phases in which vLLM holds its share of a GPU; in the others it sleeps."""
 UNCOUNTED = (RuntimeError, TypeError, AttributeError, IndexError, AssertionError, KeyError)
 """Errors of models that cannot be run on fake tensors."""

@@ -17,7 +17,7 @@ from stages.planning.trial_loops import LOOPS
 
 
 def predict_peaks(trial: Trial) -> dict[str, int]:
-    """Phase -> bytes of live tensors at its peak: `update`, `sampling`, `scoring`, `reading`."""
+    """Phase -> peak bytes of live tensors: `update`, `sampling`, `scoring`, `forward pass`."""
     total = trial.base.get_text_config(decoder=True).num_hidden_layers
     peaks = {number: measure_peaks(trial, number) for number in choose_layers(trial.base)}
     return {

@@ -50,7 +50,7 @@ class Rates:
     """Operations per second of all seeds that run side by side, by kind of pass."""
 
     trained: float
-    read: float
+    forward: float
     sampled: float
     """Of the rows of a decode step, beside `step`."""
     step: float
@@ -62,14 +62,17 @@ class Rates:
     def multiply(self, number: int) -> "Rates":
         """Rates of so many GPUs."""
         return Rates(
-            trained=number * self.trained, read=number * self.read, sampled=number * self.sampled,
-            step=self.step / number, start=self.start,
-        )  # fmt: skip
+            trained=number * self.trained,
+            forward=number * self.forward,
+            sampled=number * self.sampled,
+            step=self.step / number,
+            start=self.start,
+        )
 
     def predict_seconds(self, work: Work) -> float:
         """Seconds of these passes."""
-        passes = work.trained / self.trained + work.read / self.read + work.sampled / self.sampled
-        return passes + work.steps * self.step
+        given = work.trained / self.trained + work.forward / self.forward
+        return given + work.sampled / self.sampled + work.steps * self.step
 
 
 def list_arithmetics(chosen: Arithmetic, *, is_gpu: bool) -> list[Arithmetic]:
@@ -137,7 +140,7 @@ def add_rates(parts: Sequence[Mapping[str, float]], num_processes: int) -> Rates
     """
     kinds = {
         kind: num_processes * fmean(part[kind] for part in parts)
-        for kind in ("trained", "read", "sampled")
+        for kind in ("trained", "forward", "sampled")
     }
     step = fmean(part["step"] for part in parts) / num_processes
     return Rates(**kinds, step=step, start=max(part["start"] for part in parts))

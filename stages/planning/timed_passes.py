@@ -42,7 +42,7 @@ LAYER_GROWTH = 3
 """Layers of the larger of two models, over those of the smaller one."""
 REPEATS = 2
 """Passes of each model that are timed, of which the quickest counts."""
-SMALLEST = {"read": 1, "sampled": 8, "trained": 1}
+SMALLEST = {"forward": 1, "sampled": 8, "trained": 1}
 """Kind of pass -> rows of the smallest."""
 ROW_GROWTH = 4
 """Rows of the larger of two sampled batches over those of the smaller one, at least."""
@@ -107,7 +107,9 @@ class TimedModel:
 
     def run(self, kind: str, rows: int) -> int:
         """Operations of a pass of so many rows."""
-        return {"trained": self._train, "read": self._read, "sampled": self._sample}[kind](rows)
+        return {"trained": self._train, "forward": self._forward, "sampled": self._sample}[kind](
+            rows
+        )
 
     def _batches(self, rows: int) -> list[Batch]:
         request = self._request
@@ -123,7 +125,7 @@ class TimedModel:
         self._policy.zero_grad(set_to_none=True)
         return flops.count_training_flops(self.matrices, passes)
 
-    def _read(self, rows: int) -> int:
+    def _forward(self, rows: int) -> int:
         passes = Passes(positions=0, outputs=0)
         with eval_no_grad(self._policy):
             for batch in self._batches(rows):
@@ -197,16 +199,17 @@ def extend_costs(costs: Mapping[int, Cost], total: int) -> Cost:
     return Cost(max(seconds, slowest), round(operations))
 
 
-def split_sampling(costs: Mapping[int, Cost], read: float) -> dict[str, float]:
+def split_sampling(costs: Mapping[int, Cost], forward: float) -> dict[str, float]:
     """`sampled`, operations per second of rows, and `step`, seconds of a decode step without rows.
 
-    `costs`: of two batches of one prompt, by their rows; `read`: operations per second at which the
-    prompt is read. On the line through both, a batch of no rows costs its prompt and its steps.
+    `costs`: of two batches of one prompt, by their rows; `forward`: operations per second of the
+    prompt's forward pass. On the line through both, a batch of no rows costs its prompt and its
+    steps.
     """
     few, many = sorted(costs)
     seconds = max(LEAST, (costs[many].seconds - costs[few].seconds) / (many - few))
     operations = (costs[many].operations - costs[few].operations) / (many - few)
-    prompt = (costs[few].operations - few * operations) / read
+    prompt = (costs[few].operations - few * operations) / forward
     steps = costs[few].seconds - few * seconds - prompt
     return {"sampled": operations / seconds, "step": max(0.0, steps) / (NEW_TOKENS - 1)}
 
@@ -221,13 +224,13 @@ def measure(request: Request) -> dict[str, float]:
         for number in choose_layers(base, LAYER_GROWTH)
     }
     largest, rates = models[max(models)], dict[str, float]()
-    for kind in ("trained", "read"):
+    for kind in ("trained", "forward"):
         cost = measure_cost(models, kind, choose_rows(largest, kind), total)
         rates[kind] = cost.operations / cost.seconds
     few = min(SMALLEST["sampled"], largest.find_largest("sampled"))
     many = max(ROW_GROWTH * few, choose_rows(largest, "sampled"))
     costs = {rows: measure_cost(models, "sampled", rows, total) for rows in (few, many)}
-    return rates | split_sampling(costs, rates["read"])
+    return rates | split_sampling(costs, rates["forward"])
 
 
 def main() -> None:

@@ -153,7 +153,7 @@ class FullLength:
     """Sampler whose completions are made up and have the maximal length.
 
     With the transformers engine, the memory of prefill and first token is counted. While it is
-    awake the phase is `sampling` or `reading`.
+    awake the phase is `sampling` or `forward pass`.
     """
 
     engine: TransformersSampler | None
@@ -173,7 +173,7 @@ class FullLength:
                     self.max_prompts, max(1, self.engine.max_batch // how["num_samples"])
                 )
                 self.engine.sample([prompts[0]] * num_prompts, [seeds[0]] * num_prompts, **how)
-        self.live.enter("reading")
+        self.live.enter("forward pass")
         samples = [
             Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason="stop")
             for ids in self.trial.completions(how["num_samples"])

@@ -221,7 +221,7 @@ def _judging(trial: Trial, models: Models) -> Iterator[Any]:
     if trial.completion > 1:
         _draw(sampler, trial, 1)  # it thinks before it chooses
     number = max(1, trial.config.compute.max_tokens // trial.prompt)
-    with models.live.phase("reading"):
+    with models.live.phase("forward pass"):
         list(sampler.engine.next_logprobs([[TEXT] * trial.prompt] * number, [EOS]))  # pyright: ignore[reportOptionalMemberAccess]
     return iter(())
 

@@ -43,7 +43,7 @@ class Work:
     """Tokens that are generated, and those that are trained on, counted in each epoch."""
     trained: int = 0
     """Operations of forward and backward passes."""
-    read: int = 0
+    forward: int = 0
     """Operations of forward passes over given tokens."""
     sampled: int = 0
     """Operations of forward passes that generate a token each."""
@@ -53,7 +53,7 @@ class Work:
     @property
     def operations(self) -> int:
         """Of all passes."""
-        return self.trained + self.read + self.sampled
+        return self.trained + self.forward + self.sampled
 
 
 def summarise_data(summary: DataSummary) -> Data:
@@ -86,18 +86,18 @@ class Count:
 
     def __init__(self, model: Matrices, max_batch: int) -> None:
         self.tokens = 0.0
-        self.operations = {"trained": 0, "read": 0, "sampled": 0}
+        self.operations = {"trained": 0, "forward": 0, "sampled": 0}
         self.steps = 0
         self._model, self._max_batch = model, max_batch
 
-    def read(self, times: Number, positions: Number, outputs: Number) -> None:
+    def forward(self, times: Number, positions: Number, outputs: Number) -> None:
         """`times` rows of so many positions, `outputs` of them with logits, go forward."""
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
-        self.operations["read"] += flops.count_forward_flops(self._model, passes)
+        self.operations["forward"] += flops.count_forward_flops(self._model, passes)
 
     def sample(self, prompts: Number, prompt: Number, sizes: CompletionSizes) -> None:
         """Completions of `prompts` prompts of so many tokens are sampled."""
-        self.read(prompts, prompt, 0)
+        self.forward(prompts, prompt, 0)
         tokens = round(prompts * sizes.completions * sizes.tokens)
         passes = Passes(positions=tokens, outputs=tokens)
         self.operations["sampled"] += flops.count_forward_flops(self._model, passes)
@@ -108,7 +108,7 @@ class Count:
         self.steps += sizes.turns * batches * sizes.limit
 
     def train(self, times: Number, positions: Number, outputs: Number) -> None:
-        """Rows as those of `read` go forward and backward."""
+        """Rows as those of `forward` go forward and backward."""
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
         self.operations["trained"] += flops.count_training_flops(self._model, passes)
 
@@ -140,7 +140,7 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
     count.tokens = times * completion
     count.train(times, data.prompt + completion, completion)
     if preset.teacher is not None:
-        count.read(times, data.prompt + completion, completion)
+        count.forward(times, data.prompt + completion, completion)
 
 
 def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
@@ -156,7 +156,7 @@ def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     count.tokens = times * both
     count.train(times, data.prompt + both, both if is_policy else 0)
     if is_policy:
-        count.read(pairs, data.prompt + both, both)
+        count.forward(pairs, data.prompt + both, both)
 
 
 def _completions(stage: Stage, plan: Plan, count: Count) -> None:
@@ -187,14 +187,14 @@ def _online(stage: Stage, plan: Plan, count: Count) -> None:
     )  # fmt: skip
     count.sample(times, plan.data.prompt, _play(sampled, environment) if environment else sampled)
     # Read by the reference and, where it moves on meanwhile, by the policy; scored.
-    count.read(times * (preset.measures_kl + reuse), positions, tokens)
+    count.forward(times * (preset.measures_kl + reuse), positions, tokens)
     if preset.needs_policy_logprobs:
         stale = max(0, sizes.num_steps - 1) if preset.staleness else 0
-        count.read(stale * sizes.prompts_per_step, positions, tokens)
+        count.forward(stale * sizes.prompts_per_step, positions, tokens)
     shown = plan.data.prompt + completion if preset.teacher_reads_solution else 0
-    count.read(times * preset.has_teacher, positions + shown, tokens)
+    count.forward(times * preset.has_teacher, positions + shown, tokens)
     models = stage_of.list_scorers(stage.words["on"], plan)
-    count.read(times * (len(models) + is_ppo), positions, 0)
+    count.forward(times * (len(models) + is_ppo), positions, 0)
     count.train(times * preset.num_epochs, positions, tokens)
     if is_ppo:
         count.train(times * preset.num_epochs, positions, 0)
@@ -251,7 +251,7 @@ def _evaluated(_stage: Stage, plan: Plan, count: Count) -> None:
     for name, words in plan.rows[REWARDS].items():
         if words["by"] != "rule":
             models = stage_of.list_scorers(f"{REWARDS}/{name}", plan)
-            count.read(len(models) * number, plan.data.prompt + shown, 0)
+            count.forward(len(models) * number, plan.data.prompt + shown, 0)
 
 
 def _steps(stage: Stage, plan: Plan, count: Count) -> None:
@@ -281,7 +281,7 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
     attacked = len(injections.TRIED) * min(heldout, preset.injection_pairs)
     pairs = each * _problems(stage, plan) + heldout + attacked
     if preset.reasoning is None:
-        count.read(2 * pairs, length, 1)
+        count.forward(2 * pairs, length, 1)
     else:
         limit = preset.reasoning.max_new_tokens
         count.tokens = 2 * pairs * limit

@@ -94,7 +94,7 @@ def test_remedies_name_what_is_not_set_yet():
     )
     assert checkup.suggest_changes("update", done).startswith("compute.max_tokens below 4096")
     assert "max_batch" in checkup.suggest_changes("sampling", done)
-    assert checkup.suggest_changes("reading", done).startswith("compute.max_tokens below 4096")
+    assert checkup.suggest_changes("forward pass", done).startswith("compute.max_tokens below 4096")
 
 
 def test_vllm_reads_no_number_of_sequences():
@@ -105,7 +105,7 @@ def test_vllm_reads_no_number_of_sequences():
     beside = SimpleNamespace(compute=compute(), engine="vllm", lora=LoraConfig(rank=0, alpha=16))
     assert "max_batch" not in checkup.suggest_changes("sampling", beside)
     assert "lora.rank: 16" in checkup.suggest_changes("sampling", beside)
-    assert "engine: transformers" in checkup.suggest_changes("reading", beside)
+    assert "engine: transformers" in checkup.suggest_changes("forward pass", beside)
     assert "engine" not in checkup.suggest_changes("update", beside)
 
 

@@ -22,7 +22,7 @@ BASE = LlamaConfig(
     hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
     intermediate_size=96, vocab_size=50,
 )  # fmt: skip
-PHASES = {"update": 50 * GIB, "sampling": 30 * GIB, "reading": 35 * GIB}
+PHASES = {"update": 50 * GIB, "sampling": 30 * GIB, "forward pass": 35 * GIB}
 
 
 def trial(entry_point="sample", **changes):
@@ -35,7 +35,7 @@ def trial(entry_point="sample", **changes):
 def test_vllm_takes_its_share_of_what_the_trainer_leaves_while_it_is_awake():
     # Six tenths of the 50 GiB that are free beside policy, reference and moments.
     result = forecast.add_vllm(PHASES, 20 * GIB, GPU)
-    assert result == {"update": 50 * GIB, "sampling": 60 * GIB, "reading": 65 * GIB}
+    assert result == {"update": 50 * GIB, "sampling": 60 * GIB, "forward pass": 65 * GIB}
 
 
 def test_a_share_smaller_than_its_weights_cannot_work():
@@ -63,8 +63,8 @@ def test_a_stage_that_only_samples_is_not_run_for_vllm():
 
 
 def test_an_earlier_run_goes_before_measured_rates():
-    work = Work(tokens=1, trained=600, read=100, sampled=30)
-    rates = Rates(trained=60.0, read=100.0, sampled=10.0, step=0.0, start=5.0)
+    work = Work(tokens=1, trained=600, forward=100, sampled=30)
+    rates = Rates(trained=60.0, forward=100.0, sampled=10.0, step=0.0, start=5.0)
     stage = SimpleNamespace(name="train@sft")
 
     def seconds(recorded, work=work, trial=None, rates=rates):
@@ -100,7 +100,7 @@ def test_a_trainer_with_vllm_is_measured_without_the_projects_own_sampler(entry_
         p.numel() * p.element_size() for m in measured.models.values() for p in m.parameters()
     )
     assert held < result["sampling"] < with_sampler["sampling"], "without the cache of a sampler"
-    assert result["sampling"] < result["reading"] < result["update"]
+    assert result["sampling"] < result["forward pass"] < result["update"]
     assert result["update"] == with_sampler["update"]
 
 

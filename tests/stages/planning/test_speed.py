@@ -29,10 +29,10 @@ REQUEST = {
 
 
 def test_each_kind_of_pass_has_its_rate_and_decode_steps_their_seconds():
-    rates = Rates(trained=6.0, read=2.0, sampled=1.0, step=0.5, start=4.0)
-    work = Work(tokens=0, trained=60, read=10, sampled=3, steps=8)
+    rates = Rates(trained=6.0, forward=2.0, sampled=1.0, step=0.5, start=4.0)
+    work = Work(tokens=0, trained=60, forward=10, sampled=3, steps=8)
     assert rates.predict_seconds(work) == 10 + 5 + 3 + 4
-    assert rates.multiply(4) == Rates(trained=24.0, read=8.0, sampled=4.0, step=0.125, start=4.0)
+    assert rates.multiply(4) == Rates(trained=24.0, forward=8.0, sampled=4.0, step=0.125, start=4.0)
 
 
 def test_rows_of_a_full_pass():
@@ -42,19 +42,19 @@ def test_rows_of_a_full_pass():
         BASE, request.model_copy(update={"compute": compute}), torch.device("cpu")
     )
     assert model.find_largest("sampled") == 16
-    assert model.find_largest("read") == 256 // (7 + 5)
+    assert model.find_largest("forward") == 256 // (7 + 5)
     assert model.find_largest("trained") == 4
 
 
 def test_rates_side_by_side_add_up():
     parts = [
-        {"trained": 6.0, "read": 2.0, "sampled": 1.0, "step": 0.5, "start": 4.0},
-        {"trained": 5.0, "read": 3.0, "sampled": 2.0, "step": 0.7, "start": 3.0},
+        {"trained": 6.0, "forward": 2.0, "sampled": 1.0, "step": 0.5, "start": 4.0},
+        {"trained": 5.0, "forward": 3.0, "sampled": 2.0, "step": 0.7, "start": 3.0},
     ]
-    two = Rates(trained=11.0, read=5.0, sampled=3.0, step=0.3, start=4.0)
+    two = Rates(trained=11.0, forward=5.0, sampled=3.0, step=0.3, start=4.0)
     assert speed.add_rates(parts, 2) == two
     # four, of which two were timed
-    four = Rates(trained=22.0, read=10.0, sampled=6.0, step=0.15, start=4.0)
+    four = Rates(trained=22.0, forward=10.0, sampled=6.0, step=0.15, start=4.0)
     assert speed.add_rates(parts, 4) == four
 
 
@@ -106,12 +106,12 @@ def test_a_line_that_falls_is_a_disturbance():
 def test_a_decode_step_costs_its_weights_and_its_rows():
     """A prompt of 40 operations read at 20 a second; 3 steps of 0.5 s; a row: 6 operations, 2 s."""
     costs = {rows: Cost(2 + 3 * 0.5 + 2 * rows, 40 + 6 * rows) for rows in (8, 32)}
-    assert timed_passes.split_sampling(costs, read=20.0) == {"sampled": 3.0, "step": 0.5}
+    assert timed_passes.split_sampling(costs, forward=20.0) == {"sampled": 3.0, "step": 0.5}
 
 
 def test_where_rows_cost_nothing_a_step_costs_all():
     costs = {8: Cost(8.0, 40 + 6 * 8), 32: Cost(7.5, 40 + 6 * 32)}
-    split = timed_passes.split_sampling(costs, read=20.0)
+    split = timed_passes.split_sampling(costs, forward=20.0)
     assert split["step"] == pytest.approx((8.0 - 2.0) / 3, rel=1e-5)
     assert split["sampled"] == 6 / timed_passes.LEAST
 
@@ -130,7 +130,7 @@ def test_processes_side_by_side_have_rates_of_three_kinds():
     rates = speed.measure_rates(REQUEST, [PINNED, NATIVE, BFLOAT16], 2)
     assert set(rates) == {PINNED, NATIVE, BFLOAT16}
     for each in rates.values():
-        assert min(each.trained, each.read, each.sampled, each.start) > 0
+        assert min(each.trained, each.forward, each.sampled, each.start) > 0
         assert each.step >= 0
 
 

@@ -80,7 +80,7 @@ def test_a_pool_reads_its_prompts_and_samples_the_rest():
     result = workload.forecast_work(
         stage("pool", {"from": "sft", "split": "preference"}), PLAN, MODEL
     )
-    assert result.read == 2 * 2 * 100 * 30 * (40 + 10)
+    assert result.forward == 2 * 2 * 100 * 30 * (40 + 10)
     assert result.sampled == 2 * 2 * (100 + 10) * 20 * (40 * num_samples + 10 * dev)
     assert result.trained == 0
 
@@ -95,9 +95,9 @@ def test_grpo_samples_reads_and_trains():
     of_body, of_output = 15 * 100, 15 * 10 * 4 * 20
     assert result.sampled == 2 * 2 * (of_body * 4 * 20 + of_output)
     # The prompts before sampling; all of them again by the reference.
-    assert result.read == 2 * 2 * (of_body * 30 + of_body * (30 + 4 * 20) + of_output)
+    assert result.forward == 2 * 2 * (of_body * 30 + of_body * (30 + 4 * 20) + of_output)
     assert result.trained == 2 * 6 * (of_body * (30 + 4 * 20) + of_output)
-    assert result.operations == result.sampled + result.read + result.trained
+    assert result.operations == result.sampled + result.forward + result.trained
     # Three steps of two seeds: 20 rows are one batch.
     assert result.steps == 2 * 3 * LIMIT
 
@@ -159,7 +159,7 @@ def test_each_step_of_a_solution_but_the_last_is_completed():
     result = workload.forecast_work(stage("steps_completions", words, preset=preset), PLAN, MODEL)
     num_prefixes = 14 * 2 * 2.5
     assert result.tokens == 2 * num_prefixes * 5 * 10
-    assert result.read == 2 * 2 * 100 * num_prefixes * (30 + 10)
+    assert result.forward == 2 * 2 * 100 * num_prefixes * (30 + 10)
     # 70 prefixes, of which 12 fit into a batch
     assert result.steps == 2 * 6 * LIMIT
     preset.num_completions = 0
@@ -208,7 +208,7 @@ def test_an_evaluation_reads_its_samples_with_every_model_of_rewards():
     plan = replace(PLAN, rows=ROWS | {"rewards": rows}, presets=PRESETS | {"two": {"members": 2}})
     result = workload.forecast_work(stage("evaluate", {}), plan, MODEL)
     num_samples = CONTENT["sampling"]["test"]["num_samples"]
-    assert result.read == result.operations == 2 * 2 * 3 * 20 * 100 * (30 + 20 * num_samples)
+    assert result.forward == result.operations == 2 * 2 * 3 * 20 * 100 * (30 + 20 * num_samples)
     del rows["preference"], rows["outcome"]
     assert workload.forecast_work(stage("evaluate", {}), plan, MODEL).operations == 0
 
@@ -235,12 +235,12 @@ def test_a_judge_reads_its_request_both_orders_held_out_pairs_and_attacks(monkey
     result = workload.forecast_work(stage("label_judge", words, preset=preset), PLAN, MODEL)
     # Of 40 problems and 10 of dev three pairs each; 11 attacks and a control on 24 of those.
     messages = 2 * (3 * 40 + 3 * 10 + 12 * 24)
-    assert result.read == 2 * 2 * messages * (100 * (20 + 30 + 2 * 20) + 10)
+    assert result.forward == 2 * 2 * messages * (100 * (20 + 30 + 2 * 20) + 10)
     preset.reasoning = SimpleNamespace(max_new_tokens=50)
     result = workload.forecast_work(stage("label_judge", words, preset=preset), PLAN, MODEL)
     assert result.tokens == 2 * messages * 50
     assert result.steps == 2 * -(-messages // MAX_BATCH) * 50
-    assert result.read == 2 * 2 * messages * 100 * (20 + 30 + 2 * 20)
+    assert result.forward == 2 * 2 * messages * 100 * (20 + 30 + 2 * 20)
 
 
 def test_which_models_a_reward_asks():
