@@ -39,8 +39,9 @@ from stages.rewards.answer_value import (
     read_inequality,
     read_letters,
     split_elements,
+    split_unit,
+    split_unit_letter,
     strip_name,
-    strip_unit,
     to_algebra,
     to_interval,
     to_union,
@@ -303,10 +304,19 @@ def _is_equal_algebra(answer: str, gold: str) -> bool:
         return False
     if name is not None and all(_INFINITE.search(text) for text in (answer, gold)):
         answer, gold = strip_name(answer), strip_name(gold)
-    texts = [_algebra(answer, keeps_name=is_equation), _algebra(gold)]
-    return None not in texts and symbolic_equality.are_equal(str(texts[0]), str(texts[1]))
+    of_answer, of_gold = _algebra(answer, keeps_name=is_equation), _algebra(gold)
+    if of_answer is None or of_gold is None:
+        return False
+    if _CONSTANT.search(of_gold):
+        of_answer = _CONSTANT.sub(of_gold[-1], of_answer)
+    of_answer, letter = split_unit_letter(of_answer, of_gold)
+    if units_differ(split_unit(answer)[1] or letter, split_unit(gold)[1]):
+        return False
+    return symbolic_equality.are_equal(of_answer, of_gold)
 
 
+_CONSTANT = re.compile(r"(?<=\+) ?[Cc]$")
+"""Of integration, in either case."""
 _INFINITE = re.compile(r"\\infty|∞|infinity|(?<![A-Za-z])oo(?![A-Za-z])")
 
 
@@ -314,7 +324,7 @@ def _algebra(text: str, *, keeps_name: bool = False) -> str | None:
     """As `to_algebra`; numbers as exact fractions, since `1e8` has a variable in LaTeX."""
     number = parse_number(text)
     if number is None:
-        return to_algebra(strip_unit(text))
+        return to_algebra(split_unit(text)[0])
     name = name_of(text) if keeps_name else None
     return to_algebra(str(number) if name is None else f"{name} = {number}")
 

@@ -21,6 +21,7 @@ from stages.rewards.number_parsing import (
     strip_markup,
     unit_scale,
 )
+from stages.rewards.units import unit_name
 
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\}|\\[A-Za-z]+")
 _WORD = re.compile(r"(?![A-Z]e\^)[A-Za-z]{2,}")  # `Ce^{2x}` is a product
@@ -41,6 +42,10 @@ _STRUCTURE = re.compile(
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 _POWER = r"(?:\^\{?\d\}?)?"
 _UNIT = re.compile(rf"\\(?:text|mbox|mathrm) *\{{([ ~A-Za-z./]+){_POWER}\}}{_POWER}[$. ]*$")
+_BARE_UNIT = re.compile(rf"(?<=[\w)}}]) +((?!mg$)[A-Za-z]{{2,}}(?:[ /][A-Za-z]+)*){_POWER}$")
+_UNIT_WORDS = frozenset(("unit", "units", "square", "sq", "cubic", "cu", "per"))
+_UNIT_LETTER = re.compile(rf"(?<=[\w)}}]) +[mgshlLNJWV]{_POWER}$")
+_LETTER = re.compile(r"(?<![\\A-Za-z])(?![ie](?![A-Za-z]))[A-Za-z]")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
@@ -73,7 +78,7 @@ def canonical_value(answer: str) -> str | None:
         return None if text is None else f"{text}, {free.domain}"
     group = split_elements(answer)
     if group is None:
-        answer = strip_unit(answer)
+        answer, _ = split_unit(answer)
         return _compact(answer) if _is_expression(answer) else None
     canonical = [canonical_value(element) or _letter(element) for element in group.elements]
     texts = [text for text in canonical if text is not None]
@@ -392,15 +397,32 @@ def _letter(element: str) -> str | None:
     return text if text is not None and len(text) == 1 else None
 
 
-def strip_unit(answer: str) -> str:
-    r"""Without `$`, `\(` and `\)`, a full stop or a unit, as of `\(3\sqrt{2}\text{ cm}\).`."""
+def split_unit(answer: str) -> tuple[str, str]:
+    r"""The value and the unit, which may be empty, as of `\(3\sqrt{2}\text{ cm}\).`.
+
+    Neither has `$`, `\(` and `\)` around it, or a full stop. Bare words are a unit where they are
+    in the table of units.
+    """
     text = _DELIMITER.sub("", answer).strip(" $.,;:")
     unit = _UNIT.search(text)
-    if unit is None or unit.start() == 0 or unit_scale(f" {unit[1]}") != 1:
-        return text
-    if unit[1].strip() in ("i", "e") or text[: unit.start()].rstrip()[-1:] in "+-*/^=":
-        return text  # the imaginary unit, or a name
-    return text[: unit.start()].strip(" $")
+    if unit is not None:
+        is_unit = unit_scale(f" {unit[1]}") == 1 and unit[1].strip() not in ("i", "e")
+    else:
+        unit = _BARE_UNIT.search(text)
+        words = re.split("[ /]", unit[1]) if unit is not None else []
+        is_unit = all(word in _UNIT_WORDS or unit_name(word) for word in words)
+    value = text[: unit.start()] if unit is not None and is_unit else ""
+    if unit is None or not value or value.rstrip()[-1:] in "+-*/^=":
+        return text, ""
+    return value.strip(" $"), unit[0]
+
+
+def split_unit_letter(answer: str, gold: str) -> tuple[str, str]:
+    r"""As `split_unit`, of `3\sqrt{2} m`, where the gold answer has no letters of its own."""
+    unit = _UNIT_LETTER.search(answer)
+    if unit is None or _LETTER.search(gold):
+        return answer, ""
+    return answer[: unit.start()], unit[0]
 
 
 def _compact(text: str) -> str:

@@ -173,9 +173,16 @@ class TooManyCallsError(BaseException):
 def work() -> None:
     """Answer requests until the input ends."""
     limit_memory()
-    from math_verify import parse, verify  # slow, so before the first limit
+    from latex2sympy2_extended import NormalizationConfig  # slow, so before the first limit
+    from math_verify import parse, verify
+    from math_verify.parser import LatexExtractionConfig
 
-    parse_answer = partial(parse, parsing_timeout=0, raise_on_error=True)
+    # With `units` it would leave out the h of `\pi r^2 h`, the 3t of `2x + 3t` and the ab of `2ab`.
+    normalization = NormalizationConfig(malformed_operators=True, nits=True, units=False)
+    extraction = [LatexExtractionConfig(normalization_config=normalization)]
+    parse_answer = partial(
+        parse, extraction_config=extraction, parsing_timeout=0, raise_on_error=True
+    )
     same = partial(verify, numeric_precision=DIGITS, timeout_seconds=None, raise_on_error=True)
     # It warns at every check that its own timeouts are off.
     logging.getLogger("math_verify").setLevel(logging.ERROR)

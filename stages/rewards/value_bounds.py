@@ -35,8 +35,6 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 _EQUATION = re.compile(r"\s*([A-Za-z])\s*=([^=]*)", re.ASCII)
-_LAST_LETTERS = re.compile(r"(?<=[\d}\s])[A-Za-z]+\s*$", re.ASCII)
-"""math-verify takes `m`, `t` and many others for a unit here, and leaves them out."""
 _END = ("end", "")
 _BRACKETS = {"(": ")", "{": "}"}
 _FRACTIONS = (r"\frac", r"\dfrac", r"\tfrac")
@@ -64,21 +62,10 @@ def differ(answer: str, gold: str) -> bool | None:
         (name, answer), (gold_name, gold) = (match.groups() for match in equations if match)
         if name != gold_name or name in answer + gold:
             return None
-    values = [bound_values(reading) for text in (answer, gold) for reading in list_readings(text)]
-    if None in values:
+    of_answer, of_gold = bound_values(answer), bound_values(gold)
+    if of_answer is None or of_gold is None:
         return None
-    number = len(list_readings(answer))
-    return all(
-        any(_are_apart(*pair) for pair in zip(of_answer, of_gold, strict=True))
-        for of_answer in values[:number]
-        for of_gold in values[number:]
-        if of_answer is not None and of_gold is not None
-    )
-
-
-def list_readings(text: str) -> set[str]:
-    """The text, and without letters at its end that may be a unit."""
-    return {text, _LAST_LETTERS.sub("", text)}
+    return any(_are_apart(*pair) for pair in zip(of_answer, of_gold, strict=True))
 
 
 @lru_cache(maxsize=1024)

@@ -393,10 +393,32 @@ def test_a_value_beside_a_unit_a_letter_or_a_whole(gold: str, answer: str, is_ri
 @pytest.mark.parametrize(
     ("gold", "answer", "is_right"),
     [
+        (r"\pi r^2 h", r"\pi h r^2", True), (r"\pi r^2 h", r"\pi r^2", False),
+        ("2x+3t", "2x+3", False), ("2x+3", "2x+3t", False), ("5t", "5", False), ("5t", "t5", False),
+        ("x^2 + c", "x^2", False), ("8", "5 + 3d", False), ("5 + 3d", "8", False),
+        ("x^2 + C", "x^2+c", True), ("x^2 + C", "x^2", False), ("x^2+c", "x^2+d", False),
+        ("ab+c", "c+ab", True),
+        ("2ab", "2ba", True), ("2ab", "2", False), (r"\sqrt{3} mg", r"\sqrt{3}", False),
+        (r"3\sqrt{2} m", r"3\sqrt{2}", False), (r"3\sqrt{2}", r"3\sqrt{2} m", True),
+        (r"3\sqrt{2}", r"\sqrt{18} cm", True), (r"3\sqrt{2} cm", r"\sqrt{18}", True),
+        (r"3\sqrt{2} cm", r"\sqrt{18} m", False), (r"3\sqrt{2}\text{ cm}", r"\sqrt{18} km", False),
+        (r"16\pi", r"2\pi \cdot 8 square feet", True), (r"16\pi", r"2\pi \cdot 7 m^2", False),
+        ("60t", "60t miles", True), ("f(x) is even", "f(x) is odd", False),
+    ],
+)  # fmt: skip
+def test_letters_at_the_end_are_factors_unless_they_are_a_unit(
+    gold: str, answer: str, is_right: bool
+) -> None:
+    assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
         ("6", "xyz=6", False), ("6", "abc = 6", False), ("6", "pqr=6", False),
         ("xyz=6", "6", False), ("xyz=6", "yzx=6", False), ("xyz=6", "xyz=12/2", True),
         ("6", "6 xyz", False),
-        ("2xyz", "2xy", False), (r"\sqrt{2gh}", r"\sqrt{2hg}", True),
+        ("2xyz", "2zyx", True), ("2xyz", "2xy", False), (r"\sqrt{2gh}", r"\sqrt{2hg}", True),
         (r"\sqrt{2gh}", r"\sqrt{2g}", False), (r"\frac{GMm}{r^2}", "GMm/r^2", True),
         (r"\frac{GMm}{r^2}", "GM/r^2", False),
         ("6", "total=6", True), ("6", "max = 6", True), ("6", "gcd = 6", True),
