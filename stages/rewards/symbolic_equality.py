@@ -187,11 +187,12 @@ def work() -> None:
     # It warns at every check that its own timeouts are off.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
 
+    def parse_side(text: str) -> list[Any]:
+        parsed = parse_answer(f"${decimals_as_fractions(text)}$")
+        return [make_imaginary(value) for value in parsed] if _IMAGINARY.search(text) else parsed
+
     def check(request: dict[str, Any]) -> bool:
-        gold, answer = (
-            parse_answer(f"${decimals_as_fractions(request[side])}$") for side in ("gold", "answer")
-        )
-        return bool(same(gold, answer))
+        return bool(same(parse_side(request["gold"]), parse_side(request["answer"])))
 
     for gold, answer in FIRST:
         check({"gold": gold, "answer": answer})
@@ -233,6 +234,18 @@ def _reply_to(check: Callable[[dict[str, Any]], bool], request: dict[str, Any]) 
         status = 0
     finally:
         os._exit(status)
+
+
+_IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])")
+
+
+def make_imaginary(value: Any) -> Any:
+    """An expression in which the variable i, as math-verify reads it, is the imaginary unit."""
+    from sympy import I
+
+    variables = getattr(value, "free_symbols", ())
+    letters = [variable for variable in variables if variable.name == "i"]
+    return value.subs(letters[0], I) if letters else value
 
 
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d*)\.(\d+)", re.ASCII)

@@ -19,6 +19,14 @@ def test_equal_expressions_are_equal() -> None:
     assert not symbolic_equality.are_equal(r"\sqrt{3}", r"\sqrt{2}")
 
 
+def test_i_is_the_imaginary_unit() -> None:
+    assert symbolic_equality.are_equal(r"\frac{1}{i}", "-i")
+    assert symbolic_equality.are_equal(r"\frac{1+i}{2}", r"\frac{1}{1-i}")
+    assert symbolic_equality.are_equal(r"e^{i\pi/3}", r"\frac{1}{2}+\frac{\sqrt{3}}{2}i")
+    assert not symbolic_equality.are_equal(r"\frac{1}{i}", "i")
+    assert not symbolic_equality.are_equal(r"e^{i\pi/3}", r"\frac{1}{2}-\frac{\sqrt{3}}{2}i")
+
+
 def test_a_check_with_too_many_calls_is_logged_and_counted_and_the_next_one_works(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
