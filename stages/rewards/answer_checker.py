@@ -170,25 +170,34 @@ _SPELLINGS = (
     (re.compile(r"\\mid(?![A-Za-z])"), "|"),
     (re.compile(r"\\varnothing|∅|\\\{ *\\\}"), r"\\emptyset"),
     (re.compile(r"(?<!\d)[\s$]|[\s$](?!\d)|\\(?:left|right)(?![A-Za-z])"), ""),
-    (re.compile(r"(?<=\d)(?:\\text\{)?([ap])\.?m\.?\}?$", re.IGNORECASE), r"\1m"),
+    (re.compile(r"(?<=\d)(?:\\text\{)?([ap])\.?m\.?\}?(?=[A-Z]{0,4}$)", re.IGNORECASE), r"\1m"),
     (re.compile(r"^0(?=\d:\d\d)"), ""),
+    (re.compile(r"^([A-Za-z]+\.?\d\d?)(?:st|nd|rd|th)?,? ?(?=\d{4}(?!\d))"), r"\1,"),
+    (re.compile(r"(?<=[a-z])and(?=\d)"), ""),
+    (re.compile(r"^(?:nosolution|(?:the)?emptyset)s?$", re.IGNORECASE), r"\\emptyset"),
+    (re.compile(r"(?<=solution)s$"), ""),
+    (re.compile(r"^(?:dne|(?:thelimit)?doesnotexist)$", re.IGNORECASE), "dne"),
+    (re.compile(r"^(?:all)?realnumbers$|^\\mathbb\{?R\}?$|^\(-\\infty,\+?\\infty\)$"), "ℝ"),
 )  # fmt: skip
 
 
 def _spell(text: str) -> str:
-    """A text without spaces, in one spelling of comparisons, the empty set, times and months."""
+    """A text without spaces, in one spelling of comparisons, well-known sets, times and months."""
     for pattern, spelling in _SPELLINGS:
         text = pattern.sub(spelling, text)
     return text.lower() if _TIME.fullmatch(text) else text
 
 
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+_ZONE = r"(?:(?: |)(?:UTC|GMT|Z|[A-Z]{1,3}T)(?:[-+]\d\d?(?::?\d\d)?)?)?"
+_CLOCK = r"\d\d?:\d\d(?::\d\d)?(?:(?: |)[ap]\.?m\.?)?" + _ZONE
 _DATE = re.compile(
-    rf"\d{{4}}[-/]\d\d?[-/]\d\d?|\d\d?/\d\d?/\d{{4}}"
-    rf"|{_MONTH}\.? \d\d?(?:,? \d{{4}})?|(?:\d\d? )?{_MONTH} \d{{4}}|\d\d? {_MONTH}",
+    rf"(?:\d{{4}}[-/]\d\d?[-/]\d\d?|\d\d?/\d\d?/\d{{4}}"
+    rf"|{_MONTH}\.? \d\d?(?:st|nd|rd|th)?(?:,? \d{{4}})?|(?:\d\d? )?{_MONTH} \d{{4}}"
+    rf"|\d\d? {_MONTH})(?:(?:,|T|) (?:at )?{_CLOCK})?{_ZONE}",
     re.IGNORECASE | re.ASCII,
 )
-_TIME = re.compile(r"\d\d?:\d\d[ap]m|" + _DATE.pattern.replace(" ", ""), re.IGNORECASE | re.ASCII)
+_TIME = re.compile(rf"{_CLOCK}|{_DATE.pattern.replace(' ', ' ?')}", re.IGNORECASE | re.ASCII)
 
 
 _PLAIN = re.compile(r"-?\d{1,18}", re.ASCII)
@@ -253,9 +262,11 @@ def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
     Against a number `7 = 7` or `(7)`: nothing that math-verify should make a number of. `8 = 7^1`,
     where `x = 7` is one. What has a base (`52_8`) equals its own text alone.
     """
+    elements = split_elements(answer)
+    has_names = elements is not None and elements.has_names
     return (
         (gold_is_number and not re.search(r"\\|\^|\*\*|sqrt|pi", answer))
-        or ("=" not in gold and _EQUALS.search(strip_name(answer)) is not None)
+        or ("=" not in gold and not has_names and _EQUALS.search(strip_name(answer)) is not None)
         or ("=" in gold and "=" not in answer and _OPERATION.search(strip_name(gold)) is not None)
         or re.search(r"\d_", gold + answer) is not None
     )
@@ -273,12 +284,28 @@ def _is_equal(answer: str, gold: str) -> bool:
         return _is_equal_algebra(answer, gold)
     unmatched = list(of_gold.elements)
     for element in group.elements:
-        candidates = unmatched[:1] if group.is_ordered else unmatched
+        candidates = unmatched[:1] if of_gold.is_ordered else unmatched
         same = [candidate for candidate in candidates if answers_match(element, candidate)]
         if not same:
             return False
         unmatched.remove(same[0])
-    return group.kind == of_gold.kind and not unmatched
+    return _is_same_kind(group, of_gold) and not unmatched
+
+
+_SERIES = frozenset(("x,y", "x,y,z", "a,b", "a,b,c", "m,n", "p,q", "r,s", "u,v"))
+_NUMBERED = re.compile(r"([a-z])_\{?1\}?(?:,\1_\{?[2-9]\}?)+")
+
+
+def _is_same_kind(answer: Elements, gold: Elements) -> bool:
+    """Whether both are lists, tuples, ...; `x=1, y=2` is a pair, and `x_1=1, x_2=2` a list, too."""
+    if answer.kind == gold.kind:
+        return True
+    named = [elements.kind for elements in (answer, gold) if elements.has_names]
+    if len(named) != 1:
+        return False
+    if "()" in (answer.kind, gold.kind):
+        return named[0] in _SERIES
+    return "set" in (answer.kind, gold.kind) and _NUMBERED.fullmatch(named[0]) is not None
 
 
 def _is_same_interval(answer: str, gold: str, group: Elements | None) -> bool:
@@ -317,7 +344,7 @@ def _is_equal_algebra(answer: str, gold: str) -> bool:
 
 _CONSTANT = re.compile(r"(?<=\+) ?[Cc]$")
 """Of integration, in either case."""
-_INFINITE = re.compile(r"\\infty|∞|infinity|(?<![A-Za-z])oo(?![A-Za-z])")
+_INFINITE = re.compile(r"\\infty|∞|infinity|(?<![A-Za-z])(?:oo|inf)(?![A-Za-z])")
 
 
 def _algebra(text: str, *, keeps_name: bool = False) -> str | None:

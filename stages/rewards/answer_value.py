@@ -26,7 +26,7 @@ from stages.rewards.units import unit_name
 _COMMAND = re.compile(r"\\(?:begin|end)\{[a-z]*\}|\\[A-Za-z]+")
 _WORD = re.compile(r"(?![A-Z]e\^)[A-Za-z]{2,}")  # `Ce^{2x}` is a product
 _FUNCTIONS = frozenset(
-    ("sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp", "oo", "abs", "infinity")
+    ("sqrt", "pi", "sin", "cos", "tan", "log", "ln", "exp", "oo", "abs", "inf", "infinity")
 )
 PRODUCT_LETTER = "[abcdkmnpqrstvwxyz]"
 PRODUCT = rf"(?!as|at|am|an|by|my){PRODUCT_LETTER}{{2}}"
@@ -179,13 +179,21 @@ class Elements(NamedTuple):
         """Whether the first of one can only equal the first of another."""
         return self.kind != "set"
 
+    @property
+    def has_names(self) -> bool:
+        """Whether they are named values."""
+        return self.kind != "set" and self.kind[0].isalpha()
+
     def text(self, texts: Sequence[str]) -> str:
         """One text for all ways to write it, where `texts` are such of its elements."""
         content = ",".join(texts if self.is_ordered else sorted(texts))
         if not self.is_ordered:
             return "{" + content + "}"
-        is_named = self.kind[0].isalpha()
-        return f"({self.kind})=({content})" if is_named else self.kind[0] + content + self.kind[1]
+        return (
+            f"({self.kind})=({content})"
+            if self.has_names
+            else self.kind[0] + content + self.kind[1]
+        )
 
 
 def split_elements(answer: str) -> Elements | None:
@@ -325,22 +333,22 @@ _SYMBOLS = str.maketrans({
 _ROOT = re.compile(r"√ ?(?:\(([^()]*)\)|(\d+|[A-Za-z]))|\\sqrt ?\(([^()]*)\)")
 _TOKEN = r" *(\d|[A-Za-z](?![A-Za-z])|\\(?:pi|alpha|beta|theta|lambda|mu|sigma)(?![A-Za-z]))"
 _UNBRACED = (
-    (re.compile(rf"(\\[dt]?frac){_TOKEN}{_TOKEN}"), r"\1{\2}{\3}"),
-    (re.compile(rf"(\\[dt]?frac){_TOKEN}(?= *\{{)"), r"\1{\2}"),
-    (re.compile(rf"(\\[dt]?frac *\{{[^{{}}]*\}}){_TOKEN}"), r"\1{\2}"),
+    (re.compile(rf"(\\[cdt]?frac){_TOKEN}{_TOKEN}"), r"\1{\2}{\3}"),
+    (re.compile(rf"(\\[cdt]?frac){_TOKEN}(?= *\{{)"), r"\1{\2}"),
+    (re.compile(rf"(\\[cdt]?frac *\{{[^{{}}]*\}}){_TOKEN}"), r"\1{\2}"),
 )
 """Fractions of which braces are left out, as `\\frac2\\pi`, and the same with them."""
 _DERIVATIVE = re.compile(r"\\frac *\{ *d(?:[ ^}]|[A-Za-z] *\})")
 """math-verify would differentiate, and find 0 in `\\frac{dy}{dx} = 2x`."""
 _NAMES = ((re.compile(r"\\([lg]e)qslant(?![A-Za-z])"), r"\\\1 "),
           (re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi "),
-          (re.compile(r"(?<![A-Za-z\\])(?:infinity|oo)(?![A-Za-z])"), r"\\infty "))  # fmt: skip
+          (re.compile(r"(?<![A-Za-z\\])(?:infinity|inf|oo)(?![A-Za-z])"), r"\\infty "))  # fmt: skip
 _FACTORIAL = re.compile(r"(?<![\d.])(\d{1,2})!(?!!)", re.ASCII)
 _IMAGINARY = re.compile(r"\\(?:mathrm|text|operatorname) ?\{([ie])\}")
 SUPPORTED = frozenset((
-    "frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "div", "sin", "cos", "tan", "cot",
-    "sec", "csc", "arcsin", "arccos", "arctan", "log", "ln", "exp", "infty", "pm", "cup", "cap",
-    "le", "leq", "ge", "geq", "lt", "gt", "left", "right", "theta", "alpha", "beta",
+    "frac", "cfrac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "div", "sin", "cos", "tan",
+    "cot", "sec", "csc", "arcsin", "arccos", "arctan", "log", "ln", "exp", "infty", "pm", "cup",
+    "cap", "le", "leq", "ge", "geq", "lt", "gt", "left", "right", "theta", "alpha", "beta",
     "phi", "lambda", "mu", "sigma", "omega", "gamma", "delta", "begin", "end", "pmatrix", "matrix",
     "bmatrix", "displaystyle", "quad", "tbinom", "binom", "dbinom",
 ))  # fmt: skip

@@ -87,9 +87,10 @@ _LATEX = (
         "",
     ),
     (re.compile(r"\{,\}"), ","),
-    (re.compile(r"\\[dt]frac"), r"\\frac"),
+    (re.compile(r"\\[cdt]frac"), r"\\frac"),
     (re.compile(r"^\s*\{([^{}]*)\}\s*$"), r"\1"),
     (re.compile(r"\\(?:text|text[bi][ft]|math[rb][mf]|mbox|operatorname) *\{([^{}]*)\}"), r" \1 "),
+    (re.compile(r"\\(?:boldsymbol|underline) *\{([^{}]*)\}"), r"\1"),
     (re.compile(r"~"), " "),
     (re.compile(r"\^\{?\\circ\}?|\\degrees?(?![A-Za-z])"), "°"),
     (

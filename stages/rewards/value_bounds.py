@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 _EQUATION = re.compile(r"\s*([A-Za-z])\s*=([^=]*)", re.ASCII)
 _END = ("end", "")
 _BRACKETS = {"(": ")", "{": "}"}
-_FRACTIONS = (r"\frac", r"\dfrac", r"\tfrac")
+_FRACTIONS = (r"\frac", r"\cfrac", r"\dfrac", r"\tfrac")
 _PRODUCTS = ("*", r"\cdot", r"\times")
 _LETTERS = (r"\theta", r"\alpha", r"\beta", r"\phi", r"\lambda", r"\mu", r"\omega")
 _PRODUCT_LETTERS = frozenset("abckmnpqrstuvwxyz")

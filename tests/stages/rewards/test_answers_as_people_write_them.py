@@ -432,6 +432,68 @@ def test_several_variables_are_a_product_and_no_name(
     assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
+        ("(1,2)", "x=1, y=2", True), ("(1,2)", "y=2 and x=1", True), ("(1,2)", "x=2, y=1", False),
+        ("(1,2)", "x=1, z=2", False), ("[1,2]", "x=1, y=2", False), ("(1,2)", "x=0+1,y=2", False),
+        ("x=1, y=2", "(1,2)", True), ("x=1, y=2", "(2,1)", False), ("3", "x=1, y=2", False),
+        ("(1,2,3)", "x=1, y=2, z=3", True), ("(1,2,3)", "x=1, y=2", False),
+        ("1, 2", "x_1=2, x_2=1", True), ("1, 2", "x_{1}=2, x_{2}=3", False),
+        ("1, 2", "x=1, y=2", False), ("x_1=1, x_2=2", "1, 2", True),
+        ("x_1=1, x_2=2", "2, 1", False),
+    ],
+)  # fmt: skip
+def test_named_values_are_a_pair_in_the_order_of_their_letters_or_a_list_by_number(
+    gold: str, answer: str, is_right: bool
+) -> None:
+    assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
+        ("no solution", "No solutions", True), (r"\text{No solution}", r"\emptyset", True),
+        (r"\emptyset", "no solution", True), (r"\emptyset", "empty set", True),
+        ("no real solutions", "no real solution", True), ("no solution", "one solution", False),
+        ("no solution", "0", False), (r"\emptyset", "no", False),
+        ("DNE", r"\text{does not exist}", True), ("DNE", "0", False),
+        (r"(-\infty,\infty)", r"\mathbb{R}", True), ("all real numbers", r"\mathbb{R}", True),
+        (r"(-\infty,\infty)", r"(-\infty,0)", False), (r"\mathbb{R}", r"\mathbb{Z}", False),
+        (r"(-\infty,3)", "(-inf, 3)", True), (r"(-\infty,3)", "(inf, 3)", False),
+        ("1 hour 30 minutes", "1 hour and 30 minutes", True),
+        ("1 hour 30 minutes", "1 hour and 31 minutes", False),
+        (r"\cfrac{1}{2}", "0.5", True), ("42", r"\underline{42}", True),
+        ("42", r"\boldsymbol{43}", False), (r"\frac{\pi}{2}", r"\cfrac{\pi}{2}", True),
+        (r"\frac{\pi}{2}", r"\cfrac{\pi}{3}", False),
+    ],
+)  # fmt: skip
+def test_well_known_sets_and_values_have_several_spellings(
+    gold: str, answer: str, is_right: bool
+) -> None:
+    assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
+        ("January 5, 2024 10:00 UTC", "January 5, 2024 10:00 UTC", True),
+        ("January 5, 2024 10:00 UTC", "january 5 2024 10:00 utc", True),
+        ("January 5, 2024 10:00 UTC", "January 5, 2024 10:00 GMT", False),
+        ("January 5, 2024 10:00 UTC", "January 5, 2024 11:00 UTC", False),
+        ("2024-01-05 UTC", "2024-01-05 UTC", True), ("2024-01-05 UTC", "2024-01-06 UTC", False),
+        ("2024-01-05T10:00:00+02:00", "2024-01-05T10:00:00+02:00", True),
+        ("2024-01-05T10:00:00+02:00", "2024-01-05T10:00:00+03:00", False),
+        ("3:00 PM EST", "3:00 p.m. EST", True), ("3:00 PM EST", "3:00 a.m. EST", False),
+        ("3:00 PM EST", "3:00 PM PST", False), ("July 4, 1776", "July 4th 1776", True),
+        ("July 4, 1776", "July 14, 1776", False), ("July 4, 1776", "July 4, 1777", False),
+    ],
+)  # fmt: skip
+def test_a_date_may_have_a_time_and_a_zone(gold: str, answer: str, is_right: bool) -> None:
+    assert read_gold(gold) == gold
+    assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
 @pytest.mark.parametrize("gold", ["5 p.m.", "5 pm", "5 PM", r"5 \text{ p.m.}"])
 def test_the_half_of_the_day_counts_in_every_spelling(gold: str) -> None:
     assert is_correct(r"\boxed{5 p.m.}", gold)
