@@ -39,7 +39,7 @@ _LINE = re.compile(rf"[ \t:]*(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
 _NEXT_LINE = re.compile(rf"\s*(?:(?:\\\[|\$\$)\s*)?(?!{_TAG})([^\n]{{1,{MAX_ANSWER}}}?)(?={_END})")
 # Until the end of the sentence, or its reason; the points in `3.5` and `Rs. 5` end neither.
 _SENTENCE = re.compile(
-    rf"[ \t:]*(?:(?:therefore|thus|hence|then|indeed|simply|just|exactly),? )?"
+    rf"[ \t:]*(?:(?:therefore|thus|hence|then|indeed|simply|just|exactly|equal to),? )?"
     rf"(?=[^\s:*]|\*\*?[^\s*])([^\n]{{1,{MAX_ANSWER}}}?)"
     rf"(?=[.!]?{_END}|(?<!\\)(?<!\bRs)[.!?]\s|(?<!\\);\s(?![-\d($]|[a-z] ?=)"
     rf"|,?\s(?:because|since|as|which)\s)"

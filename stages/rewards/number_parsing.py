@@ -62,6 +62,10 @@ NAME = (
     rf"|{_NO_NAME}[A-Za-z]{{3,}}(?: [a-z]+){{0,3}})"
 )
 """What a value may be called: `x`, `a_{10}`, `f(2)`, `P(A)`, `AB`, `\\angle ABC`, `total cost`."""
+_NEARLY = re.compile(
+    rf"^(?:(?:{_LETTERS} ?)?(?:\\approx(?![A-Za-z])|≈)|(?:approximately|about|roughly)\b) ?"
+)
+"""What is nearly a number is the number: nothing is rounded to it."""
 _NUMBER = re.compile(
     rf"(?:{NAME} ?= ?)?(?:(?:USD|EUR|GBP|INR|Rs\.?) ?)?"
     rf"(?P<sign>[-+\u2212\u2013]?) ?[$€£¥₹]? ?(?P<sign2>[-\u2212\u2013]?)(?:"
@@ -159,9 +163,9 @@ def parse_number(text: str) -> Fraction | None:
     r"""The exact value of an answer, None when it is not one number with, perhaps, a unit.
 
     Read are signs, thousands separators in groups of three, decimals, `3/4`, `2 1/2`, `1e3`,
-    `\frac{3}{4}`, `7 x 10^3`, a leading `x =`, currency signs, and words after it (`18 dollars`, `3
-    hundred thousand`). A percent sign is a unit: `50%` is 50, never 0.5. A second number (`5 or 7`,
-    `3:30`) or a word before the number makes it unreadable.
+    `\frac{3}{4}`, `7 x 10^3`, a leading `x =`, `\approx` or `about`, currency signs, and words
+    after it (`18 dollars`, `3 hundred thousand`). A percent sign is a unit: `50%` is 50, never
+    0.5. A second number (`5 or 7`, `3:30`) or another word before it makes it unreadable.
     """
     if len(text) > MAX_CHARACTERS:
         return None
@@ -171,7 +175,10 @@ def parse_number(text: str) -> Fraction | None:
         "!" in text and _APPLIED_FACTORIAL.search(text)
     ):
         return _repeating(text) or _factorial(text)
-    match = _NUMBER.fullmatch(strip_markup(text))
+    stripped = strip_markup(text)
+    if any(word in stripped for word in ("approx", "≈", "about", "roughly")):
+        stripped = _NEARLY.sub("", stripped)
+    match = _NUMBER.fullmatch(stripped)
     if match is None or sum(map(str.isdigit, match[0])) > MAX_DIGITS:
         return None
     factor, value = unit_scale(match["tail"]), _magnitude(match)

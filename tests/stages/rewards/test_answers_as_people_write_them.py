@@ -158,7 +158,7 @@ def test_a_gold_answer_in_every_notation_can_be_read(gold: str) -> None:
     [
         ("42", "The final answer is:\n\n42"), ("42", "**The answer is:**\n**42**"),
         ("42", r"\boxed {42}"), ("42", "The answer is therefore 42."),
-        ("42", "The answer is **42**."),
+        ("42", "The answer is **42**."), ("42", "The answer is equal to 42."),
         ("C", "Answer: [C]"), ("C", r"\boxed{(C) \frac{1}{2}}"),
         ("C", "The answer is Option C: 12"),
         ("D", "The answer is D. Both A and B"),
@@ -492,6 +492,19 @@ def test_well_known_sets_and_values_have_several_spellings(
 def test_a_date_may_have_a_time_and_a_zone(gold: str, answer: str, is_right: bool) -> None:
     assert read_gold(gold) == gold
     assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [r"\approx 3.14", "≈3.14", r"x \approx 3.14", r"\approx \$3.14",
+     "approximately 3.14", "about 3.14", r"\text{about } 3.14\text{ cm}"],
+)  # fmt: skip
+def test_nearly_a_number_is_that_number_and_no_other(answer: str) -> None:
+    assert is_correct(rf"\boxed{{{answer}}}", "3.14")
+    assert is_correct(r"\boxed{3.14}", answer)
+    assert not is_correct(rf"\boxed{{{answer}}}", r"\pi")
+    assert not is_correct(rf"\boxed{{{answer}}}", "3.1")
+    assert not is_correct(rf"\boxed{{{answer.replace('3.14', '3.15')}}}", "3.14")
 
 
 @pytest.mark.parametrize("gold", ["5 p.m.", "5 pm", "5 PM", r"5 \text{ p.m.}"])
