@@ -19,6 +19,7 @@ departure: what is right by our strict one is right by the lenient one, too.
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice
 
 from stages.records.problems import Prompt
@@ -174,17 +175,23 @@ _SPELLINGS = (
     (re.compile(r"^0(?=\d:\d\d)"), ""),
     (re.compile(r"^([A-Za-z]+\.?\d\d?)(?:st|nd|rd|th)?,? ?(?=\d{4}(?!\d))"), r"\1,"),
     (re.compile(r"(?<=[a-z])and(?=\d)"), ""),
-    (re.compile(r"^(?:nosolution|(?:the)?emptyset)s?$", re.IGNORECASE), r"\\emptyset"),
-    (re.compile(r"(?<=solution)s$"), ""),
-    (re.compile(r"^(?:dne|(?:thelimit)?doesnotexist)$", re.IGNORECASE), "dne"),
-    (re.compile(r"^(?:all)?realnumbers$|^\\mathbb\{?R\}?$|^\(-\\infty,\+?\\infty\)$"), "ℝ"),
 )  # fmt: skip
 
 
+_IN_WORDS = re.compile(
+    r"(?P<emptyset>nosolution|(?:the)?emptyset)s?|(?P<dne>dne|(?:thelimit)?doesnotexist)"
+    r"|(?P<reals>(?:all)?realnumbers|\\mathbb\{?R\}?|\(-\\infty,\+?\\infty\))|(?P<plural>.*solution)s",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=65536)
 def _spell(text: str) -> str:
     """A text without spaces, in one spelling of comparisons, well-known sets, times and months."""
     for pattern, spelling in _SPELLINGS:
         text = pattern.sub(spelling, text)
+    if match := _IN_WORDS.fullmatch(text):
+        return match["plural"] or f"\\{match.lastgroup}"
     return text.lower() if _TIME.fullmatch(text) else text
 
 
@@ -256,17 +263,23 @@ _EQUALS = re.compile("(?<![<>])=")
 """That of an equation, not of `x >= 2`."""
 
 
+def _is_equation(answer: str) -> bool:
+    """Whether it has an equation that is no name of a value: `2x=6`, and not `x=3, y=2`."""
+    if _EQUALS.search(strip_name(answer)) is None:
+        return False
+    elements = split_elements(answer)
+    return elements is None or not elements.has_names
+
+
 def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:
     """Whether it is no answer to a question with such a gold answer, whatever its value.
 
     Against a number `7 = 7` or `(7)`: nothing that math-verify should make a number of. `8 = 7^1`,
     where `x = 7` is one. What has a base (`52_8`) equals its own text alone.
     """
-    elements = split_elements(answer)
-    has_names = elements is not None and elements.has_names
     return (
         (gold_is_number and not re.search(r"\\|\^|\*\*|sqrt|pi", answer))
-        or ("=" not in gold and not has_names and _EQUALS.search(strip_name(answer)) is not None)
+        or ("=" not in gold and "=" in answer and _is_equation(answer))
         or ("=" in gold and "=" not in answer and _OPERATION.search(strip_name(gold)) is not None)
         or re.search(r"\d_", gold + answer) is not None
     )
