@@ -157,6 +157,8 @@ def start_vllm(
     `vllm_hosting.vllm_memory_share`. `settings`: more of `vllm.LLM`'s arguments.
     """
     vllm_hosting.require_vllm()
+    if torch.cuda.is_available():
+        vllm_hosting.check_gpu_is_not_shared()
     if (Path(path) / "adapter_config.json").exists():
         raise ValueError(
             f"{path} holds a LoRA adapter alone; this engine needs the merged weights. "

@@ -13,6 +13,9 @@ MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE = 0.9, 0.6
 """Parts of a GPU's free memory that vLLM takes: alone, and beside a model that computes between
 calls. CUDA and the other model's activations need what remains."""
 
+SEEDS_PER_GPU = "POSTTRAIN_SEEDS_PER_GPU"
+"""Number of seed runs that share a GPU (`runtime/gpu_slot`)."""
+
 # How the process runs, never what it computes; variables that the user has set stay.
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a child engine would outlive a killed stage
@@ -43,6 +46,21 @@ def gpu_memory() -> tuple[int, int]:
     gc.collect()
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info()
+
+
+def check_gpu_is_not_shared() -> None:
+    """Raise a ValueError where other seed runs may start vLLM on the same GPU.
+
+    Each would take its part of what is free when it starts, and measure what it needs while the
+    others allocate: the second fails, or is left with a cache for few sequences.
+    """
+    number = os.environ.get(SEEDS_PER_GPU, "1")
+    if number != "1":
+        raise ValueError(
+            f"{SEEDS_PER_GPU}={number} lets {number} seed runs share a GPU, and vLLM takes "
+            f"{MEMORY_SHARE_ALONE:g} of its free memory when it starts, so that the next one "
+            f"finds none. Unset {SEEDS_PER_GPU}, or set engine: transformers."
+        )
 
 
 def vllm_memory_share(free: int, total: int, *, reserved: int, part: float) -> float:

@@ -11,6 +11,7 @@ from vllm_installed import needs_vllm
 import stages
 from stages.engines import vllm_hosting
 from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE, vllm_memory_share
+from stages.runtime import gpu_slot
 
 GIB = 2**30
 CARD = 80 * GIB
@@ -80,6 +81,22 @@ def test_the_share_is_of_what_is_free_and_stays_so():
     assert vllm_memory_share(CARD, CARD, reserved=0, part=1.0) == 1.0
     with pytest.raises(ValueError, match="of 80 GiB 60 are free, and 60 will be the optimizer"):
         vllm_memory_share(60 * GIB, CARD, reserved=60 * GIB, part=0.9)
+
+
+def test_vllm_does_not_start_on_a_gpu_that_seeds_share(monkeypatch: pytest.MonkeyPatch):
+    from stages.engines import vllm
+
+    monkeypatch.setattr(vllm_hosting, "require_vllm", lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("POSTTRAIN_SEEDS_PER_GPU", "3")
+    assert vllm_hosting.SEEDS_PER_GPU == gpu_slot.SEEDS_PER_GPU
+    with pytest.raises(ValueError, match=r"lets 3 seed runs share a GPU.*set engine: transformers"):
+        vllm.start_vllm("nowhere", dtype="float32", max_model_len=8)
+    for number in (None, "1"):
+        monkeypatch.delenv("POSTTRAIN_SEEDS_PER_GPU", raising=False)
+        if number is not None:
+            monkeypatch.setenv("POSTTRAIN_SEEDS_PER_GPU", number)
+        vllm_hosting.check_gpu_is_not_shared()
 
 
 def test_vllm_computes_without_the_trainers_autocast_and_deterministic_mode():
