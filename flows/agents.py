@@ -34,6 +34,7 @@ from prefect.states import Cancelling, Completed, Crashed, Failed
 from flows.execute import Result, StageOutcome
 from flows.plan import StageNode
 from flows.process import Runner, StoppedError
+from flows.redaction import hide_secrets
 from flows.share import (
     OUTAGE_SECONDS,
     describe_commit,
@@ -307,8 +308,11 @@ class AgentRun:
     def ask_server(self, request: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """Answer to `request(client, ...)`; a server that does not answer is asked again.
 
+        No message quotes a password.
+
         Raises:
             ConnectionError: it did not answer for too long.
+            ValueError: it refuses the request.
             StoppedError: once `runner.cancel` is set.
         """
 
@@ -323,13 +327,17 @@ class AgentRun:
                 # minute without a message.
                 return Context().run(send)
             except NO_ANSWER as error:
+                reason = hide_secrets(repr(error))
                 if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
-                    raise
+                    raise ValueError(
+                        f"Prefect's server refuses a request: {reason}. If it asks for a password, "
+                        f"set PREFECT_API_AUTH_STRING=user:password here, too"
+                    ) from None
                 seconds = time.monotonic() - started
                 if seconds > OUTAGE_SECONDS:
                     raise ConnectionError(
-                        f"Prefect's server has not answered for {seconds:.0f} s: {error!r}; "
+                        f"Prefect's server has not answered for {seconds:.0f} s: {reason}; "
                         "everything here is kept: run again when it does"
-                    ) from error
-                self.runner.log(f"Prefect's server does not answer ({error!r}); waiting")
+                    ) from None
+                self.runner.log(f"Prefect's server does not answer ({reason}); waiting")
             self.runner.pause(POLL_SECONDS)

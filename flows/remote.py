@@ -26,6 +26,7 @@ from typing import Any
 from flows import dvc_internals
 from flows.entries import Entry, digest_entry, digest_inputs
 from flows.lock import RUN_FILE, RUNS, find_records
+from flows.redaction import hide_secrets
 
 KEY = "key "
 """Printed by `fetch` before the digest of a stage's inputs."""
@@ -61,7 +62,7 @@ def main() -> int:
         for name in names:
             exchange.push(name)
     except Exception as error:  # noqa: BLE001 - every kind of remote has errors of its own library
-        print(" ".join(f"{type(error).__name__}: {error}".split()))
+        print(hide_secrets(" ".join(f"{type(error).__name__}: {error}".split())))
         has_no_credentials = type(error).__name__ in NO_CREDENTIALS
         return (
             RemoteStatus.FAILED

@@ -30,6 +30,7 @@ from prefect.states import Completed, Failed
 from flows.agents import heartbeat, make_log
 from flows.execute import TAIL_LINES, find_error
 from flows.process import DVC, Runner
+from flows.redaction import hide_secrets
 from flows.share import describe_commit
 
 DEPLOYMENT = "point/sweep"
@@ -121,7 +122,8 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
             message = f"the server has no deployment {DEPLOYMENT}: `{DEPLOY}`"
             raise ValueError(message) from None
         except httpx.TransportError as error:
-            raise ValueError(f"{PREFECT_API_URL.value()} does not answer: {error}") from None
+            message = f"{PREFECT_API_URL.value()} does not answer: {error}"
+            raise ValueError(hide_secrets(message)) from None
         print(name)
 
 
