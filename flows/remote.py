@@ -132,7 +132,13 @@ class ResultExchange:
         return RemoteStatus.ABSENT
 
     def choose(self, stage: Any, key: str, entry: Entry, preferred: list[Entry]) -> RemoteStatus:
-        """Make DVC take this entry: the newest of its run cache, and no other in dvc.lock."""
+        """Make DVC take this entry: the newest of its run cache, and no other in dvc.lock.
+
+        Seeds of these inputs that were finished here are joined then, and of no more use.
+        """
+        from flows import seeds
+
+        seeds.release(Path(self.repo.root_dir), stage.addressing, key)
         os.utime(dvc_internals.save_entry(self.repo, key, entry))
         if preferred and digest_entry(preferred[0]) != digest_entry(entry):
             dvc_internals.remove_from_lock(self.repo, stage)

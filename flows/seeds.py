@@ -30,6 +30,8 @@ from flows.process import Runner, child_environment, exit_when_terminated, kill_
 from flows.remote import KEY, RemoteStatus, ResultExchange
 
 SEEDS, FINISHED = "POSTTRAIN_SEEDS", "finished"
+ENDED, PARTIAL = "ended", "some seeds"
+"""File in the scratch of a run that has ended, and its text where that was of some seeds."""
 
 
 def main() -> int:
@@ -128,6 +130,17 @@ def fetch(exchange: ResultExchange, name: str, seed: int | None = None) -> Remot
             get_files(exchange, digest, target)
     is_here = is_whole(scratch / f"seed-{seed}" / FINISHED)
     return RemoteStatus.DONE if is_here else RemoteStatus.ABSENT
+
+
+def release(root: Path, name: str, key: str) -> None:
+    """Let the finished seeds of a stage go, of whose inputs the result has come from elsewhere.
+
+    The next stage that starts here removes them once dvc.lock names that result
+    (`stages/runtime/identity`). Until then they stay, and so do those of a run that goes on.
+    """
+    ended = root / ".pipe" / f"{name}-{key[:16]}" / ENDED
+    if ended.is_file() and ended.read_text(encoding="utf-8") == PARTIAL:
+        ended.write_text("", encoding="utf-8")
 
 
 def is_whole(folder: Path) -> bool:

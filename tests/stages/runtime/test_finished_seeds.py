@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from seed_stage import STAGE, read_outputs, records, run_seed_stage, started, write_seed_stage
 
-from stages.runtime import finished_seeds, journal, runs
+from flows import seeds
+from stages.runtime import finished_seeds, identity, journal, runs
 from stages.tracking import view
 
 ROOT = Path(__file__).parents[3]
@@ -141,6 +143,26 @@ def test_no_other_seeds_and_none_under_dvc_or_torchrun(monkeypatch, name, value)
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="POSTTRAIN_SEEDS: expected"):
         finished_seeds.read_choice([0, 1, 2])
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+@pytest.mark.parametrize("is_released", [True, False])
+def test_finished_seeds_go_when_their_result_has_come_from_another_machine(
+    is_recorded, is_released, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    key = "5" * 64
+    folder = identity.PIPE / f"train@grpo-{key[:16]}"
+    (folder / "seed-1/finished").mkdir(parents=True)
+    execution = identity.Execution(execution_id="e", stage="train@grpo", input_key=key, attempt=1)
+    (folder / identity.EXECUTION).write_text(json.dumps(asdict(execution)))
+    identity.leave(execution, folder, is_partial=True)
+    monkeypatch.setattr(identity, "recorded", lambda each: each == execution and is_recorded)
+    if is_released:
+        seeds.release(tmp_path, "train@grpo", key)
+        seeds.release(tmp_path, "train@grpo", "6" * 64)  # of which nothing is here
+    identity._sweep("sample@sft", "7" * 64)
+    assert folder.exists() == (not (is_released and is_recorded))
 
 
 @pytest.fixture
