@@ -19,12 +19,17 @@ from transformers.utils.chat_template_utils import get_json_schema
 
 from stages.environments.environment import Message
 
+SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 class Tools:
     """Functions that may be called, by their names."""
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
-        """ValueError or an error of transformers: a function has no hints or no docstring."""
+        """Refuses, with a ValueError, a function that no call can fit, or without hints.
+
+        One without a docstring that describes each argument is refused by transformers.
+        """
         self._tools = {function.__name__: _Tool(function) for function in functions}
         self.schemas = [get_json_schema(function) for function in functions] or None
         """JSON schemas in OpenAI's form; None without functions."""
@@ -50,8 +55,8 @@ class _Tool:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        hints = get_type_hints(function)
-        parameters = inspect.signature(function).parameters
+        hints, parameters = get_type_hints(function), inspect.signature(function).parameters
+        _check_signature(function, parameters, hints)
         self._types = {name: TypeAdapter[Any](hints[name]) for name in parameters}
         self._required = {
             name for name, parameter in parameters.items() if parameter.default is parameter.empty
@@ -83,6 +88,23 @@ class _Tool:
 
     def _is_missing(self, name: str, arguments: Mapping[str, Any]) -> bool:
         return name in self._required and name not in arguments
+
+
+def _check_signature(
+    function: Callable[..., Any],
+    parameters: Mapping[str, inspect.Parameter],
+    hints: Mapping[str, Any],
+) -> None:
+    several = [each for each in parameters.values() if each.kind in SEVERAL]
+    problems = [f"{each}: name each argument" for each in several]
+    problems += [f"{name} without one: add it" for name in parameters if name not in hints]
+    if inspect.iscoroutinefunction(function):
+        problems.append("`async def`: call `asyncio.run(..)` in a `def`")
+    if problems:
+        raise ValueError(
+            f"tool {function.__name__}: expected a function with a type hint for each argument, "
+            f"found {problems[0]}"
+        )
 
 
 def write_call(tool: str, /, **arguments: Any) -> Message:

@@ -70,3 +70,26 @@ def test_each_call_is_answered_in_order_and_text_has_no_answer():
 def test_other_errors_of_a_tool_are_failures_of_the_environment():
     with pytest.raises(KeyError):
         Tools(add).answer(write_call("add", a=14))
+
+
+def test_a_function_that_no_call_can_fit_is_refused_when_the_environment_is_made() -> None:
+    def unhinted(number):  # pyright: ignore
+        return number
+
+    def starred(*numbers: int) -> int:
+        return sum(numbers)
+
+    def keyed(number: int, **others: int) -> int:
+        return number + len(others)
+
+    async def waiting(number: int) -> int:
+        return number
+
+    refused = {
+        unhinted: "number without one: add it", starred: r"\*numbers: int: name each argument",
+        keyed: r"\*\*others: int: name each", waiting: "`async def`: call `asyncio.run",
+    }  # fmt: skip
+    for function, problem in refused.items():
+        expected = f"tool {function.__name__}: expected a function with a type hint.* {problem}"
+        with pytest.raises(ValueError, match=expected):
+            Tools(function)
