@@ -3,6 +3,7 @@
 Run when the environment is made, and on a few starts before a policy is trained in it.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from stages.environments.definition import EnvironmentPreset, Factory
 from stages.environments.replay import replay_episode
 from stages.records.episodes import FAILED, Episode
 from stages.seeding import derive_seed
+
+logger = logging.getLogger(__name__)
 
 NUM_ROWS = 4
 """Rows of a split that are checked."""
@@ -22,10 +25,13 @@ def check_replay(
     """Play an episode of each row, then replay it; a ValueError where the two differ.
 
     The assistant writes canned replies, and the environment's own demonstration where it has one.
+    A warning where each canned reply makes the environment fail.
     """
+    failures: list[str] = []
     for row in rows:
         env_seed = derive_seed(seed, "environment", "check", str(row["id"]))
         plays = [scripts.play_script(factory(), row, env_seed, preset)]
+        failures += [episode.error or "" for episode in plays if episode.ending == FAILED]
         if hasattr(factory(), "demonstrate"):
             plays.append(play_demonstration(factory, row, env_seed, preset))
         for episode in plays:
@@ -39,6 +45,12 @@ def check_replay(
                     f"generator of the episode's own, such as `self.random = random.Random(seed)` "
                     f"in `start`, and keep nothing between episodes."
                 )
+    if rows and len(failures) == len(rows):
+        logger.warning(
+            "the environment fails whenever the assistant writes canned replies (%s): if it does "
+            "so with what a policy writes, training stops. Answer a wrong message, or reward it 0",
+            failures[0],
+        )
 
 
 def play_demonstration(

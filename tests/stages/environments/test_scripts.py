@@ -263,3 +263,20 @@ def test_no_tools_and_an_empty_list_of_tools_are_the_same_to_a_replay() -> None:
     episode = scripts.play_script(Toolless(), ROW, 7, preset())
     assert episode.tools is None
     assert replay_episode(Toolless(), episode, ROW) is None
+
+
+@pytest.mark.parametrize(("bad", "is_warned_of"), [((2, 3), True), ((2,), False)])
+def test_an_environment_that_always_fails_is_warned_of(
+    bad: tuple[int, ...], is_warned_of: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Picky(Guess):
+        demonstrate = property()  # pyright: ignore - it has none
+
+        def step(self, message: Any) -> Reply:
+            if self.secret in bad:
+                raise KeyError("tower")
+            return super().step(message)
+
+    check_replay(Picky, [ROW, {"id": "b", "secret": 3}], preset(), 0)
+    warned = [text for text in caplog.messages if "canned replies (KeyError: 'tower')" in text]
+    assert len(warned) == is_warned_of
