@@ -5,6 +5,7 @@
 class, which is called with the row and the options.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ class Tinker:
         self.call = IsolatedCalls(seed)
         self.environment = self.call(self.make, row, **self.options)
         messages = self.call(self.environment.initial_observation)
-        self.history = [dict(message) for message in messages]
+        self.history = [copy.deepcopy(dict(message)) for message in messages]
         return [*self.history], None
 
     def step(self, message: Message) -> Reply:
@@ -31,17 +32,17 @@ class Tinker:
 
         A ValueError where that has changed what was said before.
         """
+        before = copy.deepcopy([*self.history, dict(message)])
         result = self.call(self.environment.step, message)
         if result.episode_done:
             return Reply(reward=float(result.reward), done=True)
         messages = [dict(entry) for entry in result.next_messages]
-        before = [*self.history, dict(message)]
         if messages[: len(before)] != before:
             raise ValueError(
                 "expected next_messages to begin with all that was said, and found other messages: "
                 "an environment that rewrites its conversation cannot be played"
             )
-        self.history = messages
+        self.history = copy.deepcopy(messages)  # the environment may change its own
         return Reply(messages=messages[len(before) :], reward=float(result.reward))
 
     def close(self) -> None:

@@ -31,6 +31,11 @@ class TRL:
         self.call = IsolatedCalls(seed)
         self.environment = self.call(self.make, **self.options)
         observation = self.call(self.environment.reset, **row)
+        if not isinstance(observation, str | None) or not (observation or row.get("message")):
+            raise ValueError(
+                f"expected a text from reset, or None where rows have a message (starts: prompts), "
+                f"found {observation!r:.80} and a row with {', '.join(row)}"
+            )
         text = row.get("message", "") + (observation or "")
         members = inspect.getmembers(type(self.environment), inspect.isfunction)
         names = [name for name, _ in members if name[0] != "_" and name not in RESERVED]

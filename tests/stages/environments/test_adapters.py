@@ -148,6 +148,30 @@ def test_tinker():
     assert final(log) == (1.0, True)
 
 
+@pytest.mark.parametrize("observation", [None, "", ["Start."]])
+def test_trl_starts_with_a_text(observation):
+    class Silent(Count):
+        def reset(self, **_):
+            return observation
+
+    with pytest.raises(ValueError, match="expected a text from reset, or None where rows have a"):
+        make_factory("trl", {}, Silent)().start({"id": "train-0", "index": 0}, 7)
+    if observation is None:
+        (message,), _ = make_factory("trl", {}, Silent)().start(PROBLEM, 7)
+        assert message["content"] == "What is 2+2?"
+
+
+def test_tinker_refuses_a_message_that_was_changed_in_place():
+    class Correcting(Guess):
+        async def step(self, message):
+            result = await super().step(message)
+            message["content"] = "something else"
+            return result
+
+    with pytest.raises(ValueError, match="expected next_messages to begin with all that was said"):
+        list(play(make_factory("tinker", {"largest": 9}, Correcting), [say("x"), say("x")]))
+
+
 def test_tinker_refuses_a_conversation_that_was_rewritten():
     with pytest.raises(ValueError, match="next_messages"):
         list(play(make_factory("tinker", {"largest": 9}, Forgetful), [say("x"), say("x")]))
