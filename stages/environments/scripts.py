@@ -44,11 +44,22 @@ def demonstrate(
         messages: Any = method(copy.deepcopy(dict(row)), seed)
     finally:
         close_environment(environment, seconds)
-    wrong = [message for message in messages if message.get("role") != "assistant"]
+    messages = list(messages or ())
+    wrong = [message for message in messages if not _is_reply(message)]
     if wrong or not messages:
-        shown = f"{wrong[0]!r:.100}" if wrong else "none"
-        raise ValueError(f"demonstrate: expected messages of role assistant, found {shown}")
-    return list(messages)
+        shown = f"{wrong[0]!r:.200}" if wrong else "none"
+        raise ValueError(
+            f"demonstrate: expected messages of role assistant, the arguments of their calls "
+            f"objects (`write_call` of tool_functions makes one), found {shown}"
+        )
+    return messages
+
+
+def _is_reply(message: Any) -> bool:
+    if not isinstance(message, Mapping) or message.get("role") != "assistant":
+        return False
+    functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
+    return all(isinstance(function.get("arguments"), Mapping) for function in functions)
 
 
 def make_canned_replies(

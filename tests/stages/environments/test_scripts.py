@@ -13,6 +13,7 @@ from stages.environments.checks import check_replay
 from stages.environments.definition import EnvironmentPreset
 from stages.environments.environment import Reply
 from stages.environments.replay import replay_episode
+from stages.environments.tool_functions import write_call
 
 TOOL = {
     "type": "function",
@@ -83,11 +84,17 @@ def test_an_environment_without_a_demonstration_is_no_script() -> None:
         scripts.demonstrate(Silent(), ROW, 7)
 
     class Answering(Guess):
-        def demonstrate(self, row: Any, seed: int) -> list[dict[str, Any]]:
-            return [{"role": "user", "content": "no"}]
+        def demonstrate(self, row: Any, seed: int) -> Any:
+            return row["said"]
 
-    with pytest.raises(ValueError, match="expected messages of role assistant"):
-        scripts.demonstrate(Answering(), ROW, 7)
+    as_text = {"type": "function", "function": {"name": "guess", "arguments": '{"number": 2}'}}
+    for said in (
+        [{"role": "user", "content": "no"}], ["no"], None, [],
+        [{"role": "assistant", "content": "", "tool_calls": [as_text]}],
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="expected messages of role assistant, the arguments"):
+            scripts.demonstrate(Answering(), ROW | {"said": said}, 7)
+    assert scripts.demonstrate(Answering(), ROW | {"said": [write_call("guess", number=2)]}, 7)
 
 
 def test_what_is_random_from_the_seed_alone_can_be_replayed() -> None:
