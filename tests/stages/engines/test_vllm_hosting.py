@@ -11,6 +11,8 @@ from vllm_installed import needs_vllm
 import stages
 from stages.engines import vllm_hosting
 from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE, vllm_memory_share
+from stages.planning import checkup
+from stages.planning.stage import Plan
 from stages.runtime import gpu_slot
 
 GIB = 2**30
@@ -92,6 +94,10 @@ def test_vllm_does_not_start_on_a_gpu_that_seeds_share(monkeypatch: pytest.Monke
     assert vllm_hosting.SEEDS_PER_GPU == gpu_slot.SEEDS_PER_GPU
     with pytest.raises(ValueError, match=r"lets 3 seed runs share a GPU.*set engine: transformers"):
         vllm.start_vllm("nowhere", dtype="float32", max_model_len=8)
+    for engine, number in (("vllm", 1), ("transformers", 0)):  # of problems that doctor reports
+        plan = Plan(content={"engine": engine}, presets={}, rows={}, data=None)  # pyright: ignore
+        problems = checkup.find_software_problems(plan, {"vllm": "0.32.0"})
+        assert len([text for text in problems if "lets 3 seed runs share" in text]) == number
     for number in (None, "1"):
         monkeypatch.delenv("POSTTRAIN_SEEDS_PER_GPU", raising=False)
         if number is not None:
