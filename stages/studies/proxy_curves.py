@@ -84,8 +84,8 @@ class ProxyCurve:
         return np.sqrt(np.maximum(kl, 0.0))
 
 
-def measure_spread(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
-    """Standard deviation within problems: sqrt(mean over problems of the variance of `values`).
+def measure_within_deviation(values: Sequence[Float[np.ndarray, " sample"]]) -> float:
+    """Standard deviation within problems: s = sqrt(mean over problems of the variance of `values`).
 
     Within problems, since a reward model's scores of different problems cannot be compared.
     """

@@ -18,7 +18,7 @@ from stages.records.problems import Prompt
 from stages.rewards import answer_checker
 from stages.sampler import Sampler
 from stages.studies.checkpoint_measures import Scorers
-from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY, ProxyCurve, measure_spread
+from stages.studies.proxy_curves import BEST_OF_N, GOLD, PROXY, ProxyCurve, measure_within_deviation
 
 DIGITS = 5
 """Decimals kept of a score: those below are rounding, and would break ties at random."""
@@ -116,7 +116,7 @@ def make_pool_curve(
         kl=np.array([[kl_plug_in(row, n=n) for n in sizes] for row in scores]),
         proxy=np.array([[best_of_n(row, row, n=n) for n in sizes] for row in scores]),
         gold=np.array([[best_of_n(row, right, n=n) for n in sizes] for row, right in pairs]),
-        units={PROXY: measure_spread(scores), GOLD: measure_spread(verdicts)},
+        units={PROXY: measure_within_deviation(scores), GOLD: measure_within_deviation(verdicts)},
     )  # fmt: skip
 
 

@@ -94,8 +94,13 @@ def test_a_divergence_estimated_below_zero_is_no_distance():
 
 
 def test_the_spread_is_within_problems():
-    assert proxy_curves.measure_spread([np.array([0.0, 2.0]), np.array([100.0, 104.0])]) == 2.5**0.5
-    assert proxy_curves.measure_spread([np.array([1.0, 1.0]), np.array([7.0, 7.0])]) == 0.0
+    assert (
+        proxy_curves.measure_within_deviation([np.array([0.0, 2.0]), np.array([100.0, 104.0])])
+        == 2.5**0.5
+    )
+    assert (
+        proxy_curves.measure_within_deviation([np.array([1.0, 1.0]), np.array([7.0, 7.0])]) == 0.0
+    )
 
 
 def test_the_same_seed_gives_the_same_numbers():

@@ -62,8 +62,8 @@ def test_best_of_n_goes_to_a_quarter_of_the_pool():
     curve = scored_pools.make_pool_curve("sft", "reward_model", pools)
     assert (curve.method, list(curve.places), curve.form) == ("best_of_n", [1, 2, 3], "quadratic")
     assert curve.units == {
-        "proxy": proxy_curves.measure_spread(scores),
-        "gold": proxy_curves.measure_spread(right),
+        "proxy": proxy_curves.measure_within_deviation(scores),
+        "gold": proxy_curves.measure_within_deviation(right),
     }
     # the best of twelve is in the draw 1/12, 2/12 and 3/12 of the time
     np.testing.assert_allclose(curve.gold, [[1 / 12, 2 / 12, 3 / 12], [0.5, 0.5, 0.5]])
