@@ -35,6 +35,8 @@ class Columns(Params):
     """What the user asks: text, or a conversation that ends with the user's turn."""
     answer: str | None = None
     """The gold answer: a number, a text that is the answer, or one that ends by stating it."""
+    unit: str | None = None
+    """What the gold answer is measured in; it is put behind it."""
     solution: str | None = None
     """A worked solution to imitate, which ends with its final answer."""
     choices: str | None = None
@@ -92,6 +94,7 @@ GOLDS = (
     "answer", "Answer", "correct", "label",
 )  # fmt: skip
 SOLUTIONS = ("solution", "rationale", "cot", "Solution", "generated_solution")
+UNITS = ("unit", "units")
 CHOICES = ("question.choices", "choices", "options")
 SYSTEMS = ("system", "system_prompt", "system_message")
 TOOLS = ("tools", "functions")
@@ -138,7 +141,8 @@ MEANINGFUL = frozenset({
 """Names of what decides how a row is to be used, or is a part of what it says; in any case."""
 _MEANINGFUL = frozenset(name.lower() for name in MEANINGFUL)
 _MEDIUM = re.compile(
-    r"(?:decoded_)?(?:image|img|picture|figure|video|audio)s?(?:_(?:path|url|file|bytes)s?)?"
+    r"(?:decoded_)?(?:image|img|picture|figure|video|audio)s?(?:_?\d+)?"
+    r"(?:_(?:path|url|file|bytes)s?)?"
 )
 _TOOLS = re.compile(
     r"(?:available_)?(?:tools|functions)|(?:tool|function)s?_(?:list|schema|definition|spec)s?"
@@ -150,7 +154,7 @@ _THOUGHTS = re.compile(
     r"|(?:\w+_)?(?:long|short)_?cot"
 )
 """Columns of what a model thought before its reply, as s1K has them; a judge's reasons are none."""
-_EXACT = frozenset({"tolerance", "tol", "atol", "rtol", "error", "unit", "units"})
+_EXACT = frozenset({"tolerance", "tol", "atol", "rtol", "error", *UNITS})
 """Names of what an answer may differ by, or is measured in; nothing where it is 0 or false."""
 MARKS = {
     "split": r"(?:\w+_)?split(?:_name)?|subset|partition|set|fold|phase",
@@ -322,9 +326,7 @@ def _says_nothing(name: str, value: Any) -> bool:
         return isinstance(value, str) and not _parse_object(value)
     if name.lower() not in _MEANINGFUL and is_thought(name):
         return not isinstance(value, list) and len(str(value).split()) < 2
-    text = str(value).strip().lower()
-    is_zero = text.replace(".", "", 1).isdigit() and float(text) == 0
-    return name.lower() in _EXACT and (is_zero or text in FALSE | NOTHING)
+    return name.lower() in _EXACT and says_nothing_exact(value)
 
 
 def _parse_object(value: Any) -> Mapping[str, Any]:
@@ -467,6 +469,13 @@ def _find_mark_of_invalid(fields: Mapping[str, Any], ignore: Iterable[str]) -> s
         if (is_invalid or is_deleted) and name not in ignore:
             return name
     return None
+
+
+def says_nothing_exact(value: Any) -> bool:
+    """Whether a unit, or what an answer may differ by, is none: a 0, `false`, `none`."""
+    text = str(value).strip().lower()
+    is_zero = text.replace(".", "", 1).isdigit() and float(text) == 0
+    return is_empty(value) or is_zero or text in FALSE | NOTHING
 
 
 def find_correctness(
@@ -635,6 +644,12 @@ class ColumnSample:
                 return name
         return None
 
+    def unit(self) -> str | None:
+        """The column of units, which the first rows may all leave empty."""
+        names = [name for name in UNITS if any(name in fields for fields in self.rows)]
+        texts = (name for name in names if not self.values(name) or self.first([name], str))
+        return next(texts, None)
+
     def first(self, expressions: Iterable[str], *kinds: type) -> str | None:
         """The first expression of whose values, where they are there, most are of these types.
 
@@ -760,7 +775,7 @@ def _of_problem(
         solution = gold
     return Columns(
         question=question, answer=gold or solution, solution=solution or reply,
-        choices=sample.choices(), **sample.common(),
+        unit=sample.unit() if gold else None, choices=sample.choices(), **sample.common(),
     )  # fmt: skip
 
 

@@ -36,6 +36,8 @@ from stages.sources.quarantine import RejectedError
 NUM_SAMPLE = 200
 """Rows by which the columns of a file are found."""
 SPLITS = ("train", "test")
+MAX_UNIT_WORDS = 2
+"""A longer text is no unit, but perhaps a unit of a textbook."""
 _CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×÷=]*>>")
 """The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same.
 
@@ -337,7 +339,10 @@ _THOUGHT_HINT = (
     "rejected"
 )
 _EXACT_HINT = "Answers are compared exactly, and none counts as right within a tolerance"
-_UNIT_HINT = 'A unit is a part of the gold answer as columns: {answer: "{<the answer>} {unit}", ..}'
+_UNIT_HINT = (
+    "A unit is put behind the gold answer as columns: {unit: unit, ..}, or is a part of a "
+    'template, as {answer: "{<the answer>} {unit}", ..}'
+)
 HINTS = {
     "tools": "Demonstrations are read with tools (columns: {tools: tools}), pairs without",
     "functions": "Demonstrations are read with tools (columns: {tools: functions}), pairs without",
@@ -452,6 +457,7 @@ def parse_problem(
     answer, has_choices = None, values.get("choices") is not None
     if columns.answer is not None:
         answer = raw_rows.check_answer(values["answer"], columns.answer, is_choice=has_choices)
+        answer = _add_unit(answer, values.get("unit"), columns.unit)
     if has_choices:
         choices = read_choices(values["choices"], str(columns.choices))
         turns = [*turns[:-1], choices.ask(turns[-1])]
@@ -470,6 +476,19 @@ def parse_problem(
         file=file, turns=None if is_plain else tuple(turns), tools=tools,
         reply=None if reply is None or reply.is_text else reply,
     )  # fmt: skip
+
+
+def _add_unit(answer: str, unit: Any, column: str | None) -> str:
+    """The gold answer with its unit behind it, unless there is none or it says it itself."""
+    if columns_of.says_nothing_exact(unit):
+        return answer
+    text = raw_rows.check_text(unit, str(column)).strip()
+    if len(text.split()) > MAX_UNIT_WORDS:
+        raise RejectedError(
+            f"no unit: expected what the answer is measured in in '{column}', found {text!r:.60}; "
+            f"if it is another thing, ignore: [{column}]"
+        )
+    return answer if answer.endswith(text) else f"{answer} {text}"
 
 
 def _check_repeated(fields: Mapping[str, Any], reading: Reading) -> None:

@@ -990,16 +990,47 @@ def test_what_is_right_by_degrees_or_of_an_answer_that_is_not_read_is_refused(re
     ("column", "value", "hint"),
     [
         ("tolerance", 0.01, "compared exactly"), ("error", "1e-3", "compared exactly"),
-        ("unit", "m", r"\{unit\}"), ("rtol", "0.05", "compared exactly"),
+        ("rtol", "0.05", "compared exactly"),
     ],
 )  # fmt: skip
-def test_what_an_answer_may_differ_by_and_its_unit_are_refused(read, column, value, hint):
+def test_what_an_answer_may_differ_by_is_refused(read, column, value, hint):
     with pytest.raises(ValueError, match=f"{column} carries meaning.*{hint}"):
         read(ROW, ROW | {column: value})
     for nothing in (None, 0, "0", False, ""):
         assert len(read(ROW, ROW | {column: nothing})[0]) == 2
     columns = {"question": "question", "answer": f"{{answer}} {{{column}}}"}
     assert read(ROW | {column: value}, columns=columns)[0][0].answer == f"4 {value}"
+
+
+@pytest.mark.parametrize("unit", [None, "", "none", False, 0, "0"])
+def test_a_unit_is_a_part_of_the_gold_answer(read, unit):
+    row = ROW | {"answer": ["7"]}
+    problems, bad, report = read(
+        row | {"unit": unit}, row | {"unit": " m/s "}, row | {"answer": "7 m/s", "unit": "m/s"}
+    )
+    assert [problem.answer for problem in problems] == ["7", "7 m/s", "7 m/s"]
+    assert (bad, report.columns["unit"], report.unused) == ([], "unit", [])
+    assert not answer_checker.answers_match("7 km", problems[1].answer or "")
+    rows = [row | {"unit": None}] * 200 + [row | {"unit": "m"}]  # of which the sample sees none
+    assert read(*rows)[0][-1].answer == "7 m"
+
+
+def test_the_unit_of_a_textbook_is_no_unit_of_an_answer(read):
+    _, (bad,), _ = read(ROW | {"unit": "Unit 3: Fractions"}, *[ROW | {"unit": None}] * 2)
+    assert bad.reason.startswith("no unit: ")
+    assert bad.reason.endswith("ignore: [unit]")
+    with pytest.raises(ValueError, match=r"row 1: unit carries meaning.*\{unit\}"):
+        read(ROW | {"unit": 3})
+    columns = {"question": "question", "answer": "answer"}
+    with pytest.raises(ValueError, match=r"row 1: unit carries meaning.*unit: unit"):
+        read(ROW | {"unit": "m"}, columns=columns)
+
+
+@pytest.mark.parametrize("name", ["image_1", "image7", "image_2_url"])
+def test_a_numbered_image_is_not_dropped(read, name):
+    assert len(read(ROW | {name: None})[0]) == 1
+    with pytest.raises(ValueError, match=f"row 1: {name} carries meaning"):
+        read(ROW | {name: "a.png"})
 
 
 def test_a_split_beside_named_columns_is_not_dropped(read):
