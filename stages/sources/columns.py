@@ -106,11 +106,12 @@ PAIRED = (
     ("response_j", "response_k"), ("messages", "rejected_messages"),
     ("messages", "rejected_response"), ("summaries.0.text", "summaries.1.text"),
     ("preferred_output", "non_preferred_output"), ("chosen_response", "rejected_response"),
+    ("accepted", "rejected"), ("response_A", "response_B"),
 )  # fmt: skip
 BETTER_FIRST = (
     ("chosen", "rejected"), ("response_j", "response_k"), ("messages", "rejected_messages"),
     ("messages", "rejected_response"), ("preferred_output", "non_preferred_output"),
-    ("chosen_response", "rejected_response"),
+    ("chosen_response", "rejected_response"), ("accepted", "rejected"),
 )  # fmt: skip
 """Pairs of columns of which the first holds the better answer."""
 MEANINGFUL = frozenset({

@@ -245,6 +245,8 @@ def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str,
             return pair | dict(zip(("score_a", "score_b"), names, strict=True))
     winner, strength = sample.first(WINNERS, str, int), _find_numbers(sample, STRENGTHS)
     winner = winner or sample.first([name for name in WINNERS if name != SIGNED], float)
+    if winner is None and any(_ORDER.fullmatch(str(value)) for value in sample.values("label")):
+        winner = "label"
     if winner in (None, SIGNED) and _is_signed(sample, SIGNED):
         return pair | {"preference": SIGNED}
     if winner is not None and strength is not None and not _is_signed(sample, strength):
@@ -648,6 +650,8 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
     winner = str(columns_of.evaluate(fields, str(columns.winner))).strip().lower()
     if columns.winner != SIGNED:  # of which 1.0 may be a probability
         winner = winner.removesuffix(".0")  # tables with gaps hold whole numbers so
+    if order := _ORDER.fullmatch(winner):
+        winner = {">": order[1], "<": order[3], "=": "tie"}[order[2][0]]
     if winner in TIES:
         raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
     start = 0 if "0" in re.findall(r"\d+", str(columns.a)) else 1  # response_0 is called 0
@@ -665,6 +669,8 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
     return 1.0 if which == [0] else -1.0
 
 
+_ORDER = re.compile(r"\[*([ab])\s*(>+|<+|=+)\s*(?!\1)([ab])\]*", re.IGNORECASE)
+"""Both answers in order, as a judge's verdict has them: `A>B`, `[[B>>A]]`, `A=B`."""
 _ANSWER_WORD = re.compile(r"^(?:response|answer|assistant|model|output|completion|option)[ _]")
 """What stands before the letter or number of an answer, as in `Response 2` and `model_a`."""
 

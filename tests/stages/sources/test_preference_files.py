@@ -248,7 +248,9 @@ NAMES = {"prompt": "prompt", "a": "a", "b": "b"}
     [
         ({"winner": "w"}, {"w": "a"}, ("4", "5")), ({"winner": "w"}, {"w": "model_b"}, ("5", "4")),
         ({"winner": "w"}, {"w": 2}, ("5", "4")), ({"winner": "w"}, {"w": "tie"}, "tie"),
-        ({"winner": "w"}, {"w": "c"}, "no winner"),
+        ({"winner": "w"}, {"w": "c"}, "no winner"), ({"winner": "w"}, {"w": "A>A"}, "no winner"),
+        ({"winner": "w"}, {"w": "[[A<<B]]"}, ("5", "4")), ({"winner": "w"}, {"w": "A=B"}, "tie"),
+        ({"winner": "w"}, {"w": "A>B"}, ("4", "5")),
         ({"preference": "p"}, {"p": -2}, ("4", "5")), ({"preference": "p"}, {"p": 1}, ("5", "4")),
         ({"preference": "p"}, {"p": 0}, "tie"), ({"preference": "p"}, {"p": None}, "no score"),
         ({"score_a": "x", "score_b": "y"}, {"x": 3, "y": 2.5}, ("4", "5")),
@@ -369,6 +371,11 @@ USUAL: dict[str, dict[str, Any]] = {
         "response_a": json.dumps([GOOD]), "response_b": json.dumps([BAD]), "winner_model_a": 1,
         "winner_model_b": 0, "winner_tie": 0,
     },
+    "JudgeBench": {
+        "pair_id": "p", "source": "mmlu-pro", "question": ASKED, "response_model": "x",
+        "response_A": BAD, "response_B": GOOD, "label": "B>A",
+    },
+    "accepted and rejected": {"input": ASKED, "accepted": GOOD, "rejected": BAD},
     "HelpSteer3": {
         "domain": "general", "language": "english", "context": [TURN], "response1": BAD,
         "response2": GOOD, "overall_preference": 2,
