@@ -484,16 +484,20 @@ def find_correctness(
 ) -> dict[str, bool]:
     """Columns of a row that say whether what it has to imitate is right -> whether it is.
 
-    None where nothing is imitated: what they say is then of an answer that nobody reads.
+    Where nothing is imitated only whether the row is verified counts: other words may be of an
+    answer that nobody reads.
     """
     columns = reading.columns
-    if not (columns.solution or columns.assistant or columns.messages or columns.calls):
-        return {}
+    has_reply = any((columns.solution, columns.assistant, columns.calls))
+    if columns.messages is not None and not has_reply:
+        has_reply = not _ends_with_the_user(find(fields, columns.messages))
     names = {root(name, fields) for name in all_names(reading.expressions())}
     verdicts = dict[str, bool]()
     for name, value in fields.items():
         mark = find_mark(name)
         if mark not in ("right", "wrong") or name in names or name in ignore:
+            continue
+        if not has_reply and not name.lower().endswith("verified"):
             continue
         text = str(value).strip().lower()
         if text in RIGHT | WRONG:
@@ -603,9 +607,9 @@ class ColumnSample:
 
     def end_with_the_user(self, name: str) -> bool:
         """Whether lists of messages end with the user's, so that the reply is elsewhere."""
-        lasts = [value[-1] for value in self.values(name) if isinstance(value, list) and value]
-        speakers = {str(last.get("role", last.get("from"))) for last in lasts if is_message(last)}
-        return bool(lasts) and speakers <= {"user", "human"}
+        lists = [value for value in self.values(name) if isinstance(value, list) and value]
+        lists = [messages for messages in lists if is_message(messages[-1])]
+        return bool(lists) and all(map(_ends_with_the_user, lists))
 
     def gold_paths(self, names: Iterable[str]) -> list[str]:
         """The paths of gold answers in columns of objects, or of JSON text of these."""
@@ -888,6 +892,12 @@ def is_conversation(value: Any) -> bool:
 def is_message(value: Any) -> bool:
     """Whether it is an object that says who speaks."""
     return isinstance(value, dict) and not _SPEAKER_KEYS.isdisjoint(value)
+
+
+def _ends_with_the_user(messages: Any) -> bool:
+    """Whether a list of messages ends with the user's."""
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    return isinstance(last, dict) and last.get("role", last.get("from")) in ("user", "human")
 
 
 def asks_the_same(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> bool:

@@ -980,8 +980,12 @@ def test_a_demonstration_that_its_row_says_is_wrong_is_left_out(read, row, name,
 def test_what_is_right_by_degrees_or_of_an_answer_that_is_not_read_is_refused(read):
     with pytest.raises(ValueError, match="row 3: correctness carries meaning"):
         read(*[EXCHANGE | {"correctness": level} for level in (1, 0, 4)])
-    with pytest.raises(ValueError, match="row 2: is_correct carries meaning"):
-        read(ROW, ROW | {"is_correct": False})
+    asked = {"prompt": [{"role": "user", "content": "2+2?"}], "answer": "4"}
+    for row in (ROW, asked):
+        with pytest.raises(ValueError, match="row 2: is_correct carries meaning"):
+            read(row, row | {"is_correct": False})
+        problems, (bad,), _ = read(row | {"verified": False}, row | {"verified": True})
+        assert ([problem.line for problem in problems], bad.line) == ([2], 1)
     problems, bad, report = read(EXCHANGE | {"verify_result": "timeout", "pass_rate": 0.0})
     assert (len(problems), bad, report.unused) == (1, [], ["verify_result", "pass_rate"])
 
