@@ -7,8 +7,8 @@ a conversation where it has none, and a prompt alone where it has no reply eithe
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -255,11 +255,35 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
                 roots.discard(str(reading.duplicate))
             unused |= dict.fromkeys(name for name in row.fields if name not in roots)
             unused |= dict.fromkeys(columns_of.find_unread_keys(row.fields, expressions))
-            problem = raw_rows.parse_row(row, parse)
-            if isinstance(problem, BadRow) or is_taken(problem, source.share):
-                yield problem
+            for problem in _parse_solutions(row, reading.columns, parse):
+                if isinstance(problem, BadRow) or is_taken(problem, source.share):
+                    yield problem
         report.rows[split or "unsplit"] = num_rows
     report.unused = list(unused)
+
+
+def _parse_solutions(
+    row: RawRow, columns: Columns, parse: Callable[[Mapping[str, Any], int, str], Problem]
+) -> Iterator[Problem | BadRow]:
+    """The problem of a row; if it has several solutions and each states an answer, one for each.
+
+    Of texts of which only the last one does they are the parts of one solution, or nobody knows.
+    """
+    name = str(columns.solution)
+    texts = row.fields.get(name)
+    if not isinstance(texts, list) or len(texts) < 2 or not all(map(_states_answer, texts)):
+        yield raw_rows.parse_row(row, parse)
+        return
+    for number, text in enumerate(texts, start=1):
+        problem = raw_rows.parse_row(row._replace(fields={**row.fields, name: text}), parse)
+        if number > 1 and isinstance(problem, Problem):
+            problem = replace(problem, id=f"{problem.id}-{number}")
+        yield problem
+
+
+def _states_answer(text: Any) -> bool:
+    """Whether it is text in which the answer checker reads a final answer."""
+    return isinstance(text, str) and extract_answer(text) is not None
 
 
 def note_reading(report: SourceReport, columns: Columns, split: str | None) -> None:

@@ -1151,8 +1151,25 @@ def test_one_list_among_solutions_drops_none_of_the_others(read):
     assert bad == []
 
 
-@pytest.mark.parametrize("texts", [["A #### 3", "B #### 3"], ["2 + 1", "#### 3", "Done."]])
-@pytest.mark.parametrize("name", ["solution", "response"])
+def test_each_of_several_solutions_is_imitated_if_it_states_an_answer(read):
+    row = {"id": "p", "question": "1+2?", "final_answer": ["3"], "unit": "m",
+           "solution": ["A #### 3", "so \\boxed{3}"]}  # fmt: skip
+    problems, bad, report = read(row, row | {"id": "q", "question": "?"}, limit=1)
+    assert [(problem.id, problem.line, problem.solution) for problem in problems] == [
+        ("p", 1, "A #### 3"), ("p-2", 1, "so \\boxed{3}"),
+    ]  # fmt: skip
+    assert {problem.answer for problem in problems} == {"3 m"}
+    assert (bad, report.rows) == ([], {"unsplit": 1})
+    assert catalogue.screen_rows(problems).problems == problems
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("solution", ["2 + 1", "#### 3", "Done."]), ("solution", ["A #### 3", "B"]),
+        ("response", ["A #### 3", "B #### 3"]),
+    ],
+)  # fmt: skip
 def test_of_several_solutions_none_is_dropped_unseen(read, texts, name):
     row = {"question": "1+2?", name: texts}
     if name == "solution":
