@@ -83,10 +83,11 @@ MESSAGE_LISTS = ("messages", "conversations", "conversation", "dialogue", "dialo
 QUESTIONS = (
     "{Body} {Question}", "{body} {question}", "question.stem", "question.problem", "question",
     "question_stem", "problem", "Question", "Problem", "query", "instruction", "prompt", "user",
-    "input",
+    "input", "inputs",
 )  # fmt: skip
 REPLIES = (
     "completion", "response", "output", "reply", "assistant", "Completion", "Response", "Output",
+    "targets",
 )  # fmt: skip
 GOLDS = (
     "reward_model.ground_truth", "reward_spec.ground_truth", "ground_truth", "final_answer",
@@ -97,7 +98,7 @@ SOLUTIONS = ("solution", "rationale", "cot", "Solution", "generated_solution")
 UNITS = ("unit", "units")
 CHOICES = ("question.choices", "choices", "options")
 SYSTEMS = ("system", "system_prompt", "system_message")
-TOOLS = ("tools", "functions")
+TOOLS = ("tools", "functions", "available_tools")
 CALLS = ("answers", "tool_calls", "function_calls")
 PAIRED = (
     ("chosen", "rejected"), ("response_1", "response_2"), ("response_0", "response_1"),

@@ -5,7 +5,8 @@ r"""Tools, their calls and their results in conversations, in the forms in which
     {"id": "c0", "function": {"name": "add", "arguments": "{\"a\": 3}"}}          a call (OpenAI)
     {"name": "add", "arguments": {"a": 3}}                                 a call (ShareGPT, xLAM)
 
-Lists of them, and single calls, may be JSON text. What is malformed is a RejectedError.
+Lists of them, each of a list, and single calls may be JSON text. What is malformed is a
+RejectedError.
 """
 
 import json
@@ -25,7 +26,7 @@ def read_tools(value: Any, what: str) -> str | None:
         return None
     if not isinstance(tools, list):
         raise RejectedError(f"tools: '{what}' should be a list of schemas and is {value!r:.60}")
-    return to_json([_read_tool(tool) for tool in tools])
+    return to_json([_read_tool(_parse(tool, f"tools: '{what}'")) for tool in tools])
 
 
 def _read_tool(tool: Any) -> dict[str, Any]:
@@ -41,8 +42,10 @@ def _read_tool(tool: Any) -> dict[str, Any]:
 
 def read_calls(value: Any, what: str) -> tuple[ToolCall, ...]:
     """A call, or a list of calls."""
-    calls = _parse(value, f"tool call: '{what}'")
-    return tuple(_read_call(call) for call in (calls if isinstance(calls, list) else [calls]))
+    name = f"tool call: '{what}'"
+    calls = _parse(value, name)
+    calls = calls if isinstance(calls, list) else [calls]
+    return tuple(_read_call(_parse(call, name)) for call in calls)
 
 
 CALL_KEYS = frozenset({"id", "type", "index", "function", "name", "arguments"})

@@ -170,8 +170,9 @@ def test_braces_of_a_template_are_doubled(read):
     "name",
     ["context", "images", "weight", "label", "Body", "history", "table", "decoded_image",
      "image_path", "option_a", "opb", "A", "reward_model", "Complex_CoT", "reasoning", "loss_mask",
-     "nums", "Numbers", "available_tools", "function_list", "tool_schemas", "custom_system_prompt",
-     "persona", "developer", "hint", "lecture", "evidence", "facts", "theory", "dialogue",
+     "nums", "Numbers", "available_functions", "function_list", "tool_schemas",
+     "custom_system_prompt", "persona", "developer", "hint", "lecture", "evidence", "facts",
+     "theory", "dialogue",
      "chat_history", "img", "figure", "picture_url", "chat_template_kwargs", "longCOT",
      "thinking_trajectories", "deepseek_reasoning", "reasoning_trace", "prev_messages",
      "previous_turns", "prefix"],
@@ -616,6 +617,7 @@ ASKED, SEVEN = "What is 3 + 4?", "It is 7."
 IN_WORDS: dict[str, dict[str, Any]] = {
     "LIMA": {"conversations": [ASKED, SEVEN], "source": "stackexchange"},
     "UltraChat": {"id": "1", "data": [ASKED, SEVEN]},
+    "Aya, FLAN": {"inputs": ASKED, "targets": SEVEN, "language": "English"},
     "Capybara": {"source": "s", "conversation": [{"input": ASKED, "output": SEVEN}]},
     "Magpie": {
         "uuid": "1", "instruction": ASKED, "response": SEVEN, "instruct_reward": 1.5,
@@ -656,6 +658,15 @@ def test_a_conversation_of_a_known_data_set_is_its_turns(tmp_path, name):
     assert bad == []
     read = [(problem.turns, problem.solution) for problem in problems]
     assert read == [((Turn("user", ASKED),), SEVEN)] * 2
+
+
+@pytest.mark.parametrize("name", ["tools", "available_tools"])
+def test_tools_are_read_as_toucan_and_when2call_have_them(read, name):
+    tool = {"type": "function", "function": {"name": "add"}}
+    messages = [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SEVEN}]
+    for tools in (json.dumps([tool]), [json.dumps(tool)]):
+        (problem,), bad, _ = read({"messages": messages, name: tools})
+        assert (json.loads(problem.tools or ""), bad) == ([tool], [])
 
 
 def test_a_reply_that_the_conversation_does_not_hold_is_not_dropped(tmp_path):

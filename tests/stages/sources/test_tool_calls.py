@@ -1,10 +1,12 @@
 """Results of tools, each with the call that it is of."""
 
+import json
+
 import pytest
 
 from stages.records.problems import ToolCall, Turn
 from stages.sources.quarantine import RejectedError
-from stages.sources.tool_calls import link_results, read_calls
+from stages.sources.tool_calls import link_results, read_calls, read_tools
 
 
 def link(*results: ToolCall | None, ids: tuple[str | None, str | None] = ("1", "2")) -> list[str]:
@@ -63,3 +65,16 @@ def test_keys_that_are_null_or_say_a_calls_place_change_nothing():
     function = {"name": "add", "arguments": '{"a": 3}', "parameters": None}
     call = {"id": "c", "index": 0, "type": "function", "function": function, "result": None}
     assert read_calls([call], "tool_calls") == (ToolCall("add", '{"a": 3}', "c"),)
+
+
+def test_each_of_a_list_may_be_json_text_as_when2call_has_its_tools():
+    tools = [{"name": "add", "parameters": {"type": "object"}}, {"name": "sum"}]
+    expected = [{"type": "function", "function": tool} for tool in tools]
+    for value in (tools, [json.dumps(tool) for tool in tools]):
+        assert json.loads(read_tools(value, "tools") or "") == expected
+    calls = [{"name": "add", "arguments": {"a": 1}}, {"name": "sum", "arguments": "{}"}]
+    assert read_calls([json.dumps(call) for call in calls], "answers") == (
+        ToolCall("add", '{"a": 1}'), ToolCall("sum", "{}"),
+    )  # fmt: skip
+    with pytest.raises(RejectedError, match="tools"):
+        read_tools(["add"], "tools")
