@@ -886,8 +886,8 @@ def _read_two(
         return a, a._replace(text=raw_rows.check_text(values[1], second))
     a, b = (_read_answer(fields, columns, name, ignore) for name in (first, second))
     if a.turns != b.turns:
-        asked = [[turn for turn in answer.turns if turn.role == "user"] for answer in (a, b)]
-        if columns.a is not None and asked[0] == asked[1]:
+        questions = [[turn for turn in answer.turns if turn.role == "user"] for answer in (a, b)]
+        if columns.a is not None and questions[0] == questions[1]:
             raise RejectedError(
                 f"{PARTED}: '{first}' and '{second}' ask the same, and their earlier answers "
                 f"differ, so the last ones have no prompt in common"
