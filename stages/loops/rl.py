@@ -390,7 +390,10 @@ def is_policy_trained(method: Method, index: int) -> bool:
 
 
 def next_coefs(coefs: Coefs, method: Method, metrics: Metrics, num_samples: int) -> Coefs:
-    """KL coefficients of the next step: adaptive ones follow the divergences in `metrics`."""
+    """KL coefficients of the next step: adaptive ones follow the divergences in `metrics`.
+
+    Without an update there is no divergence from the old policy, and its coefficient stays.
+    """
     kl_coef, old_kl_coef = coefs
     if method.kl_target is not None:
         kl_coef = kl.adaptive_coef(
@@ -400,8 +403,8 @@ def next_coefs(coefs: Coefs, method: Method, metrics: Metrics, num_samples: int)
             num_samples=num_samples,
             horizon=method.kl_horizon,
         )
-    if method.old_kl_target is not None:
-        measured = metrics["kl/old_after"]
+    measured = metrics.get("kl/old_after")
+    if method.old_kl_target is not None and measured is not None:
         old_kl_coef = kl.doubling_coef(old_kl_coef, measured, target=method.old_kl_target)
     return Coefs(kl_coef, old_kl_coef)
 
@@ -1023,8 +1026,7 @@ def learn(
     per_step = method.num_epochs * method.num_minibatches
     first, trains_policy = index * per_step, is_policy_trained(method, index)
     warmup_updates = method.value_warmup_steps * per_step
-    measures_old_kl = trains_policy and method.surrogate == "kl_penalty"
-    keeps_old = trains_policy and (per_step > 1 or measures_old_kl)
+    keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
     # Computed on the same micro-batches as the update, so that the first importance ratio is
     # exactly 1. With a single update for each rollout batch they are the detached log-probs of its
     # forward pass (None here).
@@ -1035,6 +1037,8 @@ def learn(
         for minibatch in minibatches
     ]
     batch_updates = method.num_epochs * sum(bool(minibatch.batches) for minibatch in minibatches)
+    # A step without a gradient says nothing about how far an update moves the policy.
+    measures_old_kl = trains_policy and method.surrogate == "kl_penalty" and batch_updates > 0
     metrics: Metrics = {"kl/coef": coefs.kl}
     passes = [*zip(minibatches, old_logprobs, strict=True)] * method.num_epochs
     for number, (minibatch, old) in enumerate(passes, first):

@@ -977,6 +977,14 @@ def test_the_divergence_from_the_old_policy_is_measured_after_its_last_update(nu
     assert step.metrics["kl/old_after"] > 1.5 * TARGET
 
 
+def test_a_step_without_a_gradient_leaves_the_weight_of_that_divergence_as_it_is():
+    changes = {"surrogate": "kl_penalty", "kl": "none", "old_kl_target": TARGET}
+    (step,) = train(FIRST_FOUR, reward=lambda batch: [1.0] * len(batch.samples), **changes)
+    assert step.metrics["advantage/zero_share"] == 1
+    coefs, method = rl.Coefs(0.0, 1.0), Method(**changes)
+    assert rl.next_coefs(coefs, method, step.metrics, 16) == coefs
+
+
 def test_the_weight_of_the_divergence_from_the_old_policy_doubles_and_halves():
     for measured, expected in ((0.016, 2.0), (0.012, 1.0), (0.006, 0.5)):
         method = Method(surrogate="kl_penalty", old_kl_target=TARGET)
