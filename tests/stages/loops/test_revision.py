@@ -98,6 +98,7 @@ def test_each_round_revises_the_last_rounds_revision():
 
 def test_texts_are_those_of_the_sampled_tokens_which_are_kept():
     rows = [row for step in steps() for row in step.rows]
+    assert rows
     for row in rows:
         assert row.revision == DECODE(row.revision_ids)
         assert row.critique == DECODE(row.critique_ids)
