@@ -67,7 +67,7 @@ class Columns(Params):
 
     def used(self) -> dict[str, str]:
         """Field -> column, of those that are given."""
-        return self.model_dump(exclude_none=True)
+        return {field: column for field, column in self if column is not None}
 
 
 MISSING = object()
@@ -462,7 +462,9 @@ def check_valid(
 def _find_mark_of_invalid(fields: Mapping[str, Any], ignore: Iterable[str]) -> str | None:
     """The column that says that a row is not to be used."""
     for name, value in fields.items():
-        mark = find_mark(name) if isinstance(value, str | bool | int | float) else None
+        mark = find_mark(name)
+        if mark not in ("valid", "deleted") or not isinstance(value, str | bool | int | float):
+            continue
         text = str(value).strip().lower()
         is_word = text not in VALID | NOTHING and any(map(str.isalpha, text))
         is_invalid = mark == "valid" and (text in FALSE or (is_word and name.lower() != "valid"))
