@@ -19,6 +19,7 @@ from stages.config import Params
 from stages.records.problems import BadRow, Problem, Turn
 from stages.records.transcripts import render_question, show_turn
 from stages.rewards.final_answer import extract_answer
+from stages.rewards.number_parsing import parse_number
 from stages.sources import columns as columns_of
 from stages.sources import (
     containers,
@@ -507,12 +508,24 @@ def _add_unit(answer: str, unit: Any, column: str | None) -> str:
     if columns_of.says_nothing_exact(unit):
         return answer
     text = raw_rows.check_text(unit, str(column)).strip()
-    if len(text.split()) > MAX_UNIT_WORDS:
+    if not _may_be_unit(text):
         raise RejectedError(
             f"no unit: expected what the answer is measured in in '{column}', found {text!r:.60}; "
             f"if it is another thing, ignore: [{column}]"
         )
     return answer if answer.endswith(text) else f"{answer} {text}"
+
+
+def _may_be_unit(text: str) -> bool:
+    """Whether a number may have this unit: words, a formula, or more words that are known units.
+
+    `miles per hour` and `kg m / s^2` may be, `Unit 3: Fractions` of a textbook and a number not.
+    """
+    words = text.split()
+    if any(word.strip(".:").isdecimal() for word in words):
+        return False
+    is_formula = not {*"/^\\"}.isdisjoint(text)
+    return len(words) <= MAX_UNIT_WORDS or is_formula or parse_number(f"1 {text}") is not None
 
 
 def _check_repeated(fields: Mapping[str, Any], reading: Reading) -> None:

@@ -1030,6 +1030,22 @@ def test_a_unit_is_a_part_of_the_gold_answer(read, unit):
     assert read(*rows)[0][-1].answer == "7 m"
 
 
+@pytest.mark.parametrize(
+    "unit",
+    ["miles per hour", "$\\mathrm{~m} / \\mathrm{s}$", "cubic feet per second", "kg m / s^2"],
+)
+def test_a_unit_may_have_several_words(read, unit):
+    problems, bad, _ = read(ROW | {"unit": unit})
+    assert (problems[0].answer, bad) == (f"4 {unit}", [])
+    assert answer_checker.answers_match(f"4 {unit}", f"4 {unit}")
+
+
+@pytest.mark.parametrize("unit", ["3", "Unit 3", "Unit 3: Fractions", "Fractions and decimals"])
+def test_a_number_or_a_heading_is_no_unit(read, unit):
+    problems, (bad,), _ = read(ROW | {"unit": unit})
+    assert (problems, bad.reason.partition(":")[0]) == ([], "no unit")
+
+
 def test_the_unit_of_a_textbook_is_no_unit_of_an_answer(read):
     _, (bad,), _ = read(ROW | {"unit": "Unit 3: Fractions"}, *[ROW | {"unit": None}] * 2)
     assert bad.reason.startswith("no unit: ")
