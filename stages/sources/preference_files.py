@@ -910,9 +910,11 @@ def _cut_conversations(fields: Mapping[str, Any], names: Sequence[str]) -> Mappi
         return fields
     for name in names:
         messages = fields.get(name)
+        messages = columns_of.parse_json(messages) if isinstance(messages, str) else messages
         if not isinstance(messages, list) or not all(map(columns_of.is_message, messages)):
             continue
-        roles = [conversations.ROLES.get(str(message.get("role")).lower()) for message in messages]
+        speakers = [str(message.get("role", message.get("from"))) for message in messages]
+        roles = [conversations.ROLES.get(speaker.lower()) for speaker in speakers]
         ends = [index for index, role in enumerate(roles, start=1) if role == "assistant"]
         if number < len(ends):
             cut[name] = messages[: ends[int(number) - 1]]

@@ -988,6 +988,14 @@ def test_a_row_of_mt_bench_compares_the_answers_of_its_turn(read):
     same_start = row | {"turn": 2, "conversation_b": [*sides["a"][:3], said("assistant", "No.")]}
     (second,) = read(same_start)
     assert (len(second.turns), second.chosen, second.rejected) == (3, "Yes.", "No.")
+    as_text = {name: json.dumps(row[name]) for name in ("conversation_a", "conversation_b")}
+    share_gpt = {
+        name: [{"from": turn["role"], "value": turn["content"]} for turn in row[name]]
+        for name in as_text
+    }
+    for form in (as_text, share_gpt):
+        (pair,) = read(row | form)
+        assert (pair.turns, pair.chosen, pair.rejected) == (first.turns, GOOD, BAD)
     other = [said("user", "Why?"), *sides["b"][1:]]
     (bad,) = read(row | {"conversation_b": other})
     assert bad.reason.startswith("no common prompt: ")
