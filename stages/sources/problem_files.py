@@ -269,6 +269,7 @@ def _parse_solutions(
     """The problem of a row; if it has several solutions and each states an answer, one for each.
 
     Of texts of which only the last one does they are the parts of one solution, or nobody knows.
+    A test question is asked once.
     """
     name = str(columns.solution)
     texts = row.fields.get(name)
@@ -278,8 +279,10 @@ def _parse_solutions(
     for number, text in enumerate(texts, start=1):
         problem = raw_rows.parse_row(row._replace(fields={**row.fields, name: text}), parse)
         if number > 1 and isinstance(problem, Problem):
-            problem = replace(problem, id=f"{problem.id}-{number}")
+            problem = replace(problem, id=f"{problem.id}-solution-{number}")
         yield problem
+        if isinstance(problem, Problem) and problem.split == "test":
+            return
 
 
 def _states_answer(text: Any) -> bool:

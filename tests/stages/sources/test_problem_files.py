@@ -1183,11 +1183,14 @@ def test_each_of_several_solutions_is_imitated_if_it_states_an_answer(read):
            "solution": ["A #### 3", "so \\boxed{3}"]}  # fmt: skip
     problems, bad, report = read(row, row | {"id": "q", "question": "?"}, limit=1)
     assert [(problem.id, problem.line, problem.solution) for problem in problems] == [
-        ("p", 1, "A #### 3"), ("p-2", 1, "so \\boxed{3}"),
+        ("p", 1, "A #### 3"), ("p-solution-2", 1, "so \\boxed{3}"),
     ]  # fmt: skip
     assert {problem.answer for problem in problems} == {"3 m"}
     assert (bad, report.rows) == ([], {"unsplit": 1})
     assert catalogue.screen_rows(problems).problems == problems
+    problems, bad, _ = read(row | {"split": "test"}, row | {"id": "p-2", "question": "?"})
+    assert [problem.id for problem in problems] == ["p", "p-2", "p-2-solution-2"]
+    assert catalogue.screen_rows(problems).bad == bad == []
 
 
 @pytest.mark.parametrize(
