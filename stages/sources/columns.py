@@ -87,8 +87,9 @@ QUESTIONS = (
 )  # fmt: skip
 REPLIES = (
     "completion", "response", "output", "reply", "assistant", "Completion", "Response", "Output",
-    "targets",
 )  # fmt: skip
+FLAN = ("inputs", "targets")
+"""A prompt and its reply, perhaps in a list; under `targets` alone is anything."""
 GOLDS = (
     "reward_model.ground_truth", "reward_spec.ground_truth", "ground_truth", "final_answer",
     "final_ans", "answerKey", "gold", "gold_answer", "expected_answer", "correct_answer", "target",
@@ -722,7 +723,8 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
     golds = [name for name in GOLDS if name not in used and not sample.is_flag(name)]
     gold = sample.first(golds, str, int, float, list)
     solution = sample.first(SOLUTIONS, str) or sample.first(("solution",), str, list)
-    if question is not None and messages is None and gold is None and solution is None:
+    has_targets = question == FLAN[0] and sample.values(FLAN[1])
+    if question and not (messages or gold or solution or has_targets):
         _refuse_prompts_with_answers(sample, names_in(question))
     if messages is not None and question is not None:
         if not asks_the_same(rows, messages, question):
@@ -768,7 +770,8 @@ def _of_problem(
     sample: ColumnSample, question: str, gold: str | None, solution: str | None
 ) -> Columns:
     """The columns of rows with a question: problems, or single exchanges without a gold answer."""
-    reply = sample.first([name for name in REPLIES if name not in names_in(question)], str, list)
+    replies = [*REPLIES, FLAN[1]] if question == FLAN[0] else REPLIES
+    reply = sample.first([name for name in replies if name not in names_in(question)], str, list)
     if gold is None and solution is None:
         return Columns(user=question, assistant=reply, **sample.common())
     texts = [str(text) for text in sample.values(str(solution))]
@@ -867,7 +870,7 @@ def refuse_steps(sample: ColumnSample) -> None:
     formats = {
         "prm800k": sample.values("label.steps"),
         "math_shepherd": sample.are_marked("label"),
-        "processbench": sample.values("steps"),
+        "processbench": sample.is_list("steps"),
         "stepwise": sample.values("labels") and sample.is_list("completions"),
     }
     if kind := next((kind for kind, has_steps in formats.items() if has_steps), None):

@@ -1178,6 +1178,17 @@ def test_one_list_among_solutions_drops_none_of_the_others(read):
     assert bad == []
 
 
+@pytest.mark.parametrize("extra", [{"targets": ["4", "four"]}, {"steps": 3}])
+def test_names_of_lists_of_answers_or_steps_stand_for_other_things_too(read, extra):
+    problems, bad, report = read(ROW | extra)
+    assert (len(problems), bad, report.unused) == (1, [], [*extra])
+
+
+def test_the_only_target_of_a_row_of_big_bench_is_imitated(read):
+    problems, bad, _ = read({"inputs": "2+2?", "targets": ["It is 4."]})
+    assert ([problem.solution for problem in problems], bad) == (["It is 4."], [])
+
+
 def test_each_of_several_solutions_is_imitated_if_it_states_an_answer(read):
     row = {"id": "p", "question": "1+2?", "final_answer": ["3"], "unit": "m",
            "solution": ["A #### 3", "so \\boxed{3}"]}  # fmt: skip
