@@ -95,7 +95,8 @@ GOLDS = (
     "final_ans", "answerKey", "gold", "gold_answer", "expected_answer", "correct_answer", "target",
     "answer", "Answer", "correct", "label",
 )  # fmt: skip
-SOLUTIONS = ("solution", "rationale", "cot", "Solution", "generated_solution")
+REFERENCES = ("solution", "rationale", "cot", "Solution")
+SOLUTIONS = (*REFERENCES, "generated_solution")
 UNITS = ("unit", "units")
 CHOICES = ("question.choices", "choices", "options")
 SYSTEMS = ("system", "system_prompt", "system_message")
@@ -182,6 +183,13 @@ _SPLIT_BEHIND = re.compile(r"[a-z\d]+_(train|test|validation)")
 GOOD, BAD = frozenset({"true", "1", "1.0"}), frozenset({"false", "0", "0.0"})
 """Labels of a completion, in lower case; tables with gaps hold whole numbers as 1.0."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
+_MARKED = re.compile(r"_(?:is_)?correct$")
+_ANSWER_NOUN = r"(?:answer|response|reply|output|solution|completion|generation|text)s?"
+_OTHER_ANSWER = re.compile(
+    r"(?:model|student|user|llm|policy|baseline|candidate|predicted|generated)_"
+    rf"{_ANSWER_NOUN}|pred|prediction|response|completion|output|generation"
+)
+"""Columns of the answer of a model or a student, in lower case."""
 RIGHT = TRUE | {"correct", "right", "pass", "passed", "verified", "success"}
 WRONG = FALSE | {"incorrect", "wrong", "fail", "failed", "invalid", "unverified"}
 VALID = TRUE | {"valid", "ok", "correct", "pass", "passed", "complete"}
@@ -491,22 +499,54 @@ def find_correctness(
     Where nothing is imitated only whether the row is verified counts: other words may be of an
     answer that nobody reads.
     """
+    marked = [name for name in fields if find_mark(name) in ("right", "wrong")]
+    if not marked:
+        return {}
     columns = reading.columns
     has_reply = any((columns.solution, columns.assistant, columns.calls))
     if columns.messages is not None and not has_reply:
         has_reply = not _ends_with_the_user(find(fields, columns.messages))
     names = {root(name, fields) for name in all_names(reading.expressions())}
     verdicts = dict[str, bool]()
-    for name, value in fields.items():
-        mark = find_mark(name)
-        if mark not in ("right", "wrong") or name in names or name in ignore:
+    for name in marked:
+        if name in names or name in ignore:
             continue
         if not has_reply and not name.lower().endswith("verified"):
             continue
-        text = str(value).strip().lower()
-        if text in RIGHT | WRONG:
-            verdicts[name] = (text in RIGHT) == (mark == "right")
+        text = str(fields[name]).strip().lower()
+        if text not in RIGHT | WRONG or _may_be_a_choice(name, text, columns):
+            continue
+        if not has_reply or not _is_of_another(name, fields, names, columns):
+            verdicts[name] = (text in RIGHT) == (find_mark(name) == "right")
     return verdicts
+
+
+def _may_be_a_choice(name: str, text: str, columns: Columns) -> bool:
+    """Whether `correct` says which choice is right, and not that something is."""
+    is_letter = len(text) == 1 and (text.isalpha() or columns.choices is not None)
+    return is_letter and name.lower() in ("correct", "right")
+
+
+def _is_of_another(
+    mark: str, fields: Mapping[str, Any], names: Iterable[str], columns: Columns
+) -> bool:
+    """Whether a verdict is of an answer that is not read, and that what is imitated does not state.
+
+    As `student_answer` with `student_is_correct`; or beside a solution, which people wrote, the
+    `prediction` of a model. Beside a model's reply that is what was read in it.
+    """
+    imitated = columns.solution or columns.assistant or columns.messages or ""
+    is_written = columns.solution in REFERENCES
+    subject = re.escape(_MARKED.sub("", mark.lower()))
+    of_subject = re.compile(rf"{subject}_{_ANSWER_NOUN}")
+    for name, value in fields.items():
+        is_answer = of_subject.fullmatch(name.lower()) or (
+            is_written and _OTHER_ANSWER.fullmatch(name.lower())
+        )
+        is_text = isinstance(value, str | int | float) and not is_empty(value)
+        if is_answer and is_text and name not in names and imitated:
+            return not _states_text(str(value), str(find(fields, imitated)))
+    return False
 
 
 def check_right(fields: Mapping[str, Any], reading: "Reading", ignore: Sequence[str]) -> None:

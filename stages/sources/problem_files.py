@@ -38,7 +38,7 @@ NUM_SAMPLE = 200
 """Rows by which the columns of a file are found."""
 SPLITS = ("train", "test")
 MAX_UNIT_WORDS = 2
-"""A longer text is no unit, but perhaps a unit of a textbook."""
+"""A longer text is no unit, but perhaps a unit of a textbook, unless its words are known."""
 _CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×÷=]*>>")
 """The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same.
 

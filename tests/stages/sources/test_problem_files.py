@@ -988,6 +988,39 @@ def test_a_demonstration_that_its_row_says_is_wrong_is_left_out(read, row, name,
     assert len(read(row, row | {name: wrong}, ignore=[name])[0]) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [
+        ("prediction", "answer_is_correct"), ("student_answer", "student_is_correct"),
+        ("model_answer", "verified"), ("pred", "gpt_is_correct"), ("gpt_reply", "gpt_is_correct"),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_of_the_answer_beside_it_if_the_solution_does_not_state_that(read, name, mark):
+    row = ROW | {"solution": "2+2=4\n#### 4", mark: False}
+    problems, bad, report = read(row | {name: "5"})
+    assert (len(problems), bad, report.unused) == (1, [], [mark, name])
+    problems, (bad,), _ = read(row | {name: "4"}, row | {mark: True, name: "5"})
+    assert ([problem.line for problem in problems], bad.line) == ([2], 1)
+
+
+def test_the_predicted_answer_of_open_math_instruct_is_that_of_its_solution(read):
+    row = {"question": "2+2?", "expected_answer": "4", "is_correct": True,
+           "generated_solution": "so \\boxed{\\frac{8}{2}}", "predicted_answer": "4.0"}  # fmt: skip
+    problems, (bad,), _ = read(row, row | {"is_correct": False})
+    assert ([problem.line for problem in problems], bad.line) == ([1], 2)
+
+
+def test_what_is_correct_beside_another_prediction_is_refused(read):
+    with pytest.raises(ValueError, match="row 1: correct carries meaning"):
+        read(ROW | {"solution": "2+2=4\n#### 4", "prediction": "5", "correct": False})
+
+
+@pytest.mark.parametrize("change", [{"correct": "f"}, {"correct": 0, "choices": ["4", "5"]}])
+def test_which_choice_is_correct_is_no_verdict(read, change):
+    with pytest.raises(ValueError, match="row 1: correct carries meaning"):
+        read(ROW | {"solution": "2+2=4\n#### 4"} | change)
+
+
 def test_what_is_right_by_degrees_or_of_an_answer_that_is_not_read_is_refused(read):
     with pytest.raises(ValueError, match="row 3: correctness carries meaning"):
         read(*[EXCHANGE | {"correctness": level} for level in (1, 0, 4)])
