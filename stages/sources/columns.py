@@ -514,17 +514,19 @@ def find_correctness(
         if not has_reply and not name.lower().endswith("verified"):
             continue
         text = str(fields[name]).strip().lower()
-        if text not in RIGHT | WRONG or _may_be_a_choice(name, text, columns):
+        if text not in RIGHT | WRONG or _may_be_an_answer(name, text, columns):
             continue
         if not has_reply or not _is_of_another(name, fields, names, columns):
             verdicts[name] = (text in RIGHT) == (find_mark(name) == "right")
     return verdicts
 
 
-def _may_be_a_choice(name: str, text: str, columns: Columns) -> bool:
-    """Whether `correct` says which choice is right, and not that something is."""
+def _may_be_an_answer(name: str, text: str, columns: Columns) -> bool:
+    """Whether `correct` or `incorrect` may say which answer is so, and not that something is."""
+    if name.lower() in ("incorrect", "wrong"):
+        return text not in ("true", "false")
     is_letter = len(text) == 1 and (text.isalpha() or columns.choices is not None)
-    return is_letter and name.lower() in ("correct", "right")
+    return name.lower() in ("correct", "right") and (is_letter or text in ("yes", "no"))
 
 
 def _is_of_another(

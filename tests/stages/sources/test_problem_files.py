@@ -1015,8 +1015,10 @@ def test_what_is_correct_beside_another_prediction_is_refused(read):
         read(ROW | {"solution": "2+2=4\n#### 4", "prediction": "5", "correct": False})
 
 
-@pytest.mark.parametrize("change", [{"correct": "f"}, {"correct": 0, "choices": ["4", "5"]}])
-def test_which_choice_is_correct_is_no_verdict(read, change):
+@pytest.mark.parametrize(
+    "change", [{"correct": "f"}, {"correct": "no"}, {"correct": 0, "choices": ["4", "5"]}]
+)
+def test_which_answer_is_correct_is_no_verdict(read, change):
     with pytest.raises(ValueError, match="row 1: correct carries meaning"):
         read(ROW | {"solution": "2+2=4\n#### 4"} | change)
 
@@ -1209,6 +1211,14 @@ def test_one_list_among_solutions_drops_none_of_the_others(read):
         *(row["solution"] for row in rows), "#### 1",
     ]  # fmt: skip
     assert bad == []
+
+
+@pytest.mark.parametrize("name", ["incorrect", "wrong"])
+def test_a_wrong_answer_beside_the_right_is_no_verdict(read, name):
+    row = ROW | {"solution": "2+2=4\n#### 4"}
+    rows = [row | {name: value, "id": str(value)} for value in ("1", "yes", 0, False, "true")]
+    problems, (bad,), _ = read(*rows)
+    assert ([problem.line for problem in problems], bad.line) == ([1, 2, 3, 4], 5)
 
 
 @pytest.mark.parametrize("extra", [{"targets": ["4", "four"]}, {"steps": 3}])
