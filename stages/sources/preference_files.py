@@ -566,7 +566,8 @@ def _combine_answers(
         return [fields]
     if prompt in (*better, *worse) or {*better} & {*worse}:
         return [fields]
-    return [{**fields, chosen: good, rejected: bad} for good, bad in product(better, worse)]
+    pairs = product(dict.fromkeys(better), dict.fromkeys(worse))
+    return [{**fields, chosen: good, rejected: bad} for good, bad in pairs]
 
 
 def _are_texts(value: Any) -> TypeGuard[list[str]]:

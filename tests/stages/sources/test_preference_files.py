@@ -773,6 +773,8 @@ def test_of_lists_of_better_and_worse_answers_each_is_compared_with_each(read):
         ("blue", "cat"), ("blue", "dog"), ("blue", "cow"),
     ]  # fmt: skip
     assert compared(read(row | {"chosen": ["red"], "rejected": ["cat"]})) == [("red", "cat")]
+    twice = {"chosen": ["red", "red"], "rejected": ["cat", "dog", "cat"]}
+    assert compared(read(row | twice)) == [("red", "cat"), ("red", "dog")]
     conversation = {"chosen": ["A colour?", "red"], "rejected": ["A colour?", "cat"]}
     assert compared(read(row | conversation)) == [("red", "cat")]
     shared = {"chosen": ["Why?", "red"], "rejected": ["Why?", "cat"]}  # of another question?
