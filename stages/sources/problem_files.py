@@ -39,6 +39,7 @@ NUM_SAMPLE = 200
 SPLITS = ("train", "test")
 MAX_UNIT_WORDS = 2
 """A longer text is no unit, but perhaps a unit of a textbook, unless its words are known."""
+NO_UNITS = frozenset({"-", "--", "n/a", "na", "unitless", "dimensionless", "no unit", "no units"})
 _CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×÷=]*>>")
 """The calculator's annotations in GSM8K, `<<48/2=24>>`; the text beside them says the same.
 
@@ -507,8 +508,12 @@ def parse_problem(
 
 
 def _add_unit(answer: str, unit: Any, column: str | None) -> str:
-    """The gold answer with its unit behind it, unless there is none or it says it itself."""
-    if columns_of.says_nothing_exact(unit):
+    """The gold answer with its unit behind it, unless there is none or it says it itself.
+
+    A word such as `yes` is measured in nothing, though the column has a unit for all rows.
+    """
+    is_word = not any(char.isdigit() or char == "\\" for char in answer)
+    if is_word or columns_of.says_nothing_exact(unit) or str(unit).strip().lower() in NO_UNITS:
         return answer
     text = raw_rows.check_text(unit, str(column)).strip()
     if not _may_be_unit(text):

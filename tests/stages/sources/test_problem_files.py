@@ -1052,7 +1052,7 @@ def test_what_an_answer_may_differ_by_is_refused(read, column, value, hint):
     assert read(ROW | {column: value}, columns=columns)[0][0].answer == f"4 {value}"
 
 
-@pytest.mark.parametrize("unit", [None, "", "none", False, 0, "0"])
+@pytest.mark.parametrize("unit", [None, "", "none", False, 0, "0", "-", "N/A", "dimensionless"])
 def test_a_unit_is_a_part_of_the_gold_answer(read, unit):
     row = ROW | {"answer": ["7"]}
     problems, bad, report = read(
@@ -1073,6 +1073,14 @@ def test_a_unit_may_have_several_words(read, unit):
     problems, bad, _ = read(ROW | {"unit": unit})
     assert (problems[0].answer, bad) == (f"4 {unit}", [])
     assert answer_checker.answers_match(f"4 {unit}", f"4 {unit}")
+
+
+def test_a_word_has_no_unit(read):
+    rows = [ROW | {"answer": answer, "unit": "years"} for answer in ("yes", "4", "\\pi")]
+    problems, bad, _ = read(*rows)
+    assert ([problem.answer for problem in problems], bad) == (
+        ["yes", "4 years", "\\pi years"], [],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", ["3", "Unit 3", "Unit 3: Fractions", "Fractions and decimals"])
