@@ -944,6 +944,7 @@ def is_message(value: Any) -> bool:
 
 def _ends_with_the_user(messages: Any) -> bool:
     """Whether a list of messages ends with the user's."""
+    messages = parse_json(messages) if isinstance(messages, str) else messages
     last = messages[-1] if isinstance(messages, list) and messages else None
     return isinstance(last, dict) and last.get("role", last.get("from")) in ("user", "human")
 

@@ -274,7 +274,8 @@ def _parse_solutions(
     """
     name = str(columns.solution)
     texts = row.fields.get(name)
-    if not isinstance(texts, list) or len(texts) < 2 or not all(map(_states_answer, texts)):
+    texts = [text for text in texts if text] if isinstance(texts, list) else []
+    if not texts or not all(map(_states_answer, texts)):
         yield raw_rows.parse_row(row, parse)
         return
     for number, text in enumerate(texts, start=1):

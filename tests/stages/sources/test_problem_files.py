@@ -1027,7 +1027,8 @@ def test_what_is_right_by_degrees_or_of_an_answer_that_is_not_read_is_refused(re
     with pytest.raises(ValueError, match="row 3: correctness carries meaning"):
         read(*[EXCHANGE | {"correctness": level} for level in (1, 0, 4)])
     asked = {"prompt": [{"role": "user", "content": "2+2?"}], "answer": "4"}
-    for row in (ROW, asked):
+    as_text = {"messages": json.dumps(asked["prompt"]), "answer": "4"}
+    for row in (ROW, asked, as_text):
         with pytest.raises(ValueError, match="row 2: is_correct carries meaning"):
             read(row, row | {"is_correct": False})
         problems, (bad,), _ = read(row | {"verified": False}, row | {"verified": True})
@@ -1250,6 +1251,9 @@ def test_each_of_several_solutions_is_imitated_if_it_states_an_answer(read):
     assert {problem.answer for problem in problems} == {"3 m"}
     assert (bad, report.rows) == ([], {"unsplit": 1})
     assert catalogue.screen_rows(problems).problems == problems
+    for empty in (None, ""):
+        problems, bad, _ = read(row | {"solution": ["A #### 3", empty]}, row)
+        assert ([problem.solution for problem in problems[:2]], bad) == (["A #### 3"] * 2, [])
     problems, bad, _ = read(row | {"split": "test"}, row | {"id": "p-2", "question": "?"})
     assert [problem.id for problem in problems] == ["p", "p-2", "p-2-solution-2"]
     assert catalogue.screen_rows(problems).bad == bad == []
