@@ -26,7 +26,13 @@ def read_tools(value: Any, what: str) -> str | None:
         return None
     if not isinstance(tools, list):
         raise RejectedError(f"tools: '{what}' should be a list of schemas and is {value!r:.60}")
-    return to_json([_read_tool(_parse(tool, f"tools: '{what}'")) for tool in tools])
+    return to_json([_read_tool(_parse_object(tool, f"tools: '{what}'")) for tool in tools])
+
+
+def _parse_object(value: Any, what: str) -> Any:
+    """The object that JSON text is; other text as it is, which may be a name alone."""
+    is_json = isinstance(value, str) and value.lstrip().startswith("{")
+    return _parse(value, what) if is_json else value
 
 
 def _read_tool(tool: Any) -> dict[str, Any]:
@@ -45,7 +51,7 @@ def read_calls(value: Any, what: str) -> tuple[ToolCall, ...]:
     name = f"tool call: '{what}'"
     calls = _parse(value, name)
     calls = calls if isinstance(calls, list) else [calls]
-    return tuple(_read_call(_parse(call, name)) for call in calls)
+    return tuple(_read_call(_parse_object(call, name)) for call in calls)
 
 
 CALL_KEYS = frozenset({"id", "type", "index", "function", "name", "arguments"})

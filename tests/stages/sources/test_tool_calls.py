@@ -78,3 +78,12 @@ def test_each_of_a_list_may_be_json_text_as_when2call_has_its_tools():
     )  # fmt: skip
     with pytest.raises(RejectedError, match="tools"):
         read_tools(["add"], "tools")
+
+
+def test_names_of_tools_alone_are_no_schemas():
+    with pytest.raises(RejectedError, match="expected a schema with a name, found 'search'"):
+        read_tools(["search"], "tools")
+    with pytest.raises(RejectedError, match="'tools' should be JSON"):
+        read_tools(['{"name": "search"'], "tools")
+    with pytest.raises(RejectedError, match="expected a name and arguments, found 'search'"):
+        read_calls(["search"], "calls")
