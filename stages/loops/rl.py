@@ -17,6 +17,7 @@ number, order, padding or packing of micro-batches; before the first update of a
 importance ratio is exactly 1.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,12 +102,16 @@ class TrainingBudget:
         return self.num_tokens is not None and self.spent >= self.num_tokens
 
 
-def check_warmup(method: Method, num_steps: int) -> None:
+def check_warmup(method: Method, budget: TrainingBudget, index: int) -> None:
     """Raise a ValueError if only the value model would learn within a token budget.
 
-    `num_steps`: estimate of the steps of the whole run. In the warm-up it is a good one, since the
-    policy, and with it the length of completions, stays as it is.
+    Steps of the whole run are estimated from the tokens up to step `index`. In the warm-up this is
+    a good estimate, since the policy, and with it the length of completions, stays as it is.
     """
+    if budget.num_tokens is None:
+        return
+    # Rounded up: the step that goes over the budget is a step, too.
+    num_steps = max(index + 1, math.ceil((index + 1) * budget.num_tokens / budget.spent))
     if num_steps <= method.value_warmup_steps:
         raise ValueError(
             f"token_budget {method.token_budget} lasts for about {num_steps} steps, by the tokens "
@@ -342,8 +347,7 @@ def train(
             budget.spend(metrics)
             per_step = method.num_epochs * method.num_minibatches
             num_updates = budget.num_updates(index, per_step)
-            if budget.num_tokens is not None:
-                check_warmup(method, num_updates // per_step)
+            check_warmup(method, budget, index)
             state.is_updating = True
             learned = learn(models, optimizers, experience, settings, coefs, index, num_updates)
             # The policy may have read a stale batch before (`measure_logprobs`).
@@ -803,7 +807,7 @@ def compute_advantages(
 ) -> tuple[Grid, Metrics]:
     """Advantages without a value model: from the teacher's log-probs, or else from rewards.
 
-    `logprobs` are of `measure_logprobs`. Metrics: the calls of the sampler, the share of
+    `logprobs` are of `measure_logprobs`. Metrics: the rounds of sampling, the share of
     completions that are learned from, that of advantages of 0, and the KL from the teacher, if
     there is one.
     """
