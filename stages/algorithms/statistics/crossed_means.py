@@ -23,7 +23,7 @@ MAX_SIZE = 10**9
 """Problems or seeds beyond which an experiment is called impossible."""
 ROUNDING = 1e-12
 """Means up to it are 0: what is equal, summed in another order, differs by as little in every cell,
-and a test would take that for a difference."""
+and a test, or an interval without width, would take that for a difference."""
 NUM_DRAWS = 20_000
 """Draws of mean squares in `forecast_difference`: a power of 80 % is met within 0.6 points."""
 
@@ -117,13 +117,13 @@ def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
             pooled,
         )
     error = np.sqrt(variance)
-    is_zero = np.abs(mean) <= ROUNDING
+    value = np.where(np.abs(mean) <= ROUNDING, 0.0, mean)
     half = special.stdtrit(degrees, 1.0 - (1.0 - confidence) / 2.0) * error
     ratio = np.divide(
-        np.abs(mean), error, out=np.where(is_zero, 0.0, np.inf), where=(error > 0.0) & ~is_zero
+        np.abs(value), error, out=np.where(value == 0.0, 0.0, np.inf), where=error > 0.0
     )
     p_value = 2.0 * special.stdtr(degrees, -ratio)
-    return CrossedMeans(mean, mean - half, mean + half, error, degrees, p_value, components)
+    return CrossedMeans(value, value - half, value + half, error, degrees, p_value, components)
 
 
 def collapse_clusters(

@@ -62,6 +62,11 @@ def test_the_same_values_pass():
     )
 
 
+def test_what_is_equal_but_for_rounding_passes():
+    assert 0.1 + 0.2 > 0.3
+    assert compare([0.1 + 0.2] * 40, [0.3] * 40, "length_spearman")["worse"] == []
+
+
 def test_pairs_are_of_the_problems_that_both_have():
     policy = column([1] * 30)
     baseline = dict.fromkeys(list(policy)[:12], (0.0,)) | {"other": (1.0,)}
