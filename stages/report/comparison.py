@@ -44,6 +44,8 @@ POWER = 0.8
 UNTESTED = (FORMAT, LONGEST, SHORTEST)
 """Choices that need no reward model; shown, and not tested against the majority."""
 NUM_GROUPS = 5
+NUM_DECIMALS = 12
+"""Decimals of shares: the accuracy of a vote is a sum, and may be 1 + 2e-16."""
 
 
 def compare_policies(results: Results) -> dict[str, Any]:
@@ -203,7 +205,7 @@ def estimate_intervals(
     """
     _, means = _estimate_means(tables, results)
     for name, mean in means.items():
-        table = tables[name]
+        table = tables[name].round(NUM_DECIMALS)
         if table.min() < 0.0 or table.max() > 1.0:
             continue
         mean["low"], mean["high"] = max(0.0, mean["low"]), min(1.0, mean["high"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stages.algorithms.selection import votes
 from stages.report import comparison, tables
 from stages.report.estimates import Results
 from stages.report.sharpening import PolicyTemperatures
@@ -188,6 +189,22 @@ def test_a_policy_that_is_always_or_never_right_has_wilsons_interval():
     assert (result["wrong"]["low"], result["wrong"]["high"]) == pytest.approx((0, 0.2775), abs=1e-4)
     assert (result["wrong"]["value"], result["right"]["value"]) == (0.0, 1.0)
     assert (result["turns"]["low"], result["turns"]["high"]) == (1.0, 1.0), "no share"
+
+
+def test_the_accuracy_of_a_vote_is_a_share_though_its_sum_rounds():
+    # Of 64 samples, all right, 32 give one answer and 32 another: 1 - 1e-16 to 1 + 2e-16.
+    of_n = votes.majority_vote(
+        np.array([32, 32]), np.array([True, True]), num_unreadable=0, ns=[*range(1, 65)]
+    )
+    below, above = of_n.min(), of_n.max()
+    assert below < 1.0 < above
+    always, almost = np.full((2, 3, 10), above)
+    always[:, 1], almost[:, 0] = below, 0.8
+    result = comparison.estimate_intervals({"always": always, "almost": almost}, THREE)
+    # A standard error of 0.02 and t of 9 degrees, 2.262, would end at 1.025.
+    assert (result["almost"]["value"], result["almost"]["high"]) == (0.98, 1.0)
+    always = result["always"]
+    assert (always["low"], always["high"]) == pytest.approx((0.7225, 1.0), abs=1e-4)
 
 
 def test_a_problem_met_again_is_no_second_trial():
