@@ -193,7 +193,7 @@ def load_reward(name: str, seed: int, compute: ComputeConfig, max_new_tokens: in
         return rollout_rewards.load_reward(
             DATA / name, seed, compute, setup(compute), max_new_tokens
         )
-    function, word = None, name.removeprefix(reward_file.OWN)
+    function, file_name = None, name.removeprefix(reward_file.OWN)
     if name.startswith(PRESETS):
         composition = Composition.model_validate(load_preset(name.removeprefix(PRESETS)))
         if composition.needs_model() or "own" in composition.kinds():
@@ -202,9 +202,9 @@ def load_reward(name: str, seed: int, compute: ComputeConfig, max_new_tokens: in
                 f"and name {REWARDS}<row>"
             )
     elif name.startswith(reward_file.OWN):
-        function = reward_file.load_own_function(word)
+        function = reward_file.load_own_function(file_name)
         part = {"value": {"kind": "own"}, "weight": 1.0, "cap": None, "normalise": "none"}
-        content = {"components": {word: part}, "combine": "sum"}
+        content = {"components": {file_name: part}, "combine": "sum"}
         composition = Composition.model_validate(content)
     else:
         forms = f"{REWARDS}<row>, {PRESETS}<name> or {reward_file.OWN}<file>"

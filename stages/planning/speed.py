@@ -71,8 +71,8 @@ class Rates:
 
     def predict_seconds(self, work: Work) -> float:
         """Seconds of these passes."""
-        given = work.trained / self.trained + work.forward / self.forward
-        return given + work.sampled / self.sampled + work.steps * self.step
+        passes = work.trained / self.trained + work.forward / self.forward
+        return passes + work.sampled / self.sampled + work.steps * self.step
 
 
 def list_arithmetics(chosen: Arithmetic, *, is_gpu: bool) -> list[Arithmetic]:
