@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stages.report import conversations, tables, verdict
 from stages.report.controls import KINDS, describe_controls, describe_warnings
 from stages.report.conversations import Conversation
-from stages.report.estimates import GREEDY, MAJORITY
+from stages.report.estimates import BEST_TEMPERATURE, GREEDY, MAJORITY, MEAN
 from stages.report.experiment import Experiment
 from stages.report.forecast import describe_comparison
 from stages.report.tables import Rows
@@ -249,7 +249,7 @@ def _build_policies(metrics: Metrics) -> list[Block]:
             f"temperature {metrics['temperatures']['sampled']:g} unless it says otherwise",
             tables.tabulate_accuracy(metrics),
         ),
-        _explain_intervals(metrics),
+        explain_intervals(metrics),
         *describe_comparison(metrics),
         CaptionedTable(
             "The gains' p-values; accuracy by seed, greedy, and by majority",
@@ -318,16 +318,22 @@ def _build_other_measures(metrics: Metrics) -> list[Block]:
     ]
 
 
-def _explain_intervals(metrics: Metrics) -> str:
+def explain_intervals(metrics: Metrics) -> str:
+    """Sentences on the intervals, p-values and detectable differences of the tables."""
     num_seeds, brackets = len(metrics["seeds"]), f"In brackets {100 * metrics['confidence']:g} %"
-    best = (
+    end = (
         f" On the dev problems, by which a policy is chosen, {metrics['best_on_dev']} is the most "
         f"accurate."
     )
+    if any(map(_is_constant, metrics["policies"].values())):
+        end = (
+            f" An accuracy of 0 or 100 % on every problem with every seed has Wilson's interval, "
+            f"for as many trials as problems.{end}"
+        )
     if num_seeds == 1:
         return (
             f"{brackets} intervals over problems. They say how another set of such problems would "
-            f"differ for these very models, and nothing of another training run.{best}"
+            f"differ for these very models, and nothing of another training run.{end}"
         )
     warning = (
         " Two seeds leave one degree of freedom; train three or more." if num_seeds == 2 else ""
@@ -338,8 +344,13 @@ def _explain_intervals(metrics: Metrics) -> str:
         f"{1 - metrics['confidence']:.2g} a difference is significant. One whose interval excludes "
         f"0 and whose p-value is larger would be significant alone, but not among so many. "
         f"Detectable: the smallest true difference that would be found with a probability of "
-        f"80 %.{best}"
+        f"80 %.{end}"
     )
+
+
+def _is_constant(estimates: Metrics) -> bool:
+    """Whether an accuracy is 0 everywhere, or 1, so that its variance makes no interval."""
+    return any(estimates[measure]["value"] in (0.0, 1.0) for measure in (MEAN, BEST_TEMPERATURE))
 
 
 def _build_transcripts(transcripts: Transcripts, metrics: Metrics) -> list[Block]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages.algorithms.selection import votes
-from stages.report import comparison, tables
+from stages.report import comparison, sections, tables
 from stages.report.estimates import Results
 from stages.report.sharpening import PolicyTemperatures
 
@@ -189,6 +189,14 @@ def test_a_policy_that_is_always_or_never_right_has_wilsons_interval():
     assert (result["wrong"]["low"], result["wrong"]["high"]) == pytest.approx((0, 0.2775), abs=1e-4)
     assert (result["wrong"]["value"], result["right"]["value"]) == (0.0, 1.0)
     assert (result["turns"]["low"], result["turns"]["high"]) == (1.0, 1.0), "no share"
+
+
+@pytest.mark.parametrize(("sft", "is_there"), [(0.0, True), (1.0, True), (0.999, False)])
+def test_the_report_says_where_an_interval_is_of_problems_alone(sft, is_there):
+    spread = np.tile([0.25, 0.75], (2, 5))
+    metrics = comparison.compare_policies(results({"sft": np.full((2, 10), sft), "dpo": spread}))
+    text = sections.explain_intervals(metrics)
+    assert ("on every problem with every seed has Wilson's interval" in text) == is_there
 
 
 def test_the_accuracy_of_a_vote_is_a_share_though_its_sum_rounds():
