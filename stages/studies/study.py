@@ -61,7 +61,8 @@ def estimate_interval(
         value, low, high = (bound.item() for bound in estimate[:3])
     if is_rate:
         low, high = max(0.0, low), min(1.0, high)
-        if (values == 0.0).all() or (values == 1.0).all():
+        # A vote's accuracy is a sum, which rounds.
+        if any((np.abs(values - rate) <= crossed_means.ROUNDING).all() for rate in (0.0, 1.0)):
             low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)
     return with_interval(value, low, high)
 
