@@ -35,6 +35,7 @@ from stages.rewards.answer_value import (
     choice_value,
     find_free_variable,
     has_matched_brackets,
+    has_parts,
     name_of,
     read_choice,
     read_inequality,
@@ -337,8 +338,10 @@ def _is_equal_algebra(answer: str, gold: str) -> bool:
 
     Against the equation `xy=6`, `x=6` is an equation, too, and not 6; `total=6` is none in its
     letters. Of infinite values the same name is left out: math-verify would take `x+\infty` for a
-    multiple of `x-\infty`.
+    multiple of `x-\infty`, and `1 kg 200 g` for a product.
     """
+    if has_parts(answer) or has_parts(gold):
+        return False
     name, is_equation = name_of(answer), "=" in gold and "=" in strip_name(gold)
     if is_equation and name is not None and name not in re.sub(r"[ {}]", "", gold):
         return False

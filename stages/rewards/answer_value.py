@@ -32,7 +32,7 @@ PRODUCT_LETTER = "[abcdkmnpqrstvwxyz]"
 PRODUCT = rf"(?!as|at|am|an|by|my){PRODUCT_LETTER}{{2}}"
 """Two letters that are no word."""
 _VARIABLES = re.compile(
-    rf"{PRODUCT}|{PRODUCT_IN_ORDER}|(?!(?:th|st|nd|rd|ft|lb|ml|gal)$)(?i:(?![aeiou])[a-z]){{2,4}}"
+    rf"{PRODUCT}|{PRODUCT_IN_ORDER}|(?!(?:th|st|nd|rd|ft|lb|ml|gal|by|my)$)(?i:(?![aeiou])[a-z]){{2,4}}"
 )
 """Several letters that are a product: two that are no word, `abc`, `mgh`."""
 _STRUCTURE = re.compile(
@@ -40,11 +40,16 @@ _STRUCTURE = re.compile(
     r"|\d ?[a-z]{3}\b|\d_"
 )
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
-_POWER = r"(?:\^\{?\d\}?)?"
+_POWER = r"(?:\^\{?\d\}?|[²³])?"
+_GAP = r"(?:\\[,;:! ]|[ ~])"
 _UNIT = re.compile(rf"\\(?:text|mbox|mathrm) *\{{([ ~A-Za-z./]+){_POWER}\}}{_POWER}[$. ]*$")
-_BARE_UNIT = re.compile(rf"(?<=[\w)}}]) +((?!mg$)[A-Za-z]{{2,}}(?:[ /][A-Za-z]+)*){_POWER}$")
+_BARE_UNIT = re.compile(
+    rf"(?<=[\w)}}])(?:{_GAP}+|(?<=[)}}π]))((?!mg$)[A-Za-z]{{2,}}(?:[ /][A-Za-z]+)*){_POWER}$"
+)
+_GAPS = re.compile(rf"{_GAP}+$")
 _UNIT_WORDS = frozenset(("unit", "units", "square", "sq", "cubic", "cu", "per"))
-_UNIT_LETTER = re.compile(rf"(?<=[\w)}}]) +[mgshlLNJWV]{_POWER}$")
+_PART = re.compile(r"(?<![\w^{\\])\d[\d.,]* ?([A-Za-z]+)\.?,? ?(?:and|by|x|×)? ?\d", re.ASCII)
+_UNIT_LETTER = re.compile(rf"(?<=[\w)}}])(?: +[mgshlLNJWV]|(?<=[)}}])[mgshlL]){_POWER}$")
 _LETTER = re.compile(r"(?<![\\A-Za-z])(?![ie](?![A-Za-z]))[A-Za-z]")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
@@ -419,7 +424,9 @@ def split_unit(answer: str) -> tuple[str, str]:
         unit = _BARE_UNIT.search(text)
         words = re.split("[ /]", unit[1]) if unit is not None else []
         is_unit = all(word in _UNIT_WORDS or unit_name(word) for word in words)
-    value = text[: unit.start()] if unit is not None and is_unit else ""
+        if unit is not None and not re.match(_GAP, unit[0]):  # `\frac{x}{2}ml` is a product
+            is_unit = is_unit and not _LETTER.search(text[: unit.start()])
+    value = _GAPS.sub("", text[: unit.start()]) if unit is not None and is_unit else ""
     if unit is None or not value or value.rstrip()[-1:] in "+-*/^=":
         return text, ""
     return value.strip(" $"), unit[0]
@@ -431,6 +438,12 @@ def split_unit_letter(answer: str, gold: str) -> tuple[str, str]:
     if unit is None or _LETTER.search(gold):
         return answer, ""
     return answer[: unit.start()], unit[0]
+
+
+def has_parts(answer: str) -> bool:
+    """Whether it is several quantities: `1 kg 200 g`, `3 cm x 4 cm`, and no product of them."""
+    words = _PART.findall(answer)
+    return any(unit_name(word) or (len(word) > 1 and word not in _FUNCTIONS) for word in words)
 
 
 def _compact(text: str) -> str:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import takewhile
 
-from stages.rewards.units import ABBREVIATIONS
+from stages.rewards.units import ABBREVIATIONS, unit_name
 
 MAX_CHARACTERS = 200
 """A longer answer is not an answer."""
@@ -43,8 +43,11 @@ _SPACED_UNIT_LETTERS = _UNIT_LETTERS | frozenset("NJWV")
 """Of a letter behind a space: `5 N`; `5N` may be a product."""
 _SHORT_UNITS = ABBREVIATIONS | frozenset(("am", "pm", "AM", "PM", "st", "nd", "rd", "th"))
 """Of two letters, or three without a space before them; any other is a product of variables."""
-PRODUCT_IN_ORDER = r"(?=[a-z]{3})(?:abc?d?|b?c?d?)k?m?n?p?q?r?s?t?v?w?x?y?z?(?![A-Za-z])"
-"""Variables in the order of the alphabet, as `xyz` and `abc`: no word."""
+PRODUCT_IN_ORDER = (
+    r"(?=[a-z]{3})(?![a-z]+s\b|(?:bst|btw|cry|cst|dry|mst|npv|pry|pst)\b)"
+    r"(?:abc?d?|b?c?d?)k?m?n?p?q?r?s?t?v?w?x?y?z?(?![A-Za-z])"
+)
+"""Variables in the order of the alphabet, as `xyz` and `abc`: no word, and no plural as `kms`."""
 _HALF_DAY = re.compile(r"\b([ap])\.m\b", re.IGNORECASE)
 _PART = re.compile(r"[\s%]*of (?:an?|the) (?=[a-z]{3})")
 """`3/4 of a cup` is 3/4, and `3/4 of a dozen` is not."""
@@ -237,7 +240,11 @@ def unit_scale(tail: str) -> int | None:
     if len(words[0]) == 1:
         is_unit = words[0] in (_UNIT_LETTERS if is_close else _SPACED_UNIT_LETTERS)
     else:
-        is_unit = len(words[0]) >= (4 if is_close else 3) or words[0] in _SHORT_UNITS
+        is_unit = (
+            len(words[0]) >= (4 if is_close else 3)
+            or words[0] in _SHORT_UNITS
+            or (words[0] in ("sq", "cu") and len(words) > 1 and _is_unit(words[1]))
+        )
     if not is_unit or re.fullmatch(PRODUCT_IN_ORDER, words[0]):
         return None
     lowered = [word.removesuffix("s") for word in lowered]
@@ -247,6 +254,10 @@ def unit_scale(tail: str) -> int | None:
     leading = [] if part is not None else list(takewhile(bool, factors))
     # `7 groups of a hundred`: who knows.
     return math.prod(filter(None, leading)) if not any(factors[len(leading) :]) else None
+
+
+def _is_unit(word: str) -> bool:
+    return word in ("unit", "units") or unit_name(word) is not None
 
 
 def _slash(match: re.Match[str]) -> str:

@@ -404,6 +404,11 @@ def test_a_value_beside_a_unit_a_letter_or_a_whole(gold: str, answer: str, is_ri
         (r"3\sqrt{2} cm", r"\sqrt{18} m", False), (r"3\sqrt{2}\text{ cm}", r"\sqrt{18} km", False),
         (r"16\pi", r"2\pi \cdot 8 square feet", True), (r"16\pi", r"2\pi \cdot 7 m^2", False),
         ("60t", "60t miles", True), ("f(x) is even", "f(x) is odd", False),
+        (r"3\sqrt{2}", r"3\sqrt{2}cm", True), (r"3\sqrt{2}", r"3\sqrt{2}\,cm", True),
+        (r"3\sqrt{2}", r"3\sqrt{2}\ \text{cm}", True), (r"3\sqrt{2}", r"\sqrt{18} cm²", True),
+        (r"3\sqrt{2}", r"\sqrt{18}m", True), (r"10\pi", "10πcm", True), (r"10\pi", "11πcm", False),
+        (r"\frac{x}{2}", r"\frac{x}{2}ml", False), (r"\frac{x}{2}ml", r"\frac{x}{2}", False),
+        (r"3\sqrt{2} cm", r"\sqrt{18}km", False),
     ],
 )  # fmt: skip
 def test_letters_at_the_end_are_factors_unless_they_are_a_unit(
@@ -424,11 +429,30 @@ def test_letters_at_the_end_are_factors_unless_they_are_a_unit(
         ("6", "total=6", True), ("6", "max = 6", True), ("6", "gcd = 6", True),
         ("6", "day=6", True), ("12", "12 ants", True), ("7", "7 tens", False),
         ("7", "7 mln", False),
+        ("7", "7 kms", True), ("7 km", "7kms", True), ("7", "7 kms/hr", True), ("7", "7 bps", True),
+        ("7", "npv = 7", True), ("7", "rate in mps = 7", True), ("7", "7 kmx", False),
+        ("7", "7 sq ft", True), ("7 square feet", "7 sq. ft.", True), ("7", "7 sq", False),
+        ("7 sq ft", "7 cu ft", False), ("7", "7 sq units", True), ("7", "7 sq r", False),
     ],
 )  # fmt: skip
 def test_several_variables_are_a_product_and_no_name(
     gold: str, answer: str, is_right: bool
 ) -> None:
+    assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
+        ("1 kg 200 g", "1 kg 200 g", True), ("1 kg 200 g", "200 kg 1 g", False),
+        ("5h 30m", "5h30m", True), ("5h 30m", "30h 5m", False), ("5m 30s", "30m 5s", False),
+        ("2 kg 500 gm", "500 kg 2 gm", False), ("2 m 5 cm", "5 m 2 cm", False),
+        ("3 hrs 20 mts", "3 hrs and 20 mts", True), ("3 hrs 20 mts", "20 hrs 3 mts", False),
+        ("10 cm x 12 cm", "20 cm x 6 cm", False), ("10 by 12", "20 by 6", False),
+        ("2x3y", "6xy", True), (r"2\sqrt{3} x", r"\sqrt{12}x", True),
+    ],
+)  # fmt: skip
+def test_quantities_of_several_units_are_no_product(gold: str, answer: str, is_right: bool) -> None:
     assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
 
 
