@@ -459,6 +459,6 @@ def _is_expression(text: str) -> bool:
     text = strip_markup(algebra)
     if _ARITHMETIC.fullmatch(text):
         return False
-    words = _WORD.findall(_COMMAND.sub(" ", text))
+    words = _WORD.findall(_COMMAND.sub(" ", strip_name(text)))
     are_mathematical = all(word in _FUNCTIONS or _VARIABLES.fullmatch(word) for word in words)
     return are_mathematical and bool(_STRUCTURE.search(text))

@@ -459,6 +459,20 @@ def test_quantities_of_several_units_are_no_product(gold: str, answer: str, is_r
 @pytest.mark.parametrize(
     ("gold", "answer", "is_right"),
     [
+        (r"3\sqrt{2}", r"AB = \sqrt{18}", True), (r"3\sqrt{2}", r"AB = \sqrt{8}", False),
+        (r"25\pi", r"Area = 5\pi \cdot 5 cm^2", True), (r"25\pi", r"area = 24\pi", False),
+        ("2x+3", "total cost = 3+2x", True), ("2x+3", "total cost = 3+4x", False),
+        (r"AB=3\sqrt{2}", r"\sqrt{18}", True), (r"AB=3\sqrt{2}", r"AC=3\sqrt{2}", False),
+        (r"3\sqrt{2}", r"not area = \sqrt{18}", False), ("x+y", "area = x+y = 5", False),
+    ],
+)  # fmt: skip
+def test_an_expression_may_have_a_name_in_words(gold: str, answer: str, is_right: bool) -> None:
+    assert is_correct(rf"\boxed{{{answer}}}", gold) is is_right
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
         ("(1,2)", "x=1, y=2", True), ("(1,2)", "y=2 and x=1", True), ("(1,2)", "x=2, y=1", False),
         ("(1,2)", "x=1, z=2", False), ("[1,2]", "x=1, y=2", False), ("(1,2)", "x=0+1,y=2", False),
         ("x=1, y=2", "(1,2)", True), ("x=1, y=2", "(2,1)", False), ("3", "x=1, y=2", False),
