@@ -95,6 +95,14 @@ def make_log() -> Callable[[str], None]:
     return lambda line: logger.info(STAGE_TIME.sub("", line))
 
 
+def describe_refusal(error: PrefectHTTPStatusError) -> str:
+    """Message on a request that the server refuses, without the password of its address."""
+    return (
+        f"Prefect's server refuses a request: {hide_secrets(repr(error))}. If it asks for a "
+        f"password, set PREFECT_API_AUTH_STRING=user:password here, too"
+    )
+
+
 @contextmanager
 def heartbeat(run: UUID, cancel: threading.Event) -> Iterator[None]:
     """Label the flow run every few seconds; set `cancel` once the server says that it has ended."""
@@ -329,10 +337,7 @@ class AgentRun:
             except NO_ANSWER as error:
                 reason = hide_secrets(repr(error))
                 if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
-                    raise ValueError(
-                        f"Prefect's server refuses a request: {reason}. If it asks for a password, "
-                        f"set PREFECT_API_AUTH_STRING=user:password here, too"
-                    ) from None
+                    raise ValueError(describe_refusal(error)) from None
                 seconds = time.monotonic() - started
                 if seconds > OUTAGE_SECONDS:
                     raise ConnectionError(

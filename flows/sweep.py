@@ -22,12 +22,12 @@ from dvc.utils.hydra import get_hydra_sweeps
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 
-from flows.agents import heartbeat, make_log
+from flows.agents import describe_refusal, heartbeat, make_log
 from flows.execute import TAIL_LINES, find_error
 from flows.process import DVC, Runner
 from flows.redaction import hide_secrets
@@ -108,7 +108,7 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
     """Queue a flow run for each point, and print its name.
 
     Raises:
-        ValueError: No server answers, or it has no such deployment.
+        ValueError: No server answers, it refuses the request, or it has no such deployment.
     """
     if not PREFECT_API_URL.value():
         raise ValueError("set PREFECT_API_URL: the agents of a sweep need a server that runs")
@@ -121,6 +121,8 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
         except ObjectNotFound:
             message = f"the server has no deployment {DEPLOYMENT}: `{DEPLOY}`"
             raise ValueError(message) from None
+        except PrefectHTTPStatusError as error:
+            raise ValueError(describe_refusal(error)) from None
         except httpx.TransportError as error:
             message = f"{PREFECT_API_URL.value()} does not answer: {error}"
             raise ValueError(hide_secrets(message)) from None

@@ -67,6 +67,21 @@ def test_a_server_that_refuses_is_told_of_without_its_password(
     assert "sekret" not in " ".join([*logged, str(stop.value)])
 
 
+def test_a_sweep_that_the_server_refuses_prints_no_password(
+    status_and_address: tuple[int, str],
+) -> None:
+    status, address = status_and_address
+    with (
+        temporary_settings({PREFECT_API_URL: address}),
+        pytest.raises(
+            ValueError, match=rf"refuses a request: .*'{status} .*http://\*\*\*@127"
+        ) as stop,
+    ):
+        sweep.queue_points([["a=1"]], None)
+    assert stop.value.__suppress_context__
+    assert "sekret" not in str(stop.value)
+
+
 def test_a_sweep_without_a_server_prints_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise sweep.httpx.ConnectError("Connection refused")
