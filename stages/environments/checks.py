@@ -43,7 +43,8 @@ def check_replay(
                     f"the environment is not deterministic: started twice with row '{row['id']}' "
                     f"and seed {env_seed}, the second time differs: {difference}. Draw from a "
                     f"generator of the episode's own, such as `self.random = random.Random(seed)` "
-                    f"in `start`, and keep nothing between episodes."
+                    f"in `start`, call a library that draws from the global generators by an "
+                    f"`isolated_calls.IsolatedCalls(seed)`, and keep nothing between episodes."
                 )
     if rows and len(failures) == len(rows):
         logger.warning(

@@ -12,6 +12,7 @@ from stages.environments import scripts
 from stages.environments.checks import check_replay
 from stages.environments.definition import EnvironmentPreset
 from stages.environments.environment import Reply
+from stages.environments.isolated_calls import IsolatedCalls
 from stages.environments.replay import replay_episode
 from stages.environments.tool_functions import write_call
 
@@ -153,6 +154,21 @@ def test_what_seeds_the_global_generator_is_refused(seed_all: Any, draw: Any) ->
 
     with pytest.raises(ValueError, match=r"differs: turn 1, messages\[0\].*random\.Random\(seed\)"):
         check_replay(Shared, [ROW], preset(), 0)
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.random])
+def test_a_library_that_draws_from_the_global_generators_is_called_apart(draw: Any) -> None:
+    class Apart(Guess):
+        def start(self, row: Any, seed: int) -> tuple[list[Any], list[Any]]:
+            self.call = IsolatedCalls(seed)
+            return super().start(row, seed)
+
+        def step(self, message: Any) -> Reply:
+            return Reply(messages=[{"role": "user", "content": f"{self.call(draw)}"}])
+
+    check_replay(Apart, [ROW], preset(), 0)
+    with pytest.raises(ValueError, match=r"by an `isolated_calls\.IsolatedCalls\(seed\)`"):
+        check_replay(lambda: Guess(lambda _: draw()), [ROW], preset(), 0)
 
 
 def test_every_environment_that_started_is_closed_once() -> None:
