@@ -441,9 +441,12 @@ def split_unit_letter(answer: str, gold: str) -> tuple[str, str]:
 
 
 def has_parts(answer: str) -> bool:
-    """Whether it is several quantities: `1 kg 200 g`, `3 cm x 4 cm`, and no product of them."""
+    """Whether it is several quantities: `1 kg 200 g`, `3 cm x 4 cm`, `5 R 2`, and no product."""
     words = _PART.findall(answer)
-    return any(unit_name(word) or (len(word) > 1 and word not in _FUNCTIONS) for word in words)
+    return any(
+        unit_name(word) or word in ("R", "r") or (len(word) > 1 and word not in _FUNCTIONS)
+        for word in words
+    )
 
 
 def _compact(text: str) -> str:

@@ -449,6 +449,7 @@ def test_several_variables_are_a_product_and_no_name(
         ("2 kg 500 gm", "500 kg 2 gm", False), ("2 m 5 cm", "5 m 2 cm", False),
         ("3 hrs 20 mts", "3 hrs and 20 mts", True), ("3 hrs 20 mts", "20 hrs 3 mts", False),
         ("10 cm x 12 cm", "20 cm x 6 cm", False), ("10 by 12", "20 by 6", False),
+        ("5 R 2", "5R2", True), ("5 R 2", "2 R 5", False), ("5 R 2", "10 R 1", False),
         ("2x3y", "6xy", True), (r"2\sqrt{3} x", r"\sqrt{12}x", True),
     ],
 )  # fmt: skip
