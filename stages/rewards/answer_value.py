@@ -32,7 +32,7 @@ PRODUCT_LETTER = "[abcdkmnpqrstvwxyz]"
 PRODUCT = rf"(?!as|at|am|an|by|my){PRODUCT_LETTER}{{2}}"
 """Two letters that are no word."""
 _VARIABLES = re.compile(
-    rf"{PRODUCT}|{PRODUCT_IN_ORDER}|(?!(?:th|st|nd|rd|ft|lb|ml|gal|by|my)$)(?i:(?![aeiou])[a-z]){{2,4}}"
+    rf"{PRODUCT}|{PRODUCT_IN_ORDER}|(?!(?:th|st|nd|rd|ft|lb|ml|gal)$)(?i:(?![aeiou])[a-z]){{2,4}}"
 )
 """Several letters that are a product: two that are no word, `abc`, `mgh`."""
 _STRUCTURE = re.compile(
@@ -48,6 +48,8 @@ _BARE_UNIT = re.compile(
 )
 _GAPS = re.compile(rf"{_GAP}+$")
 _UNIT_WORDS = frozenset(("unit", "units", "square", "sq", "cubic", "cu", "per"))
+_BY = re.compile(r"[\w.)}] by\b")
+"""The word of `10 by 12`, and no product as in `ax + by`."""
 _PART = re.compile(r"(?<![\w^{\\])\d[\d.,]* ?([A-Za-z]+)\.?,? ?(?:and|by|x|×)? ?\d", re.ASCII)
 _UNIT_LETTER = re.compile(rf"(?<=[\w)}}])(?: +[mgshlLNJWV]|(?<=[)}}])[mgshlL]){_POWER}$")
 _LETTER = re.compile(r"(?<![\\A-Za-z])(?![ie](?![A-Za-z]))[A-Za-z]")
@@ -460,7 +462,7 @@ def _is_expression(text: str) -> bool:
     if len(text) > MAX_CHARACTERS or algebra is None:
         return False
     text = strip_markup(algebra)
-    if _ARITHMETIC.fullmatch(text):
+    if _ARITHMETIC.fullmatch(text) or _BY.search(text):
         return False
     words = _WORD.findall(_COMMAND.sub(" ", strip_name(text)))
     are_mathematical = all(word in _FUNCTIONS or _VARIABLES.fullmatch(word) for word in words)

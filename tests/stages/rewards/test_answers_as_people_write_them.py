@@ -450,6 +450,7 @@ def test_several_variables_are_a_product_and_no_name(
         ("3 hrs 20 mts", "3 hrs and 20 mts", True), ("3 hrs 20 mts", "20 hrs 3 mts", False),
         ("10 cm x 12 cm", "20 cm x 6 cm", False), ("10 by 12", "20 by 6", False),
         ("5 R 2", "5R2", True), ("5 R 2", "2 R 5", False), ("5 R 2", "10 R 1", False),
+        ("10 by 12", "12 by 10", False), ("ax + by = 0", "by+ax=0", True),
         ("2x3y", "6xy", True), (r"2\sqrt{3} x", r"\sqrt{12}x", True),
     ],
 )  # fmt: skip
