@@ -130,7 +130,9 @@ def entry_points():
 
 
 def earlier_content(name: str) -> str:
-    """An output of an earlier run, whose data card has no test problems."""
+    """An output of an earlier run, whose data card has no test problems; a plan with one pool."""
+    if name == "data/plan.json":
+        return '{"pools": {"earlier": {}}}\n'
     return f'{{"counts": {{}}, "of": "{name}"}}\n'
 
 
