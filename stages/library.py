@@ -152,7 +152,8 @@ def make_reward_task(
         check_finite(rewards, batch, "the reward")
         return rewards
 
-    return Task(prompts=make_prompts(texts, model, tokenizer), reward=compute_rewards, correct=None)
+    prompts = make_prompts(texts, model, tokenizer)
+    return Task(prompts=prompts, reward=compute_rewards, check_answers=None)
 
 
 def make_models(

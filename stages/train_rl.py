@@ -223,7 +223,7 @@ def load(
         task = Task(
             prompts=prompts,
             reward=reward,
-            correct=None if prompts[0].answer is None else rollout_rewards.check_answers,
+            check_answers=None if prompts[0].answer is None else rollout_rewards.check_answers,
         )
         if settings.method.teacher_reads_solution:
             task = show_solutions(task, row, tokenizer)

@@ -316,7 +316,7 @@ def make_game(given: Inputs) -> Task:
     return Task(
         prompts=prompts,
         reward=functools.partial(reward_evenness, by_step=by_step),
-        correct=lambda batch: [share >= 0.5 for share in even_share(batch.texts)],
+        check_answers=lambda batch: [share >= 0.5 for share in even_share(batch.texts)],
         teacher_prompts={row.id: [*row.prompt_ids, EOS, *row.prompt_ids] for row in prompts}
         if given.setup.name == "self_distillation"
         else None,

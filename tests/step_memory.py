@@ -328,7 +328,7 @@ class Measured:
                 )
             return CompletionRewards(totals=[float(sum(s.token_ids) % 7) for s in batch.samples])
 
-        task = Task(prompts=prompts(self.number), reward=reward, correct=None)
+        task = Task(prompts=prompts(self.number), reward=reward, check_answers=None)
         sizes = config.grpo if self.method == "train_grpo" else config.ppo
         loop = Settings(config=sizes, method=config.preset, seed=0)
         return rl.train(rl_models, task, schedule, loop)

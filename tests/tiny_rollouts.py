@@ -148,7 +148,7 @@ def make_task(
     return Task(
         prompts=make_prompts(num_prompts),
         reward=judge,
-        correct=lambda batch: [share == 1 for share in even_share(batch.texts)],
+        check_answers=lambda batch: [share == 1 for share in even_share(batch.texts)],
     )
 
 

@@ -56,7 +56,7 @@ def main(folder: Path, checkpoint: Path, rank: int) -> None:
     task = Task(
         prompts=PROMPTS,
         reward=lambda batch: CompletionRewards(totals=even_share(batch.texts)),
-        correct=None,
+        check_answers=None,
     )
     method = presets.method(staleness=STALENESS)
     settings = Settings(config=GroupRlConfig(**SIZES), method=method, seed=0)

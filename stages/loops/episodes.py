@@ -491,7 +491,7 @@ def make_task(player: Player, rows: Sequence[EnvironmentRow]) -> Task:
         )
 
     starts = [make_prompt(row, [], lambda _: "") for row in rows]
-    return Task(prompts=starts, reward=reward_turns, correct=check_success, draw=draw)
+    return Task(prompts=starts, reward=reward_turns, check_answers=check_success, draw=draw)
 
 
 def check_method(method: Method) -> None:

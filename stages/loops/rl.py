@@ -209,7 +209,7 @@ class Selection(NamedTuple):
     has_gradient: Flags
     """Passed through the model, since a term of the loss has a gradient there."""
     right: Flags
-    """Verdicts of the answer checker."""
+    """Right by the verdict of the answer checker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,8 +277,8 @@ class Experience:
 
     rollouts: Rollouts
     rewards: Float[Tensor, " completion"]
-    correct: list[bool]
-    """Verdicts of the answer checker."""
+    verdicts: list[bool]
+    """Verdict of the answer checker on each completion."""
     minibatches: list[Minibatch]
     grids: TokenGrids
     metrics: Metrics
@@ -364,7 +364,7 @@ def train(
             )  # fmt: skip
             state.step, state.numbers = index + 1, vars(numbers)
             rows = rollouts.make_rows(
-                experience.rollouts, index, experience.rewards, experience.correct
+                experience.rollouts, index, experience.rewards, experience.verdicts
             )
             yield Step(index=index, metrics=metrics, rows=rows)
 
@@ -520,9 +520,11 @@ def make_experience(
     config, method = settings.config, settings.method
     sampled = rewarded.sampled
     batch, rewards, used = sampled.rollouts, sampled.rewards, sampled.used
-    right = torch.tensor(task.verdicts(batch))
+    verdicts = task.verdicts(batch)
+    right = torch.tensor(verdicts)
     in_baseline, in_loss = (used & mask for mask in truncation_masks(batch.truncated(), method))
-    metrics = rollouts.summarise_rollouts(batch, rewards, task.correct and right.tolist())
+    logged_verdicts = None if task.check_answers is None else verdicts
+    metrics = rollouts.summarise_rollouts(batch, rewards, logged_verdicts)
     work.add_counts(metrics, sampled.greedy_counts)
     logprobs, logprob_metrics = measure_logprobs(models, batch, config, method, index)
     ref_logprobs = rewarded.frozen.ref_logprobs
@@ -550,7 +552,7 @@ def make_experience(
     return Experience(
         rollouts=batch,
         rewards=rewards.rewards(),
-        correct=right.tolist(),
+        verdicts=verdicts,
         minibatches=minibatches,
         grids=TokenGrids(
             sampler_logprobs=batch.sampler_logprobs(),

@@ -178,7 +178,7 @@ class Task:
     prompts: Sequence[Prompt]
     reward: Callable[[Rollouts], CompletionRewards]
     """The reward of each completion: what is maximised."""
-    correct: Callable[[Rollouts], list[bool]] | None
+    check_answers: Callable[[Rollouts], list[bool]] | None
     """The answer checker's verdict on each completion: logged, and learned from only where the
     method says so (`positive_nll_coef`). None: prompts without gold answers."""
     teacher_prompts: Mapping[str, Sequence[int]] | None = None
@@ -188,7 +188,9 @@ class Task:
 
     def verdicts(self, rollouts: Rollouts) -> list[bool]:
         """The verdict on each completion; False without gold answers."""
-        return [False] * len(rollouts.samples) if self.correct is None else self.correct(rollouts)
+        if self.check_answers is None:
+            return [False] * len(rollouts.samples)
+        return self.check_answers(rollouts)
 
 
 def join_rollouts(parts: Sequence[Rollouts]) -> Rollouts:
@@ -268,7 +270,7 @@ def check_sampler_gap(gap: float) -> None:
 
 
 def make_rows(
-    rollouts: Rollouts, step: int, rewards: Float[Tensor, " batch"], correct: Sequence[bool]
+    rollouts: Rollouts, step: int, rewards: Float[Tensor, " batch"], verdicts: Sequence[bool]
 ) -> list[Rollout]:
     """Records of a step's completions, for rollouts.jsonl."""
     return [
@@ -280,7 +282,7 @@ def make_rows(
             completion_ids=sample.token_ids,
             finish_reason=sample.ending,
             reward=round(float(rewards[i]), 6),
-            correct=correct[i]
+            correct=verdicts[i]
             if rollouts.prompt(i).answer is not None or rollouts.episodes is not None
             else None,
             episode=None if rollouts.episodes is None else to_dict(rollouts.episodes[i]),
@@ -290,21 +292,24 @@ def make_rows(
 
 
 def summarise_rollouts(
-    rollouts: Rollouts, rewards: CompletionRewards, correct: Sequence[bool] | None
+    rollouts: Rollouts, rewards: CompletionRewards, verdicts: Sequence[bool] | None
 ) -> dict[str, float]:
     """Metrics of a step: reward and its components, accuracy, length, truncation, work.
 
-    Without verdicts (`correct` None) there is no accuracy. Episodes that failed enter no mean.
+    Without `verdicts` there is no accuracy. Episodes that failed enter no mean.
     """
     counted = ~rollouts.failed()
     totals, mask = rewards.rewards()[counted], rollouts.mask()
     lengths = mask.sum(1)[counted].tolist()
-    right = [] if correct is None else [correct[i] for i in counted.nonzero().flatten().tolist()]
+    accuracy: dict[str, float] = {}
+    if verdicts is not None:
+        right = [verdicts[i] for i in counted.nonzero().flatten().tolist()]
+        accuracy = {"reward/accuracy": sum(right) / len(right)}
     return {
         **rewards.statistics(),
         "reward/mean": totals.mean().item(),
         "reward/std": totals.std(correction=0).item(),
-        **({} if correct is None else {"reward/accuracy": sum(right) / len(right)}),
+        **accuracy,
         "length/mean": sum(lengths) / len(lengths),
         "length/truncated": rollouts.truncated()[counted].float().mean().item(),
         "tokens/generated": float(mask.sum()),

@@ -153,7 +153,7 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
             for i in range(settings.max_prompts())
         ],
         reward=_rewards(trial, models),
-        correct=None,
+        check_answers=None,
     )  # fmt: skip
     if preset.teacher_reads_solution:  # as long as prompts and solutions may be
         shown = [TEXT] * (2 * trial.prompt + trial.completion)

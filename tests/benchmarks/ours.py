@@ -164,7 +164,7 @@ def _task(judge: Callable[..., CompletionRewards]) -> Task:
         Prompt(id=str(i), task="solve", question="", prompt="", prompt_ids=ids, answer="")
         for i, ids in enumerate(setting.prompts(PROMPTS))
     ]
-    return Task(prompts=rows, reward=judge, correct=None)
+    return Task(prompts=rows, reward=judge, check_answers=None)
 
 
 def _sizes(number: int) -> dict[str, object]:

@@ -70,7 +70,7 @@ def game() -> tuple[RlModels, Task]:
     task = Task(
         prompts=PROMPTS,
         reward=lambda drawn: CompletionRewards(totals=even_share(drawn.texts)),
-        correct=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
+        check_answers=lambda drawn: [share == 1 for share in even_share(drawn.texts)],
     )
     return models, task
 

@@ -97,7 +97,7 @@ def rule_as_one_step(drawn):
 def test_group_preset(name, embedded, start):
     models, method = make_models(embedded), presets.method(name)
     reward = rule_as_one_step if method.advantage == "step_zscore" else rule
-    task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.check_answers)
+    task = Task(prompts=embedded.train, reward=reward, check_answers=rollout_rewards.check_answers)
     config = GroupRlConfig(**SIZES, group_size=8, optim=rate(2e-4))
     settings = Settings(config=config, method=method, seed=1)
     for _ in rl.train(models, task, rl.make_schedule(task, settings), settings):
@@ -117,7 +117,7 @@ def test_distillation(name, embedded, start):
     task = Task(
         prompts=embedded.train,
         reward=rollout_rewards.reward_answers,
-        correct=rollout_rewards.check_answers,
+        check_answers=rollout_rewards.check_answers,
     )
     if method.teacher_reads_solution:
         other, rows = embedded.load(), lines.read_lines(DEMONSTRATIONS, Demonstration)
@@ -144,7 +144,7 @@ def test_distillation(name, embedded, start):
 def test_ppo_preset(name, embedded, start, learned_reward):
     models, method = make_models(embedded), presets.method(name)
     reward = rule if name in MAXIMISES_RULE else learned_reward
-    task = Task(prompts=embedded.train, reward=reward, correct=rollout_rewards.check_answers)
+    task = Task(prompts=embedded.train, reward=reward, check_answers=rollout_rewards.check_answers)
     compute, pad_id, device = embedded.compute, models.policy.pad_id, models.policy.device
     if method.value_init == "policy":
         value = scalar_head.init_scalar_model(SFT, pad_id, compute, device)

@@ -134,7 +134,7 @@ def gather(drawn: Drawn, models: rl.RlModels, has_gradient=None, ref_logprobs=No
     return Experience(
         rollouts=drawn.rollouts,
         rewards=torch.zeros(len(drawn.correct)),
-        correct=drawn.correct,
+        verdicts=drawn.correct,
         minibatches=rl.make_minibatches(models, drawn.rollouts, settings(Method()), 0, selection),
         grids=TokenGrids(
             sampler_logprobs=drawn.rollouts.sampler_logprobs(),

@@ -201,7 +201,7 @@ def train(sampler, model: PreTrainedModel, correction: str) -> list[dict]:
     def reward(drawn) -> CompletionRewards:
         return CompletionRewards(totals=[sum(sample.token_ids) / 100 for sample in drawn.samples])
 
-    task = Task(prompts=prompts, reward=reward, correct=None)
+    task = Task(prompts=prompts, reward=reward, check_answers=None)
     schedule, method = (
         [[0, 1, 2, 3], [4, 5, 6, 7]] * 2,
         presets.method(kl="none", correction=correction),

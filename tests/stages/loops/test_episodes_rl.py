@@ -78,7 +78,7 @@ def test_an_episode_of_one_turn_is_a_completion_to_the_bit(name, monkeypatch):
 
     plain = make_task(6, judge)
     object.__setattr__(
-        plain, "correct", lambda batch: [item >= 0.5 for item in judge(batch).totals]
+        plain, "check_answers", lambda batch: [item >= 0.5 for item in judge(batch).totals]
     )
     player = make_player(
         lambda: EvenGame(1), max_turns=1, max_turn_tokens=LENGTH, success_reward=0.5

@@ -896,7 +896,7 @@ def test_the_loss_of_right_completions_is_their_mean_negative_log_likelihood(mon
     """The whole loss where nothing else has a gradient; right: every second completion."""
     seen, model = watch_gradients(monkeypatch), load("llama")
     task = replace(
-        make_task(8, lambda _: [0.0] * 16), correct=lambda _: [i % 2 == 0 for i in range(16)]
+        make_task(8, lambda _: [0.0] * 16), check_answers=lambda _: [i % 2 == 0 for i in range(16)]
     )
     method = presets.method(kl="none", positive_nll_coef=0.5)
     models = make_models(load("llama"))

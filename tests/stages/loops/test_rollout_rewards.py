@@ -193,7 +193,7 @@ def test_a_policy_is_trained_on_the_verdicts_of_a_judge(judging):
         num_checkpoints=0, optim=OPTIM,
     )  # fmt: skip
     settings = Settings(config=sizes, method=presets.method(kl="none"), seed=0)
-    task = Task(prompts=prompts, reward=reward, correct=None)
+    task = Task(prompts=prompts, reward=reward, check_answers=None)
     steps = list(rl.train(models, task, [[0, 1]] * 2, settings))
     assert not torch.equal(weights(models.policy), before)
     for step in steps:
