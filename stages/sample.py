@@ -24,8 +24,8 @@ from pydantic import Field, model_validator
 from stages import stage
 from stages.config import Params, find_entry
 from stages.engines.loading import SamplingConfig
-from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig, PoolRequest
+from stages.loops import pool_sampling
+from stages.loops.pool_sampling import PoolRequest, PoolSamplingConfig
 from stages.loops.run import Run
 from stages.models import model_tokenizer, row_policy, size
 from stages.records import temperatures
@@ -38,7 +38,7 @@ HELDOUT = "heldout"
 class Config(SamplingConfig):
     """Keys of params.yaml that pool reads, and sample besides others."""
 
-    sampling: dict[str, CandidatesConfig]
+    sampling: dict[str, PoolSamplingConfig]
 
 
 class TemperaturesConfig(Params):
@@ -99,8 +99,8 @@ def sample_for_evaluation(run: Run) -> dict[str, Any]:
     files: list[SampledFile] = []
     for split in ("dev", "test"):
         settings = run.config.sampling[split]
-        pools[split] = candidates.read_request(split, settings, split)
-        pools[f"{split}_greedy"] = candidates.read_request(split, settings, split, greedy=True)
+        pools[split] = pool_sampling.read_request(split, settings, split)
+        pools[f"{split}_greedy"] = pool_sampling.read_request(split, settings, split, greedy=True)
         at = {split: settings.temperature, f"{split}_greedy": 0.0}
         if pools[split].prompts[0].answer is not None:
             for temperature in run.config.temperatures.tried:
@@ -108,7 +108,7 @@ def sample_for_evaluation(run: Run) -> dict[str, Any]:
                 changes = {
                     "temperature": temperature, "num_samples": run.config.temperatures.num_samples,
                 }  # fmt: skip
-                pools[name] = candidates.read_request(
+                pools[name] = pool_sampling.read_request(
                     split, settings.model_copy(update=changes), split
                 )
                 at[name] = temperature
@@ -128,8 +128,8 @@ def sample_pool(run: Run) -> dict[str, Any]:
     split, sampling = run.row.preset, run.config.sampling
     settings = find_entry(sampling, split, "section 'sampling'")
     pools = {
-        "train": candidates.read_request(split, settings, split),
-        HELDOUT: candidates.read_request("dev", sampling[HELDOUT], HELDOUT),
+        "train": pool_sampling.read_request(split, settings, split),
+        HELDOUT: pool_sampling.read_request("dev", sampling[HELDOUT], HELDOUT),
     }
     return sample(run, run.row.policy, pools)
 
@@ -137,9 +137,9 @@ def sample_pool(run: Run) -> dict[str, Any]:
 def sample(run: Run, name: str, pools: dict[str, PoolRequest]) -> dict[str, Any]:
     """Write the pools by the policy `name` of this seed; returns their metrics."""
     config, seed = run.config, run.seed
-    sampler = config.load_sampler(name, seed, candidates.max_length(pools.values()))
+    sampler = config.load_sampler(name, seed, pool_sampling.max_length(pools.values()))
     decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(name, seed))
-    return candidates.write_pools(
+    return pool_sampling.write_pools(
         pools, sampler, decode, size.measure_policy(name, seed, config.model), run
     )
 

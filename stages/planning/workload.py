@@ -16,7 +16,7 @@ from statistics import fmean
 from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
 from stages.environments.definition import EnvironmentPreset
-from stages.loops import candidates, step_labels
+from stages.loops import pool_sampling, step_labels
 from stages.planning import stage as stage_of
 from stages.planning.stage import Data, Plan, Stage
 from stages.rewards.feedback import injections, judging
@@ -240,7 +240,7 @@ def _samples(stage: Stage, plan: Plan, count: Count) -> None:
             count.tokens += number * completions * plan.data.completion
             sampled = CompletionSizes(
                 completions=completions, tokens=plan.data.completion,
-                limit=settings["max_new_tokens"], prompts_per_call=candidates.CHUNK,
+                limit=settings["max_new_tokens"], prompts_per_call=pool_sampling.CHUNK,
             )  # fmt: skip
             count.sample(number, plan.data.prompt, sampled)
 

@@ -19,8 +19,8 @@ from matplotlib.ticker import MaxNLocator
 from stages import rows
 from stages.config import Params
 from stages.engines import transformers
-from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig, PoolRequest
+from stages.loops import pool_sampling
+from stages.loops.pool_sampling import PoolRequest, PoolSamplingConfig
 from stages.loops.run import Run
 from stages.loops.training import list_intermediate_policies
 from stages.models import model_tokenizer, policy
@@ -62,7 +62,7 @@ class Checkpoints(Intervals):
     """The row of `policies` that all of them started from."""
     reward: str
     """A row of `rewards`, of the kind preference."""
-    sampling: CandidatesConfig
+    sampling: PoolSamplingConfig
 
 
 class Config(Params):
@@ -94,7 +94,7 @@ def evaluate_checkpoints(config: Config, name: str, run: Run, folder: Path) -> d
     judges = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
     start = rows.locate_policy(settings.start, run.seed)
     reference = Policy(policy.load_policy(start, compute, device, trained=False), compute).eval()
-    pool = candidates.read_request("dev", settings.sampling, "dev")
+    pool = pool_sampling.read_request("dev", settings.sampling, "dev")
     results: list[CheckpointResult] = []
     for step, path in run.track(list(load_policies(name, start, run.seed))):
         of_step = measure_policy(config, step, path, reference, judges, pool, run.seed)
@@ -127,7 +127,7 @@ def measure_policy(
     model = policy.load_policy(path, compute, setup(compute), trained=False)
     tokenizer = model_tokenizer.load_tokenizer(path)
     sampler = transformers.make_sampler(model, tokenizer, max_batch=compute.max_batch)
-    pools_of_prompts = candidates.draw(
+    pools_of_prompts = pool_sampling.draw(
         sampler, model_tokenizer.make_decode(tokenizer), prompts, pool, seed
     )
     problems = pools.join_prompts(prompts, pools_of_prompts)

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from stages.config import Params
 from stages.engines import vllm_hosting
 from stages.engines.loading import SamplingConfig
-from stages.loops import candidates
+from stages.loops import pool_sampling
 from stages.loops.run import Run
 from stages.models import model_tokenizer, row_policy
 from stages.models.device import setup
@@ -153,9 +153,9 @@ def read_run_curve(
 def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredProblem]:
     """The pools of one seed."""
     settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
-    pool = candidates.read_request("dev", settings.best_of_n, "best_of_n")
+    pool = pool_sampling.read_request("dev", settings.best_of_n, "best_of_n")
     scorers = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
-    length = candidates.max_length([pool])
+    length = pool_sampling.max_length([pool])
     sampler = config.load_sampler(
         settings.policy, run.seed, length, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
     )

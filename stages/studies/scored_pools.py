@@ -8,8 +8,8 @@ from jaxtyping import Float
 from pydantic import Field
 
 from stages.algorithms.selection.best_of_n import MIN_POOL_RATIO, best_of_n, kl_plug_in
-from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig, Decode, PoolRequest
+from stages.loops import pool_sampling
+from stages.loops.pool_sampling import Decode, PoolRequest, PoolSamplingConfig
 from stages.loops.work import Step
 from stages.models.batch import make_groups
 from stages.records import pools
@@ -43,7 +43,7 @@ class ScoredProblem:
     generated_tokens: int
 
 
-class BestOfNConfig(CandidatesConfig):
+class BestOfNConfig(PoolSamplingConfig):
     """Size of the pools, and number of problems."""
 
     num_problems: int | None = Field(ge=1)
@@ -64,13 +64,13 @@ def score_pools(
     """
     for index, start in enumerate(range(0, len(pool.prompts), CHUNK)):
         part = pool.prompts[start : start + CHUNK]
-        pools_of_prompts = candidates.draw(sampler, decode, part, pool, seed)
+        pools_of_prompts = pool_sampling.draw(sampler, decode, part, pool, seed)
         rows = [
             score_pool(*pool_row, scorers, row_tokens)
             for pool_row in pools.join_prompts(part, pools_of_prompts)
         ]
         metrics: dict[str, int | float] = {
-            "tokens/generated": candidates.num_tokens(pools_of_prompts)
+            "tokens/generated": pool_sampling.num_tokens(pools_of_prompts)
         }
         yield Step(index=index, metrics=metrics, rows=rows)
 
@@ -93,7 +93,7 @@ def score_pool(
     return ScoredProblem(
         id=prompt.id, correct=[verdicts[number] for number in numbers],
         reward_model=values_by_scorer[0], ensemble=values_by_scorer[1],
-        num_distinct=len(distinct), generated_tokens=candidates.num_tokens(pool),
+        num_distinct=len(distinct), generated_tokens=pool_sampling.num_tokens(pool),
     )  # fmt: skip
 
 

@@ -31,8 +31,8 @@ SHOWN = "POSTTRAIN_SHOW_COMPLETIONS"
 CHUNK = 128
 
 
-class CandidatesConfig(RolloutConfig):
-    """Sampling of a split."""
+class PoolSamplingConfig(RolloutConfig):
+    """Sampling of a pool."""
 
     num_samples: int = Field(gt=0)
     """N, completions of each problem."""
@@ -43,7 +43,7 @@ class PoolRequest:
     """Completions to draw for a file."""
 
     prompts: Sequence[Prompt]
-    config: CandidatesConfig
+    config: PoolSamplingConfig
     stream: str
     """Name of the random streams: with the same name and seed every policy has the same streams."""
     greedy: bool = False
@@ -51,7 +51,7 @@ class PoolRequest:
 
 
 def read_request(
-    split: str, config: CandidatesConfig, stream: str, *, greedy: bool = False
+    split: str, config: PoolSamplingConfig, stream: str, *, greedy: bool = False
 ) -> PoolRequest:
     """A request for a pool of the problems of a split."""
     prompts = list(lines.read_lines(rows.PROMPTS / f"{split}.jsonl", Prompt))

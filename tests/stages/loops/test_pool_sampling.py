@@ -5,21 +5,21 @@ from seed_runs import make_run
 from tiny_checkpoints import load
 from tiny_rollouts import decode, make_prompts, make_sampler
 
-from stages.loops import candidates
-from stages.loops.candidates import CandidatesConfig, PoolRequest
+from stages.loops import pool_sampling
+from stages.loops.pool_sampling import PoolRequest, PoolSamplingConfig
 from stages.loops.work import Step
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.runtime import journal
 
-CONFIG = CandidatesConfig(num_samples=3, temperature=1.0, max_new_tokens=5)
+CONFIG = PoolSamplingConfig(num_samples=3, temperature=1.0, max_new_tokens=5)
 
 
 def rows(prompts, seed=0, stream="test"):
     sampler, result = make_sampler(load("llama")), []
     for greedy in (True, False):
         pool = PoolRequest(prompts=prompts, config=CONFIG, stream=stream, greedy=greedy)
-        steps = candidates.sample(sampler, decode, pool, seed, "pool")
+        steps = pool_sampling.sample(sampler, decode, pool, seed, "pool")
         result.append([row for step in steps for row in step.rows])
     return result
 
@@ -35,7 +35,7 @@ def test_a_greedy_completion_and_n_samples_of_each_problem_in_order():
 def test_completions_do_not_depend_on_the_parts_that_the_problems_come_in(monkeypatch):
     prompts = make_prompts(4)
     at_once = rows(prompts)
-    monkeypatch.setattr(candidates, "CHUNK", 1)
+    monkeypatch.setattr(pool_sampling, "CHUNK", 1)
     for whole, parted in zip(at_once, rows(prompts), strict=True):
         assert [row.completion_ids for row in whole] == [row.completion_ids for row in parted]
 
@@ -62,9 +62,9 @@ def test_pools_are_written_with_their_numbers_in_any_parts(run, tmp_path, monkey
         "test": PoolRequest(prompts=prompts, config=CONFIG, stream="test"),
         "test_greedy": PoolRequest(prompts=prompts, config=CONFIG, stream="test", greedy=True),
     }
-    monkeypatch.setattr(candidates, "CHUNK", 3)
+    monkeypatch.setattr(pool_sampling, "CHUNK", 3)
     sampler = make_sampler(load("llama"))
-    metrics = candidates.write_pools(pools, sampler, decode, {"parameters": 7}, run)
+    metrics = pool_sampling.write_pools(pools, sampler, decode, {"parameters": 7}, run)
     greedy, pool = rows(prompts)
     assert list(lines.read_lines(tmp_path / "0/test.jsonl", Completion)) == pool
     assert list(lines.read_lines(tmp_path / "0/test_greedy.jsonl", Completion)) == greedy
@@ -78,7 +78,7 @@ def test_pools_are_written_with_their_numbers_in_any_parts(run, tmp_path, monkey
     }
     assert metrics["generated_tokens"] == number + metrics["test_greedy"]["tokens"]
     assert metrics["work"]["policy"]["sampled"]["outputs"] == metrics["generated_tokens"]
-    assert candidates.max_length(pools.values()) == 5 + 5, "a prompt of 5 tokens and 5 more"
+    assert pool_sampling.max_length(pools.values()) == 5 + 5, "a prompt of 5 tokens and 5 more"
 
 
 def test_what_is_watched_and_shown_while_sampling_is_counted_by_hand(run, monkeypatch, caplog):
@@ -93,9 +93,9 @@ def test_what_is_watched_and_shown_while_sampling_is_counted_by_hand(run, monkey
         for i, text in enumerate(texts)
     ]  # fmt: skip
     steps = [Step(index=0, metrics={}, rows=completions)]
-    monkeypatch.setenv(candidates.SHOWN, "1")
+    monkeypatch.setenv(pool_sampling.SHOWN, "1")
     with caplog.at_level("INFO"):
-        assert list(candidates.track_pool(run, "test", pool, steps)) == steps
+        assert list(pool_sampling.track_pool(run, "test", pool, steps)) == steps
     snapshot = run.progress.snapshot()
     assert (snapshot.label, snapshot.unit) == ("test", "completions")
     assert (snapshot.done, snapshot.total) == (6, 6)
@@ -105,6 +105,6 @@ def test_what_is_watched_and_shown_while_sampling_is_counted_by_hand(run, monkey
 
 def test_an_answer_of_another_number_or_word_is_no_ending():
     for text, answer in [("so \\boxed{7}.", "7"), ("1,234", "1,234"), ("(B)", "B")]:
-        assert candidates.ends_in(text, answer)
+        assert pool_sampling.ends_in(text, answer)
     for text, answer in [("1,234", "234"), ("0.7", "7"), ("7 apples", "7"), ("AB", "B")]:
-        assert not candidates.ends_in(text, answer)
+        assert not pool_sampling.ends_in(text, answer)
