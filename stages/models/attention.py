@@ -2,11 +2,11 @@
 
 transformers' `sdpa` with two additions. For a single new token, keys and values that query heads
 share (Ainslie et al. 2023, "GQA", https://arxiv.org/abs/2305.13245) are not repeated for each head:
-with 6 heads a group, a thirteenth of the memory traffic at every layer and token of sampling. And
-long rows on a GPU that prompts or completions share bring a `BlockMask` (`make_shared_mask`), for
-PyTorch's flex attention (Dong et al. 2024, https://arxiv.org/abs/2412.05496): blocks in which no
-position attends to another cost nothing, while a dense mask computes them all, and rules out the
-fast kernels.
+with 6 heads a group they are read once, and not also written and read 6 times, at every layer and
+token of sampling. And on a GPU, long rows that several prompts or completions share bring a
+`BlockMask` (`make_shared_mask`), for PyTorch's flex attention (Dong et al. 2024,
+https://arxiv.org/abs/2412.05496): blocks in which no position attends to another cost nothing,
+while a dense mask computes them all, and rules out the fast kernels.
 """
 
 from functools import cache

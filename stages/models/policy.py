@@ -28,23 +28,24 @@ from stages.models.forward_check import compute_hidden_states, get_output_layer
 
 SDPA = "sdpa"
 """Name in transformers of attention by torch's scaled_dot_product_attention."""
-APART = re.compile(
+NOT_OF_TEXT = re.compile(
     r"(^|[._])(vision|visual|image|audio|multi_modal|mtp|nextn|rotary_emb)"
     r"|\b(attn|attention)\.(bias|masked_bias)$|^decoder\.version$"
 )
-"""Tensors that change no logit of a text: of other inputs, of tokens further on, or computed, as
-rotary frequencies and the causal masks that GPT-2, GPT-Neo and GPT-J were saved with."""
+"""Names of tensors that change no logit of a text: those of images and sound, of heads that predict
+tokens further on, and what is computed anew (rotary frequencies; the causal masks that GPT-2,
+GPT-Neo and GPT-J were saved with)."""
 
 
-def load_checkpoint(
+def load_pretrained(
     auto_class: Any, path: str | Path, *, new: frozenset[str], **settings: Any
 ) -> PreTrainedModel:
     """The model of `auto_class` (an AutoModelFor...) at `path`, a folder or a hub id.
 
     Weights are read from safetensors, in float32. Attention is PyTorch's, which takes the boolean
     masks of shared rows, whatever config.json names; an architecture without it has its own.
-    Missing weights would be random numbers: a ValueError, except for those of a `new` head. So is
-    what the model would lose (`_find_problem`).
+    A ValueError for missing weights, which would be random numbers, except those of a `new` head;
+    and for weights of the file that the model would not have (`_describe_fault`).
     """
     # Warnings and progress bars are noise in a log, or become an error below.
     verbosity = logging.get_verbosity()
@@ -58,15 +59,15 @@ def load_checkpoint(
         )  # fmt: skip
         if model.config._attn_implementation != SDPA and model._supports_sdpa:
             model.set_attn_implementation(SDPA)
-        problem, cause = _find_problem(model, report, new), None
+        fault, cause = _describe_fault(model, report, new), None
     except Exception as error:  # noqa: BLE001 - whatever transformers makes of the files
         model, cause = None, error
-        problem = " ".join(str(error).split())
+        fault = " ".join(str(error).split())
     finally:
         logging.set_verbosity(verbosity)
-    if model is None or problem is not None:
+    if model is None or fault is not None:
         raise ValueError(
-            f"{path}: expected a whole {auto_class.__name__} in safetensors, found {problem:.250}. "
+            f"{path}: expected a whole {auto_class.__name__} in safetensors, found {fault:.250}. "
             f"Save it again with save_pretrained, or name another in params.yaml."
         ) from cause
     return model
@@ -86,15 +87,15 @@ def _refuse_quantised(path: str | Path, revision: str | None) -> None:
         )
 
 
-def _find_problem(
+def _describe_fault(
     model: PreTrainedModel, report: Mapping[str, Any], new: frozenset[str]
 ) -> str | None:
-    """What of a checkpoint is missing, or was read otherwise than it would be saved; else None."""
-    wrong = {*report["missing_keys"]} - new
-    wrong |= {str(name) for name, *_ in report["mismatched_keys"]}
-    if wrong:
-        return f"{len(wrong)} weights missing or of another shape: {sorted(wrong)}"
-    unread = {name for name in report["unexpected_keys"] if not APART.search(name)}
+    """What the files lack, or have that saving the model would lose; None: nothing."""
+    missing = {*report["missing_keys"]} - new
+    missing |= {str(name) for name, *_ in report["mismatched_keys"]}
+    if missing:
+        return f"{len(missing)} weights missing or of another shape: {sorted(missing)}"
+    unread = {name for name in report["unexpected_keys"] if not NOT_OF_TEXT.search(name)}
     if new:  # in the place of the head that the file has
         unread = {name for name in unread if name.startswith(f"{model.base_model_prefix}.")}
     if unread:
@@ -110,7 +111,7 @@ def load_policy(
 ) -> PreTrainedModel:  # fmt: skip
     """The causal language model at `path` (a folder or a hub id), prepared."""
     version = revision or "main"
-    model = load_checkpoint(AutoModelForCausalLM, path, new=frozenset(), revision=version)
+    model = load_pretrained(AutoModelForCausalLM, path, new=frozenset(), revision=version)
     if trained and model.generation_config is not None:
         _check_generation_config(model.generation_config, path)
     return prepare_model(model, compute, device, trained=trained)

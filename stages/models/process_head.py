@@ -85,7 +85,7 @@ def init_process_model(
     The head is of zeros, so every step starts at P(right) = 1/2, whatever the seed. `separator`
     ends the steps of the training data, and splits sampled solutions into steps.
     """
-    model = policy.load_checkpoint(
+    model = policy.load_pretrained(
         AutoModelForTokenClassification, path, new=NEW_HEAD_WEIGHTS, num_labels=2
     )
     for parameter in get_head(model).parameters():
@@ -101,7 +101,7 @@ def load_process_model(
     path: str | Path, compute: ComputeConfig, device: torch.device
 ) -> PreTrainedModel:
     """The process reward model at `path`, frozen; a ValueError for any other model."""
-    model = policy.load_checkpoint(AutoModelForTokenClassification, path, new=frozenset())
+    model = policy.load_pretrained(AutoModelForTokenClassification, path, new=frozenset())
     labels = model.config.id2label
     step_id = getattr(model.config, "step_token_id", None)
     separator = getattr(model.config, "step_separator", None)

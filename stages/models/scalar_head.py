@@ -21,7 +21,7 @@ from stages.models import sharding
 from stages.models.batch import Batch, Group, model_batches
 from stages.models.device import COMPUTE, ComputeConfig
 from stages.models.forward_check import compute_hidden_states
-from stages.models.policy import apply_head, load_checkpoint, prepare_model, unflatten
+from stages.models.policy import apply_head, load_pretrained, prepare_model, unflatten
 
 CONFIG = "config.json"
 Rewards = Float[Tensor, " batch"]
@@ -36,7 +36,7 @@ def load_scalar_model(
     trained: bool = True,
 ) -> PreTrainedModel:
     """The scalar-head model at `path`; weights may be missing only if they are `new` ones."""
-    model = load_checkpoint(AutoModelForSequenceClassification, path, new=new, num_labels=1)
+    model = load_pretrained(AutoModelForSequenceClassification, path, new=new, num_labels=1)
     return prepare_model(model, compute, device, trained=trained)
 
 

@@ -69,7 +69,7 @@ def solutions() -> Sequence[Solution]:
 def step_model() -> PreTrainedModel:
     """The tiny Llama under a head of two scores, all dropout off."""
     new = frozenset({"score.weight", "score.bias"})
-    result = policy.load_checkpoint(
+    result = policy.load_pretrained(
         AutoModelForTokenClassification, checkpoint("llama"), new=new, num_labels=2
     )
     generator = torch.Generator().manual_seed(5)

@@ -38,12 +38,12 @@ from stages.algorithms import logprobs as chunked
 from stages.engines import transformers as engine
 from stages.models import attention, model_files, model_tokenizer, policy
 from stages.models.batch import Group, micro_batches
-from stages.models.policy import Policy, load_checkpoint
+from stages.models.policy import Policy, load_pretrained
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_weight_is_read_as_it_was_saved_tied_ones_included(family):
-    model = load_checkpoint(AutoModelForCausalLM, checkpoint(family), new=frozenset())
+    model = load_pretrained(AutoModelForCausalLM, checkpoint(family), new=frozenset())
     expected = build(family).state_dict()
     for name, weight in model.state_dict().items():
         assert weight.dtype == torch.float32
@@ -56,7 +56,7 @@ def test_a_checkpoint_that_lacks_a_weight_is_refused_by_its_name(tmp_path):
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match=r"missing .*model\.layers\.1\.mlp\.up_proj\.weight"):
-        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+        load_pretrained(AutoModelForCausalLM, tmp_path, new=frozenset())
 
 
 def edit_json(path, **changes):
@@ -82,9 +82,9 @@ def test_a_weight_that_the_model_has_no_place_for_is_refused(tmp_path, name, is_
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     if is_refused:
         with pytest.raises(ValueError, match=f"config.json has no place: .*{re.escape(name)}"):
-            load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+            load_pretrained(AutoModelForCausalLM, tmp_path, new=frozenset())
     else:
-        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+        load_pretrained(AutoModelForCausalLM, tmp_path, new=frozenset())
 
 
 @pytest.mark.parametrize("method", ["fp8", "bitsandbytes", "gptq", "unknown"])
@@ -93,7 +93,7 @@ def test_quantised_weights_are_refused(tmp_path, method):
     quantisation = {"quant_method": method, "weight_block_size": [16, 16]}
     edit_json(tmp_path / "config.json", quantization_config=quantisation)
     with pytest.raises(ValueError, match=rf"quantised weights \({method}.*dequantise them"):
-        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+        load_pretrained(AutoModelForCausalLM, tmp_path, new=frozenset())
 
 
 def test_a_generation_config_that_cannot_be_saved_is_refused_before_training(tmp_path):
@@ -114,18 +114,18 @@ def test_adapters_beside_a_model_are_refused_and_not_read_in_its_place(tmp_path)
     get_peft_model(model, LoraConfig(r=2, target_modules="all-linear")).save_pretrained(tmp_path)
     build("llama", seed=1).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="LoRA adapters"):
-        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+        load_pretrained(AutoModelForCausalLM, tmp_path, new=frozenset())
     with pytest.raises(ValueError, match=r"LoRA adapters beside it.*merge_and_unload"):
         model_files.check_model_files(str(tmp_path))
 
 
 def test_a_policy_read_as_a_reward_model_lacks_its_head_unless_a_new_one_is_meant():
     with pytest.raises(ValueError, match=r"score\.weight"):
-        load_checkpoint(
+        load_pretrained(
             AutoModelForSequenceClassification, checkpoint("llama"), new=frozenset(), num_labels=1
         )
     head = frozenset({"score.weight"})
-    model = load_checkpoint(
+    model = load_pretrained(
         AutoModelForSequenceClassification, checkpoint("llama"), new=head, num_labels=1
     )
     assert model.get_parameter("score.weight").shape == (1, 16)
@@ -136,7 +136,7 @@ def test_pickled_weights_are_never_read(tmp_path):
     model.config.save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="in safetensors, found Error no file named"):
-        load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+        load_pretrained(AutoModelForCausalLM, tmp_path, new=frozenset())
 
 
 TEMPERATURE = 0.8
@@ -469,5 +469,5 @@ def test_attention_is_torchs_whatever_the_configuration_names(tmp_path):
     path = tmp_path / "config.json"
     content = json.loads(path.read_text()) | {"attn_implementation": "eager"}
     path.write_text(json.dumps(content))
-    model = load_checkpoint(AutoModelForCausalLM, tmp_path, new=frozenset())
+    model = load_pretrained(AutoModelForCausalLM, tmp_path, new=frozenset())
     assert model.config._attn_implementation == policy.SDPA
