@@ -206,7 +206,7 @@ class Method(Params):
     overlong_buffer: Annotated[int, Field(gt=0)] | None = None
     """DAPO's soft overlong punishment: tokens before the limit over which it grows; null: none."""
     overlong_penalty: Positive = 1.0
-    """Punishment at the limit."""
+    """Penalty at the limit; within `overlong_buffer` tokens before it a part of this."""
 
     # Optimizer steps
     num_epochs: Annotated[int, Field(gt=0)] = 1

@@ -96,7 +96,7 @@ def rescore(
     for stored, batch in batches:
         rewards = reward(batch)
         if method is not None:
-            rewards = rl.lower_rewards(rewards, batch, method, limit)
+            rewards = rl.subtract_length_penalties(rewards, batch, method, limit)
         totals = rewards.rewards().tolist()
         prompts = map(batch.prompt, range(len(stored)))
         yield [

@@ -21,7 +21,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -145,7 +145,7 @@ class LoopState:
     coefs: Coefs
     """Of the next step."""
     num_truncated_steps: int = 0
-    """Last steps in a row in which every completion was truncated (`check_truncation`)."""
+    """Last steps in a row in which every completion was truncated (`count_truncated_steps`)."""
     spent: int = 0
     """Tokens of the `TrainingBudget`."""
     over: bool = False
@@ -310,10 +310,7 @@ def train(
     config, method = settings.config, settings.method
     check_models(models, method)
     state = state or State()
-    optimizers = {"policy": state.optimizer("policy", models.policy.train(), config.optim)}
-    if models.value is not None:
-        assert isinstance(config, PpoConfig)
-        optimizers["value"] = state.optimizer("value", models.value.train(), config.value_optim)
+    optimizers = make_optimizers(models, config, state)
     kl_coef = 0.0 if method.kl == "none" else method.kl_coef
     saved = LoopState.decode(state.numbers, Coefs(kl_coef, method.old_kl_coef))
     coefs, num_truncated_steps, is_over = saved.coefs, saved.num_truncated_steps, saved.over
@@ -340,20 +337,16 @@ def train(
             process.check_stop()  # a reward or an environment may have caught the exception
             if isinstance(models.sampler, ColocatedSampler):
                 models.sampler.sleep()
-            num_truncated_steps = rollouts.check_truncation(
+            num_truncated_steps = rollouts.count_truncated_steps(
                 experience.rollouts, num_truncated_steps
             )
-            metrics = experience.metrics
-            budget.spend(metrics)
+            budget.spend(experience.metrics)
             per_step = method.num_epochs * method.num_minibatches
             num_updates = budget.num_updates(index, per_step)
             check_warmup(method, budget, index)
             state.is_updating = True
             learned = learn(models, optimizers, experience, settings, coefs, index, num_updates)
-            # The policy may have read a stale batch before (`measure_logprobs`).
-            counted = [name for name in learned if name.startswith(work.PREFIX) and name in metrics]
-            work.add_counts(learned, {name: int(metrics[name]) for name in counted})
-            metrics |= learned
+            metrics = join_metrics(experience.metrics, learned)
             if is_policy_trained(method, index):
                 coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
             kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
@@ -386,6 +379,30 @@ def check_models(models: RlModels, method: Method) -> None:
             f"a value model belongs to advantage gae: found advantage {method.advantage} and "
             f"{'no' if models.value is None else 'a'} value model"
         )
+
+
+def make_optimizers(
+    models: RlModels, config: RlConfig, state: State
+) -> dict[str, torch.optim.Optimizer]:
+    """AdamW of the policy and, in PPO, of the value model; in a loaded state, both are restored."""
+    optimizers = {"policy": state.optimizer("policy", models.policy.train(), config.optim)}
+    if models.value is not None:
+        assert isinstance(config, PpoConfig)
+        optimizers["value"] = state.optimizer("value", models.value.train(), config.value_optim)
+    return optimizers
+
+
+def join_metrics(before: Metrics, learned: Metrics) -> Metrics:
+    """Metrics of a step, those from before its updates and those of `learn`.
+
+    Passes that both counted are added: the policy also reads a stale batch before
+    (`measure_logprobs`).
+    """
+    metrics = {**before, **learned}
+    in_both = before.keys() & learned.keys()
+    passes = {name: int(before[name]) for name in in_both if name.startswith(work.PREFIX)}
+    work.add_counts(metrics, passes)
+    return metrics
 
 
 def is_policy_trained(method: Method, index: int) -> bool:
@@ -450,7 +467,9 @@ def draw_batch(
         )  # fmt: skip
         return calls[-1]
 
-    reward = partial(shape_rewards, task, config, method)
+    def reward(batch: Rollouts) -> CompletionRewards:
+        return subtract_length_penalties(task.reward(batch), batch, method, config.max_new_tokens)
+
     sampled = sample_and_reward(draw, reward, prompts, config, method)
     batch = sampled.rollouts
     frozen = (
@@ -657,17 +676,16 @@ def truncation_masks(truncated: Flags, method: Method) -> tuple[Flags, Flags]:
             return ~truncated, ~truncated
 
 
-def shape_rewards(
-    task: Task, config: RlConfig, method: Method, batch: Rollouts
-) -> CompletionRewards:
-    """The task's rewards, lowered for truncated completions and for those near the limit."""
-    return lower_rewards(task.reward(batch), batch, method, config.max_new_tokens)
-
-
-def lower_rewards(
+def subtract_length_penalties(
     rewards: CompletionRewards, batch: Rollouts, method: Method, limit: int
 ) -> CompletionRewards:
-    """Rewards of completions of at most `limit` tokens, less the punishments of the method."""
+    """Rewards less the method's penalties on truncated completions and on those near the limit.
+
+        r = reward - truncation_penalty [truncated] + overlong_penalty soft_overlong(length)
+
+    The first with `truncation` penalise, the second with an `overlong_buffer`. `limit` is that of a
+    completion's tokens.
+    """
     totals = torch.tensor(rewards.totals, dtype=torch.float32)
     if method.truncation == "penalise":
         totals = totals - method.truncation_penalty * batch.truncated()
@@ -967,7 +985,7 @@ def compute_gae(
 def explained_variance(returns: Grid, values: Grid, mask: Mask) -> float:
     """1 - Var(return - V) / Var(return): 1 for a perfect value model, 0 for a constant one.
 
-    0 where the variance of the returns is 0, or at most 1e-8.
+    0 where the variance of the returns is at most 1e-8.
     """
 
     def variance(grid: Grid) -> Float[Tensor, ""]:
@@ -1026,7 +1044,7 @@ def learn(
     Returns metrics: `optim/*` of the last optimizer step, `kl/old_after` after it, `kl/coef`,
     counts of passes, and all others as means over the optimizer steps. `run_updates`: optimizer
     steps of the whole training run, by the present estimate (`TrainingBudget.num_updates`). The
-    policy's learning rate follows those from `value_warmup_steps` on, in which it is trained.
+    schedule of the policy's learning rate begins after the `value_warmup_steps`.
     """
     config, method, minibatches = settings.config, settings.method, experience.minibatches
     per_step = method.num_epochs * method.num_minibatches
@@ -1218,22 +1236,22 @@ def surrogate_losses(
     old_kl_coef: float,
 ) -> tuple[Grid, Mask]:
     """Surrogate loss at each token, and a mask of the tokens where it is clipped or capped."""
-    data = logprobs, old_logprobs, advantages, mask
+    inputs = logprobs, old_logprobs, advantages, mask
     clip = {"low": method.clip_low, "high": method.clip_high}
     match method.surrogate:
         case "clip":
-            return surrogates.clipped_surrogate(*data, **clip)
+            return surrogates.clipped_surrogate(*inputs, **clip)
         case "dual_clip":
-            return surrogates.dual_clip_surrogate(*data, **clip, cap=method.dual_clip_cap)
+            return surrogates.dual_clip_surrogate(*inputs, **clip, cap=method.dual_clip_cap)
         case "sequence_ratio":
             normalise = method.normalise_ratio
-            return surrogates.sequence_ratio_surrogate(*data, **clip, normalise=normalise)
+            return surrogates.sequence_ratio_surrogate(*inputs, **clip, normalise=normalise)
         case "cispo":
-            return surrogates.cispo(*data, cap=method.max_ratio)
+            return surrogates.cispo(*inputs, cap=method.max_ratio)
         case "reinforce":
             return surrogates.reinforce(logprobs, advantages, mask)
         case "kl_penalty":
-            return surrogates.kl_penalty_surrogate(*data, beta=old_kl_coef)
+            return surrogates.kl_penalty_surrogate(*inputs, beta=old_kl_coef)
 
 
 def correction_weights(
@@ -1244,19 +1262,19 @@ def correction_weights(
     With `none` every weight is 1. The difference is measured in any case, and training stops with a
     ValueError where it is large (`rollouts.check_sampler_gap`).
     """
-    data = old_logprobs, sampler_logprobs, mask
+    inputs = old_logprobs, sampler_logprobs, mask
     limits = {"low": method.correction_low, "high": method.correction_high}
     match method.correction:
         case "none":
             return torch.ones_like(old_logprobs)
         case "token_truncated":
-            return importance_ratios.token_truncated(*data, cap=method.correction_cap)
+            return importance_ratios.token_truncated(*inputs, cap=method.correction_cap)
         case "token_masked":
-            return importance_ratios.token_masked(*data, **limits)
+            return importance_ratios.token_masked(*inputs, **limits)
         case "sequence_truncated":
-            return importance_ratios.sequence_truncated(*data, cap=method.correction_cap)
+            return importance_ratios.sequence_truncated(*inputs, cap=method.correction_cap)
         case "sequence_masked":
-            return importance_ratios.sequence_masked(*data, **limits)
+            return importance_ratios.sequence_masked(*inputs, **limits)
         case "auto":
             raise AssertionError("Method.for_engine decides what auto is")
 

@@ -238,7 +238,7 @@ def make_groups(rollouts: Rollouts, keep: Flags | None, row_tokens: int) -> list
     return groups
 
 
-def check_truncation(rollouts: Rollouts, num_truncated_steps: int) -> int:
+def count_truncated_steps(rollouts: Rollouts, num_truncated_steps: int) -> int:
     """Number of steps in a row, this one included, in which every completion was truncated.
 
     A ValueError at `MAX_TRUNCATED_STEPS`; in fewer it may be chance where steps are small.

@@ -428,11 +428,11 @@ def test_episodes_cut_in_several_steps_in_a_row_stop_the_run():
     batch = play(ScriptedSampler([6, 6, 6, 6, EOS]))
     assert batch.truncated().all()
     with pytest.raises(ValueError, match="all episodes of 3 steps in a row"):
-        rollouts.check_truncation(batch, 2)
+        rollouts.count_truncated_steps(batch, 2)
     broken = [replace(batch.episodes[0], ending="environment_error"), *batch.episodes[1:]]
     others = [replace(batch.samples[0], finish_reason="stop"), *batch.samples[1:]]
     batch = replace(batch, episodes=broken, samples=others)
-    assert rollouts.check_truncation(batch, 1) == 2, "one that failed ended nothing by itself"
+    assert rollouts.count_truncated_steps(batch, 1) == 2, "one that failed ended nothing by itself"
 
 
 def test_rows_of_files_hold_the_episode():

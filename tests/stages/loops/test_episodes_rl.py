@@ -279,7 +279,10 @@ def test_dynamic_sampling_uses_a_group_without_its_failed_episodes():
         task.draw, SinglePrecisionSampler(model, ENDS), decode, config=settings.config, step=0,
         seed=0,
     )  # fmt: skip
-    reward = functools.partial(rl.shape_rewards, task, settings.config, method)
+
+    def reward(batch):
+        return rl.subtract_length_penalties(task.reward(batch), batch, method, limit=12)
+
     sampled = rl.sample_and_reward(draw, reward, task.prompts, settings.config, method)
     failed = sampled.rollouts.failed()
     assert sampled.num_rounds == 1

@@ -369,7 +369,9 @@ def test_punishments_lower_the_reward_of_truncated_completions_and_of_those_near
         # the limit of its transcript.
         (Method(overlong_buffer=2, overlong_penalty=0.4), [1.0, 0.8, 0.6, 0.6, 0.6]),
     ):
-        totals = rl.shape_rewards(task, config, method, batch).totals
+        rewards = task.reward(batch)
+        limit = config.max_new_tokens
+        totals = rl.subtract_length_penalties(rewards, batch, method, limit).totals
         assert totals == pytest.approx(expected)
 
 

@@ -82,12 +82,12 @@ def test_rollouts_of_other_prompts_join():
 
 def test_steps_in_a_row_in_which_no_answer_ended_stop_the_run():
     drawn = collect(load("llama"))
-    assert rollouts.check_truncation(drawn, 2) == 0
+    assert rollouts.count_truncated_steps(drawn, 2) == 0
     cut = [dataclasses.replace(sample, finish_reason="length") for sample in drawn.samples]
     all_cut = dataclasses.replace(drawn, samples=cut)
-    assert rollouts.check_truncation(all_cut, 1) == 2
+    assert rollouts.count_truncated_steps(all_cut, 1) == 2
     with pytest.raises(ValueError, match="all completions of 3 steps in a row were truncated"):
-        rollouts.check_truncation(all_cut, 2)
+        rollouts.count_truncated_steps(all_cut, 2)
 
 
 def test_a_large_gap_stops_the_run_and_rounding_does_not():
