@@ -7,7 +7,7 @@
 and its greedy completion (`dev_greedy.jsonl`, `test_greedy.jsonl`). Where answers can be checked,
 it also writes a few samples at other temperatures (`dev_at_0.5.jsonl`), so that a policy can be
 judged at the temperature that suits it; `temperatures.jsonl` says which file is of which. The best
-temperature is chosen in `compare`: were it here, the answer checker would be code of sampling. A
+temperature is chosen in `compare`, so that an edit of the answer checker samples nothing again. A
 completion's random stream depends on seed, problem and sample alone, not on the policy or the
 temperature, so that both are compared on the same random numbers.
 

@@ -67,6 +67,7 @@ def importance_corrected(estimate: Tokens, logprobs: Tokens, sampler_logprobs: T
 
 
 MAX_ERROR = 0.2
+"""Limit of the relative error that `adaptive_coef` answers to."""
 
 
 def adaptive_coef(
@@ -83,7 +84,7 @@ def adaptive_coef(
     averaged over the step, and `num_samples` counts completions since the last adjustment. An error
     of 0.2 that lasts for `horizon` completions multiplies the coefficient by about exp(0.2).
     """
-    _check(measured)
+    _refuse_nan(measured)
     if not 0 <= num_samples * MAX_ERROR < horizon:
         raise ValueError(
             f"expected a horizon above {MAX_ERROR} x {num_samples} samples, found {horizon}: "
@@ -99,13 +100,13 @@ def doubling_coef(coef: float, measured: float, *, target: float) -> float:
     Schulman et al., "Proximal Policy Optimization Algorithms" (2017), section 4,
     https://arxiv.org/abs/1707.06347. `measured` is KL(old || new) a token, averaged over the step.
     """
-    _check(measured)
+    _refuse_nan(measured)
     if measured < target / 1.5:
         return coef / 2
     return coef * 2 if measured > target * 1.5 else coef
 
 
-def _check(measured: float) -> None:
+def _refuse_nan(measured: float) -> None:
     if math.isnan(measured):
         raise ValueError(
             "expected a measured KL, found NaN: the log-probabilities of this step are "

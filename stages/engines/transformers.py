@@ -137,7 +137,10 @@ class TransformersSampler:
         return {i: row for i, row in rows if row is not None}
 
     def _has_room(self, num_rows: int) -> bool:
-        """Whether the rows of a batch stay after it: at most `max_batch` do, or a call's first."""
+        """Whether a batch's rows stay for the next call: in all at most `max_batch` rows do.
+
+        The first batch of a call does, whatever its size.
+        """
         if self._rows is None:
             return False
         caches = {id(row.cache): row.cache for row in self._rows.values()}
@@ -196,7 +199,13 @@ class TransformersSampler:
         temperature: float,
         break_after: frozenset[int],
     ) -> list[list[Sample]]:
-        """Samples of prompts, decoded side by side; `prefill`: `_prefill` of their rows."""
+        """Samples of prompts, decoded side by side; `prefill`: `_prefill` of their rows.
+
+        `tokens` and `logprobs` hold all rows, prompt-major. `active` has the numbers of those that
+        are still in the batch; cache, attention, position and `stopped` are of these alone. Rows
+        that have stopped are decoded on, in vain, until there are enough of them (`COMPACT_SHARE`)
+        to copy the cache without them; `_cut_samples` removes what they wrote since.
+        """
         prompts, seeds, limits = map(list, zip(*requests, strict=True))
         device, longest, num_rows = self.model.device, max(limits), len(prompts) * num_samples
         cache, logits, attention = prefill(prompts, longest)
@@ -213,10 +222,10 @@ class TransformersSampler:
         tokens = torch.zeros(num_rows, longest, dtype=torch.long, device=device)
         logprobs = torch.zeros(num_rows, longest, device=device)
         row_limits = torch.tensor(limits, device=device).repeat_interleave(num_samples)
-        active = torch.arange(num_rows, device=device)  # original row of each in the batch
-        stopped = torch.zeros(num_rows, dtype=torch.bool, device=device)  # of those
+        active = torch.arange(num_rows, device=device)
+        stopped = torch.zeros(num_rows, dtype=torch.bool, device=device)
         stays = self._has_room(num_rows)
-        caches: list[tuple[GrowingCache, Tensor]] = []  # with the original rows in them
+        caches: list[tuple[GrowingCache, Tensor]] = []  # with the numbers of their rows
         for t in range(longest):
             uniform = None if uniforms is None else uniforms[active, t]
             token, logprobs[active, t] = sample_tokens(logits, temperature, uniform)

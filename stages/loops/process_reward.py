@@ -48,7 +48,7 @@ class ProcessRewardConfig(EpochsConfig):
     targets: Targets
     up_to_first_error: bool
     """Learn nothing from the steps after the first whose target is below 1/2 (Lightman et al.,
-    "Let's Verify Step by Step" (2023), section 2.4)."""
+    "Let's Verify Step by Step" (2023), section 2.6)."""
 
 
 def compute_targets(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STATES, REFERENCE = "states", "known"
+STATES, REFERENCE = "states", "reference"
 HISTORY, ROLLOUTS, POLICIES = "history.jsonl", "rollouts.jsonl", "checkpoints"
 
 
@@ -56,7 +56,7 @@ def load_state(run: "Run", name: str) -> State:
 
 
 def compute_once(run: "Run", compute: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
-    """The tensors that `compute` returned in the first attempt of this run."""
+    """The tensors of `compute`, such as a reference's log-probs: when a run resumes, from disk."""
     folder = run.folder / LOOP / REFERENCE
     checkpoint = sharding.broadcast_from_rank0(
         None if run.rank else checkpoints.find_last_checkpoint(folder)
@@ -105,7 +105,7 @@ def record_steps(
                 record.checkpoint()
     except process.Stopped:
         record.checkpoint()
-        logger.info("seed %d: ends as asked, after step %d", run.seed, state.step)
+        logger.info("seed %d: stopped by a signal, after step %d", run.seed, state.step)
         raise
     finally:
         record.close()

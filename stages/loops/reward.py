@@ -87,9 +87,10 @@ def train_outcomes(
 ) -> Iterator[Step]:
     """Optimizer step for each list of problem numbers in `schedule`; `model` is changed in place.
 
-    loss = mean over problems of  Σ weight outcome_label over the problem's completions
+        loss = 1 / num_problems  Σ over problems and their completions  weight outcome_label_loss
 
-    A problem with both classes weighs 1 in all. The metrics are weighted means.
+    The weights of a problem with right and wrong completions sum to 1, those of any other problem
+    to `one_class_weight`, and `count_problems` counts both as 1. The metrics are weighted means.
     """
 
     def gradient(_: int, numbers: Sequence[int]) -> Metrics:
@@ -125,9 +126,11 @@ def train_outcomes(
 
 
 def count_problems(problems: Sequence[Sequence[Outcome]]) -> float:
-    """Number of problems; where all have both classes, the sum of their weights to the bit.
+    """Number of problems, each counted as 1, also one of a single class and a lower weight.
 
-    Divided by the sum of weights, a step of problems of one class would not depend on theirs.
+    Were the divisor the sum of the weights, `one_class_weight` would cancel in a step in which all
+    problems are of one class. Where none is, the two are equal, to the bit, as both are summed from
+    the weights.
     """
     weights: list[float] = []
     for rows in problems:

@@ -160,8 +160,9 @@ def train(
 ) -> Iterator[Step]:
     """Optimizer step for each list of row numbers in `schedule`; `model` is changed in place.
 
-    loss = mean over the step's completion tokens t of  - log p(x_t); with a teacher, of
-           KL(teacher || policy)_t - likelihood_coef log p(x_t)
+    loss = mean over the step's completion tokens t of
+               - log p(x_t)                                            without a teacher
+               KL(teacher || policy)_t - likelihood_coef log p(x_t)    with one
     """
 
     def gradient(_: int, numbers: Sequence[int]) -> Metrics:
