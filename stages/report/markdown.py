@@ -1,15 +1,18 @@
 """Numbers with their intervals, and tables of them, as Markdown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 Interval = Mapping[str, Any]
 """`{value, low, high}`; of a difference between policies, `{difference, low, high}`."""
 
 
-def render_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Text on the left, numbers on the right."""
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+def render_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()
+) -> str:
+    """Numbers on the right; on the left the first column, and those that `words` names."""
+    rules = ["---" if column in (header[0], *words) else "---:" for column in header]
+    lines = [header, rules, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 from stages.report import tables
+from stages.report.markdown import render_table
+from stages.report.sections import CaptionedTable
 
 
 def make_metrics(strict, lenient):
@@ -41,3 +43,15 @@ def test_the_share_of_a_gain_that_is_format(strict, lenient, share):
 def test_readings_differ_from_a_point_on():
     assert not tables.readings_differ(make_metrics((0.5, 0.5), (0.5, 0.51)))
     assert tables.readings_differ(make_metrics((0.5, 0.5), (0.5, 0.511)))
+
+
+def test_words_stand_on_the_left_and_numbers_on_the_right():
+    rows = [
+        {"policy": "sft", "method": "SFT", "steps": "2,324", "gain": "–", "result": ""},
+        {"policy": "dpo", "method": "DPO", "steps": "120 to 124", "gain": "+1.0", "result": "none"},
+    ]
+    table = CaptionedTable("", rows)
+    assert render_table(table.columns, table.cells, table.words).splitlines()[:2] == [
+        "| policy | method | steps | gain | result |",
+        "| --- | --- | ---: | ---: | --- |",
+    ]
