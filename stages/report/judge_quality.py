@@ -15,6 +15,8 @@ from stages.records.preferences import Verdict
 NUM_RESAMPLES, CONFIDENCE = 2000, 0.95
 UNREAD = ("too_long", "parse_failure")
 """Pairs dropped for these reasons say nothing about what the judge prefers."""
+DIFFERENCES = ("gain", "beyond_length")
+"""Columns of `compare_with_truth` that are differences of two rates."""
 Facts = Mapping[tuple[str, int], Any]
 """Facts about a completion, by its problem's id and its index."""
 
@@ -78,7 +80,7 @@ def compare_with_truth(
     `single_order` is what reading each pair once would give, `averaged` both orders, `gain` the
     paired difference. `longer_wins` is what always choosing the longer completion would give (equal
     ones: half), `beyond_length` what the judge has over that, `equal_length` the averaged label on
-    equally long ones. Pairs are averaged within problems, intervals bootstrapped over problems.
+    equally long ones. Pairs are averaged within problems, intervals are over problems.
     """
     p12, p21, soft = _columns(verdicts, "p12", "p21", "probability")
     a_right = np.array([correct[verdict.id, verdict.index_a] for verdict in verdicts])
@@ -140,4 +142,21 @@ def _intervals(
     estimates = intervals.bootstrap_means(
         means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed
     )
-    return {name: with_interval(*bounds) for name, *bounds in zip(columns, *estimates, strict=True)}
+    return {
+        name: with_interval(value, *(_constant_bounds(name, column) or bounds))
+        for name, column, value, *bounds in zip(columns, means.T, *estimates, strict=True)
+    }
+
+
+def _constant_bounds(
+    name: str, of_problems: Float[np.ndarray, " problem"]
+) -> tuple[float, float] | None:
+    """Bounds where all problems are equal, for which a bootstrap would claim certainty."""
+    value, number = float(of_problems[0]), len(of_problems)
+    if (of_problems != value).any():
+        return None
+    if name in DIFFERENCES:
+        return intervals.constant_difference_interval(value, number, confidence=CONFIDENCE)
+    if value in (0.0, 1.0):
+        return intervals.wilson_interval(round(value * number), number, confidence=CONFIDENCE)
+    return None

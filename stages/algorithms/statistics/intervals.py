@@ -1,4 +1,4 @@
-"""Confidence intervals over problems: the percentile bootstrap, and Wilson's of a plain rate.
+"""Confidence intervals over problems: the percentile bootstrap, and those of constant columns.
 
 The problem is the unit: samples of one problem are averaged before they are drawn from, because
 they share its difficulty and are not independent evidence (`problem_means`).
@@ -66,8 +66,9 @@ def bootstrap_means(
     https://arxiv.org/abs/2411.00640). 2,000 resamples place a bound of a 95 % interval within about
     0.06 standard errors.
 
-    What it cannot do: a column that is constant has an interval of width zero. For a rate
-    of which every problem is 0 (or 1), `wilson_interval` has an honest one.
+    What it cannot do: a column that is constant has an interval of width zero. For a rate of which
+    every problem is 0 (or 1), `wilson_interval` has an honest one; for a difference of rates that
+    is the same on every problem, `constant_difference_interval`.
     """
     draws = resamples(len(values), num_resamples, seed)
     means = np.stack([counts @ values for counts in draws]) / len(values)
@@ -122,6 +123,33 @@ def wilson_interval(
     )
     scale = 1 + z_squared / num_trials
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def constant_difference_interval(
+    difference: float, num_problems: int, *, confidence: float
+) -> tuple[float, float]:
+    """Interval of a difference d of two rates that is the same on all P problems.
+
+        w = 1 - ((1 - confidence) / 2)^(1/P),   from d - w (1 + d) to d + w (1 - d)
+
+    If a share w of all problems had another difference, P of them would miss it with a probability
+    of (1 - confidence) / 2; at worst it is -1 there, or 1. Of a rate, the bound by Clopper and
+    Pearson 1934. It leaves 0 out where `constant_difference_p_value` is below 1 - confidence.
+
+    With d = 0 of 10 at 95 %: w = 1 - 0.025^(1/10) = 0.3085, from -0.3085 to 0.3085.
+    """
+    assert -1.0 <= difference <= 1.0, difference
+    unseen = 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / num_problems)
+    return difference - unseen * (1.0 + difference), difference + unseen * (1.0 - difference)
+
+
+def constant_difference_p_value(difference: float, num_problems: int) -> float:
+    """Two-sided p-value, of a true difference of 0, by that interval: min(1, 2 (1 + |d|)^-P).
+
+    With d = 1 it is the sign test's: of 5 problems 2/32 = 0.0625, so that no fewer than 6 can be
+    significant at 5 %.
+    """
+    return min(1.0, 2.0 * (1.0 + abs(difference)) ** -num_problems)
 
 
 def problem_numbers(ids: Sequence[str]) -> Numbers:

@@ -95,7 +95,10 @@ def test_flip_rates_with_the_control_apart():
     assert result["x"]["value"] == 0.5
     assert result["all"]["readings"] == 3
     assert result["all"]["value"] == 0.5  # problem a: 1 and 1, problem b: 0
-    assert result["control"]["value"] == 0.0
+    # None of 1 at 95 %: to 1.96^2 / (1 + 1.96^2) = 0.7935; 2 of 2 from 2 / (2 + 1.96^2) = 0.3424.
+    assert result["control"] == {"readings": 1, "value": 0.0, "low": 0.0, "high": 0.793451}
+    both = judge_quality.estimate_flip_rates({"x": [("a", 1.0), ("b", 1.0)]}, 0)["x"]
+    assert (both["low"], both["high"]) == pytest.approx((0.3424, 1.0), abs=1e-4)
     assert result["z"] == {"readings": 0}
 
 
@@ -106,3 +109,14 @@ def test_pairs_of_equal_length_are_told_apart_from_those_that_length_decides():
     assert result["longer_wins"]["value"] == (1 + 0 + 0.5 + 1) / 4
     assert result["beyond_length"]["value"] == 0.75 - 2.5 / 4
     assert (result["equal_length_pairs"], result["equal_length"]["value"]) == (1, 0.0)
+
+
+def test_a_judge_who_is_always_right_is_not_certain_to_be():
+    verdicts = [verdict(name, 0.9, 0.2) for name in "abcdef"]
+    result = judge_quality.summarise_verdicts(verdicts, CORRECT, LENGTHS, seed=0)["agreement"]
+    # 6 of 6: from 6 / (6 + 1.96^2) = 0.6097.
+    assert (result["averaged"]["low"], result["averaged"]["high"]) == pytest.approx(
+        (0.6097, 1.0), abs=1e-4
+    )
+    # The longer is right as often: w = 1 - 0.025^(1/6) = 0.4593.
+    assert result["beyond_length"] == {"value": 0.0, "low": -0.459258, "high": 0.459258}

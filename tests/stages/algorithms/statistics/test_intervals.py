@@ -148,3 +148,22 @@ def test_a_problem_without_rows_is_absent():
 
 def test_no_rows_are_no_problems():
     assert problem_means(np.zeros((0, 2)), np.zeros(0, dtype=np.int64)).shape == (0, 2)
+
+
+def test_a_difference_that_is_the_same_on_all_problems_has_a_width():
+    # A share of 1 - 0.025^(1/10) = 0.3085 of the problems may differ, and be 1, or -1.
+    bounds = intervals.constant_difference_interval(0.0, 10, confidence=0.95)
+    assert bounds == pytest.approx((-0.3085, 0.3085), abs=1e-4)
+    bounds = intervals.constant_difference_interval(1.0, 10, confidence=0.95)
+    assert bounds == pytest.approx((1.0 - 2 * 0.3085, 1.0), abs=1e-4)
+    bounds = intervals.constant_difference_interval(-0.5, 10, confidence=0.95)
+    assert bounds == pytest.approx((-0.5 - 0.5 * 0.3085, -0.5 + 1.5 * 0.3085), abs=1e-4)
+
+
+def test_six_problems_without_exception_are_the_fewest_that_tell():
+    """The sign test: 2 / 2^5 = 0.0625, 2 / 2^6 = 0.03125."""
+    p_values = [intervals.constant_difference_p_value(-1.0, number) for number in (1, 5, 6)]
+    assert p_values == [1.0, 0.0625, 0.03125]
+    assert intervals.constant_difference_p_value(0.0, 100) == 1.0
+    assert intervals.constant_difference_interval(1.0, 5, confidence=0.95)[0] < 0.0
+    assert intervals.constant_difference_interval(1.0, 6, confidence=0.95)[0] > 0.0
