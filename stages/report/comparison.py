@@ -14,7 +14,11 @@ import numpy as np
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import CrossedMeans, PowerDesign, holm_adjusted
-from stages.algorithms.statistics.intervals import wilson_interval
+from stages.algorithms.statistics.intervals import (
+    constant_difference_interval,
+    constant_difference_p_value,
+    wilson_interval,
+)
 from stages.records.metrics import mean_over_seeds, round_metric, with_interval
 from stages.report import coverage, sharpening, verdict
 from stages.report.estimates import (
@@ -38,7 +42,8 @@ Interval = dict[str, Any]
 Difference = dict[str, Any]
 """An `Interval` with `p`, `p_holm`, `significant`, `degrees` and `detectable`; of one seed they
 are None. `detectable` is the smallest true difference that would be significant with probability
-`POWER`, at the level that Holm asks of the smallest p-value."""
+`POWER`, at the level that Holm asks of the smallest p-value; None of a difference of shares that is
+the same in every cell, whose variance tells nothing."""
 POWER = 0.8
 """The usual convention (Cohen 1988)."""
 UNTESTED = (FORMAT, LONGEST, SHORTEST)
@@ -223,16 +228,30 @@ def _count_problems(table: Table, results: Results) -> int:
     return table.shape[1] if results.clusters is None else len(np.unique(results.clusters))
 
 
-def test_differences(family: Mapping[str, Table], results: Results) -> dict[str, Difference]:
-    """The mean of each table of differences, and which differ from 0, adjusted together."""
+def test_differences(
+    family: Mapping[str, Table],
+    results: Results,
+    *,
+    are_shares: bool = True,  # noqa: PT028
+) -> dict[str, Difference]:
+    """The mean of each table of differences, and which differ from 0, adjusted together.
+
+    One of shares (`are_shares`) that is the same in every cell has no variance to make a test of.
+    It has the interval and the p-value of as many trials as problems
+    (`intervals.constant_difference_interval`).
+    """
     if not family:
         return {}
     means, results_by_name = _estimate_means(family, results)
+    of_constant = _widen_constant(results_by_name, family, results) if are_shares else {}
     if len(results.seeds) == 1:
         nothing = dict.fromkeys(("p", "p_holm", "significant", "degrees", "detectable"))
         return {name: difference | nothing for name, difference in results_by_name.items()}
     alpha = 1.0 - results.confidence
-    adjusted = holm_adjusted(means.p_value.tolist())
+    p_values = [
+        of_constant.get(name, float(p)) for name, p in zip(family, means.p_value, strict=True)
+    ]
+    adjusted = holm_adjusted(p_values)
     design = PowerDesign(significance=alpha / len(family), power=POWER)
     detectable = crossed_means.detectable_difference(
         means.components,
@@ -240,13 +259,28 @@ def test_differences(family: Mapping[str, Table], results: Results) -> dict[str,
         num_seeds=len(results.seeds),
         num_problems=_count_problems(next(iter(family.values())), results),
     )
-    for at, difference in enumerate(results_by_name.values()):
+    for at, (name, difference) in enumerate(results_by_name.items()):
         difference |= {
-            "p": round_metric(means.p_value[at]), "p_holm": round_metric(adjusted[at]),
+            "p": round_metric(p_values[at]), "p_holm": round_metric(adjusted[at]),
             "significant": adjusted[at] <= alpha, "degrees": round(float(means.degrees[at]), 1),
-            "detectable": round_metric(detectable[at]),
+            "detectable": None if name in of_constant else round_metric(detectable[at]),
         }  # fmt: skip
     return results_by_name
+
+
+def _widen_constant(
+    estimates: Mapping[str, Interval], tables: Mapping[str, Table], results: Results
+) -> dict[str, float]:
+    """Replace the intervals of differences that are the same in every cell; their p-values."""
+    p_values: dict[str, float] = {}
+    for name, table in tables.items():
+        if np.ptp(table) > crossed_means.ROUNDING:
+            continue
+        value, number = float(table[0, 0].round(NUM_DECIMALS)), _count_problems(table, results)
+        bounds = constant_difference_interval(value, number, confidence=results.confidence)
+        estimates[name]["low"], estimates[name]["high"] = map(round_metric, bounds)
+        p_values[name] = constant_difference_p_value(value, number)
+    return p_values
 
 
 def _estimate_means(

@@ -93,6 +93,7 @@ def compare_by_rewards(results: Results) -> dict[str, Any]:
                 for name in trained
             },
             results,
+            are_shares=False,
         )
         for measure in measures
     }

@@ -330,6 +330,11 @@ def explain_intervals(metrics: Metrics) -> str:
             f" An accuracy of 0 or 100 % on every problem with every seed has Wilson's interval, "
             f"for as many trials as problems.{end}"
         )
+    if num_seeds > 1 and any(map(_has_constant, [*metrics["gains"].values(), metrics["pairs"]])):
+        end = (
+            f" A difference that is the same on every problem with every seed has the interval "
+            f"that so many problems without an exception leave open, and none detectable.{end}"
+        )
     if num_seeds == 1:
         return (
             f"{brackets} intervals over problems. They say how another set of such problems would "
@@ -351,6 +356,11 @@ def explain_intervals(metrics: Metrics) -> str:
 def _is_constant(estimates: Metrics) -> bool:
     """Whether an accuracy is 0 everywhere, or 1, so that its variance makes no interval."""
     return any(estimates[measure]["value"] in (0.0, 1.0) for measure in (MEAN, BEST_TEMPERATURE))
+
+
+def _has_constant(differences: Metrics) -> bool:
+    """Whether a difference that is tested is the same on every problem with every seed."""
+    return any(difference["detectable"] is None for difference in differences.values())
 
 
 def _build_transcripts(transcripts: Transcripts, metrics: Metrics) -> list[Block]:

@@ -61,8 +61,8 @@ def test_policies_against_the_baseline_and_each_other():
     result = comparison.compare_policies(results({"sft": SFT, "dpo": DPO, "grpo": GRPO}))
     gains = result["gains"]["mean_accuracy"]
     assert {name: (item["value"], item["significant"]) for name, item in gains.items()} == {
-        "dpo": (0.25, True), "grpo": (0.5, True),
-    }  # fmt: skip
+        "dpo": (0.25, False), "grpo": (0.5, False),
+    }, "the same on three problems, of which there may be others"  # fmt: skip
     (pair,) = result["pairs"]
     assert pair == "grpo - dpo", "the larger mean is first"
     assert result["pairs"][pair]["value"] == 0.25
@@ -223,10 +223,32 @@ def test_a_problem_met_again_is_no_second_trial():
     assert (result["low"], result["high"]) == pytest.approx((0.5101, 1.0), abs=1e-4)
 
 
-def test_the_same_difference_everywhere_is_sure():
-    (result,) = differences_of([[0.25, 0.25]] * 3)
-    assert (result["value"], result["low"], result["high"]) == (0.25, 0.25, 0.25)
-    assert (result["p"], result["significant"], result["detectable"]) == (0.0, True, 0.0)
+def test_the_same_difference_on_a_few_problems_is_not_sure():
+    # 1 - 0.025^(1/5) = 0.5218 of the problems may have -1: 1 - 2 * 0.5218. p by the sign test.
+    (result,) = differences_of(np.ones((3, 5)))
+    assert (result["low"], result["high"]) == pytest.approx((-0.0436, 1.0), abs=1e-4)
+    assert (result["p"], result["significant"], result["detectable"]) == (0.0625, False, None)
+
+
+def test_the_same_difference_on_many_problems_is_as_good_as_sure():
+    tables = [np.full((3, 20), 1.0), np.full((3, 20), 0.25)]
+    always, often = differences_of(*tables)
+    # 2 / 2^20, and 2 / 1.25^20, twice the smallest of two by Holm's method
+    assert (always["p"], often["p"]) == (pytest.approx(2e-6), pytest.approx(0.023058))
+    assert (always["p_holm"], always["significant"]) == (pytest.approx(4e-6), True)
+    # Clusters are the trials, not the problems in them.
+    twenty = results({"sft": np.ones((3, 20))}, seeds=[0, 1, 2])
+    four = replace(twenty, clusters=np.repeat(np.arange(4), 5))
+    (result,) = differences_of(tables[0], of=four)
+    assert (result["p"], result["significant"]) == (0.125, False)
+
+
+def test_one_seed_has_such_an_interval_too_and_rewards_which_have_no_bounds_do_not():
+    (result,) = differences_of(np.ones((1, 5)), of=results({"sft": SFT}, seeds=[7]))
+    assert (result["low"], result["high"]) == pytest.approx((-0.0436, 1.0), abs=1e-4)
+    family = {"reward": np.zeros((3, 5))}
+    result = comparison.test_differences(family, THREE, are_shares=False)["reward"]
+    assert (result["low"], result["high"], result["p"]) == (0.0, 0.0, 1.0)
 
 
 def test_no_difference_is_not_significant():
