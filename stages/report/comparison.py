@@ -125,12 +125,12 @@ def _estimate_parts(results: Results) -> dict[str, dict[str, Interval]]:
     """Policy -> part -> its mean with an interval: sharpening, format and rest of the gain."""
     baseline, *trained = results.tables
     temperatures = results.temperatures
-    return {
-        name: _estimate_means(
-            sharpening.split_gain(temperatures[baseline], temperatures[name]), results
-        )[1]
-        for name in trained
-    }
+    estimates: dict[str, dict[str, Interval]] = {}
+    for name in trained:
+        parts = sharpening.split_gain(temperatures[baseline], temperatures[name])
+        _, estimates[name] = _estimate_means(parts, results)
+        _widen_constant(estimates[name], parts, results)
+    return estimates
 
 
 def _test_pairs(results: Results) -> dict[str, Difference]:
@@ -271,10 +271,13 @@ def test_differences(
 def _widen_constant(
     estimates: Mapping[str, Interval], tables: Mapping[str, Table], results: Results
 ) -> dict[str, float]:
-    """Replace the intervals of differences that are the same in every cell; their p-values."""
+    """Replace the intervals of differences that are the same in every cell; their p-values.
+
+    Not of a sum of two differences beyond ±1, as the part of a gain that is sharpening may be.
+    """
     p_values: dict[str, float] = {}
     for name, table in tables.items():
-        if np.ptp(table) > crossed_means.ROUNDING:
+        if np.ptp(table) > crossed_means.ROUNDING or abs(table[0, 0].round(NUM_DECIMALS)) > 1.0:
             continue
         value, number = float(table[0, 0].round(NUM_DECIMALS)), _count_problems(table, results)
         bounds = constant_difference_interval(value, number, confidence=results.confidence)

@@ -243,6 +243,18 @@ def test_the_same_difference_on_many_problems_is_as_good_as_sure():
     assert (result["p"], result["significant"]) == (0.125, False)
 
 
+def test_a_part_of_a_gain_that_is_0_everywhere_has_a_width():
+    given = results({"sft": SFT, "dpo": DPO})
+    # At the best temperature dpo is always right, sft never; both as sampled: 1 of 4.
+    for name, best in (("sft", 0.0), ("dpo", 1.0)):
+        given.temperatures[name] = at_temperatures([[0.25] * 3] * 2, best=[[best] * 3] * 2)
+    (parts,) = comparison.compare_policies(given)["parts"].values()
+    # 1 - 0.025^(1/3) = 0.7076 of the problems may have another difference.
+    bounds = {name: (part["low"], part["high"]) for name, part in parts.items()}
+    assert bounds["format"] == pytest.approx((-0.7076, 0.7076), abs=1e-4)
+    assert bounds["rest"] == pytest.approx((1.0 - 2 * 0.7076, 1.0), abs=1e-4)
+
+
 def test_one_seed_has_such_an_interval_too_and_rewards_which_have_no_bounds_do_not():
     (result,) = differences_of(np.ones((1, 5)), of=results({"sft": SFT}, seeds=[7]))
     assert (result["low"], result["high"]) == pytest.approx((-0.0436, 1.0), abs=1e-4)
