@@ -244,6 +244,9 @@ def test_differences(
         return {}
     means, results_by_name = _estimate_means(family, results)
     of_constant = _widen_constant(results_by_name, family, results) if are_shares else {}
+    for difference in results_by_name.values() if are_shares else ():
+        # Of two or three problems an interval may have ends that no difference of shares has.
+        difference |= {"low": max(-1.0, difference["low"]), "high": min(1.0, difference["high"])}
     if len(results.seeds) == 1:
         nothing = dict.fromkeys(("p", "p_holm", "significant", "degrees", "detectable"))
         return {name: difference | nothing for name, difference in results_by_name.items()}

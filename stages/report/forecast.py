@@ -65,8 +65,8 @@ class Design(NamedTuple):
 def estimate_components(results: Results) -> Components | None:
     """Components of the differences from the baseline, the mean over the other policies.
 
-    None where there is no other policy. A single seed shows no variance over seeds: that component
-    is then the one of `ASSUMED`.
+    None where there is no other policy, or nothing varies, as where no policy is ever right. A
+    single seed shows no variance over seeds: that component is then the one of `ASSUMED`.
     """
     baseline, *policies = (tables[MEAN] for tables in results.tables.values())
     if not policies:
@@ -74,7 +74,8 @@ def estimate_components(results: Results) -> Components | None:
     columns = zip(
         *(_separate(policy, baseline, results.num_samples) for policy in policies), strict=True
     )
-    return Components(*(max(0.0, fmean(column)) for column in columns))
+    components = Components(*(max(0.0, fmean(column)) for column in columns))
+    return components if any(components[1:]) else None
 
 
 def _separate(policy: Table, baseline: Table, num_samples: int) -> Components:
@@ -145,7 +146,8 @@ def read_components(folder: Path, baseline: str, names: Collection[str]) -> tupl
         components = estimate_components(read_results(folder, [baseline, *policies], seeds, 0.95))
     except ValueError as error:  # of another run's problems, or without gold answers
         return ASSUMED, f"assumed, as the evaluations in {folder} are of no use: {error}"
-    assert components is not None
+    if components is None:
+        return ASSUMED, f"assumed, as nothing varies in the evaluations in {folder}"
     source = f"of the run in {folder}, a mean over {len(policies)} policies and {len(seeds)} seeds"
     alone = (
         "; one seed says nothing of others, whose variance is assumed" if len(seeds) == 1 else ""
@@ -250,8 +252,12 @@ def describe_comparison(metrics: Mapping[str, Any]) -> list[str]:
     if (forecast := metrics.get("forecast")) is None:
         return []
     assumed, of_this_run = (
-        f"±{100 * forecast[name]['half_width']:.1f} points, and a detectable gain of "
-        f"{100 * forecast[name]['detectable']:.1f} points,"
+        f"±{100 * forecast[name]['half_width']:.1f} points, and "
+        + (
+            f"a detectable gain of {100 * forecast[name]['detectable']:.1f} points,"
+            if forecast[name]["detectable"] <= 1.0
+            else "no detectable gain,"
+        )
         for name in ("assumed", "of_this_run")
     )
     narrowest, widest = (100 * width for width in forecast["half_widths"].values())

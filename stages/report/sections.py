@@ -267,6 +267,8 @@ def _build_policies(metrics: Metrics) -> list[Block]:
 def _build_parts(metrics: Metrics) -> list[Block]:
     """What each gain is made of, and what the readings of an answer have to do with it."""
     baseline = metrics["baseline"]
+    if not metrics["parts"]:
+        return []
     blocks: list[Block] = [
         CaptionedTable(
             f"Where each gain at temperature {metrics['temperatures']['sampled']:g} comes from, "

@@ -243,6 +243,14 @@ def test_the_same_difference_on_many_problems_is_as_good_as_sure():
     assert (result["p"], result["significant"]) == (0.125, False)
 
 
+def test_a_difference_of_shares_ends_at_100_points():
+    # Means of two problems, 0.5 and -0.5: a standard error of 0.5 with one degree of freedom.
+    (result,) = differences_of([[0.5, -0.5]] * 3)
+    assert (result["low"], result["high"]) == (-1.0, 1.0)
+    assert result["detectable"] > 1.0
+    assert tables.format_seed_columns(result, "detectable, points") == {"detectable, points": "–"}
+
+
 def test_a_part_of_a_gain_that_is_0_everywhere_has_a_width():
     given = results({"sft": SFT, "dpo": DPO})
     # At the best temperature dpo is always right, sft never; both as sampled: 1 of 4.

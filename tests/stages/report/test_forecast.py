@@ -115,6 +115,13 @@ def test_the_sizes_of_a_difference_are_the_fewest_that_detect_it():
     assert forecast.forecast_sizes(ASSUMED, alone, 0.08)[1] is None
 
 
+def test_of_policies_that_are_never_right_nothing_is_forecast():
+    never = results({"sft": np.zeros((3, 100)), "a": np.zeros((3, 100))})
+    assert forecast.estimate_components(never) is None
+    gains = {"mean_accuracy": {"a": {"low": 0.0, "high": 0.0}}}
+    assert forecast.compare_forecast(never, gains) == {}
+
+
 def test_without_an_earlier_run_the_variances_are_assumed(tmp_path: Path):
     components, source = forecast.read_components(tmp_path, "sft", ["dpo"])
     assert components == ASSUMED
@@ -140,4 +147,7 @@ def test_the_report_puts_the_forecast_beside_the_intervals_of_the_gains():
         "run, which `python -m stages.doctor` uses from now on. The intervals above are between "
         "±0.4 and ±5.0 points."
     )
+    forecasts["assumed"] = {"half_width": 0.9, "detectable": 1.9}
+    (sentences,) = forecast.describe_comparison({"forecast": forecasts | widths})
+    assert ": ±90.0 points, and no detectable gain, by the variances that are assumed" in sentences
     assert forecast.describe_comparison({}) == []
