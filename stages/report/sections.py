@@ -343,7 +343,10 @@ def explain_intervals(metrics: Metrics) -> str:
             f"differ for these very models, and nothing of another training run.{end}"
         )
     warning = (
-        " Two seeds leave one degree of freedom; train three or more." if num_seeds == 2 else ""
+        " Two seeds leave one degree of freedom: where seeds differ much, a table without any true "
+        "difference may call one significant in more than one case of four. Train three or more."
+        if num_seeds == 2
+        else ""
     )
     return (
         f"{brackets} intervals over seeds and problems; differences are paired by both.{warning} "
