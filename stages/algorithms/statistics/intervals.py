@@ -80,9 +80,10 @@ def bootstrap_ratios(
 ) -> IntervalColumns:
     """Sum of each column of `numerators` over that of `denominators`, with its interval.
 
-    Precision and recall are such ratios: their denominators are random too, so they are no
-    means over problems. Both sums are of the same draws. "An Introduction to the Bootstrap" (Efron
-    and Tibshirani 1993), chapters 6 and 13.
+    Precision and recall are such ratios, of a part to a whole: their denominators are random too,
+    so they are no means over problems. Both sums are of the same draws. "An Introduction to the
+    Bootstrap" (Efron and Tibshirani 1993), chapters 6 and 13. A ratio that is 0 on all problems, or
+    1, has Wilson's interval, for as many trials as problems with anything to count.
 
     A column whose denominators (not negative) sum to 0 is NaN: there is nothing to count. A
     resample in which that happens says nothing and is left out of that column's quantiles.
@@ -93,6 +94,12 @@ def bootstrap_ratios(
     value = _divide(numerators.sum(axis=0), denominators.sum(axis=0))
     unmeasured = np.isnan(value)
     bounds = percentiles(np.where(unmeasured, 0.0, ratios), confidence)
+    counted = (denominators > 0).sum(axis=0)
+    for rate in (0, 1):
+        # Expected counts are sums of products, which round.
+        for column in np.flatnonzero(np.abs(value - rate) < 1e-12):
+            trials = int(counted[column])
+            bounds[:, column] = wilson_interval(rate * trials, trials, confidence=confidence)
     return IntervalColumns(value, *np.where(unmeasured, np.nan, bounds))
 
 

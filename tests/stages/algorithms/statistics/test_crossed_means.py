@@ -113,7 +113,7 @@ def test_where_they_do_not_differ_the_intervals_are_on_the_safe_side(num_seeds, 
 
 
 @pytest.mark.parametrize("seed_deviation", [0.03, 0.08])
-def test_two_seeds_are_never_too_sure(seed_deviation):
+def test_two_seeds_that_differ_more_than_problems_are_not_too_sure(seed_deviation):
     values = synthetic_pools.differences(
         0, num_seeds=2, num_problems=150, seed_deviation=seed_deviation
     )

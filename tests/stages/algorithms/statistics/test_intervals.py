@@ -100,12 +100,22 @@ def test_with_equal_denominators_it_is_the_interval_of_the_mean():
 def test_with_nothing_to_count_it_is_no_number():
     result = bootstrap_ratios(np.zeros((3, 2)), np.array([[0.0, 1.0]] * 3), **SETTINGS)
     assert [np.isnan(part[0]) for part in result] == [True] * 3
-    assert [part[1] for part in result] == [0.0] * 3
+    # None of 3 at 95 %: to 1.96^2 / (3 + 1.96^2) = 0.5615.
+    assert [part[1] for part in result] == pytest.approx([0.0, 0.0, 0.5615], abs=1e-4)
 
 
 def test_resamples_with_nothing_to_count_say_nothing():
+    result = bootstrap_ratios(
+        np.array([[1.0], [2.0], [0.0]]), np.array([[1.0], [4.0], [0.0]]), **SETTINGS
+    )
+    # the others: 1/1, 2/4 or sums of both
+    assert [part[0] for part in result] == [0.6, 0.5, 1.0]
+
+
+def test_a_ratio_of_1_is_as_sure_as_there_are_problems_to_count():
     result = bootstrap_ratios(np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]]), **SETTINGS)
-    assert [part[0] for part in result] == [1.0, 1.0, 1.0]
+    # 1 of 1: from 1 / (1 + 1.96^2) = 0.2065
+    assert [part[0] for part in result] == pytest.approx([1.0, 0.2065, 1.0], abs=1e-4)
 
 
 def test_no_success_in_ten_trials():
