@@ -252,7 +252,9 @@ def _build_policies(metrics: Metrics) -> list[Block]:
         explain_intervals(metrics),
         *describe_comparison(metrics),
         CaptionedTable(
-            "The gains' p-values; accuracy by seed, greedy, and by majority",
+            "The gains' p-values; accuracy by seed, greedy, and by majority"
+            if len(metrics["seeds"]) > 1
+            else "Accuracy, greedy and by majority",
             tables.tabulate_estimates(metrics),
         ),
         *_build_parts(metrics),

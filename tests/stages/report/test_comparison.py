@@ -305,6 +305,14 @@ def test_one_seed_has_an_interval_over_problems_and_no_verdict():
     assert result["p"] is result["p_holm"] is result["significant"] is result["detectable"] is None
 
 
+def test_the_captions_of_one_seed_promise_no_p_values():
+    stream = np.random.default_rng(0)
+    one = results({name: stream.random((1, 20)) for name in ("sft", "dpo")}, seeds=[0])
+    blocks = sections._build_policies(comparison.compare_policies(one))
+    captions = [block.caption for block in blocks if isinstance(block, sections.CaptionedTable)]
+    assert captions[1] == "Accuracy, greedy and by majority"
+
+
 def test_no_comparison_at_all():
     assert comparison.test_differences({}, THREE) == {}
 
