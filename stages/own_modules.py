@@ -2,7 +2,13 @@
 
 import importlib
 import re
+import sysconfig
+import traceback
+from pathlib import Path
 from types import ModuleType
+
+PACKAGE, OWN = Path(__file__).parent, "own"
+LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 
 
 def load_own_module(folder: str, word: str) -> ModuleType:
@@ -22,3 +28,32 @@ def load_own_module(folder: str, word: str) -> ModuleType:
         if error.name != name:
             raise
         raise ValueError(f"there is no {path}: write it, or correct the word `on`") from None
+
+
+def describe_error(error: BaseException) -> str:
+    """Type and message of an error in the user's code, and the file and line that raised it.
+
+    Of the calls that led to it the last one in a file of the user's counts, since the line of a
+    library says less; then the last one in a library. Without either the error is this package's:
+    no line, and a ValueError is a sentence without its type.
+    """
+    calls = traceback.extract_tb(error.__traceback__)
+    files = [(Path(call.filename), call.lineno) for call in calls]
+    outside = [(path, line) for path, line in files if not _is_ours(path)]
+    written = [
+        (path, line)
+        for path, line in outside
+        if not any(path.is_relative_to(library) for library in LIBRARIES)
+    ]
+    if not outside and isinstance(error, ValueError):
+        return str(error)
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    for path, line in (written or outside)[-1:]:
+        text += f" ({path.name}, line {line})"
+    return text
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is this package's, or the interpreter's (`<frozen ..>`)."""
+    is_inside = path.is_relative_to(PACKAGE) and path.parent.name != OWN
+    return is_inside or str(path).startswith("<frozen")

@@ -12,6 +12,7 @@ from stages.environments.closing import close_environment
 from stages.environments.definition import Factory
 from stages.environments.environment import to_json
 from stages.environments.time_limit import FAILURES, call_within
+from stages.own_modules import describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -32,16 +33,14 @@ def digest_problem(factory: Factory, row: Mapping[str, Any], env_seed: int, seco
     try:
         begun = call_within(seconds, partial(environment.start, dict(row), env_seed))
     except FAILURES as error:  # its episodes failed, too
-        logger.info("start of row '%s' failed: %s", row["id"], scripts.describe_exception(error))
+        logger.info("start of row '%s' failed: %s", row["id"], describe_error(error))
     finally:
         close_environment(environment, seconds)
     if hasattr(environment, "demonstrate"):
         try:
             demonstration = scripts.demonstrate(factory(), row, env_seed, seconds=seconds)
         except FAILURES as error:  # it may have none of this row
-            logger.info(
-                "no demonstration of row '%s': %s", row["id"], scripts.describe_exception(error)
-            )
+            logger.info("no demonstration of row '%s': %s", row["id"], describe_error(error))
     hidden = None if content or demonstration else [row["id"], env_seed]
     text = json.dumps(to_json([begun, content, demonstration, hidden]), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

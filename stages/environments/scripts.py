@@ -18,6 +18,7 @@ from stages.environments.environment import (
     to_json,
 )
 from stages.environments.time_limit import FAILURES, call_within
+from stages.own_modules import describe_error
 from stages.records.episodes import FAILED, LIMITED, Ending, Episode
 
 CANNED = {
@@ -113,9 +114,7 @@ def _play(
         begin = partial(environment.start, copy.deepcopy(dict(row)), seed)
         start, tools = check_start(call_within(preset.timeout_seconds, begin))
     except FAILURES as error:
-        raise ValueError(
-            f"start of row '{row['id']}' failed: {describe_exception(error)}"
-        ) from error
+        raise ValueError(f"start of row '{row['id']}' failed: {describe_error(error)}") from error
     messages: list[Message] = list(start)
     replies = make_canned_replies(tools, preset.max_turns) if script is None else iter(script)
     rewards: list[float] = []
@@ -132,7 +131,7 @@ def _play(
         try:
             value = _step(environment, message, preset.timeout_seconds)
         except FAILURES as error:
-            ending, problem = FAILED, describe_exception(error)
+            ending, problem = FAILED, describe_error(error)
             messages.append(message)
             rewards.append(0.0)
             break
@@ -147,7 +146,7 @@ def _play(
             finish = partial(finish_environment, environment)
             rewards[-1] += call_within(preset.timeout_seconds, finish) or 0.0
         except FAILURES as error:
-            ending, problem = FAILED, describe_exception(error)
+            ending, problem = FAILED, describe_error(error)
     reward = math.fsum(rewards)
     return Episode(
         id=str(row["id"]), index=0, env_seed=seed, messages=to_json(messages),
@@ -171,8 +170,3 @@ def _check_class(value: Any, row: Mapping[str, Any], turn: int) -> Reply:
         return check_reply(value)
     except ValueError as error:
         raise ValueError(f"step of row '{row['id']}', turn {turn}: {error}") from error
-
-
-def describe_exception(error: BaseException) -> str:
-    """Type and message of what an environment raised."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")

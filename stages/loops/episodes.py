@@ -20,13 +20,11 @@ samples a share of the prompts, and the environments run on rank 0.
 
 import copy
 import math
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import filterfalse
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -50,6 +48,7 @@ from stages.loops.rollouts import (
     count_tool_calls,
 )
 from stages.models import sharding
+from stages.own_modules import describe_error
 from stages.records.episodes import FAILED, LIMITED, Ending, Episode, split_tokens
 from stages.records.problems import Prompt
 from stages.rewards.completion_rewards import CompletionRewards
@@ -60,8 +59,6 @@ EnvironmentRow = Mapping[str, Any]
 """Row that `Environment.start` takes: at least an `id`."""
 Tools = Sequence[Mapping[str, Any]] | None
 JsonMessage = dict[str, Any]
-CHECKS = (__file__, check_reply.__code__.co_filename)
-"""Files with checks of what an environment returns."""
 
 
 @runtime_checkable
@@ -416,7 +413,7 @@ class Player:
         except TimeLimitError:
             return _Answer(error=f"no answer within {self.limits.timeout_seconds:g} s")
         except FAILURES as error:
-            return _Answer(error=_describe_error(error))
+            return _Answer(error=describe_error(error))
 
     def _start_environment(self, episode: _EpisodeInProgress) -> _Answer:
         episode.environment = self.factory()
@@ -542,12 +539,3 @@ def make_prompt(row: EnvironmentRow, prompt_ids: list[int], decode: Decode) -> P
         id=row["id"], task="play", question=question if isinstance(question, str) else "",
         prompt=decode(prompt_ids), prompt_ids=prompt_ids, answer=None,
     )  # fmt: skip
-
-
-def _describe_error(error: BaseException) -> str:
-    """Type, message and place of an error that an environment raised."""
-    text = f"{type(error).__name__}: {error}"
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    if frame.filename in CHECKS:  # their messages say everything
-        return str(error)
-    return f"{text} ({Path(frame.filename).name}, line {frame.lineno})"

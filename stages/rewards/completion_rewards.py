@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
+from stages.own_modules import describe_error
 from stages.records.problems import Prompt
 from stages.sampler import Judge, Sample
 
@@ -123,10 +124,17 @@ def score_each(
     totals: list[float] = []
     for index, text in enumerate(completions.texts):
         try:
-            totals.append(float(value(completions.prompt(index), text)))
+            result = value(completions.prompt(index), text)
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
+            what = describe_error(error)
             raise ValueError(f"{what}, on {describe_completion(completions, index)}") from error
+        try:
+            totals.append(float(result))
+        except Exception as error:
+            raise ValueError(
+                f"expected a number for each completion, found {result!r:.80}, on "
+                f"{describe_completion(completions, index)}"
+            ) from error
     return CompletionRewards(totals=totals)
 
 

@@ -237,7 +237,7 @@ def test_a_start_of_another_form_is_refused_by_what_it_should_be(start: Any, pro
         def start(self, row: Any, seed: int) -> Any:
             return start() if callable(start) else start
 
-    with pytest.raises(ValueError, match=f"start of row 'a' failed: ValueError: .*{problem}"):
+    with pytest.raises(ValueError, match=f"start of row 'a' failed: .*{problem}"):
         check_replay(Starting, [ROW], preset(), 0)
 
 
@@ -275,7 +275,8 @@ def test_what_raises_or_pays_no_number_for_a_canned_reply_may_be_an_environment(
 
     assert scripts.play_script(Paying(), ROW, 7, preset()).ending == "environment_error"
     episode = scripts.play_script(Cancelled(), ROW, 7, preset())
-    assert (episode.ending, episode.error) == ("environment_error", "CancelledError")
+    assert episode.ending == "environment_error"
+    assert str(episode.error).startswith("CancelledError (test_scripts.py, line ")
 
 
 def test_no_tools_and_an_empty_list_of_tools_are_the_same_to_a_replay() -> None:
@@ -301,5 +302,5 @@ def test_an_environment_that_always_fails_is_warned_of(
             return super().step(message)
 
     check_replay(Picky, [ROW, {"id": "b", "secret": 3}], preset(), 0)
-    warned = [text for text in caplog.messages if "canned replies (KeyError: 'tower')" in text]
+    warned = [text for text in caplog.messages if "canned replies (KeyError: 'tower' (test" in text]
     assert len(warned) == is_warned_of

@@ -70,7 +70,7 @@ def test_verdicts_are_numbers():
 
 
 def test_what_is_no_number_is_an_error():
-    with pytest.raises(ValueError, match=r"TypeError: .*of prompt 'p0': 'a'"):
+    with pytest.raises(ValueError, match=r"a number .*found None, on .*of prompt 'p0': 'a'"):
         score_each(Answers(["a"]), lambda *_: None)
 
 
