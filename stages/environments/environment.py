@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 Message = Mapping[str, Any]
 """As chat templates read it: `role`, `content`, and perhaps `tool_calls` (OpenAI's form, the
 arguments an object) or, of a tool's result, `name` and `tool_call_id`."""
@@ -67,7 +69,8 @@ def write_message(role: str, content: str) -> Message:
 def check_start(value: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
     """What `start` returned, as a file of episodes holds it; a ValueError for what is no start."""
     _refuse_coroutine(value, "start")
-    if not (isinstance(value, tuple | list) and len(value) == 2):
+    is_pair = isinstance(value, tuple | list) and len(value) == 2
+    if not is_pair or isinstance(value[0], Mapping):  # two messages without tools
         raise ValueError(
             f"expected two values from start, first messages and tools (None: no tools), found "
             f"{value!r:.80}"
@@ -88,6 +91,8 @@ def check_reply(value: Any) -> Reply:
     if not isinstance(value, Reply):
         raise ValueError(f"expected a Reply from step, found {value!r:.80}")
     reward = check_reward(value.reward)
+    if isinstance(value.done, str):  # 'False' would be true
+        raise ValueError(f"expected True or False as done, found {value.done!r:.80}")
     messages = check_messages(value.messages)
     if any(message["role"] == "assistant" for message in messages):
         raise ValueError("expected messages of a tool or user, found one of the assistant")
@@ -98,7 +103,8 @@ def check_reply(value: Any) -> Reply:
 
 def check_reward(value: Any) -> float:
     """A reward; a ValueError for what is no finite number in float32."""
-    if not (isinstance(value, Real) and abs(float(value)) <= MAX_REWARD):  # no NaN
+    is_number = isinstance(value, Real | np.bool_)
+    if not (is_number and abs(float(value)) <= MAX_REWARD):  # no NaN
         raise ValueError(f"expected a finite number as reward, found {value!r:.80}")
     return float(value)
 

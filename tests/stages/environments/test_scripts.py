@@ -223,7 +223,7 @@ async def in_vain(*_: Any) -> Any:
     ("start", "problem"),
     [
         ([ASKED], "expected two values from start, first messages and tools"),
-        ([ASKED, ASKED], "expected a list of messages, found {'role': 'user'"),
+        ([ASKED, ASKED], r"expected two values from start, .*found \[{'role': 'user'"),
         (("Guess.", None), "expected a list of messages, found 'Guess.'"),
         (([], None), "expected first messages, found none"),
         (([ASKED], TOOL), "expected a list of JSON schemas as tools, or None, found {'type'"),
@@ -248,6 +248,7 @@ def test_a_start_of_another_form_is_refused_by_what_it_should_be(start: Any, pro
         (Reply(messages=ASKED), "expected a list of messages, found {'role'"),  # pyright: ignore
         (Reply(messages=None, done=True), "expected a list of messages, found None"),  # pyright: ignore
         (Reply(messages=[{"role": "user", "content": "\ud83d"}]), "surrogates not allowed"),
+        (Reply(done="False"), "expected True or False as done, found 'False'"),  # pyright: ignore
         (Reply(), "expected messages that the assistant answers, or done, found neither"),
         (in_vain, "found a coroutine: write `def step`"),
     ],
@@ -259,6 +260,14 @@ def test_a_step_that_returns_another_form_is_no_environment(value: Any, problem:
 
     with pytest.raises(ValueError, match=f"step of row 'a', turn 1: .*{problem}"):
         check_replay(Stepping, [ROW], preset(), 0)
+
+
+def test_a_comparison_of_numpy_is_a_reward() -> None:
+    class Paying(Guess):
+        def step(self, message: Any) -> Reply:
+            return Reply(reward=np.int64(2) == 2, done=np.bool_(True))  # pyright: ignore
+
+    assert scripts.play_script(Paying(), ROW, 7, preset()).rewards == [1.0]
 
 
 @pytest.mark.parametrize("reward", [None, float("nan")])
