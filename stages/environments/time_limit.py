@@ -26,7 +26,20 @@ def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     socket or a process included. It does not interrupt a long call of C code that never looks for
     signals (a regular expression, a matrix product), nor code that catches BaseException and goes
     on. In another thread the call is given up after `seconds`, and goes on in the background.
+
+    `sys.exit` in the call, as argparse does where a command is wrong, is a RuntimeError: it would
+    end the stage as if it had finished.
     """
+    try:
+        return _call_within(seconds, function)
+    except SystemExit as error:
+        if type(error) is not SystemExit:  # a request to end this process
+            raise
+        text = f"sys.exit({error.code!r}), which would end the whole run: raise an error instead"
+        raise RuntimeError(text).with_traceback(error.__traceback__) from error
+
+
+def _call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     if threading.current_thread() is not threading.main_thread():
         return _call_in_background(seconds, function)
     main, expired, over = threading.get_ident(), threading.Event(), threading.Event()
