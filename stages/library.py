@@ -47,7 +47,12 @@ from stages.models.policy import Policy
 from stages.models.turn_rendering import TurnRenderer
 from stages.optim import OptimConfig
 from stages.records.problems import Prompt
-from stages.rewards.completion_rewards import CompletionRewards, check_finite, score_each
+from stages.rewards.completion_rewards import (
+    CompletionRewards,
+    check_finite,
+    check_function,
+    score_each,
+)
 
 PRESETS = Path(__file__).parents[1] / PRESETS_PATH
 LIMITS = EpisodeLimits()
@@ -146,6 +151,7 @@ def make_reward_task(
     tokenizer: PreTrainedTokenizerBase,
 ) -> Task:
     """Task of the user's prompts and reward."""
+    check_function(reward, "reward")
 
     def compute_rewards(batch: Rollouts) -> CompletionRewards:
         rewards = score_each(batch, lambda prompt, text: reward(prompt.prompt, text))

@@ -1,5 +1,6 @@
 """Inputs of a reward function, completions with their prompts, and its output, rewards."""
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -111,6 +112,23 @@ class RewardModels:
     """The user's own reward: `reward` of the row's file in stages/rewards/own/."""
     max_new_tokens: int
     """Length limit of completions, in tokens."""
+
+
+def check_function(function: Callable[..., object], place: str) -> None:
+    """Raise a ValueError unless a reward of the user's takes a prompt and a completion."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a function in C may have none
+        return
+    try:
+        signature.bind("prompt", "completion")
+    except TypeError as error:
+        raise ValueError(
+            f"{place}: expected a function of two arguments, one prompt and one completion, that "
+            f"returns a number, found arguments {signature}"
+        ) from error
+    if inspect.iscoroutinefunction(function):
+        raise ValueError(f"{place}: expected `def`, found `async def`: call `asyncio.run` in it")
 
 
 MAX_SHOWN, MAX_PROMPT_SHOWN = 2000, 80

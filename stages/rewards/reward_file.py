@@ -19,6 +19,7 @@ from stages.algorithms.ensemble import Rewards, Scores
 from stages.config import Params, spell_out_kind
 from stages.own_modules import load_own_module
 from stages.records.problems import Prompt
+from stages.rewards.completion_rewards import check_function
 from stages.rewards.composition import Composition
 
 NAME = "reward.json"
@@ -157,4 +158,5 @@ def load_own_function(word: str) -> Callable[[Prompt, str], float]:
     reward: Callable[[Prompt, str], float] | None = getattr(module, "reward", None)
     if not callable(reward):
         raise ValueError(f"{file} has no function `reward(prompt: Prompt, completion: str)`")
+    check_function(reward, file)
     return reward

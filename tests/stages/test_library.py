@@ -83,6 +83,8 @@ def test_errors_say_what_to_do(model_path):
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     with pytest.raises(ValueError, match=r"no entry 'grpo'; it has \['cispo', 'dapo', 'dr_grpo',"):
         next(library.grpo(model, tokenizer, TEXTS, lambda p, c: 0.0, preset="grpo"))
+    with pytest.raises(ValueError, match=r"reward: expected .*found arguments \(completions\)"):
+        next(library.grpo(model, tokenizer, TEXTS, lambda completions: [0.0]))  # pyright: ignore
     with pytest.raises(ValueError, match="expected weights in float32"):
         next(library.grpo(model.bfloat16(), tokenizer, TEXTS, lambda p, c: 0.0))
 

@@ -46,6 +46,22 @@ def test_a_file_that_is_missing_or_has_no_function_is_told(write):
         reward_file.load_own_function(write("number", "reward = 3\n"))
 
 
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ("def reward(completions, **kwargs)", r"found arguments \(completions, \*\*kwargs\)"),
+        (
+            "def reward(prompt, completion, answer)",
+            r"found .*completion, answer\)",
+        ),
+        ("async def reward(prompt, completion)", "found `async def`"),
+    ],
+)
+def test_a_reward_of_another_form_is_refused_before_anything_is_trained(write, head, problem):
+    with pytest.raises(ValueError, match=rf"rewards/own/form\.py: expected .*{problem}"):
+        reward_file.load_own_function(write("form", f"{head}:\n    return 1.0\n"))
+
+
 def test_an_error_of_its_own_is_its_own(write):
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):
         reward_file.load_own_function(write("needy", "import no_such_library\n"))
