@@ -87,7 +87,8 @@ def grpo(  # noqa: PLR0913
         prompts: texts, as the model is to read them (with its chat template applied). The begin
             token of the tokenizer is added where it is missing.
             In an environment: rows that `Environment.start` takes, an `id` in each or in none.
-        reward: prompt and completion -> what the completion is worth. None in an environment.
+        reward: prompt and completion -> what the completion is worth. None in an environment. The
+            prompt is one of `prompts`, so that it can look up an answer: `answers[prompt]`.
         environment: makes the environment of one episode, for example its class.
         limits: of episodes in an environment.
         preset: an entry of presets.yaml that is one of `train: grpo`.
@@ -134,7 +135,8 @@ def make_task(
         kinds = sorted({type(prompt).__name__ for prompt in prompts})
         raise ValueError(
             f"expected texts as prompts, or in an environment rows, each a mapping, found "
-            f"{', '.join(kinds)}: pass one kind"
+            f"{', '.join(kinds)}: pass one kind; of a conversation the text that "
+            f"`tokenizer.apply_chat_template` makes, with tokenize=False"
         )
     if environment is not None:
         player = Player(factory=environment, renderer=TurnRenderer(tokenizer), limits=limits)
@@ -154,7 +156,7 @@ def make_reward_task(
     check_function(reward, "reward")
 
     def compute_rewards(batch: Rollouts) -> CompletionRewards:
-        rewards = score_each(batch, lambda prompt, text: reward(prompt.prompt, text))
+        rewards = score_each(batch, lambda prompt, text: reward(prompt.question, text))
         check_finite(rewards, batch, "the reward")
         return rewards
 
@@ -207,15 +209,15 @@ def _unwrap_peft(model: nn.Module) -> PreTrainedModel:
 def make_prompts(
     texts: Sequence[str], model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> list[Prompt]:
-    """Prompts of texts, in the tokens that the pipeline has for the same texts."""
+    """Prompts of texts, in the tokens that the pipeline has; `question` is the user's text."""
     start = prompting.get_text_start(tokenizer)
-    texts = [text if text.startswith(start) else start + text for text in texts]
-    token_ids, config = prompting.tokenize(texts, tokenizer), model.config
+    starting = [text if text.startswith(start) else start + text for text in texts]
+    token_ids, config = prompting.tokenize(starting, tokenizer), model.config
     size = config.get_text_config(decoder=True).vocab_size
     model_tokenizer.check_ids(token_ids, tokenizer, size, config.name_or_path or "the model")
     return [
-        Prompt(id=str(i), task="", question=text, prompt=text, prompt_ids=ids, answer=None)
-        for i, (text, ids) in enumerate(zip(texts, token_ids, strict=True))
+        Prompt(id=str(i), task="", question=text, prompt=prompt, prompt_ids=ids, answer=None)
+        for i, (text, prompt, ids) in enumerate(zip(texts, starting, token_ids, strict=True))
     ]
 
 

@@ -236,6 +236,15 @@ def test_prompts_have_the_ids_of_the_pipeline(model_path, kind):
     assert (plain.prompt_ids[0] == tokenizer.bos_token_id) is starts_with_begin
 
 
+def test_the_reward_reads_prompts_as_they_were_passed(model_path):
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(model_path), make_tokenizer("plain")
+    model.resize_token_embeddings(len(tokenizer))
+    (prompt,) = library.make_prompts(["2 plus 2 is"], model, tokenizer)
+    assert prompt.prompt == tokenizer.bos_token + "2 plus 2 is"
+    gold = dict.fromkeys(TEXTS[:4], "4")
+    first_step(model, tokenizer, lambda prompt, text: float(gold[prompt] in text))
+
+
 def test_a_prompt_with_a_token_that_has_no_embedding_is_refused(model_path):
     model = AutoModelForCausalLM.from_pretrained(model_path)
     tokenizer = AutoTokenizer.from_pretrained(model_path)
