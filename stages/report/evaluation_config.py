@@ -89,7 +89,8 @@ class EvaluationConfig(Intervals):
                 f"{message}, {share:.1%} were cut otherwise, at max_new_tokens, and an answer that "
                 f"is cut counts as wrong; expected at most {self.max_cut_share:.0%}. "
                 f"Raise `sampling.{path.stem.removesuffix('_greedy')}.max_new_tokens`; to evaluate "
-                f"a policy that has not learned to stop, raise `evaluation.max_cut_share`."
+                f"a policy that has not learned to stop, as one of episodes alone, raise "
+                f"`evaluation.max_cut_share`."
             )
         if in_loop < 0.01:
             return {}
