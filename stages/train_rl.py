@@ -20,7 +20,8 @@ to check that they are equal. With advantage `teacher` (`loops/teacher`) the rew
 checker's verdict, with weight `reward_coef`, and a reference is loaded only if the preset needs it.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -64,6 +65,8 @@ from stages.runtime import gpu_slot, process
 from stages.runtime.forked_process import ForkedProcess
 from stages.sampler import ColocatedSampler
 from stages.seeding import derive_seed
+
+logger = logging.getLogger(__name__)
 
 
 class RlTraining(training.TrainingConfig):
@@ -157,10 +160,23 @@ def train(run: Run) -> dict[str, Any]:
             # After the last save: vLLM takes the process group down with it.
             if isinstance(models.sampler, ColocatedSampler):
                 models.sampler.close()
+    warn_without_advantages(history)
     return {
         "steps": len(history),
         **work.summarise_training(history, measure_models(models, run.row, run.seed)),
     }
+
+
+def warn_without_advantages(history: Sequence[Mapping[str, int | float]]) -> None:
+    """Log a warning if every advantage of every step was 0: no reward has changed the policy."""
+    name = "advantage/zero_share"
+    if history and all(metrics.get(name) == 1 for metrics in history):
+        logger.warning(
+            "all advantages of all %d steps were 0, so no reward has changed the policy: the "
+            "completions of a problem always had equal rewards. Raise group_size or the "
+            "temperature, or take easier problems, or a reward that says more than right or wrong.",
+            len(history),
+        )
 
 
 @contextmanager

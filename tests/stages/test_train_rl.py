@@ -144,6 +144,15 @@ def test_a_rule_needs_no_model_and_a_budget_of_tokens_ends_the_training():
     assert not (OWN / "checkpoints").exists(), "nobody knows where the middle is"
 
 
+@pytest.mark.parametrize(("reward", "expected"), [("answer", True), ("length_penalty", False)])
+def test_rewards_that_are_always_equal_are_warned_of(reward, expected, caplog):
+    """No completion of this random policy is right, while their lengths differ."""
+    write_reward({"kind": "answer"} if reward == "answer" else LENGTH)
+    run("grpo")
+    assert ("all advantages of all 3 steps were 0" in caplog.text) == expected
+    assert [step["advantage/zero_share"] == 1 for step in steps()] == [expected] * 3
+
+
 def test_each_seed_has_its_own_policy():
     write_reward(LENGTH)
     alone, history = run("grpo"), steps()
