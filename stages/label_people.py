@@ -137,6 +137,12 @@ def read_pairs(run: Run) -> dict[str, Any]:
         run.log(0, {f"{side}/{key}": value for key, value in metrics[side].items()})
         run.write(f"{side}{suffix}.jsonl", rows)
     run.write("quarantine.jsonl", quarantined)
+    left_out = quarantine.describe_kinds(quarantined)
+    if metrics["of_dev_and_test"]:
+        left_out += f"{', ' * bool(left_out)}{metrics['of_dev_and_test']} of dev and test prompts"
+    counts = f"{len(sides['train'])} {'completions' if labelled else 'pairs'} to learn from"
+    counts += f", {len(sides['heldout'])} held out"
+    sys.stdout.write(f"  {counts}; left out: {left_out or 'none'}\n")
     return metrics
 
 

@@ -74,6 +74,18 @@ def test_what_policies_are_tested_on_is_left_out_and_counted():
     assert metrics["of_dev_and_test"] == 2
 
 
+def test_the_log_counts_the_pairs_and_what_is_left_out(capsys):
+    tie = {"prompt": "a?", "chosen": "b", "rejected": "c", "score_chosen": 5, "score_rejected": 5}
+    train, heldout, _, _ = run(*pairs(20), tie)
+    counts = f"  {len(train)} pairs to learn from, {len(heldout)} held out; left out: 1 tie\n"
+    assert counts in capsys.readouterr().out
+    assert len(train) + len(heldout) == 20
+    question = {"question": "3?", "task": "chat", "prompt": "", "prompt_ids": [], "answer": None}
+    lines.write_lines(rows.PROMPTS / "dev.jsonl", [Prompt(id="dev", **question)])
+    run(*pairs(20), tie)
+    assert "left out: 1 tie, 1 of dev and test prompts\n" in capsys.readouterr().out
+
+
 def pairs(count: int) -> list[dict[str, str]]:
     return [{"prompt": f"{i}?", "chosen": f" {i}", "rejected": " no"} for i in range(count)]
 
