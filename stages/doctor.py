@@ -15,7 +15,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -73,10 +73,18 @@ def main(*words: str) -> None:
     lines = [detection.describe_forecast(*test), *detection.describe_sizes(*test[:2])]
     console.print("\n".join(lines), markup=False, highlight=False)
     problems = list(checkup.find_problems(model, stages, plan, software))
-    problems += [f"{item.stage.name}: {item.problem}" for item in forecasts if item.problem]
+    problems += join_problems((item.stage.name, item.problem) for item in forecasts if item.problem)
     if problems:
         sys.exit("What cannot work:\n" + "\n".join(f"  {problem}" for problem in problems))
     console.print("No problem was found.")
+
+
+def join_problems(problems: Iterable[tuple[str, str]]) -> list[str]:
+    """Each problem once, behind the names of all stages that have it."""
+    names = dict[str, list[str]]()
+    for name, problem in problems:
+        names.setdefault(problem, []).append(name)
+    return [f"{', '.join(stages)}: {problem}" for problem, stages in names.items()]
 
 
 def report_stages(

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from stages import doctor as doctor_module
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,6 +30,14 @@ def copied(tmp_path):
     with (tmp_path / "params.yaml").open("w", encoding="utf-8") as file:
         yaml.dump(content, file)
     return tmp_path
+
+
+def test_a_problem_of_several_stages_is_listed_once():
+    problems = [("train@a", "no room"), ("train@b", "no loss"), ("sample@a", "no room")]
+    assert doctor_module.join_problems(problems) == [
+        "train@a, sample@a: no room",
+        "train@b: no loss",
+    ]
 
 
 def change(folder, **data):
