@@ -38,6 +38,8 @@ ACCURACIES = {
     "mean_accuracy": "one sample at temperature 1", "greedy_accuracy": "greedy decoding",
 }  # fmt: skip
 
+ENVIRONMENT_PROMPTS = "The environment's messages and tools, by the chat template."
+
 
 def main(policy: str = "", folder: str = "", seed: str = "") -> None:
     """Write the folder.
@@ -61,7 +63,9 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
     outputs.check_exists(source)
     template = params["data"]["prompt_template"]
     environment = model_card.find_environment(plan, plan["policies"][policy])
-    section = render_comparison(policy, template if environment is None else None)
+    tasks = {prompt.task for prompt in lines.read_lines(PROMPTS / "test.jsonl", Prompt)}
+    prompts = ENVIRONMENT_PROMPTS if environment else describe_prompts(template, tasks)
+    section = render_comparison(policy, prompts)
     if environment is not None:
         section = f"{render_environment(environment, policy)}\n\n{section}"
     card = model_card.render_card(policy, params["seeds"], params["model"], section)
@@ -70,7 +74,6 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
         (scratch / "README.md").write_text(card, encoding="utf-8")
         tokenizer = model_tokenizer.load_tokenizer(scratch)
         if tokenizer.chat_template is None:
-            tasks = {prompt.task for prompt in lines.read_lines(PROMPTS / "test.jsonl", Prompt)}
             text = (
                 make_chat_template(tokenizer, template, tasks)
                 if environment is None
@@ -152,11 +155,18 @@ def render_environment(name: str, policy: str) -> str:
     return f"## Environment\n\n`{name}`, of kind {environment.kind}: {source}.\n\n{success}"
 
 
-def render_comparison(policy: str, prompt_template: str | None) -> str:
+def describe_prompts(prompt_template: str, tasks: set[str]) -> str:
+    """How problems and conversations, whichever the test prompts are, were put to the policy."""
+    problem = f"A problem was put to the policy as `{json.dumps(prompt_template)}` (a JSON string)."
+    conversation = "A conversation was put to the policy as it is, by the chat template."
+    sentences = [problem] * (tasks != {"chat"}) + [conversation] * ("chat" in tasks)
+    return " ".join(sentences)
+
+
+def render_comparison(policy: str, prompts: str) -> str:
     """The card's sections on the run: accuracies with intervals, verdict, commit, and prompt.
 
-    Without gold answers there are no accuracies; without a prompt template an environment writes
-    the prompts.
+    Without gold answers there are no accuracies.
     """
     metrics = outputs.read_json(METRICS)
     baseline, level = metrics["baseline"], 100 * metrics["confidence"]
@@ -181,9 +191,7 @@ def render_comparison(policy: str, prompt_template: str | None) -> str:
         f"Exported{at}. Where these results are from: {experiment.describe_commit(digest)}; "
         "`dvc repro` there gives them again.",
         "## Prompt",
-        "The environment's messages and tools, by the chat template."
-        if prompt_template is None
-        else f"A problem was put to the policy as `{json.dumps(prompt_template)}` (a JSON string).",
+        prompts,
     ])  # fmt: skip
 
 

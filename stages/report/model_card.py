@@ -50,7 +50,8 @@ comes with them.
 
 ## Data
 
-Source: `{{ source }}`. Licence of the source: {{ data.licence }}. Problems by split: \
+Source: `{{ source }}`. Licence of the source: {{ data.licence or "not stated" }}. \
+Problems by split: \
 {% for split in data.counts %}{{ split }} {{ "{:,}".format(data.counts[split]) }}\
 {{ ", " if not loop.last }}{% endfor %}; \
 {% for pair in data.overlaps if data.overlaps[pair] -%}
@@ -144,9 +145,12 @@ def find_environment(plan: Metrics, row: Metrics) -> str | None:
 
 
 def _header(name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, Metrics]) -> str:
-    licence, source = str(data["licence"]).split(" ")[0].lower(), _list_sources(data)
-    content: dict[str, Any] = {"license": licence if licence in LICENCES else "other"}
-    if licence not in LICENCES:
+    # `unknown` is the hub's own word.
+    text, source = str(data["licence"] or "unknown"), _list_sources(data)
+    licence = text.split(" ", maxsplit=1)[0].lower()
+    is_known = licence in LICENCES or not data["licence"]
+    content: dict[str, Any] = {"license": licence if is_known else "other"}
+    if not is_known:
         content["license_name"] = data["licence"]
     if model["path"] is not None and not Path(model["path"]).is_dir():  # else no hub has it
         content["base_model"] = model["path"]

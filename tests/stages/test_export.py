@@ -380,3 +380,15 @@ def play_alone(tokenizer: Any, model: Any, row: Any) -> bool:
         if reply.done:
             return reply.reward == 1
         messages += [dict(answer) for answer in reply.messages]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "problems", "conversations"),
+    [({"solve"}, True, False), ({"chat"}, False, True), ({"solve", "chat"}, True, True)],
+)
+def test_the_card_says_how_the_prompts_that_there_are_were_put(
+    tasks: set[str], problems: bool, conversations: bool
+) -> None:
+    described = export.describe_prompts("Solve: {question}", tasks)
+    assert ('A problem was put to the policy as `"Solve: {question}"`' in described) == problems
+    assert ("A conversation was put to the policy as it is" in described) == conversations
