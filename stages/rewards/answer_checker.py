@@ -19,8 +19,9 @@ departure: what is right by our strict one is right by the lenient one, too.
 import re
 import unicodedata
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
-from itertools import islice
+from itertools import combinations, islice
 
 from stages.records.problems import Prompt
 from stages.rewards import symbolic_equality
@@ -62,7 +63,7 @@ from stages.rewards.number_parsing import (
     parse_number,
     strip_markup,
 )
-from stages.rewards.units import unit_name, units_differ
+from stages.rewards.units import read_unit, unit_name, units_differ
 
 Forms = Sequence[str] | None
 """Forms of statements that are read (`answer_forms`); None: all that have a name."""
@@ -83,9 +84,9 @@ def solves_problem(prompt: Prompt, completion: str) -> bool:
 def answers_match(answer: str, gold: str) -> bool:
     r"""Whether two final answers are the same value.
 
-    A gold answer `a or b` is matched by either, but `x<1 or x>2` is a union. `(B) 24` is matched by
-    the letter and by the value. Numbers whose known units differ are different. Of `2k\pi, k \in Z`
-    the name of the variable does not count.
+    A gold answer `a or b` is matched by either, but `x<1 or x>2` is a union, and of `x=1 or x=2`
+    both are needed. `(B) 24` is matched by the letter and by the value. Numbers whose known units
+    differ are different. Of `2k\pi, k \in Z` the name of the variable does not count.
     """
     if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
         return int(gold) == int(answer)
@@ -95,7 +96,8 @@ def answers_match(answer: str, gold: str) -> bool:
     answer = to_union(answers) or answer
     if len(alternatives) > 1:
         union = to_union(alternatives)
-        matches = (answers_match(answer, each) for each in ([union] if union else alternatives))
+        sufficient = [] if _are_solutions(alternatives) else alternatives
+        matches = (answers_match(answer, each) for each in ([union] if union else sufficient))
         listed = answer.replace(",", ", ") if _is_pair(answer) else answer
         elements = split_elements(listed) if len(answers) == 1 else None
         is_set = elements is not None and not elements.is_ordered
@@ -122,6 +124,16 @@ def answers_match(answer: str, gold: str) -> bool:
 
 def _split_alternatives(text: str) -> list[str]:
     return _OR.split(text) if "or" in text else [text]
+
+
+def _are_solutions(alternatives: Sequence[str]) -> bool:
+    """Whether `x = 1 or x = 2` are values of one name, which an answer has to state all."""
+    names = [name_of(each) for each in alternatives]
+    return (
+        names[0] is not None
+        and {*names} <= {names[0], None}
+        and not any(answers_match(*pair) for pair in combinations(alternatives, 2))
+    )
 
 
 def _match_for_each(answer: str, gold: FreeVariable) -> bool:
@@ -154,7 +166,8 @@ def _values_match(answer: str, gold: str) -> bool:
         in_words = None if of_gold is not None else answer_words(gold)
         return in_words is not None and in_words == answer_words(answer)
     if of_gold == of_answer:
-        return not units_differ(answer, gold)
+        is_single = split_elements(gold) is None
+        return not units_differ(answer, gold) if is_single else _is_equal(answer, gold)
     is_working = _is_working(answer, gold, gold_is_number=gold_number is not None)
     return not is_working and _is_equal(answer, gold)
 
@@ -296,6 +309,8 @@ def _is_equal(answer: str, gold: str) -> bool:
         if bounds is not None and gold_bounds is not None:
             return letter == of and _is_equal(bounds, gold_bounds)
         return _is_equal_algebra(answer, gold)
+    if _has_swapped_words(group, of_gold):
+        return False
     unmatched = list(of_gold.elements)
     for element in group.elements:
         candidates = unmatched[:1] if of_gold.is_ordered else unmatched
@@ -304,6 +319,24 @@ def _is_equal(answer: str, gold: str) -> bool:
             return False
         unmatched.remove(same[0])
     return _is_same_kind(group, of_gold) and not unmatched
+
+
+def _has_swapped_words(answer: Elements, gold: Elements) -> bool:
+    """Whether words that both have stand behind other numbers: `5 boys, 3 girls`, the other way."""
+    numbers, of_gold = (_numbers_by_words(elements) for elements in (answer, gold))
+    return any(
+        numbers[words].isdisjoint(of_gold[words]) for words in numbers.keys() & of_gold.keys()
+    )
+
+
+def _numbers_by_words(elements: Elements) -> dict[str, set[Fraction]]:
+    """Words behind a number of a list -> such numbers."""
+    numbers: dict[str, set[Fraction]] = {}
+    for element in elements.elements:
+        number, words = parse_number(element), read_unit(element).words
+        if number is not None and words:
+            numbers.setdefault(" ".join(words).lower().removesuffix("s"), set()).add(number)
+    return numbers
 
 
 _SERIES = frozenset(("x,y", "x,y,z", "a,b", "a,b,c", "m,n", "p,q", "r,s", "u,v"))

@@ -63,6 +63,9 @@ EQUAL = [
     ("ABD", "A, B, D"), ("ABD", r"\text{A, B and D}"), ("(A)(C)", "AC"), ("A,B", "AB"),
     ("AC", r"A \text{ and } C"),
     ("AD", r"\textbf{(A)}, \textbf{(D)}"),
+    ("5 m, 300 km", "300 km, 5 m"), ("3 boys and 5 girls", "5 girls, 3 boys"),
+    ("3 cm, 5", "5 cm, 3 cm"),
+    ("30 minutes and 2 hours", "2 hours and 30 minutes"), ("3 red, 3 blue", "3 blue, 3 red"),
 ]  # fmt: skip
 DIFFERENT = [
     (r"0.\overline{3}", "0"), (r"0.\overline{6}", r"0.\overline{3}"), ("6!", "6"),
@@ -105,6 +108,11 @@ DIFFERENT = [
     ("5 or 6", "5,7"), ("45 or 6", "4,5"),
     (r"\sqrt2", "x>=sqrt(2)"), (r"\sqrt2", r"\sqrt{8} >= \sqrt{2}"), (r"x \ge 2", "x<=2"),
     (r"x \neq 2", r"x \ne 3"), (r"x \neq 2", "2"), (r"x \neq 2", "x=2"),
+    ("300 km, 5 m", "5 km, 300 m"), ("3 boys and 5 girls", "5 boys and 3 girls"),
+    ("10%, 5", "5%, 10"),
+    ("30 hours and 2 minutes", "2 hours and 30 minutes"), ("3 red, 4 blue", "3 blue, 4 red"),
+    ("x=1 or x=2", "x=1"), (r"x = 1 \text{ or } x = 2", "2"), ("x=1 or 2", "1"),
+    ("x=1 or x=2", "1, 3"), ("f(x) = x or f(x) = 2-x", "f(x) = x"),
 ]  # fmt: skip
 
 
@@ -187,6 +195,7 @@ def test_what_is_no_answer_cannot_be_read(gold: str) -> None:
 def test_either_of_two_gold_answers_is_right() -> None:
     assert answers_match("3", "3 or 4")
     assert answers_match("4", r"3 \text{ or } 4")
+    assert answers_match("1/2", "x = 0.5 or x = 1/2")
     assert not answers_match("3 or 4", "3")
 
 
