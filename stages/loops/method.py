@@ -388,7 +388,8 @@ def check_sizes(config: RlConfig, method: Method) -> None:
     )  # fmt: skip
     if method.num_minibatches > prompts:
         raise ValueError(
-            f"num_minibatches {method.num_minibatches} is more than prompts_per_step {prompts}"
+            f"num_minibatches {method.num_minibatches} is more than prompts_per_step {prompts}: "
+            "raise prompts_per_step, or add a preset of your own with fewer num_minibatches"
         )
     if method.token_budget is None and method.value_warmup_steps >= config.num_steps:
         raise ValueError(

@@ -99,6 +99,13 @@ def setup(config: ComputeConfig) -> torch.device:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         pin_instructions()
+        if config.dtype == "bfloat16" and config.rounding == "pinned":
+            logger.warning(
+                "compute.dtype bfloat16 with compute.rounding pinned is many times slower than "
+                "float32 on a CPU: the pinned instructions (AVX2) have no product of bfloat16. Set "
+                "compute.dtype: float32, or rounding: native if `python -m stages.doctor` "
+                "recommends it"
+            )
     if config.dtype == "bfloat16":
         torch.set_autocast_dtype(device.type, torch.bfloat16)
         torch.set_autocast_enabled(device.type, True)

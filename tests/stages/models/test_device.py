@@ -164,6 +164,15 @@ def test_bfloat16_makes_matrix_products_bfloat16_and_leaves_weights_alone():
     assert layer.weight.dtype == torch.float32
 
 
+@pytest.mark.usefixtures("restored")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="of CPUs")
+def test_bfloat16_by_instructions_without_it_is_warned_of(caplog):
+    device.setup(compute(dtype="float32"))
+    assert not caplog.records
+    device.setup(compute(dtype="bfloat16"))
+    assert "Set compute.dtype: float32, or rounding: native" in caplog.text
+
+
 def test_another_precision_is_refused():
     with pytest.raises(pydantic.ValidationError):
         compute(dtype="float16")
