@@ -92,17 +92,10 @@ def answers_match(answer: str, gold: str) -> bool:
         return int(gold) == int(answer)
     if (free := find_free_variable(gold)) is not None:
         return _match_for_each(answer, free)
-    alternatives, answers = _split_alternatives(gold), _split_alternatives(answer)
+    golds, answers = _split_alternatives(gold), _split_alternatives(answer)
     answer = to_union(answers) or answer
-    if len(alternatives) > 1:
-        union = to_union(alternatives)
-        sufficient = [] if _are_solutions(alternatives) else alternatives
-        matches = (answers_match(answer, each) for each in ([union] if union else sufficient))
-        listed = answer.replace(",", ", ") if _is_pair(answer) else answer
-        elements = split_elements(listed) if len(answers) == 1 else None
-        is_set = elements is not None and not elements.is_ordered
-        answers = elements.elements if elements is not None and is_set else answers
-        return any(matches) or _are_same_alternatives(answers, alternatives)
+    if len(golds) > 1:
+        return _match_alternatives(answer, answers, golds)
     choice = read_choice(gold)
     if choice is not None:
         stated, value = read_choice(answer), choice_value(gold)
@@ -113,8 +106,8 @@ def answers_match(answer: str, gold: str) -> bool:
         return True
     answer = choice_value(answer) or answer
     tidied = tidy_gold(gold)
-    if (_OR.search(answer) or _is_pair(answer)) and _is_list(tidied):
-        answer = _OR.sub(", ", answer) if _OR.search(answer) else answer.replace(",", ", ")
+    if _is_list(tidied):
+        answer = _OR.sub(", ", answer) if _OR.search(answer) else _space_pair(answer)
     names = name_of(answer), name_of(tidied)
     may_match = None in names or names[0] == names[1]
     return may_match and (
@@ -143,6 +136,22 @@ def _match_for_each(answer: str, gold: FreeVariable) -> bool:
         return False
     name = unused_letter(free, gold)
     return name is not None and answers_match(free.rename(name), gold.rename(name))
+
+
+def _match_alternatives(answer: str, answers: Sequence[str], golds: Sequence[str]) -> bool:
+    """Whether an answer is right where the gold answer is `a or b`.
+
+    Inequalities are a union, and values of one name the solutions, of which all are needed. Else
+    either is right, and so is the list of both. `answers`: the answer, likewise split at `or`.
+    """
+    union = to_union(golds)
+    either = [union] if union else [] if _are_solutions(golds) else golds
+    if any(answers_match(answer, gold) for gold in either):
+        return True
+    elements = split_elements(_space_pair(answer)) if len(answers) == 1 else None
+    if elements is not None and not elements.is_ordered:
+        answers = elements.elements
+    return _are_same_alternatives(answers, golds)
 
 
 def _are_same_alternatives(answers: Sequence[str], golds: Sequence[str]) -> bool:
@@ -251,14 +260,13 @@ def tidy_gold(gold: str) -> str:
         text = (match[1] or match[2]).strip()
     if match := _COMMENT.fullmatch(text):
         text = match[1].strip()
-    if _is_pair(text):
-        text = text.replace(",", ", ")
-    return _LOST_UNIT.sub("", text)
+    return _LOST_UNIT.sub("", _space_pair(text))
 
 
-def _is_pair(text: str) -> bool:
-    """Whether it is two whole numbers, as `4,5`, and not one with a thousands separator."""
-    return _PAIR.fullmatch(strip_markup(text)) is not None and parse_number(text) is None
+def _space_pair(text: str) -> str:
+    """`4, 5` of `4,5`, where that is two whole numbers and not one with a thousands separator."""
+    is_pair = _PAIR.fullmatch(strip_markup(text)) is not None and parse_number(text) is None
+    return text.replace(",", ", ") if is_pair else text
 
 
 def _is_list(text: str) -> bool:

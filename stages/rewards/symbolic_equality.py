@@ -153,7 +153,7 @@ def _stop(worker: subprocess.Popen[bytes]) -> None:
             stream.close()  # pyright: ignore[reportOptionalMemberAccess]
 
 
-FIRST = (
+WARM_UP = (
     (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}"),
     (r"x^2+1", r"\sqrt[3]{5}-2\pi i"),
     (r"\sin(x)+\frac{x^9-1}{x-1}", r"e^{2x}+\log(x)"),
@@ -194,7 +194,7 @@ def work() -> None:
     def check(request: dict[str, Any]) -> bool:
         return bool(same(parse_side(request["gold"]), parse_side(request["answer"])))
 
-    for gold, answer in FIRST:
+    for gold, answer in WARM_UP:
         check({"gold": gold, "answer": answer})
     gc.freeze()  # or each fork would copy what the collector touches
     _say({"ready": True})
