@@ -38,7 +38,7 @@ WATCHED = {
     "optim/grad_norm": "gradient",
     "margin/accuracy": "right", "pairs/accuracy": "right", "outcomes/accuracy": "right",
     "steps/accuracy": "right", "reward/accuracy": "right", "completions/right": "right",
-    "episode/success": "success",
+    "episode/success": "success", "length/truncated": "truncated",
 }  # fmt: skip
 """Metric of a step -> its name in a line of progress, in this order."""
 

@@ -20,6 +20,7 @@ from stages.loops.work import Step
 from stages.runtime import process, runs, seeds
 
 METRICS = {"reward/mean": 0.71, "kl/sequence": 0.0123, "length/mean": 24.0, "unseen": 1.0}
+METRICS["length/truncated"] = 0.25
 
 def work(run):
     steps = (Step(index=i, metrics=METRICS) for i in range(5))
@@ -37,7 +38,9 @@ def main():
 
 process.run(main)
 """
-DONE = r"train@a-row-with-a-name  done in \d+ s  reward 0.71  KL 0.0123  length 24"
+DONE = (
+    r"train@a-row-with-a-name  done in \d+ s  reward 0.71  KL 0.0123  length 24  truncated 25.0 %"
+)
 COMMAND = [sys.executable, "-c", PROGRAM]
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 
@@ -50,7 +53,8 @@ def test_a_line_a_seed_is_drawn_again_within_the_width_and_one_line_remains(tmp_
     seeds = [text for text in texts if text.startswith("  seed ")]
     assert {text[:8] for text in seeds} == {"  seed 0", "  seed 1"}
     assert max(map(len, seeds)) == min(
-        columns - 1, len("  seed 0  5/5 steps  2 s left  reward 0.71  KL 0.0123  length 24")
+        columns - 1,
+        len("  seed 0  5/5 steps  2 s left  reward 0.71  KL 0.0123  length 24  truncated 25.0 %"),
     )
     assert len({text.split()[2] for text in seeds if text.startswith("  seed 0")}) > 1, "it moves"
     # all that is drawn is erased, and the last line stays
