@@ -325,11 +325,16 @@ def _build_other_measures(metrics: Metrics) -> list[Block]:
 def explain_intervals(metrics: Metrics) -> str:
     """Sentences on the intervals, p-values and detectable differences of the tables."""
     num_seeds, brackets = len(metrics["seeds"]), f"In brackets {100 * metrics['confidence']:g} %"
-    end = (
-        f" On the dev problems, by which a policy is chosen, {metrics['best_on_dev']} is the most "
-        f"accurate."
+    best, policies = metrics["best_on_dev"], metrics["policies"]
+    accuracies = {name: each["dev_accuracy"]["value"] for name, each in policies.items()}
+    ties = sum(accuracy == accuracies[best] for accuracy in accuracies.values())
+    is_best = (
+        f"{best} is the most accurate."
+        if ties == 1
+        else f"{ties} policies are equally accurate, and {best}, the first, counts as the best."
     )
-    if any(map(_is_constant, metrics["policies"].values())):
+    end = f" On the dev problems, by which a policy is chosen, {is_best}"
+    if any(map(_is_constant, policies.values())):
         end = (
             f" An accuracy of 0 or 100 % on every problem with every seed has Wilson's interval, "
             f"for as many trials as problems.{end}"

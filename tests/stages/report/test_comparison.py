@@ -199,6 +199,12 @@ def test_the_report_says_where_an_interval_is_of_problems_alone(sft, is_there):
     assert ("on every problem with every seed has Wilson's interval" in text) == is_there
 
 
+def test_the_report_names_no_best_policy_where_none_is_ever_right():
+    never = {"sft": np.zeros((2, 10)), "dpo": np.zeros((2, 10))}
+    text = sections.explain_intervals(comparison.compare_policies(results(never)))
+    assert text.endswith("2 policies are equally accurate, and sft, the first, counts as the best.")
+
+
 def test_the_accuracy_of_a_vote_is_a_share_though_its_sum_rounds():
     # Of 64 samples, all right, 32 give one answer and 32 another: 1 - 1e-16 to 1 + 2e-16.
     of_n = votes.majority_vote(
