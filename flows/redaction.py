@@ -6,8 +6,16 @@ kept by Prefect's server.
 
 import re
 
+SECRET = re.compile(
+    r"([?&;](sig|password|AccountKey|SharedAccessSignature|[\w-]*(token|secret|signature))=)"
+    r"[^&;\s\"']+",
+    re.IGNORECASE,
+)
+"""A word of an address's query, or of a connection string, with a value that gives access."""
+
 
 def hide_secrets(text: str) -> str:
-    """`text` with the user and password of every address in it hidden."""
+    """`text` with user, password and secret words of the query of every address in it hidden."""
     # As in stages/tracking/store.py, which flows do not import.
-    return re.sub(r"//([^/\s:]*:\S*|[^/@\s]+)@", "//***@", text)
+    text = re.sub(r"//([^/\s:]*:\S*|[^/@\s]+)@", "//***@", text)
+    return SECRET.sub(r"\1***", text)

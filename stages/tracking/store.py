@@ -55,6 +55,12 @@ PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
 """Seconds after which a server that does not answer counts as down: it must not hold up a
 pipeline."""
 SECONDS_BETWEEN_PINGS = 0.2
+SECRET = re.compile(
+    r"([?&;](sig|password|AccountKey|SharedAccessSignature|[\w-]*(token|secret|signature))=)"
+    r"[^&;\s\"']+",
+    re.IGNORECASE,
+)
+"""A word of an address's query, or of a connection string, with a value that gives access."""
 MAX_SECONDS = 300.0
 """Seconds after which a call stops and leaves what is missing to the next call: a slow server must
 not hold up a pipeline, either."""
@@ -288,5 +294,6 @@ def _find_remedy(error: Exception) -> str:
 
 
 def hide_secrets(text: str) -> str:
-    """`text` with the user and password of every address in it hidden."""
-    return re.sub(r"//([^/\s:]*:\S*|[^/@\s]+)@", "//***@", text)
+    """`text` with user, password and secret words of the query of every address in it hidden."""
+    text = re.sub(r"//([^/\s:]*:\S*|[^/@\s]+)@", "//***@", text)
+    return SECRET.sub(r"\1***", text)

@@ -25,9 +25,14 @@ NODE = StageNode(name="s", deps=(), outs=(), params=(), upstream=(), gpu=0)
         ("for url 'http://me:se/c:ret@host:4200/api'", "for url 'http://***@host:4200/api'"),
         ("https://token@host", "https://***@host"),
         ("mail me@host, see http://host/a@b", "mail me@host, see http://host/a@b"),
+        ("https://host/c?sv=1&sig=a%2Fb=&se=2 failed", "https://host/c?sv=1&sig=***&se=2 failed"),
+        ("pg://host/db?user=me&password=s3", "pg://host/db?user=me&password=***"),
+        ("'Name=me;AccountKey=a/b==;Suffix=net'", "'Name=me;AccountKey=***;Suffix=net'"),
+        ("url: /p?X-Amz-Security-Token=abc", "url: /p?X-Amz-Security-Token=***"),
+        ("page?signal=3&design=4", "page?signal=3&design=4"),
     ],
 )
-def test_user_and_password_of_an_address_are_hidden(text: str, shown: str) -> None:
+def test_secrets_of_an_address_are_hidden(text: str, shown: str) -> None:
     assert hide_secrets(text) == store.hide_secrets(text) == shown
 
 
