@@ -51,9 +51,16 @@ def find_best() -> Path:
     """The folder of the best policy's weights, in the repository that is the working folder.
 
     Raises:
-        ValueError: if no policy is registered, or the folder holds other weights than its.
+        ValueError: if MLflow does not answer, no policy is registered, or the folder holds other
+            weights than its.
     """
-    client = mlflow.MlflowClient(store.find_uri(Path.cwd()))
+    uri = store.find_uri(Path.cwd())
+    try:
+        store.check_server(uri)  # MLflow would try for minutes, and print nothing
+    except OSError as error:  # those of requests are OSErrors, too
+        reason = store.hide_secrets(f"{uri}: expected MLflow, which does not answer: {error}")
+        raise ValueError(f"{reason}. Start its server, or correct {store.URI}.") from None
+    client = mlflow.MlflowClient(uri)
     if not client.search_registered_models(filter_string=f"name = '{REGISTERED}'"):
         raise ValueError(
             f"expected a model '{REGISTERED}' in MLflow, found none: `dvc repro` trains policies, "
