@@ -6,6 +6,8 @@ A word in backticks is shown as code.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from stages.algorithms.statistics.intervals import constant_difference_interval
+from stages.records.metrics import round_metric
 from stages.report import conversations, tables, verdict
 from stages.report.controls import KINDS, describe_controls, describe_warnings
 from stages.report.conversations import Conversation
@@ -283,6 +285,15 @@ def _build_parts(metrics: Metrics) -> list[Block]:
         f"Rest: the gain that remains. The best temperature of a policy is the one with the most "
         f"accurate samples on the dev problems, over all seeds; of equal ones the highest.",
     ]
+    _, of_constant = constant_difference_interval(
+        0.0, metrics["num_problems"], confidence=metrics["confidence"]
+    )
+    parts = [part for by_name in metrics["parts"].values() for part in by_name.values()]
+    if any(part["value"] == 0.0 and part["high"] == round_metric(of_constant) for part in parts):
+        blocks.append(
+            "A part that is 0 on every problem with every seed has the interval that so many "
+            "problems without an exception leave open."
+        )
     if tables.readings_differ(metrics):
         blocks.append(
             "Strict: the last line is `#### n` with the right n. Lenient: the last number of the "

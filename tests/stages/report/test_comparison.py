@@ -269,6 +269,21 @@ def test_a_part_of_a_gain_that_is_0_everywhere_has_a_width():
     assert bounds["rest"] == pytest.approx((1.0 - 2 * 0.7076, 1.0), abs=1e-4)
 
 
+@pytest.mark.parametrize(("lenient", "is_there"), [(0.5, True), (1.0, False)])
+def test_the_report_says_where_the_interval_of_a_part_is_from(lenient, is_there):
+    """Of the parts only the format is 0 everywhere, if the lenient reading changes nothing."""
+    spread = np.tile([0.25, 0.75], (2, 5))
+    best = 1.0 - spread
+    of_format = best.copy()
+    best[:, 0] = 0.5
+    of_format[:, 0] = lenient
+    given = results({"sft": spread, "dpo": spread[:, ::-1]})
+    given.temperatures["sft"] = at_temperatures(spread, best=best, lenient=of_format)
+    blocks = sections._build_parts(comparison.compare_policies(given))
+    texts = [block for block in blocks if isinstance(block, str)]
+    assert any("A part that is 0 on every problem" in text for text in texts) == is_there
+
+
 def test_one_seed_has_such_an_interval_too_and_rewards_which_have_no_bounds_do_not():
     (result,) = differences_of(np.ones((1, 5)), of=results({"sft": SFT}, seeds=[7]))
     assert (result["low"], result["high"]) == pytest.approx((-0.0436, 1.0), abs=1e-4)
