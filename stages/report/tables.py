@@ -387,12 +387,11 @@ def format_seed_columns(estimate: Metrics, *names: str) -> dict[str, str]:
     cells = {
         "each seed": ", ".join(f"{100 * seed:.1f}" for seed in estimate["seeds"].values()),
         "p (Holm)": "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}",
-        "detectable, points": "",
+        # A difference of shares is never larger than 1.
+        "detectable, points": (
+            NOTHING if detectable is None or detectable > 1.0 else f"{100 * detectable:.1f}"
+        ),
     }
-    if detectable is not None:
-        # A difference of shares is never larger.
-        written = f"{100 * detectable:.1f}" if detectable <= 1.0 else NOTHING
-        cells["detectable, points"] = written
     return {name: cells[name] for name in names}
 
 

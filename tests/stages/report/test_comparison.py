@@ -234,6 +234,7 @@ def test_the_same_difference_on_a_few_problems_is_not_sure():
     (result,) = differences_of(np.ones((3, 5)))
     assert (result["low"], result["high"]) == pytest.approx((-0.0436, 1.0), abs=1e-4)
     assert (result["p"], result["significant"], result["detectable"]) == (0.0625, False, None)
+    assert tables.format_seed_columns(result, "detectable, points") == {"detectable, points": "–"}
 
 
 def test_the_same_difference_on_many_problems_is_as_good_as_sure():
