@@ -63,10 +63,13 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
     outputs.check_exists(source)
     template = params["data"]["prompt_template"]
     environment = model_card.find_environment(plan, plan["policies"][policy])
-    tasks = {prompt.task for prompt in lines.read_lines(PROMPTS / "test.jsonl", Prompt)}
-    prompts = ENVIRONMENT_PROMPTS if environment else describe_prompts(template, tasks)
-    section = render_comparison(policy, prompts)
-    if environment is not None:
+    tasks = set[str]()
+    if environment is None:
+        outputs.check_exists(PROMPTS / "test.jsonl")
+        tasks = {prompt.task for prompt in lines.read_lines(PROMPTS / "test.jsonl", Prompt)}
+        section = render_comparison(policy, describe_prompts(template, tasks))
+    else:
+        section = render_comparison(policy, ENVIRONMENT_PROMPTS)
         section = f"{render_environment(environment, policy)}\n\n{section}"
     card = model_card.render_card(policy, params["seeds"], params["model"], section)
     with outputs.replace(target) as scratch:

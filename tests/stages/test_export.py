@@ -195,6 +195,13 @@ def test_a_policy_that_is_not_there_is_no_empty_folder() -> None:
     assert not Path("out").exists()
 
 
+def test_prompts_that_are_not_there_are_named_with_the_remedy() -> None:
+    (DATA / "prompts/test.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"test\.jsonl is missing: .*dvc checkout"):
+        export.main("grpo", "out")
+    assert not Path("out").exists()
+
+
 def put_into_environment() -> None:
     """Let grpo be a policy of an environment, with episodes in the report."""
     row = {**PLAN["policies"]["grpo"], "on": "environments/game"}
@@ -219,6 +226,7 @@ def put_into_environment() -> None:
 
 def test_the_card_names_the_environment_its_versions_and_the_success_there() -> None:
     put_into_environment()
+    (DATA / "prompts/test.jsonl").unlink()  # of no use here, and not everywhere checked out
     export.main("grpo", "out")
     card = Path("out/README.md").read_text(encoding="utf-8")
     assert "`game`, of kind textarena: textarena 0.7.4." in card
