@@ -159,4 +159,8 @@ def _constant_bounds(
         return intervals.constant_difference_interval(value, number, confidence=CONFIDENCE)
     if value in (0.0, 1.0):
         return intervals.wilson_interval(round(value * number), number, confidence=CONFIDENCE)
-    return None
+    # Of a judge who always prefers the first, a single order has 1/2. 2 x - 1 is within -1 and 1.
+    low, high = intervals.constant_difference_interval(
+        2.0 * value - 1.0, number, confidence=CONFIDENCE
+    )
+    return (1.0 + low) / 2.0, (1.0 + high) / 2.0

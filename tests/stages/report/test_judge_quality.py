@@ -120,3 +120,10 @@ def test_a_judge_who_is_always_right_is_not_certain_to_be():
     )
     # The longer is right as often: w = 1 - 0.025^(1/6) = 0.4593.
     assert result["beyond_length"] == {"value": 0.0, "low": -0.459258, "high": 0.459258}
+
+
+def test_a_judge_who_always_prefers_the_first_is_not_certain_to():
+    verdicts = [verdict(name, 0.9, 0.8) for name in "abcdef"]
+    result = judge_quality.summarise_verdicts(verdicts, CORRECT, LENGTHS, seed=0)["agreement"]
+    # A share w = 0.4593 of all problems may have 0, or 1: 0.5 (1 - w), 0.5 (1 + w).
+    assert result["single_order"] == {"value": 0.5, "low": 0.270371, "high": 0.729629}
