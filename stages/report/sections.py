@@ -361,8 +361,9 @@ def explain_intervals(metrics: Metrics) -> str:
             f"differ for these very models, and nothing of another training run.{end}"
         )
     warning = (
-        " Two seeds leave one degree of freedom: where seeds differ much, a table without any true "
-        "difference may call one significant in more than one case of four. Train three or more."
+        " Two seeds leave one degree of freedom: where seeds differ much, a table of four or "
+        "more differences, none of them true, may call one significant in more than one case of "
+        "four. Train three or more."
         if num_seeds == 2
         else ""
     )
