@@ -199,6 +199,17 @@ def test_the_report_says_where_an_interval_is_of_problems_alone(sft, is_there):
     assert ("on every problem with every seed has Wilson's interval" in text) == is_there
 
 
+@pytest.mark.parametrize(("last", "is_there"), [(0.75, True), (0.5, False)])
+def test_the_report_says_where_the_interval_of_a_constant_difference_is_from(last, is_there):
+    spread = np.tile([0.25, 0.75], (2, 5))
+    more = spread.copy()
+    more[:, -1] = last
+    text = sections.explain_intervals(
+        comparison.compare_policies(results({"sft": spread, "dpo": more}))
+    )
+    assert ("A difference that is the same on every problem" in text) == is_there
+
+
 def test_the_report_names_no_best_policy_where_none_is_ever_right():
     never = {"sft": np.zeros((2, 10)), "dpo": np.zeros((2, 10))}
     text = sections.explain_intervals(comparison.compare_policies(results(never)))
