@@ -120,11 +120,16 @@ def _split_alternatives(text: str) -> list[str]:
 
 
 def _are_solutions(alternatives: Sequence[str]) -> bool:
-    """Whether `x = 1 or x = 2` are values of one name, which an answer has to state all."""
+    """Whether `x = 1 or x = 2` are values of one name, which an answer has to state all.
+
+    In several units, as `d = 5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
+    """
     names = [name_of(each) for each in alternatives]
+    units = {read_unit(strip_name(each)).name for each in alternatives}
     return (
         names[0] is not None
         and {*names} <= {names[0], None}
+        and len(units) == 1
         and not any(answers_match(*pair) for pair in combinations(alternatives, 2))
     )
 
@@ -264,8 +269,9 @@ def tidy_gold(gold: str) -> str:
 
 
 def _space_pair(text: str) -> str:
-    """`4, 5` of `4,5`, where that is two whole numbers and not one with a thousands separator."""
-    is_pair = _PAIR.fullmatch(strip_markup(text)) is not None and parse_number(text) is None
+    """`x = 4, 5` of `x = 4,5`, unless `4,5` has a thousands separator and is one number."""
+    pair = strip_markup(strip_name(text))
+    is_pair = _PAIR.fullmatch(pair) is not None and parse_number(pair) is None
     return text.replace(",", ", ") if is_pair else text
 
 

@@ -66,6 +66,9 @@ EQUAL = [
     ("5 m, 300 km", "300 km, 5 m"), ("3 boys and 5 girls", "5 girls, 3 boys"),
     ("3 cm, 5", "5 cm, 3 cm"),
     ("30 minutes and 2 hours", "2 hours and 30 minutes"), ("3 red, 3 blue", "3 blue, 3 red"),
+    ("x=1 or x=2", "x=1,2"), ("1, 2", "x = 2,1"), ("x=1,2", "1, 2"),
+    ("d = 5 km or 5000 m", "5 km"), ("d = 5 km or d = 5000 m", "d=5000 m"),
+    ("p = 1/4 or 25%", "25%"), (r"\theta = 60^\circ or \pi/3", r"\pi/3"),
 ]  # fmt: skip
 DIFFERENT = [
     (r"0.\overline{3}", "0"), (r"0.\overline{6}", r"0.\overline{3}"), ("6!", "6"),
@@ -112,7 +115,7 @@ DIFFERENT = [
     ("10%, 5", "5%, 10"),
     ("30 hours and 2 minutes", "2 hours and 30 minutes"), ("3 red, 4 blue", "3 blue, 4 red"),
     ("x=1 or x=2", "x=1"), (r"x = 1 \text{ or } x = 2", "2"), ("x=1 or 2", "1"),
-    ("x=1 or x=2", "1, 3"), ("f(x) = x or f(x) = 2-x", "f(x) = x"),
+    ("x=1 or x=2", "1, 3"), ("x=1 or x=2", "x=1,3"), ("x=1,234", "1, 234"), ("t=1 s or t=3 s", "1 s"), ("f(x) = x or f(x) = 2-x", "f(x) = x"),
 ]  # fmt: skip
 
 
