@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGE, OWN = Path(__file__).parent, "own"
-LIBRARIES = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+STANDARD_LIBRARY, INSTALLED = Path(sysconfig.get_path("stdlib")), {"site-packages", "dist-packages"}
 
 
 def load_own_module(folder: str, word: str) -> ModuleType:
@@ -40,11 +40,7 @@ def describe_error(error: BaseException) -> str:
     calls = traceback.extract_tb(error.__traceback__)
     files = [(Path(call.filename), call.lineno) for call in calls]
     outside = [(path, line) for path, line in files if not _is_ours(path)]
-    written = [
-        (path, line)
-        for path, line in outside
-        if not any(path.is_relative_to(library) for library in LIBRARIES)
-    ]
+    written = [(path, line) for path, line in outside if not _is_of_library(path)]
     if not outside and isinstance(error, ValueError):
         return str(error)
     text = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -55,5 +51,11 @@ def describe_error(error: BaseException) -> str:
 
 def _is_ours(path: Path) -> bool:
     """Whether a file is this package's, or the interpreter's (`<frozen ..>`)."""
-    is_inside = path.is_relative_to(PACKAGE) and path.parent.name != OWN
+    is_inside = path.is_relative_to(PACKAGE) and OWN not in path.relative_to(PACKAGE).parts
     return is_inside or str(path).startswith("<frozen")
+
+
+def _is_of_library(path: Path) -> bool:
+    """Whether a file is of an installed package, or no file (`<string>`, code of a dataclass)."""
+    is_installed = not INSTALLED.isdisjoint(path.parts)
+    return is_installed or path.is_relative_to(STANDARD_LIBRARY) or str(path).startswith("<")

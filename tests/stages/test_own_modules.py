@@ -10,7 +10,10 @@ def run_source(source, path):
     exec(compile(source, path, "exec"), {})
 
 
-@pytest.mark.parametrize("path", ["/home/me/shop.py", f"{PACKAGE}/rewards/own/shop.py"])
+@pytest.mark.parametrize(
+    "path",
+    ["/home/me/shop.py", f"{PACKAGE}/rewards/own/shop.py", f"{PACKAGE}/rewards/own/sub/shop.py"],
+)
 @pytest.mark.parametrize(
     ("source", "text"),
     [
@@ -26,6 +29,23 @@ def test_the_line_is_the_users_and_not_the_librarys(source, text, path):
     with pytest.raises(Exception) as caught:
         run_source(source, path)
     assert describe_error(caught.value) == text
+
+
+def test_code_that_a_library_wrote_and_packages_of_the_home_folder_are_no_files_of_the_users():
+    scope = {}
+    library = """
+from dataclasses import dataclass
+@dataclass
+class Price:
+    euros: int
+    def __post_init__(self):
+        raise OverflowError
+"""
+    path = "/home/me/.local/lib/python3.11/site-packages/prices.py"
+    exec(compile(library, path, "exec"), scope)
+    with pytest.raises(OverflowError) as caught:
+        exec(compile("\n\n\nPrice(3)", "/home/me/shop.py", "exec"), scope)
+    assert describe_error(caught.value) == "OverflowError (shop.py, line 4)"
 
 
 def test_a_sentence_of_this_package_stays_as_it_is():
