@@ -117,7 +117,8 @@ class RewardModels:
 def check_function(function: Callable[..., object], place: str) -> None:
     """Raise a ValueError unless a reward of the user's takes a prompt and a completion."""
     try:
-        signature = inspect.signature(function)
+        # Of a decorated function that of the decorator's, which is what is called.
+        signature = inspect.signature(function, follow_wrapped=False)
     except ValueError:  # a function in C may have none
         return
     try:

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import stages.rewards.own as folder
 from stages.rewards import reward_file
+from stages.rewards.completion_rewards import check_function
 
 
 @pytest.fixture
@@ -46,20 +47,36 @@ def test_a_file_that_is_missing_or_has_no_function_is_told(write):
         reward_file.load_own_function(write("number", "reward = 3\n"))
 
 
+def test_a_coroutine_as_reward_is_refused_before_anything_is_trained(write):
+    with pytest.raises(ValueError, match=r"rewards/own/form\.py: expected .*found `async def`"):
+        reward_file.load_own_function(write("form", "async def reward(p, c):\n    return 1.0\n"))
+
+
 @pytest.mark.parametrize(
-    ("head", "problem"),
-    [
-        ("def reward(completions, **kwargs)", r"found arguments \(completions, \*\*kwargs\)"),
-        (
-            "def reward(prompt, completion, answer)",
-            r"found .*completion, answer\)",
-        ),
-        ("async def reward(prompt, completion)", "found `async def`"),
-    ],
+    "function", [lambda completions, **_: 1.0, lambda prompt, completion, answer: 1.0]
 )
-def test_a_reward_of_another_form_is_refused_before_anything_is_trained(write, head, problem):
-    with pytest.raises(ValueError, match=rf"rewards/own/form\.py: expected .*{problem}"):
-        reward_file.load_own_function(write("form", f"{head}:\n    return 1.0\n"))
+def test_a_reward_with_other_arguments_is_refused(function):
+    """Not in a file: the type checks of tests wrap its functions in others with any arguments."""
+    with pytest.raises(ValueError, match=r"x: expected .*found arguments \((completions|prompt),"):
+        check_function(function, "x")
+
+
+def test_of_a_decorated_reward_the_arguments_of_the_decorator_count(write):
+    source = """
+import functools
+
+def of_batch(function):
+    @functools.wraps(function)
+    def call(prompt, completion):
+        return function([completion])[0]
+    return call
+
+@of_batch
+def reward(completions):
+    return [float(len(text)) for text in completions]
+"""
+    reward = reward_file.load_own_function(write("batch", source))
+    assert reward(Answers(["abc"]).prompt(0), "abc") == 3.0
 
 
 def test_an_error_of_its_own_is_its_own(write):
