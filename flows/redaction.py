@@ -7,11 +7,15 @@ kept by Prefect's server.
 import re
 
 SECRET = re.compile(
-    r"([?&;](sig|password|AccountKey|SharedAccessSignature|[\w-]*(token|secret|signature))=)"
-    r"[^&;\s\"']+",
+    r"((?:[?&;#](?:sig|pwd|[\w-]*(?:token|secret|signature))"
+    r"|(?<![\w-])[\w-]*(?:password|accesssignature|(?:api|access|account)[_-]?key))="
+    r"[\"']?)[^&;\s\"']+",
     re.IGNORECASE,
 )
-"""A word of an address's query, or of a connection string, with a value that gives access."""
+"""A word of an address's query, or of a connection string, with a value that gives access.
+
+Words that also stand in harmless text (`pad_token=3`) count only behind a `?`, `&`, `;` or `#`.
+"""
 
 
 def hide_secrets(text: str) -> str:

@@ -56,11 +56,15 @@ PATIENCE = 0.75 if "DVC_STAGE" in os.environ else 10.0
 pipeline."""
 SECONDS_BETWEEN_PINGS = 0.2
 SECRET = re.compile(
-    r"([?&;](sig|password|AccountKey|SharedAccessSignature|[\w-]*(token|secret|signature))=)"
-    r"[^&;\s\"']+",
+    r"((?:[?&;#](?:sig|pwd|[\w-]*(?:token|secret|signature))"
+    r"|(?<![\w-])[\w-]*(?:password|accesssignature|(?:api|access|account)[_-]?key))="
+    r"[\"']?)[^&;\s\"']+",
     re.IGNORECASE,
 )
-"""A word of an address's query, or of a connection string, with a value that gives access."""
+"""A word of an address's query, or of a connection string, with a value that gives access.
+
+Words that also stand in harmless text (`pad_token=3`) count only behind a `?`, `&`, `;` or `#`.
+"""
 MAX_SECONDS = 300.0
 """Seconds after which a call stops and leaves what is missing to the next call: a slow server must
 not hold up a pipeline, either."""

@@ -30,6 +30,13 @@ NODE = StageNode(name="s", deps=(), outs=(), params=(), upstream=(), gpu=0)
         ("'Name=me;AccountKey=a/b==;Suffix=net'", "'Name=me;AccountKey=***;Suffix=net'"),
         ("url: /p?X-Amz-Security-Token=abc", "url: /p?X-Amz-Security-Token=***"),
         ("page?signal=3&design=4", "page?signal=3&design=4"),
+        ("AccountKey=a/b==;Name=me", "AccountKey=***;Name=me"),
+        ("https://host/p?api_key=abc", "https://host/p?api_key=***"),
+        ("Server=db;PWD=s3;Encrypt=yes", "Server=db;PWD=***;Encrypt=yes"),
+        ("host=db password='s3'", "host=db password='***'"),
+        ("SharedAccessSignature=s&v=1", "SharedAccessSignature=***&v=1"),
+        ("AWS_SECRET_ACCESS_KEY=abc is no key", "AWS_SECRET_ACCESS_KEY=*** is no key"),
+        ("got pad_token=3, max_tokens=5, key=b", "got pad_token=3, max_tokens=5, key=b"),
     ],
 )
 def test_secrets_of_an_address_are_hidden(text: str, shown: str) -> None:
