@@ -4,6 +4,8 @@ import importlib
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -28,6 +30,21 @@ def load_own_module(folder: str, word: str) -> ModuleType:
         if error.name != name:
             raise
         raise ValueError(f"there is no {path}: write it, or correct the word `on`") from None
+
+
+@contextmanager
+def exit_is_error() -> Iterator[None]:
+    """Context in which `sys.exit` is a RuntimeError: it would end the stage as if it had finished.
+
+    A subclass of SystemExit goes through: it is a request to end this process.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        if type(error) is not SystemExit:
+            raise
+        text = f"sys.exit({error.code!r}), which would end the whole run: raise an error instead"
+        raise RuntimeError(text).with_traceback(error.__traceback__) from error
 
 
 def describe_error(error: BaseException) -> str:

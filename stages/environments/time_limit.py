@@ -8,6 +8,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import TypeVar
 
+from stages.own_modules import exit_is_error
+
 ValueT = TypeVar("ValueT")
 
 
@@ -27,16 +29,10 @@ def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     signals (a regular expression, a matrix product), nor code that catches BaseException and goes
     on. In another thread the call is given up after `seconds`, and goes on in the background.
 
-    `sys.exit` in the call, as argparse does where a command is wrong, is a RuntimeError: it would
-    end the stage as if it had finished.
+    `sys.exit` in the call, as argparse does where a command is wrong, is a RuntimeError.
     """
-    try:
+    with exit_is_error():
         return _call_within(seconds, function)
-    except SystemExit as error:
-        if type(error) is not SystemExit:  # a request to end this process
-            raise
-        text = f"sys.exit({error.code!r}), which would end the whole run: raise an error instead"
-        raise RuntimeError(text).with_traceback(error.__traceback__) from error
 
 
 def _call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
-from stages.own_modules import describe_error
+from stages.own_modules import describe_error, exit_is_error
 from stages.records.problems import Prompt
 from stages.sampler import Judge, Sample
 
@@ -143,7 +143,8 @@ def score_each(
     totals: list[float] = []
     for index, text in enumerate(completions.texts):
         try:
-            result = value(completions.prompt(index), text)
+            with exit_is_error():  # a reward that runs code of a completion may meet one
+                result = value(completions.prompt(index), text)
         except Exception as error:
             what = describe_error(error)
             raise ValueError(f"{what}, on {describe_completion(completions, index)}") from error

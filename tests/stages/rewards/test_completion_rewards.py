@@ -10,6 +10,7 @@ from stages.rewards.completion_rewards import (
     join_rewards,
     score_each,
 )
+from stages.runtime.process import Stopped
 
 STEPS = torch.tensor([[0.0, 0.5, 0.25], [1.0, 0.0, 0.0]])
 
@@ -67,6 +68,19 @@ def test_rewards_of_steps_come_with_their_ends():
 
 def test_verdicts_are_numbers():
     assert score_each(Answers(["a", "bb"]), lambda _, text: text == "a").totals == [1.0, 0.0]
+
+
+def test_a_completion_that_exits_as_its_code_is_run_does_not_end_the_stage():
+    with pytest.raises(ValueError, match=r"sys\.exit\(3\), .*of prompt 'p0': 'exit\(3\)'"):
+        score_each(Answers(["exit(3)"]), lambda _, text: exec(text) or 1.0)
+
+
+def test_a_request_to_stop_goes_through_a_reward():
+    def reward(*_):
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        score_each(Answers(["a"]), reward)
 
 
 def test_what_is_no_number_is_an_error():
