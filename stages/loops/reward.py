@@ -129,8 +129,8 @@ def count_problems(problems: Sequence[Sequence[Outcome]]) -> float:
     """Number of problems, each counted as 1, also one of a single class and a lower weight.
 
     Were the divisor the sum of the weights, `one_class_weight` would cancel in a step in which all
-    problems are of one class. Where none is, the two are equal, to the bit, as both are summed from
-    the weights.
+    problems are of one class. If none is of one class, the two are equal, to the bit, as both are
+    summed from the weights.
     """
     weights: list[float] = []
     for rows in problems:

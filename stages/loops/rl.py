@@ -683,8 +683,8 @@ def subtract_length_penalties(
 
         r = reward - truncation_penalty [truncated] + overlong_penalty soft_overlong(length)
 
-    The first with `truncation` penalise, the second with an `overlong_buffer`. `limit` is that of a
-    completion's tokens.
+    The first with `truncation` penalise, the second with an `overlong_buffer`: `soft_overlong` is
+    between -1 and 0. `limit` is that of a completion's tokens, and the length of a truncated one.
     """
     totals = torch.tensor(rewards.totals, dtype=torch.float32)
     if method.truncation == "penalise":

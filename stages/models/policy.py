@@ -90,7 +90,7 @@ def _refuse_quantised(path: str | Path, revision: str | None) -> None:
 def _describe_fault(
     model: PreTrainedModel, report: Mapping[str, Any], new: frozenset[str]
 ) -> str | None:
-    """What the files lack, or have that saving the model would lose; None: nothing."""
+    """What is missing from the files, or would be lost when the model is saved; None: nothing."""
     missing = {*report["missing_keys"]} - new
     missing |= {str(name) for name, *_ in report["mismatched_keys"]}
     if missing:
