@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SECONDS = 120
 """How long a page may take; on a free machine each takes five."""
+NUM_ATTEMPTS = 5
 HARMLESS = (
     # Who is logged in: without a password there are no users, and MLflow's page asks all the same.
     r"/ajax-api/2\.0/mlflow/users/current - Failed to load resource: .* 404",
@@ -142,20 +143,20 @@ def charts(driver):
 
 
 def open_until_drawn(driver, address, *texts, only_first=False):
-    """Open a page, until its charts (or the first) have colours; thrice at most, as a person would:
-    MLflow's page sometimes draws nothing. Not by a reload: MLflow takes the name of a saved view
-    out of the address, so that would show another view."""
+    """Open a page, until its charts (or the first) have colours; five times at most, as a person
+    would: MLflow's page sometimes draws nothing, oftener on a busy machine. Not by a reload: MLflow
+    takes the name of a saved view out of the address, so that would show another view."""
 
     def are_drawn(_):
         shares = charts(driver)
         return shares and min(shares[:1] if only_first else shares) > 0.001
 
-    for attempt in range(3):
+    for attempt in range(NUM_ATTEMPTS):
         opened(driver, address, *texts)
         try:
             WebDriverWait(driver, SECONDS / 3).until(are_drawn)
         except TimeoutException:
-            if attempt == 2:
+            if attempt == NUM_ATTEMPTS - 1:
                 raise
         else:
             return
