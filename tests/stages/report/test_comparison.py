@@ -15,7 +15,7 @@ NAMES = ("outcome", "mean_logprob", "format", "longest", "shortest")
 
 
 def results(accuracy, *, majority=None, halves=None, seeds=SEEDS):
-    """Policies with the same accuracy table for every estimate but those given."""
+    """Policies with the same accuracy table for every estimate but those evaluated."""
     tables = {}
     for policy, table in accuracy.items():
         values = np.asarray(table, dtype=np.float64)
@@ -72,9 +72,9 @@ def test_policies_against_the_baseline_and_each_other():
 
 
 def test_what_repeats_itself_is_told_of_those_policies_that_do():
-    given = results({"sft": SFT, "dpo": DPO})
-    given.metrics["dpo"][1] = given.metrics["dpo"][1] | {"in_loop/test_greedy": 0.5}
-    metrics = comparison.compare_policies(given)
+    evaluated = results({"sft": SFT, "dpo": DPO})
+    evaluated.metrics["dpo"][1] = evaluated.metrics["dpo"][1] | {"in_loop/test_greedy": 0.5}
+    metrics = comparison.compare_policies(evaluated)
     cells = {
         row["policy"]: row.get("greedy in a loop, %") for row in tables.tabulate_estimates(metrics)
     }
@@ -84,13 +84,13 @@ def test_what_repeats_itself_is_told_of_those_policies_that_do():
 
 def test_gains_at_the_best_temperature_are_a_family_of_their_own():
     stream = np.random.default_rng(0)
-    given = results(
+    evaluated = results(
         {name: stream.random((3, 40)) for name in ("sft", "dpo", "ppo")}, seeds=[0, 1, 2]
     )
-    given.tables["dpo"]["best_temperature_accuracy"] = (
-        given.tables["sft"]["mean_accuracy"] + 0.1 + 0.05 * stream.random((3, 40))
+    evaluated.tables["dpo"]["best_temperature_accuracy"] = (
+        evaluated.tables["sft"]["mean_accuracy"] + 0.1 + 0.05 * stream.random((3, 40))
     )
-    gains = comparison.compare_policies(given)["gains"]
+    gains = comparison.compare_policies(evaluated)["gains"]
     at_best, sampled = gains["best_temperature_accuracy"], gains["mean_accuracy"]
     assert at_best["dpo"]["significant"]
     assert not sampled["dpo"]["significant"]
@@ -100,10 +100,10 @@ def test_gains_at_the_best_temperature_are_a_family_of_their_own():
 
 
 def test_the_parts_of_a_gain_add_up_to_it():
-    given = results({"sft": [[0.5, 0.5]] * 2, "dpo": [[0.75, 1.0]] * 2})
-    given.temperatures["sft"] = at_temperatures([[0.5, 0.5]] * 2, best=[[0.75, 0.75]] * 2)
-    given.temperatures["dpo"] = at_temperatures([[0.75, 1.0]] * 2, best=[[1.0, 1.0]] * 2)
-    result = comparison.compare_policies(given)
+    evaluated = results({"sft": [[0.5, 0.5]] * 2, "dpo": [[0.75, 1.0]] * 2})
+    evaluated.temperatures["sft"] = at_temperatures([[0.5, 0.5]] * 2, best=[[0.75, 0.75]] * 2)
+    evaluated.temperatures["dpo"] = at_temperatures([[0.75, 1.0]] * 2, best=[[1.0, 1.0]] * 2)
+    result = comparison.compare_policies(evaluated)
     parts = {name: part["value"] for name, part in result["parts"]["dpo"].items()}
     assert parts == {"sharpening": 0.125, "format": 0.0, "rest": 0.25}
     assert sum(parts.values()) == result["gains"]["mean_accuracy"]["dpo"]["value"]
@@ -270,11 +270,11 @@ def test_a_difference_of_shares_ends_at_100_points():
 
 
 def test_a_part_of_a_gain_that_is_0_everywhere_has_a_width():
-    given = results({"sft": SFT, "dpo": DPO})
+    evaluated = results({"sft": SFT, "dpo": DPO})
     # At the best temperature dpo is always right, sft never; both as sampled: 1 of 4.
     for name, best in (("sft", 0.0), ("dpo", 1.0)):
-        given.temperatures[name] = at_temperatures([[0.25] * 3] * 2, best=[[best] * 3] * 2)
-    (parts,) = comparison.compare_policies(given)["parts"].values()
+        evaluated.temperatures[name] = at_temperatures([[0.25] * 3] * 2, best=[[best] * 3] * 2)
+    (parts,) = comparison.compare_policies(evaluated)["parts"].values()
     # 1 - 0.025^(1/3) = 0.7076 of the problems may have another difference.
     bounds = {name: (part["low"], part["high"]) for name, part in parts.items()}
     assert bounds["format"] == pytest.approx((-0.7076, 0.7076), abs=1e-4)
@@ -289,9 +289,9 @@ def test_the_report_says_where_the_interval_of_a_part_is_from(lenient, is_there)
     of_format = best.copy()
     best[:, 0] = 0.5
     of_format[:, 0] = lenient
-    given = results({"sft": spread, "dpo": spread[:, ::-1]})
-    given.temperatures["sft"] = at_temperatures(spread, best=best, lenient=of_format)
-    blocks = sections._build_parts(comparison.compare_policies(given))
+    evaluated = results({"sft": spread, "dpo": spread[:, ::-1]})
+    evaluated.temperatures["sft"] = at_temperatures(spread, best=best, lenient=of_format)
+    blocks = sections._build_parts(comparison.compare_policies(evaluated))
     texts = [block for block in blocks if isinstance(block, str)]
     assert any("A part that is 0 on every problem" in text for text in texts) == is_there
 
@@ -340,8 +340,8 @@ def test_one_seed_has_an_interval_over_problems_and_no_verdict():
 
 def test_the_captions_of_one_seed_promise_no_p_values():
     stream = np.random.default_rng(0)
-    one = results({name: stream.random((1, 20)) for name in ("sft", "dpo")}, seeds=[0])
-    blocks = sections._build_policies(comparison.compare_policies(one))
+    evaluated = results({name: stream.random((1, 20)) for name in ("sft", "dpo")}, seeds=[0])
+    blocks = sections._build_policies(comparison.compare_policies(evaluated))
     captions = [block.caption for block in blocks if isinstance(block, sections.CaptionedTable)]
     assert captions[1] == "Accuracy, greedy and by majority"
 

@@ -1,4 +1,4 @@
-"""No password in what is told."""
+"""No password in what is shown."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from stages.tracking import store
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown"),
     [
         ("http://me:secret@host:5000/api failed", "http://***@host:5000/api failed"),
         ("postgresql://me:s/e@c:r@host/db", "postgresql://***@host/db"),
@@ -16,8 +16,8 @@ from stages.tracking import store
         ("mail me@host, see http://host/a@b", "mail me@host, see http://host/a@b"),
     ],
 )
-def test_user_and_password_of_an_address_are_hidden(text, told):
-    assert store.hide_secrets(text) == told
+def test_user_and_password_of_an_address_are_hidden(text, shown):
+    assert store.hide_secrets(text) == shown
 
 
 @pytest.mark.parametrize("password", ["se#cret", "se/cret", "se?cret"])
