@@ -1,0 +1,24 @@
+"""The lists of planted faults fit the code of today, and are long enough to say something."""
+
+from collections import Counter
+
+from mutants.__main__ import ROOT, read_lists
+
+LISTS = read_lists([])
+FAULTS = [fault for _, faults in LISTS.values() for fault in faults]
+
+
+def test_every_fault_can_be_planted():
+    for fault in FAULTS:
+        text = (ROOT / fault.file).read_text(encoding="utf-8")
+        assert (fault.id, text.count(fault.old)) == (fault.id, 1)
+        assert fault.old != fault.new
+    for tests, _ in LISTS.values():
+        assert [test for test in tests if not (ROOT / test).exists()] == []
+
+
+def test_there_are_enough_and_each_has_a_name():
+    assert len(FAULTS) >= 150
+    assert [
+        name for name, number in Counter(fault.id for fault in FAULTS).items() if number > 1
+    ] == []
