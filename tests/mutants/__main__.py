@@ -32,8 +32,9 @@ LIMIT_SECONDS = 900
 """A fault that makes a test hang is noticed, too."""
 PINNED = {"MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
           "OMP_NUM_THREADS": "1"}  # fmt: skip
-OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "addopts=",
-           "--import-mode=importlib", "-m", "not learning and not mutation and not slow and not weekly"]  # fmt: skip
+MARKS = "not learning and not mutation and not slow and not weekly"
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib",
+           "-m", MARKS]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,11 @@ def run_tests(folder: Path, tests: list[str], log: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("lists", nargs="*")
     parser.add_argument("--only", default="", help="ids, with commas")
     parser.add_argument("--commit", help="take tests/ from this commit")
