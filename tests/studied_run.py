@@ -30,6 +30,18 @@ ANSWERS = ("1 + 8 = 9\n#### 9", "1 + 7 = 8\n#### 8", "#### 9", "3\n3\n#### 3")
 """Right, wrong, right, wrong."""
 
 
+def problem(name: str, answer: str = "7", **changes: Any) -> Prompt:
+    """A problem whose question and prompt are of its name."""
+    values = {"task": "solve", "question": f"{name}?", "prompt": f"{name}?\n", "prompt_ids": [1]}
+    return Prompt(id=name, answer=answer, **values | changes)
+
+
+def completion(name: str, index: int, text: str, ids: list[int], **changes: Any) -> Completion:
+    """A finished completion of this text and these tokens."""
+    values = {"logprob_sum": 0.0, "finish_reason": "stop", "seed": 0}
+    return Completion(id=name, index=index, completion=text, completion_ids=ids, **values | changes)
+
+
 def words():
     return tokenizers.train_tokenizer(["1 + 2 = 3\n"], TINY["vocab_size"])
 
