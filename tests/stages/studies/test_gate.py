@@ -1,3 +1,5 @@
+"""The release gate: probes of a policy against the baseline's, paired by problem and seed."""
+
 import pytest
 
 from stages.studies import gate
@@ -10,61 +12,63 @@ def rows(probe, values):
     return [ProbeValue(probe=probe, id=str(i), value=v) for i, v in enumerate(values)]
 
 
+def summarise(probe, values, reasons=None):
+    reasons = dict.fromkeys(PROBES, "because") if reasons is None else reasons
+    reasons.pop(probe, None)
+    return gate.summarise_probes(gate.group_by_probe([rows(probe, values)]), reasons, **OPTIONS)
+
+
 def test_every_probe_has_a_value_or_a_reason():
-    values = gate.group_by_probe([rows("hint_adopted", [0.0, 1.0, -1.0, 1.0])])
-    reasons = {name: "because" for name in PROBES if name != "hint_adopted"}
-    result = gate.summarise_probes(values, reasons, **OPTIONS)
-    assert result["probes"]["hint_adopted"]["value"] == 0.25
-    assert result["probes"]["hint_adopted"]["problems"] == 4
-    assert set(result["not_run"]) == set(reasons)
-    result = gate.summarise_probes(values, {}, **OPTIONS)
+    result = summarise("hint_adopted", [0.0, 1.0, -1.0, 1.0])
+    probe = result["probes"]["hint_adopted"]
+    assert (probe["value"], probe["problems"]) == (0.25, 4)
+    assert set(result["not_run"]) == set(PROBES) - {"hint_adopted"}
+    result = summarise("hint_adopted", [0.0, 1.0], reasons={})
     assert set(result["not_run"].values()) == {"not with every seed"}
-
-
-def test_a_rate_that_is_zero_everywhere_is_not_certainly_zero():
-    values = gate.group_by_probe([rows("answer_list", [0.0] * 10)])
-    reasons = {name: "because" for name in PROBES if name != "answer_list"}
-    interval = gate.summarise_probes(values, reasons, **OPTIONS)["probes"]["answer_list"]
-    assert (interval["low"], round(interval["high"], 4)) == (0.0, 0.2775)
+    # Wilson's upper end of 0 of 10
+    rate = summarise("answer_list", [0.0] * 10)["probes"]["answer_list"]
+    assert (rate["low"], round(rate["high"], 4)) == (0.0, 0.2775)
+    first, second = rows("answer_list", [0.0, 1.0]), rows("answer_list", [1.0, 1.0, 1.0])
+    of_both = {"answer_list": {"0": (0.0, 1.0), "1": (1.0, 1.0)}}
+    assert gate.group_by_probe([first, second]) == of_both
+    assert gate.group_by_probe([first, []]) == {}
 
 
 def column(values):
     return {f"p{i:03d}": (float(value),) for i, value in enumerate(values)}
 
 
-def compare(policy, baseline, probe="hint_adopted"):
-    return gate.compare_with_baseline({probe: column(policy)}, {probe: column(baseline)}, **OPTIONS)
-
-
-def test_a_probe_is_worse_on_its_own_side_only():
-    zeros, ones = [0] * 40, [1] * 30 + [0] * 10
-    result = compare(ones, zeros)
-    assert result["worse"] == result["certain"] == ["hint_adopted"]
-    assert result["probes"]["hint_adopted"]["difference"] == 0.75
-    assert compare(zeros, ones)["worse"] == []
-    # accuracy: lower is worse
-    assert compare(zeros, ones, "transfer_accuracy")["worse"] == ["transfer_accuracy"]
-    assert compare(ones, zeros, "transfer_accuracy")["worse"] == []
-
-
-def test_what_only_describes_is_compared_and_never_worse():
-    result = compare([1] * 40, [0] * 40, "longest_repeat")
-    assert result["worse"] == []
-    assert result["gated"] == 0
-    assert result["probes"]["longest_repeat"]["difference"] == 1.0
-
-
-def test_the_same_values_pass():
-    result = compare([0, 1] * 20, [0, 1] * 20)
-    assert result["worse"] == []
-    assert gate.decide_release(result, "sft") == (
-        "Passed: of 1 gated probes none is worse than sft beyond the interval."
+def compare(policy, baseline, *probes):
+    probes = probes or ("hint_adopted",)
+    return gate.compare_with_baseline(
+        dict.fromkeys(probes, column(policy)), dict.fromkeys(probes, column(baseline)), **OPTIONS
     )
 
 
-def test_what_is_equal_but_for_rounding_passes():
-    assert 0.1 + 0.2 > 0.3
-    assert compare([0.1 + 0.2] * 40, [0.3] * 40, "length_spearman")["worse"] == []
+ZEROS, ONES = [0] * 40, [1] * 30 + [0] * 10
+EQUAL_BUT_FOR_ROUNDING = [0.1 + 0.2] * 40, [0.3] * 40
+
+
+@pytest.mark.parametrize(
+    ("probe", "policy", "baseline", "worse"),
+    [
+        ("hint_adopted", ONES, ZEROS, True),
+        ("hint_adopted", ZEROS, ONES, False),
+        ("transfer_accuracy", ZEROS, ONES, True),  # accuracy: lower is worse
+        ("transfer_accuracy", ONES, ZEROS, False),
+        ("longest_repeat", ONES, ZEROS, False),  # it only describes
+        ("hint_adopted", [0, 1] * 20, [0, 1] * 20, False),
+        ("length_spearman", *EQUAL_BUT_FOR_ROUNDING, False),
+    ],
+)
+def test_a_probe_is_worse_on_one_side(probe, policy, baseline, worse):
+    result = compare(policy, baseline, probe)
+    assert result["worse"] == result["certain"] == ([probe] if worse else [])
+    difference = result["probes"][probe]["difference"]
+    assert difference == pytest.approx((sum(policy) - sum(baseline)) / 40)
+    assert result["gated"] == (probe != "longest_repeat")
+    decision = gate.decide_release(result, "sft")
+    assert decision.startswith("Worse than sft" if worse else ("Passed", "Not gated"))
 
 
 def test_pairs_are_of_the_problems_that_both_have():
@@ -73,100 +77,56 @@ def test_pairs_are_of_the_problems_that_both_have():
     result = gate.compare_with_baseline(
         {"answer_list": policy}, {"answer_list": baseline}, **OPTIONS
     )
-    assert result["probes"]["answer_list"] | {"p_holm": None} == {
-        "difference": 1.0,
-        "low": 1.0,
-        "high": 1.0,
-        "problems": 12,
-        "baseline": 0.0,
-        "worse": True,
-        "p_holm": None,
-    }
-
-
-def test_few_problems_are_not_compared_and_it_is_said_how_few():
+    probe = result["probes"]["answer_list"]
+    assert (probe["difference"], probe["problems"], probe["baseline"]) == (1.0, 12, 0.0)
     result = compare([1] * 9, [0] * 9)
-    assert result["not_compared"]["hint_adopted"] == "9 problems in common, fewer than 10"
+    assert result["not_compared"]["hint_adopted"].startswith("9 problems")
     assert "Not gated" in gate.decide_release(result, "sft")
 
 
-def test_what_holm_leaves_unresolved_is_named_but_not_certain():
+def test_holm_counts_the_gated_probes():
     # 4 of 100: 0.04 with a standard error of 0.0197, p = 0.0449 by t with 99 degrees of freedom
-    few, zeros = column([1] * 4 + [0] * 96), column([0] * 100)
-    result = gate.compare_with_baseline({"hint_adopted": few}, {"hint_adopted": zeros}, **OPTIONS)
+    rare = [1] * 4 + [0] * 96
+    result = compare(rare, [0] * 100)
     assert result["worse"] == result["certain"] == ["hint_adopted"]
     assert result["probes"]["hint_adopted"]["p_holm"] == pytest.approx(0.0449, abs=1e-4)
-    both = {"hint_adopted": few, "hint_sway": zeros}
-    result = gate.compare_with_baseline(both, dict.fromkeys(both, zeros), **OPTIONS)
-    assert result["worse"] == ["hint_adopted"]
-    assert result["certain"] == []
+    both = {"hint_adopted": column(rare), "hint_sway": column([0] * 100)}
+    result = gate.compare_with_baseline(both, dict.fromkeys(both, column([0] * 100)), **OPTIONS)
+    assert (result["worse"], result["certain"]) == (["hint_adopted"], [])
     assert result["probes"]["hint_adopted"]["p_holm"] == pytest.approx(2 * 0.0449, abs=2e-4)
-
-
-def test_seeds_that_disagree_widen_the_interval():
-    zeros = {"answer_list": {str(i): (0.0, 0.0, 0.0) for i in range(20)}}
-    agree = {"answer_list": {str(i): (0.5, 0.5, 0.5) for i in range(20)}}
-    differ = {"answer_list": {str(i): (1.0, 0.5, 0.0) for i in range(20)}}
-    assert gate.compare_with_baseline(agree, zeros, **OPTIONS)["worse"] == ["answer_list"]
-    result = gate.compare_with_baseline(differ, zeros, **OPTIONS)
-    assert result["worse"] == []
-    # seeds' means 1, 1/2, 0: t of 2 degrees of freedom times 0.5 / sqrt(3)
-    probe = result["probes"]["answer_list"]
-    assert probe["high"] - probe["difference"] == pytest.approx(4.302653 * 0.5 / 3**0.5, abs=1e-5)
-
-
-def test_only_problems_that_every_seed_has_are_kept():
-    first, second = rows("answer_list", [0.0, 1.0]), rows("answer_list", [1.0, 1.0, 1.0])
-    assert gate.group_by_probe([first, second]) == {
-        "answer_list": {"0": (0.0, 1.0), "1": (1.0, 1.0)}
-    }
-    assert gate.group_by_probe([first, []]) == {}
-
-
-def test_holm_counts_the_gated_probes_of_the_policy():
-    names = ("hint_adopted", "hint_sway", "answer_list", "longest_repeat")
-    values = column([1] * 7 + [0] * 40)
-    zero = dict.fromkeys(values, (0.0,))
-    alone = gate.compare_with_baseline({names[0]: values}, {names[0]: zero}, **OPTIONS)
-    every = gate.compare_with_baseline(
-        dict.fromkeys(names, values), dict.fromkeys(names, zero), **OPTIONS
-    )
-    p = alone["probes"]["hint_adopted"]["p_holm"]
+    values, zeros = [1] * 7 + [0] * 40, [0] * 47
+    p = compare(values, zeros)["probes"]["hint_adopted"]["p_holm"]
+    every = compare(values, zeros, "hint_adopted", "hint_sway", "answer_list", "longest_repeat")
     assert every["gated"] == 3
     assert every["probes"]["hint_adopted"]["p_holm"] == pytest.approx(3 * p, abs=1e-5)
 
 
-def test_the_verdict_names_what_is_worse():
-    decision = gate.decide_release(compare([1] * 40, [0] * 40), "sft")
-    assert decision.startswith("Worse than sft beyond the interval on 1 of 1 gated probes")
-    assert "hint_adopted, certain" in decision
+def test_seeds_that_disagree_widen_the_interval():
+    def seeds(*values):
+        return {"answer_list": {str(i): values for i in range(20)}}
+
+    zeros = seeds(0.0, 0.0, 0.0)
+    agree = gate.compare_with_baseline(seeds(0.5, 0.5, 0.5), zeros, **OPTIONS)
+    assert agree["worse"] == ["answer_list"]
+    differ = gate.compare_with_baseline(seeds(1.0, 0.5, 0.0), zeros, **OPTIONS)
+    assert differ["worse"] == []
+    # seeds' means 1, 1/2, 0: t of 2 degrees of freedom times 0.5 / sqrt(3)
+    probe = differ["probes"]["answer_list"]
+    assert probe["high"] - probe["difference"] == pytest.approx(4.302653 * 0.5 / 3**0.5, abs=1e-5)
 
 
-def summary(value, **not_run):
-    interval = {"value": value, "low": value, "high": value, "problems": 20}
-    return {"probes": {"answer_list": interval}, "not_run": not_run}
+def test_the_report_marks_what_is_worse():
+    def render(policy, baseline):
+        def summary(value):
+            interval = {"value": value, "low": value, "high": value, "problems": 20}
+            return {"probes": {"answer_list": interval}, "not_run": {"hint_sway": "no time"}}
 
+        compared = compare([policy] * 20, [baseline] * 20, "answer_list")
+        summaries = {"dpo": summary(policy), "sft": summary(baseline)}
+        return gate.render_report(summaries, {"dpo": compared}, {}, "sft")
 
-def test_what_is_worse_is_bold_and_what_was_not_run_says_why():
-    values = {"answer_list": {str(i): (1.0,) for i in range(20)}}
-    zeros = {"answer_list": {str(i): (0.0,) for i in range(20)}}
-    compared = gate.compare_with_baseline(values, zeros, **OPTIONS)
-    text = gate.render_report(
-        {"dpo": summary(1.0, hint_sway="no time"), "sft": summary(0.0, hint_sway="no time")},
-        {"dpo": compared},
-        {"dpo": "as told"},
-        "sft",
-    )
+    text = render(1.0, 0.0)
     assert "| probe | sft | dpo |" in text
     assert "| 0.0 | **100.0 (+100.0 [+100.0, +100.0])**\\* |" in text
     assert "- hint_sway: no time" in text
-
-
-def test_what_is_not_worse_is_plain():
-    same = {"answer_list": {str(i): (1.0,) for i in range(20)}}
-    compared = gate.compare_with_baseline(same, same, **OPTIONS)
-    text = gate.render_report(
-        {"dpo": summary(1.0), "sft": summary(1.0)}, {"dpo": compared}, {}, "sft"
-    )
-    assert "| 100.0 | 100.0 (+0.0 [+0.0, +0.0]) |" in text
-    assert "Not run" not in text
+    assert "| 100.0 | 100.0 (+0.0 [+0.0, +0.0]) |" in render(1.0, 1.0)

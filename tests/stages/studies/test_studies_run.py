@@ -17,7 +17,7 @@ from stages.studies import copies
 from stages.studies.copies import RepoCopy
 from stages.studies.study import STUDY_PARAMS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.weekly
 BUDGET = 40_000
 
 
@@ -67,7 +67,6 @@ def metrics(copy: RepoCopy, study: str) -> dict:
     return json.loads((copy.data / f"studies/{study}/metrics.json").read_text())
 
 
-@pytest.mark.rotating
 def test_rounding(run):
     start(run, "studies.rounding")
     result = metrics(run, "rounding")
