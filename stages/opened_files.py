@@ -9,12 +9,10 @@ folder such as `~/.cache`. So a module whose name is computed is refused, too. W
 opens, and what another program does, is not seen.
 """
 
-import importlib.util
 import json
 import os
 import sys
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +62,8 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
     if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC:  # nothing is read
         return
     path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - outputs are links
-    with suppress(ValueError):  # no compiled module
-        path = importlib.util.source_from_cache(path)
+    if path.endswith(".pyc"):  # of `a/__pycache__/b.cpython-312.pyc` the source
+        path = str(Path(path).parents[1] / f"{Path(path).name.partition('.')[0]}.py")
     name = _name_unknown(Path(path))
     if name is None or not Path(path).is_file() or (source := _find_reader()) is None:
         return
