@@ -29,7 +29,7 @@ class UnlistedFileError(SystemExit):
     """
 
 
-_listed: dict[str, tuple[str, frozenset[str]]] = {}
+_allowed: dict[str, tuple[str, frozenset[str]]] = {}
 """File of the user's code -> its word in `own/<word>`, and the files that it may open."""
 _state = {"is_listening": False}
 
@@ -42,13 +42,13 @@ def watch(own: Path, files: Collection[str] = ()) -> None:
     """
     digests, word = Path(DATA, OWN, own.stem), own.stem
     if not digests.is_file():
-        _listed.pop(str(own), None)
+        _allowed.pop(str(own), None)
         return
     names = [str(own), *json.loads(digests.read_text(encoding="utf-8")), *files]
     paths = frozenset(path(name) for name in names for path in (os.path.abspath, os.path.realpath))
     for path in paths:
         if path.endswith(".py") and not is_ours(Path(path)) and not is_of_library(Path(path)):
-            _listed[path] = word, paths
+            _allowed[path] = word, paths
     if not _state["is_listening"]:
         _state["is_listening"] = True
         sys.addaudithook(_listen)
@@ -67,7 +67,7 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
     name = _name_unknown(Path(path))
     if name is None or not Path(path).is_file() or (source := _find_reader()) is None:
         return
-    word, paths = _listed[source]
+    word, paths = _allowed[source]
     if path not in paths and os.path.realpath(path) not in paths:
         raise UnlistedFileError(
             f"Error: {os.path.relpath(source)} opens {name}, which is no dependency of its rows: "
@@ -94,6 +94,6 @@ def _name_unknown(path: Path) -> str | None:
 def _find_reader() -> str | None:
     """The innermost file of the user's whose code is at work."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename not in _listed:
+    while frame is not None and frame.f_code.co_filename not in _allowed:
         frame = frame.f_back
     return None if frame is None else frame.f_code.co_filename

@@ -9,6 +9,7 @@ the version. Source is parsed, nothing is executed: an import inside a function 
 """
 
 import ast
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
@@ -42,7 +43,7 @@ def follow_imports(
         list_files: what importing a module of this package reads, relative to `root`.
         pins: names of the packages whose versions constraints.txt has.
     """
-    found: dict[str, Path] = {}
+    needed: dict[str, Path] = {}
     pending = [(root / file, "") for file in files if f"/{OWN}/" in file]
     while pending:
         path, importing = pending.pop()
@@ -56,16 +57,16 @@ def follow_imports(
                 new = {
                     file: (root / file, "") for file in (list_files(module) if importing else ())
                 }
-            for name in (name for name in new if name not in found):
-                found[name], module_name = new[name]
-                if found[name].suffix == ".py" and (module_name or f"/{OWN}/" in name):
-                    pending.append(new[name])
-    return found
+            for name, (file, name_of) in new.items():
+                if name not in needed and file.suffix == ".py" and (name_of or f"/{OWN}/" in name):
+                    pending.append((file, name_of))
+                needed[name] = file
+    return needed
 
 
 def name_file(path: Path, name: str, root: Path) -> str:
     """Path of a file in the checkout; else that of a link to it, the same on every machine."""
-    folder, path = root.absolute(), path.absolute()
+    folder, path = root.absolute(), Path(os.path.abspath(path))  # noqa: PTH100 - links stay
     if path.is_relative_to(folder) and not is_of_library(path):
         return path.relative_to(folder).as_posix()
     return f"{LINKS}{name}{LINK}"
@@ -91,8 +92,10 @@ def list_imports(path: Path, module: str) -> set[str]:
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
     """All that may run."""
     yield node
-    is_for_types = isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-    for child in node.orelse if is_for_types else ast.iter_child_nodes(node):
+    children = ast.iter_child_nodes(node)
+    if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        children = iter(node.orelse)
+    for child in children:
         yield from _walk(child)
 
 

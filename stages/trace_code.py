@@ -83,17 +83,18 @@ def find_outside(graph: grimp.ImportGraph, files: Collection[str], word: str) ->
 
     constraints = (ROOT / CONSTRAINTS).read_text(encoding="utf-8")
     pins = versions.read_pins(constraints)
-    found = own_imports.follow_imports(files, ROOT, list_files, pins)
-    for listed in list_row_files(word):
-        path = ROOT / Path(listed).expanduser()
+    needed = own_imports.follow_imports(files, ROOT, list_files, pins)
+    for file in list_row_files(word):
+        path = ROOT / Path(file).expanduser()
         if path.is_file():  # else `plan` says what is wrong with the row
-            found[own_imports.name_file(path, listed.lstrip("/"), ROOT)] = path
-    for package in own_imports.list_unpinned(found):
+            parts = [part for part in Path(file).parts if part not in ("/", "..")]
+            needed[own_imports.name_file(path, "/".join(parts), ROOT)] = path
+    for package in own_imports.list_unpinned(needed):
         sys.stdout.write(
             f"own/{word} imports {package}, which {CONSTRAINTS} does not pin: results are of this "
             f"version\n"
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(needed.items()))
 
 
 def list_row_files(word: str) -> set[str]:
@@ -106,8 +107,8 @@ def list_row_files(word: str) -> set[str]:
         if isinstance(table, dict)
         for row in table.values()
     ]
-    named = [row for row in rows if isinstance(row, dict) and row.get("on") == f"own/{word}"]
-    return {str(file) for row in named for file in row.get("files") or ()}
+    of_word = [row for row in rows if isinstance(row, dict) and row.get("on") == f"own/{word}"]
+    return {str(file) for row in of_word for file in row.get("files") or ()}
 
 
 def write_links(targets: Mapping[str, Path]) -> None:
@@ -121,9 +122,10 @@ def write_links(targets: Mapping[str, Path]) -> None:
         inside = name.removeprefix(own_imports.LINKS).removesuffix(own_imports.LINK)
         link = folder / f"{inside}{own_imports.LINK}"
         link.parent.mkdir(parents=True, exist_ok=True)
-        # Of what is in the checkout a relative one: the checkout may be moved.
-        is_inside = not name.startswith(own_imports.LINKS)
-        link.symlink_to(os.path.relpath(target, link.parent) if is_inside else target.absolute())
+        place = target.parent.resolve() / target.name
+        if not name.startswith(own_imports.LINKS):  # in the checkout, which may be moved
+            place = os.path.relpath(place, link.parent.resolve())
+        link.symlink_to(place)
 
 
 def build_import_graph(root: Path) -> grimp.ImportGraph:

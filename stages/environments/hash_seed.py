@@ -50,13 +50,13 @@ def main() -> None:
     content, plays = json.loads(sys.stdin.read())
     file = EnvironmentFile.model_validate(content)
     factory, seconds = definition.load_factory(file), file.preset.timeout_seconds
-    found = None
+    text = None
     for episode, row in ((Episode(**fields), row) for fields, row in plays):
         difference = replay_episode(factory(), episode, row, timeout_seconds=seconds)
         if difference is not None:
-            found = f"row '{row['id']}' with seed {episode.env_seed}, {difference}"
+            text = f"row '{row['id']}' with seed {episode.env_seed}, {difference}"
             break
-    sys.stdout.write(f"\n{json.dumps(found)}\n")  # behind what the environment prints
+    sys.stdout.write(f"\n{json.dumps(text)}\n")  # behind what the environment prints
 
 
 if __name__ == "__main__":

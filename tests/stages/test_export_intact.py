@@ -71,9 +71,7 @@ def test_weights_that_are_cut_empty_or_missing_are_refused(
     if has_lock:
         write_lock(digest)
     damage(WEIGHTS)
-    with pytest.raises(
-        ValueError, match=f"{FOLDER}/1.*expected a .*`dvc checkout {FOLDER}`"
-    ):
+    with pytest.raises(ValueError, match=f"{FOLDER}/1.*expected a .*`dvc checkout {FOLDER}`"):
         export.check_policy("grpo", FOLDER / "1")
 
 

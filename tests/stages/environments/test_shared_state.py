@@ -12,7 +12,7 @@ import pytest
 from stages import library
 from stages.environments import definition, hash_seed, own
 from stages.environments.checks import check_replay
-from stages.environments.definition import EnvironmentFile, EnvironmentPreset, Starts
+from stages.environments.definition import EnvironmentFile, EnvironmentPreset
 from stages.environments.environment import Reply
 from stages.environments.limits import EpisodeLimits
 from stages.environments.replay import replay_together
@@ -168,7 +168,7 @@ def test_what_another_process_would_answer_otherwise_is_refused(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(own, "__path__", [*own.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, "stages.environments.own.words", raising=False)
-    preset = EnvironmentPreset(starts=Starts(train=1, dev=1, test=1))
+    preset = EnvironmentPreset.model_validate({"starts": {"train": 1, "dev": 1, "test": 1}})
     file = EnvironmentFile(kind="own", preset=preset, own="words", own_digest=None, packages={})
     plays = check_replay(definition.load_factory(file), ROWS, preset, seed=0)
     if is_refused:
