@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from flows.dvc_internals import mend
 from stages import own_imports, tables
 from stages.rows import parse_row
 
@@ -122,7 +123,9 @@ print(own_modules.load_own_module("rewards", "mine").reward(None, ""))
 """
 
 
-def run_reward(text: str, listed: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run_reward(
+    listed: tuple[str, ...] = (), program: str = PROGRAM
+) -> subprocess.CompletedProcess[str]:
     """The reward in a process of its own, whose audit hook nobody can take away."""
     Path("data/own").mkdir(parents=True, exist_ok=True)
     digests = ", ".join(f'"{name}": ""' for name in (OWN, *listed))
@@ -131,7 +134,7 @@ def run_reward(text: str, listed: tuple[str, ...] = ()) -> subprocess.CompletedP
         "PYTHONPATH": f"{ROOT}:{Path.cwd()}",
         "HOME": str(Path.cwd().parent),
     }
-    command = [sys.executable, "-c", PROGRAM]
+    command = [sys.executable, "-c", program]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -148,12 +151,12 @@ def run_reward(text: str, listed: tuple[str, ...] = ()) -> subprocess.CompletedP
 )
 def test_a_file_that_no_row_lists_is_refused(text: str, name: str, write: Write) -> None:
     write(REPOSITORY | {OWN: text, "../home.txt": "7"})
-    result = run_reward(text)
+    result = run_reward()
     assert result.returncode == 1
     assert f"mine.py opens {name}, which is no dependency" in result.stderr
     assert f"`files: [{name}]`" in result.stderr
     listed = name.replace("~", "..")
-    assert run_reward(text, (listed,)).stdout == "7.0\n"
+    assert run_reward((listed,)).stdout == "7.0\n"
 
 
 @pytest.mark.parametrize(
@@ -161,8 +164,48 @@ def test_a_file_that_no_row_lists_is_refused(text: str, name: str, write: Write)
 )
 def test_outputs_caches_and_what_is_only_written_are_not(text: str, write: Write) -> None:
     write(REPOSITORY | {OWN: text})
-    result = run_reward(text)
+    result = run_reward()
     assert (result.stdout, result.stderr) == ("7.0\n", "")
+
+
+SHOP = """
+class Shop:
+    def start(self, row, seed):
+        return [{"role": "user", "content": "?"}], None
+
+    def step(self, message):
+        open("words.txt").read()
+"""
+PLAYED = """
+from pathlib import Path
+from stages import own_modules
+from stages.environments import scripts
+from stages.environments.limits import EpisodeLimits
+import stages.rewards.own as package
+package.__path__.append(str(Path("stages/rewards/own").resolve()))
+own_modules.PACKAGE = Path("stages").resolve()
+shop = own_modules.load_own_module("rewards", "mine").Shop()
+print(scripts.play_script(shop, {"id": "a"}, 0, EpisodeLimits()).ending)
+"""
+
+
+def test_the_step_of_an_environment_that_opens_one_is_no_failed_episode(write: Write) -> None:
+    """Which would be counted and left out, while the stage goes on."""
+    write(REPOSITORY | {OWN: SHOP})
+    result = run_reward(program=PLAYED)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "mine.py opens words.txt" in result.stderr
+
+
+def test_flows_remove_a_link_to_a_file_that_is_gone(tmp_path: Path) -> None:
+    """DVC ends with an error wherever it meets one."""
+    folder = tmp_path / "stages/.own_links/box"
+    folder.mkdir(parents=True)
+    (tmp_path / "rules.py").touch()
+    for name in ("rules.py", "gone.py"):
+        (folder / f"{name}.link").symlink_to(tmp_path / name)
+    mend(tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["rules.py.link"]
 
 
 ROW = {"by": "rule", "preset": "own", "from": "base", "on": "own/brevity"}
