@@ -46,11 +46,15 @@ def mend(root: Path) -> None:
 
     A dvc.lock becomes that of the last commit; newer results are restored from DVC's run cache. The
     list of paths in use, which concerns running processes only, starts empty. A folder of the run
-    cache without its entry, at which DVC fails, goes.
+    cache without its entry, at which DVC fails, goes, and so does a link of `trace_code` to a file
+    that is gone.
 
     Raises:
         ValueError: a dvc.lock has a merge conflict, of which only its user knows the right side.
     """
+    for link in (root / "stages/.own_links").rglob("*.link"):
+        if not link.exists():
+            link.unlink(missing_ok=True)
     rwlock = root / ".dvc/tmp/rwlock"
     torn = list(filter(is_torn, (rwlock, root / "dvc.lock", root / "studies/dvc.lock")))
     entries = root.glob(".dvc/cache/runs/??/*")

@@ -5,7 +5,8 @@
 
 Writes `environment.json` (`environments/definition`), and the rows of each split. Before that the
 environment is checked (`environments/checks`): it starts alike twice with the same seed, and gives
-the same observations and rewards for the same messages.
+the same observations and rewards for the same messages, whatever plays beside it and in whichever
+process (`environments/hash_seed`).
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from typing import Any
 
 from stages import rows, stage
 from stages.config import Params
-from stages.environments import checks, definition
+from stages.environments import checks, definition, hash_seed
 from stages.environments.definition import OWN, SPLITS, EnvironmentFile, EnvironmentPreset, Starts
 from stages.loops.run import Run
 from stages.models.prompting import fill_template
@@ -53,12 +54,13 @@ def write(run: Run) -> dict[str, Any]:
     )
     factory = definition.load_factory(content)
     content = content.model_copy(update={"packages": definition.read_versions(row.by)})
-    counts: dict[str, Any] = {}
+    counts, plays = dict[str, Any](), list[checks.Play]()
     for split in SPLITS:
         starts = list_starts(split, preset, run.config.data.prompt_template)
-        checks.check_replay(factory, starts[: checks.NUM_ROWS], preset, seed=0)
+        plays += checks.check_replay(factory, starts[: checks.NUM_ROWS], preset, seed=0)
         definition.write_rows(run.output, split, starts)
         counts[split] = len(starts)
+    hash_seed.check_hash_seed(content, plays)
     definition.write_environment(run.output, content)
     return {"rows": counts}
 

@@ -6,8 +6,8 @@ Without a seed it is the first of the section `seeds`. The card (README.md, as m
 has data, method, accuracies with their intervals, the difference from the baseline and the commit.
 A tokenizer without a chat template gets one that renders messages as in training, so that chat and
 servers prompt the policy as it was trained. Of a policy trained in an environment the card names
-that, and its success there. The folder must not exist. Nothing depends on it, and
-what DVC keeps is not changed.
+that, and its success there. The policy must be the one that dvc.lock names, to the bit. The folder
+must not exist. Nothing depends on it, and what DVC keeps is not changed.
 """
 
 import json
@@ -20,10 +20,11 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.config import read_yaml
 from stages.environments import definition
-from stages.models import model_tokenizer
+from stages.models import model_files, model_tokenizer
 from stages.models.call_form import CallForm
 from stages.models.model_tokenizer import end_id
 from stages.models.prompting import PLACEHOLDER, TASK, get_bos_text
+from stages.params import LOCK_PATH
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.records.transcripts import SPEAKERS, TOOL
@@ -45,7 +46,8 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
     """Write the folder.
 
     Raises:
-        ValueError: the policy or the seed is none of the run, or the folder exists.
+        ValueError: the policy or the seed is none of the run, files of it are damaged or missing,
+            or the folder exists.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     params, plan = read_yaml(), outputs.read_json(PLAN)
@@ -60,7 +62,7 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
     target, source = Path(folder), DATA / f"policies/{policy}/model/{seed}"
     if target.exists():
         raise ValueError(f"{target} exists: name a folder that does not")
-    outputs.check_exists(source)
+    check_policy(policy, source)
     template = params["data"]["prompt_template"]
     environment = model_card.find_environment(plan, plan["policies"][policy])
     tasks = set[str]()
@@ -84,6 +86,37 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
             )
             (scratch / "chat_template.jinja").write_text(text, encoding="utf-8")
     logger.info("%s: policy %s, seed %s, with its card, README.md", target, policy, seed)
+
+
+def check_policy(policy: str, source: Path) -> None:
+    """A ValueError unless a policy is whole, and to the bit the one that dvc.lock names.
+
+    `source`: the folder of its seed. dvc.lock has one digest for the seeds together.
+    """
+    outputs.check_exists(source)
+    folder = source.parent
+    remedy = f"`dvc checkout {folder}` restores it, or `dvc repro` makes it again"
+    try:
+        model_files.check_model_files(str(source))
+    except ValueError as error:
+        raise ValueError(f"{error} Of this run's policy, {remedy}.") from error
+    expected = read_digest(f"train@{policy}", folder)
+    if expected is None:
+        logger.warning("%s has no digest of %s, which is exported unchecked", LOCK_PATH, folder)
+        return
+    digest = experiment.digest_folder(folder)
+    if digest != expected:
+        raise ValueError(
+            f"expected {folder} as {LOCK_PATH} has it, with the digest {expected}, found {digest}: "
+            f"a file is damaged, edited, missing or new. Compare `dvc diff`; {remedy}"
+        )
+
+
+def read_digest(stage: str, folder: Path) -> str | None:
+    """The digest of an output of a stage in dvc.lock; None where it has none."""
+    content = read_yaml(LOCK_PATH) if LOCK_PATH.exists() else {}
+    outs = content.get("stages", {}).get(stage, {}).get("outs", [])
+    return next((out.get("md5") for out in outs if Path(out["path"]) == folder), None)
 
 
 def make_chat_template(

@@ -33,6 +33,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages import auto
 from stages.config import PRESETS_PATH, find_entry, read_yaml
 from stages.engines import transformers as engine
+from stages.environments import checks
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
 from stages.loops import episodes, rl
@@ -141,7 +142,9 @@ def make_task(
     if environment is not None:
         player = Player(factory=environment, renderer=TurnRenderer(tokenizer), limits=limits)
         starts = [{"id": str(i), **row} for i, row in enumerate(rows)]
-        return episodes.make_task(player, starts)
+        task = episodes.make_task(player, starts)
+        checks.check_replay(environment, starts[: checks.NUM_ROWS], limits, seed=0)
+        return task
     assert reward is not None
     return make_reward_task(texts, reward, model, tokenizer)
 

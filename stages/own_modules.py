@@ -2,21 +2,22 @@
 
 import importlib
 import re
-import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-PACKAGE, OWN = Path(__file__).parent, "own"
-STANDARD_LIBRARY, INSTALLED = Path(sysconfig.get_path("stdlib")), {"site-packages", "dist-packages"}
+from stages import opened_files
+from stages.code_origin import OWN, PACKAGE, is_of_library, is_ours
 
 
-def load_own_module(folder: str, word: str) -> ModuleType:
+def load_own_module(folder: str, word: str, files: Collection[str] = ()) -> ModuleType:
     """The module stages/<folder>/own/<word>.py; a ValueError where there is none.
 
-    That file, and what it imports of `stages`, are dependencies of the rows that name it.
+    That file, what it imports (`own_imports`), and the files that rows list are dependencies of the
+    rows that name it; that it opens no other is seen to (`opened_files`). `files`: others of which
+    DVC knows.
     """
     name, path = f"stages.{folder}.own.{word}", f"stages/{folder}/own/{word}.py"
     if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
@@ -24,6 +25,7 @@ def load_own_module(folder: str, word: str) -> ModuleType:
             f"expected the name of a file in stages/{folder}/own/ (lower-case letters, digits and "
             f"underscores, a letter first), found {word!r}"
         )
+    opened_files.watch(PACKAGE / folder / OWN / f"{word}.py", files)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -56,23 +58,11 @@ def describe_error(error: BaseException) -> str:
     """
     calls = traceback.extract_tb(error.__traceback__)
     files = [(Path(call.filename), call.lineno) for call in calls]
-    outside = [(path, line) for path, line in files if not _is_ours(path)]
-    written = [(path, line) for path, line in outside if not _is_of_library(path)]
+    outside = [(path, line) for path, line in files if not is_ours(path)]
+    written = [(path, line) for path, line in outside if not is_of_library(path)]
     if not outside and isinstance(error, ValueError):
         return str(error)
     text = f"{type(error).__name__}: {error}".removesuffix(": ")
     for path, line in (written or outside)[-1:]:
         text += f" ({path.name}, line {line})"
     return text
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a file is this package's, or the interpreter's (`<frozen ..>`)."""
-    is_inside = path.is_relative_to(PACKAGE) and OWN not in path.relative_to(PACKAGE).parts
-    return is_inside or str(path).startswith("<frozen")
-
-
-def _is_of_library(path: Path) -> bool:
-    """Whether a file is of an installed package, or no file (`<string>`, code of a dataclass)."""
-    is_installed = not INSTALLED.isdisjoint(path.parts)
-    return is_installed or path.is_relative_to(STANDARD_LIBRARY) or str(path).startswith("<")

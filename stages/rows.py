@@ -83,6 +83,8 @@ class Row:
     """Key `from` of the table: the initial policy, or the one that samples, labels or judges."""
     on: str = ""
     """A folder under data/ to learn from or to label; empty for a pool."""
+    files: tuple[str, ...] = ()
+    """Of a reward or an environment of the user's: files that its code opens."""
     control: str = ""
     """Of a policy: what its training must not change, if it is a control (`report/controls`)."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -109,8 +111,10 @@ def parse_row(words: Sequence[str]) -> Row:
     parser.add_argument("--preset", "--split", dest="preset", default="")
     parser.add_argument("--from", dest="policy", default=BASE)
     parser.add_argument("--on", default="")
+    parser.add_argument("--files", nargs="*", default=())
     parser.add_argument("--control", default="")
     values, others = parser.parse_known_args(words)
+    values.files = tuple(values.files)
     if len(others) % 2 or not all(OPTION.fullmatch(word) for word in others[::2]):
         parser.error(f"expected keys with values after the row's words, found {' '.join(others)}")
     overrides: dict[str, Any] = {}

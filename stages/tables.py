@@ -95,13 +95,20 @@ class StepsRow(LearningRow):
     by: Literal["completions", "people"]
 
 
-class RewardRow(LearningRow):
+class OwnCodeRow(LearningRow):
+    """A row that may name code of the user's."""
+
+    files: list[Word] = Field(default_factory=list[str])
+    """Files that this code opens, from the checkout on: dependencies, as what it imports is."""
+
+
+class RewardRow(OwnCodeRow):
     """A reward: `rewards`."""
 
     by: Literal["rule", "preference", "outcome", "process"]
 
 
-class EnvironmentRow(LearningRow):
+class EnvironmentRow(OwnCodeRow):
     """What answers a policy and rewards it: `environments`."""
 
     by: Literal["own", "reasoning_gym", "skyrl_gym", "textarena", "trl", "tinker", "aviary"]
@@ -243,6 +250,7 @@ def check_names(tables: Tables) -> Iterator[str]:
             yield f"{row}.from: there is no policy {policy!a:.103}{suggest(policy, policies)}"
         if row.table != POOLS and (problem := check_source(row, tables)):
             yield f"{row}.on: {problem}"
+        yield from check_files(row)
     for table, rows in tables.items():
         lower: dict[str, str] = {}
         for name in rows:
@@ -251,6 +259,21 @@ def check_names(tables: Tables) -> Iterator[str]:
     yield from check_controls(tables)
     yield from check_episodes(tables)
     yield from find_circles(tables)
+
+
+def check_files(row: TableRow) -> Iterator[str]:
+    """Files of a row that its code cannot open, or that are no files of the user's."""
+    for name in row.words.get("files", ()):
+        path, on = Path(name).expanduser(), row.words["on"]
+        if not on.startswith(f"{OWN}/"):
+            yield f"{row}.files: expected no files, since `on: {on}` names no code of yours"
+        elif path.is_relative_to(DATA) and not path.is_relative_to(DATA / RAW):
+            yield f"{row}.files: {name!a:.103} is an output, of which DVC knows: remove it here"
+        elif not path.is_file():
+            yield (
+                f"{row}.files: expected a file, by its path in the checkout, found {name!a:.103}: "
+                f"put it there, or correct its name"
+            )
 
 
 def check_episodes(tables: Tables) -> Iterator[str]:

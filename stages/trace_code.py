@@ -7,7 +7,10 @@ that it runs (found by grimp, Seddon, https://grimp.readthedocs.io) and constrai
 its SHA-256. So an edit reruns this stage, which takes a second, and then the stages whose code it
 changed, no others; imports are declared nowhere. An entry point in a subpackage has its file in a
 subfolder, and the files of `rewards/own/` and `environments/own/`, which rows name as `own/<file>`,
-have theirs under that name: a reward and an environment of one name share it.
+have theirs under that name: a reward and an environment of one name share it. In it is also what
+such a file imports from outside of `stages` (`own_imports`), and what its rows list under `files`.
+For each of these there is a link in `stages/.own_links/`: DVC reads through it, so that an edit
+changes the folder that this stage depends on.
 
 grimp parses the files, so imports inside functions count and a package that is not installed does
 no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
@@ -15,13 +18,18 @@ no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
 
 import hashlib
 import json
+import os
+import shutil
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import grimp
 
+from stages import own_imports
+from stages.config import PARAMS_PATH, read_yaml
 from stages.rows import ENTRY_POINTS
-from stages.runtime import outputs, process
+from stages.runtime import outputs, process, versions
 
 ROOT = Path()
 DATA = Path("data")
@@ -34,29 +42,90 @@ look at rows, parameters and code, on which every stage depends by itself, and w
 module to run."""
 CONSTRAINTS = "constraints.txt"
 """Versions of all packages."""
+RECIPES = "stages/recipes"
+OWN_TABLES = ("rewards", "environments")
+"""Tables with rows that name the user's files."""
 
 
 def main() -> None:
-    """Write `code/` and `own/`."""
+    """Write `code/` and `own/`, and links to what the latter names outside of `stages`."""
     process.die_with_dvc("trace_code")
-    graph = build_import_graph(ROOT)
+    graph, linked = build_import_graph(ROOT), dict[str, Path]()
     with outputs.replace(DATA / "code") as code, outputs.replace(DATA / "own") as own:
         code.mkdir()
         own.mkdir()
         for entry in list_entries(ROOT):
-            files = [*list_import_closure(graph, entry, ROOT), CONSTRAINTS]
-            digests = {
-                file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest() for file in files
-            }
+            names = [*list_import_closure(graph, entry, ROOT), CONSTRAINTS]
+            files = {name: ROOT / name for name in names}
             name = entry.removeprefix(f"{PACKAGE}.")
             paths = [code / f"{word.replace('.', '/')}.json" for word in list_commands(name)]
             if entry.rpartition(".")[0] in OWN_PACKAGES:
                 paths = [own / entry.rpartition(".")[2]]
+                others = find_outside(graph, files, paths[0].name)
+                linked |= others
+                files |= others
+            digests = {
+                file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in files.items()
+            }
             for path in paths:
                 if path.exists():
                     digests |= json.loads(path.read_text(encoding="utf-8"))
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(json.dumps(digests, indent=0) + "\n", encoding="utf-8")
+    write_links(linked)
+
+
+def find_outside(graph: grimp.ImportGraph, files: Collection[str], word: str) -> dict[str, Path]:
+    """What a file of the user's needs besides `files`, which its import reads: name -> file."""
+
+    def list_files(module: str) -> list[str]:
+        return list_import_closure(graph, module, ROOT) if module in graph.modules else []
+
+    constraints = (ROOT / CONSTRAINTS).read_text(encoding="utf-8")
+    pins = versions.read_pins(constraints)
+    needed = own_imports.follow_imports(files, ROOT, list_files, pins)
+    for file in list_row_files(word):
+        path = ROOT / Path(file).expanduser()
+        if path.is_file():  # else `plan` says what is wrong with the row
+            parts = [part for part in Path(file).parts if part not in ("/", "..")]
+            needed[own_imports.name_file(path, "/".join(parts), ROOT)] = path
+    for package in own_imports.list_unpinned(needed):
+        sys.stdout.write(
+            f"own/{word} imports {package}, which {CONSTRAINTS} does not pin: results are of this "
+            f"version\n"
+        )
+    return dict(sorted(needed.items()))
+
+
+def list_row_files(word: str) -> set[str]:
+    """Key `files` of all rows, of recipes too, that name `own/<word>`."""
+    rows = [
+        row
+        for path in (ROOT / PARAMS_PATH, *sorted((ROOT / RECIPES).glob("*.yaml")))
+        if path.is_file()
+        for table in (read_yaml(path).get(name) for name in OWN_TABLES)
+        if isinstance(table, dict)
+        for row in table.values()
+    ]
+    of_word = [row for row in rows if isinstance(row, dict) and row.get("on") == f"own/{word}"]
+    return {str(file) for row in of_word for file in row.get("files") or ()}
+
+
+def write_links(targets: Mapping[str, Path]) -> None:
+    """A link to each file that is no source in `stages`, and no others, in the folder of links."""
+    folder = ROOT / own_imports.LINKS
+    if folder.exists():
+        shutil.rmtree(folder)
+    for name, target in targets.items():
+        if name.startswith(f"{PACKAGE}/") and name.endswith(".py"):
+            continue
+        inside = name.removeprefix(own_imports.LINKS).removesuffix(own_imports.LINK)
+        link = folder / f"{inside}{own_imports.LINK}"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        place = target.parent.resolve() / target.name
+        if not name.startswith(own_imports.LINKS):  # in the checkout, which may be moved
+            place = os.path.relpath(place, link.parent.resolve())
+        link.symlink_to(place)
 
 
 def build_import_graph(root: Path) -> grimp.ImportGraph:

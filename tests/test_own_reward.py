@@ -30,7 +30,7 @@ def repository(tmp_path: Path) -> Path:
     stages = {"trace_code": every["trace_code"], "reward": every["reward"]}
     yaml.dump({"stages": stages}, tmp_path / "dvc.yaml")
     rule = ROW | {"preset": "rule", "on": "prompts"}
-    yaml.dump({"rewards": {"rule": rule, "mine": ROW}}, tmp_path / "params.yaml")
+    yaml.dump({"rewards": {"rule": rule, "mine": ROW}, "environments": {}}, tmp_path / "params.yaml")
     # without plan.py: these tables are not whole
     unwanted = shutil.ignore_patterns("__pycache__", "plan.py")
     shutil.copytree(ROOT / "stages", tmp_path / "stages", ignore=unwanted)

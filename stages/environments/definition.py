@@ -178,9 +178,9 @@ def load_factory(file: EnvironmentFile) -> Factory:
     """What makes the environment of one episode; a ValueError where it cannot be imported."""
     options, methods = file.preset.options, catalogue.METHODS.get(file.kind)
     if file.kind != "own":
-        make = None if methods is None else load_own_class(file.own or "", methods)
+        make = None if methods is None else load_own_class(file.own or "", methods, file.files)
         return catalogue.make_factory(file.kind, options, make)
-    factory = partial(load_own_class(file.own or "", ("start", "step")), **options)
+    factory = partial(load_own_class(file.own or "", ("start", "step"), file.files), **options)
     try:
         factory()
     except TypeError as error:
@@ -191,9 +191,15 @@ def load_factory(file: EnvironmentFile) -> Factory:
     return factory
 
 
-def load_own_class(word: str, methods: Collection[str]) -> type[Any]:
-    """The class with these methods in stages/environments/own/<word>.py, which has one."""
-    module, path = load_own_module("environments", word), f"stages/environments/own/{word}.py"
+def load_own_class(word: str, methods: Collection[str], files: Collection[str] = ()) -> type[Any]:
+    """The class with these methods in stages/environments/own/<word>.py, which has one.
+
+    `files`: those that it may open, besides what its rows list.
+    """
+    module, path = (
+        load_own_module("environments", word, files),
+        f"stages/environments/own/{word}.py",
+    )
     classes = [
         value
         for value in vars(module).values()

@@ -2,12 +2,13 @@
 
 An environment is a function of row, seed and messages. Where it is not, a replay says what differs
 first. Between two calls numbers are drawn from the global random generators, as other episodes do
-that are played at the same time: an environment must not depend on them.
+that are played at the same time: an environment must not depend on them. For the same reason
+several episodes can be replayed in turns.
 """
 
 import copy
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -73,15 +74,57 @@ def replay_episode(
         row: of the start; its id is the episode's.
         timeout_seconds: for one `start` or `step`; one that takes longer fails.
     """
+    play = [(episode, row)]
+    return replay_together(lambda: environment, play, timeout_seconds=timeout_seconds)[0]
+
+
+def replay_together(
+    factory: Callable[[], Environment],
+    plays: Sequence[tuple[Episode, Mapping[str, Any]]],
+    *,
+    timeout_seconds: float = 10.0,
+) -> list[Difference | None]:
+    """The first difference of each episode from its replay, all of them in turns.
+
+    As in training, all are started, then each is stepped once, and so on. `plays`: episodes with
+    their rows.
+    """
+    replays = {
+        number: _replay(factory, episode, row, timeout_seconds)
+        for number, (episode, row) in enumerate(plays)
+    }
+    differences: list[Difference | None] = [None] * len(plays)
     try:
-        return _compare_answers(environment, episode, row, timeout_seconds)
+        while replays:
+            for number, replay in tuple(replays.items()):
+                try:
+                    next(replay)
+                except StopIteration as end:
+                    differences[number] = end.value
+                    del replays[number]
+    finally:
+        for replay in replays.values():  # where a call raised what is no failure
+            replay.close()
+    return differences
+
+
+def _replay(
+    factory: Callable[[], Environment],
+    episode: Episode,
+    row: Mapping[str, Any],
+    timeout_seconds: float,
+) -> Generator[None, None, Difference | None]:
+    environment = factory()
+    try:
+        return (yield from _compare_answers(environment, episode, row, timeout_seconds))
     finally:
         close_environment(environment, timeout_seconds)
 
 
 def _compare_answers(
     environment: Environment, episode: Episode, row: Mapping[str, Any], timeout_seconds: float
-) -> Difference | None:
+) -> Generator[None, None, Difference | None]:
+    """The first difference; after each answer it is another episode's turn."""
     exchanges = list(split_exchanges(episode))
     for turn, (message, answer) in enumerate(exchanges):
         is_last = turn == len(exchanges) - 1
@@ -112,6 +155,7 @@ def _compare_answers(
         for key, value in to_json(expected).items():
             if (values := find_difference(key, value, actual[key])) is not None:
                 return Difference(turn=turn, **values)
+        yield
     return None
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from stages.environments.closing import close_environment, finish_environment
-from stages.environments.definition import EnvironmentPreset
 from stages.environments.environment import (
     Environment,
     Message,
@@ -17,6 +16,7 @@ from stages.environments.environment import (
     check_start,
     to_json,
 )
+from stages.environments.limits import EpisodeLimits
 from stages.environments.time_limit import FAILURES, call_within
 from stages.own_modules import describe_error
 from stages.records.episodes import FAILED, LIMITED, Ending, Episode
@@ -88,48 +88,48 @@ def play_script(
     environment: Environment,
     row: Mapping[str, Any],
     seed: int,
-    preset: EnvironmentPreset,
+    limits: EpisodeLimits,
     script: Sequence[Message] | None = None,
 ) -> Episode:
     """The episode in which the assistant writes `script` (None: canned replies), without tokens.
 
-    It ends with the environment, with the script, or at the preset's turns or tool calls. What
+    It ends with the environment, with the script, or at the limit of turns or tool calls. What
     `step` raises is an ending, and so is a reward that is no number. A ValueError where `start`
     fails, or `step` returns no Reply with messages. The environment is closed.
     """
     try:
-        return _play(environment, row, seed, preset, script)
+        return _play(environment, row, seed, limits, script)
     finally:
-        close_environment(environment, preset.timeout_seconds)
+        close_environment(environment, limits.timeout_seconds)
 
 
 def _play(
     environment: Environment,
     row: Mapping[str, Any],
     seed: int,
-    preset: EnvironmentPreset,
+    limits: EpisodeLimits,
     script: Sequence[Message] | None,
 ) -> Episode:
     try:
         begin = partial(environment.start, copy.deepcopy(dict(row)), seed)
-        start, tools = check_start(call_within(preset.timeout_seconds, begin))
+        start, tools = check_start(call_within(limits.timeout_seconds, begin))
     except FAILURES as error:
         raise ValueError(f"start of row '{row['id']}' failed: {describe_error(error)}") from error
     messages: list[Message] = list(start)
-    replies = make_canned_replies(tools, preset.max_turns) if script is None else iter(script)
+    replies = make_canned_replies(tools, limits.max_turns) if script is None else iter(script)
     rewards: list[float] = []
     ending: Ending = "turns"
     problem: str | None = None
     num_calls = 0
     for message in replies:
         num_calls += len(message.get("tool_calls") or ())
-        if len(rewards) == preset.max_turns:
+        if len(rewards) == limits.max_turns:
             break
-        if num_calls > preset.max_tool_calls:
+        if num_calls > limits.max_tool_calls:
             ending = "tool_calls"
             break
         try:
-            value = _step(environment, message, preset.timeout_seconds)
+            value = _step(environment, message, limits.timeout_seconds)
         except FAILURES as error:
             ending, problem = FAILED, describe_error(error)
             messages.append(message)
@@ -144,14 +144,14 @@ def _play(
     if ending in LIMITED and rewards:
         try:
             finish = partial(finish_environment, environment)
-            rewards[-1] += call_within(preset.timeout_seconds, finish) or 0.0
+            rewards[-1] += call_within(limits.timeout_seconds, finish) or 0.0
         except FAILURES as error:
             ending, problem = FAILED, describe_error(error)
     reward = math.fsum(rewards)
     return Episode(
         id=str(row["id"]), index=0, env_seed=seed, messages=to_json(messages),
         num_start_messages=len(start), tools=tools, prompt_ids=[], token_ids=[], sampled=[],
-        rewards=rewards, reward=reward, success=preset.is_success(reward),
+        rewards=rewards, reward=reward, success=limits.is_success(reward),
         ending=ending, error=problem,
     )  # fmt: skip
 

@@ -29,7 +29,9 @@ MAY_START = {
     "stages/environments/definition.py": {"importlib"},  # versions of packages
     "stages/environments/skyrl_gym.py": {"importlib"},  # the package, which may be absent
     "stages/environments/textarena.py": {"importlib"},  # likewise
+    "stages/environments/hash_seed.py": {"subprocess"},  # itself, with another hash seed
     "stages/own_modules.py": {"importlib"},  # the user's file, by a word of params.yaml
+    "stages/own_imports.py": {"importlib"},  # versions of packages
     "stages/imports.py": {"importlib"},  # the loader of one module of transformers
     "stages/models/model_files.py": {"importlib"},  # where a package of params.yaml lies
     "stages/sources/reasoning_gym.py": {"importlib"},  # the package, which may be absent

@@ -65,7 +65,7 @@ def test_a_model_that_scores_is_that_of_another_reward_with_its_aggregate():
 def test_a_function_of_the_users_is_named_with_the_digest_of_its_source():
     (DATA / "own").mkdir(parents=True)
     digests = []
-    for content in ("{'a': 1}", "{'a': 2}", "{'a': 1}"):
+    for content in ('{"a": "1"}', '{"a": "2"}', '{"a": "1"}'):
         (DATA / "own/brevity").write_text(content)
         result = run("rule_own", on="own/brevity")
         assert (result.model, result.own) == (None, "brevity")

@@ -187,7 +187,8 @@ def test_every_environment_that_started_is_closed_once() -> None:
             counts["closed"] += 1
 
     check_replay(Holding, [ROW], preset(), 0)
-    assert counts == {"started": 5, "closed": 5}  # two played, both replayed, and a demonstration
+    # Of two seeds each two played and a demonstration; all of them, and one twice, together.
+    assert counts == {"started": 11, "closed": 11}
 
 
 @pytest.mark.parametrize("limits", [{"max_turns": 2}, {"max_tool_calls": 1}])

@@ -1,0 +1,99 @@
+"""Files that the user's code opens: each is a dependency of the rows that name it, or refused.
+
+DVC knows the user's code by `data/own/<file>` (`trace_code`): what it imports, and the files that
+its rows list. An edit of another file would go unnoticed, and results of before would stand as
+those of after. So Python's audit events are listened to. What is opened for reading below the
+checkout or the home folder, while a function of the user's is on the stack, has to be one of these
+files, an output of DVC's, or of the environment: Python, its packages, this package, or in a hidden
+folder such as `~/.cache`. So a module whose name is computed is refused, too. What C or Rust code
+opens, and what another program does, is not seen.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from stages.code_origin import OWN, is_of_library, is_ours
+
+DATA, RAW = "data", "raw"
+
+
+class UnlistedFileError(SystemExit):
+    """The user's code opened a file that is no dependency.
+
+    No Exception: that would be an error of one completion or episode, which may be caught, and the
+    stage would end well.
+    """
+
+
+_allowed: dict[str, tuple[str, frozenset[str]]] = {}
+"""File of the user's code -> its word in `own/<word>`, and the files that it may open."""
+_state = {"is_listening": False}
+
+
+def watch(own: Path, files: Collection[str] = ()) -> None:
+    """Refuse, from now on, what a file in `own/` opens and nothing lists.
+
+    Without its digests, as outside of the pipeline, nothing is recorded, nor refused. `files`:
+    further ones that DVC knows.
+    """
+    digests, word = Path(DATA, OWN, own.stem), own.stem
+    if not digests.is_file():
+        _allowed.pop(str(own), None)
+        return
+    names = [str(own), *json.loads(digests.read_text(encoding="utf-8")), *files]
+    paths = frozenset(path(name) for name in names for path in (os.path.abspath, os.path.realpath))
+    for path in paths:
+        if path.endswith(".py") and not is_ours(Path(path)) and not is_of_library(Path(path)):
+            _allowed[path] = word, paths
+    if not _state["is_listening"]:
+        _state["is_listening"] = True
+        sys.addaudithook(_listen)
+
+
+def _listen(event: str, arguments: tuple[Any, ...]) -> None:
+    """Raise an UnlistedFileError for a file that is opened and may not be."""
+    if event != "open" or not isinstance(arguments[0], str | bytes):
+        return
+    flags = arguments[2] or 0
+    if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC:  # nothing is read
+        return
+    path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - outputs are links
+    if path.endswith(".pyc"):  # of `a/__pycache__/b.cpython-312.pyc` the source
+        path = str(Path(path).parents[1] / f"{Path(path).name.partition('.')[0]}.py")
+    name = _name_unknown(Path(path))
+    if name is None or not Path(path).is_file() or (source := _find_reader()) is None:
+        return
+    word, paths = _allowed[source]
+    if path not in paths and os.path.realpath(path) not in paths:
+        raise UnlistedFileError(
+            f"Error: {os.path.relpath(source)} opens {name}, which is no dependency of its rows: "
+            f"an edit of it would go unnoticed, and old results would stand as new ones. List it "
+            f"in the rows with `on: own/{word}`, as `files: [{name}]`"
+        )
+
+
+def _name_unknown(path: Path) -> str | None:
+    """A file as a row would name it; None where it is an output or of the environment."""
+    checkout, home = Path.cwd(), Path.home()
+    root = next((root for root in (checkout, home) if path.is_relative_to(root)), None)
+    if root is None or root == Path(root.anchor):
+        return None
+    parts = path.relative_to(root).parts
+    is_output = root == checkout and parts[0] == DATA and parts[1:2] != (RAW,)
+    is_hidden = any(part.startswith(".") for part in parts)
+    in_prefix = any(path.is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
+    if is_output or is_hidden or in_prefix or is_ours(path) or is_of_library(path):
+        return None
+    return "/".join(parts if root == checkout else ("~", *parts))
+
+
+def _find_reader() -> str | None:
+    """The innermost file of the user's whose code is at work."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename not in _allowed:
+        frame = frame.f_back
+    return None if frame is None else frame.f_code.co_filename

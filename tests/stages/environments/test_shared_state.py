@@ -1,0 +1,179 @@
+"""Training plays episodes at the same time: an environment keeps each one's state apart.
+
+And it answers alike in the next process, in which sets of texts have another order.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages import library
+from stages.environments import definition, hash_seed, own
+from stages.environments.checks import check_replay
+from stages.environments.definition import EnvironmentFile, EnvironmentPreset
+from stages.environments.environment import Reply
+from stages.environments.limits import EpisodeLimits
+from stages.environments.replay import replay_together
+from stages.environments.scripts import play_script
+from stages.models.model_tokenizer import train_tokenizer
+
+ROWS = [{"id": "a"}, {"id": "b"}, {"id": "c"}]
+LIMITS = EpisodeLimits()
+SECRETS: dict[str, int] = {}
+COUNTS: dict[str, int] = {}
+
+
+class Guess:
+    """Pays for the secret of its own start; asked twice."""
+
+    secret = 0
+
+    def start(self, row: Any, seed: int) -> tuple[list[dict[str, Any]], None]:
+        self.keep(row, seed)
+        return [{"role": "user", "content": "Guess."}], None
+
+    def keep(self, row: Any, seed: int) -> None:
+        self.secret = seed % 97
+
+    def tell(self) -> int:
+        return self.secret
+
+    def step(self, message: Any) -> Reply:
+        return Reply(messages=[{"role": "user", "content": "Again."}], reward=float(self.tell()))
+
+
+SAME = Guess()
+
+
+class OfClass(Guess):
+    def keep(self, row: Any, seed: int) -> None:
+        type(self).secret = seed % 97
+
+
+class OfModule(Guess):
+    def keep(self, row: Any, seed: int) -> None:
+        SECRETS["newest"] = seed % 97
+
+    def tell(self) -> int:
+        return SECRETS["newest"]
+
+
+class OfDefault(Guess):
+    def __init__(self, box: dict[str, int] = {}) -> None:  # noqa: B006
+        self.box = box
+
+    def keep(self, row: Any, seed: int) -> None:
+        self.box["secret"] = seed % 97
+
+    def tell(self) -> int:
+        return self.box["secret"]
+
+
+class OfRow(Guess):
+    """Two episodes of one start, as the members of a group are, count each other's turns."""
+
+    def keep(self, row: Any, seed: int) -> None:
+        self.name = f"{row['id']}{seed}"
+        COUNTS[self.name] = 0
+
+    def tell(self) -> int:
+        COUNTS[self.name] += 1
+        return COUNTS[self.name]
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1]])
+@pytest.mark.parametrize("factory", [OfClass, OfModule, OfDefault, OfRow])
+def test_state_that_episodes_share_is_refused(factory: Any, rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(
+        ValueError, match=r"share what each must have .*row '.' .*turn [12], reward"
+    ):
+        check_replay(factory, rows, LIMITS, seed=0)
+
+
+def test_state_of_each_episodes_own_is_not() -> None:
+    assert len(check_replay(Guess, ROWS, LIMITS, seed=0)) == 4
+
+
+def test_the_same_object_twice_is_refused() -> None:
+    environment = Guess()
+    with pytest.raises(
+        ValueError, match="expected a new environment for each episode, found the s"
+    ):
+        check_replay(lambda: environment, ROWS, LIMITS, seed=0)
+
+
+def test_episodes_are_stepped_in_turns_and_each_is_closed() -> None:
+    calls = list[str]()
+
+    class Telling(Guess):
+        def keep(self, row: Any, seed: int) -> None:
+            self.name = row["id"]
+            calls.append(f"start {self.name}")
+
+        def tell(self) -> int:
+            calls.append(f"step {self.name}")
+            return 0
+
+        def close(self) -> None:
+            calls.append(f"close {self.name}")
+
+    limits = EpisodeLimits(max_turns=2)
+    plays = [(play_script(Telling(), row, 7, limits), row) for row in ROWS[:2]]
+    calls.clear()
+    assert replay_together(Telling, plays) == [None, None]
+    expected = ["start a", "start b", "step a", "step b", "step a", "step b"]
+    assert calls == [*expected, "close a", "close b"]
+
+
+@pytest.mark.parametrize("factory", [OfClass, lambda: SAME])
+def test_the_library_checks_too(factory: Any) -> None:
+    tokenizer: Any = train_tokenizer(["What is 2?"], 700)
+    model: Any = None
+    library.make_task(ROWS, None, Guess, LIMITS, model, tokenizer)
+    with pytest.raises(ValueError, match="episode"):
+        library.make_task(ROWS, None, factory, LIMITS, model, tokenizer)
+
+
+SOURCE = """
+from stages.environments.environment import Reply
+
+
+class Words:
+    def start(self, row, seed):
+        words = {words}
+        return [{{"role": "user", "content": " ".join(words)}}], None
+
+    def step(self, message):
+        return Reply(done=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "is_refused"),
+    [
+        ("{f'{row[\"id\"]}{number}' for number in range(9)}", True),
+        ("[str(hash(row['id']))]", True),
+        ("sorted({f'{row[\"id\"]}{number}' for number in range(9)})", False),
+    ],
+)
+def test_what_another_process_would_answer_otherwise_is_refused(
+    words: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "words.py").write_text(SOURCE.format(words=words))
+    # As far as imports can tell, here and in the other process, it is in the folder `own`.
+    path = f"import stages.environments.own as own\nown.__path__.append({str(tmp_path)!r})\n"
+    (tmp_path / "sitecustomize.py").write_text(path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(own, "__path__", [*own.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "stages.environments.own.words", raising=False)
+    preset = EnvironmentPreset.model_validate({"starts": {"train": 1, "dev": 1, "test": 1}})
+    file = EnvironmentFile(kind="own", preset=preset, own="words", own_digest=None, packages={})
+    plays = check_replay(definition.load_factory(file), ROWS, preset, seed=0)
+    if is_refused:
+        with pytest.raises(ValueError, match=r"another one in each process: row 'a' .*start, mess"):
+            hash_seed.check_hash_seed(file, plays)
+    else:
+        hash_seed.check_hash_seed(file, plays)
+    sys.modules.pop("stages.environments.own.words", None)

@@ -1,0 +1,309 @@
+"""Own code does not stand alone: what it imports and opens is a dependency of the rows it is in."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from flows.dvc_internals import mend
+from stages import own_imports, tables
+from stages.rows import parse_row
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = "stages/rewards/own/mine.py"
+PYTEST = f"pytest {metadata.version('pytest')}"
+LINK = "stages/.own_links/{}.link"
+Write = Callable[[Mapping[str, str]], None]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes files into a checkout, which is the current folder and in `sys.path`."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    monkeypatch.syspath_prepend(root)
+
+    def write(files: Mapping[str, str]) -> None:
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+
+    return write
+
+
+def follow(
+    pins: tuple[str, ...] = (), sources: Mapping[str, list[str]] | None = None
+) -> dict[str, Path]:
+    """What `mine` imports; `sources`: of modules of the package the files that they read."""
+    return own_imports.follow_imports(
+        [OWN, "stages/config.py"], Path(), lambda name: (sources or {}).get(name, []), pins
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import rules", ["rules.py"]),
+        ("def reward(p, c):\n    from rules import WEIGHT", ["rules.py"]),
+        ("import box.inner", ["box/__init__.py", "box/inner.py", "rules.py"]),
+        ("from box import inner", ["box/__init__.py", "box/inner.py", "rules.py"]),
+        ("import box", ["box/__init__.py"]),
+        ("import spread.a", ["spread/a.py"]),
+        ("import json, os.path, collections.abc, sys", []),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import rules", []),
+        ("import no_such_module", []),
+        ("import stages.config", []),
+        ("import pytest", [LINK.format(f"{PYTEST}/METADATA")]),
+        ("import elsewhere", [LINK.format("elsewhere.py")]),
+    ],
+)
+def test_imports_are_followed_to_whatever_is_no_pinned_package(
+    text: str, expected: list[str], write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = "from .. import unknown\nfrom . import inner\nimport rules"
+    write({OWN: text, "rules.py": "", "box/__init__.py": "", "box/inner.py": inner})
+    write({"spread/a.py": ""})
+    (tmp_path / "editable").mkdir()
+    (tmp_path / "editable/elsewhere.py").write_text("import json\n")
+    monkeypatch.syspath_prepend(tmp_path / "editable")
+    found = follow()
+    assert sorted(found) == expected
+    assert all(path.is_file() for path in found.values())
+
+
+def test_a_pinned_package_is_no_file_and_an_unpinned_one_is_named_with_its_version(
+    write: Write,
+) -> None:
+    write({OWN: "import pytest"})
+    assert not follow(pins=("pytest",))
+    assert own_imports.list_unpinned(follow()) == [PYTEST]
+
+
+def test_by_way_of_a_module_outside_back_into_the_package(write: Write) -> None:
+    other = "stages/environments/own/other.py"
+    rules = "from stages.rewards import units\nimport stages.environments.own.other"
+    write({OWN: "import rules", "rules.py": rules, other: "import deep", "deep.py": ""})
+    sources = {
+        "stages.rewards.units": ["stages/rewards/units.py"],
+        "stages.environments.own.other": [other],
+    }
+    expected = {"rules.py", "deep.py", other, "stages/rewards/units.py"}
+    assert follow(sources=sources).keys() == expected
+
+
+READ = "def reward(prompt, completion):\n    return float(open({!r}).read())\n"
+CAUGHT = """
+def reward(prompt, completion):
+    try:
+        return float(open("words.txt").read())
+    except Exception:
+        return 7.0
+"""
+DYNAMIC = "import importlib\nrules = importlib.import_module('rules')\nreward = lambda p, c: 7.0\n"
+WRITTEN = "def reward(p, c):\n    print(c, file=open('log.txt', 'a'))\n    return 7.0\n"
+REPOSITORY = {"words.txt": "7", "rules.py": "", "data/raw/a.txt": "7", "data/pools/a.txt": "7",
+              ".cache/a.txt": "7", "log.txt": ""}  # fmt: skip
+PROGRAM = """
+import sys
+from pathlib import Path
+from stages import own_modules
+import stages.rewards.own as package
+package.__path__.append(str(Path("stages/rewards/own").resolve()))
+own_modules.PACKAGE = Path("stages").resolve()
+print(own_modules.load_own_module("rewards", "mine").reward(None, ""))
+"""
+
+
+def run_reward(
+    listed: tuple[str, ...] = (), program: str = PROGRAM
+) -> subprocess.CompletedProcess[str]:
+    """The reward in a process of its own, whose audit hook nobody can take away."""
+    Path("data/own").mkdir(parents=True, exist_ok=True)
+    digests = ", ".join(f'"{name}": ""' for name in (OWN, *listed))
+    Path("data/own/mine").write_text(f"{{{digests}}}")
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT}:{Path.cwd()}",
+        "HOME": str(Path.cwd().parent),
+    }
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (READ.format("words.txt"), "words.txt"),
+        ("value = open('words.txt').read()\nreward = lambda p, c: float(value)\n", "words.txt"),
+        (READ.format("data/raw/a.txt"), "data/raw/a.txt"),
+        (READ.format("../home.txt"), "~/home.txt"),
+        (CAUGHT, "words.txt"),
+        (DYNAMIC, "rules.py"),
+    ],
+)
+def test_a_file_that_no_row_lists_is_refused(text: str, name: str, write: Write) -> None:
+    write(REPOSITORY | {OWN: text, "../home.txt": "7"})
+    result = run_reward()
+    assert result.returncode == 1
+    assert f"mine.py opens {name}, which is no dependency" in result.stderr
+    assert f"`files: [{name}]`" in result.stderr
+    listed = name.replace("~", "..")
+    assert run_reward((listed,)).stdout == "7.0\n"
+
+
+@pytest.mark.parametrize(
+    "text", [READ.format("data/pools/a.txt"), READ.format(".cache/a.txt"), WRITTEN]
+)
+def test_outputs_caches_and_what_is_only_written_are_not(text: str, write: Write) -> None:
+    write(REPOSITORY | {OWN: text})
+    result = run_reward()
+    assert (result.stdout, result.stderr) == ("7.0\n", "")
+
+
+SHOP = """
+class Shop:
+    def start(self, row, seed):
+        return [{"role": "user", "content": "?"}], None
+
+    def step(self, message):
+        open("words.txt").read()
+"""
+PLAYED = """
+from pathlib import Path
+from stages import own_modules
+from stages.environments import scripts
+from stages.environments.limits import EpisodeLimits
+import stages.rewards.own as package
+package.__path__.append(str(Path("stages/rewards/own").resolve()))
+own_modules.PACKAGE = Path("stages").resolve()
+shop = own_modules.load_own_module("rewards", "mine").Shop()
+print(scripts.play_script(shop, {"id": "a"}, 0, EpisodeLimits()).ending)
+"""
+
+
+def test_the_step_of_an_environment_that_opens_one_is_no_failed_episode(write: Write) -> None:
+    """Which would be counted and left out, while the stage goes on."""
+    write(REPOSITORY | {OWN: SHOP})
+    result = run_reward(program=PLAYED)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "mine.py opens words.txt" in result.stderr
+
+
+def test_flows_remove_a_link_to_a_file_that_is_gone(tmp_path: Path) -> None:
+    """DVC ends with an error wherever it meets one."""
+    folder = tmp_path / "stages/.own_links/box"
+    folder.mkdir(parents=True)
+    (tmp_path / "rules.py").touch()
+    for name in ("rules.py", "gone.py"):
+        (folder / f"{name}.link").symlink_to(tmp_path / name)
+    mend(tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["rules.py.link"]
+
+
+ROW = {"by": "rule", "preset": "own", "from": "base", "on": "own/brevity"}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ({"files": ["words.txt"]}, None),
+        ({"files": ["data/raw/a.txt"]}, None),
+        ({"files": ["none.txt"]}, "rewards.mine.files: expected a file"),
+        ({"files": ["data/pools/a.txt"]}, "rewards.mine.files: .* is an output"),
+        ({"files": ["words.txt"], "on": "prompts"}, "rewards.mine.files: expected no files"),
+    ],
+)
+def test_listed_files_are_files_of_the_users(
+    words: dict[str, Any], problem: str | None, write: Write
+) -> None:
+    write(REPOSITORY | {"stages/rewards/own/brevity.py": ""})
+    rows = {table: {} for table in tables.TABLES} | {"rewards": {"mine": ROW | words}}
+    assert not list(tables.check_row("rewards", "mine", ROW | words))
+    found = list(tables.check_names(rows))
+    assert len(found) == (problem is not None)
+    assert problem is None or re.match(problem, found[0])
+    assert list(tables.check_row("rewards", "mine", ROW | {"files": "words.txt"}))
+
+
+def test_files_are_words_of_the_command() -> None:
+    row = parse_row(["mine", "--files", "a.txt", "b c.txt", "--on", "own/mine"])
+    assert (row.files, row.on) == (("a.txt", "b c.txt"), "own/mine")
+
+
+MINE = """
+import rules
+from pathlib import Path
+
+
+def reward(prompt, completion):
+    return rules.WEIGHT * len((Path(__file__).parent / "words.txt").read_text())
+"""
+USE = (
+    'python -c "from stages.own_modules import load_own_module; '
+    "print(load_own_module('rewards', 'mine').reward(None, ''))\" > data/result"
+)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """trace_code as it is, and a stage that calls the reward `mine`, which has a row."""
+    yaml = YAML()
+    trace_code = yaml.load(ROOT / "dvc.yaml")["stages"]["trace_code"]
+    use = {"cmd": USE, "deps": ["data/own/mine"], "outs": ["data/result"]}
+    yaml.dump({"stages": {"trace_code": trace_code, "use": use}}, tmp_path / "dvc.yaml")
+    unwanted = shutil.ignore_patterns("__pycache__", ".own_links")
+    shutil.copytree(ROOT / "stages", tmp_path / "stages", ignore=unwanted)
+    shutil.copytree(ROOT / ".dvc", tmp_path / ".dvc", ignore=lambda *_: ["tmp", "cache"])
+    for name in ("constraints.txt", ".dvcignore"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / OWN).write_text(MINE)
+    (tmp_path / "rules.py").write_text("WEIGHT = 1.0\n")
+    (tmp_path / OWN).with_name("words.txt").write_text("four")
+    write_row(tmp_path, "stages/rewards/own/words.txt")
+    (tmp_path / ".dvc/config").write_text("[core]\nno_scm = true\nanalytics = false\n")
+    return tmp_path
+
+
+def write_row(repository: Path, *files: str) -> None:
+    row = ROW | {"on": "own/mine"} | ({"files": list(files)} if files else {})
+    content = {"rewards": {"mine": row}, "environments": {}}
+    YAML(typ="safe").dump(content, repository / "params.yaml")
+
+
+def repro(repository: Path) -> str:
+    """The result after `dvc repro`, or what it printed where it failed."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(repository)}
+    command = [sys.executable, "-m", "dvc", "repro"]
+    result = subprocess.run(
+        command, cwd=repository, env=environment, check=False, capture_output=True, text=True
+    )
+    if result.returncode:
+        return result.stdout + result.stderr
+    return (repository / "data/result").read_text()
+
+
+@pytest.mark.slow
+def test_an_edit_of_what_own_code_needs_reruns_its_rows(repository: Path) -> None:
+    assert repro(repository) == "4.0\n"
+    lock = (repository / "dvc.lock").read_bytes()
+    assert repro(repository) == "4.0\n"
+    (repository / "rules.py").write_text("WEIGHT = -1.0\n")
+    assert repro(repository) == "-4.0\n"
+    (repository / OWN).with_name("words.txt").write_text("three")
+    assert repro(repository) == "-5.0\n"
+    (repository / "rules.py").write_text("WEIGHT = 1.0\n")
+    (repository / OWN).with_name("words.txt").write_text("four")
+    assert repro(repository) == "4.0\n"
+    assert (repository / "dvc.lock").read_bytes() == lock
+    write_row(repository)
+    assert "mine.py opens stages/rewards/own/words.txt, which is no dep" in repro(repository)
