@@ -10,7 +10,10 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+import every_loop
 import presets
 import torch
 from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
@@ -165,6 +168,15 @@ def actor_critic(state: State | None = None) -> Iterator[Step]:
     yield from rl.train(models, task, schedule, settings, state)
 
 
+def case(name: str, **changes: Any) -> Iterator[Step]:
+    """Steps of a case of `every_loop`, the preset as it is but for the changes."""
+    setup = every_loop.Setup(name, is_exact=False)
+    if name in every_loop.RL:
+        method = every_loop.several_optimizer_steps(name)
+        setup.method = method.model_copy(update=changes)
+    yield from setup.steps(draws(every_loop.NUM_ROWS, NUM_STEPS, 4, seed=0))
+
+
 def curve(steps: Iterable[Step]) -> list[dict[str, str]]:
     """Every metric of every step, in hexadecimal: no bit is lost."""
     return [
@@ -181,6 +193,11 @@ def curve(steps: Iterable[Step]) -> list[dict[str, str]]:
 LOOPS = {
     "sft": supervised, "reward": rewards, "outcome": outcomes, "process": process_labels,
     "preference": preferences, "kto": unpaired, "group_rl": groups, "ppo": actor_critic,
+    "forward_kl": partial(case, "forward KL and likelihood"),
+    "distillation": partial(case, "opd", reward_coef=0.5),
+    "steps": partial(case, "grpo_process"), "ppo_steps": partial(case, "vapo", value_init="policy"),
+    "episodes": partial(case, "grpo in episodes"),
+    "stale": partial(case, "grpo_verl", staleness=2, correction="token_truncated"),
 }  # fmt: skip
 
 

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from golden.curves import ENVIRONMENT
+from golden.curves import ENVIRONMENT, LOOPS
 
 FOLDER = Path(__file__).parent
-LOOPS = ("sft", "reward", "outcome", "process", "preference", "kto", "group_rl", "ppo")
 
 
 @pytest.fixture(scope="module")
