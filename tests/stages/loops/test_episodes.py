@@ -21,12 +21,9 @@ from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute, load, load_exac
 from tiny_rollouts import (
     OPTIM,
     decode,
-    even_share,
     make_models,
     make_sampler,
-    make_task,
     watch_gradients,
-    weights,
 )
 from token_episodes import (
     CALL,
@@ -461,15 +458,9 @@ def test_in_several_processes_episodes_are_those_of_one_and_environments_those_o
 
 SIZE = 4
 SIZES = {
-    "num_steps": 2, "prompts_per_step": 3, "temperature": 0.9, "max_new_tokens": 4,
+    "num_steps": 1, "prompts_per_step": 3, "temperature": 0.9, "max_new_tokens": 4,
     "num_checkpoints": 0, "optim": OPTIM,
 }  # fmt: skip
-SCHEDULE = [[0, 1, 2], [3, 4, 5]]
-
-
-@pytest.fixture
-def _turns_need_not_end(monkeypatch):
-    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
 
 
 def make_settings(method, **sizes):
@@ -481,57 +472,16 @@ def make_settings(method, **sizes):
     return Settings(config=config, method=method, seed=0)
 
 
-def train(task, method, schedule=SCHEDULE):
-    """Steps in float32; the policy after them."""
+def train(task, method):
+    """The step of a schedule of one."""
     model, value = load("llama"), None
     if method.advantage == "gae":
         path = checkpoint("llama", 1)
         value = scalar_head.init_scalar_model(path, PAD, compute(), CPU, head_seed=3)
         value = ScalarHead(value, compute(), PAD)
     models = make_models(model, value=value, sampler=SinglePrecisionSampler(model, ENDS))
-    return list(rl.train(models, task, schedule, make_settings(method))), model
-
-
-def slow_but(name, *quick):
-    return pytest.param(name, marks=[] if name in quick else [pytest.mark.slow])
-
-
-OF_OUTCOMES = [name for name in presets.GROUP_RL if presets.method(name).advantage != "step_zscore"]
-
-
-@pytest.mark.usefixtures("_turns_need_not_end")
-@pytest.mark.parametrize(
-    "name", [slow_but(name, "dapo", "ppo_process") for name in (*OF_OUTCOMES, *presets.PPO)]
-)
-def test_an_episode_of_one_turn_is_a_completion_to_the_bit(name, monkeypatch):
-    """Rewards, metrics, rollouts, gradients and weights are those of the task without one."""
-
-    def judge(batch):
-        # A turn that was cut is no message that an environment pays for.
-        shares = zip(even_share(batch.texts), batch.truncated().tolist(), strict=True)
-        return CompletionRewards(totals=[0.0 if is_cut else share for share, is_cut in shares])
-
-    plain = replace(
-        make_task(6, judge),
-        check_answers=lambda batch: [item >= 0.5 for item in judge(batch).totals],
-    )
-    player = make_player(lambda: EvenGame(1), max_turns=1, max_turn_tokens=4, success_reward=0.5)
-    method = every_loop.several_optimizer_steps(name)
-    seen = watch_gradients(monkeypatch)
-    expected, before = train(plain, method)
-    gradients, seen[:] = list(seen), []
-    actual, after = train(episodes.make_task(player, make_rows(6)), method)
-    assert torch.equal(weights(after), weights(before))
-    assert len(gradients) == len(seen) > 0
-    for item, other in zip(gradients, seen, strict=True):
-        assert all(torch.equal(item[key], value) for key, value in other.items())
-    for item, other in zip(actual, expected, strict=True):
-        extra = {"episode", "ending"}
-        metrics = {k: v for k, v in item.metrics.items() if k.partition("/")[0] not in extra}
-        assert metrics == other.metrics
-        assert [replace(row, episode=None) for row in item.rows] == list(other.rows)
-    endings = {row.episode["ending"] for step in actual for row in step.rows}
-    assert endings == {"done", "tokens"}
+    (step,) = rl.train(models, task, [[0, 1, 2]], make_settings(method))
+    return step
 
 
 @pytest.mark.parametrize("name", ["grpo_deepseekmath", "ppo_process", "dapo"])
@@ -554,7 +504,7 @@ def test_a_failed_episode_leaves_the_statistics_of_its_group_and_the_loss(name, 
     method = every_loop.one_optimizer_step(name)
     seen = watch_gradients(monkeypatch)
     task = episodes.make_task(make_player(Failing, max_failed_share=0.3), make_rows(6))
-    (step,), _ = train(task, method, SCHEDULE[:1])
+    step = train(task, method)
     failed = [row.episode["ending"] == "environment_error" for row in step.rows]
     assert sum(failed) == 1
     assert step.metrics["episode/failed"] == pytest.approx(1 / 12)
@@ -567,7 +517,7 @@ def test_a_failed_episode_leaves_the_statistics_of_its_group_and_the_loss(name, 
         names = ("groups", "numbers", "samples", "texts", "episodes")
         return replace(batch, **{n: [getattr(batch, n)[i] for i in keep] for n in names})
 
-    (expected,), _ = train(replace(whole, draw=drop), method, SCHEDULE[:1])
+    expected = train(replace(whole, draw=drop), method)
     for item, gradients in zip(with_failure, seen, strict=True):
         for key, value in gradients.items():
             torch.testing.assert_close(item[key], value, rtol=1e-5, atol=1e-7)
@@ -631,7 +581,7 @@ def test_a_group_whose_greedy_episode_failed_has_no_baseline(fails_at):
     task = episodes.make_task(make_player(FailsAt, max_failed_share=0.4), make_rows(6))
     fails_at("number", -1)
     fails_at("at_episodes", (3 * SIZE + 1,))  # greedy of the second row
-    (step,), _ = train(task, presets.method("remax"), SCHEDULE[:1])
+    step = train(task, presets.method("remax"))
     assert step.metrics["sampling/used"] == pytest.approx(2 / 3)
     assert step.metrics["episode/failed"] == 0
 
