@@ -112,7 +112,7 @@ def reward_evenness(batch: Rollouts, *, by_step: bool) -> CompletionRewards:
 
 
 def one_optimizer_step(name: str) -> Method:
-    """The preset with one optimizer step a rollout batch, from as many prompts as it is given."""
+    """The preset with one optimizer step a rollout batch, from as many prompts as it is inputs."""
     name = EPISODES.get(name, name)
     method = presets.method(name)
     changes: dict[str, Any] = {"num_epochs": 1, "num_minibatches": 1}
@@ -307,88 +307,88 @@ class Inputs:
         return [rows[number] for number in self.numbers]
 
 
-def start_sft(given: Inputs) -> Iterator[Step]:
-    rows = given.pick(make_demonstrations(NUM_ROWS))
+def start_sft(inputs: Inputs) -> Iterator[Step]:
+    rows = inputs.pick(make_demonstrations(NUM_ROWS))
     config = SftConfig(**EPOCHS)
-    return sft.train(given.trained["policy"], rows, given.schedule, config, given.state)
+    return sft.train(inputs.trained["policy"], rows, inputs.schedule, config, inputs.state)
 
 
-def start_forward_kl(given: Inputs) -> Iterator[Step]:
-    rows = given.pick(make_demonstrations(NUM_ROWS))
-    loss = FORWARD_KL[given.setup.name]
-    frozen = sft.Teacher(policy=given.trained["teacher"], loss=loss)
-    config, policy = SftConfig(**EPOCHS), given.trained["policy"]
-    return sft.train(policy, rows, given.schedule, config, given.state, frozen)
+def start_forward_kl(inputs: Inputs) -> Iterator[Step]:
+    rows = inputs.pick(make_demonstrations(NUM_ROWS))
+    loss = FORWARD_KL[inputs.setup.name]
+    frozen = sft.Teacher(policy=inputs.trained["teacher"], loss=loss)
+    config, policy = SftConfig(**EPOCHS), inputs.trained["policy"]
+    return sft.train(policy, rows, inputs.schedule, config, inputs.state, frozen)
 
 
-def start_preference(given: Inputs) -> Iterator[Step]:
-    pairs, config = given.pick(PAIRS), PreferenceConfig(**EPOCHS, num_checkpoints=0)
+def start_preference(inputs: Inputs) -> Iterator[Step]:
+    pairs, config = inputs.pick(PAIRS), PreferenceConfig(**EPOCHS, num_checkpoints=0)
     requests = ref_logprobs.list_pair_completions(pairs)
-    ref = ref_logprobs.compute(given.trained["reference"], requests).view(-1, 2)
-    loss, policy = presets.loss(given.setup.name), given.trained["policy"]
-    return preference.train(policy, pairs, ref, given.schedule, loss, config, given.state)
+    ref = ref_logprobs.compute(inputs.trained["reference"], requests).view(-1, 2)
+    loss, policy = presets.loss(inputs.setup.name), inputs.trained["policy"]
+    return preference.train(policy, pairs, ref, inputs.schedule, loss, config, inputs.state)
 
 
-def start_kto(given: Inputs) -> Iterator[Step]:
-    rows = given.pick(kto.make_unpaired_examples(make_pairs(NUM_ROWS // 2)))
-    ref = kto.compute_reference(given.trained["reference"], rows, given.schedule)
-    loss, policy = presets.loss(given.setup.name), given.trained["policy"]
+def start_kto(inputs: Inputs) -> Iterator[Step]:
+    rows = inputs.pick(kto.make_unpaired_examples(make_pairs(NUM_ROWS // 2)))
+    ref = kto.compute_reference(inputs.trained["reference"], rows, inputs.schedule)
+    loss, policy = presets.loss(inputs.setup.name), inputs.trained["policy"]
     config = PreferenceConfig(**EPOCHS, num_checkpoints=0)
-    return kto.train(policy, rows, ref, given.schedule, loss, config, given.state)
+    return kto.train(policy, rows, ref, inputs.schedule, loss, config, inputs.state)
 
 
-def start_reward(given: Inputs) -> Iterator[Step]:
+def start_reward(inputs: Inputs) -> Iterator[Step]:
     config = RewardConfig(**EPOCHS, centring=0.1, margin=0.0)
-    pairs, model = given.pick(PAIRS), given.trained["reward"]
-    return reward.train(model, pairs, given.schedule, config, given.state)
+    pairs, model = inputs.pick(PAIRS), inputs.trained["reward"]
+    return reward.train(model, pairs, inputs.schedule, config, inputs.state)
 
 
-def start_outcome(given: Inputs) -> Iterator[Step]:
+def start_outcome(inputs: Inputs) -> Iterator[Step]:
     config = OutcomeConfig(**EPOCHS, max_per_problem=4, one_class_weight=0.0)
-    problems, model = given.pick(make_problems()), given.trained["reward"]
-    return reward.train_outcomes(model, problems, given.schedule, config, given.state)
+    problems, model = inputs.pick(make_problems()), inputs.trained["reward"]
+    return reward.train_outcomes(model, problems, inputs.schedule, config, inputs.state)
 
 
-def start_process(given: Inputs) -> Iterator[Step]:
+def start_process(inputs: Inputs) -> Iterator[Step]:
     config = ProcessRewardConfig(**EPOCHS, targets={"kind": "soft"}, up_to_first_error=False)
-    rows, model = given.pick(make_solutions()), given.trained["process"]
-    return process_reward.train(model, rows, given.schedule, config, given.state)
+    rows, model = inputs.pick(make_solutions()), inputs.trained["process"]
+    return process_reward.train(model, rows, inputs.schedule, config, inputs.state)
 
 
-def start_rl(given: Inputs) -> Iterator[Step]:
-    method, policy = given.setup.method, given.trained["policy"]
+def start_rl(inputs: Inputs) -> Iterator[Step]:
+    method, policy = inputs.setup.method, inputs.trained["policy"]
     assert method is not None
     models = RlModels(
         policy=policy,
         reference=policy
-        if given.setup.rank and method.measures_kl
-        else given.trained.get("reference"),
-        teacher=given.trained.get("teacher"),
-        value=given.trained.get("value"),
-        sampler=SinglePrecisionSampler(given.setup.sampled, given.setup.ends),
+        if inputs.setup.rank and method.measures_kl
+        else inputs.trained.get("reference"),
+        teacher=inputs.trained.get("teacher"),
+        value=inputs.trained.get("value"),
+        sampler=SinglePrecisionSampler(inputs.setup.sampled, inputs.setup.ends),
         decode=decode,
     )
-    if given.setup.name in EPISODES:
-        task = episodes.make_task(make_player(), given.pick(make_rows(NUM_ROWS)))
+    if inputs.setup.name in EPISODES:
+        task = episodes.make_task(make_player(), inputs.pick(make_rows(NUM_ROWS)))
     else:
-        task = make_game(given)
+        task = make_game(inputs)
     if is_ppo(method):
         config = PpoConfig(**SIZES, samples_per_prompt=3, value_optim=RATE)
     else:
         config = GroupRlConfig(**SIZES, group_size=3)
     settings = Settings(config=config, method=method, seed=0)
-    return rl.train(models, task, given.schedule, settings, given.state)
+    return rl.train(models, task, inputs.schedule, settings, inputs.state)
 
 
-def make_game(given: Inputs) -> Task:
-    by_step = has_step_rewards(given.setup.method)
-    prompts = given.pick(make_prompts(NUM_ROWS))
+def make_game(inputs: Inputs) -> Task:
+    by_step = has_step_rewards(inputs.setup.method)
+    prompts = inputs.pick(make_prompts(NUM_ROWS))
     return Task(
         prompts=prompts,
         reward=functools.partial(reward_evenness, by_step=by_step),
         check_answers=lambda batch: [share >= 0.5 for share in even_share(batch.texts)],
         teacher_prompts={row.id: [*row.prompt_ids, EOS, *row.prompt_ids] for row in prompts}
-        if given.setup.name == "self_distillation"
+        if inputs.setup.method.teacher_reads_solution
         else None,
     )
 

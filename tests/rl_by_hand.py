@@ -252,22 +252,22 @@ def advantages(rows: list[Rewarded], method: Method) -> list[list[float]]:
                 else min(1.0, max(0.0, 1 - 1 / (method.lam_alpha * len(row.values))))
                 for row in used
             ]
-            found = [gae(row, method.gamma, lam) for row, lam in zip(used, lams, strict=True)]
-            found = found if method.whiten_eps is None else whitened(found, method.whiten_eps)
+            each = [gae(row, method.gamma, lam) for row, lam in zip(used, lams, strict=True)]
+            each = each if method.whiten_eps is None else whitened(each, method.whiten_eps)
         case "batch_whitened":
             to_go = [discounted(row.paid(), method.gamma) for row in used]
-            found = whitened(to_go, method.whiten_eps)
+            each = whitened(to_go, method.whiten_eps)
         case _:
             members = defaultdict(list)
             for place, row in enumerate(used):
                 members[row.group].append(place)
-            found = [[]] * len(used)
+            each = [[]] * len(used)
             batch = [row.reward for row in used]
             for places in members.values():
                 group = [used[place] for place in places]
                 for place, values in zip(places, _of_group(group, method, batch), strict=True):
-                    found[place] = values
-    remaining = iter(found)
+                    each[place] = values
+    remaining = iter(each)
     return [next(remaining) if row.counted else [0.0] * len(row.penalties) for row in rows]
 
 

@@ -172,11 +172,11 @@ def watch_gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Ten
 
 
 def assert_same_gradients(
-    found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
+    actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
 ) -> None:
     """Equal to 1e-5 of the largest gradient of each parameter."""
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     assert any(gradient.any() for gradient in expected.values())
     largest = max(gradient.abs().max().item() for gradient in expected.values())
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5 * largest, msg=name)
+        torch.testing.assert_close(actual[name], gradient, rtol=1e-4, atol=1e-5 * largest, msg=name)

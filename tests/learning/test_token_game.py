@@ -42,12 +42,13 @@ def gain(steps, num_steps=NUM_STEPS):
     return sum(rewards[-4:]) / 4 - sum(rewards[:4]) / 4
 
 
-def slow_but(*quick):
-    """A mark for a preset that is not one of these."""
-    return lambda name: pytest.param(name, marks=[] if name in quick else [pytest.mark.slow])
+def slow_but(names, *quick):
+    """The names, with a mark for those that are not quick."""
+    marks = {name: [] if name in quick else [pytest.mark.slow] for name in names}
+    return [pytest.param(name, marks=marks[name]) for name in names]
 
 
-@pytest.mark.parametrize("name", map(slow_but("grpo_deepseekmath", "rloo"), presets.GROUP_RL))
+@pytest.mark.parametrize("name", slow_but(presets.GROUP_RL, "grpo_deepseekmath", "rloo"))
 def test_group_preset(name):
     method = presets.method(name)
     changes = {"num_minibatches": min(method.num_minibatches, 2)}
@@ -65,7 +66,7 @@ TOO_DEAR = {"ppo_strong_kl", "ppo_environment"}
 
 
 @pytest.mark.parametrize(
-    "name", map(slow_but("ppo_instructgpt"), [n for n in presets.PPO if n not in TOO_DEAR])
+    "name", slow_but([n for n in presets.PPO if n not in TOO_DEAR], "ppo_instructgpt")
 )
 def test_ppo_preset(name):
     value = scalar_head.init_scalar_model(checkpoint("llama", 1), PAD, compute(), CPU)
@@ -87,7 +88,7 @@ def test_ppo_preset(name):
     assert gain(steps, num_steps) > 0.1
 
 
-@pytest.mark.parametrize("name", map(slow_but("opd"), presets.DISTILLATION))
+@pytest.mark.parametrize("name", slow_but(presets.DISTILLATION, "opd"))
 def test_a_policy_comes_near_its_teacher(name):
     method, num_steps = presets.method(name), 30
     sizes = SIZES | {"num_steps": num_steps}

@@ -120,8 +120,8 @@ def compute_ours(rows, method):
             batch = replace(batch, prompts=make_prompts(len(places)), groups=groups)
             batches = rollouts.make_batches(models, batch, counted)
             mask = batch.mask() & counted[:, None]
-            found, _ = rl.compute_gae(models, batches, method, rewards, penalties, mask)
-            return found["advantages"], found["returns"]
+            estimates, _ = rl.compute_gae(models, batches, method, rewards, penalties, mask)
+            return estimates["advantages"], estimates["returns"]
         case _:
             greedy = torch.tensor([row.greedy for row in rows])
             inputs = method, rewards, penalties, batch, counted, greedy.float()
@@ -147,16 +147,16 @@ def test_advantages_are_those_of_the_formulas(name):
         actual, targets = compute_ours(rows, method)
         assert actual.isfinite().all()
         expected = rl_by_hand.advantages(rows, method)
-        for found, row in zip(actual.tolist(), expected, strict=True):
-            assert found == pytest.approx([*row, *[0.0] * (len(found) - len(row))], abs=1e-7)
+        for numbers, row in zip(actual.tolist(), expected, strict=True):
+            assert numbers == pytest.approx([*row, *[0.0] * (len(numbers) - len(row))], abs=1e-7)
             if all(value == 0 for value in row):  # exactly: rounding is not a signal
-                assert not any(found)
+                assert not any(numbers)
                 zeros += 1
         if targets is not None:
-            for found, row in zip(targets.tolist(), rows, strict=True):
+            for numbers, row in zip(targets.tolist(), rows, strict=True):
                 if row.counted:
                     expected = rl_by_hand.value_targets(row, method)
-                    assert found[: len(expected)] == pytest.approx(expected, abs=1e-7)
+                    assert numbers[: len(expected)] == pytest.approx(expected, abs=1e-7)
     assert zeros > 0
 
 

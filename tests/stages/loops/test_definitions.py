@@ -228,8 +228,8 @@ def differentiate(loss, models):
     """Gradient of a loss by the weights that are trained, in the order of `Setup.trained`."""
     trained = [m for role, m in models.items() if role not in every_loop.FROZEN]
     parameters = [p for model in trained for p in model.parameters()]
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    pairs = zip(parameters, found, strict=True)
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    pairs = zip(parameters, gradients, strict=True)
     return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in pairs])
 
 

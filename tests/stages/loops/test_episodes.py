@@ -449,9 +449,9 @@ def test_in_several_processes_episodes_are_those_of_one_and_environments_those_o
     assert max(len(item.sampled) for item in erratic) == 3
     # What a session saves changes no episode.
     plain = play(WithoutSession(inner), **sizes).episodes
-    for found in (even, plain):
-        assert [item.token_ids for item in found] == [item.token_ids for item in expected]
-        assert [item.messages for item in found] == [item.messages for item in expected]
+    for played in (even, plain):
+        assert [item.token_ids for item in played] == [item.token_ids for item in expected]
+        assert [item.messages for item in played] == [item.messages for item in expected]
 
 
 # --- What is learned

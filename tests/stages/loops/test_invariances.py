@@ -38,11 +38,11 @@ def exact_setup(name, family="llama"):
     return Setup(name, family, is_exact=True)
 
 
-def assert_same(found, expected):
+def assert_same(actual, expected):
     """To 1e-10 of the largest number."""
     assert expected.dtype == torch.float64
     assert expected.any()
-    assert (found - expected).abs().max() <= 1e-10 * expected.abs().max()
+    assert (actual - expected).abs().max() <= 1e-10 * expected.abs().max()
 
 
 def check_layouts(name, rows, layouts, family="llama"):

@@ -176,15 +176,15 @@ def _differentiate(loss, leaves):
     inputs = [row[name] for row in leaves for name in ("logprobs", "entropies")]
     gradients = [torch.zeros_like(x) for x in inputs]
     if loss.requires_grad:
-        found = torch.autograd.grad(loss, inputs, allow_unused=True)
-        gradients = [zero if g is None else g for g, zero in zip(found, gradients, strict=True)]
+        parts = torch.autograd.grad(loss, inputs, allow_unused=True)
+        gradients = [zero if g is None else g for g, zero in zip(parts, gradients, strict=True)]
     return torch.cat([loss.detach().reshape(1), *gradients])
 
 
-def assert_same(found, expected, tolerance=1e-11):
+def assert_same(actual, expected, tolerance=1e-11):
     """Loss and gradients, to a share of the largest."""
-    assert found.isfinite().all()
-    assert (found - expected).abs().max() <= tolerance * max(1.0, float(expected.abs().max()))
+    assert actual.isfinite().all()
+    assert (actual - expected).abs().max() <= tolerance * max(1.0, float(expected.abs().max()))
 
 
 RL = (*presets.GROUP_RL, *presets.DISTILLATION, *presets.PPO)
@@ -248,9 +248,9 @@ def test_a_token_weighs_the_probability_that_should_have_drawn_it_over_that_whic
         for o, s in zip(old, sampler, strict=True)
     ]  # fmt: skip
     method = choose({"surrogate": "reinforce", "aggregation": "token_mean", "kl": "none"}, choice)
-    found, _ = step.in_grids(method)
-    actual = torch.cat([found[1:3], found[5:6]])  # those of log-probs
-    assert actual.tolist() == pytest.approx([-weight / 3 for weight in weights], rel=1e-5)
+    actual, _ = step.in_grids(method)
+    weighed = torch.cat([actual[1:3], actual[5:6]])  # those of log-probs
+    assert weighed.tolist() == pytest.approx([-weight / 3 for weight in weights], rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_without_advantages_there_is_no_gradient_whatever_the_ratio(row):
         for item in step.rows:
             item["advantages"] = 0 * item["advantages"]
             item["old"] = item["old"] - 1e4 * (item["old"] > -1)
-        found, _ = step.in_grids(choose(row, {"aggregation": "token_mean", "kl": "none"}))
-        assert (found == 0).all()
+        actual, _ = step.in_grids(choose(row, {"aggregation": "token_mean", "kl": "none"}))
+        assert (actual == 0).all()
 
 
 @pytest.mark.parametrize("row", CHOICES["kl"][2:], ids=str)
@@ -323,8 +323,8 @@ def mean_gradient(method, sampler=P, advantages=None):
     columns |= {"sampler": sampler.log()[drawn], "entropies": zeros}
     columns["advantages"] = zeros if advantages is None else advantages
     step.rows = [{name: x[i : i + 1] for name, x in columns.items()} for i in range(4)]
-    found, _ = step.in_grids(method, seed=1)
-    return torch.autograd.grad(logits.log_softmax(0)[drawn], logits, found[1::2])[0]
+    actual, _ = step.in_grids(method, seed=1)
+    return torch.autograd.grad(logits.log_softmax(0)[drawn], logits, actual[1::2])[0]
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
@@ -345,8 +345,8 @@ def test_each_estimate_in_the_loss_has_the_mean_gradient_that_method_says(
     estimator, corrected, sampler, direction, level
 ):
     kl = {"kl": "loss", "kl_estimator": estimator, "kl_corrected": corrected, "kl_level": level}
-    found = mean_gradient(choose(kl, aggregation="token_mean"), sampler) / COEFS.kl
-    torch.testing.assert_close(found, divergence_gradient(direction))
+    actual = mean_gradient(choose(kl, aggregation="token_mean"), sampler) / COEFS.kl
+    torch.testing.assert_close(actual, divergence_gradient(direction))
 
 
 def test_a_teachers_log_ratio_as_advantage_has_the_mean_gradient_of_the_reverse_divergence():

@@ -12,11 +12,11 @@ def test_a_loop_in_two_processes_is_that_of_one(loop):
     actual, expected = in_processes(2, trial), in_processes(1, trial)
     largest = max(abs(x) for gradient in expected["gradients"] for x in gradient)
     assert largest > 1e-3
-    for found, wanted in zip(actual["gradients"], expected["gradients"], strict=True):
-        assert found == pytest.approx(wanted, rel=0, abs=1e-6 * largest)
+    for gradient, other in zip(actual["gradients"], expected["gradients"], strict=True):
+        assert gradient == pytest.approx(other, rel=0, abs=1e-6 * largest)
     assert len(expected["history"]) == 4
     for step, other in zip(actual["history"], expected["history"], strict=True):
         assert step == pytest.approx(other, rel=1e-5, abs=1e-5)
     for name, values in expected["weights"].items():
-        found, wanted = (torch.tensor(weights) for weights in (actual["weights"][name], values))
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5, msg=name)
+        weights, others = (torch.tensor(numbers) for numbers in (actual["weights"][name], values))
+        torch.testing.assert_close(weights, others, rtol=0, atol=1e-5, msg=name)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import presets
 import pytest
 import torch
-from tiny_checkpoints import CPU, FAMILIES, PAD, build, checkpoint, compute, load
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, load
 from tiny_rollouts import (
     OPTIM,
     draws,
@@ -30,7 +30,6 @@ from stages.loops.rl import TrainingBudget
 from stages.loops.rollouts import Rollouts
 from stages.loops.state import State
 from stages.models import scalar_head
-from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
 from stages.optim import OptimConfig, schedule_learning_rate
 from stages.rewards.completion_rewards import CompletionRewards
@@ -295,8 +294,8 @@ def test_penalties_of_truncated_completions_and_of_those_near_the_limit(choices,
     batch = make_rollouts([1, 5, 6, 6, 3], [0, 0, 0, 0, 0])
     cut = [replace(s, finish_reason="length") if i > 2 else s for i, s in enumerate(batch.samples)]
     rewards, batch = CompletionRewards(totals=[1.0] * 5), replace(batch, samples=cut)
-    found = rl.subtract_length_penalties(rewards, batch, Method(**choices), 6)
-    assert found.totals == pytest.approx(expected)
+    lowered = rl.subtract_length_penalties(rewards, batch, Method(**choices), 6)
+    assert lowered.totals == pytest.approx(expected)
 
 
 # --- What a step uses
@@ -434,34 +433,9 @@ def test_a_step_without_a_gradient_measures_no_divergence_from_the_old_policy():
     assert "kl/old_after" not in step.metrics
 
 
-# --- The first importance ratio
-
-
-def first_ratio(model, temperature=0.7):
-    """Checked as the loop does it, between log-probs without and with gradients."""
-    policy = Policy(model, compute(max_tokens=40), PAD)
-    batch = rollouts.sample_rollouts(
-        make_sampler(load("llama")), str, make_prompts(3), step=0, seed=0, group_size=3,
-        config=make_settings(Method()).config,
-    )  # fmt: skip
-    batches = rollouts.make_batches(replace(make_models(load("llama")), policy=policy), batch)
-    for part, old in zip(batches, rl.logprobs_no_grad(policy, batches, 0.7), strict=True):
-        new = policy(part, temperature=temperature).logprobs
-        assert new.requires_grad
-        assert not old.requires_grad
-        rl.check_first_ratio(new, old)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_before_any_update_the_ratio_is_exactly_1(family, checkpointing):
-    model = load(family, gradient_checkpointing=checkpointing).train()
-    first_ratio(model)
-    assert model.training
-
-
-def test_dropout_or_another_temperature_breaks_the_first_ratio():
+def test_the_importance_ratio_before_any_update_is_exactly_1():
+    """Where a forward pass has dropout, or another temperature, it is not."""
+    old = torch.tensor([[-1.0, -2.0]])
+    rl.check_first_ratio(old.clone(), old)
     with pytest.raises(AssertionError, match="before any update"):
-        first_ratio(build("gpt2").train())
-    with pytest.raises(AssertionError, match="before any update"):
-        first_ratio(load("llama"), temperature=0.9)
+        rl.check_first_ratio(old + torch.tensor([[0.0, 1e-6]]), old)

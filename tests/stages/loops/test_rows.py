@@ -332,13 +332,13 @@ def turned(pair):
 
 @pytest.mark.parametrize("probability", [1.0, 0.75])
 def test_a_label_below_a_half_is_the_pair_the_other_way_round(probability, monkeypatch):
-    gradients, rows, found = watch_gradients(monkeypatch), make_pairs(8, probability), []
+    gradients, rows, logged = watch_gradients(monkeypatch), make_pairs(8, probability), []
     config = RewardConfig(num_epochs=1, batch_size=8, centring=0.1, margin=1.0, optim=OPTIM)
     for each in (rows, list(map(turned, rows))):
         (step,) = reward.train(scalar(), each, [list(range(8))], config)
-        found.append(step.metrics)
+        logged.append(step.metrics)
     for name in ("loss/bradley_terry", "pairs/accuracy", "pairs/margin"):
-        assert found[1][name] == pytest.approx(found[0][name], rel=1e-5), name
+        assert logged[1][name] == pytest.approx(logged[0][name], rel=1e-5), name
     assert_same_gradients(*gradients)
 
 
