@@ -48,7 +48,7 @@ def slow_but(names, *quick):
     return [pytest.param(name, marks=marks[name]) for name in names]
 
 
-@pytest.mark.parametrize("name", slow_but(presets.GROUP_RL, "grpo_deepseekmath", "rloo"))
+@pytest.mark.parametrize("name", slow_but(presets.GROUP_RL, "grpo_deepseekmath"))
 def test_group_preset(name):
     method = presets.method(name)
     changes = {"num_minibatches": min(method.num_minibatches, 2)}

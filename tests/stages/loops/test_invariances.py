@@ -51,7 +51,7 @@ def check_layouts(name, rows, layouts, family="llama"):
     for limits in layouts:
         # Both the order in the file and that in which a step visits it.
         file, order = chance.sample(rows, len(rows)), chance.sample(range(len(rows)), len(rows))
-        if name == "kto":  # each row is paired with the next: what is visited keeps its order
+        if KIND[name] == "kto":  # each row is paired with the next: what is visited keeps its order
             order = [file.index(row) for row in rows]
         actual, same = setup.gradient([order], file, **limits)
         assert_same(actual, expected)

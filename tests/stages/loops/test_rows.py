@@ -254,12 +254,13 @@ def test_the_expected_loss_by_hand_and_of_a_sure_pair_among_others():
     losses, margins = expected_loss(dpo, pairs(math.log(3)), label)
     assert losses.item() == pytest.approx(0.6 * 0.2876821 + 0.4 * 1.3862944, abs=1e-6)
     assert margins.item() == pytest.approx(math.log(3))
-    # ORPO's odds of a completion of probability 1 are infinite the wrong way round.
-    orpo = PreferencePreset(kind="orpo", lam=0.1)
-    certain = pairs(0.5, chosen=-0.5)
-    alone, _ = preference.compute_pair_losses(orpo, certain)
+    # A chosen completion that the reference excludes: turned round, the loss is infinite.
+    excluded = torch.tensor([-torch.inf]).double()
+    certain = pairs(0.5)._replace(chosen_ref_logprobs=excluded)
+    alone, _ = preference.compute_pair_losses(dpo, certain)
+    assert alone.item() == 0
     both = PairLogprobs(*map(torch.cat, zip(certain, pairs(0.2), strict=True)))
-    result, _ = expected_loss(orpo, both, torch.tensor([1.0, 0.6]).double())
+    result, _ = expected_loss(dpo, both, torch.tensor([1.0, 0.6]).double())
     assert result[0].item() == alone.item()
 
 

@@ -5,12 +5,14 @@ import hashlib
 import presets
 import pytest
 import torch
-from peft import LoraConfig, inject_adapter_in_model
-from tiny_checkpoints import load, plain_logprobs
+from tiny_checkpoints import PAD, compute, load, plain_logprobs
 from tiny_rollouts import OPTIM, draws, even_share, make_models, make_sampler, make_task, weights
 
 from stages.loops import rl, rollouts
 from stages.loops.method import GroupRlConfig, Settings
+from stages.models import row_policy
+from stages.models.policy import Policy
+from stages.models.row_policy import LoraConfig
 
 NUM_STEPS = 5
 SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "group_size": 4, "temperature": 0.9,
@@ -91,17 +93,16 @@ def test_a_sampler_with_other_weights_is_refused_in_the_first_step(staleness):
 
 @torch.no_grad()
 def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns_with_its_adapters():
-    model = load("llama")
-    models, task, config = make_models(model), make_task(8), GroupRlConfig(**SIZES)
+    model, task, config = load("llama"), make_task(8), GroupRlConfig(**SIZES)
+    disable = row_policy.add_adapters(model, LoraConfig(rank=2, alpha=16), 0)
+    models = make_models(model, policy=Policy(model, compute(), PAD, disable))
     method = presets.method("rloo", staleness=1)
     settings = Settings(config=config, method=method, seed=0)
     rewarded = rl.draw_batch(models, task, settings, 1, range(4))
     batch = rewarded.sampled.rollouts
-    torch.manual_seed(0)
-    inject_adapter_in_model(LoraConfig(r=2, target_modules=["q_proj", "down_proj"]), model)
     for name, weight in model.named_parameters():
         if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.2)
+            torch.nn.init.normal_(weight, std=0.1, generator=torch.Generator().manual_seed(0))
     now, metrics = rl.measure_logprobs(models, batch, config, method, 1)
     for i, sample in enumerate(batch.samples):
         expected = plain_logprobs(model, batch.prompt(i).prompt_ids, sample.token_ids, 0.9)
