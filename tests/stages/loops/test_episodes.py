@@ -42,6 +42,7 @@ from stages.environments.replay import replay_episode
 from stages.loops import episodes, rl, rollouts
 from stages.loops.method import GroupRlConfig, PpoConfig, Settings
 from stages.models import scalar_head
+from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample
@@ -479,7 +480,9 @@ def train(task, method):
         path = checkpoint("llama", 1)
         value = scalar_head.init_scalar_model(path, PAD, compute(), CPU, head_seed=3)
         value = ScalarHead(value, compute(), PAD)
-    models = make_models(model, value=value, sampler=SinglePrecisionSampler(model, ENDS))
+    frozen = Policy(load("llama", 1), compute(), PAD)
+    sampler = SinglePrecisionSampler(model, ENDS)
+    models = make_models(model, value=value, sampler=sampler, reference=frozen)
     (step,) = rl.train(models, task, [[0, 1, 2]], make_settings(method))
     return step
 

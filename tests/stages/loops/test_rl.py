@@ -31,7 +31,6 @@ from stages.loops.rollouts import Rollouts
 from stages.loops.state import State
 from stages.models import scalar_head
 from stages.models.scalar_head import ScalarHead
-from stages.optim import OptimConfig, schedule_learning_rate
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.runtime import process
 from stages.sampler import Sample
@@ -109,10 +108,6 @@ def test_no_step_learns_from_what_a_reward_returned_after_a_request_to_end(monke
 
 # --- Length of a run
 
-COSINE = OptimConfig(
-    learning_rate=1.0, warmup_share=0.1, schedule="cosine", weight_decay=0.0, max_grad_norm=1.0
-)
-
 
 def spend(run, *tokens):
     for number in tokens:
@@ -131,24 +126,6 @@ def test_a_token_budget_is_over_with_the_step_that_reaches_it_and_estimates_the_
     assert not spend(run, 599).is_spent()
     assert spend(run, 1).is_spent()
     assert spend(run, 500).num_updates(4, per_step=2) == 10, "over the budget: the last step"
-
-
-@pytest.mark.parametrize("tokens", [[100] * 20, [20 * step + 10 for step in range(20)]])
-def test_the_rate_warms_up_and_falls_with_the_share_of_the_budget(tokens):
-    rates, shares = [], []
-    run = TrainingBudget(num_steps=3, num_tokens=2000)
-    for step, number in enumerate(tokens):
-        if run.is_spent():
-            break
-        shares.append(run.spent / 2000)
-        spend(run, number)
-        rates.append(schedule_learning_rate(COSINE, step, run.num_updates(step, per_step=1)))
-    assert run.is_spent()
-    assert rates[-1] < 0.1
-    first_after = next(i for i, share in enumerate(shares) if share >= 0.1)
-    assert max(rates) == pytest.approx(rates[first_after], abs=0.05)
-    after = [rate for rate, share in zip(rates, shares, strict=True) if share > 0.15]
-    assert after == sorted(after, reverse=True)
 
 
 def spent(step):
