@@ -136,18 +136,6 @@ def test_batches_of_several_rounds_are_not_sampled_again(advantage, calls, tmp_p
     assert num_calls == calls * sum(rounds[3:])  # batches 1 and 2 were waiting
 
 
-def test_a_run_resumes_with_its_numbers(tmp_path):
-    """Tokens of a budget, and steps in a row in which every completion was truncated."""
-    state = State(
-        numbers=vars(rl.LoopState(coefs=rl.Coefs(0.1, 0.2), num_truncated_steps=2, spent=7))
-    )
-    state.step = 1
-    state.save(tmp_path)
-    loop = rl.LoopState.decode(State.load(tmp_path).numbers, rl.Coefs(0.0, 0.0))
-    assert (loop.coefs, loop.num_truncated_steps, loop.spent) == ((0.1, 0.2), 2, 7)
-    assert not loop.over
-
-
 # --- The checkpoints
 
 
