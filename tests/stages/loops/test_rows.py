@@ -257,10 +257,11 @@ def test_the_expected_loss_by_hand_and_of_a_sure_pair_among_others():
     # A chosen completion that the reference excludes: turned round, the loss is infinite.
     excluded = torch.tensor([-torch.inf]).double()
     certain = pairs(0.5)._replace(chosen_ref_logprobs=excluded)
-    alone, _ = preference.compute_pair_losses(dpo, certain)
+    hinge = PreferencePreset(kind="hinge", beta=1.0)
+    alone, _ = preference.compute_pair_losses(hinge, certain)
     assert alone.item() == 0
     both = PairLogprobs(*map(torch.cat, zip(certain, pairs(0.2), strict=True)))
-    result, _ = expected_loss(dpo, both, torch.tensor([1.0, 0.6]).double())
+    result, _ = expected_loss(hinge, both, torch.tensor([1.0, 0.6]).double())
     assert result[0].item() == alone.item()
 
 
