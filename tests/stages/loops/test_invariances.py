@@ -73,6 +73,7 @@ def test_they_change_nothing_for_any_rows(name):
         check_layouts(name, chance.sample(ALL, chance.randint(3, NUM_ROWS)), LAYOUTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "llama"])
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_they_change_nothing_in_another_architecture(name, family):
