@@ -1,7 +1,13 @@
-"""Every training loop on tiny models, described once: its rows, the models it trains, its steps."""
+"""Every training loop on tiny models, described once: its rows, the models it trains, its steps.
 
+A case is a preset, or a loop that has none. Presets are those of presets.yaml: one that is appended
+there is a case of every test over `KIND`. A new loop is a function in `START` and a row in `ROLES`.
+"""
+
+import copy
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -93,8 +99,9 @@ PAIRS = [replace(pair, probability=0.5 + i / 12) for i, pair in enumerate(make_p
 
 
 def reward_evenness(batch: Rollouts, *, by_step: bool) -> CompletionRewards:
-    """The share of even tokens; by step, besides, each token is a step whose reward differs."""
-    shares = even_share(batch.texts)
+    """exp of the share of even tokens, so that no reward is the mean of others; by step, besides,
+    each token is a step whose reward differs."""
+    shares = [math.exp(share) for share in even_share(batch.texts)]
     if not by_step:
         return CompletionRewards(totals=shares)
     mask = batch.mask()
@@ -105,7 +112,7 @@ def reward_evenness(batch: Rollouts, *, by_step: bool) -> CompletionRewards:
 
 
 def one_optimizer_step(name: str) -> Method:
-    """The preset with one optimizer step a rollout batch, from as many prompts as it is given."""
+    """The preset with one optimizer step a rollout batch, from as many prompts as it is inputs."""
     name = EPISODES.get(name, name)
     method = presets.method(name)
     changes: dict[str, Any] = {"num_epochs": 1, "num_minibatches": 1}
@@ -124,6 +131,12 @@ def several_optimizer_steps(name: str) -> Method:
 
 def is_ppo(method: Method) -> bool:
     return method.advantage == "gae"
+
+
+def has_step_rewards(method: Method) -> bool:
+    """Whether steps are paid, outside of episodes: where they have to be, and in PPO without a
+    reward model."""
+    return method.advantage == "step_zscore" or (is_ppo(method) and method.value_init == "policy")
 
 
 @contextmanager
@@ -147,16 +160,52 @@ class SinglePrecisionSampler:
             return self.sampler.sample(*prompts, **settings)
 
 
+@dataclass(frozen=True)
+class Update:
+    """An optimizer step: the gradient that it was to take, and copies of all models before it."""
+
+    gradient: torch.Tensor
+    models: dict[str, PreTrainedModel]
+
+
+@torch.no_grad()
+def move(parameters: Iterable[nn.Parameter], distance: float, seed: int) -> None:
+    """Each weight moved at random."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in parameters:
+        noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.add_(distance * noise)
+
+
 class Setup:
     """A loop's models, which its steps change."""
 
-    def __init__(self, name: str, family: str = "llama", rank: int = 0, *, is_exact: bool) -> None:
-        """`is_exact`: in float64. `rank`: of adapters, above 0."""
+    def __init__(
+        self,
+        name: str,
+        family: str = "llama",
+        rank: int = 0,
+        *,
+        is_exact: bool,
+        drift: float = 0.0,
+        ends: frozenset[int] = frozenset([EOS]),
+        **changes: Any,
+    ) -> None:
+        """`is_exact`: in float64. `rank`: of adapters, above 0. `changes`: of the method.
+
+        `drift`: distance of the policy that samples from the one that is trained. `ends`: tokens
+        that end a completion.
+        """
+        self.ends = ENDS if name in EPISODES else ends
         self.name, self.family, self.rank, self.is_exact = name, family, rank, is_exact
-        self.method = one_optimizer_step(name) if name in RL else None
+        self.method = one_optimizer_step(name).model_copy(update=changes) if name in RL else None
         self.models = {role: self._make(role) for role in ROLES[KIND[name]]}
         trained = [model for role, model in self.models.items() if role not in FROZEN]
         self.trained = nn.ModuleList(trained)
+        self.sampled, self.drift = self.models.get("policy"), drift
+        if drift:
+            self.sampled = copy.deepcopy(self.sampled)
+            move(self.sampled.parameters(), drift, seed=5)
 
     def _make(self, role: str) -> PreTrainedModel:
         seed = 1 if role in (*FROZEN, "value") else 0
@@ -194,26 +243,50 @@ class Setup:
             trained["policy"] = Policy(self.models["policy"], settings, PAD, self.disable_adapters)
         return START[KIND[self.name]](Inputs(self, trained, rows, schedule, state))
 
+    def take_updates(
+        self, rows: Sequence[int] = range(NUM_ROWS), distance: float = 0.0, **limits: int
+    ) -> tuple[Step, list[Update]]:
+        """A step on these rows, whose optimizer steps move the weights at random by `distance`."""
+        return self._take([list(range(len(rows)))], rows, distance, **limits)
+
     def gradient(
         self, schedule: Schedule, rows: Sequence[int] = range(NUM_ROWS), **limits: int
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """Of one optimizer step, which is not taken, and what was logged; work aside."""
-        norms = mock.Mock(return_value={"optim/grad_norm": 0.0})
+        step, updates = self._take(schedule, rows, 0.0, **limits)
+        gradient = updates[0].gradient if updates else torch.zeros_like(self.weights())
+        layout = ("work/", "batch/padding")
+        return gradient, {k: v for k, v in step.metrics.items() if not k.startswith(layout)}
+
+    def _take(
+        self, schedule: Schedule, rows: Sequence[int], distance: float, **limits: int
+    ) -> tuple[Step, list[Update]]:
+        updates: list[Update] = []
+        gradients: dict[nn.Parameter, torch.Tensor] = {}
+        parameters = list(self.trained.parameters())
+
+        def step_optimizer(optimizer: torch.optim.Optimizer, *_: Any) -> dict[str, float]:
+            inside = [p for group in optimizer.param_groups for p in group["params"]]
+            for p in inside:
+                gradients[p] = torch.zeros_like(p) if p.grad is None else p.grad.clone()
+                p.grad = None
+            if len(gradients) == len(parameters):  # PPO has two optimizers
+                vector = torch.cat([gradients[p].flatten() for p in parameters])
+                models = copy.deepcopy(self.models) if distance else {}
+                updates.append(Update(vector, models))
+                gradients.clear()
+                move(parameters if distance else (), distance, seed=len(updates))
+            return {"optim/grad_norm": 0.0}
+
         # Loops collect numbers in the default precision, that of outcomes in float32.
         is_double = self.is_exact and self.name != "outcome"
         with (
             default_dtype(torch.float64 if is_double else torch.float32),
-            mock.patch("stages.loops.state.step_optimizer", norms),
-            mock.patch("stages.loops.rl.step_optimizer", norms),
+            mock.patch("stages.loops.state.step_optimizer", step_optimizer),
+            mock.patch("stages.loops.rl.step_optimizer", step_optimizer),
         ):
             (step,) = self.steps(schedule, rows, **limits)
-        grads = [
-            torch.zeros_like(p) if p.grad is None else p.grad for p in self.trained.parameters()
-        ]
-        vector = torch.cat([grad.flatten() for grad in grads]).clone()
-        self.trained.zero_grad(set_to_none=True)
-        layout = ("work/", "batch/padding")
-        return vector, {k: v for k, v in step.metrics.items() if not k.startswith(layout)}
+        return step, updates
 
     def weights(self) -> torch.Tensor:
         """Of all models that are trained."""
@@ -234,91 +307,88 @@ class Inputs:
         return [rows[number] for number in self.numbers]
 
 
-def start_sft(given: Inputs) -> Iterator[Step]:
-    rows = given.pick(make_demonstrations(NUM_ROWS))
+def start_sft(inputs: Inputs) -> Iterator[Step]:
+    rows = inputs.pick(make_demonstrations(NUM_ROWS))
     config = SftConfig(**EPOCHS)
-    return sft.train(given.trained["policy"], rows, given.schedule, config, given.state)
+    return sft.train(inputs.trained["policy"], rows, inputs.schedule, config, inputs.state)
 
 
-def start_forward_kl(given: Inputs) -> Iterator[Step]:
-    rows = given.pick(make_demonstrations(NUM_ROWS))
-    loss = sft.TeacherLoss(temperature=0.7, likelihood_coef=0.5)
-    frozen = sft.Teacher(policy=given.trained["teacher"], loss=loss)
-    config, policy = SftConfig(**EPOCHS), given.trained["policy"]
-    return sft.train(policy, rows, given.schedule, config, given.state, frozen)
+def start_forward_kl(inputs: Inputs) -> Iterator[Step]:
+    rows = inputs.pick(make_demonstrations(NUM_ROWS))
+    loss = FORWARD_KL[inputs.setup.name]
+    frozen = sft.Teacher(policy=inputs.trained["teacher"], loss=loss)
+    config, policy = SftConfig(**EPOCHS), inputs.trained["policy"]
+    return sft.train(policy, rows, inputs.schedule, config, inputs.state, frozen)
 
 
-def start_preference(given: Inputs) -> Iterator[Step]:
-    pairs, config = given.pick(PAIRS), PreferenceConfig(**EPOCHS, num_checkpoints=0)
+def start_preference(inputs: Inputs) -> Iterator[Step]:
+    pairs, config = inputs.pick(PAIRS), PreferenceConfig(**EPOCHS, num_checkpoints=0)
     requests = ref_logprobs.list_pair_completions(pairs)
-    ref = ref_logprobs.compute(given.trained["reference"], requests).view(-1, 2)
-    loss, policy = presets.loss(given.setup.name), given.trained["policy"]
-    return preference.train(policy, pairs, ref, given.schedule, loss, config, given.state)
+    ref = ref_logprobs.compute(inputs.trained["reference"], requests).view(-1, 2)
+    loss, policy = presets.loss(inputs.setup.name), inputs.trained["policy"]
+    return preference.train(policy, pairs, ref, inputs.schedule, loss, config, inputs.state)
 
 
-def start_kto(given: Inputs) -> Iterator[Step]:
-    rows = given.pick(kto.make_unpaired_examples(make_pairs(NUM_ROWS // 2)))
-    ref = kto.compute_reference(given.trained["reference"], rows, given.schedule)
-    loss, policy = presets.loss("kto"), given.trained["policy"]
+def start_kto(inputs: Inputs) -> Iterator[Step]:
+    rows = inputs.pick(kto.make_unpaired_examples(make_pairs(NUM_ROWS // 2)))
+    ref = kto.compute_reference(inputs.trained["reference"], rows, inputs.schedule)
+    loss, policy = presets.loss(inputs.setup.name), inputs.trained["policy"]
     config = PreferenceConfig(**EPOCHS, num_checkpoints=0)
-    return kto.train(policy, rows, ref, given.schedule, loss, config, given.state)
+    return kto.train(policy, rows, ref, inputs.schedule, loss, config, inputs.state)
 
 
-def start_reward(given: Inputs) -> Iterator[Step]:
+def start_reward(inputs: Inputs) -> Iterator[Step]:
     config = RewardConfig(**EPOCHS, centring=0.1, margin=0.0)
-    pairs, model = given.pick(PAIRS), given.trained["reward"]
-    return reward.train(model, pairs, given.schedule, config, given.state)
+    pairs, model = inputs.pick(PAIRS), inputs.trained["reward"]
+    return reward.train(model, pairs, inputs.schedule, config, inputs.state)
 
 
-def start_outcome(given: Inputs) -> Iterator[Step]:
+def start_outcome(inputs: Inputs) -> Iterator[Step]:
     config = OutcomeConfig(**EPOCHS, max_per_problem=4, one_class_weight=0.0)
-    problems, model = given.pick(make_problems()), given.trained["reward"]
-    return reward.train_outcomes(model, problems, given.schedule, config, given.state)
+    problems, model = inputs.pick(make_problems()), inputs.trained["reward"]
+    return reward.train_outcomes(model, problems, inputs.schedule, config, inputs.state)
 
 
-def start_process(given: Inputs) -> Iterator[Step]:
+def start_process(inputs: Inputs) -> Iterator[Step]:
     config = ProcessRewardConfig(**EPOCHS, targets={"kind": "soft"}, up_to_first_error=False)
-    rows, model = given.pick(make_solutions()), given.trained["process"]
-    return process_reward.train(model, rows, given.schedule, config, given.state)
+    rows, model = inputs.pick(make_solutions()), inputs.trained["process"]
+    return process_reward.train(model, rows, inputs.schedule, config, inputs.state)
 
 
-def start_rl(given: Inputs) -> Iterator[Step]:
-    method, policy = given.setup.method, given.trained["policy"]
+def start_rl(inputs: Inputs) -> Iterator[Step]:
+    method, policy = inputs.setup.method, inputs.trained["policy"]
     assert method is not None
     models = RlModels(
         policy=policy,
         reference=policy
-        if given.setup.rank and method.measures_kl
-        else given.trained.get("reference"),
-        teacher=given.trained.get("teacher"),
-        value=given.trained.get("value"),
-        sampler=SinglePrecisionSampler(
-            given.setup.models["policy"],
-            ENDS if given.setup.name in EPISODES else frozenset([EOS]),
-        ),
+        if inputs.setup.rank and method.measures_kl
+        else inputs.trained.get("reference"),
+        teacher=inputs.trained.get("teacher"),
+        value=inputs.trained.get("value"),
+        sampler=SinglePrecisionSampler(inputs.setup.sampled, inputs.setup.ends),
         decode=decode,
     )
-    if given.setup.name in EPISODES:
-        task = episodes.make_task(make_player(), given.pick(make_rows(NUM_ROWS)))
+    if inputs.setup.name in EPISODES:
+        task = episodes.make_task(make_player(), inputs.pick(make_rows(NUM_ROWS)))
     else:
-        task = make_game(given)
+        task = make_game(inputs)
     if is_ppo(method):
         config = PpoConfig(**SIZES, samples_per_prompt=3, value_optim=RATE)
     else:
         config = GroupRlConfig(**SIZES, group_size=3)
     settings = Settings(config=config, method=method, seed=0)
-    return rl.train(models, task, given.schedule, settings, given.state)
+    return rl.train(models, task, inputs.schedule, settings, inputs.state)
 
 
-def make_game(given: Inputs) -> Task:
-    by_step = given.setup.name in ("grpo_process", "ppo_process")
-    prompts = given.pick(make_prompts(NUM_ROWS))
+def make_game(inputs: Inputs) -> Task:
+    by_step = has_step_rewards(inputs.setup.method)
+    prompts = inputs.pick(make_prompts(NUM_ROWS))
     return Task(
         prompts=prompts,
         reward=functools.partial(reward_evenness, by_step=by_step),
         check_answers=lambda batch: [share >= 0.5 for share in even_share(batch.texts)],
         teacher_prompts={row.id: [*row.prompt_ids, EOS, *row.prompt_ids] for row in prompts}
-        if given.setup.name == "self_distillation"
+        if inputs.setup.method.teacher_reads_solution
         else None,
     )
 
@@ -336,14 +406,24 @@ ROLES = {
     "grpo": ["policy", "reference"], "ppo": ["policy", "reference", "value"],
     "distillation": ["policy", "teacher"],
 }  # fmt: skip
+FORWARD_KL = {"forward KL and likelihood": sft.TeacherLoss(temperature=0.7, likelihood_coef=0.5)}
+FORWARD_KL |= {
+    name: preset.teacher
+    for name in presets.SFT
+    if (preset := sft.SftPreset.model_validate(presets.CONTENT[name])).teacher is not None
+}
+"""Cases of learning from a teacher's distribution -> the loss."""
 EPISODES = {"grpo in episodes": "grpo_deepseekmath", "ppo in episodes": "ppo_process"}
 """Cases in an environment, of several turns each -> the preset."""
 RL = (*presets.GROUP_RL, *presets.DISTILLATION, *presets.PPO, *EPISODES)
-KIND = {name: name for name in ("sft", "forward_kl", "reward", "outcome", "process")}
-KIND |= {name: "kto" if name == "kto" else "preference" for name in presets.PREFERENCE}
+KIND = {name: name for name in ("sft", "reward", "outcome", "process")}
+KIND |= dict.fromkeys(FORWARD_KL, "forward_kl")
+KIND |= {
+    name: "kto" if presets.loss(name).kind == "kto" else "preference" for name in presets.PREFERENCE
+}
 KIND |= dict.fromkeys(presets.GROUP_RL, "grpo") | dict.fromkeys(presets.PPO, "ppo")
 KIND |= dict.fromkeys(presets.DISTILLATION, "distillation")
 KIND |= {name: name.partition(" ")[0] for name in EPISODES}
-"""Name of a case, a preset where the loop has presets -> the loop."""
-ONE_EACH = ("sft", "forward_kl", "dpo", "kto", "reward", "outcome", "process", "grpo_deepseekmath",
-            "opd", "ppo_instructgpt", "ppo in episodes")  # fmt: skip
+"""Name of a case -> the loop."""
+ONE_EACH = ("sft", "forward KL and likelihood", "dpo", "kto", "reward", "outcome", "process",
+            "grpo_deepseekmath", "opd", "ppo_instructgpt", "ppo in episodes")  # fmt: skip

@@ -1,24 +1,41 @@
-"""The presets of presets.yaml, as the embedded model has them, with changes."""
+"""The presets of presets.yaml, as the embedded model has them, with changes.
+
+The lists follow from the file: a preset that is appended to it is in every test of its kind.
+"""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import ValidationError
 
 from stages import auto
 from stages.config import PRESETS_PATH, read_yaml
 from stages.loops.method import HYPERPARAMETERS, Method
 from stages.loops.preference import PreferencePreset
+from stages.loops.sft import SftPreset
 from stages.rewards.reward_file import RewardFile
 
 READ = read_yaml(Path(__file__).parents[1] / PRESETS_PATH)
 CONTENT = auto.resolve({"presets": READ}, None)[0]["presets"]
-PPO = [name for name, entry in CONTENT.items() if entry.get("advantage") == "gae"]
-GROUP_RL = [
-    "grpo_deepseekmath", "grpo_sequence", "grpo_trl", "grpo_verl", "grpo_reinforce", "grpo_process",
-    "dr_grpo", "maxrl", "dapo", "gspo", "cispo", "rloo", "remax", "reinforce_pp",
-]  # fmt: skip
-DISTILLATION = ["opd", "self_distillation"]
-LOSSES = {"sigmoid", "robust", "ipo_sum", "ipo_mean", "hinge", "simpo", "orpo", "cpo", "kto"}
-PREFERENCE = [name for name, entry in CONTENT.items() if entry.get("kind") in LOSSES]
+
+
+def _is(kind: Any, entry: dict[str, Any]) -> bool:
+    try:
+        kind.model_validate(entry)
+    except ValidationError:
+        return False
+    return True
+
+
+LOSSES = set(get_args(PreferencePreset.model_fields["kind"].annotation))
+PREFERENCE = [name for name, entry in CONTENT.items() if _is(PreferencePreset, entry)]
+SFT = [name for name, entry in CONTENT.items() if _is(SftPreset, entry)]
+_BY_ADVANTAGE = {
+    name: Method(**entry).advantage for name, entry in CONTENT.items() if _is(Method, entry)
+}
+PPO = [name for name, advantage in _BY_ADVANTAGE.items() if advantage == "gae"]
+DISTILLATION = [name for name, advantage in _BY_ADVANTAGE.items() if advantage == "teacher"]
+GROUP_RL = [name for name in _BY_ADVANTAGE if name not in (*PPO, *DISTILLATION)]
 
 
 def method(name: str = "grpo_deepseekmath", **changes: Any) -> Method:
@@ -42,6 +59,6 @@ def reward(name: str, model: str | None = None) -> RewardFile:
     return RewardFile.model_validate(content)
 
 
-def loss(name: str) -> Any:
+def loss(name: str) -> PreferencePreset:
     """A preset of preference learning."""
     return PreferencePreset.model_validate(CONTENT[name])

@@ -4,12 +4,14 @@ import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import presets
 import torch
+from every_loop import reward_evenness
 from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
 from tiny_rollouts import (
     OPTIM,
@@ -34,10 +36,10 @@ from stages.loops import (
     rl,
     sft,
 )
-from stages.loops.method import GroupRlConfig, PpoConfig, Settings
+from stages.loops.method import GroupRlConfig, Method, PpoConfig, Settings
 from stages.loops.preference import PreferenceConfig
 from stages.loops.process_reward import ProcessRewardConfig
-from stages.loops.reward import RewardConfig
+from stages.loops.reward import OutcomeConfig, RewardConfig
 from stages.loops.rollouts import RlModels, Task
 from stages.loops.sft import SftConfig
 from stages.loops.state import State
@@ -47,6 +49,7 @@ from stages.models.process_head import ProcessHead
 from stages.models.row_policy import LoraConfig
 from stages.models.scalar_head import ScalarHead
 from stages.models.sharding import shard_model
+from stages.records.preferences import Outcome, Preference
 from stages.records.steps import StepLabels
 from stages.runtime import ranks
 
@@ -173,6 +176,13 @@ class Trial:
         self.model = model.model
         return reward.train(model, make_pairs(8), self.schedule, config, self.state)
 
+    def outcome(self) -> Iterator[Any]:
+        sizes = {"num_epochs": 1, "batch_size": 4, "optim": RATE}
+        config = OutcomeConfig(max_per_problem=2, one_class_weight=0.0, **sizes)
+        model = self.scalar()
+        self.model, problems = model.model, map(judged, make_pairs(8))
+        return reward.train_outcomes(model, list(problems), self.schedule, config, self.state)
+
     def process(self) -> Iterator[Any]:
         config = ProcessRewardConfig(
             targets={"kind": "soft"}, up_to_first_error=False, num_epochs=1,
@@ -190,9 +200,23 @@ class Trial:
         return shard_model(ScalarHead(model, self.compute, PAD))
 
     def grpo(self, **changes: Any) -> Iterator[Any]:
-        config = GroupRlConfig(**SIZES, group_size=4)
-        settings = Settings(config=config, method=presets.method(**changes), seed=0)
-        return rl.train(*self.game(), draws(8, NUM_STEPS, 4, seed=0), settings, self.state)
+        return self.group_rl(*self.game(), presets.method(**changes))
+
+    def group_rl(self, models: RlModels, task: Task, method: Method) -> Iterator[Any]:
+        settings = Settings(config=GroupRlConfig(**SIZES, group_size=4), method=method, seed=0)
+        return rl.train(models, task, draws(8, NUM_STEPS, 4, seed=0), settings, self.state)
+
+    def grpo_steps(self) -> Iterator[Any]:
+        """Rewards of steps, each token one."""
+        models, task = self.game()
+        task = replace(task, reward=partial(reward_evenness, by_step=True))
+        return self.group_rl(models, task, presets.method("grpo_process"))
+
+    def distillation(self) -> Iterator[Any]:
+        models, task = self.game()
+        other = policy.load_policy(self.paths[1], self.compute, CPU, trained=False)
+        models = replace(models, teacher=shard_model(Policy(other, self.compute, PAD)))
+        return self.group_rl(models, task, presets.method("opd", reward_coef=0.5))
 
     def grpo_twice(self) -> Iterator[Any]:
         return self.grpo(num_epochs=2, num_minibatches=2)
@@ -230,6 +254,13 @@ class Trial:
             sampler=sampler, decode=decode,
         )  # fmt: skip
         return models, make_task()
+
+
+def judged(pair: Preference) -> list[Outcome]:
+    """A problem with a right and a wrong completion."""
+    sides = ((pair.chosen_ids, True), (pair.rejected_ids, False))
+    same = {"id": pair.id, "prompt_ids": pair.prompt_ids, "weight": 0.5}
+    return [Outcome(completion_ids=ids, right=right, **same) for ids, right in sides]
 
 
 def labelled(number: int) -> list[StepLabels]:

@@ -37,52 +37,38 @@ def decode(token_ids: Sequence[int]) -> str:
 
 def make_prompts(number: int) -> list[Prompt]:
     generator = torch.Generator().manual_seed(7)
+    text = {"task": "solve", "question": "", "prompt": "", "answer": ""}
     return [
-        Prompt(
-            id=f"p{i}",
-            task="solve",
-            question="",
-            prompt="",
-            prompt_ids=random_ids(generator, 2 + i % 4),
-            answer="",
-        )
+        Prompt(id=f"p{i}", prompt_ids=random_ids(generator, 2 + i % 4), **text)
         for i in range(number)
     ]
 
 
 def make_demonstrations(number: int) -> list[Demonstration]:
     generator = torch.Generator().manual_seed(8)
-    return [
-        Demonstration(
-            id=f"d{i}",
-            task="solve",
-            prompt="",
-            prompt_ids=random_ids(generator, 2 + i % 4),
-            completion="",
-            completion_ids=[*random_ids(generator, 1 + 3 * i % 7), EOS],
-        )
-        for i in range(number)
-    ]
+    text = {"task": "solve", "prompt": "", "completion": ""}
+    rows = []
+    for i in range(number):
+        prompt_ids = random_ids(generator, 2 + i % 4)
+        ids = [*random_ids(generator, 1 + 3 * i % 7), EOS]
+        rows.append(Demonstration(id=f"d{i}", prompt_ids=prompt_ids, completion_ids=ids, **text))
+    return rows
 
 
 def make_pairs(number: int, probability: float = 1.0) -> list[Preference]:
     """Chosen completions hold even tokens, rejected ones odd tokens."""
-    generator = torch.Generator().manual_seed(9)
-    rows = []
+    generator, rows = torch.Generator().manual_seed(9), []
+    text = {"prompt": "", "chosen": "", "rejected": "", "source": "verifier"}
     for i in range(number):
-        prompt = random_ids(generator, 2 + i % 4)
+        prompt_ids = random_ids(generator, 2 + i % 4)
         drawn = [2 * (token // 2) for token in random_ids(generator, 3 + i % 3)]
-        shared = {"prompt": "", "chosen": "", "rejected": "", "source": "verifier"}
+        sides = [[*drawn, EOS], [*(token + 1 for token in drawn[1:]), EOS]]
         rows.append(
             Preference(
-                id=f"q{i}",
-                prompt_ids=prompt,
-                chosen_ids=[*drawn, EOS],
-                rejected_ids=[*(token + 1 for token in drawn[1:]), EOS],
-                probability=probability,
-                **shared,
+                id=f"q{i}", prompt_ids=prompt_ids, chosen_ids=sides[0], rejected_ids=sides[1],
+                probability=probability, **text,
             )
-        )
+        )  # fmt: skip
     return rows
 
 
@@ -172,11 +158,11 @@ def watch_gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Ten
 
 
 def assert_same_gradients(
-    found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
+    actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
 ) -> None:
     """Equal to 1e-5 of the largest gradient of each parameter."""
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     assert any(gradient.any() for gradient in expected.values())
     largest = max(gradient.abs().max().item() for gradient in expected.values())
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5 * largest, msg=name)
+        torch.testing.assert_close(actual[name], gradient, rtol=1e-4, atol=1e-5 * largest, msg=name)

@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from golden.curves import ENVIRONMENT
+from golden.curves import ENVIRONMENT, LOOPS
 
 FOLDER = Path(__file__).parent
-LOOPS = ("sft", "reward", "outcome", "process", "preference", "kto", "group_rl", "ppo")
 
 
 @pytest.fixture(scope="module")
-def found(request: pytest.FixtureRequest) -> dict:
+def curves(request: pytest.FixtureRequest) -> dict:
     # A process of its own: the instruction set is chosen when torch is loaded.
     paths = os.pathsep.join([str(FOLDER.parents[1]), str(FOLDER.parent)])
     result = subprocess.run(
@@ -31,13 +30,13 @@ def found(request: pytest.FixtureRequest) -> dict:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_curve(loop: str, found: dict) -> None:
+def test_curve(loop: str, curves: dict) -> None:
     expected = json.loads((FOLDER / "curves.json").read_text(encoding="utf-8"))[loop]
-    assert len(found[loop]) == 20
-    for number, (step, golden) in enumerate(zip(found[loop], expected, strict=True)):
+    assert len(curves[loop]) == 20
+    for number, (step, golden) in enumerate(zip(curves[loop], expected, strict=True)):
         differing = {
             name: (float.fromhex(golden.get(name, "nan")), float.fromhex(step.get(name, "nan")))
             for name in step.keys() | golden.keys()
             if step.get(name) != golden.get(name)
         }
-        assert not differing, f"step {number}: (golden, found) differ: {differing}"
+        assert not differing, f"step {number}: (golden, curves) differ: {differing}"

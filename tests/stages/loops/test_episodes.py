@@ -1,17 +1,30 @@
-"""Episodes as they are played; what is learned from them is in `test_episodes_rl`."""
+"""Episodes: how they are played and end, what fails, and what is learned from them.
+
+The gradient of episodes of several turns is in `test_definitions`.
+"""
 
 import contextlib
+import functools
 import math
 import os
 import time
 from asyncio import CancelledError
 from dataclasses import replace
 
+import every_loop
+import presets
 import pytest
 import torch
+from every_loop import SinglePrecisionSampler
 from several_processes import in_processes
-from tiny_checkpoints import EOS, load, load_exact
-from tiny_rollouts import decode, make_sampler
+from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute, load, load_exact
+from tiny_rollouts import (
+    OPTIM,
+    decode,
+    make_models,
+    make_sampler,
+    watch_gradients,
+)
 from token_episodes import (
     CALL,
     ENDS,
@@ -26,7 +39,12 @@ from token_episodes import (
 from stages.engines.loading import DataParallelSampler
 from stages.environments.environment import Reply
 from stages.environments.replay import replay_episode
-from stages.loops import episodes, rollouts
+from stages.loops import episodes, rl, rollouts
+from stages.loops.method import GroupRlConfig, PpoConfig, Settings
+from stages.models import scalar_head
+from stages.models.policy import Policy
+from stages.models.scalar_head import ScalarHead
+from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample
 from stages.seeding import derive_seed
 
@@ -37,8 +55,7 @@ class ScriptedSampler:
     """Replies by turn: the same for every episode, cut at its limit; and what was requested."""
 
     def __init__(self, *replies):
-        self.replies = replies
-        self.requests = []
+        self.replies, self.requests = replies, []
 
     def sample(self, prompts, seeds, *, num_samples, temperature, max_new_tokens):
         reply = self.replies[min(len(self.requests), len(self.replies) - 1)]
@@ -59,11 +76,13 @@ def play(sampler, factory=EvenGame, rows=ROWS, group_size=2, step=5, **limits):
     )
 
 
+TURN = [6, EOS]
+
+
 def test_an_episode_by_hand():
-    sampler = ScriptedSampler([6, EOS], [7, 9, EOS], [4, EOS])
+    sampler = ScriptedSampler(TURN, [7, 9, EOS], [4, EOS])
     batch = play(sampler)
-    assert batch.groups == [0, 0, 1, 1]
-    assert batch.numbers == [0, 1, 0, 1]
+    assert (batch.groups, batch.numbers) == ([0, 0, 1, 1], [0, 1, 0, 1])
     episode, sample = batch.episodes[1], batch.samples[1]
     seed = derive_seed(3, "environment", 5, "p0")
     assert [episode.env_seed for episode in batch.episodes[:2]] == [seed, seed]
@@ -77,7 +96,7 @@ def test_an_episode_by_hand():
     assert episode.rewards == [0.5, 0.0, 0.5]
     assert (episode.reward, episode.success, episode.ending) == (1.0, False, "done")
     roles = [message["role"] for message in episode.messages]
-    assert roles == ["user", "assistant", "user", "assistant", "user", "assistant"]
+    assert roles == ["user", "assistant"] * 3
     assert batch.texts[1] == decode(episode.token_ids)
     # One request for a group's first turn, with the seed of a completion without an environment;
     # then one for each episode, from where it is.
@@ -91,108 +110,93 @@ def test_an_episode_by_hand():
     assert paid.step_rewards[1].tolist() == [0, 0.5, 0, 0, 0, 0, 0]
     assert paid.step_ends[1].tolist() == [False, True, False, False, True, False, False]
     assert paid.totals == [0.5] * 4
+    rows = rollouts.make_rows(batch, 5, torch.ones(4), [True, False, True, False])
+    assert [row.correct for row in rows] == [True, False, True, False]
+    assert episodes.Episode(**rows[1].episode) == episode
+
+
+class Paying(ToolGame):
+    """Pays 0.25 for each message that it has read, where a limit ends the episode."""
+
+    num_read = 0
+
+    def start(self, row, seed):
+        messages, tools = super().start(row, seed)
+        # A call in the start is none of the policy's.
+        return [*messages, {"role": "user", "content": "9", "tool_calls": [{}]}], tools
+
+    def step(self, message):
+        self.num_read += 1
+        return replace(super().step(message), reward=0.0)
+
+    def finish(self):
+        return 0.25 * self.num_read
 
 
 @pytest.mark.parametrize(
-    ("factory", "replies", "limits", "ending", "num_turns"),
+    ("replies", "limits", "ending", "rewards"),
     [
-        (EvenGame, [[6, EOS]], {}, "done", 3),
-        (EvenGame, [[6, EOS]], {"max_turns": 2}, "turns", 2),
-        (EvenGame, [[6, EOS], [4, 4, 4, 4, EOS]], {}, "tokens", 2),
-        # The prompt has 2 tokens, a turn 2, the answer 3: the second turn has room for one token,
-        (EvenGame, [[6, EOS]], {"max_tokens": 8}, "tokens", 2),
+        ([TURN], {}, "done", [0, 0, 0]),
+        ([TURN], {"max_turns": 2}, "turns", [0, 0.5]),
+        ([TURN, [4, 4, 4, 4, EOS]], {}, "tokens", [0, 0.25]),
+        # The start has 3 tokens, a turn 2, the answer 3: the second turn has room for one token,
+        ([TURN], {"max_tokens": 9}, "tokens", [0, 0.25]),
         # or none.
-        (EvenGame, [[6, EOS]], {"max_tokens": 7}, "tokens", 1),
-        (ToolGame, [[CALL, CALL, EOS], [CALL, EOS]], {"max_tool_calls": 2}, "tool_calls", 2),
-        (ToolGame, [[6, EOS], [31, EOS]], {}, "parse_error", 2),
+        ([TURN], {"max_tokens": 8}, "tokens", [0.25]),
+        ([[CALL, CALL, EOS], [CALL, EOS]], {"max_tool_calls": 2}, "tool_calls", [0, 0.25]),
+        ([[CALL, EOS], [CALL, EOS]], {"max_tool_calls": 2, "max_turns": 2}, "turns", [0, 0.5]),
+        ([TURN, [31, EOS]], {}, "parse_error", [0, 0.25]),
     ],
 )
-def test_endings_by_name(factory, replies, limits, ending, num_turns):
-    batch = play(ScriptedSampler(*replies), factory, rows=ROWS[:1], **limits)
+def test_each_ending_and_what_an_environment_pays_where_a_limit_ends_an_episode(
+    replies, limits, ending, rewards
+):
+    batch = play(ScriptedSampler(*replies), Paying, rows=ROWS[:1], **limits)
     episode, sample = batch.episodes[0], batch.samples[0]
-    assert episode.ending == ending
-    assert len(episode.sampled) == len(episode.rewards) == num_turns
+    assert (episode.ending, episode.rewards) == (ending, rewards)
+    assert episode.reward == sum(rewards)
+    assert len(episode.sampled) == len(rewards)
     assert (episode.error is None) == (ending != "parse_error")
     assert (sample.finish_reason == "length") == (ending == "tokens")
     # What the policy wrote last is last, whatever was answered.
     assert episode.token_ids[-1] == sample.token_ids[-1]
     assert len(episode.prompt_ids + episode.token_ids) <= limits.get("max_tokens", 60)
-    if ending not in ("done", "turns"):
-        assert episode.rewards[-1] == 0 or num_turns == 1
     metrics = rollouts.list_episode_metrics(batch.episodes)
     assert metrics[f"ending/{ending}"] == 1
-    assert metrics["episode/failed"] == 0
-    assert metrics["episode/turns"] == num_turns
-    assert metrics["episode/tool_calls"] == (3 if ending == "tool_calls" else 0)
-
-
-def paying_at_the_end(game):
-    """A game that pays 0.25 for each message it has read, where a limit ends the episode."""
-
-    class Paying(game):
-        num_read = 0
-
-        def step(self, message):
-            self.num_read += 1
-            return replace(super().step(message), reward=0.0)
-
-        def finish(self):
-            return 0.25 * self.num_read
-
-    return Paying
-
-
-@pytest.mark.parametrize(
-    ("game", "replies", "limits", "ending", "rewards"),
-    [
-        (EvenGame, [[6, EOS]], {}, "done", [0, 0, 0]),
-        (EvenGame, [[6, EOS]], {"max_turns": 2}, "turns", [0, 0.5]),
-        (EvenGame, [[6, EOS], [4, 4, 4, 4, EOS]], {}, "tokens", [0, 0.25]),
-        (EvenGame, [[6, EOS]], {"max_tokens": 8}, "tokens", [0, 0.25]),
-        (EvenGame, [[6, EOS]], {"max_tokens": 7}, "tokens", [0.25]),
-        (ToolGame, [[CALL, EOS]], {"max_tool_calls": 1}, "tool_calls", [0, 0.25]),
-        (ToolGame, [[6, EOS], [31, EOS]], {}, "parse_error", [0, 0.25]),
-    ],
-)
-def test_an_environment_may_pay_for_an_episode_that_a_limit_ends(
-    game, replies, limits, ending, rewards
-):
-    factory, row = paying_at_the_end(game), ROWS[0]
-    batch = play(ScriptedSampler(*replies), factory, rows=ROWS[:1], **limits)
-    for episode in batch.episodes:
-        assert (episode.ending, episode.rewards) == (ending, rewards)
-        assert episode.reward == sum(rewards)
-    first = batch.episodes[0]
-    assert replay_episode(factory(), first, row) is None
+    assert (metrics["episode/failed"], metrics["episode/turns"]) == (0, len(rewards))
+    calls = sum(token == CALL for turn in replies for token in turn)
+    assert metrics["episode/tool_calls"] == calls
+    assert replay_episode(Paying(), episode, ROWS[0]) is None
     if ending != "done":
-        other = replace(first, rewards=[*rewards[:-1], rewards[-1] + 1])
-        assert replay_episode(factory(), other, row).place == "reward"
+        other = replace(episode, rewards=[*rewards[:-1], rewards[-1] + 1])
+        assert replay_episode(Paying(), other, ROWS[0]).place == "reward"
 
 
-def test_what_an_environment_pays_at_a_limit_is_a_finite_number():
-    class Endless(EvenGame):
-        def finish(self):
-            return math.inf
-
-    with pytest.raises(ValueError, match="expected a finite number as reward, found inf"):
-        play(ScriptedSampler([6, EOS]), Endless, max_turns=2)
+# --- Failures
 
 
-def failing(what, row="p1", turn=2):
-    """The game, but in one turn (0: the start) of the episodes of a row."""
+def failing(what, row="p1", turn=2, closed=None):
+    """The game, but in one turn (0: the start) of the episodes of a row.
+
+    With a list `closed`, its `close` notes the row and the turn, and then fails, too.
+    """
 
     class Failing(EvenGame):
         def start(self, row_, seed):
             self.id = row_["id"]
-            if self.id == row and turn == 0:
-                return what(super().start(row_, seed))
-            return super().start(row_, seed)
+            start = super().start(row_, seed)
+            return what(start) if (self.id, turn) == (row, 0) else start
 
         def step(self, message):
             reply = super().step(message)
             return what(reply) if (self.id, self.turn) == (row, turn) else reply
 
-    return Failing
+    class Closing(Failing):
+        def close(self):
+            closed.append((self.id, self.turn))
+            explode(None)
+
+    return Failing if closed is None else Closing
 
 
 def explode(_):
@@ -214,95 +218,102 @@ def spin(_):
             math.sqrt(2)
 
 
-FAILURES = [
-    (explode, "KeyError: 'tower' (test_episodes.py, line"),
-    (
-        lambda reply: replace(reply, reward=math.nan),
-        "expected a finite number as reward, found nan",
-    ),
-    (lambda reply: replace(reply, reward=1e39), "found 1e+39"),
-    (pay_text, "found '1'"),
-    (lambda _: (1.0, True), "expected a Reply"),
-    (lambda _: Reply(), "found neither"),
-    (lambda _: Reply(messages=[{"content": "5"}]), "messages with a role"),
-    (lambda _: Reply(messages=[{"role": "assistant", "content": "5"}]), "one of the assistant"),
-    (lambda _: Reply(messages=[{"role": "user", "content": {5}}]), "TypeError"),
-    (lambda _: Reply(messages=[{"role": "user", "content": "five"}]), "cannot be rendered"),
+def say(message):
+    return lambda _: Reply(messages=[message])
+
+
+FAILURES = {
+    "raises": (explode, "tower"),
+    "cancelled": (cancel, "CancelledError"),
+    "nan": (lambda reply: replace(reply, reward=math.nan), "nan"),
+    "beyond float32": (lambda reply: replace(reply, reward=1e39), r"1e\+39"),
+    "text as a reward": (pay_text, "'1'"),
+    "no reply": (lambda _: (1.0, True), "Reply"),
+    "empty reply": (lambda _: Reply(), "neither"),
+    "no role": (say({"content": "5"}), "role"),
+    "assistant": (say({"role": "assistant", "content": "5"}), "assistant"),
+    "no text": (say({"role": "user", "content": {5}}), "TypeError"),
+    "not rendered": (say({"role": "user", "content": "five"}), "rendered"),
     # Half of an emoji, cut off by a tool: no tokenizer takes it, and no file in UTF-8.
-    (lambda _: Reply(messages=[{"role": "user", "content": "\ud83d"}]), "surrogates not allowed"),
-    (cancel, "CancelledError"),
-    (spin, "no answer within 0.2 s"),
-    (lambda _: time.sleep(9), "no answer within 0.2 s"),
-]
+    "surrogate": (say({"role": "user", "content": "\ud83d"}), "surrogates"),
+    "spins": (spin, "0.2 s"),
+    "sleeps": (lambda _: time.sleep(9), "0.2 s"),
+}
 
 
-@pytest.mark.parametrize(("what", "error"), FAILURES)
-def test_an_environment_that_fails_is_no_reward_of_0(what, error):
-    game = failing(what)
-    sampler = ScriptedSampler([6, EOS])
+@pytest.mark.parametrize("name", FAILURES)
+def test_an_environment_that_fails_is_no_reward_of_0(name):
+    what, error = FAILURES[name]
+    game, sampler = failing(what), ScriptedSampler(TURN)
     batch = play(sampler, game, group_size=1, max_failed_share=0.5, timeout_seconds=0.2)
     good, bad = batch.episodes
     assert (good.ending, good.rewards) == ("done", [0.5, 0.25, 0.5])
-    assert bad.ending == "environment_error"
-    assert error in bad.error
-    assert not bad.success
+    assert (bad.ending, bad.success) == ("environment_error", False)
     assert len(bad.rewards) == len(bad.sampled) == 2
     assert batch.failed().tolist() == [False, True]
     metrics = rollouts.summarise_rollouts(batch, episodes.reward_turns(batch), [True, False])
-    assert metrics["episode/failed"] == 0.5
-    assert metrics["reward/mean"] == 1.25
-    assert metrics["reward/accuracy"] == 1
+    expected = {"episode/failed": 0.5, "reward/mean": 1.25, "reward/accuracy": 1}
+    assert {key: metrics[key] for key in expected} == expected
     assert metrics["episode/turns"] == 3
-    with pytest.raises(ValueError, match="1 of 2 episodes, more than max_failed_share 0 ") as stop:
+    turned = replace(batch, episodes=[bad, good], samples=batch.samples[::-1])
+    metrics = rollouts.summarise_rollouts(turned, episodes.reward_turns(turned), [False, True])
+    assert metrics["reward/accuracy"] == 1
+    with pytest.raises(ValueError, match=rf"'p1'.* 2: .*{error}"):
         play(sampler, game, group_size=1, max_failed_share=0.0, timeout_seconds=0.2)
-    assert error in str(stop.value)
-    assert "Episode 0 of row 'p1'" in str(stop.value)
-    assert "in turn 2" in str(stop.value)
 
 
-def closing(what, closed, row="p1", turn=2):
-    """The game, failing there, whose `close` notes the row and the turn, and then fails, too."""
-
-    class Closing(failing(what, row, turn)):
-        def close(self):
-            closed.append((self.id, self.turn))
-            explode(None)
-
-    return Closing
+def test_a_success_that_fails_later_is_none():
+    game = failing(explode, row="p0", turn=3)
+    batch = play(
+        ScriptedSampler([6, 4]), game, group_size=1, success_reward=0.5, max_failed_share=0.5
+    )
+    assert batch.episodes[0].reward > 0.5
+    assert [episode.success for episode in batch.episodes] == [False, True]
 
 
-@pytest.mark.parametrize("what", [explode, spin])
-@pytest.mark.parametrize("share", [0.5, 0.0])
-def test_every_environment_is_closed_once_and_what_close_raises_is_only_logged(what, share, caplog):
-    sampler, closed = ScriptedSampler([6, EOS]), []
-    game, limits = closing(what, closed), {"max_failed_share": share, "timeout_seconds": 0.2}
-    if share:
-        batch = play(sampler, game, group_size=1, **limits)
-        assert [episode.rewards for episode in batch.episodes] == [[0.5, 0.25, 0.5], [0.5, 0.0]]
-        assert batch.failed().tolist() == [False, True]
-        assert closed == [("p1", 2), ("p0", 3)]  # each when its episode has ended
-    else:
-        with pytest.raises(ValueError, match="1 of 2 episodes"):
-            play(sampler, game, group_size=1, **limits)
-        assert sorted(closed) == [("p0", 2), ("p1", 2)]
-    assert len([entry for entry in caplog.messages if "KeyError: 'tower'" in entry]) == 2
-
-
-def test_an_environment_is_closed_whose_start_failed_or_that_was_only_checked():
-    closed = []
-    game = closing(explode, closed, turn=0)
-    play(ScriptedSampler([6, EOS]), game, group_size=1, max_failed_share=0.5)
-    assert closed == [("p1", 0), ("p0", 3)]
+@pytest.mark.parametrize(
+    ("what", "turn", "share", "closed"),
+    [
+        (explode, 2, 0.5, [("p1", 2), ("p0", 3)]),  # each when its episode has ended
+        (spin, 2, 0.5, [("p1", 2), ("p0", 3)]),
+        (explode, 2, 0.0, [("p0", 2), ("p1", 2)]),
+        (explode, 0, 0.5, [("p1", 0), ("p0", 3)]),
+    ],
+)
+def test_every_environment_is_closed_once_and_what_close_raises_is_only_logged(
+    what, turn, share, closed, caplog
+):
+    seen = []
+    game = failing(what, turn=turn, closed=seen)
+    limits = {"max_failed_share": share, "timeout_seconds": 0.2}
+    context = contextlib.nullcontext() if share else pytest.raises(ValueError, match="1 of 2")
+    with context:
+        play(ScriptedSampler(TURN), game, group_size=1, **limits)
+    assert sorted(seen) == sorted(closed)
+    assert len([entry for entry in caplog.messages if "tower" in entry]) == 2
     make_player(game).check(ROWS[0])
-    assert closed[2:] == [("p0", 0)]
+    assert seen[2:] == [("p0", 0)]
 
 
-def test_of_few_episodes_one_may_fail_where_any_may():
+def test_of_few_episodes_one_may_fail_where_any_may_but_not_all():
     game = failing(explode)
-    batch = play(ScriptedSampler([6, EOS]), game, group_size=1, max_failed_share=0.05)
+    batch = play(ScriptedSampler(TURN), game, group_size=1, max_failed_share=0.05)
     assert batch.failed().tolist() == [False, True]
-    with pytest.raises(ValueError, match="1 of 1 episodes"):
-        play(ScriptedSampler([6, EOS]), game, make_rows(2)[1:], group_size=1)
+    with pytest.raises(ValueError, match="1 of 1"):
+        play(ScriptedSampler(TURN), game, make_rows(2)[1:], group_size=1, max_failed_share=0.9)
+
+
+def test_the_run_stops_before_every_episode_has_hung():
+    started = []
+
+    class Hanging(EvenGame):
+        def start(self, row, seed):
+            started.append(row["id"])
+            time.sleep(9)
+
+    with pytest.raises(ValueError, match="2 of 20"):
+        play(ScriptedSampler(TURN), Hanging, group_size=10, timeout_seconds=0.1)
+    assert len(started) == 2
 
 
 def test_a_start_that_fails_leaves_the_others_as_they_are():
@@ -320,32 +331,58 @@ def test_a_start_that_fails_leaves_the_others_as_they_are():
         assert counts["work/policy/sampled/positions"] == sum(tokens) - prompt - 2
 
 
-def test_a_start_without_room_for_a_turn_is_a_failure():
-    with pytest.raises(ValueError, match="start has 2 tokens, the limit max_tokens is 2"):
-        play(ScriptedSampler([6, EOS]), max_tokens=2)
+class Random(EvenGame):
+    """Its starts differ."""
+
+    count = 0
+
+    def start(self, row, seed):
+        Random.count += 1
+        return super().start(row | {"numbers": f"5 {4 + Random.count}"}, seed)
 
 
-def test_members_of_a_group_that_start_from_different_messages_are_refused():
-    class Random(EvenGame):
-        count = 0
-
-        def start(self, row, seed):
-            Random.count += 1
-            return super().start(row | {"numbers": f"5 {4 + Random.count}"}, seed)
-
-    with pytest.raises(ValueError, match="another start than another episode of this row"):
-        play(ScriptedSampler([6, EOS]), Random)
+class Endless(EvenGame):
+    def finish(self):
+        return math.inf
 
 
-def test_the_run_stops_before_every_episode_has_hung():
-    class Hanging(EvenGame):
-        def start(self, row, seed):
-            time.sleep(9)
+class Refusing(NumberRenderer):
+    def check(self, tools):
+        raise ValueError("a template that loses tools")
 
-    began = time.monotonic()
-    with pytest.raises(ValueError, match="failed in 2 of 20 episodes"):
-        play(ScriptedSampler([6, EOS]), Hanging, group_size=10, timeout_seconds=0.1)
-    assert time.monotonic() - began < 1
+
+@pytest.mark.parametrize(
+    ("factory", "limits", "word"),
+    [
+        (EvenGame, {"max_tokens": 2}, "max_tokens is 2"),
+        (Random, {}, "start"),
+        (Endless, {"max_turns": 2}, "inf"),
+    ],
+)
+def test_starts_and_rewards_that_cannot_be(factory, limits, word):
+    with pytest.raises(ValueError, match=word):
+        play(ScriptedSampler(TURN), factory, **limits)
+
+
+@pytest.mark.parametrize(
+    ("player", "rows", "word"),
+    [
+        (make_player(), [], "`id`"),
+        (make_player(), [ROWS[0], ROWS[0]], "`id`"),
+        (make_player(), [{"numbers": "5"}], "`id`"),
+        (make_player(), [{"id": 1}], "`id`"),
+        (make_player(failing(explode, row="p0", turn=0)), ROWS, "'p0': .*tower"),
+        (make_player(max_tokens=2), ROWS, "max_tokens is 2"),
+        (replace(make_player(), renderer=Refusing()), ROWS, "loses tools"),
+        (replace(make_player(max_turns=1), renderer=Refusing()), ROWS, None),
+    ],
+)
+def test_what_cannot_start_or_be_rendered_is_refused_before_training(player, rows, word):
+    with pytest.raises(ValueError, match=word) if word else contextlib.nullcontext():
+        episodes.make_task(player, rows)
+
+
+# --- Repeatability
 
 
 def test_an_environment_cannot_change_rows_and_messages():
@@ -363,25 +400,20 @@ def test_an_environment_cannot_change_rows_and_messages():
             return reply
 
     rows = make_rows(2)
-    assert (
-        play(ScriptedSampler([6, EOS]), Changing, rows).episodes
-        == play(ScriptedSampler([6, EOS])).episodes
-    )
+    changed = play(ScriptedSampler(TURN), Changing, rows)
+    assert changed.episodes == play(ScriptedSampler(TURN)).episodes
     assert rows == ROWS
 
 
-def test_group_members_start_alike_and_sample_differently_and_an_episode_is_a_function_of_its_row():
+def test_an_episode_is_a_function_of_its_row_and_step_and_members_of_a_group_differ():
     sampler = make_sampler(load("llama").double(), ENDS)
     batch = play(sampler, group_size=4)
     for group in (batch.episodes[:4], batch.episodes[4:]):
         assert len({item.env_seed for item in group}) == 1
         assert len({tuple(item.token_ids) for item in group}) > 1
-    alone = play(sampler, rows=ROWS[1:], group_size=4)
-    assert alone.episodes == batch.episodes[4:]
+    assert play(sampler, rows=ROWS[1:], group_size=4).episodes == batch.episodes[4:]
     later = play(sampler, group_size=4, step=6)
     assert {e.env_seed for e in later.episodes}.isdisjoint(e.env_seed for e in batch.episodes)
-    # Turns of one episode have streams of their own, too.
-    assert len({tuple(batch.samples[0].token_ids[i:]) for i in (0, 1, 2)}) == 3
 
 
 class Erratic(EvenGame):
@@ -394,10 +426,16 @@ class Erratic(EvenGame):
         return replace(reply, messages=messages)
 
 
+class WithoutSession:
+    """Sampler that reads each turn's whole text."""
+
+    def __init__(self, sampler):
+        self.sample = sampler.sample
+
+
 def test_in_several_processes_episodes_are_those_of_one_and_environments_those_of_the_first():
     inner = make_sampler(load_exact("llama"), ENDS)
-    shared = DataParallelSampler(inner)
-    sizes = {"rows": make_rows(5), "group_size": 3}
+    shared, sizes = DataParallelSampler(inner), {"rows": make_rows(5), "group_size": 3}
 
     def work():
         actual = [play(shared, factory, **sizes).episodes for factory in (EvenGame, Erratic)]
@@ -409,57 +447,153 @@ def test_in_several_processes_episodes_are_those_of_one_and_environments_those_o
     assert first == second
     even, erratic = first
     expected = play(inner, **sizes).episodes
-    assert [item.token_ids for item in even] == [item.token_ids for item in expected]
-    assert [item.messages for item in even] == [item.messages for item in expected]
     assert max(len(item.sampled) for item in erratic) == 3
     # What a session saves changes no episode.
     plain = play(WithoutSession(inner), **sizes).episodes
-    assert [item.token_ids for item in plain] == [item.token_ids for item in expected]
+    for played in (even, plain):
+        assert [item.token_ids for item in played] == [item.token_ids for item in expected]
+        assert [item.messages for item in played] == [item.messages for item in expected]
 
 
-class WithoutSession:
-    """Sampler that reads each turn's whole text."""
+# --- What is learned
 
-    def __init__(self, sampler):
-        self.sample = sampler.sample
+SIZE = 4
+SIZES = {
+    "num_steps": 1, "prompts_per_step": 3, "temperature": 0.9, "max_new_tokens": 4,
+    "num_checkpoints": 0, "optim": OPTIM,
+}  # fmt: skip
 
 
-def test_episodes_cut_in_several_steps_in_a_row_stop_the_run():
+def make_settings(method, **sizes):
+    sizes = SIZES | sizes
+    if method.advantage == "gae":
+        config = PpoConfig(**sizes, samples_per_prompt=SIZE, value_optim=OPTIM)
+    else:
+        config = GroupRlConfig(**sizes, group_size=SIZE)
+    return Settings(config=config, method=method, seed=0)
+
+
+def train(task, method):
+    """The step of a schedule of one."""
+    model, value = load("llama"), None
+    if method.advantage == "gae":
+        path = checkpoint("llama", 1)
+        value = scalar_head.init_scalar_model(path, PAD, compute(), CPU, head_seed=3)
+        value = ScalarHead(value, compute(), PAD)
+    frozen = Policy(load("llama", 1), compute(), PAD)
+    sampler = SinglePrecisionSampler(model, ENDS)
+    models = make_models(model, value=value, sampler=sampler, reference=frozen)
+    (step,) = rl.train(models, task, [[0, 1, 2]], make_settings(method))
+    return step
+
+
+@pytest.mark.parametrize("name", ["grpo_deepseekmath", "ppo_process", "dapo"])
+def test_a_failed_episode_leaves_the_statistics_of_its_group_and_the_loss(name, monkeypatch):
+    """Gradient and means are those of the group without it: only its tokens were sampled, too."""
+
+    class Failing(EvenGame):
+        number = 0
+
+        def start(self, row, seed):
+            self.id = row["id"]
+            return super().start(row, seed)
+
+        def step(self, message):
+            Failing.number += self.id == "p1"
+            if self.id == "p1" and Failing.number == 1:
+                raise OSError("gone")
+            return super().step(message)
+
+    method = every_loop.one_optimizer_step(name)
+    seen = watch_gradients(monkeypatch)
+    task = episodes.make_task(make_player(Failing, max_failed_share=0.3), make_rows(6))
+    step = train(task, method)
+    failed = [row.episode["ending"] == "environment_error" for row in step.rows]
+    assert sum(failed) == 1
+    assert step.metrics["episode/failed"] == pytest.approx(1 / 12)
+    with_failure, seen[:] = list(seen), []
+    whole = episodes.make_task(make_player(), make_rows(6))
+
+    def drop(*inputs, **settings):
+        batch = whole.draw(*inputs, **settings)
+        keep = [i for i in range(12) if not failed[i]]
+        names = ("groups", "numbers", "samples", "texts", "episodes")
+        return replace(batch, **{n: [getattr(batch, n)[i] for i in keep] for n in names})
+
+    expected = train(replace(whole, draw=drop), method)
+    for item, gradients in zip(with_failure, seen, strict=True):
+        for key, value in gradients.items():
+            torch.testing.assert_close(item[key], value, rtol=1e-5, atol=1e-7)
+    skipped = ("tokens/generated", "work/", "episode/failed", "ending/", "sampling/used",
+               "advantage/zero_share")  # fmt: skip
+    for key, value in expected.metrics.items():
+        if not key.startswith(skipped):
+            assert step.metrics[key] == pytest.approx(value, rel=1e-5, abs=1e-6), key
+
+
+class FailsAt(EvenGame):
+    """Fails in the episodes with these numbers, counted over all, or in these calls of `step`."""
+
+    number, calls, at_episodes, at_calls = -1, 0, (), ()
+
+    def start(self, row, seed):
+        FailsAt.number += 1
+        self.fails = FailsAt.number in FailsAt.at_episodes
+        return super().start(row, seed)
+
+    def step(self, message):
+        FailsAt.calls += 1
+        if self.fails or FailsAt.calls in FailsAt.at_calls:
+            raise OSError("gone")
+        return super().step(message)
+
+
+@pytest.fixture
+def fails_at(monkeypatch):
+    for name, value in {"number": -1, "calls": 0, "at_episodes": (), "at_calls": ()}.items():
+        monkeypatch.setattr(FailsAt, name, value)
+    return functools.partial(monkeypatch.setattr, FailsAt)
+
+
+@pytest.mark.parametrize("rewards_differ", [True, False])
+def test_dynamic_sampling_looks_at_a_group_without_its_failed_episodes(fails_at, rewards_differ):
+    """Paid alike but for what failed, a group has no signal."""
+    task = episodes.make_task(make_player(FailsAt, max_failed_share=0.2), make_rows(6))
+    fails_at("calls", 0)
+    fails_at("at_calls", (2,))
+    method = presets.method("dapo", max_rounds=2, overlong_buffer=2, num_minibatches=1)
+    config = make_settings(method, max_new_tokens=12).config
+    draw = functools.partial(
+        task.draw, SinglePrecisionSampler(load("llama"), ENDS), decode, config=config, step=0,
+        seed=0,
+    )  # fmt: skip
+
+    def reward(batch):
+        if rewards_differ:
+            return task.reward(batch)
+        return CompletionRewards(totals=[float(is_failed) for is_failed in batch.failed()])
+
+    sampled = rl.sample_and_reward(draw, reward, task.prompts, config, method)
+    failed = sampled.rollouts.failed()
+    assert failed.sum() == 1
+    assert sampled.used.tolist() == [rewards_differ and not f for f in failed.tolist()]
+    assert sampled.num_rounds == (1 if rewards_differ else 2)
+
+
+def test_a_group_whose_greedy_episode_failed_has_no_baseline(fails_at):
+    task = episodes.make_task(make_player(FailsAt, max_failed_share=0.4), make_rows(6))
+    fails_at("number", -1)
+    fails_at("at_episodes", (3 * SIZE + 1,))  # greedy of the second row
+    step = train(task, presets.method("remax"))
+    assert step.metrics["sampling/used"] == pytest.approx(2 / 3)
+    assert step.metrics["episode/failed"] == 0
+
+
+def test_episodes_cut_in_several_steps_in_a_row_stop_the_run_failures_aside():
     batch = play(ScriptedSampler([6, 6, 6, 6, EOS]))
     assert batch.truncated().all()
-    with pytest.raises(ValueError, match="all episodes of 3 steps in a row"):
+    with pytest.raises(ValueError, match="max_turn_tokens"):
         rollouts.count_truncated_steps(batch, 2)
     broken = [replace(batch.episodes[0], ending="environment_error"), *batch.episodes[1:]]
     others = [replace(batch.samples[0], finish_reason="stop"), *batch.samples[1:]]
-    batch = replace(batch, episodes=broken, samples=others)
-    assert rollouts.count_truncated_steps(batch, 1) == 2, "one that failed ended nothing by itself"
-
-
-def test_rows_of_files_hold_the_episode():
-    batch = play(ScriptedSampler([6, EOS]))
-    rows = rollouts.make_rows(batch, 5, torch.ones(4), [True, False, True, False])
-    assert [row.correct for row in rows] == [True, False, True, False]
-    record = episodes.Episode(**rows[1].episode)
-    assert record == batch.episodes[1]
-
-
-@pytest.mark.parametrize("rows", [[], [ROWS[0], ROWS[0]], [{"numbers": "5"}], [{"id": 1}]])
-def test_rows_need_ids(rows):
-    with pytest.raises(ValueError, match="expected rows with an `id` each"):
-        episodes.make_task(make_player(), rows)
-
-
-def test_what_cannot_start_or_be_rendered_is_refused_before_training():
-    class Refusing(NumberRenderer):
-        def check(self, tools):
-            raise ValueError("a template that loses tools")
-
-    with pytest.raises(ValueError, match="from row 'p0': KeyError: 'tower'"):
-        episodes.make_task(make_player(failing(explode, row="p0", turn=0)), ROWS)
-    with pytest.raises(ValueError, match="limit max_tokens is 2"):
-        episodes.make_task(make_player(max_tokens=2), ROWS)
-    refusing = replace(make_player(), renderer=Refusing())
-    with pytest.raises(ValueError, match="loses tools"):
-        episodes.make_task(refusing, ROWS)
-    one_turn = replace(make_player(max_turns=1), renderer=Refusing())
-    episodes.make_task(one_turn, ROWS)
+    assert rollouts.count_truncated_steps(replace(batch, episodes=broken, samples=others), 1) == 2

@@ -1,125 +1,338 @@
-import dataclasses
+"""Rollouts and their rewards: what is drawn, how it is laid out, and what models score it."""
 
+from dataclasses import replace
+from functools import partial
+
+import judge_checkpoint
+import presets
 import pytest
 import torch
-from tiny_checkpoints import CPU, PAD, compute, load
-from tiny_rollouts import decode, even_share, make_prompts, make_sampler
+from answers import NOTHING
+from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute, load
+from tiny_rollouts import OPTIM, decode, even_share, make_prompts, make_sampler
 
-from stages.loops import rollouts
-from stages.loops.rollouts import RolloutConfig
+from stages.algorithms.ensemble import mean_minus_std, minimum
+from stages.engines import transformers
+from stages.loops import rl, rollouts
+from stages.loops.method import GroupRlConfig, Settings
+from stages.loops.rollout_rewards import load_reward, reward_answers, score_completions, score_steps
+from stages.loops.rollouts import RlModels, RolloutConfig, Rollouts, Task
+from stages.models import model_tokenizer, policy, process_head, scalar_head
 from stages.models.batch import micro_batches
 from stages.models.policy import Policy
+from stages.models.policy_judge import option_tokens
+from stages.models.process_head import ProcessHead, ProcessScorer
+from stages.records.problems import Prompt
+from stages.rewards import reward_file
 from stages.rewards.completion_rewards import CompletionRewards
+from stages.rewards.composition import Composition, compose_rewards
+from stages.rewards.feedback.prompts import judge_message
+from stages.rewards.reward_file import RewardFile
+from stages.sampler import Sample
 
 PROMPTS = make_prompts(4)
+LLAMA = load("llama")
+EXACT = load("llama").double()
 
 
-def collect(model, step=0, prompts=PROMPTS, temperature=0.8):
+def collect(model=LLAMA, step=0, prompts=PROMPTS, size=3):
     return rollouts.sample_rollouts(
-        make_sampler(model),
-        decode,
-        prompts,
-        step=step,
-        seed=3,
-        group_size=3,
-        config=RolloutConfig(temperature=temperature, max_new_tokens=6),
-    )
-
-
-def test_completions_are_prompt_major_and_decoded():
-    drawn = collect(load("llama"))
-    assert len(drawn.samples) == len(drawn.texts) == 12
-    assert [drawn.prompt(i).id for i in (0, 2, 3, 11)] == ["p0", "p0", "p1", "p3"]
-    assert drawn.texts[5] == decode(drawn.samples[5].token_ids)
+        make_sampler(model), decode, prompts, step=step, seed=3, group_size=size,
+        config=RolloutConfig(temperature=0.8, max_new_tokens=6),
+    )  # fmt: skip
 
 
 def test_a_stream_depends_on_step_and_problem_not_on_who_else_is_in_the_batch():
-    model = load("llama").double()
-    drawn = collect(model)
-    alone = collect(model, prompts=[PROMPTS[2]])
-    assert [s.token_ids for s in alone.samples] == [s.token_ids for s in drawn.samples[6:9]]
-    later = collect(model, step=1)
-    assert [s.token_ids for s in later.samples] != [s.token_ids for s in drawn.samples]
+    drawn = collect(EXACT)
+    assert drawn.texts == [decode(sample.token_ids) for sample in drawn.samples]
+    alone = collect(EXACT, prompts=[PROMPTS[2]])
+    assert alone.samples == drawn.samples[6:9]
+    later = collect(EXACT, step=1)
+    assert all(a != b for a, b in zip(drawn.samples, later.samples, strict=True))
+    twins = collect(EXACT, prompts=[PROMPTS[0], replace(PROMPTS[0], id="twin")])
+    assert twins.texts[:3] != twins.texts[3:]
+    greedy = collect(EXACT, size=None)
+    assert greedy.texts == collect(EXACT, step=1, size=None).texts
+    assert len(greedy.texts) == 4
+    parts = [collect(EXACT, prompts=some) for some in (PROMPTS[:3], PROMPTS[3:])]
+    both = rollouts.join_rollouts(parts)
+    assert (both.groups, both.numbers) == ([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], [0, 1, 2] * 4)
+    assert both.texts == drawn.texts
+    again = rollouts.join_rollouts([parts[1], drawn])
+    assert again.groups == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3 + [0] * 3
 
 
 @pytest.mark.parametrize("row_tokens", [0, 12, 64])
-def test_only_kept_completions_are_in_the_groups_and_numbers_point_back(row_tokens):
-    drawn = collect(load("llama"))
+def test_completions_that_are_kept_are_laid_out_for_the_trainer_as_the_sampler_reported(row_tokens):
+    drawn = collect()
     keep = torch.tensor([True, True, True, *6 * [False], False, True, True])
     groups = rollouts.make_groups(drawn, keep, row_tokens)
     assert [i for group in groups for i in group.indices] == [0, 1, 2, 10, 11]
-    for group in groups:
-        for index, ids in zip(group.indices, group.completions, strict=True):
-            assert drawn.samples[index].token_ids == ids
-            assert drawn.prompt(index).prompt_ids == group.prompt_ids
-
-
-def test_the_samplers_log_probs_are_laid_out_as_the_trainers():
-    model = load("llama")
-    drawn = collect(model)
-    groups = rollouts.make_groups(drawn, torch.ones(12, dtype=torch.bool), 64)
     reported, mask = drawn.sampler_logprobs(), drawn.mask()
     for batch in micro_batches(groups, compute(max_tokens=30), PAD, CPU):
-        ours, *_ = Policy(model)(batch, temperature=0.8)
+        ours = Policy(LLAMA)(batch, temperature=0.8).logprobs.detach()
         width = ours.shape[1]
         assert torch.equal(mask[batch.indices, :width], batch.mask)
-        torch.testing.assert_close(
-            reported[batch.indices, :width], ours.detach(), rtol=0, atol=1e-4
-        )
+        torch.testing.assert_close(reported[batch.indices, :width], ours, rtol=0, atol=1e-4)
 
 
-def test_rollouts_of_other_prompts_join():
-    model = load("llama").double()
-    parts = [collect(model, prompts=some) for some in (PROMPTS[:3], PROMPTS[3:])]
-    both, whole = rollouts.join_rollouts(parts), collect(model)
-    assert [prompt.id for prompt in both.prompts] == ["p0", "p1", "p2", "p3"]
-    assert both.groups == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
-    assert both.numbers == [0, 1, 2] * 4
-    assert both.texts == whole.texts, "streams depend on the prompt, not on its place"
-    (group,) = rollouts.make_groups(both, torch.tensor(both.groups) == 3, 64)
-    assert list(group.indices) == [9, 10, 11]
-
-
-def test_steps_in_a_row_in_which_no_answer_ended_stop_the_run():
-    drawn = collect(load("llama"))
+def test_limits_of_truncated_steps_in_a_row_and_of_the_samplers_gap():
+    drawn = collect()
     assert rollouts.count_truncated_steps(drawn, 2) == 0
-    cut = [dataclasses.replace(sample, finish_reason="length") for sample in drawn.samples]
-    all_cut = dataclasses.replace(drawn, samples=cut)
-    assert rollouts.count_truncated_steps(all_cut, 1) == 2
-    with pytest.raises(ValueError, match="all completions of 3 steps in a row were truncated"):
-        rollouts.count_truncated_steps(all_cut, 2)
-
-
-def test_a_large_gap_stops_the_run_and_rounding_does_not():
+    cut = [replace(sample, finish_reason="length") for sample in drawn.samples]
+    assert rollouts.count_truncated_steps(replace(drawn, samples=cut), 1) == 2
+    with pytest.raises(ValueError, match="max_new_tokens"):
+        rollouts.count_truncated_steps(replace(drawn, samples=cut), 2)
     rollouts.check_sampler_gap(0.001)
-    with pytest.raises(ValueError, match=r"differ from the trainer's by 0.100 a token"):
+    with pytest.raises(ValueError, match=r"0\.100"):
         rollouts.check_sampler_gap(0.1)
 
 
-def test_records_and_statistics_tell_what_was_drawn():
-    drawn = collect(load("llama"))
-    rewards = torch.tensor(even_share(drawn.texts))
-    correct = [reward > 0.5 for reward in rewards.tolist()]
-    judged = CompletionRewards(
-        totals=rewards.tolist(), parts={"even": [0.0, 0.5] * 6}, metrics={"x": 3.0}
-    )
-    rows = rollouts.make_rows(drawn, 5, rewards, correct)
+def test_records_and_statistics_of_what_was_drawn():
+    drawn = collect()
+    shares = even_share(drawn.texts)
+    correct = [share > 0.5 for share in shares]
+    judged = CompletionRewards(totals=shares, parts={"even": [0.0, 0.5] * 6}, metrics={"x": 3.0})
+    rows = rollouts.make_rows(drawn, 5, torch.tensor(shares), correct)
     assert [(row.step, row.id, row.index) for row in rows[2:4]] == [(5, "p0", 2), (5, "p1", 0)]
     assert rows[7].completion_ids == drawn.samples[7].token_ids
-    assert rows[7].reward == pytest.approx(rewards[7].item(), abs=1e-6)
+    assert [row.correct for row in rows] == correct
     result = rollouts.summarise_rollouts(drawn, judged, correct)
     lengths = [len(sample.token_ids) for sample in drawn.samples]
-    assert result["reward/mean"] == pytest.approx(rewards.mean().item())
-    assert result["reward/even"] == 0.25
-    assert result["x"] == 3.0
-    assert result["reward/accuracy"] == sum(correct) / 12
-    assert result["tokens/generated"] == sum(lengths)
-    assert result["length/mean"] == pytest.approx(sum(lengths) / 12)
-    assert (
-        result["length/truncated"] == sum(s.finish_reason == "length" for s in drawn.samples) / 12
+    mean = sum(shares) / 12
+    expected = {
+        "reward/mean": mean, "reward/std": (sum((s - mean) ** 2 for s in shares) / 12) ** 0.5,
+        "reward/even": 0.25, "x": 3.0, "reward/accuracy": sum(correct) / 12,
+        "tokens/generated": sum(lengths), "length/mean": sum(lengths) / 12,
+        "length/truncated": sum(s.finish_reason == "length" for s in drawn.samples) / 12,
+    }  # fmt: skip
+    assert {key: result[key] for key in expected} == pytest.approx(expected)
+    assert "reward/accuracy" not in rollouts.summarise_rollouts(drawn, judged, None)
+    unchecked = replace(drawn, prompts=[replace(p, answer=None) for p in drawn.prompts])
+    without = rollouts.make_rows(unchecked, 5, torch.tensor(shares), correct)
+    assert {row.correct for row in without} == {None}
+    assert reward_answers(unchecked).totals == [0.0] * 12
+    assert rollouts.decode_rollouts(rollouts.encode_rollouts(drawn)) == drawn
+
+
+# --- Rewards of models
+
+
+def write(path, kinds, model=None, own=None, aggregate="mean", **settings):
+    """A reward's folder: components of these kinds, each with a weight of 2."""
+    body = {"weight": 2.0, "cap": None, "normalise": {"kind": "none"}}
+    components = {kind: {"value": {"kind": kind, **settings}, **body} for kind in kinds}
+    content = RewardFile(
+        kind="rule", model=model, own=own, own_digest=None, aggregate={"kind": aggregate},
+        composition={"components": components, "combine": {"kind": "sum"}},
+    )  # fmt: skip
+    path.mkdir(exist_ok=True)
+    reward_file.write_reward(path, content)
+    return path
+
+
+def save_scalar(path, seed):
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
+    model.save_pretrained(path)
+    return model.eval()
+
+
+@torch.no_grad()
+def score_plainly(models, batch):
+    """The head at the last token of each completion, a row each."""
+    rows = [
+        torch.tensor([[*batch.prompt(i).prompt_ids, *sample.token_ids]])
+        for i, sample in enumerate(batch.samples)
+    ]
+    return torch.tensor(
+        [[model.score(model.base_model(row)[0])[0, -1, 0] for row in rows] for model in models]
     )
-    prompts = [dataclasses.replace(prompt, answer=None) for prompt in drawn.prompts]
-    unchecked = dataclasses.replace(drawn, prompts=prompts)
-    again = rollouts.summarise_rollouts(drawn, judged, None)
-    assert again == {name: item for name, item in result.items() if name != "reward/accuracy"}
-    assert {row.correct for row in rollouts.make_rows(unchecked, 5, rewards, correct)} == {None}
+
+
+def test_the_scorer_of_the_seed_scores_the_completions_at_hand(tmp_path):
+    batch = collect(prompts=PROMPTS[:2])
+    (scores,) = score_plainly([save_scalar(tmp_path / "3/model", 0)], batch).tolist()
+    save_scalar(tmp_path / "2/model", 1)
+    write(tmp_path, ("scorer", "answer"), model="reward")
+    result = load_reward(tmp_path, 3, compute(), CPU, 6)(batch)
+    assert result.totals == pytest.approx([2 * score for score in scores], abs=1e-4)
+    assert result.parts["answer"] == [0.0] * 6
+
+
+def test_ones_own_function_is_loaded_by_its_file_and_missing_parts_are_refused(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        reward_file, "load_own_function", lambda word: lambda prompt, text: float(len(word))
+    )
+    with pytest.raises(ValueError, match=r"reward\.json"):
+        load_reward(tmp_path, 0, compute(), CPU, 6)
+    write(tmp_path, ["own"], own="brevity")
+    batch = collect(prompts=PROMPTS[:2])
+    assert load_reward(tmp_path, 0, compute(), CPU, 6)(batch).totals == [14.0] * 6
+    for kind, word in (("scorer", "reward"), ("own", "own/")):
+        with pytest.raises(ValueError, match=word):
+            write(tmp_path, [kind])
+
+
+@pytest.mark.parametrize("aggregate", [minimum, partial(mean_minus_std, k=1.0)])
+@pytest.mark.parametrize("max_tokens", [4096, 20])
+def test_an_ensemble_pays_the_aggregate_and_logs_how_far_its_members_disagree(
+    tmp_path, aggregate, max_tokens
+):
+    batch = collect(prompts=PROMPTS[:2])
+    scores = score_plainly([save_scalar(tmp_path / str(seed), seed) for seed in range(3)], batch)
+    # Each prompt is read once, since all of its completions fit one row.
+    read = sum(len(p.prompt_ids) for p in batch.prompts) + int(batch.mask().sum())
+    settings = compute(max_tokens=max_tokens)
+    actual = score_completions(scalar_head.load_ensemble(tmp_path, aggregate, settings, CPU), batch)
+    assert actual.totals == pytest.approx(aggregate(scores).tolist(), abs=1e-4)
+    assert actual.metrics == {
+        "ensemble/disagreement": pytest.approx(scores.std(0, correction=0).mean().item(), abs=1e-4),
+        "scorer/positions": read / 6,
+    }
+
+
+STEP, BREAK = 2, 3
+COMPLETIONS = [[7, BREAK, 8, 9, EOS], [7, EOS], [10, BREAK, 11, BREAK, EOS]]
+STEP_GROUPS, STEP_PROMPTS = [0, 1, 0], [[4, 5], [6]]
+# Of each completion, the last token of each step; the end alone is no step.
+ENDS = [[1, 4], [1], [1, 4]]
+
+
+def decode_steps(token_ids):
+    return "".join("\n" if i == BREAK else "" if i == EOS else chr(90 + i) for i in token_ids)
+
+
+def make_scorer():
+    model = process_head.init_process_model(checkpoint("llama"), STEP, compute(), CPU)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in process_head.get_head(model).parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    return ProcessScorer(model=ProcessHead(model, compute(), PAD), decode=decode_steps)
+
+
+def solutions(order=(0, 1, 2)):
+    prompts = [replace(PROMPTS[i], prompt_ids=ids) for i, ids in enumerate(STEP_PROMPTS)]
+    samples = [
+        Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason="stop")
+        for ids in (COMPLETIONS[i] for i in order)
+    ]
+    return Rollouts(
+        prompts=prompts, groups=[STEP_GROUPS[i] for i in order], numbers=[0] * len(order),
+        samples=samples, texts=[decode_steps(sample.token_ids) for sample in samples],
+    )  # fmt: skip
+
+
+def test_each_step_is_paid_its_score_at_its_last_token_and_nothing_else_is_paid():
+    scorer = make_scorer()
+    judged = score_steps(scorer, solutions())
+    assert judged.totals == [0.0, 0.0, 0.0]
+    assert [row.nonzero()[:, 0].tolist() for row in judged.step_ends] == ENDS
+    assert not judged.step_rewards[~judged.step_ends].any()
+    scores = []
+    # By transformers' own forward pass, a prefix at a time.
+    for index, completion in enumerate(COMPLETIONS):
+        row, start = list(STEP_PROMPTS[STEP_GROUPS[index]]), 0
+        for end in ENDS[index]:
+            row += [*completion[start : end + 1], STEP]
+            start = end + 1
+            expected = scorer.model.model(torch.tensor([row])).logits[0, -1].softmax(-1)[1]
+            actual = judged.step_rewards[index, end]
+            assert actual.item() == pytest.approx(expected.item(), rel=1e-4)
+        scores.append(judged.step_rewards[index, ENDS[index]].tolist())
+    assert judged.metrics == {
+        # prompts of 2 and 1 tokens, 12 of completions, a step token after each of 5 steps
+        "scorer/positions": pytest.approx((2 + 1 + 12 + 5) / 3),
+        "process/steps": pytest.approx(5 / 3),
+        "process/lowest": pytest.approx(sum(map(min, scores)) / 3),
+        "process/last": pytest.approx(sum(score[-1] for score in scores) / 3),
+    }
+    other = score_steps(make_scorer(), solutions((2, 0, 1)))
+    torch.testing.assert_close(other.step_rewards, judged.step_rewards[[2, 0, 1]])
+
+
+@pytest.mark.parametrize("credit", ["sum", "min"])
+def test_a_score_that_is_no_number_is_no_reward_of_zero(credit):
+    scorer = make_scorer()
+    with torch.no_grad():
+        scorer.model.model.get_input_embeddings().weight[11] = torch.nan
+    value = {"kind": "process", "credit": credit, "zero": 0.0}
+    part = {"value": value, "weight": 1.0, "cap": None, "normalise": {"kind": "none"}}
+    reward = Composition.model_validate({"components": {"p": part}, "combine": {"kind": "sum"}})
+    available = replace(NOTHING, scorer=lambda: score_steps(scorer, solutions()))
+    with pytest.raises(ValueError, match=r"'p'.*solution \d"):
+        compose_rewards(reward, solutions(), available)
+
+
+@pytest.fixture
+def judging(tmp_path):
+    """Models, reward and prompts; policy and judge are one checkpoint."""
+    path = judge_checkpoint.checkpoint()
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/model").symlink_to(path)
+    tokenizer = model_tokenizer.load_tokenizer(path)
+    model = policy.load_policy(path, compute(), CPU)
+    models = RlModels(
+        policy=Policy(model, compute(), model_tokenizer.pad_id(tokenizer)),
+        reference=None,
+        sampler=transformers.make_sampler(model, tokenizer, max_batch=64),
+        decode=model_tokenizer.make_decode(tokenizer),
+    )
+    write(tmp_path, ["judge"], "policy", style="short", constitution="none", min_option_mass=0.5)
+    question = judge_checkpoint.QUESTION
+    prompts = [
+        Prompt(
+            id=f"p{i}", task="solve", question=question, prompt=question,
+            prompt_ids=tokenizer(question)["input_ids"], answer="7",
+        )
+        for i in range(2)
+    ]  # fmt: skip
+    return models, load_reward(tmp_path, 0, compute(), CPU, 6), prompts
+
+
+def p_better(one, other):
+    """P(one beats other), read off the checkpoint's own distribution, both orders averaged."""
+    path = judge_checkpoint.checkpoint()
+    model, tokenizer = (
+        policy.load_policy(path, compute(), CPU),
+        model_tokenizer.load_tokenizer(path),
+    )
+    ones, twos = option_tokens(tokenizer, ("1", "2"))
+
+    @torch.no_grad()
+    def p_first(first, second):
+        message = judge_message("short", judge_checkpoint.QUESTION, first, second, None)
+        logits = model(torch.tensor([tokenizer(message)["input_ids"]])).logits[0, -1]
+        p = logits.softmax(-1)
+        return float(p[ones].sum() / (p[ones].sum() + p[twos].sum()))
+
+    return (p_first(one, other) + 1 - p_first(other, one)) / 2
+
+
+def test_a_policy_is_trained_on_the_verdicts_of_a_judge_which_stays_as_it_is(judging):
+    models, reward, prompts = judging
+    best, worst = judge_checkpoint.ANSWERS[0], judge_checkpoint.ANSWERS[4]
+    token = Sample(token_ids=[1], logprobs=[0.0], finish_reason="stop")
+    answers = Rollouts(
+        prompts=prompts, groups=[0, 0, 1, 1], numbers=[0, 1, 0, 1], samples=[token] * 4,
+        texts=[best, worst, worst, best],
+    )  # fmt: skip
+    p = p_better(best, worst)
+    assert p > 0.52, "it has learned to prefer the first of `ANSWERS` to the last"
+    assert reward(answers).parts["judge"] == pytest.approx([p, 1 - p, 1 - p, p], abs=1e-5)
+    sizes = GroupRlConfig(
+        num_steps=2, prompts_per_step=2, group_size=4, temperature=1.5, max_new_tokens=6,
+        num_checkpoints=0, optim=OPTIM,
+    )  # fmt: skip
+    settings = Settings(config=sizes, method=presets.method(kl="none"), seed=0)
+    task = Task(prompts=prompts, reward=reward, check_answers=None)
+    for step in rl.train(models, task, [[0, 1]] * 2, settings):
+        for rows in (step.rows[:4], step.rows[4:]):
+            texts = [row.completion for row in rows]
+            assert len(set(texts)) > 1
+            for i, row in enumerate(rows):
+                wins = [p_better(texts[i], texts[j]) for j in (i - 1, (i + 1) % 4)]
+                assert row.reward == pytest.approx(2 * sum(wins) / 2, abs=1e-5)  # a weight of 2
+        assert step.metrics["reward/judge"] == pytest.approx(0.5, abs=1e-5)
+        assert step.metrics["judge/no_answer"] == 0.0

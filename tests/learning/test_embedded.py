@@ -1,4 +1,4 @@
-"""Every preset of reinforcement learning improves its own reward on problems it has not seen."""
+"""Every preset makes the embedded model better at problems that it has not seen."""
 
 import math
 from dataclasses import replace
@@ -10,6 +10,7 @@ from answers import NOTHING
 from learning.conftest import (
     DATA,
     MAX_NEW_TOKENS,
+    PAIRS,
     REWARD,
     REWARD_MODEL,
     SEED,
@@ -19,20 +20,33 @@ from learning.conftest import (
 )
 
 from stages.engines import transformers as engine
-from stages.loops import rl, rollout_rewards, teacher
+from stages.loops import (
+    epochs,
+    kto,
+    preference,
+    ref_logprobs,
+    rl,
+    rollout_rewards,
+    rollouts,
+    sft,
+    teacher,
+)
 from stages.loops.method import GroupRlConfig, PpoConfig, Settings
+from stages.loops.preference import KTO, PreferenceConfig
 from stages.loops.rollout_rewards import load_reward
-from stages.loops.rollouts import RlModels, Task
+from stages.loops.rollouts import RlModels, RolloutConfig, Task
+from stages.loops.sft import SftConfig, SftPreset, Teacher
 from stages.models import model_tokenizer, policy, scalar_head
 from stages.models.policy import Policy
 from stages.models.scalar_head import ScalarHead
 from stages.records import lines
+from stages.records.preferences import Preference
 from stages.records.problems import Demonstration
 from stages.rewards import composition
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.rewards.composition import Composition
 
-pytestmark = [pytest.mark.learning, pytest.mark.rotating]
+pytestmark = [pytest.mark.learning, pytest.mark.weekly]
 TEACHER = DATA / f"policies/grpo/model/{SEED}"
 DEMONSTRATIONS = DATA / "demonstrations/demonstrations.jsonl"
 NUM_STEPS = 24
@@ -158,3 +172,98 @@ def test_ppo_preset(name, embedded, start, learned_reward):
         pass
     _, low, _ = report(name, reward, start, embedded.draw(models.policy.model))
     assert low > 0
+
+
+# --- Pairs
+
+NUM_PAIR_STEPS, BATCH_SIZE = 80, 32
+PAIR_OPTIM = rate(1e-4) | {"warmup_share": 0.1, "schedule": "cosine"}
+PAIR_CONFIG = PreferenceConfig(
+    num_epochs=1, batch_size=BATCH_SIZE, num_checkpoints=0, optim=PAIR_OPTIM
+)
+
+
+@pytest.fixture(scope="module")
+def pairs(embedded: Embedded) -> list[Preference]:
+    return list(lines.read_lines(PAIRS, Preference))
+
+
+@pytest.mark.parametrize("name", presets.PREFERENCE)
+def test_preference_loss(name, embedded, pairs, start):
+    loss = presets.loss(name)
+    model, compute = embedded.load(), embedded.compute
+    pad_id = model_tokenizer.pad_id(embedded.tokenizer)
+    if loss.kind == KTO:
+        rows = kto.make_unpaired_examples(pairs)
+        schedule = epochs.batches(len(rows), 1, BATCH_SIZE, 1)[:NUM_PAIR_STEPS]
+        ref = kto.compute_reference(Policy(model, compute, pad_id), rows, schedule)
+        steps = kto.train(Policy(model, compute, pad_id), rows, ref, schedule, loss, PAIR_CONFIG)
+    else:
+        schedule = epochs.batches(len(pairs), 1, BATCH_SIZE, 1)[:NUM_PAIR_STEPS]
+        wanted = ref_logprobs.list_pair_completions(pairs)
+        ref = ref_logprobs.compute(Policy(model, compute, pad_id), wanted).view(-1, 2)
+        steps = preference.train(
+            Policy(model, compute, pad_id), pairs, ref, schedule, loss, PAIR_CONFIG
+        )
+    history = [step.metrics for step in steps]
+    result = gain(
+        rollout_rewards.check_answers(embedded.draw(model)), rollout_rewards.check_answers(start)
+    )
+    print(f"\n{name}: accuracy {result[0]:+.3f} [{result[1]:+.3f}, {result[2]:+.3f}], margin "
+          f"accuracy {history[-1]['margin/accuracy']:.2f}, log-ratios "
+          f"{history[-1].get('log_ratios/chosen', 0):+.2f} "
+          f"{history[-1].get('log_ratios/rejected', 0):+.2f}")  # fmt: skip
+    assert result[1] > 0
+
+
+# --- A teacher's distribution
+
+NUM_TAUGHT, NUM_TAUGHT_SAMPLES = 320, 4
+SFT_OPTIM = rate(1e-3) | {"schedule": "cosine", "weight_decay": 0.01}
+SFT_SIZES = SftConfig(num_epochs=1, batch_size=8, optim=SFT_OPTIM)
+
+
+@pytest.fixture(scope="module")
+def taught_by(embedded: Embedded) -> Policy:
+    model = policy.load_policy(TEACHER, embedded.compute, embedded.load().device, trained=False)
+    return Policy(model, embedded.compute, model_tokenizer.pad_id(embedded.tokenizer))
+
+
+def draw(embedded: Embedded, teacher: Policy) -> list[Demonstration]:
+    """The teacher's completions of train prompts, right or wrong."""
+    drawn = rollouts.sample_rollouts(
+        engine.make_sampler(teacher.model, embedded.tokenizer, max_batch=1024),
+        model_tokenizer.make_decode(embedded.tokenizer),
+        embedded.train[:NUM_TAUGHT],
+        step=0,
+        seed=7,
+        group_size=NUM_TAUGHT_SAMPLES,
+        config=RolloutConfig(temperature=1.0, max_new_tokens=MAX_NEW_TOKENS),
+    )
+    return [
+        Demonstration(
+            id=f"{i}", task="solve", prompt="", prompt_ids=drawn.prompt(i).prompt_ids,
+            completion="", completion_ids=sample.token_ids,
+        )
+        for i, sample in enumerate(drawn.samples)
+    ]  # fmt: skip
+
+
+def test_forward_kl(embedded, taught_by):
+    preset = SftPreset.model_validate(presets.CONTENT["forward_kl"])
+    rows, model = draw(embedded, taught_by), embedded.load()
+    start = rollout_rewards.check_answers(embedded.draw(model))
+    settings = preset.override(SFT_SIZES)
+    schedule = epochs.batches(len(rows), settings.num_epochs, settings.batch_size, 1)
+    student, taught = Policy(model, embedded.compute, taught_by.pad_id), preset.teacher
+    assert taught is not None
+    steps = sft.train(
+        student, rows, schedule, settings, teacher=Teacher(policy=taught_by, loss=taught)
+    )
+    divergences = [step.metrics["loss/forward_kl"] for step in steps]
+    result = gain(rollout_rewards.check_answers(embedded.draw(model)), start)
+    first, last = (sum(part) / 20 for part in (divergences[:20], divergences[-20:]))
+    print(f"\nforward_kl: KL from the teacher {first:.3f} to {last:.3f} in {len(divergences)} "
+          f"steps, accuracy {result[0]:+.3f} [{result[1]:+.3f}, {result[2]:+.3f}]")  # fmt: skip
+    assert last < first
+    assert result[1] > 0

@@ -1,0 +1,243 @@
+"""A run resumes from any of its steps, and ends with the bits of one that never stopped."""
+
+import errno
+import os
+import threading
+
+import every_loop
+import presets
+import pytest
+import torch
+from every_loop import KIND, ONE_EACH, RL, Setup
+from safetensors.torch import load_file
+from tiny_checkpoints import load
+from tiny_rollouts import draws, even_share, make_models, make_sampler, make_task
+
+from stages.loops import overlap, rl, rollouts
+from stages.loops.method import GroupRlConfig, Settings
+from stages.loops.state import TENSORS, State
+from stages.records.lines import to_json_line
+from stages.runtime import checkpoints
+
+SCHEDULE = [[0, 1, 2, 3], [5, 4, 1, 0], [2, 3, 4, 5]]
+# The checks of types within our code pick the items of a list at random.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+
+
+@pytest.fixture(autouse=True)
+def _no_answer_ends(monkeypatch):
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
+
+
+def take(name, rank=0, staleness=0, state=None, save=None):
+    """Three steps of a run, from `state` on: what they log, and the state after them."""
+    setup, state = Setup(name, rank=rank, is_exact=False), state or State()
+    if name in RL:
+        setup.method = every_loop.several_optimizer_steps(name)
+        if staleness:
+            changes = {"staleness": staleness, "correction": "token_truncated"}
+            setup.method = setup.method.model_copy(update=changes)
+    history = []
+    for step in setup.steps(SCHEDULE, state=state):
+        rows = [to_json_line(row) for row in step.rows]
+        history.append(({k: float(v).hex() for k, v in step.metrics.items()}, rows))
+        if save is not None:
+            state.save(save / str(step.index))
+    return history, state
+
+
+def tensors(state, folder):
+    """Weights and moments, by name."""
+    state.save(folder)
+    return load_file(checkpoints.find_last_checkpoint(folder) / TENSORS)
+
+
+def assert_same_state(state, final, folder):
+    there = tensors(state, folder)
+    assert there.keys() == final.keys()
+    assert all(torch.equal(there[key], value) for key, value in final.items())
+
+
+KEEPS_MORE = ("ppo_adaptive_kl", "vapo", "dapo")
+"""Presets with numbers beside weights: coefficients, a warm-up, rounds."""
+STALE = ("grpo_verl", "remax", "opd", "ppo_instructgpt", "ppo in episodes")
+CASES = [(name, 0, 0) for name in (*ONE_EACH, *KEEPS_MORE)] + [("grpo_deepseekmath", 4, 0)]
+CASES += [("grpo_verl", 0, 2), ("opd", 0, 1), ("ppo in episodes", 0, 1)]
+EVERY = {(name, 0, 0) for name in KIND} | {(name, 4, 0) for name in ONE_EACH}
+EVERY |= {(name, 0, k) for name in STALE for k in (1, 2)} | {("grpo_verl", 0, 9)}
+CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in sorted(EVERY - set(CASES))]
+
+
+@pytest.mark.parametrize(("name", "rank", "staleness"), CASES)
+def test_a_run_resumes_from_every_step_to_the_bit(name, rank, staleness, tmp_path):
+    expected, whole = take(name, rank, staleness, save=tmp_path)
+    assert len(expected) == 3
+    assert bool(whole.numbers) == (name in RL)
+    final = tensors(whole, tmp_path / "whole")
+    for step in range(3):
+        state = State.load(tmp_path / str(step))
+        assert state.step == step + 1
+        assert len(state.numbers.get("waiting", ())) == min(staleness, 2 - step)
+        rest, resumed = take(name, rank, staleness, state)
+        assert rest == expected[step + 1 :]
+        assert_same_state(resumed, final, tmp_path / f"resumed after {step}")
+
+
+@pytest.mark.parametrize(
+    "name", [STALE[0], *(pytest.param(name, marks=pytest.mark.slow) for name in STALE[1:])]
+)
+def test_a_sampler_in_a_process_beside_changes_no_bit(name, tmp_path, monkeypatch, caplog):
+    expected, whole = take(name, staleness=1)
+    monkeypatch.setenv(overlap.SAMPLERS, "1")
+    actual, beside = take(name, staleness=1)
+    assert actual == expected
+    assert not caplog.messages, "no warning that the process changes nothing"
+    assert_same_state(beside, tensors(whole, tmp_path / "whole"), tmp_path / "beside")
+
+
+class CountingSampler:
+    def __init__(self, model):
+        self.sampler, self.calls = make_sampler(model), 0
+
+    def sample(self, *prompts, **settings):
+        self.calls += 1
+        return self.sampler.sample(*prompts, **settings)
+
+
+@pytest.mark.parametrize(("advantage", "calls"), [("group_zscore", 1), ("greedy_baseline", 2)])
+def test_batches_of_several_rounds_are_not_sampled_again(advantage, calls, tmp_path):
+    """Dynamic sampling: the rewards of what was drawn decide whether more is; none of p0's do."""
+
+    def reward(batch):
+        shares = enumerate(even_share(batch.texts))
+        return [share * (batch.prompt(i).id != "p0") for i, share in shares]
+
+    sizes = {"num_steps": 4, "prompts_per_step": 4, "group_size": 4, "num_checkpoints": 0}
+    sizes |= {"temperature": 0.9, "max_new_tokens": 6, "optim": every_loop.OPTIM}
+    method = presets.method(staleness=2, kl="none", max_rounds=2, advantage=advantage)
+    settings = Settings(config=GroupRlConfig(**sizes), method=method, seed=0)
+
+    def run(state, save=None):
+        model, steps = load("llama"), []
+        sampler = CountingSampler(model)
+        models, schedule = make_models(model, sampler=sampler), draws(8, 4, 8, seed=0)
+        for step in rl.train(models, make_task(8, reward), schedule, settings, state):
+            steps.append((step.metrics, step.rows))
+            if save:
+                state.save(save / str(step.index))
+        return steps, sampler.calls
+
+    steps, _ = run(State(), tmp_path)
+    rounds = [metrics["sampling/rounds"] for metrics, _ in steps]
+    assert set(rounds) == {1, 2}
+    rest, num_calls = run(State.load(tmp_path / "0"))
+    assert rest == steps[1:]
+    assert num_calls == calls * sum(rounds[3:])  # batches 1 and 2 were waiting
+
+
+# --- The checkpoints
+
+
+def start(name, state):
+    return Setup(name, is_exact=False).steps([[0, 1, 2]], state=state)
+
+
+def test_a_run_that_was_over_takes_no_step_and_one_without_a_checkpoint_begins(tmp_path):
+    for name in ("sft", "grpo_deepseekmath"):
+        state = State()
+        assert len(list(start(name, state))) == 1
+        state.save(tmp_path / name)
+        assert list(start(name, State.load(tmp_path / name))) == []
+    with pytest.raises(ValueError, match="another model"):
+        next(start("reward", State.load(tmp_path / "sft")))
+    assert State.load(tmp_path / "nothing").step == 0
+
+
+DAMAGES = {
+    "torn": lambda last, _: (last / "a").unlink(),
+    "truncated": lambda last, _: (last / "a").write_bytes(bytes(98)),
+    "flipped": lambda last, _: (last / "a").write_bytes(bytes(98) + b"\1"),
+    "without a manifest": lambda last, _: (last / "manifest.json").write_text(""),
+    "history differs": lambda _, history: history.write_bytes(b"one\ntwx\n"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_of_a_damaged_checkpoint_the_one_before_is_used(damage, tmp_path, caplog):
+    folder, history = tmp_path / "states", tmp_path / "history.jsonl"
+    history.write_bytes(b"one\ntwo\n")
+    for step, length in ((1, 4), (2, 8)):
+        checkpoints.write(
+            folder, step, lambda p: (p / "a").write_bytes(bytes(99)), {history: length}
+        )
+    DAMAGES[damage](folder / "step-00000002", history)
+    result = checkpoints.find_last_checkpoint(folder)
+    assert result == folder / "step-00000001"
+    assert checkpoints.outside_lengths(result) == {history: 4}
+    assert "step-00000002" in caplog.text
+    history.write_bytes(b"")
+    assert checkpoints.find_last_checkpoint(folder) is None
+
+
+def touch(path):
+    (path / "a").touch()
+
+
+def test_two_checkpoints_are_kept_by_number_whatever_the_clock_says(tmp_path):
+    (tmp_path / ".step-00000004.partial").mkdir()
+    for step in (1, 2, 3):
+        checkpoints.write(tmp_path, step, touch, {})
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["step-00000002", "step-00000003"]
+    os.utime(tmp_path / "step-00000002", (2e9, 2e9))
+    assert checkpoints.find_last_checkpoint(tmp_path) == tmp_path / "step-00000003"
+
+
+def test_an_error_of_the_disk_that_may_pass_removes_no_checkpoint(tmp_path, monkeypatch):
+    checkpoints.write(tmp_path, 1, touch, {})
+
+    def fail(*_):
+        raise OSError(errno.EIO, "the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "_digest", fail)
+        assert checkpoints.find_last_checkpoint(tmp_path) is None
+    assert checkpoints.find_last_checkpoint(tmp_path) == tmp_path / "step-00000001"
+
+
+def test_work_goes_on_while_a_checkpoint_is_written_and_if_it_cannot_be(
+    tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, "0")
+    written, writer = threading.Event(), checkpoints.Writer(tmp_path / "states")
+    writer.write(1, lambda path: (written.wait(), touch(path)), {})
+    assert not writer.due()
+    assert checkpoints.find_last_checkpoint(tmp_path / "states") is None
+    written.set()
+    writer.wait()
+    assert writer.due()
+    assert checkpoints.find_last_checkpoint(tmp_path / "states").name == "step-00000001"
+    (tmp_path / "file").touch()
+    blocked = checkpoints.Writer(tmp_path / "file/states")
+    blocked.write(1, touch, {})
+    blocked.wait()
+    assert "no checkpoint of step 1" in caplog.text
+
+
+def test_the_clock_set_back_makes_no_checkpoint_late(tmp_path, monkeypatch):
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, "10")
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    writer = checkpoints.Writer(tmp_path)
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    now[0] += 9
+    assert not writer.due()
+    now[0] += 2
+    assert writer.due()
+
+
+@pytest.mark.parametrize("seconds", ["soon", "-1", "nan", ""])
+def test_an_interval_that_is_no_number_of_seconds_is_refused(seconds, monkeypatch):
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, seconds)
+    with pytest.raises(ValueError, match="POSTTRAIN_CHECKPOINT_SECONDS"):
+        checkpoints.read_interval()

@@ -1,0 +1,629 @@
+"""Loops over rows: which rows they learn from, in which steps, and what they say of a run.
+
+Losses and gradients of these loops are in `test_definitions`.
+"""
+
+import dataclasses
+import logging
+import math
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+import pytest
+import torch
+from collated import collate
+from seed_runs import make_run
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, load, plain_logprobs
+from tiny_rollouts import (
+    OPTIM,
+    assert_same_gradients,
+    draws,
+    make_demonstrations,
+    make_pairs,
+    watch_gradients,
+)
+
+from stages.algorithms.losses.preference_losses import PairLogprobs
+from stages.loops import (
+    epochs,
+    kto,
+    preference,
+    process_reward,
+    ref_logprobs,
+    reward,
+    sft,
+    training,
+    work,
+)
+from stages.loops.preference import PreferencePreset, expected_loss, late_mean
+from stages.loops.process_reward import HardTargets, SoftTargets, compute_targets, measure_quality
+from stages.loops.reward import OutcomeConfig, RewardConfig
+from stages.loops.sft import SftConfig, SftPreset
+from stages.loops.work import Step
+from stages.models import model_tokenizer, policy, process_head, row_policy, scalar_head
+from stages.models.batch import Group
+from stages.models.policy import Policy
+from stages.models.process_head import ProcessHead
+from stages.models.row_policy import LoraConfig
+from stages.models.scalar_head import ScalarHead
+from stages.records.episodes import Episode
+from stages.records.preferences import Outcome
+from stages.records.steps import StepLabels
+from stages.runtime import journal
+
+# --- Demonstrations
+
+ROWS = make_demonstrations(8)
+ALL = SftPreset(
+    num_epochs=None, learning_rate=None, num_demonstrations=None, tasks=None, learn_prompt=False
+)
+
+
+def choose(rows=ROWS, seed=0, **changes):
+    return sft.choose_demonstrations(rows, ALL.model_copy(update=changes), seed=seed)
+
+
+def test_demonstrations_are_chosen_by_number_task_and_as_documents():
+    assert choose() == ROWS
+    assert len({row.id for row in choose(num_demonstrations=3)}) == 3
+    assert sorted(row.id for row in choose(num_demonstrations=8)) == [row.id for row in ROWS]
+    assert choose(num_demonstrations=3) == choose(num_demonstrations=3)
+    assert any(choose(num_demonstrations=3, seed=s) != choose(num_demonstrations=3) for s in (1, 2))
+    rows = [replace(row, task="judge" if i % 2 else "solve") for i, row in enumerate(ROWS)]
+    assert choose(rows, tasks=["solve"]) == rows[::2]
+    assert choose(rows, tasks=["solve", "judge"]) == rows
+    assert {row.task for row in choose(rows, tasks=["judge"], num_demonstrations=3)} == {"judge"}
+    for row, document in zip(ROWS, choose(learn_prompt=True), strict=True):
+        assert document.prompt_ids == row.prompt_ids[:1]
+        assert document.completion_ids == row.prompt_ids[1:] + row.completion_ids
+
+
+EPISODIC = replace(ROWS[0], completion_ids=[4, 5, 6, 9], insertions=[(2, (7, 8))])
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "word"),
+    [
+        ([], {}, "demonstrations"),
+        (ROWS, {"num_demonstrations": 9}, "at most 8"),
+        (ROWS, {"tasks": ["revise"]}, "revise"),
+        ([EPISODIC], {"learn_prompt": True}, "learn_prompt"),
+    ],
+)
+def test_demonstrations_that_there_are_not_are_refused(rows, changes, word):
+    with pytest.raises(ValueError, match=word):
+        choose(rows, **changes)
+
+
+def test_a_preset_has_epochs_and_a_rate_or_leaves_them_to_the_section():
+    section = SftConfig(num_epochs=1, batch_size=8, optim=OPTIM)
+    assert ALL.override(section) == section
+    result = ALL.model_copy(update={"num_epochs": 4, "learning_rate": 0.5}).override(section)
+    assert (result.num_epochs, result.optim.learning_rate, result.batch_size) == (4, 0.5, 8)
+    kept = SftConfig(num_epochs=0, batch_size=8, optim=OPTIM)
+    assert ALL.override(kept).num_epochs == 0
+
+
+def make_episode(index, **changes):
+    fields = {
+        "id": "p", "index": index, "env_seed": 0, "messages": [], "num_start_messages": 0,
+        "tools": None, "prompt_ids": [3], "token_ids": [4, 5, 7, 8, 6, index],
+        "sampled": [(0, 2), (4, 6)], "rewards": [0.0, 1.0], "reward": 1.0, "success": True,
+        "ending": "done", "error": None,
+    }  # fmt: skip
+    return Episode(**fields | changes)
+
+
+def test_distinct_episodes_that_succeeded_and_finished_are_demonstrations():
+    same = make_episode(2, token_ids=make_episode(1).token_ids)
+    rest = [make_episode(3, success=False), make_episode(4, ending="tokens")]
+    rows = sft.select_successes([make_episode(1), same, *rest, make_episode(5)])
+    assert [row.completion_ids for row in rows] == [[4, 5, 6, 1], [4, 5, 6, 5]]
+    assert [[(n, list(ids)) for n, ids in row.insertions] for row in rows] == [[(2, [7, 8])]] * 2
+
+
+def episodic_pair(**changes):
+    return replace(make_pairs(1)[0], **changes)
+
+
+def test_what_an_environment_wrote_is_context_and_is_not_learned():
+    model = load("llama")
+
+    def expected(row):
+        whole = plain_logprobs(model.eval(), row.prompt_ids, [4, 5, 7, 8, 6, 9])
+        return whole[[0, 1, 4, 5]]
+
+    config = SftConfig(num_epochs=1, batch_size=1, optim=OPTIM)
+    plain = expected(EPISODIC).mean().item()
+    (step,) = sft.train(Policy(load("llama"), compute(), PAD), [EPISODIC], [[0]], config)
+    assert step.metrics["loss/nll"] == pytest.approx(-plain, rel=1e-5)
+    sides = {"chosen": [4, 5, 6, 9], "rejected": [4, 9]}
+    pair = episodic_pair(
+        chosen_ids=sides["chosen"], rejected_ids=sides["rejected"],
+        chosen_insertions=[[2, [7, 8]]], rejected_insertions=[[1, [3]]],
+    )  # fmt: skip
+    without = replace(pair, chosen_insertions=None, rejected_insertions=None)
+    wanted = ref_logprobs.list_pair_completions([pair, without])
+    result = ref_logprobs.compute(Policy(model, compute(), PAD), wanted).tolist()
+    assert result[0] == pytest.approx(expected(pair).sum().item(), abs=1e-4)
+    rejected = plain_logprobs(model, pair.prompt_ids, [4, 3, 9])[[0, 2]].sum().item()
+    assert result[1] == pytest.approx(rejected, abs=1e-4)
+    alone = plain_logprobs(model, pair.prompt_ids, [4, 5, 6, 9]).sum().item()
+    assert result[2] == pytest.approx(alone, abs=1e-4)
+    assert abs(result[0] - result[2]) > 1e-3
+    (group,) = preference.make_pair_groups([pair], [0])
+    assert [list(map(list, places)) for places in group.insertions] == [
+        [[2, (7, 8)]], [[1, (3,)]]
+    ]  # fmt: skip
+
+
+# --- Pairs and unpaired examples
+
+PAIRS = make_pairs(6)
+
+
+def test_a_completion_of_several_pairs_of_a_problem_is_read_once_by_the_reference():
+    again = replace(PAIRS[0], rejected_ids=PAIRS[1].rejected_ids)
+    wanted = ref_logprobs.list_pair_completions([*PAIRS, again, again])
+    groups, numbers = ref_logprobs.group_by_problem(wanted, 64)
+    assert sum(len(group.completions) for group in groups) == 2 * 6 + 1
+    # Another problem's completion is read for each of them.
+    assert (numbers[:4], numbers[12:]) == ([0, 1, 3, 4], [0, 2, 0, 2])
+    model = load("llama")
+    for training_mode in (True, False):
+        model.train(training_mode)
+        actual = ref_logprobs.compute(Policy(model, compute(row_tokens=14), PAD), wanted).tolist()
+        assert model.training is training_mode
+        for (_, prompt_ids, ids, _), value in zip(wanted, actual, strict=True):
+            assert value == pytest.approx(
+                plain_logprobs(model, prompt_ids, ids).sum().item(), abs=1e-3
+            )
+    assert ref_logprobs.compute(Policy(model, compute(), PAD), []).tolist() == []
+
+
+def unpaired(*pairs):
+    return [(r.id, r.completion_ids, r.desirable) for r in kto.make_unpaired_examples(pairs)]
+
+
+def test_the_distinct_completions_of_pairs_are_desirable_and_undesirable_rows():
+    first, second = PAIRS[:2]
+    both = [("q0", first.chosen_ids, True), ("q0", first.rejected_ids, False)]
+    others = [("q1", second.chosen_ids, True), ("q1", second.rejected_ids, False)]
+    assert unpaired(first, second, first) == [*both, *others]
+    elsewhere = replace(first, id="q9")
+    assert unpaired(first, elsewhere)[2:] == [("q9", *row[1:]) for row in both]
+    # The middle of a ranking is both.
+    below = replace(first, chosen_ids=first.rejected_ids, rejected_ids=[9, 1])
+    assert unpaired(first, below) == [
+        *both, ("q0", first.rejected_ids, True), ("q0", [9, 1], False)
+    ]  # fmt: skip
+    assert unpaired() == []
+    with pytest.raises(ValueError, match=r"0\.8.*'q0'"):
+        unpaired(replace(first, probability=0.8))
+    with pytest.raises(ValueError, match="pairs"):
+        unpaired(replace(first, chosen_insertions=[[2, [7]]]))
+
+
+def test_a_mismatched_pair_is_a_prompt_with_the_next_rows_completion_in_rotation():
+    rows = kto.make_unpaired_examples(PAIRS[:5])
+
+    def mismatched(*numbers):
+        groups = kto.make_mismatched_groups(rows, numbers)
+        prompts = [row.prompt_ids for row in rows]
+        return [(prompts.index(g.prompt_ids) // 2, g.completions) for g in groups]
+
+    assert mismatched(2, 0, 5) == [
+        (1, [rows[0].completion_ids]), (0, [rows[5].completion_ids]), (2, [rows[2].completion_ids])
+    ]  # fmt: skip
+    # Rows 0 and 1 are of one problem: only 1 -> 2 and 2 -> 0 are left.
+    assert [number for number, _ in mismatched(0, 1, 2)] == [0, 1]
+    assert mismatched(4) == []
+
+
+def test_each_step_of_kto_has_its_reference_point_and_sides_that_it_lacks_are_not_logged():
+    rows, schedule = kto.make_unpaired_examples(PAIRS[:3]), [[0, 2, 4], [1, 4, 3]]
+    config = preference.PreferenceConfig(
+        num_epochs=1, batch_size=3, num_checkpoints=0, optim=OPTIM | {"learning_rate": 1e-9}
+    )
+    model, other = load("llama"), load("llama", 1)
+    loss = PreferencePreset(kind="kto", beta=0.1)
+    reference = kto.compute_reference(Policy(other, compute(), PAD), rows, schedule)
+    steps = list(kto.train(Policy(model, compute(), PAD), rows, reference, schedule, loss, config))
+    for step, numbers in zip(steps, schedule, strict=True):
+        ratios = []
+        for i, j in zip(numbers, [*numbers[1:], numbers[0]], strict=True):
+            ids = rows[i].prompt_ids, rows[j].completion_ids
+            ratios.append((plain_logprobs(model, *ids) - plain_logprobs(other, *ids)).sum().item())
+        point = max(0.0, sum(ratios) / 3)
+        assert step.metrics["kl/reference_point"] == pytest.approx(point, rel=1e-4, abs=1e-5)
+    assert "log_ratios/rejected" not in steps[0].metrics
+
+
+def pairs(margin, chosen=-2.0):
+    """One pair whose log-ratio margin is `margin`."""
+    logprobs = torch.tensor([chosen], dtype=torch.float64)
+    return PairLogprobs(
+        logprobs + margin, logprobs, logprobs, logprobs, torch.tensor([3]), torch.tensor([3])
+    )
+
+
+def test_the_expected_loss_by_hand_and_of_a_sure_pair_among_others():
+    dpo, label = PreferencePreset(kind="sigmoid", beta=1.0), torch.tensor([0.6]).double()
+    # sigmoid(log 3) is 3/4: 0.6 * -log 0.75 + 0.4 * -log 0.25
+    losses, margins = expected_loss(dpo, pairs(math.log(3)), label)
+    assert losses.item() == pytest.approx(0.6 * 0.2876821 + 0.4 * 1.3862944, abs=1e-6)
+    assert margins.item() == pytest.approx(math.log(3))
+    # A chosen completion that the reference excludes: turned round, the loss is infinite.
+    excluded = torch.tensor([-torch.inf]).double()
+    certain = pairs(0.5)._replace(chosen_ref_logprobs=excluded)
+    hinge = PreferencePreset(kind="hinge", beta=1.0)
+    alone, _ = preference.compute_pair_losses(hinge, certain)
+    assert alone.item() == 0
+    both = PairLogprobs(*map(torch.cat, zip(certain, pairs(0.2), strict=True)))
+    result, _ = expected_loss(hinge, both, torch.tensor([1.0, 0.6]).double())
+    assert result[0].item() == alone.item()
+
+
+@pytest.mark.parametrize(
+    ("keys", "word"),
+    [
+        ({"kind": "dpo"}, "sigmoid"),
+        ({"beta": 0.5}, "kind"),
+        ({"kind": "sigmoid", "flip_rate": 0.1}, "flip_rate"),
+        ({"kind": "hinge", "gamma": 1.0}, "gamma"),
+        ({"kind": "kto", "label_smoothing": 0.1}, "label_smoothing"),
+        ({"kind": "hinge", "beta": 0.0}, "beta"),
+        ({"kind": "robust", "flip_rate": 0.5}, "flip_rate"),
+    ],
+    ids=str,
+)
+def test_keys_of_another_loss_or_out_of_bounds_are_refused(keys, word):
+    with pytest.raises(ValueError, match=word):
+        PreferencePreset.model_validate(keys)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "fell"),
+    [
+        ([0.0, -1.0, -2.0], [0.0, 0.5, -5.0], True),
+        ([0.0, 1.0, 2.0], [0.0, 0.5, -5.0], False),
+        ([0.0, -1.0, -2.0], [0.0, 0.5, 5.0], False),
+        ([0.0, 0.0, -0.05], [0.0, 0.0, -5.0], False),  # less than a tenth of a nat
+        ([-3.0] * 18 + [1.0, 1.0], [-3.0] * 20, False),  # only the end counts
+        ([-2.0], [], False),
+        ([], [], False),
+    ],
+)
+def test_a_warning_where_both_sides_end_below_the_reference(chosen, rejected, fell, caplog):
+    names = ("log_ratios/chosen", "log_ratios/rejected")
+    history = [
+        {name: values[i] for name, values in zip(names, (chosen, rejected), strict=True)
+         if i < len(values)} | {"tokens/trained": 2, "margin/accuracy": 0.75}
+        for i in range(len(chosen))
+    ]  # fmt: skip
+    with caplog.at_level(logging.WARNING):
+        summary = preference.summarise(history)
+    assert summary["both_logprobs_fell"] is fell
+    assert bool(caplog.messages) is fell
+    assert summary["trained_tokens"] == 2 * len(chosen)
+    ends = [sum(v[-2:]) / 2 if len(v) == 20 else v[-1] if v else None for v in (chosen, rejected)]
+    assert [summary["final_chosen_log_ratio"], summary["final_rejected_log_ratio"]] == ends
+
+
+def test_the_late_mean_is_of_the_last_tenth_of_the_steps_that_have_the_metric():
+    steps = [{"a": float(i)} for i in range(20)] + [{"b": 7.0}]
+    assert (late_mean(steps, "a"), late_mean(steps, "b"), late_mean([], "a")) == (18.5, 7.0, None)
+
+
+# --- Reward models
+
+
+def scalar():
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=1)
+    return ScalarHead(model, compute(), PAD)
+
+
+def turned(pair):
+    """The same label, the other way round."""
+    return replace(
+        pair, chosen_ids=pair.rejected_ids, rejected_ids=pair.chosen_ids,
+        probability=1 - pair.probability,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("probability", [1.0, 0.75])
+def test_a_label_below_a_half_is_the_pair_the_other_way_round(probability, monkeypatch):
+    gradients, rows, logged = watch_gradients(monkeypatch), make_pairs(8, probability), []
+    config = RewardConfig(num_epochs=1, batch_size=8, centring=0.1, margin=1.0, optim=OPTIM)
+    for each in (rows, list(map(turned, rows))):
+        (step,) = reward.train(scalar(), each, [list(range(8))], config)
+        logged.append(step.metrics)
+    for name in ("loss/bradley_terry", "pairs/accuracy", "pairs/margin"):
+        assert logged[1][name] == pytest.approx(logged[0][name], rel=1e-5), name
+    assert_same_gradients(*gradients)
+
+
+def test_the_margin_is_in_the_loss_of_a_sure_label():
+    rows = make_pairs(4)
+    scores = reward.score(scalar(), preference.make_pair_groups(rows, range(4))).view(-1, 2)
+    gaps = (scores[:, 0] - scores[:, 1]).tolist()
+    config = RewardConfig(num_epochs=1, batch_size=4, centring=0.0, margin=3.0, optim=OPTIM)
+    (step,) = reward.train(scalar(), rows, [[0, 1, 2, 3]], config)
+    expected = sum(math.log1p(math.exp(3.0 - gap)) for gap in gaps) / 4
+    assert step.metrics["loss/bradley_terry"] == pytest.approx(expected, rel=1e-4)
+
+
+def outcomes(right, wrong, weight):
+    labels = [True] * right + [False] * wrong
+    return [
+        Outcome(id="q", prompt_ids=[4, 5], completion_ids=[6 + i, 1], right=label, weight=weight)
+        for i, label in enumerate(labels)
+    ]
+
+
+@pytest.mark.parametrize("mixed", [[], [outcomes(1, 1, 0.5)]], ids=["alone", "beside both classes"])
+def test_a_problem_of_one_class_weighs_its_share_whatever_else_is_in_the_step(mixed):
+    config = OutcomeConfig(
+        max_per_problem=4, one_class_weight=0.0, num_epochs=1, batch_size=6, optim=OPTIM
+    )
+
+    def loss(share):
+        problems = [outcomes(n, 0, share / n) for n in (1, 2, 4)] + mixed
+        (step,) = reward.train_outcomes(scalar(), problems, [[*range(len(problems))]], config)
+        return step.metrics["loss/outcome"]
+
+    whole, half, quarter = map(loss, (1.0, 0.5, 0.25))
+    assert half < 0.95 * whole
+    assert quarter == pytest.approx(1.5 * half - 0.5 * whole)  # on a line over the share
+
+
+def test_scores_are_in_the_order_of_the_completions_however_they_are_batched():
+    problems, model = [outcomes(2, 2, 0.25), outcomes(1, 3, 0.25)], scalar()
+    together = reward.score(model, reward.make_problem_groups(problems, 64))
+    groups = [reward.make_problem_groups([[row]], 0)[0] for rows in problems for row in rows]
+    alone = torch.cat([reward.score(model, [group]) for group in groups])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
+# --- Process reward models
+
+HARD, SOFT = HardTargets(kind="hard", threshold=0.0), SoftTargets(kind="soft")
+
+
+def labelled(labels, problem="a", truth=None, **changes):
+    fields = {
+        "id": problem, "index": 2, "prompt": "", "prompt_ids": [4], "steps": ["x"] * len(labels),
+        "step_ids": [[5]] * len(labels), "labels": labels, "num_completions": [4] * len(labels),
+        "true_labels": truth, "correct": None, "source": "math_shepherd",
+    }  # fmt: skip
+    return StepLabels(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "rule", "to_error", "expected"),
+    [
+        ([1.0, 0.25, None, 0.0], HARD, False, [1.0, 1.0, None, 0.0]),
+        # the threshold itself is wrong
+        ([1.0, 0.25, None], HardTargets(kind="hard", threshold=0.25), False, [1.0, 0.0, None]),
+        ([1.0, 0.25, None, 0.0], SOFT, False, [1.0, 0.25, None, 0.0]),
+        ([1.0, 0.0, 1.0, 0.0], HARD, True, [1.0, 0.0, None, None]),
+        ([1.0, 0.5, 0.4, 0.9], SOFT, True, [1.0, 0.5, 0.4, None]),
+        ([1.0, 1.0, None, 1.0], HARD, True, [1.0, 1.0, None, 1.0]),
+    ],
+)
+def test_targets_of_steps(labels, rule, to_error, expected):
+    assert compute_targets(labelled(labels), rule, up_to_first_error=to_error) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "word"),
+    [
+        (labelled([1.0], steps=["x", "y"]), "problem a .*each step"),
+        (labelled([1.0], step_ids=[[5], [6]]), "problem a .*each step"),
+        (labelled([-1.0]), "-1"),
+        (labelled([1.01]), "1.01"),
+        (labelled([math.nan]), "nan"),
+    ],
+)
+def test_labels_that_are_no_probabilities_of_the_steps_are_refused(row, word):
+    with pytest.raises(ValueError, match=word):
+        compute_targets(row, SOFT, up_to_first_error=False)
+
+
+def process_config(**changes):
+    fields = {"targets": {"kind": "hard", "threshold": 0.25}, "up_to_first_error": True}
+    fields |= {"num_epochs": 3, "batch_size": 1, "optim": OPTIM}
+    return process_reward.ProcessRewardConfig(**fields | changes)
+
+
+def test_solutions_of_a_problem_are_learned_from_together_and_each_once_an_epoch():
+    rows = [labelled([1.0], problem=problem) for problem in "aaabb"]
+    result = process_reward.schedule_steps(rows, process_config(), seed=0)
+    assert sorted(map(sorted, result)) == [[0, 1, 2]] * 3 + [[3, 4]] * 3
+    assert process_reward.schedule_steps(rows, process_config(), seed=0) == result
+
+
+def process_steps(rows, schedule, **changes):
+    model = process_head.init_process_model(checkpoint("llama"), 2, compute(), CPU)
+    inputs = ProcessHead(model, compute(), PAD), rows, schedule, process_config(**changes)
+    return process_reward.train(*inputs)
+
+
+def test_steps_after_the_first_error_and_solutions_without_labels_do_not_count():
+    rows = [labelled(labels) for labels in ([1.0, 0.5], [0.0, 1.0], [1.0, None, 0.25], [None])]
+    (step,) = process_steps(rows, [[0, 1, 2, 3]])
+    assert step.metrics["steps/labelled"] == 2 + 1 + 2
+    assert step.metrics["loss/step_labels"] == pytest.approx(math.log(2), rel=1e-5)  # a new head
+    steps = process_steps(rows, [[0], [3]])
+    next(steps)
+    with pytest.raises(ValueError, match="step 1"):
+        next(steps)
+
+
+@pytest.mark.parametrize("bad", [labelled([2.0]), labelled([1.0] * 70)], ids=["label", "length"])
+def test_a_bad_solution_is_refused_before_anything_is_learned(bad):
+    with pytest.raises(ValueError, match=r"from 0 to 1|cut"):
+        next(process_steps([labelled([1.0]), bad], [[0]]))
+
+
+QUALITY = [labelled([1.0, 0.25], "a", [True, False]), labelled([0.0, None], "b", [False, False])]
+SCORES = [[0.9, 0.6], [0.7, 0.1]]
+
+
+def test_agreement_of_scores_with_labels_and_the_truth_by_hand():
+    result = measure_quality(QUALITY, SCORES, HARD)
+    log = math.log
+    # Labels: right 0.9 and 0.6, wrong 0.7.
+    assert result["labels"] == {
+        "steps": 3, "right_share": pytest.approx(2 / 3), "balanced_accuracy": pytest.approx(0.5),
+        "negative_log_likelihood": pytest.approx(-(log(0.9) + log(0.6) + log(0.3)) / 3),
+        "auroc": pytest.approx(0.5), "auroc_within_problem": None,
+    }  # fmt: skip
+    # Truth: right 0.9, wrong 0.6, 0.7 and 0.1, of which 0.1 is called wrong.
+    assert result["truth"]["balanced_accuracy"] == pytest.approx((1 + 1 / 3) / 2)
+    assert (result["truth"]["auroc"], result["truth"]["auroc_within_problem"]) == (1.0, 1.0)
+    soft = measure_quality(QUALITY, SCORES, SOFT)["labels"]
+    assert soft["right_share"] == pytest.approx(1 / 3)
+    expected = -(log(0.9) + 0.25 * log(0.6) + 0.75 * log(0.4) + log(0.3)) / 3
+    assert soft["negative_log_likelihood"] == pytest.approx(expected)
+    # A part of a solution without a label or a truth is compared with nothing.
+    parts = [labelled([None, 1.0, 0.25], "a", [None, True, False]), QUALITY[1]]
+    assert (
+        measure_quality(parts, [[0.2, *SCORES[0]], SCORES[1]], HARD)["labels"] == result["labels"]
+    )
+    unknown = [dataclasses.replace(row, true_labels=None) for row in QUALITY]
+    assert measure_quality(unknown, SCORES, SOFT)["truth"] == {"steps": 0}
+    # Scores that know the problem alone
+    rows = [labelled([1.0, 1.0, 0.0], "a"), labelled([0.0, 0.0, 1.0], "b")]
+    result = measure_quality(rows, [[0.9] * 3, [0.1] * 3], SOFT)["labels"]
+    assert (result["auroc"], result["auroc_within_problem"]) == (pytest.approx(6 / 9), 0.5)
+
+
+def test_the_share_of_solutions_whose_last_step_alone_is_lowest():
+    scores = [[0.9, 0.2], [0.2, 0.9], [0.3], [0.4, 0.4]]
+    assert process_reward.lowest_is_last(scores) == pytest.approx(1 / 3)
+    assert process_reward.lowest_is_last([[0.3]]) is None
+
+
+# --- Steps
+
+
+def test_every_row_once_an_epoch_in_a_fresh_order_which_the_seed_decides():
+    steps = epochs.batches(7, 2, 3, seed=0)
+    assert [len(step) for step in steps] == [3, 3, 1, 3, 3, 1]
+    first, second = list(chain(*steps[:3])), list(chain(*steps[3:]))
+    assert sorted(first) == sorted(second) == list(range(7))
+    assert first != second
+    assert epochs.batches(7, 4, 3, seed=0)[:3] == steps[:3] != epochs.batches(7, 1, 3, seed=1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_endless_batches_pass_over_all_rows_before_any_comes_again_and_never_twice(seed):
+    steps = draws(5, num_steps=10, batch_size=3, seed=seed)
+    assert all(len(set(step)) == 3 for step in steps)
+    order = list(chain(*steps))
+    for start in range(0, 30, 5):
+        assert sorted(order[start : start + 5]) == list(range(5))
+    with pytest.raises(ValueError, match="4 prompts"):
+        draws(3, num_steps=1, batch_size=4, seed=seed)
+
+
+def test_a_budget_ends_with_the_step_that_reaches_it_in_whatever_epoch():
+    lengths, long = [5, 1, 1, 1, 4], epochs.batches(5, 9, 2, seed=0)
+    for budget in range(1, 40):
+        steps = epochs.batches_within(lengths, budget, 2, seed=0)
+        spent = [sum(lengths[row] for row in step) for step in steps]
+        assert sum(spent[:-1]) < budget <= sum(spent)
+        assert steps == long[: len(steps)]
+
+
+def test_the_rate_of_a_loop_over_rows_ends_with_its_schedule():
+    optim = OPTIM | {"learning_rate": 1e-3, "schedule": "linear", "warmup_share": 0.25}
+    config = SftConfig(num_epochs=1, batch_size=2, optim=optim)
+    steps = sft.train(Policy(load("llama"), compute(), PAD), ROWS, [[i] for i in range(4)], config)
+    rates = [step.metrics["optim/learning_rate"] for step in steps]
+    assert rates == pytest.approx([1e-3, 1e-3, 1e-3 * 2 / 3, 1e-3 / 3])
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "number", "expected"),
+    [
+        (32, 3, [8, 16, 24]), (10, 3, [3, 5, 8]), (8, 0, []), (1, 5, []), (4, 9, [1, 2, 3]),
+        (100, 1, [50]),
+    ],
+)  # fmt: skip
+def test_intermediate_policies_are_evenly_spaced_and_never_the_last(num_steps, number, expected):
+    assert training.spaced_steps(num_steps, number) == expected
+
+
+def learn(model, seen, state):
+    """Four steps, each of which changes the weights; `seen` are the logits after each."""
+    groups = [Group(prompt_ids=[3, 4], completions=[[5, 6], [7]], indices=[0, 1])]
+    batch = collate(groups, 64, PAD, CPU)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-2)
+    for index in range(4):
+        (-Policy(model)(batch, temperature=1.0)[0].sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        seen[index + 1] = logits(model)
+        state.step = index + 1
+        yield Step(index=index, metrics={})
+
+
+@torch.no_grad()
+def logits(model):
+    return model(torch.tensor([[3, 4, 5, 6]])).logits
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_an_intermediate_policy_is_that_after_its_step_and_training_goes_on_the_same(
+    rank, tmp_path
+):
+    finals, seen, words = [], {}, model_tokenizer.train_tokenizer(["3 + 4 = 7"], 700)
+    for kept in ([], [1, 3]):
+        model, scratch = load("llama"), tmp_path / str(len(kept))
+        scratch.mkdir()
+        row_policy.add_adapters(model, LoraConfig(rank=rank, alpha=8), 0)
+        save = partial(policy.save_model, model, words)
+        with journal.writing(tmp_path / "journal.jsonl") as log:
+            outputs = scratch / "saved", scratch / "logged"
+            run = make_run(seed=len(kept), folder=scratch, log=log, outputs=outputs)
+            outputs[1].mkdir()
+            steps = learn(model, seen, run.resume())
+            run.record(steps, total=4, num_checkpoints=len(kept), save=save)
+            run.write_policy(save)
+        finals.append(dict(policy.merged_weights(model)))
+        folder = scratch / "logged/checkpoints"
+        assert [step for step, _ in training.list_intermediate_policies(folder)] == kept
+    assert all(torch.equal(weight, finals[1][name]) for name, weight in finals[0].items())
+    for step, path in training.list_intermediate_policies(tmp_path / "2/logged/checkpoints"):
+        again = logits(policy.load_policy(path, compute(), CPU))
+        torch.testing.assert_close(again, seen[step], rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(again, seen[4])
+
+
+def test_folders_of_intermediate_policies_are_in_the_order_of_their_numbers(tmp_path):
+    for step in (12000, 400, 9000):
+        (tmp_path / f"step-{step:04d}").mkdir()
+    assert [step for step, _ in training.list_intermediate_policies(tmp_path)] == [400, 9000, 12000]
+    (tmp_path / "step-last").mkdir()
+    with pytest.raises(ValueError, match="step-last"):
+        training.list_intermediate_policies(tmp_path)
+
+
+def test_passes_add_up_beside_the_sizes_of_models_that_did_nothing():
+    steps = [
+        work.count_passes("policy", "trained", positions=5, outputs=2) | {"loss": 1.0},
+        work.count_passes("policy", "trained", positions=7, outputs=3)
+        | work.count_passes("policy", "read", positions=1),
+    ]
+    assert work.sum_work(steps, {"policy": {"parameters": 9}, "reference": {"parameters": 8}}) == {
+        "policy": {
+            "parameters": 9,
+            "trained": {"positions": 12, "outputs": 5},
+            "read": {"positions": 1, "outputs": 0},
+        },
+        "reference": {"parameters": 8},
+    }
