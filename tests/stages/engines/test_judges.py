@@ -6,15 +6,17 @@ import shutil
 import socket
 import traceback
 from dataclasses import replace
+from pathlib import Path
 
 import judge_checkpoint
 import pytest
 import tiny_checkpoints
 import torch
-from chat_tokenizers import QWEN_3, R1, make_tool_tokenizer
+from chat_tokenizers import QWEN_3, TEMPLATES, make_tool_tokenizer
 from judge_checkpoint import MESSAGES
 from option_server import Endpoint, serve
 from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
 
 from stages import rows
 from stages.engines import loading, openai_endpoint, transformers
@@ -130,22 +132,14 @@ def test_a_judge_that_is_loaded_alone_reads_what_fits_its_positions(model, token
     assert load(tmp_path / "qwen").max_prompt_tokens == 256 - len(cue)
 
 
-THOUGHTS = {
-    # Of a template and reasoning with its ending: what the cue closes.
-    "begun by the template": (R1, "Both add", "length", "\n</think>\n\n"),
-    "stopped in a thought": (R1, "Both add", "stop", "\n</think>\n\n"),
-    "ended": (R1, "Both add.</think>The first", "length", ""),
-    "begun by the judge": (QWEN_3, "<think>\nBoth add", "length", "\n</think>\n\n"),
-    "ended by the judge": (QWEN_3, "<think>\nBoth add.\n</think>\n\nThe first", "length", ""),
-    "none": (QWEN_3, "Both add", "length", ""),
-    "no reasoning": (QWEN_3, None, "stop", "<think>\n\n</think>\n\n"),
-}
+TABLES = YAML(typ="safe").load(Path(__file__).with_name("judges.yaml"))
+THOUGHTS, URLS, REPLIES = (TABLES[name] for name in ("thoughts", "urls", "replies"))
 
 
 @pytest.mark.parametrize("name", THOUGHTS)
 def test_options_are_compared_behind_the_end_of_a_thought(name, model, monkeypatch):
     template, reasoning, reason, closed = THOUGHTS[name]
-    words = make_tool_tokenizer(template)
+    words = make_tool_tokenizer(TEMPLATES[template])
     judge = make_judge(model, words, reasoning_tokens=50 if reasoning else 0)
     ids = words(reasoning or "")["input_ids"] + [words.eos_token_id] * (reason == "stop")
     sample, contexts = Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason=reason), []
@@ -255,15 +249,7 @@ def test_spellings_of_an_option_are_summed_and_tokens_are_counted(server: Endpoi
     assert text == "#### 9 < |im_end|>"  # a control token is taken apart
 
 
-DISTRIBUTIONS = [
-    # Likeliest tokens: probabilities, mass, first token.
-    ({"Sure": 0.9, "The": 0.05}, [0.5, 0.5], 0.0, "Sure"),
-    ({"1": 0.1, "<think>": 0.8}, [1.0, 0.0], 0.1, "<think>"),
-    ({"(2)": 0.3, "1.": 0.1, "12": 0.6}, [0.25, 0.75], 0.4, "12"),
-]
-
-
-@pytest.mark.parametrize(("tokens", "probabilities", "mass", "first"), DISTRIBUTIONS)
+@pytest.mark.parametrize(("tokens", "probabilities", "mass", "first"), TABLES["distributions"])
 def test_options_share_the_mass_of_their_tokens(
     server, tmp_path, tokens, probabilities, mass, first
 ):
@@ -281,10 +267,10 @@ def test_options_are_read_behind_the_reasoning(server: Endpoint, tmp_path, api):
     assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (22, 31)
     think, decide = server.requests
     if api == "chat":
-        asked = {"role": "user", "content": "Which?" + prompts.REASONING_REQUEST}
-        assert think["messages"] == [asked]
+        request = {"role": "user", "content": "Which?" + prompts.REASONING_REQUEST}
+        assert think["messages"] == [request]
         assert [turn["content"] for turn in decide["messages"]] == [
-            asked["content"], "because < |im_end|>", prompts.VERDICT_REQUEST
+            request["content"], "because < |im_end|>", prompts.VERDICT_REQUEST
         ]  # fmt: skip
     else:
         text = f"Which?{prompts.REASONING_REQUEST}"
@@ -301,7 +287,7 @@ def test_replies_keep_the_order_of_messages_and_equal_ones_are_one_request(serve
     assert len(server.requests) == 39
 
 
-def test_a_server_that_fails_is_asked_again_some_times(server: Endpoint, tmp_path):
+def test_requests_to_a_server_that_fails_are_repeated_some_times(server: Endpoint, tmp_path):
     undisturbed = judge_messages(connect(server.url, tmp_path / "a"), ["x"])
     server.failures = [500, 429, 503]
     assert judge_messages(connect(server.url, tmp_path / "b"), ["x"]) == undisturbed
@@ -353,15 +339,6 @@ def test_a_message_too_long_for_the_model_is_no_choice(server, tmp_path, reasoni
     assert judge_messages(judge, ["x" * 21]) == [short]
 
 
-REPLIES = {
-    "web page": ("text/html", "<html>Welcome</html>"),
-    "none": ("application/json", '{"choices": []}'),
-    "choices": ("application/json", '["x"]'),
-    "JSON": ("application/json", "<html>"),
-    "log-probs": None,
-}
-
-
 @pytest.mark.parametrize("name", REPLIES)
 @pytest.mark.parametrize("settings", [{}, {"api": "completions"}, {"reasoning_tokens": 9}], ids=str)
 def test_a_reply_of_another_protocol_is_refused_and_not_cached(server, tmp_path, name, settings):
@@ -400,22 +377,6 @@ def test_a_key_is_sent_and_stands_nowhere(server: Endpoint, tmp_path, caplog):
             judge_messages(judge, ["y"])
     assert f"http://127.0.0.1:{port}/v1" in str(error.value)
     assert "hunter" not in kept + str(error.value) + caplog.text
-
-
-URLS = {
-    # Whether it is one, and what is shown of it.
-    "http://127.0.0.1:8000/v1": "http://127.0.0.1:8000/v1",
-    "https://me:hunter2@judge.example:8000/v1?x=hunter2#y": "https://judge.example:8000/v1",
-    "http://localhost": "http://localhost",
-    "http://[::1]:8000/v1": "http://[::1]:8000/v1",
-    **dict.fromkeys([
-        "me:hunter2@judge.example:8000/v1", "judge.example:8000/hunter2",
-        "ftp://me:hunter2@judge.example/v1", "http:///hunter2", "http://me:hunter2@/v1",
-        "http://judge.example:hunter2/v1", "http://judge.example:99999/hunter2",
-        "http://me:x#hunter2@judge.example/v1", "http://me:x@hunter2@judge.example/v1",
-        "http://[hunter2/v1", "hunter2", "http://judge.example:0/hunter2",
-    ]),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("url", URLS)

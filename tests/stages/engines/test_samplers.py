@@ -216,7 +216,7 @@ def test_greedy_completions_take_the_likeliest_token(setup):
 
 
 @pytest.mark.parametrize("temperature", [TEMPERATURE, 1.7])
-def test_logprobs_are_the_models_own_of_the_tempered_distribution(setup, temperature):
+def test_logprobs_are_those_of_the_tempered_distribution(setup, temperature):
     result = setup.sample(temperature=temperature)
     for prompt, samples in zip(setup.prompts, result, strict=True):
         for sample in samples:

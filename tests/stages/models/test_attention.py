@@ -69,8 +69,8 @@ def test_dense_and_block_masks_are_the_definition():
     blocks = attention.make_block_mask(SEGMENTS.expand(3, -1), PROMPTS.expand(3, -1))
     for scale in (None, 0.9):
         expected = attend_plainly(*tensors, mask, scale)
-        for given in (dense, blocks):
-            result, _ = attention.attend(Module(), *tensors, given, scaling=scale)
+        for seen in (dense, blocks):
+            result, _ = attention.attend(Module(), *tensors, seen, scaling=scale)
             torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -80,7 +80,7 @@ def test_blocks_leave_out_what_is_not_attended_to_and_a_cpu_has_a_dense_mask():
     assert attention.make_block_mask(numbers, numbers).sparsity() > 40
 
 
-def test_no_tensor_as_large_as_the_keys_of_all_heads_is_made():
+def test_attention_allocates_no_tensor_as_large_as_the_keys_of_all_heads():
     query, key, value = draw(1)
     mask = torch.ones(3, 1, 1, SEQ, dtype=torch.bool)
     sizes = []

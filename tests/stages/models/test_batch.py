@@ -1,13 +1,22 @@
 """Rows of micro-batches by hand, and what holds of every way to lay completions out."""
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from ruamel.yaml import YAML
 from tiny_checkpoints import CPU, PAD, compute
 
-from stages.models.batch import Group, eval_no_grad, micro_batches, pad_left, split_group
+from stages.models.batch import (
+    Group,
+    eval_no_grad,
+    freeze_insertions,
+    micro_batches,
+    pad_left,
+    split_group,
+)
 
 MASKS = {
     # Positions that each one attends to beside itself, as an offset in its row.
@@ -28,81 +37,38 @@ def group(prompt_length, *lengths, first=0, insertions=()):
     )
 
 
-@dataclass(frozen=True)
-class Layout:
-    groups: list[Group]
-    compute: dict[str, int]
-    input_ids: list[list[int]]
-    predict: list[int]
-    last: list[int]
-    token_ids: list[list[int]]
-    positions: list[list[int]] | None = None
-    mask: str | None = None
-    """None: plain causal attention."""
-    indices: tuple[int, ...] | None = None
-
-
-INSERTED = group(2, 2, 3, insertions=[[(1, [7, 8])], [(1, [9])]])
-PAIR = [[20, 20], [21, PAD]]
-LAYOUTS = {
-    "completions that share a prompt": Layout(
-        [group(2, 2, 1)], {"row_tokens": 5}, [[10, 11, 20, 20, 21]], [1, 2, 1], [3, 4], PAIR,
-        [[0, 1, 2, 3, 2]], "shared",
-    ),
-    "a group longer than a row": Layout(
-        [group(2, 2, 1)], {"row_tokens": 4}, [[10, 11, 20, 20], [10, 11, 21, PAD]], [1, 2, 5],
-        [3, 6], PAIR,
-    ),
-    "groups side by side, the longer one first": Layout(
-        [group(1, 1, first=2), group(2, 2, 1)], {"pack_tokens": 7}, [[10, 11, 20, 20, 21, 10, 20]],
-        [1, 2, 1, 5], [3, 4, 6], [*PAIR, [20, PAD]], [[0, 1, 2, 3, 2, 0, 1]], "packed",
-    ),
-    "completions with a prompt each side by side": Layout(
-        [group(2, 2, 1)], {"row_tokens": 0, "pack_tokens": 7}, [[10, 11, 20, 20, 10, 11, 21]],
-        [1, 2, 5], [3, 6], PAIR, [[0, 1, 2, 3, 0, 1, 2]], "apart",
-    ),
-    # 20 (7 8) 20 and 21 (9) 21 21: what is in brackets is read and never predicted.
-    "tokens that do not count": Layout(
-        [INSERTED], {"row_tokens": 10}, [[10, 11, 20, 7, 8, 20, 21, 9, 21, 21]], [1, 4, 1, 7, 8],
-        [5, 9], [[20, 20, PAD], [21, 21, 21]], [[0, 1, 2, 3, 4, 5, 2, 3, 4, 5]], "inserted",
-    ),
-    "tokens that do not count, in a row of their completion": Layout(
-        [INSERTED], {"row_tokens": 9}, [[10, 11, 20, 7, 8, 20], [10, 11, 21, 9, 21, 21]],
-        [1, 4, 7, 9, 10], [5, 11], [[20, 20, PAD], [21, 21, 21]],
-    ),
-    "insertions of no tokens": Layout(
-        [group(2, 2, 1, insertions=[(), ()])], {"row_tokens": 5}, [[10, 11, 20, 20, 21]],
-        [1, 2, 1], [3, 4], PAIR, [[0, 1, 2, 3, 2]], "shared",
-    ),
-    "numbers of the caller": Layout(
-        [group(2, 1, first=4), group(2, 1, first=0)], {}, [[10, 11, 20]] * 2, [1, 4], [2, 5],
-        [[20], [20]], indices=(4, 0),
-    ),
-}  # fmt: skip
+LAYOUTS = YAML(typ="safe").load(Path(__file__).with_name("batch.yaml"))["layouts"]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_batch_worked_by_hand(name):
-    expected = LAYOUTS[name]
-    (batch,) = micro_batches(expected.groups, compute(**expected.compute), PAD, CPU)
-    assert batch.input_ids.tolist() == expected.input_ids
-    assert batch.predict_index.tolist() == expected.predict
-    assert batch.last_index.tolist() == expected.last
-    assert batch.token_ids.tolist() == expected.token_ids
-    lengths = [len([i for i in row if i != PAD]) for row in expected.token_ids]
-    assert batch.lengths == lengths == batch.mask.sum(1).tolist()
-    assert batch.mask.tolist() == [[i != PAD for i in row] for row in expected.token_ids]
-    assert batch.counted_ids().tolist() == [i for row in expected.token_ids for i in row if i]
-    assert batch.num_tokens == sum(i != PAD for row in expected.input_ids for i in row)
+    row, mask = LAYOUTS[name], LAYOUTS[name].get("mask")
+    groups = [
+        group(
+            number,
+            *lengths,
+            first=sum(more[:1]),
+            insertions=[freeze_insertions(places) for part in more[1:] for places in part],
+        )
+        for number, lengths, *more in row["groups"]
+    ]
+    (batch,) = micro_batches(groups, compute(**row["compute"]), PAD, CPU)
+    assert batch.input_ids.tolist() == row["input_ids"]
+    assert batch.predict_index.tolist() == row["predict"]
+    assert batch.last_index.tolist() == row["last"]
+    assert batch.token_ids.tolist() == row["token_ids"]
+    assert batch.lengths == [sum(i != PAD for i in ids) for ids in row["token_ids"]]
+    assert batch.mask.tolist() == [[i != PAD for i in ids] for ids in row["token_ids"]]
+    assert batch.counted_ids().tolist() == [i for ids in row["token_ids"] for i in ids if i]
+    assert batch.num_tokens == sum(i != PAD for ids in row["input_ids"] for i in ids)
     assert batch.num_padded == batch.input_ids.numel()
-    if expected.indices:
-        assert tuple(batch.indices) == expected.indices
-    if expected.mask is None:
+    assert batch.indices == row.get("indices", [*range(len(batch.indices))])
+    if mask is None:
         assert (batch.position_ids, batch.attention_mask) == (None, None)
         return
-    assert batch.position_ids.tolist() == expected.positions
+    assert batch.position_ids.tolist() == row["positions"]
     seen = torch.eye(batch.input_ids.shape[1], dtype=torch.bool)
-    for place, others in MASKS[expected.mask].items():
+    for place, others in MASKS[mask].items():
         seen[place, others] = True
     assert torch.equal(batch.attention_mask[0, 0], seen)
 

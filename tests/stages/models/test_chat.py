@@ -1,26 +1,24 @@
 """Prompts and completions by chat templates as models have them: a table of texts, read by eye, and
 every way to encode a reply has to come to them.
 
-A new template is a row of CHATS, a new kind of rows one of ENCODERS.
+A new template is a row of chat.yaml, a new kind of rows one of ENCODERS.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from chat_tokenizers import (
-    HERMES,
-    LLAMA,
-    MISTRAL,
-    MISTRAL_3,
     QWEN_3,
+    TEMPLATES,
     ZEPHYR,
     make_sentencepiece,
     make_tokenizer,
     make_tool_tokenizer,
 )
+from ruamel.yaml import YAML
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -36,64 +34,22 @@ from stages.sources.data_summary import DataSummary
 ASK, ANSWER = "What is 2 plus 2?", "The answer is 4."
 
 
-@dataclass(frozen=True)
-class Chat:
-    make: Callable[[], PreTrainedTokenizerFast]
-    prompt: str
-    completion: str
-    """Ends with the token that ends a turn."""
-    episode: str | None = None
-    """Completion of a turn of an episode, where that is another."""
-    has_whole: bool = True
-    """Whether the template renders a conversation as its prompt and then the completion."""
+TABLES = YAML(typ="safe").load(Path(__file__).with_name("chat.yaml"))
 
 
-HERMES_CHAT = (f"<|im_start|>user\n{ASK}<|im_end|>\n<|im_start|>assistant\n", f"{ANSWER}<|im_end|>")
-CHATS = {
-    "gemma": Chat(
-        lambda: make_tokenizer("gemma"),
-        f"<bos><start_of_turn>user\n{ASK}<end_of_turn>\n<start_of_turn>model\n",
-        f"{ANSWER}<end_of_turn>",
-    ),
-    "phi": Chat(lambda: make_tokenizer("phi"),
-                f"<|user|>\n{ASK}<|end|>\n<|assistant|>\n", f"{ANSWER}<|end|>"),
-    "qwen_base": Chat(lambda: make_tokenizer("qwen_base"), *HERMES_CHAT),
-    "llama_2": Chat(lambda: make_tokenizer("llama_2"), f"<s>[INST] {ASK} [/INST]",
-                    f" {ANSWER}</s>", f" {ANSWER} </s>", has_whole=False),
-    "llama_3": Chat(
-        lambda: pinned(make_tokenizer("llama_3")),
-        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: 26 Jul 2024"
-        f"\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{ASK}<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n", f"{ANSWER}<|eot_id|>",
-    ),
-    "gpt_oss": Chat(
-        lambda: pinned(make_tokenizer("gpt_oss")),
-        "<|start|>system<|message|>Current date: 2024-07-26<|end|>"
-        f"<|start|>user<|message|>{ASK}<|end|><|start|>assistant",
-        f"<|channel|>final<|message|>{ANSWER}<|return|>",
-    ),
-    # It has begun a thought, which the answer ends.
-    "r1": Chat(lambda: make_tokenizer("r1"), f"<begin><User>{ASK}<Assistant><think>\n",
-               f"\n</think>\n\n{ANSWER}<end>", has_whole=False),
-    "qwen_3": Chat(lambda: make_tool_tokenizer(QWEN_3), HERMES_CHAT[0],
-                   f"<think>\n\n</think>\n\n{ANSWER}<|im_end|>"),
-    "mistral_3": Chat(lambda: make_tool_tokenizer(MISTRAL_3, "</s>"), f"[INST] {ASK}[/INST]",
-                      f" {ANSWER}</s>"),
-    "mistral_3, sentencepiece": Chat(lambda: make_sentencepiece(MISTRAL_3),
-                                     f"<s>[INST] {ASK}[/INST]", f" {ANSWER}</s>"),
-    "zephyr, sentencepiece": Chat(lambda: make_sentencepiece(ZEPHYR),
-                                  f"<|user|>\n{ASK}</s>\n<|assistant|>\n", f"{ANSWER}</s>"),
-    "hermes": Chat(lambda: make_tool_tokenizer(HERMES),
-                   HERMES_CHAT[0], HERMES_CHAT[1]),
-    "llama": Chat(lambda: make_tool_tokenizer(LLAMA),
-                  f"<|start|>user<|head|>\n\n{ASK}<|eot|><|start|>assistant<|head|>\n\n",
-                  f"{ANSWER}<|eot|>"),
-    "mistral": Chat(lambda: make_tool_tokenizer(MISTRAL), f"<s>[INST] {ASK}[/INST]",
-                    f" {ANSWER}</s>"),
-}  # fmt: skip
+def fill(text: str) -> str:
+    return text.replace("ASK", ASK).replace("ANSWER", ANSWER)
 
 
-def pinned(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+def make(name: str) -> PreTrainedTokenizerFast:
+    """A kind of `make_tokenizer`, a template of chat.yaml, or a way and a template of many."""
+    way, *words = name.split()
+    if way == "tool":
+        return make_tool_tokenizer(TEMPLATES[words[0]], *words[1:])
+    if way == "sentencepiece":
+        return make_sentencepiece(TEMPLATES[words[0]])
+    tokenizer = make_tokenizer("qwen_base" if way in TABLES["templates"] else way)
+    tokenizer.chat_template = TABLES["templates"].get(way, tokenizer.chat_template)
     model_tokenizer.pin_date(tokenizer)
     return tokenizer
 
@@ -171,31 +127,35 @@ ENCODERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CHATS)
+@pytest.mark.parametrize("name", TABLES["chats"])
 def test_every_encoding_of_a_reply_has_the_tokens_of_the_template(name):
-    chat = CHATS[name]
-    tokenizer = chat.make()
-    whole = tokenizer.apply_chat_template(
-        [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}], tokenize=False
+    chat = TABLES["chats"][name]
+    tokenizer, prompt = make(chat.get("tokenizer", name)), fill(chat["prompt"])
+    whole = tokenize(
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}],
+            tokenize=False,
+        ),
+        tokenizer,
     )
-    expected = tokenizer(whole, add_special_tokens=False)["input_ids"]
     for encoder, encode_ids in ENCODERS.items():
         prompt_ids, completion_ids = encode_ids(tokenizer)
-        completion = chat.completion
-        if encoder == "turn":
-            completion = chat.episode or completion
-        text = tokenizer(chat.prompt + completion, add_special_tokens=False)["input_ids"]
-        assert tokenizer.decode([*prompt_ids, *completion_ids]) == tokenizer.decode(text), encoder
-        assert prompt_ids == tokenizer(chat.prompt, add_special_tokens=False)["input_ids"], encoder
-        end = completion_ids[-1]
+        of_turn = chat.get("episode") if encoder == "turn" else None
+        completion, end = fill(of_turn or chat["completion"]), completion_ids[-1]
+        shown = tokenizer.decode(tokenize(prompt + completion, tokenizer))
+        assert tokenizer.decode([*prompt_ids, *completion_ids]) == shown, encoder
+        assert prompt_ids == tokenize(prompt, tokenizer), encoder
         assert end == model_tokenizer.end_id(tokenizer)
         assert completion.endswith(tokenizer.convert_ids_to_tokens(end))
-        if chat.has_whole:
+        if chat.get("has_whole", True):  # the template renders the prompt and then the completion
             ids = [*prompt_ids, *completion_ids]
-            assert ids == expected[: len(ids)], encoder
+            assert ids == whole[: len(ids)], encoder
     assert model_tokenizer.end_ids(tokenizer) == {end, tokenizer.eos_token_id}
-    (judged,) = prompting.tokenize_messages([ASK], tokenizer)
-    assert judged == prompt_ids
+    assert prompting.tokenize_messages([ASK], tokenizer) == [prompt_ids]
+
+
+def tokenize(text: str, tokenizer: PreTrainedTokenizerFast) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 PLAIN = make_tokenizer("plain")
@@ -231,7 +191,7 @@ def test_a_conversation_teaches_each_turn_of_the_assistant_and_is_one_prompt():
     assert (first.split, first.prompt) == (None, None)
     assert first.demonstration.prompt == f"<s>\n\nHuman: {ASK}\n\nAssistant:"
     assert PLAIN.decode(first.demonstration.completion_ids) == " 4</s>"
-    gemma = make_tokenizer("gemma")
+    gemma = make("gemma")
     shown = [row.demonstration.prompt for row in encode(TALK, tokenizer=gemma)]
     start = f"<bos><start_of_turn>user\n{ASK}<end_of_turn>\n<start_of_turn>model\n"
     assert shown == [
@@ -247,53 +207,25 @@ def test_demonstrations_are_of_solutions_in_the_train_split():
     assert [row.demonstration for row in encode(TALK, split="dev", tokenizer=PLAIN)] == [None]
 
 
-R1 = make_tokenizer("r1")
-STRICT = make_tokenizer("qwen_base")
-STRICT.chat_template = (
-    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}"
-    "{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
-)
-SYSTEM = (Turn("system", "Be brief."), *RAW.turns)
+def read_turns(row: dict[str, Any]) -> dict[str, Any]:
+    turns = row.get("turns")
+    return row if turns is None else row | {"turns": tuple(Turn(r, fill(t)) for r, t in turns)}
 
 
-def vicuna(template: str) -> PreTrainedTokenizerFast:
-    tokenizer = make_tokenizer("qwen_base")
-    tokenizer.chat_template = template
-    return tokenizer
-
-
-VICUNA = vicuna(
-    "{% for m in messages %}{% if m.role == 'user' %}USER: {{ m.content | trim }} "
-    "{% elif m.role == 'assistant' %}ASSISTANT: {{ m.content }}{{ eos_token }}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
-)
-LAST_ALONE = vicuna("{{- 'Solve: ' + messages[-1].content + '\n' }}")  # as stages.export writes it
-CUT = {begin: problem(solution=f"{begin}\nIt is", turns=RAW.turns) for begin in THOUGHTS}
-CHECKED = {"answer": "4"}
-REASONS = {
-    # Of a tokenizer and a problem: what its rejection names, or None.
-    "end in a question": (PLAIN, problem("Why? </s>"), "</s>"),
-    "padding in a question": (PLAIN, problem("Why? <|pad|>"), "<|pad|>"),
-    "end in a solution": (PLAIN, problem(solution="4</s>"), "</s>"),
-    "thought in a question": (R1, problem("Why </think>?"), "</think>"),
-    "thought in a solution": (R1, problem(solution="5</think>4"), None),
-    "end in a solution of r1": (R1, problem(solution="4<end>"), "<end>"),
-    "answer": (PLAIN, problem(solution="#### 4", **CHECKED), None),
-    "no answer": (PLAIN, problem(solution="So it is 4.", **CHECKED), "unreadable.*So it is 4"),
-    "answer in a thought": (R1, problem(solution="<think>#### 4", **CHECKED), "unreadable"),
-    "refused role": (STRICT, problem(turns=SYSTEM), "no system"),
-    "lost role": (VICUNA, problem(turns=SYSTEM), "system"),
-    "lost turns": (LAST_ALONE, TALK, "user"),
-    **{f"cut {begin}": (PLAIN, row, "truncated") for begin, row in CUT.items()},
-    **{f"whole {begin}": (PLAIN, replace(row, solution=f"{row.solution}{THOUGHTS[begin]}So."), None)
-       for begin, row in CUT.items()},
+CUT = {begin: {"solution": f"{begin}\nIt is", "turns": [["user", ASK]]} for begin in THOUGHTS}
+PROBLEMS = {
+    **TABLES["problems"],
+    **{f"cut {begin}": row | {"reason": "truncated"} for begin, row in CUT.items()},
+    **{f"whole {begin}": CUT[begin] | {"reason": None, "solution": f"{begin}\nIt is\n{end}\nSo."}
+       for begin, end in THOUGHTS.items()},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REASONS)
-def test_what_no_model_can_learn_from_is_rejected_with_the_reason(name):
-    tokenizer, row, reason = REASONS[name]
-    result, *_ = encode(row, tokenizer=tokenizer)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_problem_that_no_model_can_learn_from_is_rejected_with_the_reason(name):
+    row = read_turns({"tokenizer": "plain"} | PROBLEMS[name])
+    tokenizer, reason = make(row.pop("tokenizer")), row.pop("reason")
+    result, *_ = encode(problem(**row), tokenizer=tokenizer)
     if reason is None:
         assert result.reason is None
         assert result.demonstration is not None
@@ -302,23 +234,17 @@ def test_what_no_model_can_learn_from_is_rejected_with_the_reason(name):
         assert re.search(reason, result.reason), result.reason
 
 
-LABEL_REASONS = {
-    "end in a chosen answer": (encode_pair, PLAIN, replace(RAW, chosen="4</s>"), "</s>"),
-    "end in a rejected one": (encode_pair, PLAIN, replace(RAW, rejected="4</s>"), "</s>"),
-    "thought in an answer": (encode_pair, R1, replace(RAW, chosen="<think>2</think>4"), None),
-    "thought in a prompt": (encode_pair, R1, replace(RAW, turns=(Turn("user", "</think>?"),)),
-                            "</think>"),
-    "refused role": (encode_pair, STRICT, replace(RAW, turns=SYSTEM), "no system"),
-    "lost role": (encode_pair, VICUNA, replace(RAW, turns=SYSTEM), "system"),
-    "end in a completion": (encode_labelled, PLAIN, replace(LABELLED, completion="4</s>"), "</s>"),
-    "end in a question": (encode_steps, PLAIN, replace(STEPS, question="</s>"), "</s>"),
-    "padding in a step": (encode_steps, PLAIN, replace(STEPS, steps=["<|pad|>"]), "<|pad|>"),
+LABELS = {
+    "pair": (RAW, encode_pair), "labelled": (LABELLED, encode_labelled),
+    "steps": (STEPS, encode_steps),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LABEL_REASONS)
+@pytest.mark.parametrize("name", TABLES["labels"])
 def test_labels_that_no_model_can_read_are_rejected_with_the_reason(name):
-    encoder, tokenizer, raw, reason = LABEL_REASONS[name]
+    row = read_turns(dict(TABLES["labels"][name]))
+    (raw, encoder), tokenizer = LABELS[row.pop("kind")], make(row.pop("tokenizer"))
+    reason, raw = row.pop("reason"), replace(raw, **row)
     result = encoder(tokenizer, raw)
     assert len(result.rows) == (reason is None)
     if reason is not None:
@@ -327,7 +253,7 @@ def test_labels_that_no_model_can_read_are_rejected_with_the_reason(name):
         assert reason in text
 
 
-def test_limits_count_all_tokens_and_what_is_too_long_is_left_out_whole():
+def test_limits_count_all_tokens_and_rows_that_are_too_long_are_dropped_whole():
     prompt_ids, completion_ids = ids_of_problem(PLAIN)
     limits = {"max_prompt_tokens": len(prompt_ids), "max_completion_tokens": len(completion_ids)}
     assert encode(problem(), tokenizer=PLAIN, **limits)[0].reason is None
@@ -358,7 +284,10 @@ def test_an_earlier_turn_that_is_cut_in_its_thought_is_rejected_alone():
     turns = (TALK.turns[0], Turn("assistant", "<think>\nIt"), TALK.turns[2])
     rows = encode(replace(TALK, turns=turns), tokenizer=PLAIN)
     assert [(row.split, row.reason is None) for row in rows] == [("train", True), (None, False)]
-    assert encode(CUT["<think>"], split="dev", tokenizer=PLAIN)[0].reason is None
+    assert (
+        encode(problem(**read_turns(CUT["<think>"])), split="dev", tokenizer=PLAIN)[0].reason
+        is None
+    )
 
 
 def test_a_solution_with_a_thought_gets_no_empty_one():
@@ -376,7 +305,7 @@ def test_a_thought_that_a_template_begins_is_ended_however_it_is_spelled(begin, 
 
 def test_facts_of_the_data_for_auto():
     facts = Facts(parameters=1, positions=64, has_chat_template=True)
-    for tokenizer, thinks in ((R1, True), (make_tokenizer("gemma"), False)):
+    for tokenizer, thinks in ((make("r1"), True), (make("gemma"), False)):
         summary, lengths = DataSummary(), []
         for i, text in enumerate((ASK, "Why?", "Who is it that asks?")):
             row = problem(text, f"{text} #### 4", id=str(i), answer="4")
@@ -414,7 +343,7 @@ SEVERAL = replace(STEPS, steps=["2 + 2 = 4", "#### 4"], labels=[1.0, 0.0], num_c
      ("r1", "\n</think>\n\n")],
 )  # fmt: skip
 def test_steps_are_tokenised_apart_behind_what_the_template_writes(kind, lead):
-    tokenizer = pinned(make_tokenizer(kind))
+    tokenizer = make(kind)
     whole, part = encode_steps(tokenizer, SEVERAL, replace(SEVERAL, finished=False)).rows
     first = [lead, "2 + 2 = 4\n\n"] if lead.endswith("\n\n") else [f"{lead}2 + 2 = 4\n\n"]
     assert (whole.steps, part.steps) == ([*first, "#### 4"], [*first, "#### 4\n\n"])

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from chat_tokenizers import make_tokenizer
 from peft import LoraConfig as PeftConfig
 from peft import get_peft_model
+from ruamel.yaml import YAML
 from safetensors.torch import load_file, save_file
 from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, VOCAB, build, checkpoint, compute, load
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -177,61 +179,34 @@ def edit_json(folder: Path, name: str = "config.json", **changes: object) -> Non
     (folder / name).write_text(json.dumps(content | changes))
 
 
-def edit_weights(folder: Path, *lost: str, **new: torch.Tensor) -> None:
-    weights = load_file(folder / "model.safetensors") | new
-    kept = {name: weight for name, weight in weights.items() if name not in lost}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+def edit(
+    folder: Path, *, lost: str = "", new: str = "", config: Any = (), sampling: Any = (),
+    is_pickled: bool = False, has_adapters: bool = False,
+) -> None:  # fmt: skip
+    """Change a folder with a Llama; `new`: a weight of 16 numbers."""
+    weights = load_file(folder / "model.safetensors")
+    weights |= {new: torch.ones(16)} if new else {}
+    weights.pop(lost, None)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    edit_json(folder, **dict(config))
+    edit_json(folder, "generation_config.json", **dict(sampling))
+    if is_pickled:
+        torch.save(weights, folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    if has_adapters:
+        model = AutoModelForCausalLM.from_pretrained(checkpoint("llama"))
+        peft = get_peft_model(model, PeftConfig(r=2, target_modules="all-linear"))
+        peft.save_pretrained(folder)
 
 
-def pickle_weights(folder: Path) -> None:
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-
-
-def add_peft(folder: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(checkpoint("llama"))
-    get_peft_model(model, PeftConfig(r=2, target_modules="all-linear")).save_pretrained(folder)
-
-
-def tensor(name: str) -> Callable[[Path], None]:
-    return lambda folder: edit_weights(folder, **{name: torch.ones(16)})
-
-
-UP = "model.layers.1.mlp.up_proj.weight"
-EDITS = {
-    "a weight is lost": (lambda folder: edit_weights(folder, UP), UP),
-    "a weight of another shape": (tensor(UP), UP),
-    "a bias": (tensor("model.layers.0.self_attn.q_proj.bias"), "no place.*q_proj.bias"),
-    "a head": (tensor("score.weight"), "no place.*score.weight"),
-    "a layer more": (tensor("model.layers.2.mlp.up_proj.weight"), "no place.*layers.2"),
-    "rotary frequencies": (tensor("model.layers.0.self_attn.rotary_emb.inv_freq"), None),
-    "images": (tensor("vision_tower.embeddings.weight"), None),
-    "masks of GPT-2": (tensor("transformer.h.0.attn.masked_bias"), None),
-    "masks of GPT-Neo": (tensor("transformer.h.0.attn.attention.bias"), None),
-    "version of OPT": (tensor("decoder.version"), None),
-    "fp8": (lambda f: edit_json(f, quantization_config={"quant_method": "fp8"}), "fp8"),
-    "gptq": (lambda f: edit_json(f, quantization_config={"quant_method": "gptq"}), "gptq"),
-    "compressed": (lambda f: edit_json(f, compression_config={"quant_method": "x"}), r"\(x"),
-    "adapters beside it": (add_peft, "adapter_config.json"),
-    "a pickle": (pickle_weights, "safetensors"),
-    "attention by name": (lambda f: edit_json(f, attn_implementation="eager"), None),
-    # As Vicuna's: a temperature, and no do_sample.
-    "sampling": (
-        lambda f: edit_json(f, "generation_config.json", temperature=0.9, top_p=0.6), "do_sample"
-    ),
-    "sampling, as it should be": (
-        lambda f: edit_json(f, "generation_config.json", temperature=0.9, do_sample=True), None
-    ),
-    "attention that shares no rows": (lambda f: edit_json(f, model_type="mistral",
-                                      architectures=None, sliding_window=4), "pack_tokens"),
-}  # fmt: skip
+EDITS = YAML(typ="safe").load(Path(__file__).with_name("checkpoints.yaml"))
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_a_checkpoint_that_is_not_whole_is_refused_where_it_is_loaded(name, tmp_path):
-    edit, refused = EDITS[name]
+    refused, *changes = EDITS[name]
     build("llama").save_pretrained(tmp_path)
-    edit(tmp_path)
+    edit(tmp_path, **dict(*changes))
     if refused is None:
         model = policy.load_policy(tmp_path, compute(), CPU)
         assert model.config._attn_implementation == "sdpa_by_mask"
@@ -248,7 +223,7 @@ def test_a_new_head_is_new_only_where_it_may_be(tmp_path):
         load_pretrained(class_, checkpoint("llama"), new=frozenset(), num_labels=1)
     assert load_pretrained(class_, checkpoint("llama"), new=head, num_labels=1).score
     build("llama").save_pretrained(tmp_path)
-    edit_weights(tmp_path, **{"model.layers.2.mlp.up_proj.weight": torch.ones(16)})
+    edit(tmp_path, new="model.layers.2.mlp.up_proj.weight")
     with pytest.raises(ValueError, match="no place"):  # in the body
         load_pretrained(class_, tmp_path, new=head, num_labels=1)
 

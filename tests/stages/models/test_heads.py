@@ -256,7 +256,7 @@ def close(actual: Tensor, expected: Tensor, place: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ["policy", "reward", "process"])
 def test_activations_that_are_recomputed_give_the_same_gradients(name, family):
-    head, groups, found = HEADS[name], HEADS[name].groups(), []
+    head, groups, computed = HEADS[name], HEADS[name].groups(), []
     for checkpointing in (False, True):
         model = head.load(family).train()
         if checkpointing:
@@ -264,9 +264,9 @@ def test_activations_that_are_recomputed_give_the_same_gradients(name, family):
             assert model.is_gradient_checkpointing
         for batch in micro_batches(groups, compute(), PAD, CPU):
             weigh(dict(enumerate(head.ours(model, batch)))).backward()
-        found.append(gradients(model))
-    for weight, gradient in found[0].items():
-        close(found[1][weight], gradient, weight)
+        computed.append(gradients(model))
+    for weight, gradient in computed[0].items():
+        close(computed[1][weight], gradient, weight)
 
 
 def test_entropies_and_likelihoods_have_gradients_on_request_alone_and_a_teacher_never():

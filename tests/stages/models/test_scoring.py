@@ -1,7 +1,6 @@
 """Scores of solutions and of pools: of each distinct completion once, in the order of the rows."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from stages.models.batch import make_groups
 from stages.models.process_head import ProcessHead, ProcessScorer, TokenizedSolution, score_steps
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
+from stages.rewards.reward_file import RewardFile
 
 STEP = 2
 WORDS = model_tokenizer.train_tokenizer(["1"], 700)
@@ -130,7 +130,7 @@ def test_a_pool_has_the_scores_of_its_completions_and_equal_ones_are_read_once(
     columns = {}
     for name, model, path in (("ensemble", "reward", tmp_path), ("steps", "process", folder),
                               ("single", "reward", tmp_path / "0")):  # fmt: skip
-        reward = SimpleNamespace(model=model, aggregate=aggregate)
+        reward = RewardFile.model_construct(model=model, aggregate=aggregate)
         parts = [*pool_scorer.score_chunks(path, reward, samples.chunks, compute(), CPU, 4)]
         assert len(parts) == len(samples.chunks)
         rest = [*pool_scorer.score_chunks(path, reward, samples.chunks, compute(), CPU, 4, first=1)]

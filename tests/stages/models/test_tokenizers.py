@@ -8,6 +8,7 @@ import pytest
 from chat_tokenizers import KINDS, make_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 from tokenizers import AddedToken, Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -40,12 +41,8 @@ def test_any_text_survives_encoding_and_decoding(text):
     assert WORDS.decode(encode(text)) == text
 
 
-SPLITS = {
-    "12 + 187 = 199\n#### 19": ["12", "Ġ", "+", "Ġ187", "Ġ", "=", "Ġ199", "Ċ"],
-    "1234 250": ["123", "4", "Ġ25", "0"],
-    "19<|step|>": ["19", "<|step|>"],
-    " apples": ["Ġapples"],
-}
+TABLES = YAML(typ="safe").load(Path(__file__).with_name("tokenizers.yaml"))
+SPLITS, ENDS, SWITCHES = (TABLES[name] for name in ("splits", "ends", "switches"))
 
 
 @pytest.mark.parametrize("text", SPLITS)
@@ -160,18 +157,6 @@ def test_every_part_of_a_date_is_fixed(form, date):
     assert tokenizer.apply_chat_template(PROBE, tokenize=False) == date
 
 
-TURNS = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
-ENDS = {
-    "beginning of the next turn": (TURNS, "<|endoftext|>"),
-    "generation prompt": (TURNS + "<|assistant|>", "<|endoftext|>"),
-    "a template that refuses replies": (TURNS + "{{ raise_exception('no') }}", "<|endoftext|>"),
-    "the longest of two tokens": (TURNS.replace("}}{% end", "}}<|end|><|user|>{% end"),
-                                  "<|end|><|user|>"),
-    "the default of several": ({"default": TURNS.replace("}}{% end", "}}<|end|>\n{% end"),
-                                "tool_use": "{{ messages }}"}, "<|end|>"),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_of_a_completion_is_that_of_a_turn_or_of_a_sequence(name):
     template, end = ENDS[name]
@@ -222,23 +207,7 @@ def test_marks_of_a_thought_are_decoded_and_no_other_special_token():
     assert strip_thinking(decoded) == "4"
 
 
-THINKING = (
-    "\n{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
-    "{% if enable_thinking is not defined or enable_thinking %}<think>\n"
-    "{% else %}<think>\n\n</think>\n\n{% endif %}"
-)
 ON, OFF = "\n<user>Hi<assistant><think>\n", "\n<user>Hi<assistant><think>\n\n</think>\n\n"
-TOOL_USE = f"{{{{ tools | length }}}}{THINKING}"
-SWITCHES = {
-    # Of a template: what the refusal names, or None.
-    "one": (THINKING, None),
-    "each": ({"default": THINKING, "tool_use": TOOL_USE}, None),
-    "those that are used": ({"default": THINKING, "rag": "{{ messages[0].content }}"}, None),
-    "without": (THINKING.partition("{% if")[0], "no notice"),
-    "one of two without": ({"default": THINKING, "tool_use": "{{ messages[0].content }}"},
-                           "tool_use"),
-    "no template": (None, "none"),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SWITCHES)
@@ -278,17 +247,7 @@ def special(*names: str, template: str | None = None) -> PreTrainedTokenizerFast
     return tokenizer
 
 
-STEPS = [
-    (["<|step|>"], None, "<|step|>"),
-    # Llama 3, Qwen 2.5, and Qwen 2.5's process reward models
-    (["<|begin|>", "<|reserved_special_token_0|>"], None, "<|reserved_special_token_0|>"),
-    (["<|im_start|>", "<|object_ref_start|>"], "<|im_start|>", "<|object_ref_start|>"),
-    (["<|im_start|>", "<|box|>", "<extra_0>", "<extra_1>"], "<|im_start|>", "<extra_0>"),
-    (["<|im_start|>"], "{{ '<|im_start|>' }}", "<eos>"),
-]
-
-
-@pytest.mark.parametrize(("names", "template", "chosen"), STEPS)
+@pytest.mark.parametrize(("names", "template", "chosen"), TABLES["steps"])
 def test_a_step_token_is_a_free_special_token_or_the_end(names, template, chosen):
     tokenizer = special(*names, template=template)
     expected = tokenizer.convert_tokens_to_ids(chosen)

@@ -1,15 +1,25 @@
 """Tools, calls, results and thoughts: as demonstrations, as tokens of an episode, and read back.
 
-A new form of calls is a row of FORMS.
+A new form of calls is a row of tools.yaml.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_tokenizers import HERMES, LLAMA, MISTRAL, QWEN_3, make_tokenizer, make_tool_tokenizer
+from chat_tokenizers import (
+    HERMES,
+    LLAMA,
+    MISTRAL,
+    QWEN_3,
+    TEMPLATES,
+    make_tokenizer,
+    make_tool_tokenizer,
+)
+from ruamel.yaml import YAML
 from transformers import PreTrainedTokenizerFast
 
 from stages.models import chat_template, prompting
@@ -34,48 +44,21 @@ ASK, FOUR = (
 ADDED = '"arguments": {"a": 3, "b": 2}'
 
 
-@dataclass(frozen=True)
-class Form:
-    """What the template writes for a talk: tools and question, call, result, answer."""
-
-    template: str
-    prompt: str
-    call: str
-    result: str
-    answer: str
-    takes_several: bool = True
-    end: str | None = None
+TABLES = YAML(typ="safe").load(Path(__file__).with_name("tools.yaml"))
+FORMS = TABLES["forms"]
+NAMES = ("hermes", "llama", "mistral")
 
 
-HERMES_RESULT = "<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n"
-HERMES_TEXTS = (
-    f"<|im_start|>system\n<tools>\n{SCHEMAS[1:-1]}\n</tools><|im_end|>\n"
-    "<|im_start|>user\nHow many books?<|im_end|>\n<|im_start|>assistant\n",
-    '<tool_call>\n{"name": "add", ' + ADDED + "}\n</tool_call><|im_end|>",
-    f"\n{HERMES_RESULT}<|im_start|>assistant\n", "Five.<|im_end|>",
-)  # fmt: skip
-FORMS = {
-    "hermes": Form(HERMES, *HERMES_TEXTS),
-    # Arguments as JSON text, where the template prints them as they are.
-    "text": Form(HERMES.replace("arguments | tojson", "arguments"), *HERMES_TEXTS),
-    # The end of a turn is another token than that of a sequence, which may follow it (Phi).
-    "qwen_base": Form(HERMES, *HERMES_TEXTS, end="<|endoftext|>"),
-    "phi": Form(HERMES + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}",
-                *HERMES_TEXTS, end="<|endoftext|>"),
-    "llama": Form(
-        LLAMA,
-        f"<|start|>user<|head|>\n\n{SCHEMAS}\n\nHow many books?<|eot|>"
-        "<|start|>assistant<|head|>\n\n",
-        '{"name": "add", ' + ADDED.replace("arguments", "parameters") + "}<|eot|>",
-        '<|start|>ipython<|head|>\n\n"5"<|eot|><|start|>assistant<|head|>\n\n', "Five.<|eot|>",
-        takes_several=False,
-    ),
-    "mistral": Form(
-        MISTRAL, f"<s>[AVAILABLE_TOOLS] {SCHEMAS}[/AVAILABLE_TOOLS][INST] How many books?[/INST]",
-        '[TOOL_CALLS] [{"name": "add", ' + ADDED + ', "id": "abcdefghi"}]</s>',
-        '[TOOL_RESULTS] {"content": "5", "call_id": "abcdefghi"}[/TOOL_RESULTS]', " Five.</s>",
-    ),
-}  # fmt: skip
+def make_form(name: str) -> tuple[PreTrainedTokenizerFast, list[str]]:
+    """Tokenizer, and what it writes: tools and question, call, result, answer."""
+    form = FORMS[name]
+    template = TEMPLATES[form["template"]].replace(*form.get("replace", ("", "")))
+    template += form.get("add", "")
+    texts = FORMS[form.get("texts", name)]
+    return make_tool_tokenizer(template, form.get("end")), [
+        texts[part].replace("SCHEMA", SCHEMAS[1:-1]) if part == "prompt" else texts[part]
+        for part in ("prompt", "call", "result", "answer")
+    ]
 
 
 def talk(*turns: Turn, tools: str | None = SCHEMAS, solution: str | None = "Five.") -> Problem:
@@ -102,15 +85,15 @@ def show(tokenizer: PreTrainedTokenizerFast, problem: Problem) -> list[tuple[str
 
 @pytest.mark.parametrize("name", FORMS)
 def test_calls_and_answers_are_imitated_and_tools_and_results_are_context(name):
-    form = FORMS[name]
-    tokenizer = make_tool_tokenizer(form.template, form.end)
+    tokenizer, (prompt, call_text, result_text, answer) = make_form(name)
     last, first = show(tokenizer, talk(USER, CALLED, RESULT))
-    assert first == (form.prompt, form.call)
-    assert last == (form.prompt + form.call + form.result, form.answer)
+    assert first == (prompt, call_text)
+    assert last == (prompt + call_text + result_text, answer)
     assert chat_template.takes_text_arguments(tokenizer) == (name == "text")
     context = talk(USER, replace(CALLED, is_imitated=False), RESULT)
-    assert [completion for _, completion in show(tokenizer, context)] == [form.answer]
-    assert (find_form(tokenizer).between is not None) == form.takes_several
+    assert [completion for _, completion in show(tokenizer, context)] == [answer]
+    form = find_form(tokenizer)
+    assert (form.between is not None) == FORMS[name].get("takes_several", True)
 
 
 def test_content_calls_and_reasoning_of_the_last_turn_are_imitated_together():
@@ -122,10 +105,7 @@ def test_content_calls_and_reasoning_of_the_last_turn_are_imitated_together():
     assert completion == f"<think>\n3 and 2.\n</think>\nI add.{''.join(calls)}<|im_end|>"
 
 
-WITHOUT = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
+WITHOUT = TEMPLATES["CHATML"]
 THOUGHT = Turn("assistant", "So.", reasoning="It is.")
 MARKED = Turn("assistant", "", calls=(replace(CALL, arguments='{"a": "<|im_end|>"}'),))
 OPEN = replace(talk(USER), reply=replace(THOUGHT, reasoning="So.[/THINK]It is."))
@@ -289,27 +269,13 @@ def test_a_thought_is_read_from_its_middle_and_known_by_its_end():
     assert tail == "<User>How many books?<Assistant><think>\n"
 
 
-UNREADABLE = [
-    (HERMES, '<tool_call>\n{"name": "add", "arguments": {"a": 3}\n</tool_call>'),
-    (HERMES, '<tool_call>\n{"name": "add", "arguments": {"a": 3}}'),
-    (HERMES, '<tool_call>\n{"name": "add", "arguments": [3]}\n</tool_call>'),
-    (HERMES, '<tool_call>\n{"name": "add", "arguments": {"a": NaN}}\n</tool_call>'),
-    (HERMES, '<tool_call>\n{"name": "add", "arguments": {}, "more": 1}\n</tool_call>'),
-    (HERMES, '<tool_call>\n{"arguments": {"a": 3}}\n</tool_call>'),
-    (HERMES, '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call> So it is.'),
-    (HERMES, "<tool_call>" + "[" * 5000),
-    (HERMES, r'<tool_call>{"name": "add", "arguments": {"a": "\ud800"}}</tool_call>'),
-    (LLAMA, '{"name": "add", "parameters": {"a": 3}'),
-    (LLAMA, '{"name": "add", "parameters": {}}; {"name": "add", "parameters": {}}'),
-    (MISTRAL, '[TOOL_CALLS] {"name": "add", "arguments": {}}'),
-    (MISTRAL, '[TOOL_CALLS] [{"name": "add", "arguments": {}, "id": "short"}]'),
-]
+UNREADABLE = [(name, text) for name, texts in TABLES["unreadable"].items() for text in texts]
 
 
-@pytest.mark.parametrize(("template", "text"), UNREADABLE)
-def test_a_call_that_cannot_be_read_is_an_error(template, text):
+@pytest.mark.parametrize(("name", "text"), UNREADABLE)
+def test_a_call_that_cannot_be_read_is_an_error(name, text):
     with pytest.raises(ReplyError):
-        read(make_tool_tokenizer(template), text)
+        read(make_tool_tokenizer(TEMPLATES[name]), text)
 
 
 @pytest.mark.parametrize("template", [HERMES, LLAMA, MISTRAL], ids=["hermes", "llama", "mistral"])
@@ -360,29 +326,10 @@ def test_a_template_that_does_not_fit_episodes_is_refused(name):
         TurnRenderer(make_tool_tokenizer(template)).check(tools)
 
 
-HERMES_PARSER: dict[str, Any] = {
-    "start_anchor": "<|im_start|>assistant\n",
-    "fields": {
-        "thinking": {"open": "<think>", "close": "</think>", "content": "text"},
-        "tool_calls": {
-            "open_pattern": r"\s*<tool_call>", "close": "</tool_call>", "repeats": True,
-            "content": "json", "transform": {"type": "function", "function": "{content}"},
-        },
-        "content": {"content": "text"},
-    },
-}  # fmt: skip
-XML_CALLS = {
-    "open_pattern": r"\s*<tool_call>\s*<function=(?P<name>[^>]+)>",
-    "close_pattern": r"</function>\s*</tool_call>", "repeats": True, "content": "xml-inline",
-    "content_args": {"tag_pattern": "<parameter=(?P<key>[^>]+)>(?P<value>.*?)</parameter>"},
-    "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
-}  # fmt: skip
-
-
 def test_calls_are_read_by_the_parser_of_the_tokenizer():
     # of a form that the template itself does not write
     tokenizer = make_tool_tokenizer(HERMES.replace('"name": "{{', '"is": "{{'))
-    tokenizer.response_template = HERMES_PARSER
+    tokenizer.response_template = parser = TABLES["hermes_parser"]
     message = read(
         tokenizer,
         '<think>\n3.\n</think>\nI add.\n<tool_call>\n{"name": "add", "arguments": {"a": 3}}'
@@ -396,8 +343,8 @@ def test_calls_are_read_by_the_parser_of_the_tokenizer():
         with pytest.raises(ReplyError):
             read(tokenizer, broken)
     xml = make_tool_tokenizer(XML)
-    fields = {**HERMES_PARSER["fields"], "tool_calls": XML_CALLS}
-    xml.response_template = {**HERMES_PARSER, "fields": fields}
+    fields = parser["fields"] | {"tool_calls": TABLES["xml_calls"]}
+    xml.response_template = parser | {"fields": fields}
     TurnRenderer(xml).check(TOOLS)
 
 
