@@ -245,7 +245,8 @@ def test_a_replica_has_the_merged_weights_of_the_policy():
 
 
 def test_the_longest_entry_that_a_text_begins_with():
-    table = PrefixTable({(1,): "a", (1, 2, 3): "b", (1, 2, 3, 4, 9): "c", (5, 6): "d"})
+    entries = {(1,): "a", (1, 2, 3): "b", (1, 2, 3, 0): "e", (1, 2, 3, 4, 9): "c", (5, 6): "d"}
+    table = PrefixTable(entries)
     texts = [[1, 2, 3, 4, 5], [1, 2, 3], [1, 2], [1, 2, 3, 4, 9], [5, 7], [5, 6, 0], [0], []]
     assert [table.find(text) for text in texts] == ["b", "b", "a", "c", None, "d", None, None]
     assert PrefixTable({}).find([1]) is None

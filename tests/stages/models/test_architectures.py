@@ -192,8 +192,8 @@ CHANGES = {
     ),
     "damaged weights": (spoil, "NaN"),
     "rounding of a GPU": (perturb(2e-3), ""),  # SmolLM2-135M in float32 on an H200
-    "what a mask changes": (perturb(0.1), "hidden states"),
-    "what a mask changes at one position": (perturb(0.04, everywhere=False), "hidden states"),
+    "what a mask changes": (perturb(0.1), "prompts share"),
+    "what a mask changes at one position": (perturb(0.04, everywhere=False), "prompts share"),
 }  # fmt: skip
 
 
