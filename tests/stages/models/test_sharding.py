@@ -107,3 +107,19 @@ def test_a_process_holds_its_part_of_the_weights_and_the_first_saves_them_all(tm
     whole = in_processes(1, trial)["held"]
     assert whole == sum(parameter.numel() for parameter in load("llama").parameters())
     assert in_processes(2, trial)["held"] <= 0.51 * whole
+
+
+def test_gathered_values_are_in_order_and_have_the_gradients_of_their_rank():
+    parts = [slice(0, 2), slice(2, 3)]  # completions of 2 and 1, and of 3 values
+
+    def work():
+        rank, results = sharding.get_rank(), [None, None]
+        values = (10.0 * rank + torch.arange(3)).requires_grad_()
+        gathered = sharding.gather_completions(values, [2, 1, 3], parts[rank])
+        (gathered * torch.arange(6)).sum().backward()
+        torch.distributed.all_gather_object(results, (gathered.tolist(), values.grad.tolist()))
+        return results
+
+    first, second = in_processes(2, work)
+    assert first[0] == second[0] == [0, 1, 2, 10, 11, 12]
+    assert (first[1], second[1]) == ([0, 1, 2], [3, 4, 5])
