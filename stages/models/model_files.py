@@ -167,7 +167,7 @@ def check_model_files(path: str | None) -> None:
     try:
         index = dict(json.loads((folder / INDEX).read_bytes())) if INDEX in names else {}
         needed = {*index.get("weight_map", {"": "model.safetensors"}).values()}
-    except (AttributeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise _damaged_file(folder / INDEX, error) from error
     for name in sorted(needed & names):
         try:

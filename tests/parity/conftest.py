@@ -1,15 +1,10 @@
 """The table of parity: rows that tests recorded, printed when the run ends."""
 
 import importlib.util
-from collections.abc import Callable
 
 import huggingface_hub
 import pytest
-from parity.reference import Computed
-from parity.rows import TRL, Row, as_property, largest_differences, markdown
-
-# float32 on both sides: TRL's output layer computes in float32 whatever the model's precision.
-TOLERANCE = 1e-5
+from parity.rows import TOLERANCE, Row, compare, markdown
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,7 +14,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def needs_trl(monkeypatch: pytest.MonkeyPatch) -> None:
+def _needs_trl(monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("trl") is None:
         pytest.skip("TRL is not installed: pip install -c constraints.txt -e '.[test,parity]'")
     # TRL reports every trainer that is made, unless it is told not to.
@@ -27,30 +22,14 @@ def needs_trl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def record(record_property: Callable[[str, object], None]) -> Callable[[Row], None]:
-    """Puts a row in the table."""
-    return lambda row: record_property("parity", as_property(row))
+def agree(record_property):
+    """Puts a row with its differences into the table, and fails if these are not rounding."""
 
-
-@pytest.fixture
-def agree(record: Callable[[Row], None]) -> Callable[..., None]:
-    """Records how far two computations differ, and fails if that is not rounding."""
-
-    def check(
-        method: str,
-        compared: str,
-        ours: Computed | list[Computed],
-        theirs: Computed | list[Computed],
-        *,
-        note: str = "",
-        trl: str = TRL,
-    ) -> None:
-        loss, gradient = largest_differences(ours, theirs)
-        record(
-            Row(method=method, compared=compared, value=loss, gradient=gradient, note=note, trl=trl)
-        )
-        assert loss <= TOLERANCE
-        assert gradient <= TOLERANCE
+    def check(row: Row, ours: object, theirs: object, tolerance: float = TOLERANCE) -> None:
+        value, gradient = compare(ours, theirs)
+        record_property("parity", row.cells(value, gradient))
+        assert value <= tolerance
+        assert gradient is None or gradient <= tolerance
 
     return check
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from parity.reference import Computed, Weights
+from parity.rows import Computed, Weights
 from tiny_checkpoints import CPU, PAD, compute, gradients
 from torch import Tensor
 from transformers import PreTrainedModel

@@ -27,7 +27,7 @@ from stages.models import device
 
 TESTS = Path(__file__).parents[2]
 EXPECTED = Path(__file__).with_name("portable_digests.json")
-FEW = frozenset({"fpu", "sse4_2", "avx"})
+INTEL = {"flags": "avx2 fma", "vendor_id": "GenuineIntel"}
 
 
 def start(*command: str, **environment: str) -> subprocess.Popen[str]:
@@ -37,17 +37,8 @@ def start(*command: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *command],
         env=kept | {"POSTTRAIN_ROUNDING": "pinned", "PYTHONPATH": paths} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def told(*command: str, **environment: str) -> str:
-    process = start(*command, **environment)
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors
-    return output + errors
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -62,117 +53,92 @@ def test_digests_are_those_of_other_processors_on_an_idle_and_on_a_busy_machine(
         assert not [name for name in expected if actual[name] != expected[name]]
 
 
-def test_stages_fix_the_instructions_and_install_finds_them_in_force():
-    code = (
-        "from stages.models import device; import torch; device.pin_instructions(); "
-        "print([device.unpinned_instructions(), torch.backends.cpu.get_cpu_capability()])"
-    )
-    assert told("-c", code) == "['', 'AVX2']\n"
+PIN = "from stages.models import device; device.pin_instructions(); "
+FIRST = "import torch; torch.ones(9, 9) @ torch.ones(9, 9); "
+ADOPT = (
+    "import os, sys; os.chdir(sys.argv[1]); import stages; from stages import params; "
+    "params.adopt_rounding(); "  # nothing without params.yaml
+    "from pathlib import Path; p = Path('params.yaml'); first = not p.exists(); "
+    "first and p.write_text('compute: {rounding: native-2}'); params.adopt_rounding(); "
+    "print(first, stages.ROUNDING, stages.THREADS, stages.INSTRUCTIONS.keys() & os.environ)"
+)
+PROCESSES = {
+    # Code and environment: what the process prints or warns of.
+    "pinned instructions are in force": (
+        PIN + "import torch; "
+        "print([device.unpinned_instructions(), torch.backends.cpu.get_cpu_capability()])", {},
+        "['', 'AVX2']\n",
+    ),
+    "torch that has computed before": (FIRST + PIN, {"ATEN_CPU_CAPABILITY": "default"},
+                                       "chose kernels for"),
+    "native rounding takes back what a pinned parent has set": (
+        "import os, stages; " + PIN
+        + "print(stages.THREADS, [n for n in stages.INSTRUCTIONS if n in os.environ])",
+        stages.INSTRUCTIONS | {"OMP_NUM_THREADS": "7", "POSTTRAIN_ROUNDING": "native-2"},
+        "2 ['OMP_NUM_THREADS']\n",
+    ),
+    "an unknown rounding": ("import stages", {"POSTTRAIN_ROUNDING": "nativ"}, "found 'nativ'"),
+    "a stage starts again with the rounding of its params": (ADOPT, {},
+                                                             "False native-2 2 set()\n"),
+}  # fmt: skip
 
 
-def test_what_computed_before_is_told():
-    code = (
-        "import torch; torch.ones(9, 9) @ torch.ones(9, 9); "
-        "from stages.models import device; device.pin_instructions()"
-    )
-    result = told("-c", code, ATEN_CPU_CAPABILITY="default")
-    assert "computed before the package `stages` was imported, and chose kernels for" in result
+@pytest.mark.slow
+def test_a_process_computes_with_the_rounding_that_it_is_started_with(tmp_path):
+    running = {name: start("-c", code, str(tmp_path), **environment)
+               for name, (code, environment, _) in PROCESSES.items()}  # fmt: skip
+    for name, process in running.items():
+        output, expected = "".join(process.communicate()), PROCESSES[name][2]
+        assert expected in output, f"{name}: {output}"
+        assert (process.returncode == 0) == (name != "an unknown rounding")
 
 
-def test_native_rounding_leaves_all_as_it_comes_and_takes_back_what_a_pinned_parent_set():
-    code = (
-        "import os, stages; from stages.models import device; device.pin_instructions(); "
-        "print(stages.THREADS, [n for n in stages.INSTRUCTIONS if n in os.environ])"
-    )
-    parent = stages.INSTRUCTIONS | {"OMP_NUM_THREADS": "7"}
-    result = told("-c", code, **parent | {"POSTTRAIN_ROUNDING": "native-2"})
-    assert result == "2 ['OMP_NUM_THREADS']\n"
-
-
-def test_an_unknown_rounding_is_refused():
-    process = start("-c", "import stages", POSTTRAIN_ROUNDING="nativ")
-    assert "expected pinned, native or native-2, found 'nativ'" in process.communicate()[1]
-
-
-def test_a_processor_without_avx2_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_a_processor_without_avx2_and_another_mkl_are_refused(monkeypatch):
     monkeypatch.setattr(stages, "ROUNDING", "pinned")
-    monkeypatch.setattr(stages, "flags", lambda: FEW)
-    with pytest.raises(ValueError, match=r"found one without avx2, fma.*rounding: native"):
-        device.pin_instructions()
-
-
-@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch without MKL")
-def test_another_build_of_mkl_is_refused_except_on_intels_processors(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(stages, "ROUNDING", "pinned")
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "flags", lambda: frozenset({"fpu", "sse4_2", "avx"}))
+        with pytest.raises(ValueError, match=r"avx2, fma.*rounding: native"):
+            device.pin_instructions()
+    if not torch.backends.mkl.is_available():
+        pytest.skip("torch without MKL")
     monkeypatch.setattr(device, "REST", b"\xc3")
-    monkeypatch.setattr(stages, "processor", lambda: {"flags": "avx2 fma", "vendor_id": "Other"})
-    with pytest.raises(ValueError, match="expected MKL as torch's wheels have it"):
+    monkeypatch.setattr(stages, "processor", lambda: INTEL | {"vendor_id": "Other"})
+    with pytest.raises(ValueError, match="MKL"):
         device.pin_instructions()
-    intel = {"flags": "avx2 fma", "vendor_id": "GenuineIntel"}
-    monkeypatch.setattr(stages, "processor", lambda: intel)
+    monkeypatch.setattr(stages, "processor", lambda: INTEL)  # which needs no change
     device.pin_instructions()
 
 
-def test_products_are_those_of_float64_to_rounding_with_gradients():
-    torch.manual_seed(0)
-    a, b = torch.randn(70, 300, requires_grad=True), torch.randn(300, 90).t().contiguous().t()
-    assert torch.allclose((a @ b).double(), a.double() @ b.double(), atol=1e-4)
-    (a @ b).sum().backward()
-    assert torch.allclose(a.grad, b.sum(1).expand(70, 300), atol=1e-4)
-
-
 @pytest.fixture
-def restored(torch_settings):
+def _restored(torch_settings):
     """Leaves torch as it was, autocast included."""
     yield
     torch.set_autocast_enabled("cpu", False)
     torch.set_autocast_cache_enabled(True)
+    torch.clear_autocast_cache()
 
 
-@pytest.mark.usefixtures("restored")
-def test_setup_makes_torch_deterministic_on_one_thread():
-    result = device.setup(compute())
-    assert result.type == ("cuda" if torch.cuda.is_available() else "cpu")
+@pytest.mark.usefixtures("_restored")
+def test_setup_makes_torch_deterministic_on_one_thread_in_the_precision_of_its_params(caplog):
+    place = device.setup(compute())
+    assert place.type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert torch.get_num_threads() == 1
     assert torch.are_deterministic_algorithms_enabled()
     assert not torch.is_autocast_enabled("cpu")
-
-
-def test_a_stage_starts_again_with_the_rounding_of_its_params(tmp_path: Path):
-    code = (
-        f"import os; os.chdir({str(tmp_path)!r}); import stages; from stages import params; "
-        "params.adopt_rounding(); "  # nothing without params.yaml
-        "from pathlib import Path; p = Path('params.yaml'); first = not p.exists(); "
-        "first and p.write_text('compute: {rounding: native-2}'); params.adopt_rounding(); "
-        "print(first, stages.ROUNDING, stages.THREADS, stages.INSTRUCTIONS.keys() & os.environ)"
-    )
-    assert told("-c", code) == "False native-2 2 set()\n"
-
-
-def test_another_rounding_than_the_process_s_is_refused():
-    with pytest.raises(ValueError, match=r"expected pinned, .* found native: .*ROUNDING=native"):
-        device.setup(compute(rounding="native"))
-
-
-@pytest.mark.usefixtures("restored")
-def test_bfloat16_makes_matrix_products_bfloat16_and_leaves_weights_alone():
-    result = device.setup(compute(dtype="bfloat16"))
-    layer = torch.nn.Linear(4, 4, device=result)
-    assert layer(torch.ones(1, 4, device=result)).dtype == torch.bfloat16
-    assert layer.weight.dtype == torch.float32
-
-
-@pytest.mark.usefixtures("restored")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="of CPUs")
-def test_bfloat16_by_instructions_without_it_is_warned_of(caplog):
-    device.setup(compute(dtype="float32"))
     assert not caplog.records
     device.setup(compute(dtype="bfloat16"))
-    assert "Set compute.dtype: float32, or rounding: native" in caplog.text
+    layer = torch.nn.Linear(4, 4, device=place)
+    before = layer(torch.ones(1, 4, device=place))
+    assert (before.dtype, layer.weight.dtype) == (torch.bfloat16, torch.float32)
+    with torch.no_grad():
+        layer.weight.mul_(-1.5)  # as an optimizer step does: no cast outlives it
+    assert not torch.equal(layer(torch.ones(1, 4, device=place)), before)
+    if place.type == "cpu":
+        assert "compute.dtype: float32" in caplog.text  # it is slow by these instructions
 
 
-def test_another_precision_is_refused():
+def test_another_rounding_than_that_of_the_process_and_another_precision_are_refused():
+    with pytest.raises(ValueError, match="ROUNDING=native"):
+        device.setup(compute(rounding="native"))
     with pytest.raises(pydantic.ValidationError):
         compute(dtype="float16")

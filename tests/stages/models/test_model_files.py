@@ -1,6 +1,7 @@
-"""Files of the base model: GGUF converted, digests, and what depends on them."""
+"""Files of the base model: GGUF converted, digests, what depends on them, and what is not whole."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -8,17 +9,26 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import make_tokenizer
+from tiny_checkpoints import build
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stages import plan
 from stages.models import model_files, row_policy
+from stages.models.model_files import INDEX, check_model_files, locate_folder
 from stages.models.row_policy import ModelConfig, TinyConfig
 
-HIDDEN, LAYERS, INNER, VOCAB = 32, 1, 64, 48
+HIDDEN, INNER, VOCAB = 32, 64, 48
 TEMPLATE = "{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"
-TINY = TinyConfig(
-    hidden_size=64, num_layers=1, num_heads=2, intermediate_size=16, max_length=96, vocab_size=700
-)
+TINY = TinyConfig(hidden_size=64, num_layers=1, num_heads=2, intermediate_size=16, max_length=96,
+                  vocab_size=700)  # fmt: skip
+SHAPES = {
+    "token_embd": (VOCAB, HIDDEN), "output_norm": (HIDDEN,), "output": (VOCAB, HIDDEN),
+    "blk.0.attn_norm": (HIDDEN,), "blk.0.ffn_norm": (HIDDEN,),
+    "blk.0.attn_q": (HIDDEN, HIDDEN), "blk.0.attn_k": (HIDDEN, HIDDEN),
+    "blk.0.attn_v": (HIDDEN, HIDDEN), "blk.0.attn_output": (HIDDEN, HIDDEN),
+    "blk.0.ffn_gate": (INNER, HIDDEN), "blk.0.ffn_up": (INNER, HIDDEN),
+    "blk.0.ffn_down": (HIDDEN, INNER),
+}  # fmt: skip
 
 
 def write_gguf(path: Path, *, seed: int = 0) -> dict[str, np.ndarray]:
@@ -27,7 +37,7 @@ def write_gguf(path: Path, *, seed: int = 0) -> dict[str, np.ndarray]:
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(64)
     writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(1)
     writer.add_feed_forward_length(INNER)
     writer.add_head_count(2)
     writer.add_head_count_kv(2)
@@ -43,23 +53,14 @@ def write_gguf(path: Path, *, seed: int = 0) -> dict[str, np.ndarray]:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_chat_template(TEMPLATE)
-    shapes = {
-        "token_embd": (VOCAB, HIDDEN), "output_norm": (HIDDEN,), "output": (VOCAB, HIDDEN),
-        "blk.0.attn_norm": (HIDDEN,), "blk.0.ffn_norm": (HIDDEN,),
-        "blk.0.attn_q": (HIDDEN, HIDDEN), "blk.0.attn_k": (HIDDEN, HIDDEN),
-        "blk.0.attn_v": (HIDDEN, HIDDEN), "blk.0.attn_output": (HIDDEN, HIDDEN),
-        "blk.0.ffn_gate": (INNER, HIDDEN), "blk.0.ffn_up": (INNER, HIDDEN),
-        "blk.0.ffn_down": (HIDDEN, INNER),
-    }  # fmt: skip
     kind = gguf.GGMLQuantizationType.Q8_0
-    for name, shape in shapes.items():
-        values = rng.normal(size=shape).astype(np.float32)
+    for name, shape in SHAPES.items():
+        weights[name] = values = rng.normal(size=shape).astype(np.float32)
         if len(shape) == 2:
             data = gguf.quants.quantize(values, kind)
             weights[name] = gguf.quants.dequantize(data, kind)
             writer.add_tensor(f"{name}.weight", data, raw_dtype=kind)
         else:
-            weights[name] = values
             writer.add_tensor(f"{name}.weight", values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -75,98 +76,122 @@ def file(tmp_path, monkeypatch):
     return tmp_path / "models/tiny.gguf"
 
 
-def make_config(path: str) -> ModelConfig:
-    return ModelConfig(path=path, revision=None, thinking=None, tiny=TINY)
-
-
 def test_a_gguf_file_is_a_model_like_any_other(file):
     weights = write_gguf(file)
-    path, revision = row_policy.locate_policy("base", 0, make_config("models/tiny.gguf"))
+    config = ModelConfig(path="models/tiny.gguf", revision=None, thinking=None, tiny=TINY)
+    path, revision = row_policy.locate_policy("base", 0, config)
     assert revision is None
-    assert (Path(path) / "model.safetensors").is_file()
-    model = AutoModelForCausalLM.from_pretrained(path)
+    model = AutoModelForCausalLM.from_pretrained(path, use_safetensors=True)
     assert model.dtype == torch.float32
-    state = model.state_dict()
-    pairs = {"token_embd": "model.embed_tokens", "output": "lm_head",
-             "blk.0.ffn_up": "model.layers.0.mlp.up_proj",
-             "output_norm": "model.norm"}  # fmt: skip
+    pairs = {"token_embd": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm",
+             "blk.0.ffn_up": "model.layers.0.mlp.up_proj"}  # fmt: skip
     for name, other in pairs.items():
-        np.testing.assert_array_equal(state[f"{other}.weight"].numpy(), weights[name])
+        np.testing.assert_array_equal(model.state_dict()[f"{other}.weight"], weights[name])
     tokenizer = AutoTokenizer.from_pretrained(path)
-    assert tokenizer.chat_template == TEMPLATE
-    assert tokenizer.eos_token == "<|im_end|>"
-    assert make_config("models/tiny.gguf").tokenizer([]).chat_template == TEMPLATE
+    assert (tokenizer.chat_template, tokenizer.eos_token) == (TEMPLATE, "<|im_end|>")
+    assert config.tokenizer([]).chat_template == TEMPLATE
 
 
-def test_it_is_converted_once_and_again_where_it_changes(file):
+def test_a_gguf_file_is_converted_once_and_again_where_it_changes(file):
     write_gguf(file)
-    first = Path(model_files.locate_folder("models/tiny.gguf"))
+    first = Path(locate_folder("models/tiny.gguf"))
     changed = (first / "model.safetensors").stat().st_mtime_ns
-    assert Path(model_files.locate_folder("models/tiny.gguf")) == first
+    assert Path(locate_folder("models/tiny.gguf")) == first
     assert (first / "model.safetensors").stat().st_mtime_ns == changed
     content = (first / "model.safetensors").read_bytes()
     for path in first.iterdir():
         path.unlink()
-    assert Path(model_files.locate_folder("models/tiny.gguf")) == first  # half of it was deleted
+    assert Path(locate_folder("models/tiny.gguf")) == first  # half of it was deleted
     assert (first / "model.safetensors").read_bytes() == content
     write_gguf(file, seed=1)
-    second = Path(model_files.locate_folder("models/tiny.gguf"))
+    second = Path(locate_folder("models/tiny.gguf"))
     assert second != first
     assert (second / "model.safetensors").read_bytes() != content
 
 
-def test_a_file_in_a_package_is_found_without_running_the_package(file, monkeypatch):
+def digest_inputs(path: str) -> dict[str, str]:
+    return plan.digest_inputs(
+        {"model": {"path": path}, "data": {"source": {"kind": "word_problems"}}}
+    )
+
+
+def test_a_file_in_a_package_is_read_without_running_the_package(file, monkeypatch):
     package = file.parent / "some_weights"
     package.mkdir()
     (package / "__init__.py").write_text("raise AssertionError\n")
     monkeypatch.syspath_prepend(str(file.parent))
     write_gguf(package / "tiny.gguf")
     path = "package:some_weights/tiny.gguf"
-    origin = model_files.describe_origin(path)
-    assert origin is not None
-    assert origin.quantisation == "Q8_0"
-    assert list(
-        plan.digest_inputs({"model": {"path": path}, "data": {"source": {"kind": "word_problems"}}})
-    ) == ["model.path/tiny.gguf"]
-    for wrong in ("package:some_weights/none.gguf", "package:nothing_of_that_name/tiny.gguf"):
-        with pytest.raises(ValueError, match="expected a GGUF file"):
-            model_files.locate_folder(wrong)
-
-
-def test_a_broken_file_is_refused(file):
+    assert model_files.describe_origin(path).quantisation == "Q8_0"
+    assert list(digest_inputs(path)) == ["model.path/tiny.gguf"]
     file.write_bytes(b"GGUF\x03\x00\x00\x00nothing")
-    with pytest.raises(ValueError, match=r"tiny\.gguf: expected a GGUF file"):
-        model_files.locate_folder("models/tiny.gguf")
+    for wrong in ("package:some_weights/none.gguf", "package:nothing_of_that_name/tiny.gguf",
+                  "models/none.gguf", "models/tiny.gguf"):  # fmt: skip
+        with pytest.raises(ValueError, match=wrong.rpartition("/")[2]):
+            locate_folder(wrong)
 
 
-def test_other_weights_in_a_folder_are_noticed(file):
-    """Their digests are inputs of prepare_data, and stand beside the base model's tokenizer."""
-    folder = file.parent / "own"
-    make_tokenizer("gemma").save_pretrained(folder)
-    (folder / "model.safetensors").write_bytes(b"1")
-    params = {"model": {"path": "models/own"}, "data": {"source": {"kind": "word_problems"}}}
-    before = plan.digest_inputs(params)
-    assert "model.path/model.safetensors" in before
-    (folder / "model.safetensors").write_bytes(b"2")
-    after = plan.digest_inputs(params)
-    assert {key for key in before if before[key] != after[key]} == {"model.path/model.safetensors"}
-    assert json.loads(model_files.describe_origin("models/own").model_dump_json())["files"] == {
-        key.rpartition("/")[2]: value for key, value in after.items()
-    }
-    assert "outside data/raw" in plan.describe_unwatched("models/own")
-    assert plan.describe_unwatched(None) is None
-    assert plan.describe_unwatched("owner/model") is None
-
-
-def test_an_edit_of_a_template_with_a_name_is_noticed(file):
+def test_an_edit_of_a_file_of_the_model_is_another_input(file):
+    """Weights, and templates with a name; the digests stand beside the base model's tokenizer."""
     folder = file.parent / "own"
     tokenizer = make_tokenizer("gemma")
     tokenizer.chat_template = {"default": TEMPLATE, "tool_use": TEMPLATE}
     tokenizer.save_pretrained(folder)
-    params = {"model": {"path": "models/own"}, "data": {"source": {"kind": "word_problems"}}}
-    before = plan.digest_inputs(params)
-    (folder / "additional_chat_templates/tool_use.jinja").write_text("{{ tools }}")
-    after = plan.digest_inputs(params)
-    assert {key for key in before if before[key] != after[key]} == {
-        "model.path/additional_chat_templates/tool_use.jinja"
-    }
+    (folder / "model.safetensors").write_bytes(b"1")
+    for name in ("model.safetensors", "additional_chat_templates/tool_use.jinja"):
+        before = digest_inputs("models/own")
+        (folder / name).write_bytes(b"2")
+        after = digest_inputs("models/own")
+        assert {key for key in before if before[key] != after[key]} == {f"model.path/{name}"}
+    origin = json.loads(model_files.describe_origin("models/own").model_dump_json())["files"]
+    assert origin == {key.removeprefix("model.path/"): value for key, value in after.items()}
+    for path, is_described in (("models/own", True), (None, False), ("owner/model", False)):
+        assert (plan.describe_unwatched(path) is not None) == is_described
+
+
+def split(folder: Path) -> None:
+    build("llama").save_pretrained(folder, max_shard_size="8KB")
+    (folder / "model.safetensors").unlink()
+    assert (folder / INDEX).exists()
+
+
+def write(name: str, content: bytes = b"{}") -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def take(name: str, *more: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda folder: ((folder / name).unlink(), [edit(folder) for edit in more])
+
+
+WEIGHTS = "model.safetensors"
+BROKEN = {
+    # Of an edit: what the refusal names, or None.
+    "whole": (lambda _: None, None),
+    "in parts": (split, None),
+    "a part is lost": (
+        lambda folder: (split(folder), (folder / "model-00001-of-00003.safetensors").unlink()),
+        "model-00001",
+    ),
+    "an index of another form": (write(INDEX, b"[1]"), INDEX),
+    "a pointer of git LFS": (write(WEIGHTS, b"version https://git-lfs"), "git lfs pull"),
+    "no configuration": (take("config.json"), "config.json"),
+    "no weights": (take(WEIGHTS), WEIGHTS),
+    "pickled weights": (take(WEIGHTS, write("pytorch_model.bin")), "pickled"),
+    "adapters alone": (take("config.json", write("adapter_config.json")), "LoRA adapters alone"),
+    "adapters beside it": (write("adapter_config.json"), "LoRA adapters beside"),
+    "a GGUF file in its folder": (take(WEIGHTS, write("tiny.gguf")), "GGUF"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_folder_without_a_whole_model_is_refused_before_any_work(name, tmp_path):
+    edit, refused = BROKEN[name]
+    build("llama").save_pretrained(tmp_path)
+    edit(tmp_path)
+    if refused is None:
+        check_model_files(str(tmp_path))
+    else:
+        with pytest.raises(ValueError, match=refused):
+            check_model_files(str(tmp_path))
+    check_model_files(None)
+    check_model_files("owner/model")

@@ -1,0 +1,398 @@
+"""Judges: a policy by its next-token distribution, and a server with OpenAI's protocol."""
+
+import json
+import logging
+import shutil
+import socket
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+import judge_checkpoint
+import pytest
+import tiny_checkpoints
+import torch
+from chat_tokenizers import QWEN_3, TEMPLATES, make_tool_tokenizer
+from judge_checkpoint import MESSAGES
+from option_server import Endpoint, serve
+from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
+
+from stages import rows
+from stages.engines import loading, openai_endpoint, transformers
+from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, check_url, redact_url
+from stages.engines.openai_endpoint import EndpointJudge
+from stages.engines.transformers import TransformersSampler
+from stages.models import model_tokenizer, policy, policy_judge, prompting
+from stages.models.policy_judge import PolicyJudge, option_tokens
+from stages.models.row_policy import ModelConfig
+from stages.rewards.feedback import prompts
+from stages.rows import BASE
+from stages.sampler import Sample, judge_messages
+
+
+@pytest.fixture(scope="module")
+def model():
+    path = judge_checkpoint.checkpoint()
+    return policy.load_policy(path, tiny_checkpoints.compute(), tiny_checkpoints.CPU)
+
+
+@pytest.fixture
+def tokenizer():
+    return model_tokenizer.load_tokenizer(judge_checkpoint.checkpoint())
+
+
+def make_judge(model, tokenizer, **changes):
+    settings = {
+        "engine": transformers.make_sampler(model, tokenizer, max_batch=8, max_tokens=1024),
+        "tokenizer": tokenizer, "option_ids": option_tokens(tokenizer, ("1", "2")),
+        "max_prompt_tokens": 240, "reasoning_tokens": 0,
+    }  # fmt: skip
+    return PolicyJudge(**settings | changes)
+
+
+def find_next(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0, -1].softmax(-1)
+
+
+def check_choice(model, judge, choice, ids):
+    """The model's own probabilities behind these tokens, summed over spellings of an option."""
+    p = find_next(model, ids)
+    ones, twos = (float(p[option].sum()) for option in judge.option_ids)
+    assert choice.mass == pytest.approx(ones + twos, abs=1e-5)
+    assert choice.probabilities[0] == pytest.approx(ones / (ones + twos), abs=1e-5)
+
+
+def test_probabilities_are_those_of_the_model_behind_the_message(model, tokenizer):
+    judge = make_judge(model, tokenizer)
+    assert [len(ids) for ids in judge.option_ids] == [2, 2]
+    ids = [tokenizer(message)["input_ids"] for message in MESSAGES]
+    result = judge_messages(judge, MESSAGES)
+    for message_ids, choice in zip(ids, result, strict=True):
+        check_choice(model, judge, choice, message_ids)
+        assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (len(message_ids), 0)
+    firsts = [choice.probabilities[0] for choice in result]
+    assert min(firsts) < 0.5 < max(firsts), "choices worth comparing"
+    # A longer message is not read, and the others are.
+    limit = min(map(len, ids))
+    some = judge_messages(make_judge(model, tokenizer, max_prompt_tokens=limit), MESSAGES)
+    for message_ids, choice, full in zip(ids, some, result, strict=True):
+        assert (choice is None) == (len(message_ids) > limit)
+        if choice is not None:
+            assert choice.probabilities == pytest.approx(full.probabilities, abs=1e-5)
+
+
+def test_reasoning_is_the_greedy_continuation_without_whichever_token_ends_it(model, tokenizer):
+    judge = make_judge(model, tokenizer, reasoning_tokens=5)
+    (choice,) = judge_messages(judge, MESSAGES[:1])
+    prompt = tokenizer(MESSAGES[0] + prompts.REASONING_REQUEST)["input_ids"]
+    cue, end = tokenizer(prompts.REASONING_CUE)["input_ids"], tokenizer.eos_token_id
+    assert int(find_next(model, prompt).argmax()) == end  # it has nothing to say
+    assert choice.num_generated_tokens == 0
+    check_choice(model, judge, choice, prompt + cue)
+    # generation_config.json names several such tokens, the tokenizer one, as of many chat models.
+    tokenizer.eos_token = "<|step|>"
+    other = make_judge(model, tokenizer, reasoning_tokens=5)
+    engine = replace(other.engine, eos_ids=frozenset([tokenizer.eos_token_id, end]))
+    assert judge_messages(replace(other, engine=engine), MESSAGES[:1]) == [choice]
+    endless = replace(other.engine, eos_ids=frozenset())
+    (choice,) = judge_messages(replace(other, engine=endless), MESSAGES[:1])
+    ids = list(prompt)
+    for _ in range(5):
+        ids.append(int(find_next(model, ids).argmax()))
+    assert choice.num_generated_tokens == 5
+    check_choice(model, judge, choice, ids + cue)
+
+
+def test_special_tokens_of_a_message_are_read_as_text(model, tokenizer, monkeypatch):
+    seen, tokenize = [], prompting.tokenize
+    monkeypatch.setattr(prompting, "tokenize", lambda *a: seen.extend(tokenize(*a)) or tokenize(*a))
+    judge_messages(make_judge(model, tokenizer), ["1: #### 9<|end|>\n2: #### 7\nBetter:\n"])
+    assert not set(tokenizer.all_special_ids) & set(seen[0])
+
+
+def test_a_judge_that_is_loaded_alone_reads_what_fits_its_positions(model, tokenizer, tmp_path):
+    def load(path):
+        return policy_judge.load_judge(
+            path, ("1", "2"), tiny_checkpoints.compute(), tiny_checkpoints.CPU
+        )
+
+    judge = load(judge_checkpoint.checkpoint())
+    assert (judge.max_prompt_tokens, judge.reasoning_tokens) == (256, 0)
+    expected = judge_messages(make_judge(model, tokenizer), MESSAGES)
+    for choice, same in zip(judge_messages(judge, MESSAGES), expected, strict=True):
+        assert choice.probabilities == pytest.approx(same.probabilities, abs=1e-5)
+    assert judge_messages(judge, [MESSAGES[0] * 10]) == [None]
+    # A template that begins replies takes some of them.
+    tokenizer.chat_template = QWEN_3
+    shutil.copytree(judge_checkpoint.checkpoint(), tmp_path / "qwen")
+    tokenizer.save_pretrained(tmp_path / "qwen")
+    cue = tokenizer("<think>\n\n</think>\n\n")["input_ids"]
+    assert load(tmp_path / "qwen").max_prompt_tokens == 256 - len(cue)
+
+
+TABLES = YAML(typ="safe").load(Path(__file__).with_name("judges.yaml"))
+THOUGHTS, URLS, REPLIES = (TABLES[name] for name in ("thoughts", "urls", "replies"))
+
+
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_options_are_compared_behind_the_end_of_a_thought(name, model, monkeypatch):
+    template, reasoning, reason, closed = THOUGHTS[name]
+    words = make_tool_tokenizer(TEMPLATES[template])
+    judge = make_judge(model, words, reasoning_tokens=50 if reasoning else 0)
+    ids = words(reasoning or "")["input_ids"] + [words.eos_token_id] * (reason == "stop")
+    sample, contexts = Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason=reason), []
+
+    def record(texts, token_ids):
+        contexts.extend(texts)
+        return ((i, [-1.0] * len(token_ids)) for i in range(len(texts)))
+
+    monkeypatch.setattr(judge.engine, "sample", lambda *_, **__: [[sample]])
+    monkeypatch.setattr(judge.engine, "next_logprobs", record)
+    (judgement,) = judge_messages(judge, ["1 or 2?"])
+    (text,) = [words.decode(context) for context in contexts]
+    if reasoning is None:
+        assert text.endswith(f"assistant\n{closed}")
+        return
+    assert text.endswith(f"{reasoning}{closed}{prompts.REASONING_CUE}")
+    assert judgement.num_generated_tokens == len(ids) - (reason == "stop")
+    room = policy_judge.count_cue_tokens(words, has_reasoning=True)
+    assert len(contexts[0]) <= judgement.num_prompt_tokens + 50 + room
+
+
+TINY = {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "intermediate_size": 8,
+        "max_length": 8, "vocab_size": 700}  # fmt: skip
+CONFIG = loading.SamplingConfig(
+    seeds=[0], compute=tiny_checkpoints.compute(), engine="transformers",
+    model=ModelConfig(path=None, revision=None, thinking=None, tiny=TINY),
+)  # fmt: skip
+OF_POLICY = {"kind": "policy", "max_prompt_tokens": 200}
+ENDPOINT = {"kind": "endpoint", "model": "judge-1", "revision": "2026-11", "api": "chat",
+            "top_logprobs": 5}  # fmt: skip
+
+
+def load(judge, name, reasoning=0):
+    return CONFIG.load_judge(
+        TypeAdapter(loading.JudgeConfig).validate_python(judge), name, 0,
+        loading.ReasoningConfig(max_new_tokens=reasoning) if reasoning else None,
+    )  # fmt: skip
+
+
+def test_samplers_and_judges_of_rows_have_the_tokenizer_in_their_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows.locate_policy("sft", 0).parent.mkdir(parents=True)
+    rows.locate_policy("sft", 0).symlink_to(judge_checkpoint.checkpoint())
+    judge = load(OF_POLICY, "sft", reasoning=4)
+    assert isinstance(judge, PolicyJudge)
+    assert (judge.max_prompt_tokens, judge.reasoning_tokens) == (200, 4)
+    (choice,) = judge_messages(judge, MESSAGES[:1])
+    assert sum(choice.probabilities) == pytest.approx(1.0)
+    sampler = CONFIG.load_sampler("sft", 0, 64)
+    assert isinstance(sampler, TransformersSampler)
+    assert judge.tokenizer.eos_token_id in sampler.eos_ids
+    with pytest.raises(ValueError, match="random"):
+        CONFIG.load_sampler(BASE, 0, 64)
+
+
+def test_an_endpoint_is_the_judge_of_the_base_model_alone(monkeypatch):
+    monkeypatch.setenv(openai_endpoint.URL, "http://127.0.0.1:9/v1")
+    judge = load(ENDPOINT, BASE)
+    assert isinstance(judge, EndpointJudge)
+    assert (judge.judge.model, judge.judge.revision) == ("judge-1", "2026-11")
+    assert (judge.judge.top_logprobs, judge.reasoning_tokens, judge.concurrency) == (5, 0, 8)
+    with pytest.raises(ValueError, match="from: sft"):
+        load(ENDPOINT, "sft")
+
+
+WITHOUT_REVISION = {name: value for name, value in ENDPOINT.items() if name != "revision"}
+
+
+@pytest.mark.parametrize(
+    "judge", [ENDPOINT | {"top_logprobs": 21}, ENDPOINT | {"api": "x"}, ENDPOINT | {"revision": ""},
+              WITHOUT_REVISION, {"kind": "oracle"}],
+)  # fmt: skip
+def test_settings_of_no_judge_are_refused(judge):
+    with pytest.raises(ValidationError):
+        TypeAdapter(loading.JudgeConfig).validate_python(judge)
+
+
+@pytest.fixture
+def server():
+    with serve() as endpoint:
+        yield endpoint
+
+
+def connect(url, tmp_path, **changes) -> EndpointJudge:
+    environment = ({openai_endpoint.URL: url} if url else {}) | changes.pop("environment", {})
+    judge = ENDPOINT | {name: changes.pop(name) for name in ENDPOINT if name in changes}
+    return openai_endpoint.connect_endpoint(
+        EndpointJudgeConfig(**judge), changes.pop("options", ("1", "2")),
+        changes.pop("reasoning_tokens", 0), AnswerCache(tmp_path / "cache"),
+        environment=environment, **changes,
+    )  # fmt: skip
+
+
+APIS = ["chat", "completions"]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_spellings_of_an_option_are_summed_and_tokens_are_counted(server: Endpoint, tmp_path, api):
+    (choice,) = judge_messages(connect(server.url, tmp_path, api=api), ["#### 9 <|im_end|>"])
+    # 0.8 on "1" and " 1", 0.1 on "2"
+    assert choice.probabilities == pytest.approx([8 / 9, 1 / 9])
+    assert choice.mass == pytest.approx(0.9)
+    assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (11, 1)
+    (request,) = server.requests
+    assert (request["model"], request["max_tokens"], request["temperature"]) == ("judge-1", 1, 0.0)
+    text = request["messages"][0]["content"] if api == "chat" else request["prompt"]
+    assert text == "#### 9 < |im_end|>"  # a control token is taken apart
+
+
+@pytest.mark.parametrize(("tokens", "probabilities", "mass", "first"), TABLES["distributions"])
+def test_options_share_the_mass_of_their_tokens(
+    server, tmp_path, tokens, probabilities, mass, first
+):
+    server.tokens = lambda _: tokens
+    (choice,) = judge_messages(connect(server.url, tmp_path), ["x"])
+    assert choice.probabilities == pytest.approx(probabilities)
+    assert (choice.mass, choice.first_token) == (pytest.approx(mass), first)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_options_are_read_behind_the_reasoning(server: Endpoint, tmp_path, api):
+    server.thought = "because <|im_end|>"
+    judge = connect(server.url, tmp_path, reasoning_tokens=30, api=api)
+    (choice,) = judge_messages(judge, ["Which?"])
+    assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (22, 31)
+    think, decide = server.requests
+    if api == "chat":
+        request = {"role": "user", "content": "Which?" + prompts.REASONING_REQUEST}
+        assert think["messages"] == [request]
+        assert [turn["content"] for turn in decide["messages"]] == [
+            request["content"], "because < |im_end|>", prompts.VERDICT_REQUEST
+        ]  # fmt: skip
+    else:
+        text = f"Which?{prompts.REASONING_REQUEST}"
+        assert think["prompt"] == text
+        assert decide["prompt"] == f"{text} because < |im_end|>{prompts.REASONING_CUE}"
+
+
+def test_replies_keep_the_order_of_messages_and_equal_ones_are_one_request(server, tmp_path):
+    server.tokens = lambda prompt: {"1": int(prompt) / 100, "2": 1 - int(prompt) / 100}
+    messages = [str(number) for number in [*range(1, 40), 7, 7]]
+    result = judge_messages(connect(server.url, tmp_path), messages)
+    firsts = [choice.probabilities[0] for choice in result if choice is not None]
+    assert firsts == pytest.approx([int(message) / 100 for message in messages])
+    assert len(server.requests) == 39
+
+
+def test_requests_to_a_server_that_fails_are_repeated_some_times(server: Endpoint, tmp_path):
+    undisturbed = judge_messages(connect(server.url, tmp_path / "a"), ["x"])
+    server.failures = [500, 429, 503]
+    assert judge_messages(connect(server.url, tmp_path / "b"), ["x"]) == undisturbed
+    assert len(server.requests) == 5
+    server.failures = [500] * 9
+    with pytest.raises(ValueError, match="refuses"):
+        judge_messages(connect(server.url, tmp_path / "c", retries=2), ["x"])
+    assert len(server.requests) == 5 + 3
+
+
+def test_a_reply_is_cached_by_all_that_was_sent_and_as_it_was_sent(server: Endpoint, tmp_path):
+    first = judge_messages(connect(server.url, tmp_path), ["x", "y"])
+    server.tokens = lambda _: {"2": 1.0}
+    assert judge_messages(connect(server.url, tmp_path), ["x", "y"]) == first
+    (other,) = judge_messages(connect(server.url, tmp_path, options=("2", "3")), ["x"])
+    assert (other.probabilities, other.mass) == ([1.0, 0.0], pytest.approx(0.1))
+    assert len(server.requests) == 2
+    for changes in ({"model": "judge-2"}, {"revision": "2026-12"}, {"top_logprobs": 4},
+                    {"api": "completions"}, {"reasoning_tokens": 8}):  # fmt: skip
+        (choice,) = judge_messages(connect(server.url, tmp_path, **changes), ["x"])
+        assert choice.probabilities == [0.0, 1.0]
+    assert len(server.requests) == 2 + 4 + 2  # reasoning is a request of its own
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json"}  # nothing half written
+    kept = [json.loads(path.read_text())["answer"]["first"] for path in files]
+    assert [[token for token, _ in first] for first in kept].count(["1", " 1", "2"]) == 2
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"request": {"message": "y"}, "answer": {}}'])
+def test_a_cached_file_that_is_something_else_is_refused(tmp_path, content):
+    cache = AnswerCache(tmp_path)
+    cache.put({"message": "é", "model": "m"}, {"mass": 1})
+    assert cache.get({"model": "m", "message": "é"}) == {"mass": 1}
+    assert cache.get({"model": "m", "message": "e"}) is None
+    (path,) = tmp_path.rglob("*.json")
+    path.write_text(content)
+    with pytest.raises(ValueError, match=path.name):
+        cache.get({"message": "é", "model": "m"})
+
+
+@pytest.mark.parametrize("reasoning_tokens", [0, 30])
+def test_a_message_too_long_for_the_model_is_no_choice(server, tmp_path, reasoning_tokens):
+    server.longest = 20 + (len(prompts.REASONING_REQUEST) if reasoning_tokens else 0)
+    judge = connect(server.url, tmp_path, reasoning_tokens=reasoning_tokens)
+    short, long, other = judge_messages(judge, ["x", "x" * 21, "y"])
+    assert short == other is not None
+    assert long is None
+    server.longest = None  # served with more positions: nothing keeps the refusal
+    assert judge_messages(judge, ["x" * 21]) == [short]
+
+
+@pytest.mark.parametrize("name", REPLIES)
+@pytest.mark.parametrize("settings", [{}, {"api": "completions"}, {"reasoning_tokens": 9}], ids=str)
+def test_a_reply_of_another_protocol_is_refused_and_not_cached(server, tmp_path, name, settings):
+    server.sends, server.tells_logprobs = REPLIES[name], False
+    with pytest.raises(ValueError, match=name) as error:
+        judge_messages(connect(server.url, tmp_path, **settings), ["x"])
+    assert server.url in str(error.value)
+    kept = [json.loads(path.read_text()) for path in (tmp_path / "cache").rglob("*.json")]
+    assert len(kept) == ("reasoning_tokens" in settings and name == "log-probs")  # the reasoning
+
+
+@pytest.mark.parametrize(
+    ("status", "named"),
+    [(401, openai_endpoint.KEY), (403, openai_endpoint.KEY), (404, "judge-1"), (400, "refuses")],
+)
+def test_a_refusal_is_an_error_before_the_others_are_sent(server, tmp_path, status, named):
+    server.failures = [status]
+    with pytest.raises(ValueError, match=named):
+        judge_messages(connect(server.url, tmp_path), ["x", "y", "z"])
+    assert len(server.requests) == 1
+
+
+def test_a_key_is_sent_and_stands_nowhere(server: Endpoint, tmp_path, caplog):
+    key = {openai_endpoint.KEY: "hunter2"}
+    with caplog.at_level(logging.INFO):
+        judge_messages(connect(server.url, tmp_path, environment=key), ["x"])
+    assert server.keys == ["Bearer hunter2"]
+    kept = "".join(path.read_text() for path in (tmp_path / "cache").rglob("*.json"))
+    assert kept
+    with socket.socket() as bound:  # and listens to nobody
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        url = f"http://me:hunter2@127.0.0.1:{port}/v1?token=hunter2"
+        judge = connect(url, tmp_path, retries=0, environment=key)
+        with caplog.at_level(logging.INFO), pytest.raises(ValueError, match="reached") as error:
+            judge_messages(judge, ["y"])
+    assert f"http://127.0.0.1:{port}/v1" in str(error.value)
+    assert "hunter" not in kept + str(error.value) + caplog.text
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_url_is_taken_or_refused_and_its_password_not_shown(url, tmp_path):
+    if URLS[url] is not None:
+        check_url(url, "URL")
+        assert redact_url(url) == URLS[url]
+        return
+    with pytest.raises(ValueError, match=openai_endpoint.URL) as error:
+        connect(url, tmp_path)
+    assert "hunter2" not in "".join(traceback.format_exception(error.value))
+
+
+def test_an_environment_without_a_url_or_a_number_of_requests_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=openai_endpoint.URL):
+        connect(None, tmp_path)
+    for number in ("many", "0"):
+        with pytest.raises(ValueError, match=f"{openai_endpoint.CONCURRENCY}, found '{number}'"):
+            connect("http://x/v1", tmp_path, environment={openai_endpoint.CONCURRENCY: number})

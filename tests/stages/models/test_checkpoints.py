@@ -1,0 +1,480 @@
+"""Models on disk: what is saved is what transformers reads, and what is read is whole; adapters."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from chat_tokenizers import make_tokenizer
+from peft import LoraConfig as PeftConfig
+from peft import get_peft_model
+from ruamel.yaml import YAML
+from safetensors.torch import load_file, save_file
+from tiny_checkpoints import CPU, EOS, FAMILIES, PAD, VOCAB, build, checkpoint, compute, load
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from stages import rows
+from stages.algorithms.ensemble import mean, mean_minus_std, minimum
+from stages.models import (
+    model_tokenizer,
+    policy,
+    process_head,
+    row_policy,
+    scalar_head,
+    size,
+)
+from stages.models.batch import Group, micro_batches
+from stages.models.policy import Policy, load_pretrained
+from stages.models.process_head import ProcessHead
+from stages.models.row_policy import BASE, LoraConfig, ModelConfig, TinyConfig
+from stages.models.scalar_head import ScalarHead
+
+IDS, STEP = torch.tensor([[3, 4, 5, 6]]), 2
+WORDS = model_tokenizer.train_tokenizer(["a few words"], 700)
+GROUPS = [Group(prompt_ids=[3, 4], completions=[[5, 6, 7], [9, STEP]], indices=[0, 1]),
+          Group(prompt_ids=[8], completions=[[4, STEP]], indices=[2])]  # fmt: skip
+(BATCH,) = micro_batches(GROUPS, compute(), PAD, CPU)
+pytestmark = pytest.mark.filterwarnings("ignore:fan_in_fan_out")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model: made of a policy, read from its folder by us and by transformers."""
+
+    make: Callable[[str], PreTrainedModel]
+    read: Callable[[Path], PreTrainedModel]
+    auto_class: type
+    scores: Callable[[PreTrainedModel], torch.Tensor]
+    head: str | None
+    """Part that is trained whole beside adapters."""
+
+
+KINDS = {
+    "policy": Kind(
+        load, lambda path: policy.load_policy(path, compute(), CPU), AutoModelForCausalLM,
+        lambda model: Policy(model)(BATCH, temperature=1.0).logprobs, None,
+    ),
+    "scalar": Kind(
+        lambda family: scalar_head.init_scalar_model(checkpoint(family), PAD, compute(), CPU,
+                                                     head_seed=1),
+        lambda path: scalar_head.load_scalar_model(path, compute(), CPU),
+        AutoModelForSequenceClassification, lambda model: ScalarHead(model)(BATCH), "score",
+    ),
+    "process": Kind(
+        lambda family: process_head.init_process_model(checkpoint(family), STEP, compute(), CPU),
+        lambda path: process_head.load_process_model(path, compute(), CPU),
+        AutoModelForTokenClassification,
+        lambda model: ProcessHead(model)(BATCH, [[2], [1], [1]])[:, 1], "score|classifier",
+    ),
+}  # fmt: skip
+
+
+def named(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def learn(kind: str, model: PreTrainedModel) -> None:
+    """A few steps towards some tokens, or scores."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        KINDS[kind].scores(model).sum().neg().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trained_model_is_saved_as_an_ordinary_checkpoint(kind, rank, family, tmp_path):
+    row = KINDS[kind]
+    model = row.make(family)
+    start, untouched = named(model), model(IDS)[0].detach()
+    disable = row_policy.add_adapters(model, LoraConfig(rank=rank, alpha=8), seed=0)
+    assert (disable is None) == (rank == 0)
+    torch.testing.assert_close(model(IDS)[0], untouched, rtol=0, atol=0)  # they begin as nothing
+    before = named(model)
+    learn(kind, model)
+    trained = [n for n, weight in named(model).items() if not torch.equal(weight, before[n])]
+    if rank:  # nothing but adapters and a head
+        of_head = [name for name in trained if ".lora_" not in name]
+        assert bool(of_head) == (row.head is not None)
+        assert all(re.search(f"({row.head}).modules_to_save", name) for name in of_head)
+        adapted = model(IDS)[0].detach()
+        assert not torch.allclose(adapted, untouched, atol=1e-3)
+        if kind == "policy":
+            with disable():
+                assert torch.equal(model(IDS)[0], untouched)
+            result = Policy(model, disable_adapters=disable)(BATCH, temperature=0.7, adapted=False)
+            expected = Policy(load(family))(BATCH, temperature=0.7)
+            assert torch.equal(result.logprobs, expected.logprobs)
+        assert torch.equal(model(IDS)[0], adapted)
+    before, scores = named(model), row.scores(model)
+    policy.save_model(model, WORDS, tmp_path / "ours")
+    assert all(torch.equal(weight, before[name]) for name, weight in named(model).items())
+    assert not list((tmp_path / "ours").glob("*.bin"))
+    again = row.read(tmp_path / "ours")
+    assert named(again).keys() == start.keys()
+    torch.testing.assert_close(row.scores(again), scores, rtol=2e-4, atol=2e-4)
+    theirs = row.auto_class.from_pretrained(tmp_path / "ours").eval()
+    torch.testing.assert_close(theirs(IDS)[0], model.eval()(IDS)[0], rtol=2e-4, atol=2e-4)
+    if rank == 0:
+        assert torch.equal(theirs(IDS)[0], model(IDS)[0])
+        model.save_pretrained(tmp_path / "theirs")
+        if kind != "policy":  # whose ends we add
+            for path in (tmp_path / "theirs").iterdir():
+                assert (tmp_path / "ours" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_files_are_those_of_transformers_to_the_byte(family, tmp_path):
+    load(family).save_pretrained(tmp_path / "theirs")
+    policy.save_model(load(family), WORDS, tmp_path / "ours")
+    for path in (tmp_path / "theirs").iterdir():
+        assert (tmp_path / "ours" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_model_is_saved_in_the_precision_that_its_configuration_names(tmp_path):
+    model = load("llama")
+    policy.save_model(model, WORDS, tmp_path, "bfloat16")
+    weights = load_file(tmp_path / "model.safetensors")
+    merged = dict(policy.merged_weights(model))
+    assert weights.keys() == merged.keys()
+    assert all(torch.equal(weights[name], merged[name].bfloat16()) for name in weights)
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+    assert model.dtype == torch.float32
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_weight_is_read_as_it_was_saved(family):
+    model = load_pretrained(AutoModelForCausalLM, checkpoint(family), new=frozenset())
+    expected = build(family).state_dict()
+    assert model.state_dict().keys() == expected.keys()
+    for name, weight in model.state_dict().items():
+        assert weight.dtype == torch.float32
+        assert torch.equal(weight, expected[name]), name
+    for make in (KINDS["scalar"].make, KINDS["process"].make):
+        body = model.base_model.state_dict()
+        for name, weight in make(family).base_model.state_dict().items():
+            assert torch.equal(weight, body[name]), name
+
+
+def edit_json(folder: Path, name: str = "config.json", **changes: object) -> None:
+    content = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(content | changes))
+
+
+def edit(
+    folder: Path, *, lost: str = "", new: str = "", config: Any = (), sampling: Any = (),
+    is_pickled: bool = False, has_adapters: bool = False,
+) -> None:  # fmt: skip
+    """Change a folder with a Llama; `new`: a weight of 16 numbers."""
+    weights = load_file(folder / "model.safetensors")
+    weights |= {new: torch.ones(16)} if new else {}
+    weights.pop(lost, None)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    edit_json(folder, **dict(config))
+    edit_json(folder, "generation_config.json", **dict(sampling))
+    if is_pickled:
+        torch.save(weights, folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    if has_adapters:
+        model = AutoModelForCausalLM.from_pretrained(checkpoint("llama"))
+        peft = get_peft_model(model, PeftConfig(r=2, target_modules="all-linear"))
+        peft.save_pretrained(folder)
+
+
+EDITS = YAML(typ="safe").load(Path(__file__).with_name("checkpoints.yaml"))
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_checkpoint_that_is_not_whole_is_refused_where_it_is_loaded(name, tmp_path):
+    refused, *changes = EDITS[name]
+    build("llama").save_pretrained(tmp_path)
+    edit(tmp_path, **dict(*changes))
+    if refused is None:
+        model = policy.load_policy(tmp_path, compute(), CPU)
+        assert model.config._attn_implementation == "sdpa_by_mask"
+        return
+    with pytest.raises(ValueError, match=refused):
+        policy.load_policy(tmp_path, compute(), CPU)
+    if name == "sampling":
+        policy.load_policy(tmp_path, compute(), CPU, trained=False)
+
+
+def test_a_new_head_is_new_only_where_it_may_be(tmp_path):
+    class_, head = AutoModelForSequenceClassification, frozenset({"score.weight"})
+    with pytest.raises(ValueError, match=r"score\.weight"):
+        load_pretrained(class_, checkpoint("llama"), new=frozenset(), num_labels=1)
+    assert load_pretrained(class_, checkpoint("llama"), new=head, num_labels=1).score
+    build("llama").save_pretrained(tmp_path)
+    edit(tmp_path, new="model.layers.2.mlp.up_proj.weight")
+    with pytest.raises(ValueError, match="no place"):  # in the body
+        load_pretrained(class_, tmp_path, new=head, num_labels=1)
+
+
+LABELS = {"id2label": {0: "right", 1: "wrong"}}
+
+
+@pytest.mark.parametrize("changes", [LABELS, {"step_token_id": None}, {"step_separator": ""}])
+def test_a_classifier_that_is_no_process_model_is_refused(changes, tmp_path):
+    model = KINDS["process"].make("llama")
+    for name, value in changes.items():
+        setattr(model.config, name, value)
+    model.save_pretrained(tmp_path)
+    (name,) = changes
+    with pytest.raises(ValueError, match="labels" if name == "id2label" else name):
+        process_head.load_process_model(tmp_path, compute(), CPU)
+
+
+def test_a_saved_policy_stops_where_its_completions_ended(tmp_path):
+    model, gemma = build("llama"), make_tokenizer("gemma")
+    end = gemma.convert_tokens_to_ids("<end_of_turn>")
+    for _ in range(2):
+        policy.save_model(model, gemma, tmp_path)
+        assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == [EOS, end]
+
+
+@pytest.mark.parametrize("has_begin", [True, False])
+def test_other_tools_read_the_same_score_though_padding_was_the_end(has_begin, tmp_path):
+    inner = Tokenizer(models.WordLevel({f"<{i}>": i for i in range(VOCAB)}))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    begin = {"bos_token": "<2>"} if has_begin else {}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<1>", pad_token="<1>", **begin
+    )
+    pad = model_tokenizer.set_separate_pad(tokenizer)
+    assert pad == (2 if has_begin else VOCAB)
+    model = scalar_head.init_scalar_model(checkpoint("gpt2"), pad, compute(), CPU, head_seed=1)
+    groups = [Group(prompt_ids=[5, 6, 7], completions=[[8, 9, EOS], [4, 5, 6, 7]], indices=[0, 1]),
+              Group(prompt_ids=[9], completions=[[EOS]], indices=[2])]  # fmt: skip
+    (batch,) = micro_batches(groups, compute(), pad, CPU)
+    expected = dict(zip(batch.indices, ScalarHead(model.eval())(batch), strict=True))
+    policy.save_model(model, tokenizer, tmp_path)
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    texts = [" ".join(f"<{i}>" for i in (*group.prompt_ids, *ids))
+             for group in groups for ids in group.completions]  # fmt: skip
+    inputs = AutoTokenizer.from_pretrained(tmp_path)(texts, padding=True, return_tensors="pt")
+    assert inputs["input_ids"].shape == (3, 7)
+    for number, score in enumerate(theirs(**inputs).logits.squeeze(-1)):
+        torch.testing.assert_close(score, expected[number], rtol=1e-4, atol=1e-5)
+
+
+def test_adapters_are_drawn_from_their_seed_and_merged_with_alpha_over_rank():
+    draws = []
+    for seed in (0, 0, 1):
+        model = load("llama")
+        row_policy.add_adapters(model, LoraConfig(rank=2, alpha=6), seed)
+        draws.append(torch.cat([w.flatten() for n, w in named(model).items() if "lora_A" in n]))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(generator=torch.Generator().manual_seed(0))
+    start, parts = load("llama").state_dict(), named(model)
+    merged = dict(policy.merged_weights(model))
+    with torch.autocast("cpu", torch.bfloat16):  # merging is in float32 all the same
+        assert all(torch.equal(w, merged[n]) for n, w in policy.merged_weights(model))
+    layer = "model.layers.1.mlp.down_proj"
+    a, b = (parts[f"{layer}.lora_{letter}.default.weight"] for letter in "AB")
+    expected = start[f"{layer}.weight"] + 6 / 2 * b @ a
+    torch.testing.assert_close(merged[f"{layer}.weight"], expected)
+
+
+def save_member(path: Path, seed: int) -> PreTrainedModel:
+    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
+    model.save_pretrained(path)
+    return model.eval()
+
+
+def test_an_ensemble_aggregates_its_members_in_the_order_of_their_numbers(tmp_path):
+    members = [save_member(tmp_path / str(number), seed) for seed, number in enumerate((2, 10, 0))]
+    folders = scalar_head.find_member_folders(tmp_path)
+    assert [folder.name for folder in folders] == ["0", "2", "10"]
+    alone = torch.stack([ScalarHead(model)(BATCH) for model in members])
+    assert (alone.std(0) > 0.1).all()
+    for aggregate in (mean, minimum, partial(mean_minus_std, k=1.0)):
+        ensemble = scalar_head.load_ensemble(tmp_path, aggregate, compute(max_tokens=7), CPU)
+        ensemble.members[0].train()
+        # Of numbers that neither begin at 0 nor come in the order of micro-batches.
+        moved = [Group(prompt_ids=g.prompt_ids, completions=g.completions,
+                       indices=[9 - i for i in g.indices]) for g in GROUPS]  # fmt: skip
+        expected, spread = aggregate(scores=alone), alone.std(0, correction=0)
+        for scores, order in (
+            (ensemble(BATCH), slice(None)),
+            (ensemble.score_groups(GROUPS), BATCH.indices),
+            (ensemble.score_groups(moved), [9 - i for i in BATCH.indices]),
+        ):
+            if order != slice(None):
+                order = [sorted(order).index(i) for i in order]  # noqa: PLW2901
+            torch.testing.assert_close(scores.values[order], expected)
+            torch.testing.assert_close(scores.disagreement[order], spread)
+            assert not scores.values.requires_grad
+        assert not ensemble.members[0].training
+    total = size.measure_scorer(tmp_path)
+    assert total["parameters"] == 3 * size.measure_scorer(tmp_path / "0")["parameters"]
+    single = scalar_head.load_ensemble(tmp_path / "10", minimum, compute(), CPU)(BATCH)
+    assert torch.equal(single.values, alone[1])
+    assert single.disagreement.tolist() == [0.0] * 3
+
+
+FOLDERS = {
+    "empty": [], "notes": ["notes/config.json"], "latest": ["0/config.json", "latest/config.json"],
+    "1.5": ["0/config.json", "1.5/config.json"], "1": ["0/config.json", "1/weights"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_of_neither_a_model_nor_members_is_refused(name, tmp_path):
+    for path in FOLDERS[name]:
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).touch()
+    with pytest.raises(ValueError, match="nothing" if name == "empty" else f"'{name}'"):
+        scalar_head.find_member_folders(tmp_path)
+    with pytest.raises(ValueError, match="nothing"):
+        scalar_head.find_member_folders(tmp_path / "missing")
+
+
+TINY = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,
+        "max_length": 32, "vocab_size": 700}  # fmt: skip
+RANDOM = ModelConfig(path=None, revision=None, thinking=None, tiny=TINY)
+
+
+def config(**changes: object) -> ModelConfig:
+    return ModelConfig(**{"path": None, "revision": None, "thinking": None, "tiny": TINY} | changes)
+
+
+def weights(model: PreTrainedModel) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_a_row_starts_from_its_policy_the_named_model_or_a_random_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    WORDS.save_pretrained(rows.locate_policy(BASE, 0))
+    shutil.copytree(checkpoint("llama"), "data/policies/sft/model/1")
+    path = config(path=str(checkpoint("qwen3")))
+    for name, seed, of, folder in (("sft", 1, RANDOM, Path("data/policies/sft/model/1")),
+                                   (BASE, 0, path, checkpoint("qwen3"))):  # fmt: skip
+        model = row_policy.load_row_policy(name, seed, of, compute(), CPU)
+        assert torch.equal(weights(model), weights(policy.load_policy(folder, compute(), CPU)))
+        assert row_policy.locate_policy_folder(name, seed, of) == folder
+        low = compute(dtype="bfloat16")
+        frozen = row_policy.load_row_policy(name, seed, of, low, CPU, trained=False)
+        assert frozen.dtype == torch.bfloat16
+    first, again, other = (
+        weights(row_policy.load_row_policy(BASE, 0, RANDOM, compute(), CPU, weights_seed=seed))
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    for refused in (
+        lambda: row_policy.load_row_policy(BASE, 0, RANDOM, compute(), CPU),
+        lambda: row_policy.locate_policy_folder(BASE, 0, RANDOM),
+        lambda: size.measure_policy(BASE, 0, RANDOM),
+    ):
+        with pytest.raises(ValueError, match=r"model\.path"):
+            refused()
+    with pytest.raises(ValueError, match="Qwen/Q"):  # its files are not here
+        row_policy.locate_policy_folder(BASE, 0, config(path="Qwen/Q", revision="c1"))
+
+
+def test_a_tiny_model_has_the_shape_and_the_special_tokens_of_its_configuration():
+    model = row_policy.build_tiny(TinyConfig(**TINY | {"num_layers": 2}), WORDS, 0)
+    assert (model.config.model_type, len(model.model.layers)) == ("llama", 2)
+    assert model.get_input_embeddings().weight.shape == (len(WORDS), 8)
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert model.config.eos_token_id == WORDS.eos_token_id
+    assert model.config.pad_token_id == WORDS.pad_token_id
+    assert model(IDS).logits.shape == (1, 4, len(WORDS))
+    assert model.get_input_embeddings().weight.std().item() == pytest.approx(0.05, rel=0.1)
+
+
+BAD_CONFIGS = {
+    "num_heads": {"tiny": TINY | {"num_heads": 3}},
+    "revision": {"path": "some/where"},  # a hub id without its commit
+    "thinking": {"thinking": True},  # of a model without a template
+}
+
+
+@pytest.mark.parametrize("name", BAD_CONFIGS)
+def test_a_model_that_cannot_be_is_refused(name):
+    with pytest.raises(ValueError, match=name):
+        config(**BAD_CONFIGS[name])
+
+
+def test_the_tiny_model_alone_limits_lengths_and_the_named_model_alone_ids(tmp_path):
+    named_model = config(path=str(checkpoint("llama")))
+    named_model.check_length(33)
+    RANDOM.check_length(32)
+    with pytest.raises(ValueError, match="33"):
+        RANDOM.check_length(33)
+    few = make_tokenizer("plain")
+    few.pad_token = few.eos_token = few.convert_ids_to_tokens(3)
+    named_model.check_ids([[VOCAB - 1]], few)
+    RANDOM.check_ids([[VOCAB]], few)
+    for ids, words, token in (([[4], [VOCAB, 2]], few, VOCAB), ([], make_tokenizer("plain"), 700)):
+        with pytest.raises(ValueError, match=f"below {VOCAB}.*{token if ids else ''}"):
+            named_model.check_ids(ids, words)
+
+
+# Two blocks of q 16x16, k and v 16x8, o 16x16, gate, up and down 16x32; an output of 32x16.
+BLOCKS = 2 * (16 * 16 + 2 * 16 * 8 + 16 * 16 + 3 * 16 * 32)
+OUTPUT, NORMS = 32 * 16, 2 * 2 * 16 + 16
+
+
+def test_sizes_by_hand():
+    """A tied matrix is memory once, and work once; adapters are matrices, the rest is frozen."""
+    model = load("llama")
+    result = size.measure_model(model)
+    assert result["body"] == result["trained_body"] == BLOCKS
+    assert result["output"] == result["trained_output"] == OUTPUT
+    assert result["parameters"] == result["trained_parameters"] == BLOCKS + OUTPUT + NORMS
+    row_policy.add_adapters(model, LoraConfig(rank=2, alpha=4), 0)
+    new = 2 * 2 * ((16 + 16) + 2 * (16 + 8) + (16 + 16) + 3 * (16 + 32))
+    adapted = size.measure_model(model)
+    assert (adapted["body"], adapted["trained_body"]) == (BLOCKS + new, new)
+    assert (adapted["output"], adapted["trained_output"]) == (OUTPUT, 0)
+    assert adapted["trained_parameters"] == new
+    frozen = dict.fromkeys(["trained_parameters", "trained_body", "trained_output"], 0)
+    assert size.measure_frozen(model) == result | frozen
+    scalar = size.measure_model(KINDS["scalar"].make("llama"))
+    assert (scalar["body"], scalar["output"]) == (BLOCKS, 0)
+    assert scalar["parameters"] == BLOCKS + OUTPUT + NORMS + 16
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_is_measured_as_the_model_in_it_and_nothing_is_drawn(family):
+    random = torch.get_rng_state()
+    result = size.measure_scorer(checkpoint(family))
+    assert torch.equal(torch.get_rng_state(), random)
+    assert result == size.measure_frozen(load(family))
+
+
+@pytest.mark.parametrize(("thinking", "thinks"), [(None, False), (False, False), (True, True)])
+def test_facts_of_a_model_for_auto(thinking, thinks, tmp_path):
+    load("llama").save_pretrained(tmp_path)
+    WORDS.save_pretrained(tmp_path)
+    path = {"path": str(tmp_path), "revision": None, "thinking": thinking}
+    facts = size.model_facts(path)
+    assert (facts.parameters, facts.positions) == (BLOCKS + OUTPUT + NORMS, 128)
+    assert (facts.thinks, facts.has_chat_template, facts.shares_rows) == (thinks, False, True)
+    edit_json(tmp_path, max_position_embeddings=None)
+    with pytest.raises(ValueError, match="max_position_embeddings"):
+        size.model_facts(path)
+    assert size.model_facts({"path": None}) is None
