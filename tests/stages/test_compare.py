@@ -172,32 +172,6 @@ def test_without_gold_answers_the_report_is_of_rewards():
 
 
 @pytest.mark.slow
-def test_controls_have_a_section_and_change_nothing_else():
-    before = read_metrics()
-    report_inputs.write(policies=POLICIES | {"coin": 0.5, "short": 0.7})
-    plan = json.loads(Path("data/plan.json").read_text(encoding="utf-8"))
-    for name, control in {"coin": "no_effect", "short": "no_skill"}.items():
-        plan["policies"][name] |= {"from": "sft", "control": control}
-        for seed in SEEDS:
-            content = report_inputs.measured()["policies/dpo/training"]
-            write_json(f"policies/{name}/training/{seed}/metrics.json", content)
-            write_json(f"samples/{name}/{seed}/metrics.json", {})
-    write_json("plan.json", plan)
-    compare.main()
-    after, shown = read_metrics(), read("report.md")
-    for key in ("policies", "gains", "pairs", "selection", "difficulty", "forecast", "best_on_dev"):
-        assert after[key] == before[key], key
-    assert after["verdict"][:4] == before["verdict"]
-    undecided, paid = after["verdict"][4:]
-    assert "coin" in undecided
-    assert "short" in paid
-    assert "coin" not in shown[: shown.index("## Controls")].replace(undecided, "")
-    headlines = {path.stem: json.loads(path.read_text()) for path in DATA.glob("headlines/*")}
-    assert set(headlines["control"]) == {"coin", "short"}
-    assert "coin" not in headlines["accuracy"]
-
-
-@pytest.mark.slow
 def test_dvc_shows_the_headlines_and_plots():
     content = YAML(typ="safe").load(ROOT / "dvc.yaml")
     with Path("dvc.yaml").open("w") as file:

@@ -1,4 +1,4 @@
-"""Outputs, parts and journals: whole or not at all, on disk at once, whatever a kill left."""
+"""Outputs, parts, checkpoints and journals: whole or not at all, whatever a kill left."""
 
 import json
 import math
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from stages.runtime import journal, outputs, process
+from stages.runtime import checkpoints, journal, outputs, process
 
 
 def read_tree(folder):
@@ -169,6 +169,57 @@ def test_no_part_is_kept_after_a_request_to_end_that_the_work_caught(tmp_path, m
     monkeypatch.undo()
     assert list(go_on(tmp_path / "parts", begun)) == EXPECTED
     assert begun == [1]
+
+
+def write_checkpoints(folder):
+    """Of three steps, with a journal outside that grows."""
+    log = folder.parent / "log"
+    for step in range(1, 4):
+        log.write_text("x" * step)
+        checkpoints.write(
+            folder, step, lambda path, step=step: (path / "weights").write_text(f"{step}"),
+            {log: step},
+        )  # fmt: skip
+    return folder / "step-00000002", folder / "step-00000003"
+
+
+def test_the_last_two_checkpoints_stay_and_damaged_ones_are_not_used(tmp_path):
+    folder = tmp_path / "loop"
+    second, third = write_checkpoints(folder)
+    assert sorted(folder.iterdir()) == [second, third]
+    assert checkpoints.find_last_checkpoint(folder) == third
+    assert checkpoints.outside_lengths(third) == {tmp_path / "log": 3}
+    (third / "weights").write_text("?")
+    assert checkpoints.find_last_checkpoint(folder) == second
+    assert not third.exists()
+    (tmp_path / "log").write_text("x")  # shorter than when it was written
+    assert checkpoints.find_last_checkpoint(folder) is None
+    assert list(folder.iterdir()) == []
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_none(tmp_path):
+    def fail(path):
+        (path / "weights").write_text("half")
+        raise OSError
+
+    (tmp_path / ".step-00000007.partial").mkdir()  # of a kill
+    with pytest.raises(OSError, match=r"^$"):
+        checkpoints.write(tmp_path, 1, fail, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("text", "seconds"), [
+    (None, 300), ("0", 0), ("2.5", 2.5), ("nan", None), ("-1", None), ("soon", None), ("", None),
+])  # fmt: skip
+def test_the_interval_of_checkpoints_is_a_number_from_0_on(text, seconds, monkeypatch):
+    monkeypatch.delenv(checkpoints.INTERVAL_VARIABLE, raising=False)
+    if text is not None:
+        monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, text)
+    if seconds is None:
+        with pytest.raises(ValueError, match=checkpoints.INTERVAL_VARIABLE):
+            checkpoints.read_interval()
+    else:
+        assert checkpoints.read_interval() == seconds
 
 
 @pytest.fixture

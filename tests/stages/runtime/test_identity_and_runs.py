@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -401,6 +402,33 @@ def test_code_that_was_edited_since_dvc_looked_at_it_is_refused(edit, is_refused
             intact.check_sources([TRACED])
     else:
         intact.check_sources([TRACED])
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_damaged_input_is_removed_if_dvc_has_a_copy_and_the_others_stay(is_cached, tmp_path):
+    """A copy that is damaged too is no copy: it goes, so that the input is computed again."""
+    contents = {"whole": b"a", "damaged": b"b", "damaged copy": b"c"}
+    md5s = {name: hashlib.md5(content).hexdigest() for name, content in contents.items()}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content if name == "whole" else b"other")
+        if is_cached:
+            (tmp_path / md5s[name]).write_bytes(b"" if name == "damaged copy" else content)
+    deps = [
+        SimpleNamespace(
+            fs_path=tmp_path / name,
+            hash_info=SimpleNamespace(name="md5", isdir=False, value=md5s[name]),
+        )
+        for name in contents
+    ]
+    local = SimpleNamespace(oid_to_path=lambda md5: tmp_path / md5)
+    repo = SimpleNamespace(cache=SimpleNamespace(local=local))
+    with pytest.raises(ValueError, match="damaged copy"):
+        intact.check_inputs(SimpleNamespace(deps=deps, repo=repo))
+    stay = {"whole"} if is_cached else set(contents)
+    assert {name for name in contents if (tmp_path / name).exists()} == stay
+    copies = {"whole", "damaged"} if is_cached else set()
+    assert {name for name in contents if (tmp_path / md5s[name]).exists()} == copies
+    intact.check_inputs(SimpleNamespace(deps=deps[:1], repo=repo))
 
 
 class Pipeline:

@@ -1,7 +1,6 @@
 """Processes of a stage: how they end, work side by side, train together, share GPUs, and use the
 machine."""
 
-import ctypes
 import json
 import os
 import pty
@@ -204,48 +203,6 @@ os._exit(0)
 
 def test_a_seed_that_begins_when_its_parent_has_ended_ends_too():
     assert run_program(ORPHAN).stdout == ""
-
-
-REUSED = """
-import resource
-import numpy
-from stages.runtime import process
-def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-def activations():
-    tensors = [numpy.ones(2**20) for _ in range(8)]  # 8 MiB each
-def main():
-    activations()
-    before = faults()
-    for _ in range(10):
-        activations()
-    print(faults() - before)
-{end}
-"""
-FREED = """
-import ctypes, psutil
-from stages.runtime import process
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-def main():
-    blocks = [libc.malloc(2**18) for _ in range(800)]
-    for block in blocks:
-        ctypes.memset(block, 1, 2**18)
-    for block in blocks[:-1]:  # the last one stands at the end of the heap
-        libc.free(ctypes.c_void_p(block))
-    before = psutil.Process().memory_info().rss
-    process.return_free_memory()
-    print(before - psutil.Process().memory_info().rss)
-process.run(main)
-"""
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="glibc alone has mallopt")
-def test_freed_memory_is_used_again_and_returned_where_it_is_told():
-    faults = [int(run_program(REUSED.format(end=end)).stdout)
-              for end in ("process.run(main)", "main()")]  # fmt: skip
-    assert faults[0] < 1_000 < faults[1]  # a page is 4 KiB: 16,384 of them, ten times
-    assert int(run_program(FREED).stdout) > 0.9 * 800 * 2**18
 
 
 # Seeds side by side
