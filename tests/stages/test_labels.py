@@ -293,7 +293,7 @@ COMPLETIONS = {
 
 
 def write_solutions(question=QUESTION):
-    """Problems p0 to p5, held out p6 to p8: RIGHT twice, then ODD or WRONG."""
+    """p0 to p5, held out p6 to p8: RIGHT twice (of p8 its answer alone once), then ODD or WRONG."""
     for side, numbers in {"train": range(6), "heldout": range(6, 9)}.items():
         prompts = [
             replace(stage_inputs.make_prompts("train")[0], id=f"p{n}", question=question,
@@ -303,7 +303,9 @@ def write_solutions(question=QUESTION):
         drawn = [
             stage_inputs.make_completion(prompt.id, index, text)
             for n, prompt in zip(numbers, prompts, strict=True)
-            for index, text in enumerate((RIGHT, RIGHT, ODD if n % 2 else WRONG))
+            for index, text in enumerate(
+                (RIGHT, "#### 9" if n == 8 else RIGHT, ODD if n % 2 else WRONG)
+            )
         ]
         stage_inputs.write_side(side, prompts, drawn)
 
@@ -364,7 +366,7 @@ def test_a_step_has_the_share_of_its_completions_that_are_right(monkeypatch):
     assert [(row.id, row.index, row.correct) for row in heldout[4:]] == [
         ("p6", 1, True), ("p7", 1, True), ("p8", 0, True), ("p8", 1, True), ("p8", 2, False),
     ]  # fmt: skip
-    assert {(*row.labels, row.source) for row in heldout[4:]} == {(None, None, None, "none")}
+    assert {(*set(row.labels), row.source) for row in heldout[4:]} == {(None, "none")}
     # A prefix is gone on with as far as the longest completion of the pool.
     drawn = [row for side in pools.SIDES for _, pool in pools.read_pools(POOL, SEED, side)
              for row in pool]  # fmt: skip

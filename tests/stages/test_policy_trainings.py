@@ -1,5 +1,6 @@
 """Trainings of policies as stages: SFT, DPO and its relatives, GRPO and PPO."""
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -176,6 +177,16 @@ def test_a_budget_of_tokens_takes_the_place_of_epochs(loss, budget):
     assert history[-1]["optim/learning_rate"] == pytest.approx(1e-2 / len(history))
 
 
+PAYER = """
+from stages.environments.environment import Reply
+class Payer:
+    def start(self, row, seed):
+        return [{"role": "user", "content": "1 + 1 = ?"}], None
+    def step(self, message):
+        return Reply(reward=1.0 + len(message["content"]), done=True)
+"""
+
+
 @pytest.fixture
 def endless(monkeypatch):
     """Nothing in these games rewards ending an answer."""
@@ -257,22 +268,23 @@ def test_a_policy_is_distilled_from_another_or_from_itself_with_solutions(rank, 
         row.id for row in stage_inputs.make_prompts("train")}  # fmt: skip
 
 
-def test_in_an_environment_its_limits_take_the_place_of_the_longest_completion(endless):
-    stage_inputs.write_environment(max_turn_tokens=12)
+def test_in_an_environment_its_limits_take_the_place_of_the_longest_completion(
+    endless, stage_world, monkeypatch
+):
+    (stage_world / "payer.py").write_text(PAYER)
+    package = importlib.import_module("stages.environments.own")
+    monkeypatch.setattr(package, "__path__", [str(stage_world)])
+    stage_inputs.write_environment(own="payer", max_turn_tokens=12)
     preset = PRESETS["dr_grpo"]  # its loss is divided by the longest completion
+    sizes = {"num_steps": 1, "prompts_per_step": 2}
     histories = [
-        train(
-            "grpo",
-            "environments/sums",
-            preset,
-            max_new_tokens=number,
-            num_steps=1,
-            prompts_per_step=2,
-        )
+        train("grpo", "environments/sums", preset, max_new_tokens=number, **sizes)
         for number in (6, 60)
     ]
     assert histories[0] == histories[1]
-    assert "episode/turns" in histories[0][1][0]
+    (step,) = histories[0][1]
+    assert step.get("optim/grad_norm", 0) > 0, step
+    assert "episode/turns" in step
 
 
 @pytest.mark.parametrize(("method", "preset", "expected"), [

@@ -438,8 +438,9 @@ class Pipeline:
 stages:
   train:
     cmd: >-
-      mkdir -p data/model && seq 9999 > data/model/weights && echo small > data/model/config
+      mkdir -p data/model && seq $(cat size) > data/model/weights && echo small > data/model/config
       && echo x >> trained
+    deps: [size]
     outs: [data/model]
   evaluate:
     cmd: python evaluate.py
@@ -459,6 +460,7 @@ open("data/score", "w").write(str(len(open("data/model/weights").read())))
     def __init__(self, path: Path, link: str) -> None:
         self.path = path
         (path / "dvc.yaml").write_text(self.DVC)
+        (path / "size").write_text("9999")
         (path / "evaluate.py").write_text(self.EVALUATE)
         self.dvc("init", "--no-scm", "-q")
         self.dvc("config", "cache.type", link)
