@@ -51,7 +51,7 @@ def train(run):
     if os.environ.get("TOY_FAIL") == str(run.seed):
         while others() < 2:
             time.sleep(0.01)
-        raise ValueError("as asked")
+        raise ValueError("on purpose")
     if os.environ.get("TOY_EDIT") == str(run.seed):
         Path("params.yaml").write_text("rate: 0.2\\nseeds: [0, 1, 2]\\n")
     if Path(f"refuse-{run.seed}").exists():

@@ -1,27 +1,19 @@
-"""A policy's folder for other tools: its prompt, its card, and that nothing of the run changes."""
+"""A policy's folder for other tools: its weights, prompts as in training, and its card."""
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import studied_run
-import torch
-from environments_installed import needs_environments
 from ruamel.yaml import YAML
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from studied_run import write_json
+from transformers import AutoTokenizer
 
 from stages import export
 from stages.config import read_yaml
-from stages.engines.transformers import TransformersSampler
 from stages.environments import definition
-from stages.environments.catalogue import make_factory
-from stages.environments.definition import EnvironmentFile, EnvironmentPreset
-from stages.environments.environment import Reply
-from stages.loops.episodes import Player
-from stages.models.model_tokenizer import end_id, make_decode
-from stages.models.prompting import get_bos_text, render_conversation, render_prompts
+from stages.environments.definition import EnvironmentFile
+from stages.models.prompting import render_conversation, render_prompts
 from stages.models.row_policy import TinyConfig, build_tiny
 from stages.models.turn_rendering import TurnRenderer
 from stages.records import lines
@@ -37,209 +29,174 @@ PLAN = {
     },
     "rewards": {"rule": {"by": "rule", "preset": "rule", "from": "base", "on": "prompts"}},
 }
+INTERVAL = {"value": 0.75, "low": 0.5, "high": 1.0}
+GAIN = {"grpo": {"value": 0.25, "low": 0.125, "high": 0.375}}
+METRICS = {
+    "baseline": "sft", "confidence": 0.95, "verdict": ["grpo is better."],
+    "policies": dict.fromkeys(("sft", "grpo"), dict.fromkeys(
+        ("mean_accuracy", "greedy_accuracy"), INTERVAL)),
+    "gains": {"mean_accuracy": GAIN},
+}  # fmt: skip
+POLICY = DATA / "policies/grpo/model"
 
 
 @pytest.fixture(autouse=True)
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def finished_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "stages").mkdir()
     studied_run.write_yaml(Path("stages/presets.yaml"), {"sft": {}, "mine": {}, "rule": {}})
-    # the row of grpo is a recipe's
+    # The row of grpo is a recipe's.
     rows = {"sft": PLAN["policies"]["sft"]}
     params = {"policies": rows, "seeds": [0, 1], "model": {"path": "mine/base"}}
     studied_run.write_yaml(Path("params.yaml"), params | {"data": {"prompt_template": TEMPLATE}})
-    studied_run.write_json(DATA / "plan.json", PLAN)
+    write_json(DATA / "plan.json", PLAN)
     card = {"source": "mine", "licence": "MIT", "counts": {"test": 20}, "overlaps": {}}
-    studied_run.write_json(DATA / "prepared/data_card.json", card)
-    studied_run.write_json(DATA / "prompts/facts.json", {})
+    write_json(DATA / "prepared/data_card.json", card)
+    write_json(DATA / "prompts/facts.json", {})
     write_prompts("solve")
-    estimate = {"value": 0.75, "low": 0.5, "high": 1.0}
-    metrics = {
-        "baseline": "sft", "confidence": 0.95, "verdict": ["grpo is better."],
-        "policies": {name: {"mean_accuracy": estimate, "greedy_accuracy": estimate}
-                     for name in PLAN["policies"]},
-        "gains": {"mean_accuracy": {"grpo": {"value": 0.25, "low": 0.125, "high": 0.375}}},
-    }  # fmt: skip
-    studied_run.write_json(export.METRICS, metrics)
-    numbers = {"num_problems": 20, "greedy_accuracy": 0.5, "mean_accuracy": 0.75}
+    write_json(export.METRICS, METRICS)
     for seed in (0, 1):
-        studied_run.write_json(DATA / f"evaluations/grpo/{seed}/metrics.json", numbers)
+        numbers = {"num_problems": 20, "greedy_accuracy": 0.5, "mean_accuracy": 0.75}
+        write_json(DATA / f"evaluations/grpo/{seed}/metrics.json", numbers)
         tokens = {"generated_tokens": 7, "trained_tokens": 7}
-        studied_run.write_json(DATA / f"policies/grpo/training/{seed}/metrics.json", tokens)
+        write_json(DATA / f"policies/grpo/training/{seed}/metrics.json", tokens)
         tokenizer = studied_run.words()
-        folder = DATA / f"policies/grpo/model/{seed}"
-        build_tiny(TinyConfig(**studied_run.TINY), tokenizer, seed).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        model = build_tiny(TinyConfig(**studied_run.TINY), tokenizer, seed)
+        model.save_pretrained(POLICY / str(seed))
+        tokenizer.save_pretrained(POLICY / str(seed))
 
 
-def write_prompts(*tasks: str) -> None:
-    rows = [
-        Prompt(id=task, task=task, question="1?", prompt="1?", answer=None, prompt_ids=[5])
-        for task in tasks
-    ]
+def write_prompts(*tasks):
+    rows = [Prompt(id=task, task=task, question="1?", prompt="1?", answer=None, prompt_ids=[5])
+            for task in tasks]  # fmt: skip
     lines.write_lines(DATA / "prompts/test.jsonl", rows)
 
 
-def render(*turns: Turn) -> str:
+def read_card():
+    return Path("out/README.md").read_text(encoding="utf-8")
+
+
+def render(*turns):
     messages = [{"role": turn.role, "content": turn.content} for turn in turns]
     tokenizer = AutoTokenizer.from_pretrained("out")
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
 
 
-TALK = (
-    Turn("system", 'Be "brief".'), Turn("user", "Hi\nyou"), Turn("assistant", "Hello"),
-    Turn("user", "{{ 1 }}?"),
-)  # fmt: skip
+TALK = (Turn("system", 'Be "brief".'), Turn("user", "Hi\nyou"), Turn("assistant", "Hello"),
+        Turn("user", "{{ 1 }}?"))  # fmt: skip
 
 
-@pytest.mark.parametrize("tasks", [["chat"], ["solve", "chat"]])
-def test_a_conversation_has_the_text_of_a_training_prompt(tasks: list[str]) -> None:
+@pytest.mark.parametrize("tasks", [["solve"], ["chat"], ["solve", "chat"]], ids=" and ".join)
+def test_messages_are_rendered_as_the_prompts_of_training(tasks):
     write_prompts(*tasks)
     export.main("grpo", "out")
-    trained = AutoTokenizer.from_pretrained(DATA / "policies/grpo/model/0")
-    for turns in (TALK, TALK[1:]):
-        assert render(*turns) == render_conversation(turns, trained)[0]
-    alone = TALK[1]
-    expected = render_conversation([alone], trained)[0]
-    if "solve" in tasks:
-        (expected,) = render_prompts([alone.content], trained, TEMPLATE)
-    assert render(alone) == expected
+    trained = AutoTokenizer.from_pretrained(POLICY / "0")
+    for turns in (TALK, TALK[1:], TALK[1:2]):
+        if tasks == ["solve"] or ("solve" in tasks and len(turns) == 1):
+            (expected,) = render_prompts([turns[-1].content], trained, TEMPLATE)
+        else:
+            expected = render_conversation(turns, trained)[0]
+        assert render(*turns) == expected
 
 
-def test_a_message_has_the_ids_of_a_training_prompt() -> None:
-    export.main("grpo", "out", "1")
-    tokenizer = AutoTokenizer.from_pretrained("out")
-    question = "1 + 2 = ?"
-    message = [{"role": "user", "content": question}]
-    text = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
-    trained = AutoTokenizer.from_pretrained(DATA / "policies/grpo/model/1")
-    assert [text] == render_prompts([question], trained, TEMPLATE)
-    model = AutoModelForCausalLM.from_pretrained("out")
-    saved = AutoModelForCausalLM.from_pretrained(DATA / "policies/grpo/model/1")
-    assert all(
-        torch.equal(a, b) for a, b in zip(model.parameters(), saved.parameters(), strict=True)
-    )
+@pytest.mark.parametrize(("words", "seed"), [(("grpo", "out"), 0), (("grpo", "out", "1"), 1)])
+def test_the_weights_are_those_of_the_seed_by_default_the_first(words, seed):
+    export.main(*words)
+    for path in (POLICY / str(seed)).iterdir():
+        assert (Path("out") / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_chat_template_of_the_model_stays() -> None:
-    folder = DATA / "policies/grpo/model/0"
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+def test_a_chat_template_of_the_model_stays():
+    tokenizer = AutoTokenizer.from_pretrained(POLICY / "0")
     tokenizer.chat_template = "{{ messages[0].content }}!"
-    tokenizer.save_pretrained(folder)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    tokenizer.save_pretrained(POLICY / "0")
+    before = {path.name: path.read_bytes() for path in (POLICY / "0").iterdir()}
     export.main("grpo", "out")
     after = {path.name: path.read_bytes() for path in Path("out").iterdir()}
     assert after.pop("README.md")
-    assert after == before == {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert after == before == {path.name: path.read_bytes() for path in (POLICY / "0").iterdir()}
 
 
-def test_the_card_has_accuracies_with_intervals_the_gain_and_the_data() -> None:
+def test_the_card_has_accuracies_with_intervals_the_gain_and_the_data():
     export.main("grpo", "out")
-    _, header, body = Path("out/README.md").read_text(encoding="utf-8").split("---\n", 2)
+    _, header, body = read_card().split("---\n", 2)
     content = YAML(typ="safe").load(header)
-    assert content["license"] == "mit"
-    assert content["base_model"] == "mine/base"
-    assert "75.0 % [50.0, 100.0] | **+25.0 [+12.5, +37.5]**" in body
-    assert "grpo is better." in body
-    assert "`policies/sft`, `rewards/rule`" in body
+    assert (content["license"], content["base_model"]) == ("mit", "mine/base")
     digest = experiment.digest_folder(DATA / "evaluations")
-    assert f"git log --reverse -S {digest}" in body
+    for text in ("75.0 % [50.0, 100.0] | **+25.0 [+12.5, +37.5]**", "grpo is better.", digest,
+                 "`policies/sft`, `rewards/rule`"):  # fmt: skip
+        assert text in body
 
 
-def test_without_gold_answers_the_card_has_no_accuracy() -> None:
-    metrics = json.loads(export.METRICS.read_text())
-    for estimates in metrics["policies"].values():
-        del estimates["mean_accuracy"], estimates["greedy_accuracy"]
-    studied_run.write_json(export.METRICS, metrics)
+def test_without_gold_answers_the_card_has_no_accuracy():
+    write_json(export.METRICS, METRICS | {"policies": {"sft": {}, "grpo": {}}})
     for seed in (0, 1):
         path = DATA / f"evaluations/grpo/{seed}/metrics.json"
-        studied_run.write_json(path, {"num_problems": 20, "mean_tokens": 7.5})
+        write_json(path, {"num_problems": 20, "mean_tokens": 7.5})
     export.main("grpo", "out")
-    card = Path("out/README.md").read_text(encoding="utf-8")
-    assert "model-index" not in card
-    assert "accuracy" not in card
-    assert "| mean tokens | 7.500 | 7.500 | 7.500 |" in card
+    assert "model-index" not in read_card()
+    assert "accuracy" not in read_card()
+    assert "| mean tokens | 7.500 | 7.500 | 7.500 |" in read_card()
 
 
-def test_a_folder_of_the_user_is_no_model_of_a_hub(tmp_path: Path) -> None:
+def test_a_folder_of_the_user_is_no_model_of_a_hub(tmp_path):
     path = tmp_path / "ann/base"
     path.mkdir(parents=True)
-    params = read_yaml() | {"model": {"path": str(path)}}
-    studied_run.write_yaml(Path("params.yaml"), params)
+    studied_run.write_yaml(Path("params.yaml"), read_yaml() | {"model": {"path": str(path)}})
     export.main("grpo", "out")
-    card = Path("out/README.md").read_text(encoding="utf-8")
-    assert "began as `base`" in card
-    assert "base_model" not in card
-    assert "ann" not in card
+    assert "`base`" in read_card()
+    assert "base_model" not in read_card()
+    assert "ann" not in read_card()
 
 
-@pytest.mark.parametrize(
-    ("words", "mentions"),
-    [
-        (("gpro", "out"), "grpo"),
-        (("grpo",), "folder"),
-        (("grpo", "out", "7"), "0, 1"),
-        (("grpo", "stages"), "exists"),
-    ],
-)
-def test_refusals_name_what_there_is(words: tuple[str, ...], mentions: str) -> None:
+@pytest.mark.parametrize(("words", "missing", "mentions"), [
+    (("gpro", "out"), None, "grpo"), (("grpo",), None, "folder"),
+    (("grpo", "out", "7"), None, "0, 1"),
+    (("grpo", "stages"), None, "exists"), (("grpo", "out"), POLICY / "0", "dvc checkout"),
+    (("grpo", "out"), DATA / "prompts/test.jsonl", r"test\.jsonl"),
+    (("grpo", "out"), export.METRICS, r"metrics\.json"),
+])  # fmt: skip
+def test_what_cannot_be_exported_is_refused_and_leaves_no_folder(words, missing, mentions):
+    if missing is not None:
+        shutil.rmtree(missing) if missing.is_dir() else missing.unlink()
     with pytest.raises(ValueError, match=mentions):
         export.main(*words)
     assert not Path("out").exists()
 
 
-def test_a_policy_that_is_not_there_is_no_empty_folder() -> None:
-    shutil.rmtree(DATA / "policies/grpo/model/0")
-    with pytest.raises(ValueError, match="dvc checkout"):
-        export.main("grpo", "out")
-    assert not Path("out").exists()
-
-
-def test_prompts_that_are_not_there_are_named_with_the_remedy() -> None:
-    (DATA / "prompts/test.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"test\.jsonl is missing: .*dvc checkout"):
-        export.main("grpo", "out")
-    assert not Path("out").exists()
-
-
-def put_into_environment() -> None:
+def put_into_environment():
     """Let grpo be a policy of an environment, with episodes in the report."""
-    row = {**PLAN["policies"]["grpo"], "on": "environments/game"}
+    row = PLAN["policies"]["grpo"] | {"on": "environments/game"}
     environment = {"by": "own", "preset": "mine", "from": "base", "on": "own/game"}
-    plan = {"policies": {**PLAN["policies"], "grpo": row}, "environments": {"game": environment}}
-    studied_run.write_json(DATA / "plan.json", plan)
+    plan = {"policies": PLAN["policies"] | {"grpo": row}, "environments": {"game": environment}}
+    write_json(DATA / "plan.json", plan)
     folder = DATA / "environments/game"
     folder.mkdir(parents=True)
-    file = {
+    file = EnvironmentFile.model_validate({
         "kind": "textarena", "preset": {"starts": "prompts"}, "own": None, "own_digest": None,
         "packages": {"textarena": "0.7.4"},
-    }  # fmt: skip
-    definition.write_environment(folder, EnvironmentFile.model_validate(file))
-    metrics = json.loads(export.METRICS.read_text())
-    metrics["episodes"] = {"game": {
-        "baseline": "sft", "num_starts": 64,
-        "policies": {"grpo": {"success": {"value": 0.5, "low": 0.25, "high": 0.75}}},
-        "gains": {"success": {"grpo": {"value": 0.25, "low": 0.125, "high": 0.375}}},
-    }}  # fmt: skip
-    studied_run.write_json(export.METRICS, metrics)
+    })  # fmt: skip
+    definition.write_environment(folder, file)
+    success = {"success": {"value": 0.5, "low": 0.25, "high": 0.75}}
+    episodes = {"game": {"baseline": "sft", "num_starts": 64, "policies": {"grpo": success},
+                         "gains": {"success": GAIN}}}  # fmt: skip
+    write_json(export.METRICS, METRICS | {"episodes": episodes})
 
 
-def test_the_card_names_the_environment_its_versions_and_the_success_there() -> None:
+def test_the_card_names_the_environment_its_versions_and_the_success_there():
     put_into_environment()
     (DATA / "prompts/test.jsonl").unlink()  # of no use here, and not everywhere checked out
     export.main("grpo", "out")
-    card = Path("out/README.md").read_text(encoding="utf-8")
-    assert "`game`, of kind textarena: textarena 0.7.4." in card
-    assert "50.0 % [25.0, 75.0] of the episodes from 64 test starts, **+25.0 [+12.5" in card
-    assert "was put to the policy as" not in card
+    for text in ("`game`", "textarena 0.7.4", "50.0 % [25.0, 75.0]", "64 test", "**+25.0 [+12.5"):
+        assert text in read_card()
+    assert TEMPLATE[:6] not in read_card()
 
 
-def test_a_chat_template_of_an_environment_has_the_tokens_of_training() -> None:
+def test_a_chat_template_of_an_environment_has_the_tokens_of_training():
     put_into_environment()
     export.main("grpo", "out")
     tokenizer = AutoTokenizer.from_pretrained("out")
-    trained = AutoTokenizer.from_pretrained(DATA / "policies/grpo/model/0")
-    renderer = TurnRenderer(trained)
+    renderer = TurnRenderer(AutoTokenizer.from_pretrained(POLICY / "0"))
     tools = [{"type": "function", "function": {"name": "add"}}]
     function = {"name": "add", "arguments": {"a": 1, "b": "é"}}
     call = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
@@ -256,147 +213,3 @@ def test_a_chat_template_of_an_environment_has_the_tokens_of_training() -> None:
         messages, tools=tools, add_generation_prompt=True, return_dict=False
     )
     assert ids == expected
-
-
-NUM_TOKENS = 12
-"""Most tokens of a turn."""
-
-
-class Threes:
-    """Asks for two digits, and pays if neither is a multiple of three."""
-
-    def start(self, row: Any, seed: int) -> tuple[list[dict[str, str]], None]:
-        self.turn = 0
-        return [{"role": "user", "content": f"{row['id']} = ?"}], None
-
-    def step(self, message: Any) -> Reply:
-        self.turn += 1
-        is_right = message["content"].strip() in {"1", "2", "4", "5", "7", "8"}
-        if self.turn == 2 or not is_right:
-            return Reply(reward=float(is_right), done=True)
-        return Reply(messages=[{"role": "user", "content": "+ ?"}])
-
-
-TWO_DIGITS = [f"{a % 4} = ?{a}</s>\n+ ?\n{b}</s>" for a in range(1, 10) for b in range(1, 10)]
-ANSWERS = [f"{a} = ?#### {b}</s>" for a in range(1, 5) for b in range(1, 5)]
-
-
-def learn(folder: Path, texts: list[str]) -> None:
-    """Train a policy to continue as the texts do, with each of them as often."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    start, end = get_bos_text(tokenizer), str(tokenizer.convert_ids_to_tokens(end_id(tokenizer)))
-    whole = [start + text.replace("</s>", end) for text in texts]
-    batch = torch.tensor(tokenizer(whole, add_special_tokens=False)["input_ids"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(60):
-        model(input_ids=batch, labels=batch).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    model.save_pretrained(folder)
-
-
-@pytest.mark.slow
-def test_an_exported_policy_has_the_same_success_in_a_loop_without_our_code() -> None:
-    rows = [{"id": str(number)} for number in range(4)]
-    here, _ = play_twice(TWO_DIGITS, Threes, rows, play_alone)
-    assert 0.2 < here < 0.8
-
-
-@needs_environments
-@pytest.mark.slow
-def test_an_exported_policy_has_the_same_success_by_the_interface_of_a_package() -> None:
-    rows = [
-        {"id": str(number), "answer": str(number), "message": f"{number} = ?"}
-        for number in range(1, 5)
-    ]
-    _, there = play_twice(ANSWERS, make_factory("skyrl_gym", {"name": "gsm8k"}), rows, answer_gsm8k)
-    assert 0.1 < there < 0.5
-
-
-def play_twice(
-    texts: list[str], factory: Any, rows: list[dict[str, Any]], play_outside: Any
-) -> tuple[float, float]:
-    """Success of a policy that learned `texts`, here and exported, which differ by chance alone."""
-    num_each = 40
-    put_into_environment()
-    folder = DATA / "policies/grpo/model/0"
-    learn(folder, texts)
-    export.main("grpo", "out")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    sampler = TransformersSampler(
-        model=model, eos_ids=frozenset([end_id(tokenizer)]), pad_id=end_id(tokenizer), max_batch=64
-    )
-    preset = {"starts": "prompts", "max_turns": 2, "max_turn_tokens": NUM_TOKENS, "max_tokens": 64}
-    player = Player(
-        factory=factory, renderer=TurnRenderer(tokenizer),
-        limits=EnvironmentPreset.model_validate(preset),
-    )  # fmt: skip
-    played = player.play(
-        sampler, make_decode(tokenizer), rows, temperature=1.0, group_size=num_each, step=0, seed=0
-    ).episodes
-    assert played is not None
-    here = sum(episode.success for episode in played) / len(played)
-    exported = AutoTokenizer.from_pretrained("out"), AutoModelForCausalLM.from_pretrained("out")
-    torch.manual_seed(0)
-    alone = [play_outside(*exported, row=row) for row in rows * num_each]
-    there = sum(alone) / len(alone)
-    deviation = ((here * (1 - here) + there * (1 - there)) / len(alone)) ** 0.5
-    assert abs(here - there) < 1.96 * deviation
-    return here, there
-
-
-def answer_gsm8k(tokenizer: Any, model: Any, row: Any) -> bool:
-    """One episode by transformers and SkyRL-gym's own interface."""
-    import skyrl_gym  # pyright: ignore[reportMissingImports]
-
-    extras = {"reward_spec": {"ground_truth": row["answer"]}}
-    environment = skyrl_gym.make("gsm8k", env_config=None, extras=extras)
-    messages, _ = environment.init([{"role": "user", "content": row["message"]}])
-    text = sample_reply(tokenizer, model, messages)
-    reward = 0.0 if text is None else environment.step(text)["reward"]
-    environment.close()
-    return reward == 1
-
-
-def sample_reply(tokenizer: Any, model: Any, messages: Any) -> str | None:
-    """Reply by transformers alone; None: it does not end."""
-    inputs = tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
-    whole = model.generate(
-        **inputs, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=NUM_TOKENS,
-        pad_token_id=tokenizer.eos_token_id,
-    )  # fmt: skip
-    sampled = whole[0, inputs["input_ids"].shape[1] :]
-    if sampled[-1] != tokenizer.eos_token_id:
-        return None
-    return tokenizer.decode(sampled, skip_special_tokens=True)
-
-
-def play_alone(tokenizer: Any, model: Any, row: Any) -> bool:
-    """One episode by transformers and the environment's own methods."""
-    environment = Threes()
-    messages, _ = environment.start(row, 0)
-    while True:
-        text = sample_reply(tokenizer, model, messages)
-        if text is None:
-            return False
-        messages.append({"role": "assistant", "content": text})
-        reply = environment.step(messages[-1])
-        if reply.done:
-            return reply.reward == 1
-        messages += [dict(answer) for answer in reply.messages]
-
-
-@pytest.mark.parametrize(
-    ("tasks", "problems", "conversations"),
-    [({"solve"}, True, False), ({"chat"}, False, True), ({"solve", "chat"}, True, True)],
-)
-def test_the_card_says_how_the_prompts_that_there_are_were_put(
-    tasks: set[str], problems: bool, conversations: bool
-) -> None:
-    described = export.describe_prompts("Solve: {question}", tasks)
-    assert ('A problem was put to the policy as `"Solve: {question}"`' in described) == problems
-    assert ("A conversation was put to the policy as it is" in described) == conversations

@@ -1,0 +1,293 @@
+"""Outputs, parts, checkpoints and journals: whole or not at all, whatever a kill left."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from stages.runtime import checkpoints, journal, outputs, process
+
+
+def read_tree(folder):
+    """Every path below a folder, with the text of a file."""
+    return {path.relative_to(folder).as_posix(): path.read_text() if path.is_file() else None
+            for path in folder.rglob("*")}  # fmt: skip
+
+
+def write_folder(path):
+    path.mkdir()
+    (path / "weights").write_text("new")
+
+
+def write_file(path):
+    path.write_text("new")
+
+
+def leave_nothing(folder):
+    pass
+
+
+def leave_file(folder):
+    (folder / "out").write_text("former")
+
+
+def leave_folder(folder):
+    (folder / "out").mkdir()
+    (folder / "out/stale").write_text("former")
+    (folder / "out/stale").chmod(0o444)
+
+
+def leave_link(folder):
+    (folder / "out").symlink_to(folder.parent / "cache")
+
+
+def leave_hard_link(folder):
+    (folder / "out").hardlink_to(folder.parent / "cache")
+
+
+def leave_rest_of_a_kill(folder):
+    leave_folder(folder)
+    for name in (".out.partial", ".out.old"):
+        (folder / name).mkdir()
+        (folder / name / "rest").write_text("of a kill")
+
+
+FORMER = [leave_nothing, leave_file, leave_folder, leave_link, leave_hard_link,
+          leave_rest_of_a_kill]  # fmt: skip
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A read-only file, to which an output may be linked."""
+    path = tmp_path / "cache"
+    path.write_text("cached")
+    path.chmod(0o444)
+    yield path
+    assert path.read_text() == "cached"
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("write", [write_file, write_folder])
+@pytest.mark.parametrize("former", FORMER)
+def test_an_output_takes_the_place_of_whatever_was_there(former, write, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    former(folder)
+    if (folder / "out").is_dir() and write is write_file:
+        pytest.skip("no stage writes a file where a folder was")
+    before = read_tree(folder).get("out")
+    with outputs.replace(folder / "out") as temporary:
+        write(temporary)
+        assert temporary.parent == folder
+        assert read_tree(folder).get("out") == before, "the former stays until the end"
+    expected = {"out": "new"} if write is write_file else {"out": None, "out/weights": "new"}
+    assert read_tree(folder) == expected
+    assert not (folder / "out").is_symlink()
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("former", [leave_nothing, leave_file, leave_folder, leave_link])
+@pytest.mark.parametrize("write", [write_file, write_folder])
+def test_a_failure_leaves_the_former_output_and_no_rest(former, write, tmp_path):
+    folder = tmp_path / "data"
+    if former is not leave_nothing:
+        folder.mkdir()
+        former(folder)
+    before = read_tree(tmp_path)
+
+    def fail():
+        with outputs.replace(folder / "out") as temporary:
+            write(temporary)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert read_tree(tmp_path) == before
+    with pytest.raises(AssertionError), outputs.replace(folder / "out"):
+        pass  # writes nothing
+    assert read_tree(tmp_path) == before
+
+
+def test_json_is_indented_and_ends_with_a_line(tmp_path):
+    path = tmp_path / "deep" / "metrics.json"
+    outputs.write_json(path, {"b": 1, "a": [0.5, None]})
+    assert path.read_text() == '{\n  "b": 1,\n  "a": [\n    0.5,\n    null\n  ]\n}\n'
+    assert outputs.read_json(path) == {"b": 1, "a": [0.5, None]}
+    with pytest.raises(ValueError, match="dvc repro"):
+        outputs.read_json(tmp_path / "missing.json")
+
+
+EXPECTED = [f"part {index}" for index in range(5)]
+
+
+def go_on(folder, begun, *, fail_at=None):
+    def work(start):
+        begun.append(start)
+        for index in range(start, 5):
+            if index == fail_at:
+                raise RuntimeError("on purpose")
+            yield f"part {index}"
+
+    return outputs.keep_parts(folder, work)
+
+
+def test_parts_that_were_kept_are_read_and_the_others_computed(tmp_path):
+    begun, seen = [], []
+    with pytest.raises(RuntimeError):
+        seen.extend(go_on(tmp_path / "parts", begun, fail_at=3))
+    (tmp_path / "parts/.000003.part.partial").write_text("par")  # half a part, of a kill
+    for first in (3, 5):
+        assert list(go_on(tmp_path / "parts", begun)) == EXPECTED
+        assert begun[-1] == first
+    parts = go_on(tmp_path / "other", [])
+    assert next(parts) == "part 0"
+    assert len(list((tmp_path / "other").iterdir())) == 1, "on disk before it is used"
+
+
+@pytest.mark.parametrize("damage", [
+    lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    lambda path: path.write_bytes(path.read_bytes().replace(b"2", b"3")),
+    lambda path: path.unlink(),
+], ids=["torn", "flipped", "gone"])  # fmt: skip
+def test_a_damaged_part_is_made_again_with_those_after_it(damage, tmp_path):
+    begun = []
+    assert list(go_on(tmp_path, begun)) == EXPECTED
+    damage(sorted(tmp_path.glob("*.part"))[2])
+    assert list(go_on(tmp_path, begun)) == EXPECTED
+    assert begun == [0, 2]
+    assert len(list(tmp_path.glob("*.part"))) == 5
+
+
+def test_no_part_is_kept_after_a_request_to_end_that_the_work_caught(tmp_path, monkeypatch):
+    parts, begun = go_on(tmp_path / "parts", []), []
+    assert next(parts) == "part 0"
+    monkeypatch.setattr(process, "_stop_request", process._StopRequest(requested=True))
+    with pytest.raises(process.Stopped):
+        next(parts)
+    monkeypatch.undo()
+    assert list(go_on(tmp_path / "parts", begun)) == EXPECTED
+    assert begun == [1]
+
+
+def write_checkpoints(folder):
+    """Of three steps, with a journal outside that grows."""
+    log = folder.parent / "log"
+    for step in range(1, 4):
+        log.write_text("x" * step)
+        checkpoints.write(
+            folder, step, lambda path, step=step: (path / "weights").write_text(f"{step}"),
+            {log: step},
+        )  # fmt: skip
+    return folder / "step-00000002", folder / "step-00000003"
+
+
+def test_the_last_two_checkpoints_stay_and_damaged_ones_are_not_used(tmp_path):
+    folder = tmp_path / "loop"
+    second, third = write_checkpoints(folder)
+    assert sorted(folder.iterdir()) == [second, third]
+    assert checkpoints.find_last_checkpoint(folder) == third
+    assert checkpoints.outside_lengths(third) == {tmp_path / "log": 3}
+    (third / "weights").write_text("?")
+    assert checkpoints.find_last_checkpoint(folder) == second
+    assert not third.exists()
+    (tmp_path / "log").write_text("x")  # shorter than when it was written
+    assert checkpoints.find_last_checkpoint(folder) is None
+    assert list(folder.iterdir()) == []
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_none(tmp_path):
+    def fail(path):
+        (path / "weights").write_text("half")
+        raise OSError
+
+    (tmp_path / ".step-00000007.partial").mkdir()  # of a kill
+    with pytest.raises(OSError, match=r"^$"):
+        checkpoints.write(tmp_path, 1, fail, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("text", "seconds"), [
+    (None, 300), ("0", 0), ("2.5", 2.5), ("nan", None), ("-1", None), ("soon", None), ("", None),
+])  # fmt: skip
+def test_the_interval_of_checkpoints_is_a_number_from_0_on(text, seconds, monkeypatch):
+    monkeypatch.delenv(checkpoints.INTERVAL_VARIABLE, raising=False)
+    if text is not None:
+        monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, text)
+    if seconds is None:
+        with pytest.raises(ValueError, match=checkpoints.INTERVAL_VARIABLE):
+            checkpoints.read_interval()
+    else:
+        assert checkpoints.read_interval() == seconds
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal.jsonl"
+
+
+def read(path):
+    return {row.index: row.metrics for row in journal.read_rows(path)}
+
+
+def write(path, metrics):
+    with journal.writing(path) as log:
+        for index, row in metrics.items():
+            log(index, row)
+
+
+def test_a_row_is_on_disk_at_once_and_not_a_number_survives(path):
+    with journal.writing(path) as log:
+        log(0, {"loss": 1, "gap": math.nan})
+        metrics = read(path)[0]
+    assert metrics["loss"] == 1.0
+    assert math.isnan(metrics["gap"])
+
+
+@pytest.mark.parametrize("again", [{}, {0: {"loss": 2.0}}], ids=["no row", "a row"])
+def test_rows_of_an_earlier_attempt_go_unless_it_goes_on(again, path):
+    write(path, {0: {"loss": 1.0}, 1: {"loss": 1.0}})
+    write(path, again)
+    assert read(path) == again
+    write(path, {0: {"loss": 1.0}, 1: {"loss": 1.0}})
+    length = path.read_bytes().index(b"\n") + 1
+    with journal.writing(path) as log:
+        log.go_on(length)
+        log(1, {"loss": 2.0})
+    assert read(path) == {0: {"loss": 1.0}, 1: {"loss": 2.0}}
+
+
+def test_a_copy_has_no_times(path, tmp_path):
+    write(path, {0: {"time/step": 0.1, "loss": 1.0, "timely": 2.0}})
+    journal.copy_without_times(path, tmp_path / "copy")
+    row = {"index": 0, "metrics": {"loss": 1.0, "timely": 2.0}}
+    assert json.loads((tmp_path / "copy").read_text()) == row
+
+
+def test_a_last_line_torn_by_a_kill_is_left_out_and_a_broken_one_before_it_is_named(path):
+    row = '{"index": 0, "metrics": {"a": 1.0}, "time": 1.0}\n'
+    path.write_text(f'{row}{{"index": 1, "met')
+    assert read(path) == {0: {"a": 1.0}}
+    path.write_text(f'{{"index"\n{row}')
+    with pytest.raises(ValueError, match="line 1"):
+        read(path)
+
+
+def test_a_row_for_which_there_is_no_room_is_an_error_and_no_part_of_it_stays(path):
+    program = """
+import resource, sys
+from pathlib import Path
+from stages.runtime import journal
+with journal.writing(Path(sys.argv[1])) as log:
+    for index in range(3):
+        free = 100 if index == 1 else resource.RLIM_INFINITY  # a row and a half
+        resource.setrlimit(resource.RLIMIT_FSIZE, (free, resource.RLIM_INFINITY))
+        try:
+            log(index, {"loss": 1.0})
+        except OSError as error:
+            print(index, error.errno)
+"""
+    output = subprocess.check_output([sys.executable, "-c", program, str(path)], text=True)
+    assert output == "1 28\n"
+    assert list(read(path)) == [0, 2]

@@ -1,0 +1,245 @@
+"""What a person sees of a stage: progress by hand; on a terminal of any width, and in a log."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from seed_runs import make_run
+from terminals import list_texts, run_on_terminal
+
+from stages import meter
+from stages.loops.work import Step
+from stages.runtime import journal, progress, terminal
+from stages.runtime.progress import Display, Progress, Snapshot
+
+ROOT = Path(__file__).parents[3]
+
+
+class Clock:
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def run(tmp_path):
+    meter.COUNTS.clear()
+    with journal.writing(tmp_path / "journal.jsonl") as log:
+        yield make_run(folder=tmp_path, log=log)
+
+
+def test_the_time_that_remains_after_a_resume_follows_from_the_rate_of_this_process(clock):
+    # 1082 of 2324 steps took a process of yesterday, the 10 since then 5 s
+    progress = Progress()
+    progress.begin("", unit="steps", total=2324, done=1082)
+    assert progress.snapshot().seconds_left is None
+    clock.now += 5
+    progress.advance(1092)
+    assert progress.snapshot().seconds_left == pytest.approx((2324 - 1092) * 0.5)
+    assert progress.snapshot().describe() == "1,092/2,324 steps  10 min left"
+
+
+def test_parts_of_a_killed_attempt_take_no_time(run, clock):
+    def work(first, *, last=8):
+        for number in range(first, last):
+            clock.now += 2
+            yield number
+
+    def kill(first):
+        yield from work(first, last=5)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run.track(run.keep_parts("a", kill), total=8))
+    parts = run.track(run.keep_parts("a", work), total=8)
+    assert [run.progress.snapshot().seconds_left for _ in parts][5:] == [4, 2, 0]
+
+
+def test_what_is_counted_within_an_item_moves_the_line_and_never_beyond_the_total(run, clock):
+    items = run.track(["a", "b"], unit="completions", sizes=[6, 4])
+    assert run.progress.snapshot().describe() == "starts"
+    next(items)
+    assert (run.progress.snapshot().done, run.progress.snapshot().total) == (6, 10)
+    meter.COUNTS.update(completions=3, tokens=70)
+    clock.now += 7
+    snapshot = run.progress.snapshot()
+    assert (snapshot.done, snapshot.seconds_left) == (9, pytest.approx(7 / 9))
+    assert snapshot.describe() == "9/10 completions, 70 tokens  1 s left"
+    meter.COUNTS["completions"] += 50
+    assert run.progress.snapshot().done == 10
+    assert list(items) == ["b"]
+    assert run.progress.snapshot().within == {}
+
+
+def test_what_is_counted_before_any_part_is_shown(clock, run):
+    meter.COUNTS.update(rows=1200)
+    clock.now += 7
+    assert run.progress.snapshot().describe() == "1,200 rows"
+
+
+def test_numbers_of_the_last_steps_are_averaged(run):
+    steps = [Step(index=i, metrics={"loss/nll": float(i), "loss/other": 9.0}) for i in range(100)]
+    shown = [run.progress.snapshot().numbers for _ in run.track(steps, total=100)]
+    assert shown[0] == {"loss": 0.0}
+    assert shown[12] == {"loss": 11.5}  # of the last 2 = 1 + 13 // 10
+    assert shown[-1] == {"loss": 94.5}  # of the last 10
+
+
+def test_a_log_has_fewer_lines_the_longer_a_stage_takes(clock, monkeypatch):
+    lines, times = [], []
+    monkeypatch.setattr(terminal, "write", lines.append)
+    display = Display("train@x", "lines")
+    for _ in range(24 * 3600):
+        clock.now += 1
+        display.update(0, Snapshot(done=1, total=4, unit="steps", numbers={"right": 0.5}))
+        if len(lines) > len(times):
+            times.append(clock.now - 1000)
+    assert times[:4] == [15, 30, 45, 60]
+    counts = [sum(time <= 60 * minutes for time in times) for minutes in (5, 60, 1440)]
+    assert counts == [16, 40, 316]
+    assert lines[0][8:] == " train@x  seed 0  1/4 steps  right 50.0 %"
+
+
+def test_the_last_line_has_the_mean_over_the_seeds_that_have_the_number(monkeypatch):
+    lines = []
+    monkeypatch.setattr(terminal, "write", lines.append)
+    display = Display("evaluate@x", "lines")
+    for seed, numbers in enumerate(({"right": 0.5}, {"right": 0.75, "KL": 0.5})):
+        display.update(seed, Snapshot(label="test", done=4, total=4, numbers=numbers))
+    display.end()
+    assert lines == ["evaluate@x  done in 0 s  test: right 62.5 %  KL 0.5"]
+
+
+def test_times_are_short():
+    seconds = (0.4, 89.0, 90.0, 5300.0, 5400.0, 90000.0)
+    words = [progress.describe_seconds(value) for value in seconds]
+    assert words == ["0 s", "89 s", "2 min", "88 min", "1 h 30 min", "25 h 0 min"]
+
+
+def test_colour_is_of_a_terminal_where_it_is_wanted(monkeypatch):
+    monkeypatch.setattr(terminal, "is_terminal", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert terminal.green("a") == "\x1b[32ma\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert terminal.green("a") == "a"
+
+
+def test_a_text_that_ends_its_line_is_no_bar_and_is_shown(tmp_path):
+    path = tmp_path / "shown.txt"
+    with path.open("w") as stream:
+        terminal.escape_output(stream)
+        for text in ("\rHalf: 50%", "\rError: no room\n", "next\n"):
+            stream.write(text)
+    shown = path.read_text()
+    assert "Error: no room" in shown
+    assert shown.endswith("next\n")
+    assert "Half" not in shown
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(40, 24), (20, 4)])
+def test_drawn_lines_neither_wrap_nor_go_below_the_screen(columns, rows, monkeypatch):
+    written = []
+    monkeypatch.setattr(terminal.os, "get_terminal_size", lambda _: (columns, rows))
+    monkeypatch.setattr(terminal.os, "write", lambda _, text: written.append(text.decode()))
+    terminal.draw([f"seed {n} \x1b[2J{'x' * 99}" for n in range(5)])
+    texts = list_texts(written[0])
+    assert max(map(len, texts)) == columns - 1
+    assert len(texts) == min(5, rows - 1)
+    assert "\x1b[2J" not in written[0]
+    assert written[0].count(terminal.UP) == len(texts) - 1
+
+
+PROGRAM = """
+import logging, sys, time
+from seed_runs import make_run
+from stages.loops.work import Step
+from stages.runtime import process, runs, seeds
+
+METRICS = {"reward/mean": 0.71, "unseen": 1.0, "length/truncated": 0.25}
+
+def work(run):
+    steps = (Step(index=i, metrics=METRICS) for i in range(4))
+    for step in run.track(steps, total=4, unit="steps"):
+        if run.seed == 1 and step.index == 2:
+            logging.getLogger("of").warning("a \\x1b[2Jmodel")
+            for text in ("\\rShards: 0%", "\\rShards: 100%", "\\n"):
+                sys.stderr.write(text)
+        time.sleep(0.8)
+        END
+
+def main():
+    with runs.start("train@row") as run:
+        seeds.for_each(work, make_run, [0, 1], run)
+    open("ended", "w").close()
+
+process.run(main)
+"""
+DONE = r"train@row  done in \d+ s  reward 0.71  truncated 25.0 %"
+COMMAND = [sys.executable, "-c", PROGRAM.replace("END", "")]
+ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+
+
+@pytest.mark.slow
+def test_on_a_terminal_a_line_a_seed_moves_and_one_line_remains(tmp_path):
+    written = run_on_terminal(COMMAND, tmp_path, 60, ENVIRONMENT)
+    texts = list_texts(written)
+    seeds = [text for text in texts if text.startswith("  seed ")]
+    assert {text[:8] for text in seeds} == {"  seed 0", "  seed 1"}
+    assert max(map(len, seeds)) <= 59
+    assert len({text.split()[2] for text in seeds if text.startswith("  seed 0")}) > 1
+    # all that is drawn is erased, and the last line stays
+    assert re.fullmatch(DONE, "".join(list_texts(written[written.rindex("\x1b[J") :])[:2]))
+    # what a model wrote and what a library draws is shown, not obeyed, and erases the lines first
+    assert any(text.endswith(" of: a \\x1b[2Jmodel") for text in texts)
+    assert not {"\x1b[2J", "\\r", "Shards"} & {text for text in ("\x1b[2J", "\\r", "Shards")
+                                               if text in written}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_stage_that_fails_leaves_no_line_that_it_drew(tmp_path):
+    fails = PROGRAM.replace("END", "1 / (2 - step.index)")
+    written = run_on_terminal([sys.executable, "-c", fails], tmp_path, 80, ENVIRONMENT, status=1)
+    assert "\r\x1b[J\r" in written[written.rindex("  seed ") :]
+    assert "ZeroDivisionError" in written[written.rindex("\r\x1b[J\r") :]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("-q",), ("dumb",)], ids=["log", "quiet", "dumb terminal"])
+def test_where_nothing_can_be_drawn_there_are_plain_lines(options, tmp_path):
+    if "dumb" in options:
+        written = run_on_terminal(COMMAND, tmp_path, 80, ENVIRONMENT | {"TERM": "dumb"})
+        warning, done, _ = written.split("\r\n")
+        shown = [done]
+    else:  # as by `dvc repro` with these options
+        start = "import subprocess, sys; subprocess.run(sys.argv[sys.argv.index('--') + 1:])"
+        command = [sys.executable, "-c", start, "dvc", *options, "--", *COMMAND]
+        environment = os.environ | ENVIRONMENT | {"DVC_STAGE": "train@another"}
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        warning, *shown = ended.stderr.splitlines()
+    assert warning[9:] == "of: a \\x1b[2Jmodel"
+    assert len(shown) == (0 if options == ("-q",) else 1)
+    assert all(re.fullmatch(DONE, line) for line in shown)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_gone_ends_no_stage(tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        COMMAND, cwd=tmp_path, env=os.environ | ENVIRONMENT, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    os.read(ours, 1)
+    os.close(ours)
+    assert process.wait(timeout=120) == 0
+    assert (tmp_path / "ended").exists()

@@ -1,0 +1,264 @@
+"""What an entry point reads of the code, whose line an error is, which entry point a word is; and
+what the doctor says of a plan before it runs."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from stage_inputs import ROOT
+
+from flows.plan import read_graph
+from stages import __main__, doctor, rows, trace_code
+from stages.environments.environment import check_reply
+from stages.own_modules import PACKAGE, describe_error, exit_is_error, load_own_module
+
+SOURCES = {
+    "__init__": "", "params": "", "runtime/__init__": "", "runtime/runs": "",
+    "first": "import stages.params\nfrom stages.runtime import runs\nMAIN",
+    "second": "from typing import TYPE_CHECKING\nfrom stages import params\n"
+              "if TYPE_CHECKING:\n    from stages.algorithms import unused\n"
+              "def main():\n    from stages.engines import lazy\nMAIN",
+    "plan": "import stages.first\nMAIN", "planning/__init__": "x = 1\n",
+    "planning/pace": "from stages import params\n",
+    "third": "from stages.planning import pace\nMAIN",
+    "studies/__init__": "", "studies/__main__": "",
+    "studies/probes": "from stages import params\nMAIN",
+    "engines/__init__": "DEFAULT = 1\n",
+    "engines/lazy": "from ..algorithms.losses.dpo import loss\n",
+    "algorithms/__init__": "", "algorithms/unused": "", "algorithms/losses/__init__": "",
+    "algorithms/losses/dpo": "loss = 1\nraise RuntimeError('imported, not read')\n",
+    "rewards/__init__": "", "rewards/own/__init__": "",
+    "rewards/own/mine": "from stages.rewards.own import other\n",
+    "rewards/own/other": "import json\nfrom stages import params\n",
+    "environments/__init__": "", "environments/own/__init__": "",
+    "environments/own/mine": "from stages import params\n",
+}  # fmt: skip
+CLOSURES = {
+    # without the runtime
+    "code/first.json": ["first", "params"],
+    # an import inside a function counts, one for types does not; packages count if not empty
+    "code/second.json": ["algorithms/losses/dpo", "engines/__init__", "engines/lazy", "params",
+                         "second"],
+    "code/third.json": ["params", "planning/__init__", "planning/pace", "third"],
+    "code/studies/probes.json": ["params", "studies/probes"],
+    # a reward and an environment of one name
+    "own/mine": ["environments/own/mine", "params", "rewards/own/mine", "rewards/own/other"],
+    "own/other": ["params", "rewards/own/other"],
+}  # fmt: skip
+
+
+def trace(root: Path) -> dict[str, list[str]]:
+    """Output -> the files that it lists, in a process that has not imported the real `stages`."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from stages import trace_code;"
+        "del sys.path[0];"
+        "[sys.modules.pop(name) for name in [*sys.modules] if name.split('.')[0] == 'stages'];"
+        "trace_code.main()"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
+    paths = [path for path in (root / "data").rglob("*") if path.is_file()]
+    return {
+        path.relative_to(root / "data").as_posix(): sorted(
+            name.removeprefix("stages/").removesuffix(".py")
+            for name in json.loads(path.read_text())
+            if name != "constraints.txt"
+        )
+        for path in paths
+    }
+
+
+def test_the_code_of_an_entry_point_is_what_it_imports_and_no_more(tmp_path):
+    main = '\nif __name__ == "__main__":\n    main()\n'
+    for name, text in SOURCES.items():
+        path = tmp_path / f"stages/{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("MAIN", main))
+    (tmp_path / "constraints.txt").touch()
+    assert trace(tmp_path) == CLOSURES
+    (tmp_path / "stages/params.py").write_text("import stages.algorithms.unused\n")
+    assert trace(tmp_path)["code/first.json"] == ["algorithms/unused", "first", "params"]
+
+
+def test_the_code_of_each_stage_has_the_digests_of_the_files_that_it_reads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trace_code, "ROOT", ROOT)
+    trace_code.main()
+    data = tmp_path / "data"
+    read = json.loads((data / "code/train_dpo.json").read_text())
+    for file, digest in read.items():
+        assert digest == hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
+    assert {"stages/train_dpo.py", "stages/config.py", "constraints.txt"} <= set(read)
+    assert not [file for file in read if file.startswith(("stages/runtime/", "stages/train_rl"))]
+    templates = {"stages/report/page.html.j2", "stages/report/page.md.j2"}
+    assert templates <= set(json.loads((data / "code/compare.json").read_text()))
+    assert not templates & set(json.loads((data / "code/sample.json").read_text()))
+    written = {path.relative_to(data).as_posix() for path in data.rglob("*") if path.is_file()}
+    needed = {dep.removeprefix("data/") for node in read_graph(ROOT).values() for dep in node.deps}
+    assert {path for path in needed if path.startswith("code/")} <= written
+    assert {f"code/{name}.json" for name in rows.ENTRY_POINTS} <= written
+    for kind in ("rewards", "environments"):
+        for path in (ROOT / f"stages/{kind}/own").glob("[!_]*.py"):
+            assert path.relative_to(ROOT).as_posix() in (data / f"own/{path.stem}").read_text()
+
+
+@pytest.mark.parametrize("word", [*rows.ENTRY_POINTS, *__main__.OF_ALL_ROWS])
+def test_the_first_word_names_the_module_whose_main_has_the_words(word, monkeypatch):
+    calls = []
+
+    class Module:
+        def __init__(self, name):
+            self.main = lambda *words: calls.append((name, words))
+
+    monkeypatch.setattr(__main__, "load", Module)
+    monkeypatch.setattr("stages.params.adopt_rounding", lambda: calls.append("rounding"))
+    __main__.main(word, "new")
+    is_whole = word in __main__.OF_ALL_ROWS
+    module = word if is_whole else rows.ENTRY_POINTS[word]
+    expected = (module, ("new",) if is_whole else (word, "new"))
+    needs_rounding = word not in ("compare", "track", "environment")
+    assert calls == (["rounding"] if needs_rounding else []) + [expected]
+
+
+@pytest.mark.parametrize("words", [(), ("train_sfd", "new")])
+def test_a_word_that_is_no_entry_point_is_refused(words):
+    with pytest.raises(SystemExit, match="train_sft"):
+        __main__.main(*words)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/home/me/shop.py", f"{PACKAGE}/rewards/own/shop.py", f"{PACKAGE}/rewards/own/sub/shop.py"],
+    ids=["at home", "own", "of a folder in own"],
+)
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("\n1 / 0", "ZeroDivisionError: division by zero (shop.py, line 2)"),
+        ("import json\n\njson.loads('x')", "JSONDecodeError: Expecting value: line 1 column 1 "
+                                           "(char 0) (shop.py, line 3)"),
+        ("raise KeyError", "KeyError (shop.py, line 1)"),
+        ("def price():\n    raise KeyError\n\nprice()", "KeyError (shop.py, line 2)"),
+    ],
+    ids=["its own", "of a library", "without a message", "of a function"],
+)  # fmt: skip
+def test_an_error_has_the_line_of_the_users_file(source, text, path):
+    with pytest.raises(Exception) as caught:
+        exec(compile(source, path, "exec"), {})
+    assert describe_error(caught.value) == text
+
+
+def test_code_of_libraries_is_no_file_of_the_user_and_an_error_of_ours_stays_a_sentence():
+    scope: dict = {}
+    library = (
+        "from dataclasses import dataclass\n@dataclass\nclass Price:\n    euros: int\n"
+        "    def __post_init__(self):\n        raise OverflowError\n"
+    )
+    path = "/home/me/.local/lib/python3.11/site-packages/prices.py"
+    exec(compile(library, path, "exec"), scope)
+    with pytest.raises(OverflowError) as caught:
+        exec(compile("\n\n\nPrice(3)", "/home/me/shop.py", "exec"), scope)
+    assert describe_error(caught.value) == "OverflowError (shop.py, line 4)"
+    with pytest.raises(ValueError, match="Reply") as refused:
+        check_reply(None)
+    assert refused.tb.tb_next is not None
+    error = refused.value.with_traceback(refused.tb.tb_next)  # without the line of this test
+    assert describe_error(error) == str(error)
+
+
+def test_an_exit_of_the_users_code_is_an_error_and_a_request_to_end_is_not():
+    class Request(SystemExit):
+        pass
+
+    with pytest.raises(RuntimeError, match="3"), exit_is_error():
+        sys.exit(3)
+    with pytest.raises(Request), exit_is_error():
+        raise Request
+
+
+@pytest.mark.parametrize("word", ["missing", "Mine", "../mine", ""])
+def test_a_module_of_the_user_that_is_none_is_refused(word):
+    with pytest.raises(ValueError, match="stages/rewards/own/"):
+        load_own_module("rewards", word)
+
+
+def test_a_problem_of_several_stages_is_listed_once():
+    problems = [("train@a", "no room"), ("train@b", "no loss"), ("sample@a", "no room")]
+    assert doctor.join_problems(problems) == [
+        "train@a, sample@a: no room", "train@b: no loss",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """The files that the doctor reads, with one row and few problems."""
+    for name in ("dvc.yaml", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "stages", tmp_path / "stages", ignore=shutil.ignore_patterns("__pyc*"))
+    content = YAML(typ="safe").load(ROOT / "params.yaml")
+    content["policies"] = {"sft": content["policies"]["sft"]}
+    for table in ("pools", "pairs", "steps", "rewards"):
+        content[table] = {}
+    content["data"]["source"]["num_problems"] = 800
+    write_params(tmp_path, content)
+    return tmp_path
+
+
+def write_params(folder, content):
+    with (folder / "params.yaml").open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump(content, file)
+
+
+def write_problems(folder, *solutions):
+    """A file of problems with these solutions in turn, as section `data` names it."""
+    problems = [
+        {"question": f"What is {n} plus 3?", "answer": str(n + 3),
+         "solution": solutions[n % 2].replace("#### 3", f"#### {n + 3}")}
+        for n in range(400)
+    ]  # fmt: skip
+    (folder / "data/raw").mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(row) + "\n" for row in problems)
+    (folder / "data/raw/mine.jsonl").write_text(text, encoding="utf-8")
+    content = YAML(typ="safe").load(folder / "params.yaml")
+    content["data"] |= {"source": {"path": "data/raw/mine.jsonl", "licence": "CC0-1.0"},
+                        "mixture": None}  # fmt: skip
+    write_params(folder, content)
+
+
+def run_doctor(folder, *words):
+    return subprocess.run(
+        [sys.executable, "-m", "stages.doctor", *words], cwd=folder, capture_output=True, text=True,
+        check=False, env=os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "140"},
+    )  # fmt: skip
+
+
+ADDED = ("We add them. #### 3",) * 2
+DIAGNOSES = {
+    "fits": (None, (), 0, ["train@sft", "'<|end|>'", "#### "]),
+    "other source": (ADDED, (), 0, ["We add them. #### "]),
+    "small GPU": (None, ("--gpu-gib", "0.001"), 1, ["train@sft", "gradient_checkpointing"]),
+    "no answers": (("who knows",) * 2, (), 1, ["0.0%"]),
+    "too long": (("#### 3", f"It is{' very' * 80} long. #### 3"), (), 1, ["data.max_bad_share"]),
+}  # fmt: skip
+"""Case -> solutions of the user's problems, words, exit status, and what is mentioned."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", DIAGNOSES)
+def test_the_doctor_finds_what_cannot_work_before_anything_ran(case, repository):
+    solutions, words, status, mentions = DIAGNOSES[case]
+    if solutions is not None:
+        write_problems(repository, *solutions)
+        # Rows of an earlier source, which are not read.
+        (repository / "data/demonstrations").mkdir()
+        (repository / "data/demonstrations/demonstrations.jsonl").write_text("{}\n")
+    completed = run_doctor(repository, *words)
+    assert completed.returncode == status, completed.stderr
+    for text in mentions:
+        assert text in (completed.stderr if status else completed.stdout)
+    assert (repository / "data").exists() == (solutions is not None), "nothing that a stage reads"
