@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from mlflow_server import serving
 from option_server import serve
+from servers import serve_mlflow
 from toy_repo import make_toy_repo
 
-pytestmark = [pytest.mark.slow, pytest.mark.rotating]
+pytestmark = pytest.mark.slow
 
 JUDGING = """
     elif kind == "compare":
@@ -58,19 +58,19 @@ def forms(text):
         yield coded[4 if start else 0 : -4]
 
 
-def found_in(content):
+def list_secrets(content):
     return [text for text in SOUGHT if any(form in content for form in forms(text))]
 
 
 def in_files(*folders):
     """File -> secrets in it; of what the user wrote the secret into, nothing."""
-    given = {".git/config", ".dvc/config.local"}
+    written = {".git/config", ".dvc/config.local"}
     paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    hits = {str(path): found_in(path.read_bytes()) for path in paths}
+    hits = {str(path): list_secrets(path.read_bytes()) for path in paths}
     return {
         path: hit
         for path, hit in hits.items()
-        if hit and not any(path.endswith(name) for name in given)
+        if hit and not any(path.endswith(name) for name in written)
     }
 
 
@@ -83,7 +83,7 @@ def process_list():
         while not done.wait(0.05):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):
-                    seen.update(found_in(path.read_bytes()))
+                    seen.update(list_secrets(path.read_bytes()))
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -115,7 +115,7 @@ def repo(place):
 def test_nothing_that_is_written_or_listed_holds_a_secret(place, repo):
     for name in ("server", "home", "tmp", "prefect"):
         (place / name).mkdir()
-    with serving(place / "server") as server, serve() as endpoint, process_list() as listed:
+    with serve_mlflow(place / "server") as server, serve() as endpoint, process_list() as listed:
         planted = SECRETS | {
             "MLFLOW_TRACKING_URI": server.url.replace("//", f"//me:{TRACKING}@"),
             "MLFLOW_TRACKING_USERNAME": "me",
@@ -130,17 +130,17 @@ def test_nothing_that_is_written_or_listed_holds_a_secret(place, repo):
         live = repo.start("python", "-m", "stages.track", "--live", **planted)
         flow = (sys.executable, "-m", "flows.pipeline", "-j", "2")
         endpoint.failures = [400]
-        said = [repo.run(*flow, code=1, **planted)]
-        assert "refuses the request" in said[0], said[0]
-        said += [repo.run(*flow, **planted), repo.run("python", "-m", "stages.track", **planted)]
-        assert "MLflow: 0 runs added" in said[-1]
+        printed = [repo.run(*flow, code=1, **planted)]
+        assert "refuses the request" in printed[0], printed[0]
+        printed += [repo.run(*flow, **planted), repo.run("python", "-m", "stages.track", **planted)]
+        assert "MLflow: 0 runs added" in printed[-1]
         unreachable = planted | {"MLFLOW_TRACKING_URI": f"http://me:{TRACKING}@127.0.0.1:9"}
-        said += [repo.run("python", "-m", "stages.track", **unreachable)]
-        assert "was not brought up to date" in said[-1]
+        printed += [repo.run("python", "-m", "stages.track", **unreachable)]
+        assert "was not brought up to date" in printed[-1]
         live.terminate()
-        said.append(live.communicate(timeout=60)[0])
+        printed.append(live.communicate(timeout=60)[0])
         assert [key for key in endpoint.keys if key] != []
-    assert found_in("\n".join(said).encode()) == []
+    assert list_secrets("\n".join(printed).encode()) == []
     assert listed == set()
     assert in_files(place) == {}
 

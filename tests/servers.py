@@ -1,4 +1,4 @@
-"""A real MLflow server on loopback that can die, hang and return; a proxy that cuts; contents."""
+"""Real servers on loopback that can die, hang and return; a proxy that cuts; what MLflow holds."""
 
 import hashlib
 import os
@@ -9,52 +9,63 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
+import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import psutil
 from mlflow.entities import ViewType
+from toy_repo import wait_until
 
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+NUM_PORTS = 20
 
 
 class Server:
-    """`mlflow server` with a store in a folder, on one port for all its lives."""
+    """A command that listens on a port: the first of some that nobody has when it binds it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.store = f"sqlite:///{folder}/store.db"
+    def __init__(
+        self, command: Callable[[int], list[str]], folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.command, self.folder, self.environment = command, folder, environment
         self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
 
-    def start(self) -> None:
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, health: str = "/health") -> None:
         """Returns when it answers."""
-        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self.store,
-                   "--artifacts-destination", f"{self.folder}/artifacts", "--workers", "1",
-                   "--host", "127.0.0.1", "--port", str(self.port)]  # fmt: skip
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
-        environment |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-        log = self.folder / "server.log"
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                command, cwd=self.folder, env=environment, stdout=file, stderr=file,
-                start_new_session=True,
-            )  # fmt: skip
-        begin = time.monotonic()
-        while True:
-            assert self.process.poll() is None, log.read_text()
-            assert time.monotonic() - begin < 120, log.read_text()
-            with suppress(OSError), urllib.request.urlopen(f"{self.url}/health", timeout=5):
+        first = 20_000 + os.getpid() % 10_000  # below those that the kernel hands out
+        for self.port in range(first, first + 7 * NUM_PORTS, 7):
+            with (self.folder / "server.log").open("ab") as file:
+                self.process = subprocess.Popen(
+                    self.command(self.port), cwd=self.folder, env=self.environment, stdout=file,
+                    stderr=file, start_new_session=True,
+                )  # fmt: skip
+            wait_until(lambda: self.has_ended() or self.listens(), "a server that listens")
+            if not self.has_ended():
+                wait_until(lambda: http_status(f"{self.url}{health}") == 200, "its answer")
                 return
-            time.sleep(0.2)
+        raise AssertionError((self.folder / "server.log").read_text())
+
+    def has_ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def listens(self) -> bool:
+        assert self.process is not None
+        with suppress(psutil.Error):
+            root = psutil.Process(self.process.pid)
+            return any(
+                item.status == psutil.CONN_LISTEN and item.laddr.port == self.port
+                for each in (root, *root.children(recursive=True))
+                for item in each.net_connections("tcp")
+            )
+        return False
 
     def send(self, number: int) -> None:
         """A signal to every process of the server; SIGKILL is waited for."""
@@ -66,13 +77,30 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Server]:
-    server = Server(folder)
+def serve_mlflow(folder: Path, store: str | None = None) -> Iterator[Server]:
+    """`mlflow server` with a store, else with one in the folder."""
+    uri = store or f"sqlite:///{folder}/store.db"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
+    environment |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    words = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1",
+             "--artifacts-destination", f"{folder}/artifacts", "--host", "127.0.0.1"]  # fmt: skip
+    server = Server(lambda port: [*words, "--port", str(port)], folder, environment)
     server.start()
     try:
         yield server
     finally:
         server.send(signal.SIGKILL)
+
+
+def http_status(url: str) -> int:
+    """HTTP status; 0 while nobody listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
 
 
 @contextmanager
@@ -83,22 +111,28 @@ def hanging() -> Iterator[str]:
 
 
 class Proxy:
-    """Forwards to a port; after `limit` bytes it cuts every connection, or hangs for ever."""
+    """Forwards to a port, to none while that is 0; after `limit` bytes it cuts or hangs for ever.
+
+    The server behind it may return on another port.
+    """
 
     def __init__(self, port: int, limit: float = float("inf"), *, hangs: bool = False) -> None:
         self.port, self.limit, self.hangs, self.count = port, limit, hangs, 0
-        self.ended: float | None = None
-        """When it cut, or hung."""
         self.lock, self.sockets = threading.Lock(), []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.own_port = self.listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.own_port}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 ours, _ = self.listener.accept()
-                theirs = socket.create_connection(("127.0.0.1", self.port))
+                try:
+                    theirs = socket.create_connection(("127.0.0.1", self.port))
+                except OSError:
+                    ours.close()
+                    continue
                 self.sockets += [ours, theirs]
                 for pair in ((ours, theirs), (theirs, ours)):
                     threading.Thread(target=self._forward, args=pair, daemon=True).start()
@@ -109,7 +143,6 @@ class Proxy:
                 with self.lock:
                     self.count += len(data)
                     over = self.count > self.limit
-                    self.ended = self.ended or (time.monotonic() if over else None)
                 if over and self.hangs:
                     threading.Event().wait()
                 if over:
