@@ -60,10 +60,10 @@ class MadePipeline:
         journals = runs.journals_of(stage)
         entry = {
             "cmd": command or f"python {stage}",
-            "deps": [{"path": path, "md5": md5} for path, md5 in (deps or {}).items()],
+            "deps": [{"path": path, "md5": f"md5-{md5}"} for path, md5 in (deps or {}).items()],
             "params": dict(params or {}),
             "outs": [
-                {"path": path, "md5": md5}
+                {"path": path, "md5": f"md5-{md5}"}
                 for path, md5 in {**(outs or {}), journals.as_posix(): f"j{execution}"}.items()
             ],
         }

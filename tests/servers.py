@@ -166,21 +166,33 @@ class Proxy:
 def contents(uri: str, experiment: str = "posttrain") -> dict[str, Any]:
     """All that an experiment of a store holds, by the names of runs and models in place of ids."""
     client = mlflow.MlflowClient(uri)
-    known = client.get_experiment_by_name(experiment)
-    assert known is not None
-    runs = client.search_runs([known.experiment_id], run_view_type=ViewType.ALL)
-    models = client.search_logged_models([known.experiment_id])
+    number = client.get_experiment_by_name(experiment).experiment_id
+    runs = client.search_runs([number], run_view_type=ViewType.ALL)
+    models = client.search_logged_models([number])
     names = {run.info.run_id: run.info.run_name for run in runs}
     names |= {model.model_id: model.name for model in models}
     assert len(set(names.values())) == len(names), f"a duplicate: {sorted(names.values())}"
 
     def rename(text: str) -> str:
-        text = text.replace(f"experiments/{known.experiment_id}/", "experiments/_/")
+        text = text.replace(f"experiments/{number}/", "experiments/_/")
         return re.sub(r"[0-9a-f]{32}", lambda match: names.get(match[0], match[0]), text)
+
+    def digest_files(run_id: str) -> dict[str, str]:
+        with tempfile.TemporaryDirectory() as folder:
+            top = Path(client.download_artifacts(run_id, "", folder))
+            return {
+                str(path.relative_to(top)): hashlib.sha256(
+                    rename(path.read_text(encoding="utf-8")).encode()
+                    if path.suffix == ".json"
+                    else path.read_bytes()
+                ).hexdigest()
+                for path in sorted(top.rglob("*"))
+                if path.is_file()
+            }
 
     result: dict[str, Any] = {}
     for run in (client.get_run(run.info.run_id) for run in runs):
-        info, inputs, outputs = run.info, run.inputs, run.outputs
+        info = run.info
         result[info.run_name] = {
             "info": (info.status, info.start_time, info.end_time, info.lifecycle_stage),
             "params": run.data.params,
@@ -192,9 +204,9 @@ def contents(uri: str, experiment: str = "posttrain") -> dict[str, Any]:
                 )
                 for name in run.data.metrics
             },
-            "inputs": sorted(item.dataset.name for item in inputs.dataset_inputs),
-            "outputs": sorted(names[output.model_id] for output in outputs.model_outputs),
-            "artifacts": artifacts(client, info.run_id, rename),
+            "inputs": sorted(item.dataset.name for item in run.inputs.dataset_inputs),
+            "outputs": sorted(names[output.model_id] for output in run.outputs.model_outputs),
+            "artifacts": digest_files(info.run_id),
         }
     for model in models:
         tags = {name: re.sub(r"\d", "", value) if "Versions" in name else value
@@ -202,31 +214,8 @@ def contents(uri: str, experiment: str = "posttrain") -> dict[str, Any]:
         result[model.name] = (str(model.status), tags, names[model.source_run_id])
     versions = client.search_model_versions("name = 'posttrain-policy'")
     result["versions"] = sorted(
-        (
-            names[item.run_id],
-            names[item.source.removeprefix("models:/")],
-            tuple(sorted(item.tags.items())),
-        )
-        for item in versions
-        if item.run_id in names
+        (names[it.run_id], names[it.source.removeprefix("models:/")], sorted(it.tags.items()))
+        for it in versions
+        if it.run_id in names
     )
     return result
-
-
-def artifacts(
-    client: mlflow.MlflowClient, run_id: str, rename: Callable[[str], str]
-) -> dict[str, str]:
-    """The digest of each file of a run; of JSON with names in place of ids."""
-    with tempfile.TemporaryDirectory() as folder:
-        top = Path(client.download_artifacts(run_id, "", folder))
-        files = [path for path in sorted(top.rglob("*")) if path.is_file()]
-        contents = {
-            path: rename(path.read_text(encoding="utf-8")).encode()
-            if path.suffix == ".json"
-            else path.read_bytes()
-            for path in files
-        }
-        return {
-            str(path.relative_to(top)): hashlib.sha256(content).hexdigest()
-            for path, content in contents.items()
-        }

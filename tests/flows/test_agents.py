@@ -28,7 +28,7 @@ from prefect.states import Cancelling, Completed, Crashed, Pending, Running, Sch
 from prefect.utilities.templating import apply_values
 from ruamel.yaml import YAML
 from seed_stage import read_outputs, records, write_seed_stage
-from servers import Proxy, Server
+from servers import Proxy, Server, http_status
 from toy_repo import (
     ROOT,
     Clones,
@@ -341,12 +341,12 @@ class Prefect:
         self.proxy.port = 0
         self.server.send(signal.SIGKILL)
 
-    def background(self, name: str, root: Path, *command: str, **extra: str) -> Any:
+    def background(self, name: str, repo: ToyRepo, *command: str) -> Any:
+        environment = repo.environment | self.environment | {"PWD": str(repo.path)}
         with (self.folder / f"{name}.log").open("a") as log:
             self.processes[name] = subprocess.Popen(
-                command, cwd=root, env=self.environment | {"PWD": str(root)} | extra, stdout=log,
-                stderr=log, text=True,
-            )  # fmt: skip
+                command, cwd=repo.path, env=environment, stdout=log, stderr=log, text=True
+            )
         return self.processes[name]
 
     def read_log(self, name: str) -> str:
@@ -404,10 +404,6 @@ PIPELINE = (sys.executable, "-m", "flows.pipeline")
 WORKER = ("prefect", "worker", "start", "--limit", "1", "--pool")
 
 
-def site(repo: ToyRepo) -> dict[str, str]:
-    return {"DVC_SITE_CACHE_DIR": f"{repo.path}.site"}
-
-
 @pytest.mark.slow
 def test_a_killed_agent_and_a_restarted_server_cost_no_result(prefect, pools, tmp_path) -> None:
     def edit(toy: ToyRepo) -> None:
@@ -416,14 +412,14 @@ def test_a_killed_agent_and_a_restarted_server_cost_no_result(prefect, pools, tm
         toy.change(left={"mode": "wait"})
 
     main, one, two, alone = pools(edit)
-    prefect.background("one", one.path, *WORKER, "cpu", **site(one))
-    pipeline = prefect.background("main", main.path, *PIPELINE, "--pools", **site(main))
+    prefect.background("one", one, *WORKER, "cpu")
+    pipeline = prefect.background("main", main, *PIPELINE, "--pools")
     wait_until(lambda: "left" in one.started(), "left on the first agent")
     prefect.die()
     prefect.kill("one")
     wait_until(lambda: "does not answer" in prefect.read_log("main"), "the pipeline says so")
     prefect.start()
-    prefect.background("two", two.path, *WORKER, "cpu", **site(two))
+    prefect.background("two", two, *WORKER, "cpu")
     (two.path / "release").touch()
     assert pipeline.wait(timeout=600) == 0, prefect.read_log("main")
     assert "no sign of life" in prefect.read_log("main")
@@ -479,6 +475,8 @@ def test_the_nightly_deployment_as_the_page_has_it(prefect, toy: ToyRepo) -> Non
     (report / "plots").mkdir(parents=True)
     (report / "verdict.txt").write_text("grpo is better")
     (report / "plots/accuracy.csv").write_text("policy,mean_accuracy\nsft,0.64193\n")
+    settings = f"{prefect.proxy.url}/api/admin/settings"
+    assert http_status(settings) == 401, "the API must ask for the password"
     prefect.set_up(toy, "cpu")
     toy.run(*deploy)
     # PWD still names the folder in which pytest was started: it must not count
@@ -486,7 +484,7 @@ def test_the_nightly_deployment_as_the_page_has_it(prefect, toy: ToyRepo) -> Non
     steps = json.loads(inspected)["pull_steps"]
     assert [next(iter(step.values()))["directory"] for step in steps] == [str(toy.path.resolve())]
     toy.change(left={"mode": "other"})
-    prefect.background("worker", toy.path, *worker)
+    prefect.background("worker", toy, *worker)
     received: list[dict[str, str]] = []
     try:
         assert "Completed" in toy.run(*trigger)
@@ -529,14 +527,14 @@ def test_each_seed_by_an_agent_then_joined_by_one(prefect, pools) -> None:
     for name, agent in (("one", one), ("two", two)):
         (agent.path / "refuse-1").touch()
         for pool in ("cpu", "gpu"):
-            prefect.background(f"{name}-{pool}", agent.path, *WORKER, pool, **site(agent))
+            prefect.background(f"{name}-{pool}", agent, *WORKER, pool)
     command = (*PIPELINE, "--pools", "--seeds")
-    assert prefect.background("main", main.path, *command, **site(main)).wait(timeout=600) == 1
+    assert prefect.background("main", main, *command).wait(timeout=600) == 1
     assert "refused" in prefect.read_log("main")
     for agent in (one, two):
         assert agent.started(), "each has its share"
         (agent.path / "refuse-1").unlink()
-    assert prefect.background("main", main.path, *command, **site(main)).wait(timeout=600) == 0
+    assert prefect.background("main", main, *command).wait(timeout=600) == 0
     assert count_starts(main, one, two) == {"seed-0": 1, "seed-1": 2, "seed-2": 1}
     assert main.started() == []
     (record,) = records(main.path)
@@ -552,7 +550,7 @@ def test_two_workers_run_the_points_of_a_sweep_in_copies_that_share_a_cache(pref
     lock = (toy.path / "dvc.lock").read_bytes()
     toy.run(sys.executable, "-m", "flows.sweep", "left.seconds=8,9")
     for name in ("first", "second"):
-        prefect.background(name, toy.path, *WORKER, "gpu")
+        prefect.background(name, toy, *WORKER, "gpu")
 
     def list_points() -> list[str]:
         time.sleep(1.0)

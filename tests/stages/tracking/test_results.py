@@ -57,7 +57,7 @@ def test_a_study_has_its_file_in_its_name_and_its_own_journal() -> None:
     content = {"stages": {"rescore": {"foreach": ["dpo"], "do": study}}}
     write(Path("studies/dvc.yaml"), content)
     assert lockfile.read_entries(lockfile.STUDIES) == []
-    out = {"path": "data/studies/rescore/dpo/journal", "md5": "0"}
+    out = {"path": "data/studies/rescore/dpo/journal", "md5": "md5-0"}
     lock = {"schema": "2.0", "stages": {"rescore@dpo": {"cmd": "x", "outs": [out]}}}
     write(lockfile.STUDIES, lock)
     entry = read_entry("studies/dvc.yaml:rescore@dpo", lockfile.STUDIES)
@@ -104,6 +104,7 @@ def test_journals_of_other_inputs_or_none_are_left_out_with_a_warning(caplog) ->
 
 
 def test_nested_parameters_become_dotted_names_and_a_section_wins_over_a_preset() -> None:
+    write(Path("params.yaml"), "seeds: [0]\n")
     params = {
         "params.yaml": {"a.b": {"c": [1, 2]}, "e": None},
         "stages/presets.yaml": {"d": {"f": 3}, "a": {"b": {"c": 4}}},

@@ -129,7 +129,7 @@ def test_a_pipeline_is_a_run_a_stage_below_a_manifest(monkeypatch) -> None:
     numbers = {"final_loss": 0.75, "run/seconds": 1.5, "accuracy": 0.5, "dev_accuracy": 0.5625}
     assert numbers.items() <= dpo.data.metrics.items()
     datasets = {item.dataset.name: item.dataset.digest for item in dpo.inputs.dataset_inputs}
-    assert datasets == {"policies/sft/model": "msft.dir", "prompts": "p.dir"}
+    assert datasets == {"policies/sft/model": "md5-msft.dir", "prompts": "md5-p.dir"}
     assert f"runs/{runs['train sft'].info.run_id}" in dpo.data.tags["mlflow.note.content"]
     assert mine.artifacts(dpo.info.run_id) == {
         "0/metrics.json", "1/metrics.json", "run/journal.jsonl", "run/journal-seed-0.jsonl",
