@@ -52,34 +52,6 @@ def test_a_file_with_another_digest_is_refused(study, tmp_path: Path):
         study.read_file("SVAMP.json", tmp_path)
 
 
-def percent(metric: dict[str, float] | None, sign: str = "") -> str:
-    """A share with its interval, as the page has it."""
-    if metric is None:
-        return ""
-    value, low, high = (100 * metric[key] for key in ("value", "low", "high"))
-    return f"{value:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]"
-
-
-def test_its_page_shows_the_committed_numbers():
-    page = (FOLDER / "README.md").read_text()
-    metrics = json.loads((FOLDER / "results/metrics.json").read_text())
-    gains = metrics["gains"]
-    for name, policy in metrics["policies"].items():
-        cells = []
-        for measure in ("mean_accuracy", "greedy_accuracy", "best_temperature_accuracy"):
-            cells.append(percent(policy[measure]))
-            if measure != "greedy_accuracy":
-                cells.append(percent(gains[measure].get(name), "+"))
-        assert f" | {' | '.join([*cells, percent(policy['pass/8'])])} |\n" in page, name
-    metrics = json.loads((FOLDER / "sums/metrics.json").read_text())
-    for name, policy in metrics["policies"].items():
-        success = policy["success"]
-        seeds = [f"{100 * success['seeds'][seed]:.1f}" for seed in "012"]
-        gain = percent(metrics["gains"]["success"].get(name), "+")
-        cells = [percent(success), *seeds, gain]
-        assert f"| {' | '.join(cells).rstrip()} |\n" in page, name
-
-
 @pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="an extra")
 def test_the_families_of_its_sums_have_as_many_questions_as_it_starts_from():
     from stages.sources.reasoning_gym import Items

@@ -1,6 +1,5 @@
 """MLflow's own pages of runs that stages.track has added, in a browser."""
 
-import json
 import re
 
 import chromium
@@ -148,7 +147,6 @@ def test_the_views_that_track_names(driver, server, held, tmp_path):
 PAGES = {
     # the run whose name begins so, its page, texts of it; whether it has charts
     "manifest": ("manifest", "", ("First.", "points over the baseline", "Report"), False),
-    "numbers": ("train dpo", "", ("train dpo", "Metrics", "final_loss", "rate"), False),
     "curves": ("train dpo", "/model-metrics", ("train dpo", "seed-0", "mean"), True),
     "completions": ("sample dpo", "/artifacts/completions/test.json",
                     ("completion", "attacked"), False),
@@ -166,12 +164,3 @@ def test_the_page_of_a_run_with_its(driver, server, held, tmp_path, name):
     settled(driver, server, tmp_path / "page.png")
     assert driver.execute_script("return window.attacked") is None
     assert driver.execute_script(PRESENT) == []
-
-
-def test_the_comparison_of_two_manifests(driver, server, held, tmp_path):
-    experiment, runs = held
-    pair = [run_id for name, run_id in runs.items() if name.startswith("manifest")]
-    words = f"runs={json.dumps(pair)}&experiments=[{json.dumps(experiment)}]"
-    texts = ("Comparing 2 Runs", "goal", "accuracy/dpo")
-    open_until_drawn(driver, f"{server}/#/compare-runs?{words}", *texts)
-    settled(driver, server, tmp_path / "comparison.png")

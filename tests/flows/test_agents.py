@@ -548,7 +548,7 @@ def test_two_workers_run_the_points_of_a_sweep_in_copies_that_share_a_cache(pref
     prefect.set_up(toy, "sweep")
     toy.commit()
     lock = (toy.path / "dvc.lock").read_bytes()
-    toy.run(sys.executable, "-m", "flows.sweep", "left.seconds=8,9")
+    toy.run(sys.executable, "-m", "flows.sweep", "left.mode=one,two")
     for name in ("first", "second"):
         prefect.background(name, toy, *WORKER, "gpu")
 
@@ -558,18 +558,18 @@ def test_two_workers_run_the_points_of_a_sweep_in_copies_that_share_a_cache(pref
 
     try:
         wait_until(lambda: len(list_points()) == 2, "two experiments")
-        toy.run(sys.executable, "-m", "flows.sweep", "left.seconds=8")
+        toy.run(sys.executable, "-m", "flows.sweep", "left.mode=one")
         logs = ("first", "second")
-        again = "left.seconds=8 is there already"
+        again = "left.mode=one is there already"
         wait_until(lambda: any(again in prefect.read_log(name) for name in logs), again)
     finally:
         for name in ("first", "second"):
             prefect.kill(name)
-    assert sorted(list_points()) == ["left.seconds=8", "left.seconds=9"]
+    assert sorted(list_points()) == ["left.mode=one", "left.mode=two"]
     text = prefect.read_log("first") + prefect.read_log("second")
     assert "Stage 'prepare' didn't change, skipping" in text
     assert "Running stage 'side@left'" in text
     assert "Running stage 'side@right'" not in text
     assert (toy.path / "dvc.lock").read_bytes() == lock
     table = toy.run(sys.executable, "-m", "flows.experiments")
-    assert table.count("left.seconds=") == 2
+    assert table.count("left.mode=") == 2
