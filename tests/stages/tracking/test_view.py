@@ -118,7 +118,7 @@ def test_a_pipeline_is_a_run_a_stage_below_a_manifest(monkeypatch) -> None:
     dpo, entry = runs["train dpo"], lockfile.read_entries()[3]
     tags = {name.removeprefix("posttrain."): value for name, value in dpo.data.tags.items()}
     expected = {
-        "execution_id": "1train@dpo", "input_key": entry.input_key, "stage": "train",
+        "execution_id": "1train@dpo", "input_key": entry.input_key,
         "result_hash": entry.result_hash, "mlflow.source.git.commit": "c0", "git_dirty": "False",
         "row": "dpo", "method": "dpo", "preset": "p", "from": "sft", "on": "prompts",
     }  # fmt: skip
