@@ -387,7 +387,8 @@ def test_a_background_process_that_keeps_the_pipe_open_is_not_waited_for(tmp_pat
     kill_tree(int(lines[0]), grace_seconds=0.1)  # sh made it ignore interrupts
 
 
-def test_a_child_has_our_python_and_the_id_of_the_flow(tmp_path: Path) -> None:
+def test_a_child_has_our_python_and_the_id_of_the_flow(monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")  # an environment that is not activated
     environment = child_environment()
     assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert environment[stage_process.FLOW] == str(os.getpid())
