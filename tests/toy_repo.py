@@ -279,7 +279,7 @@ class ToyRepo:
         return psutil.Process(int(path.read_text()))
 
 
-def wait_until(true: Callable[[], object], what: str, seconds: float = 400.0) -> None:
+def wait_until(true: Callable[[], object], what: str, seconds: float = 900.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
