@@ -1,7 +1,6 @@
 """Every process of the tests computes with the pinned instructions, as stages do; and repositories
 in which the whole pipeline runs."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rotation
 import torch
 from pipeline_copy import Edit, PipelineCopy
 
@@ -20,15 +18,6 @@ from stages.models import device
 device.pin_instructions()
 # A shell has its background jobs ignore Ctrl-C, and with them all that they start: not here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ROTATION_SHARE, of the tests that take minutes those whose turn it is."""
-    rotating = {item.nodeid for item in items if item.get_closest_marker("rotating")}
-    chosen = rotation.part(rotating, int(os.environ.get("ROTATION_SHARE", "1")))
-    left = [item for item in items if item.nodeid in rotating - set(chosen)]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in left]
 
 
 def shrink(params: dict[str, Any], presets: dict[str, Any]) -> None:

@@ -39,10 +39,6 @@ class PipelineCopy:
 
     def __init__(self, path: Path, change: Edit) -> None:
         self.path = path
-        self.executions: set[str] = set()
-        """Ids of every execution seen so far."""
-        self.locks: set[bytes] = set()
-        """Contents of dvc.lock seen so far."""
         for name in self._git(ROOT, "ls-files", "-co", "--exclude-standard").splitlines():
             if name != "dvc.lock" and (ROOT / name).is_file():
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -62,12 +58,15 @@ class PipelineCopy:
         named = ", ".join(f"stages/recipes/{name}.yaml" for name in recipes)
         path.write_text(re.sub(r"(?m)^vars: .*$", f"vars: [{named}]", path.read_text()))
 
-    def repro(self) -> set[str]:
+    def repro(self, *targets: str) -> set[str]:
         """`dvc repro`; the names of the stages that it executed, plan and track among them."""
-        said = self.run("-m", "dvc", "repro")
-        self.executions |= set(self.records().values())
-        self.locks.add((self.path / "dvc.lock").read_bytes())
-        return set(re.findall(r"(?m)^Running stage '(.*)':$", said))
+        output = self.run("-m", "dvc", "repro", *targets)
+        return set(re.findall(r"(?m)^Running stage '(.*)':$", output))
+
+    def locked(self) -> dict[str, Any]:
+        """Entries of dvc.lock of today's rows, but for plan's, which reads the files whole."""
+        stages = YAML(typ="safe").load(self.path / "dvc.lock")["stages"]
+        return {name: stages[name] for name in self.records()}
 
     def records(self) -> dict[str, str]:
         """Id of the execution by stage, of the stages that dvc.lock names."""

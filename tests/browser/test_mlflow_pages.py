@@ -1,14 +1,6 @@
 """MLflow's own pages of runs that stages.track has added, in a browser."""
 
-import json
-import os
 import re
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from contextlib import contextmanager
 
 import chromium
 import mlflow
@@ -16,11 +8,12 @@ import numpy as np
 import pytest
 from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.support.wait import WebDriverWait
+from servers import serve_mlflow
 from toy_repo import make_toy_repo
 
 from stages.tracking import saved_views
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.weekly]
 
 SECONDS = 120
 """How long a page may take; on a free machine each takes five."""
@@ -63,41 +56,8 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(store, tmp_path_factory):
     """The address of an MLflow server on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with serving(store, port, tmp_path_factory.mktemp("server")):
-        yield f"http://127.0.0.1:{port}"
-
-
-@contextmanager
-def serving(store, port, folder):
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store,
-               "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]  # fmt: skip
-    environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-    log = folder / "server.log"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=file, stderr=file, start_new_session=True
-        )
-        try:
-            wait_for(f"http://127.0.0.1:{port}/health", process, log)
-            yield
-        finally:
-            os.killpg(process.pid, 15)
-            process.wait(timeout=60)
-
-
-def wait_for(address, process, log):
-    begin = time.monotonic()
-    while True:
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() - begin < SECONDS, log.read_text()
-        try:
-            with urllib.request.urlopen(address, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.3)
+    with serve_mlflow(tmp_path_factory.mktemp("server"), store) as running:
+        yield running.url
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +77,6 @@ def opened(driver, address, *texts):
     chromium.requests(driver)
     driver.get(address)
     wait_until_shown(driver, *texts)
-
-
-def follow(driver, link):
-    """Open the page of a link here; a click opens another tab."""
-    address = link.get_attribute("href")
-    driver.get("about:blank")
-    driver.get(address)
 
 
 def wait_until_shown(driver, *texts):
@@ -162,98 +115,52 @@ def open_until_drawn(driver, address, *texts, only_first=False):
             return
 
 
-def unexpected(driver):
-    return [
-        text
-        for text in chromium.complaints(driver)
-        if not any(re.search(pattern, text) for pattern in HARMLESS)
-    ]
-
-
 def settled(driver, server, path):
     """Take a screenshot; the page has nothing to complain of and asked only its server."""
-    print(f"screenshot: {path}")
-    shown = chromium.screenshot(driver, path)
-    assert shown.std() > 10, "an empty page"
-    assert unexpected(driver) == []
+    assert chromium.screenshot(driver, path).std() > 10, "an empty page"
+    complaints = chromium.complaints(driver)
+    assert [text for text in complaints if not re.search("|".join(HARMLESS), text)] == []
     web = [url for url in chromium.requests(driver) if url.startswith("http")]
     assert [url for url in web if not url.startswith(f"{server}/")] == []
 
 
-def test_stage_runs_lie_below_the_manifests_that_they_were_new_in(driver, server, held, tmp_path):
+def test_the_views_that_track_names(driver, server, held, tmp_path):
     experiment, runs = held
     manifests = [name for name in runs if name.startswith("manifest")]
     opened(driver, f"{server}/#/experiments/{experiment}/runs", *manifests)
-    assert "train sft" not in driver.execute_script(TEXT)
+    assert "train sft" not in driver.execute_script(TEXT), "it lies below a manifest"
     settled(driver, server, tmp_path / "list.png")
-
-
-def test_the_link_that_track_prints_opens_the_table_of_policies(driver, server, held, tmp_path):
-    experiment, _ = held
     path = saved_views.find_path(experiment, saved_views.POLICIES)
     opened(driver, f"{server}/{path}", "train sft", "train dpo", "accuracy", "run/seconds", "0.25")
-    assert "compare" not in driver.execute_script(TEXT).split("\n")
     settled(driver, server, tmp_path / "policies.png")
-    follow(driver, driver.find_element("link text", "Manifests"))
+    link = driver.find_element("link text", "Manifests").get_attribute("href")
+    driver.get("about:blank")  # a click would open another tab
+    driver.get(link)
     wait_until_shown(driver, "accuracy/dpo", "accuracy/sft", "manifest")
     settled(driver, server, tmp_path / "manifests.png")
-
-
-def test_the_view_of_curves_draws_the_mean_and_each_seed(driver, server, held, tmp_path):
-    experiment, _ = held
     path = saved_views.find_path(experiment, saved_views.CURVES)
     names = ["reward/mean", "seed-0/reward/mean", "seed-1/reward/mean"]
     texts = [f"train dpo ({name})" for name in names]
     open_until_drawn(driver, f"{server}/{path}", *texts, only_first=True)
-    settled(driver, server, tmp_path / "curves-of-policies.png")
 
 
-def test_a_manifest_tells_the_verdict_and_links_to_its_runs(driver, server, held, tmp_path):
+PAGES = {
+    # the run whose name begins so, its page, texts of it; whether it has charts
+    "manifest": ("manifest", "", ("First.", "points over the baseline", "Report"), False),
+    "curves": ("train dpo", "/model-metrics", ("train dpo", "seed-0", "mean"), True),
+    "completions": ("sample dpo", "/artifacts/completions/test.json",
+                    ("completion", "attacked"), False),
+    "verdict": ("compare", "/artifacts/verdict.txt", ("First.", "attacked"), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_of_a_run_with_its(driver, server, held, tmp_path, name):
+    run, page, texts, is_drawn = PAGES[name]
     experiment, runs = held
-    manifest = next(run_id for name, run_id in runs.items() if name.startswith("manifest"))
-    address = f"{server}/#/experiments/{experiment}/runs/{manifest}"
-    opened(driver, address, "First.", "points over the baseline", "Report")
-    settled(driver, server, tmp_path / "manifest.png")
-    assert driver.execute_script("return window.attacked") is None
-
-
-def test_a_run_with_its_numbers(driver, server, held, tmp_path):
-    experiment, runs = held
-    address = f"{server}/#/experiments/{experiment}/runs/{runs['train dpo']}"
-    opened(driver, address, "train dpo", "Metrics", "final_loss", "rate")
-    settled(driver, server, tmp_path / "run.png")
-
-
-def test_the_curves_of_a_run(driver, server, held, tmp_path):
-    experiment, runs = held
-    address = f"{server}/#/experiments/{experiment}/runs/{runs['train dpo']}/model-metrics"
-    open_until_drawn(driver, address, "train dpo", "seed-0", "mean")
-    settled(driver, server, tmp_path / "curves.png")
-
-
-def test_the_comparison_of_two_manifests(driver, server, held, tmp_path):
-    experiment, runs = held
-    pair = [run_id for name, run_id in runs.items() if name.startswith("manifest")]
-    assert len(pair) == 2
-    address = (
-        f"{server}/#/compare-runs?runs={json.dumps(pair)}&experiments=[{json.dumps(experiment)}]"
-    )
-    open_until_drawn(driver, address, "Comparing 2 Runs", "goal", "accuracy/dpo")
-    settled(driver, server, tmp_path / "comparison.png")
-
-
-@pytest.mark.parametrize(
-    ("name", "place", "shown"),
-    [
-        ("sample dpo", "/artifacts/completions/test.json", ("completion", "attacked")),
-        ("compare", "/artifacts/verdict.txt", ("First.", "attacked")),
-    ],
-    ids=["table", "text"],
-)
-def test_what_a_model_wrote_is_text(driver, server, held, tmp_path, name, place, shown):
-    experiment, runs = held
-    run_id = next(run_id for item, run_id in runs.items() if item.startswith(name))
-    opened(driver, f"{server}/#/experiments/{experiment}/runs/{run_id}{place}", *shown)
-    settled(driver, server, tmp_path / "attack.png")
+    run_id = next(run_id for item, run_id in runs.items() if item.startswith(run))
+    address = f"{server}/#/experiments/{experiment}/runs/{run_id}{page}"
+    (open_until_drawn if is_drawn else opened)(driver, address, *texts)
+    settled(driver, server, tmp_path / "page.png")
     assert driver.execute_script("return window.attacked") is None
     assert driver.execute_script(PRESENT) == []

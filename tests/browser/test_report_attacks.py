@@ -12,8 +12,6 @@ from stages.report.page import escape_invisible
 from stages.report.sections import CaptionedTable, Section
 from stages.report.transcripts import Transcript
 
-pytestmark = pytest.mark.browser
-
 RUN = "document.title='run'"
 ATTACKS = [
     f"<script>{RUN}</script>",
@@ -68,6 +66,8 @@ def opened(driver, report):
     return driver
 
 
+@pytest.mark.browser
+@pytest.mark.slow
 def test_nothing_ran_and_nothing_was_fetched(opened, report):
     assert opened.title == "Post-training, compared"
     result = opened.execute_script(
@@ -81,6 +81,8 @@ def test_nothing_ran_and_nothing_was_fetched(opened, report):
     assert chromium.requests(opened) == [(report / "report.html").as_uri()]
 
 
+@pytest.mark.browser
+@pytest.mark.slow
 def test_each_is_read_as_the_text_that_it_is(opened):
     cards = opened.execute_script(
         "return [...document.querySelectorAll('.answer pre')].map(pre => pre.textContent)"
@@ -119,6 +121,8 @@ def test_the_files_beside_it_hold_no_control_character_and_no_completion(report)
     assert not any(item in written for item in ATTACKS)
 
 
+@pytest.mark.browser
+@pytest.mark.slow
 def test_a_name_in_a_plot_is_text(driver, report):
     path = report / "plots/accuracy.svg"
     assert "&lt;img src=name" in path.read_text(encoding="utf-8")

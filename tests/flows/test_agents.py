@@ -1,214 +1,575 @@
-"""Two agents in clones of their own and a real server with a password, killed and restarted.
+"""Prefect: agents that answer, are silent or die; a real server with a password, and deployments;
+settings for clusters; and no password in what is logged."""
 
-RESUME_KILLS: how often agents are killed, three times unless given.
-"""
-
-import os
-import random
+import base64
+import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-import psutil
+import jsonschema
 import pytest
-import rotation
-from clones import (
-    AWS,
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.objects import State, StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Cancelling, Completed, Crashed, Pending, Running, Scheduled
+from prefect.utilities.templating import apply_values
+from ruamel.yaml import YAML
+from seed_stage import read_outputs, records, write_seed_stage
+from servers import Proxy, Server, http_status
+from toy_repo import (
+    ROOT,
     Clones,
-    end,
-    http_status,
-    make_bucket,
-    s3_server,
-    starts,
-    unused_port,
+    ToyRepo,
+    count_starts,
+    make_environment,
+    make_flow_toy,
     wait_until,
 )
-from seed_stage import read_outputs, records, write_seed_stage
 
+from flows import agents, sweep
 from flows.plan import StageNode
+from flows.process import Runner, kill_tree
+from flows.redaction import hide_secrets
+from stages.tracking import store
 
-REPOSITORY = Path(__file__).parents[2]
-
-POOLS = ("cpu", "gpu")
-
-
-def test_a_stage_goes_to_the_pool_of_what_it_needs() -> None:
-    pools = [
-        StageNode(name="s", deps=(), outs=(), params=(), upstream=(), gpu=gpu).pool
-        for gpu in (0, 1, 8)
-    ]
-    assert pools == ["cpu", "gpu", "gpu-8"]
+NODE = StageNode(name="s", deps=(), outs=(), params=(), upstream=(), gpu=0)
+FLOWS = ROOT / "flows"
 
 
-class Machines:
-    """A server, agents, and the clone from which the pipeline is started."""
+# When an agent counts as dead: answers of a server on a clock of our own.
 
-    def __init__(self, clones: Clones, port: int) -> None:
-        self.port = port
-        self.clones = clones
-        self.main = clones.clone("main")
-        self.agents = {name: clones.clone(name) for name in ("one", "two")}
-        self.processes: dict[str, subprocess.Popen[str]] = {}
+LOST = agents.LOST_SECONDS
+PENDING, BUSY = Pending(), Running()
 
-    def start_server(self) -> None:
-        command = ("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port))
-        self.processes["server"] = self.main.start(*command)
-        health = f"http://127.0.0.1:{self.port}/api/health"
-        wait_until(lambda: http_status(health) == 200, 300, "a server that answers")
 
-    def start_agent(self, name: str) -> None:
-        for pool in POOLS:
-            command = ("prefect", "worker", "start", "--pool", pool, "--limit", "1")
-            worker = self.agents[name].start(*command, "--name", f"{name}-{pool}")
-            self.processes[f"{name} {pool}"] = worker
+@dataclass(frozen=True)
+class Answers(agents.AgentRun):
+    """A flow run of which the server says this, each after so many seconds."""
 
-    def kill_agent(self, name: str) -> None:
-        for pool in POOLS:
-            end(self.processes.pop(f"{name} {pool}"))
+    answers: list[tuple[float, float, State, int]] = field(default_factory=list)
+    """Seconds until it is asked, seconds that it takes, state, beat of the agent."""
+    clock: list[float] = field(default_factory=lambda: [0.0])
+    sent: list[State] = field(default_factory=list)
 
-    def busy(self) -> list[str]:
-        """The agents that run a stage, or begin or end one."""
-        return [
-            name
-            for name in self.agents
-            for pool in POOLS
-            if psutil.Process(self.processes[f"{name} {pool}"].pid).children()
-        ]
-
-    def start_pipeline(self, *options: str) -> "subprocess.Popen[str]":
-        command = (sys.executable, "-m", "flows.pipeline", "--pools", *options)
-        self.processes["pipeline"] = self.main.start(*command)
-        return self.processes["pipeline"]
-
-    def log(self) -> str:
-        return (self.main.path.parent / "main.log").read_text()
-
-    def end_as_one_machine(self, most_repeats: int) -> None:
-        """The lock is that of `dvc repro` in one clone; what was not killed was not repeated."""
-        counts = starts(self.main, *self.agents.values())
-        print(counts)
-        assert sum(counts.values()) <= 4 + most_repeats
-        assert self.main.started() == []
-        alone = self.clones.clone("alone")
-        (alone.path / "release").touch()
-        alone.run(sys.executable, "-m", "dvc", "repro", "-q")
-        assert self.main.locked() == alone.locked()
+    def ask_server(self, request: Any, *arguments: Any, **keywords: Any) -> Any:
+        if request is SyncPrefectClient.set_flow_run_state:
+            self.sent.append(arguments[1])
+            return None
+        if self.sent:
+            return SimpleNamespace(id="r", state=self.sent[-1], labels={})
+        _, during, state, beat = self.answers.pop(0)
+        self.clock[0] += during
+        return SimpleNamespace(id="r", state=state, labels={"beat": beat})
 
 
 @pytest.fixture
-def machines(
-    checkout_with_flows: Path,
-    free_port: int,
-    server_environment: dict[str, str],
-    set_params: Callable[..., None],
-) -> Iterator[Callable[..., Machines]]:
-    """Makes them with a remote and parameters of the toy's stages; ends all that it started."""
-    made: list[Machines] = []
+def answering(monkeypatch, tmp_path) -> Callable[..., Answers]:
+    run: Answers | None = None
 
-    def make(remote: str, options: dict[str, str], **sections: dict[str, object]) -> Machines:
-        set_params(**sections)
-        environment = server_environment | AWS | {"PREFECT_WORKER_QUERY_SECONDS": "2"}
-        environment["POSTTRAIN_LOST_SECONDS"] = "60"  # Prefect may start slowly
-        clones = Clones(checkout_with_flows, environment)
-        clones.share(remote, **options)
-        made.append(Machines(clones, free_port))
-        made[0].start_server()
-        for pool in POOLS:
-            made[0].main.run("prefect", "work-pool", "create", pool, "--type", "process")
-        deploy = [word for pool in POOLS for word in ("--name", pool)]
-        made[0].main.run("prefect", "--no-prompt", "deploy", *deploy)
-        return made[0]
+    class Cancel(threading.Event):
+        """Never set; waiting for it passes the time until the server is asked."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            run.clock[0] += run.answers[0][0] if run.answers else 0.0
+            return False
+
+    def make(answers: list[tuple[float, float, State, int]]) -> Answers:
+        nonlocal run
+        runner = Runner(root=tmp_path, log=lambda _: None, cancel=Cancel())
+        run = Answers(NODE, "", "", runner, answers=answers)
+        monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: run.clock[0]))
+        return run
+
+    return make
+
+
+WAITING = Scheduled()
+HALF = 0.6 * LOST
+FOLLOWED = {
+    # name: answers (until, during, state, beat), final state
+    "ends": ([(1, 0, BUSY, 1), (1, 0, Completed(), 1)], StateType.COMPLETED),
+    "beats": ([*[(HALF, 0, BUSY, n) for n in range(5)], (1, 0, Completed(), 9)], "COMPLETED"),
+    "falls silent": ([(HALF, 0, BUSY, 1)] * 4, StateType.CRASHED),
+    "waits for a worker": ([(HALF, 0, WAITING, 0)] * 5 + [(1, 0, Completed(), 0)], "COMPLETED"),
+    "was never begun by its worker": ([(HALF, 0, PENDING, 0)] * 4, StateType.CRASHED),
+    "has a slow server": (
+        [(HALF, 10, BUSY, 1)] * 6 + [(1, 0, Completed(), 1)],  # which may not have heard the agent
+        StateType.COMPLETED,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_state_of_a_run_that(answering, name: str) -> None:
+    answers, expected = FOLLOWED[name]
+    run = answering(list(answers))
+    assert run.follow(SimpleNamespace(id="r")).type == expected
+    assert bool(run.sent) == (expected == StateType.CRASHED)
+
+
+def test_a_stage_at_which_agents_die_is_tried_by_others_up_to_a_limit(answering) -> None:
+    class Dying(Answers):
+        def submit(self) -> None:
+            return None
+
+        def follow(self, run: object) -> State:
+            self.sent.append(Crashed(message="gone"))
+            return (
+                self.sent[-1] if len(self.sent) <= self.answers[0] else Completed(name="Executed")
+            )
+
+    def run(deaths: int) -> tuple[str, int]:
+        result = Dying(NODE, "", "", answering([]).runner, answers=[deaths]).run()
+        return result.outcome.value, result.attempts
+
+    assert run(2) == ("executed", 3)
+    assert run(agents.MAX_CRASHES - 1) == ("executed", agents.MAX_CRASHES)
+    assert run(99) == ("failed", agents.MAX_CRASHES)
+
+
+@pytest.mark.parametrize(
+    ("states", "joined"), [([BUSY], 0), ([Cancelling(), BUSY], 1), ([Crashed(), Cancelling()], 2)]
+)
+def test_a_run_that_has_ended_or_is_cancelled_is_not_joined(answering, states, joined) -> None:
+    """The server returns the run that has a key; None: it makes a new one."""
+
+    class Client:
+        def read_deployment_by_name(self, name: str) -> Any:
+            assert name == "stage/cpu"
+            return SimpleNamespace(id=1)
+
+        def create_flow_run_from_deployment(self, _: int, **options: Any) -> Any:
+            number = int(options["idempotency_key"].rpartition("-")[2])
+            state = states[number] if number < len(states) else None
+            return SimpleNamespace(id=number, state=state)
+
+    class Asking(agents.AgentRun):
+        def ask_server(self, request: Any, *_: Any, **__: Any) -> Any:
+            return request(Client())
+
+    runner = answering([]).runner
+    assert Asking(NODE, "i", "", replace(runner)).submit().id == joined
+
+
+# No password of an address in what is logged, printed or kept by a server.
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("for url 'http://me:se/c:ret@host:4200/api'", "for url 'http://***@host:4200/api'"),
+        ("postgresql://me:s#e@c?r@host/db", "postgresql://***@host/db"),
+        ("postgresql://me@corp:secret@host/db", "postgresql://***@host/db"),
+        ("https://token@host and http://a:b@c", "https://***@host and http://***@c"),
+        ("mail me@host, see http://host/a@b", "mail me@host, see http://host/a@b"),
+        ("https://host/c?sv=1&sig=a%2Fb=&se=2 failed", "https://host/c?sv=1&sig=***&se=2 failed"),
+        ("pg://host/db?user=me&password=s3", "pg://host/db?user=me&password=***"),
+        ("'Name=me;AccountKey=a/b==;Suffix=net'", "'Name=me;AccountKey=***;Suffix=net'"),
+        ("url: /p?X-Amz-Security-Token=abc", "url: /p?X-Amz-Security-Token=***"),
+        ("page?signal=3&design=4", "page?signal=3&design=4"),
+        ("AccountKey=a/b==;Name=me", "AccountKey=***;Name=me"),
+        ("https://host/p?api_key=abc", "https://host/p?api_key=***"),
+        ("Server=db;PWD=s3;Encrypt=yes", "Server=db;PWD=***;Encrypt=yes"),
+        ("host=db password='s3'", "host=db password='***'"),
+        ("SharedAccessSignature=s&v=1", "SharedAccessSignature=***&v=1"),
+        ("AWS_SECRET_ACCESS_KEY=abc is no key", "AWS_SECRET_ACCESS_KEY=*** is no key"),
+        ("got pad_token=3, max_tokens=5, key=b", "got pad_token=3, max_tokens=5, key=b"),
+    ],
+)
+def test_secrets_of_an_address_are_hidden(text: str, shown: str) -> None:
+    assert hide_secrets(text) == store.hide_secrets(text) == shown
+
+
+@contextmanager
+def http_server(status: int, received: list[dict[str, str]] | None = None) -> Iterator[int]:
+    """The port of a server that answers all with a status."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            length = int(self.headers.get("Content-Length", 0))
+            if received is not None:
+                received.append(json.loads(self.rfile.read(length)))
+            self.send_response(status)
+            self.end_headers()
+
+        do_GET = do_POST = answer
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(401, ValueError), (499, ValueError), (500, ConnectionError)]
+)
+def test_a_server_that_refuses_is_asked_again_if_it_is_broken(monkeypatch, status, error) -> None:
+    monkeypatch.setattr(agents, "OUTAGE_SECONDS", 0.0)
+    monkeypatch.setattr(agents, "POLL_SECONDS", 0.0)
+    logged: list[str] = []
+    run = agents.AgentRun(NODE, "", "", Runner(root=Path(), log=logged.append))
+    with http_server(status) as port:
+        address = f"http://me:sekret@127.0.0.1:{port}/api"
+        monkeypatch.setattr(agents, "get_client", lambda sync_client: SyncPrefectClient(address))
+        with pytest.raises(error, match=str(status)) as stop:
+            run.ask_server(SyncPrefectClient.read_flow_run, "00000000-0000-0000-0000-000000000000")
+        with temporary_settings({PREFECT_API_URL: address}), pytest.raises(ValueError) as of_sweep:
+            sweep.queue_points([["a=1"]], None)
+    for caught in (stop, of_sweep):
+        assert caught.value.__suppress_context__
+        assert "sekret" not in " ".join([*logged, str(caught.value)])
+        assert "***@127" in str(caught.value)
+
+
+def test_a_sweep_without_a_server_prints_no_password(monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise sweep.httpx.ConnectError("refused")
+
+    monkeypatch.setattr(sweep, "run_deployment", refuse)
+    address = "http://me:sekret@127.0.0.1:9/api"
+    with (
+        temporary_settings({PREFECT_API_URL: address}),
+        pytest.raises(ValueError, match=r"^http://\*\*\*@127.0.0.1:9/api .*refused$"),
+    ):
+        sweep.queue_points([["a=1"]], None)
+
+
+# Settings of flows/clusters.md, against the workers that would read them.
+
+
+def read_deployment(heading: str) -> dict[str, Any]:
+    page = (FLOWS / "clusters.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    (block,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    (deployment,) = YAML(typ="safe").load(block)
+    assert deployment["entrypoint"] == "flows/agents.py:stage"
+    assert deployment["name"] == deployment["work_pool"]["name"] == replace(NODE, gpu=1).pool
+    return deployment["work_pool"]["job_variables"]
+
+
+def test_a_slurm_worker_accepts_the_job_variables() -> None:
+    config = pytest.importorskip("prefect_slurm.config", reason="needs the extra `clusters`")
+    variables = read_deployment("Slurm")
+    assert set(variables) <= set(config.SlurmWorkerTemplateVariables.model_fields)
+    values = config.SlurmWorkerTemplateVariables(**variables)
+    assert (values.cpu, values.memory, values.time_limit) == (8, 64, 12)
+
+
+def test_a_kubernetes_worker_makes_a_pod_with_gpus_and_the_clone() -> None:
+    worker = pytest.importorskip("prefect_kubernetes.worker", reason="needs the extra `clusters`")
+    variables = read_deployment("Kubernetes")
+    template = json.loads((FLOWS / "kubernetes.json").read_text(encoding="utf-8"))
+    with pytest.raises(jsonschema.ValidationError, match="image"):
+        jsonschema.validate({"gpus": 1}, template["variables"])
+    properties = template["variables"]["properties"]
+    assert set(variables) <= set(properties)
+    defaults = {name: item["default"] for name, item in properties.items() if "default" in item}
+    job = worker.KubernetesWorkerJobConfiguration(
+        **apply_values(template["job_configuration"], defaults | variables)
+    ).job_manifest
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "registry.example/posttrain:1"
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 1, "memory": "64Gi"}
+    assert container["resources"]["requests"] == {"cpu": "8", "memory": "64Gi"}
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "posttrain"
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert container["workingDir"].startswith(mounts["clone"] + "/")
+
+
+def test_the_job_of_a_batch_queue_is_right_in_syntax_and_refuses_no_stage() -> None:
+    script = str(FLOWS / "slurm.sh")
+    subprocess.run(["bash", "-n", script], check=True)
+    result = subprocess.run(["bash", script], check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (1, "")
+
+
+def test_each_pool_of_a_stage_has_a_deployment_and_none_names_this_machine() -> None:
+    text = (ROOT / "prefect.yaml").read_text()
+    pools = {
+        item["name"]: item["work_pool"]["name"]
+        for item in YAML(typ="safe").load(text)["deployments"]
+        if item["entrypoint"] == "flows/agents.py:stage"
+    }
+    assert pools == {pool: pool for pool in (NODE.pool, replace(NODE, gpu=1).pool)}
+    assert str(ROOT) not in text
+    assert str(Path(sys.executable).parent) not in text
+
+
+# A real server with a password.
+
+
+class Prefect:
+    """A server behind an address that stays when it returns; agents, and what they log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.proxy = folder, Proxy(0)
+        self.environment = make_environment(
+            PREFECT_HOME=str(folder),
+            PREFECT_API_URL=f"{self.proxy.url}/api",
+            PREFECT_SERVER_API_AUTH_STRING="admin:of-this-test",
+            PREFECT_API_AUTH_STRING="admin:of-this-test",
+            PREFECT_WORKER_QUERY_SECONDS="2",
+            POSTTRAIN_LOST_SECONDS="60",  # Prefect may start slowly
+            NO_COLOR="1",
+        )
+        words = ["prefect", "--no-prompt", "server", "start", "--host", "127.0.0.1", "--port"]
+        self.server = Server(lambda port: [*words, str(port)], folder, self.environment)
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self) -> None:
+        self.server.start("/api/health")
+        self.proxy.port = self.server.port
+
+    def die(self) -> None:
+        self.proxy.port = 0
+        self.server.send(signal.SIGKILL)
+
+    def background(self, name: str, repo: ToyRepo, *command: str) -> Any:
+        environment = repo.environment | self.environment | {"PWD": str(repo.path)}
+        with (self.folder / f"{name}.log").open("a") as log:
+            self.processes[name] = subprocess.Popen(
+                command, cwd=repo.path, env=environment, stdout=log, stderr=log, text=True
+            )
+        return self.processes[name]
+
+    def read_log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL for a process and all that it started, as when its machine goes off."""
+        kill_tree(self.processes.pop(name).pid, grace_seconds=0.0)
+
+    def ask(self, path: str) -> list[dict[str, Any]]:
+        """All that the API lists at a path."""
+        password = base64.b64encode(b"admin:of-this-test").decode()
+        headers = {"Authorization": f"Basic {password}", "Content-Type": "application/json"}
+        url = f"{self.proxy.url}/api/{path}"
+        with urllib.request.urlopen(urllib.request.Request(url, b"{}", headers)) as answer:
+            return json.load(answer)
+
+    def set_up(self, repo: ToyRepo, *deployments: str) -> None:
+        repo.environment.update(self.environment)
+        for pool in ("cpu", "gpu"):
+            words = ("work-pool", "create", pool, "--type", "process", "--overwrite")
+            repo.run("prefect", *words)
+        names = [word for name in deployments for word in ("--name", name)]
+        repo.run("prefect", "--no-prompt", "deploy", *names)
+
+
+@pytest.fixture(scope="module")
+def prefect(tmp_path_factory) -> Iterator[Prefect]:
+    made = Prefect(tmp_path_factory.mktemp("prefect"))
+    made.start()
+    yield made
+    made.die()
+
+
+@pytest.fixture
+def pools(prefect: Prefect, tmp_path: Path) -> Iterator[Callable[..., tuple[ToyRepo, ...]]]:
+    """Clones `main`, `one` and `two` with a remote; ends all that was started in them."""
+
+    def make(edit: Callable[[ToyRepo], object]) -> tuple[ToyRepo, ...]:
+        toy = make_flow_toy(tmp_path / "checkout")
+        edit(toy)
+        (tmp_path / "remote").mkdir()
+        clones = Clones(toy, prefect.environment)
+        clones.share(str(tmp_path / "remote"))
+        result = tuple(clones.clone(name) for name in ("main", "one", "two", "alone"))
+        prefect.set_up(result[0], "cpu", "gpu")
+        return result
 
     yield make
-    for machine in made:
-        for process in machine.processes.values():
-            if process.poll() is None:
-                end(process)
+    for name in [*prefect.processes]:
+        prefect.kill(name)
+
+
+PIPELINE = (sys.executable, "-m", "flows.pipeline")
+WORKER = ("prefect", "worker", "start", "--limit", "1", "--pool")
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
-def test_a_killed_agent_and_a_restarted_server(machines: Callable[..., Machines], tmp_path: Path):
-    (tmp_path / "remote").mkdir()
-    on = machines(str(tmp_path / "remote"), {}, left={"mode": "wait"})
-    on.start_agent("one")
-    pipeline = on.start_pipeline()
-    wait_until(lambda: "left" in on.agents["one"].started(), 300, "left on the first agent")
-    pipeline.send_signal(signal.SIGINT)
-    pipeline.wait(timeout=100)
-    pipeline = on.start_pipeline()  # at once: what it wants is being cancelled
-    wait_until(lambda: on.agents["one"].started().count("left") >= 2, 300, "left once more")
-    end(on.processes.pop("server"))
-    on.kill_agent("one")
-    wait_until(lambda: "does not answer" in on.log(), 120, "the pipeline says so")
-    on.start_server()
-    on.start_agent("two")
-    (on.agents["two"].path / "release").touch()
-    assert pipeline.wait(timeout=500) == 0, on.log()
-    assert "no sign of life from its agent" in on.log()
-    on.end_as_one_machine(most_repeats=2)
+def test_a_killed_agent_and_a_restarted_server_cost_no_result(prefect, pools, tmp_path) -> None:
+    def edit(toy: ToyRepo) -> None:
+        text = (toy.path / "dvc.yaml").read_text().replace("      meta: {gpu: 1}\n", "")
+        (toy.path / "dvc.yaml").write_text(text)
+        toy.change(left={"mode": "wait"})
+
+    main, one, two, alone = pools(edit)
+    prefect.background("one", one, *WORKER, "cpu")
+    pipeline = prefect.background("main", main, *PIPELINE, "--pools")
+    wait_until(lambda: "left" in one.started(), "left on the first agent")
+    prefect.die()
+    prefect.kill("one")
+    wait_until(lambda: "does not answer" in prefect.read_log("main"), "the pipeline says so")
+    prefect.start()
+    prefect.background("two", two, *WORKER, "cpu")
+    (two.path / "release").touch()
+    assert pipeline.wait(timeout=600) == 0, prefect.read_log("main")
+    assert "no sign of life" in prefect.read_log("main")
+    assert main.started() == []
+    assert sum(count_starts(one, two).values()) <= 5, "what was not killed was not repeated"
+    (alone.path / "release").touch()
+    alone.repro("-q")
+    assert main.results() == alone.results()
     entries = [path.parent for path in (tmp_path / "remote/runs").glob("*/*/*")]
     assert len(entries) == len(set(entries)) == 4, "one result of each stage's inputs"
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
-def test_agents_that_are_killed_while_they_work(machines: Callable[..., Machines]):
-    print(f"ROTATION_SEED={rotation.seed()}")
-    drawn, most = random.Random(rotation.seed()), int(os.environ.get("RESUME_KILLS", "3"))
-    port = unused_port()
-    with s3_server(port):
-        make_bucket(port, "results")
-        options = {"endpointurl": f"http://127.0.0.1:{port}"}
-        work = {"left": {"sleep": 5.0}, "right": {"sleep": 5.0}, "track": {"mode": "wait"}}
-        on = machines("s3://results/toy", options, **work)
-        for name in on.agents:
-            on.start_agent(name)
-        pipeline, kills = on.start_pipeline(), 0
-        while pipeline.poll() is None and kills < most:
-            wait_until(lambda: pipeline.poll() is not None or on.busy(), 300, "an agent at work")
-            time.sleep(drawn.uniform(0, 20))  # it starts, fetches, runs and pushes
-            for name in on.busy()[:1]:
-                on.kill_agent(name)
-                on.start_agent(name)
-                kills += 1
-        for name in on.agents:  # until now the last stage waits, or all would end between kills
-            (on.agents[name].path / "release").touch()
-        assert kills == most, on.log()
-        assert pipeline.wait(timeout=900) == 0, on.log()
-        on.end_as_one_machine(most_repeats=kills)
+def test_a_task_a_stage_with_its_outcome_and_no_process_after_sigterm(prefect, toy) -> None:
+    toy.environment.update(prefect.environment)
+    for path in (toy.path / "data/side/left").iterdir():
+        path.unlink()
+    toy.change(right={"mode": "value_error", "time": "12:34:56 "})
+    output = toy.run(*PIPELINE, "-j", "2", code=1)
+    assert "Task run 'side@right' - working on" in output  # without the stage's own time
+    states = dict(re.findall(r"Task run '(\S+)' - Finished in state (\w+)", output))
+    expected = {"prepare": "Skipped", "side@left": "Restored", "side@right": "Failed"}
+    assert states == expected, "and none of track"
+    assert "1 restored, 1 skipped, 1 failed, 1 blocked" in output
+    assert toy.started().count("right") == 2, "the error is final"
+    toy.change(left={"mode": "spawn"})
+    flow = toy.start(*PIPELINE, "side@left")  # which a worker ends by SIGTERM
+    below = toy.grandchild()
+    flow.send_signal(signal.SIGTERM)
+    output, _ = flow.communicate(timeout=200)
+    assert flow.returncode != 0, output
+    wait_until(lambda: not below.is_running(), "the end of the stage", 60)
+
+
+SAVE_BLOCK = """
+import sys
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+CustomWebhookNotificationBlock(
+    name="team", url=sys.argv[1], json_data={"subject": "{{subject}}", "body": "{{body}}"}
+).save("team", overwrite=True)
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.rotating
-def test_each_seed_by_an_agent_then_joined_by_one(
-    machines: Callable[..., Machines],
-    checkout_with_flows: Path,
-    server_environment: dict[str, str],
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "remote").mkdir()
-    write_seed_stage(checkout_with_flows)
-    server_environment |= {"PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": ""}
-    on = machines(str(tmp_path / "remote"), {})
-    for name, agent in on.agents.items():
+def test_the_nightly_deployment_as_the_page_has_it(prefect, toy: ToyRepo) -> None:
+    page = (FLOWS / "README.md").read_text(encoding="utf-8")
+    section = page.partition("\n## An agent that runs every night\n")[2].partition("\n## ")[0]
+    commands = [shlex.split(line) for line in re.findall(r"(?m)^    (prefect .*)$", section)]
+    (deploy,) = [words for words in commands if "deploy" in words]
+    (worker,) = [words for words in commands if "worker" in words]
+    (trigger,) = [words for words in commands if "deployment" in words]
+    report = toy.path / "data/report"
+    (report / "plots").mkdir(parents=True)
+    (report / "verdict.txt").write_text("grpo is better")
+    (report / "plots/accuracy.csv").write_text("policy,mean_accuracy\nsft,0.64193\n")
+    settings = f"{prefect.proxy.url}/api/admin/settings"
+    assert http_status(settings) == 401, "the API must ask for the password"
+    prefect.set_up(toy, "cpu")
+    toy.run(*deploy)
+    # PWD still names the folder in which pytest was started: it must not count
+    inspected = toy.run("prefect", "deployment", "inspect", "pipeline/nightly", "-o", "json")
+    steps = json.loads(inspected)["pull_steps"]
+    assert [next(iter(step.values()))["directory"] for step in steps] == [str(toy.path.resolve())]
+    toy.change(left={"mode": "other"})
+    prefect.background("worker", toy, *worker)
+    received: list[dict[str, str]] = []
+    try:
+        assert "Completed" in toy.run(*trigger)
+        toy.change(right={"mode": "value_error"})
+        with http_server(200, received) as port:
+            toy.run(sys.executable, "-c", SAVE_BLOCK, f"http://127.0.0.1:{port}")
+            toy.run(*trigger, "--param", "alert=custom-webhook/team", code=1)
+    finally:
+        prefect.kill("worker")
+    runs = {
+        run["state_name"]: run
+        for run in prefect.ask("flow_runs/filter")
+        if "nightly" in run["tags"]
+    }
+    assert runs["Completed"]["name"] == "nightly: all stages at no commit"
+    assert runs["Completed"]["tags"] == ["nightly", "no commit"]
+    (message,) = received
+    assert message["subject"] == "nightly: all stages at no commit: Failed"
+    assert "1 failed" in message["body"]
+    artifacts = {
+        state: {
+            item["key"]: item["data"]
+            for item in prefect.ask("artifacts/filter")
+            if item["flow_run_id"] == run["id"]
+        }
+        for state, run in runs.items()
+    }
+    assert set(artifacts["Failed"]) == {"pipeline"}, "the report is that of the run before"
+    assert artifacts["Completed"]["verdict"] == "grpo is better"
+    accuracy = json.loads(artifacts["Completed"]["accuracy"])
+    assert accuracy == [{"policy": "sft", "mean_accuracy": 0.6419}]
+    schedules = toy.run("prefect", "deployment", "schedule", "ls", "pipeline/nightly")
+    assert "0 2 * * *" in schedules
+    assert "False" in schedules, "the nightly schedule is off until someone turns it on"
+
+
+@pytest.mark.weekly
+def test_each_seed_by_an_agent_then_joined_by_one(prefect, pools) -> None:
+    main, one, two, alone = pools(lambda toy: write_seed_stage(toy.path))
+    for name, agent in (("one", one), ("two", two)):
         (agent.path / "refuse-1").touch()
-        on.start_agent(name)
-    assert on.start_pipeline("--seeds").wait(timeout=500) == 1
-    assert "refused" in on.log()
-    assert "the other seeds are kept" in on.log()
-    for agent in on.agents.values():
+        for pool in ("cpu", "gpu"):
+            prefect.background(f"{name}-{pool}", agent, *WORKER, pool)
+    command = (*PIPELINE, "--pools", "--seeds")
+    assert prefect.background("main", main, *command).wait(timeout=600) == 1
+    assert "refused" in prefect.read_log("main")
+    for agent in (one, two):
         assert agent.started(), "each has its share"
         (agent.path / "refuse-1").unlink()
-    assert on.start_pipeline("--seeds").wait(timeout=500) == 0, on.log()
-    counts = starts(on.main, *on.agents.values())
-    assert counts == {"seed-0": 1, "seed-1": 2, "seed-2": 1}
-    assert on.main.started() == []
-    (record,) = records(on.main.path)
+    assert prefect.background("main", main, *command).wait(timeout=600) == 0
+    assert count_starts(main, one, two) == {"seed-0": 1, "seed-1": 2, "seed-2": 1}
+    assert main.started() == []
+    (record,) = records(main.path)
     assert sorted(record["seeds"]) == ["0", "1", "2"]
-    alone = on.clones.clone("alone")
-    alone.run(sys.executable, "-m", "dvc", "repro", "-q")
-    assert read_outputs(on.main.path) == read_outputs(alone.path)
+    alone.repro("-q")
+    assert read_outputs(main.path) == read_outputs(alone.path)
+
+
+@pytest.mark.weekly
+def test_two_workers_run_the_points_of_a_sweep_in_copies_that_share_a_cache(prefect, toy) -> None:
+    prefect.set_up(toy, "sweep")
+    toy.commit()
+    lock = (toy.path / "dvc.lock").read_bytes()
+    toy.run(sys.executable, "-m", "flows.sweep", "left.mode=one,two")
+    for name in ("first", "second"):
+        prefect.background(name, toy, *WORKER, "gpu")
+
+    def list_points() -> list[str]:
+        time.sleep(1.0)
+        return toy.run(sys.executable, "-m", "dvc", "exp", "list", "--name-only").split()
+
+    try:
+        wait_until(lambda: len(list_points()) == 2, "two experiments")
+        toy.run(sys.executable, "-m", "flows.sweep", "left.mode=one")
+        logs = ("first", "second")
+        again = "left.mode=one is there already"
+        wait_until(lambda: any(again in prefect.read_log(name) for name in logs), again)
+    finally:
+        for name in ("first", "second"):
+            prefect.kill(name)
+    assert sorted(list_points()) == ["left.mode=one", "left.mode=two"]
+    text = prefect.read_log("first") + prefect.read_log("second")
+    assert "Stage 'prepare' didn't change, skipping" in text
+    assert "Running stage 'side@left'" in text
+    assert "Running stage 'side@right'" not in text
+    assert (toy.path / "dvc.lock").read_bytes() == lock
+    table = toy.run(sys.executable, "-m", "flows.experiments")
+    assert table.count("left.mode=") == 2

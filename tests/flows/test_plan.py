@@ -1,58 +1,56 @@
-"""What is stale, and why, from dvc.yaml's graph and `dvc status`."""
+"""What is stale and why, and what an edit would rerun: a small pipeline in which nothing ran."""
 
+import contextlib
+import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dvc.repo import Repo
+from toy_repo import init_dvc
 
-from flows.plan import (
-    StageNode,
-    describe_changes,
-    downstream,
-    expand,
-    make_plan,
-    read_graph,
-    with_ancestors,
-)
+from flows import plan, reach
+from flows.plan import StageNode, describe_changes, downstream, expand, make_plan, read_graph
 
 
 def node(name: str, *upstream: str) -> StageNode:
     return StageNode(name=name, deps=(), outs=(), params=(), upstream=upstream, gpu=0)
 
 
-GRAPH = {
-    item.name: item
-    for item in (
-        node("prepare"),
-        node("sft", "prepare"),
-        node("evaluate@sft", "sft"),
-        node("grpo", "sft"),
-        node("evaluate@grpo", "grpo"),
-        node("compare", "evaluate@grpo", "evaluate@sft"),
-    )
-}
+NODES = (
+    node("prepare"), node("sft", "prepare"), node("evaluate@sft", "sft"), node("grpo", "sft"),
+    node("evaluate@grpo", "grpo"), node("compare", "evaluate@grpo", "evaluate@sft"),
+)  # fmt: skip
+GRAPH = {item.name: item for item in NODES}
 
 
-def test_downstream_is_everything_that_reads_it_directly_or_not() -> None:
-    assert downstream(GRAPH, {"grpo"}) == {"evaluate@grpo", "compare"}
-    assert downstream(GRAPH, {"compare"}) == set()
-    assert downstream(GRAPH, set()) == set()
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"sft"}, {"evaluate@sft", "grpo", "evaluate@grpo", "compare"}),
+        ({"grpo"}, {"evaluate@grpo", "compare"}),
+        ({"compare"}, set()),
+        (set(), set()),
+    ],
+)
+def test_downstream_is_all_that_reads_a_stage_directly_or_not(names, expected) -> None:
+    assert downstream(GRAPH, names) == expected
 
 
 def test_ancestors_come_along_and_siblings_do_not() -> None:
-    assert with_ancestors(GRAPH, {"evaluate@grpo"}) == {"prepare", "sft", "grpo", "evaluate@grpo"}
+    expected = {"prepare", "sft", "grpo", "evaluate@grpo"}
+    assert plan.with_ancestors(GRAPH, {"evaluate@grpo"}) == expected
 
 
-def test_a_group_stands_for_its_elements_and_a_wrong_name_is_refused() -> None:
+def test_a_table_is_all_its_rows_and_a_wrong_name_is_refused() -> None:
     assert expand(GRAPH, ["evaluate"]) == {"evaluate@sft", "evaluate@grpo"}
     assert expand(GRAPH, ["evaluate@sft", "grpo"]) == {"evaluate@sft", "grpo"}
-    with pytest.raises(ValueError, match=r"no stage 'gpro'.*prepare, sft"):
+    with pytest.raises(ValueError, match="gpro"):
         expand(GRAPH, ["gpro"])
 
 
-def test_status_is_worded_for_people() -> None:
+def test_status_of_dvc_in_sentences() -> None:
     status = [
         {"changed deps": {"a.py": "modified", "params.yaml": {"grpo.steps": "modified"}}},
         {"changed outs": {"data/grpo": "deleted"}},
@@ -66,97 +64,167 @@ def test_status_is_worded_for_people() -> None:
     )
 
 
-@pytest.mark.slow
-def test_only_a_changed_stage_and_what_reads_it_are_stale(
-    toy_repository: Path, set_params: Callable[..., None]
-) -> None:
-    assert all(stage.changes for stage in make_plan(toy_repository).values())
-    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], cwd=toy_repository, check=True)
-    plan = make_plan(toy_repository)
-    assert list(plan) == ["prepare", "side@left", "side@right", "track"]
-    assert not any(stage.changes for stage in plan.values())
-    assert plan["side@left"].gpu == 1
-
-    set_params(left={"mode": "other"})
-    plan = make_plan(toy_repository)
-    assert [name for name, stage in plan.items() if stage.changes] == ["side@left", "track"]
-    assert plan["side@left"].changes == ("deps left modified",)
-    assert plan["track"].changes == ("after side@left",)
-    assert list(make_plan(toy_repository, ["side@right"])) == ["prepare", "side@right"]
+@pytest.mark.parametrize(("gpu", "pool"), [(0, "cpu"), (1, "gpu"), (8, "gpu-8")])
+def test_pool_of_a_stage_by_its_gpus(gpu: int, pool: str) -> None:
+    stage = StageNode(name="s", deps=(), outs=(), params=(), upstream=(), gpu=gpu)
+    assert stage.pool == pool
 
 
-def test_a_folder_without_a_pipeline_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no dvc\.yaml in .* root of the repository"):
-        make_plan(tmp_path)
-
-
-# The folder around several outputs as a dependency: what comparing and tracking gather by.
-# model@left, model@right -> gather; a study of gather's in a dvc.yaml of its own
+# plan, trace_code -> first -> second@left, second@right -> gather (of the folder around both);
+# a study of gather's in a dvc.yaml of its own
 DVC_YAML = """\
 stages:
-  model:
+  plan:
+    cmd: exit 1
+    deps: [data/raw]
+    outs: [data/inputs.json]
+  trace_code:
+    cmd: python trace.py
+    deps: [trace.py, stages]
+    outs: [data/code]
+  first:
+    cmd: exit 1
+    deps: [data/code/first.json, data/inputs.json]
+    params: [seed]
+    outs: [data/first]
+    meta: {gpu: 1}
+  second:
     foreach: [left, right]
     do:
-      cmd: python work.py data/model/${item} raw.txt
-      deps: [raw.txt, work.py]
-      params: ["${item}"]
-      outs: ["data/model/${item}"]
+      cmd: exit 1
+      deps: [data/code/second.json, data/first]
+      params: ["${item}", seeds]
+      outs: ["data/second/${item}"]
+      meta: {gpu: 8}
   gather:
-    cmd: >-
-      mkdir -p data/gather && cat data/model/*/out.txt > data/gather/out.txt
-      && echo gather 0 >> started.log
-    deps: [data/model]
+    cmd: exit 1
+    deps: [data/second]
     outs: [data/gather]
+  last:
+    cmd: exit 1
+    deps: [data/gather]
+    params: [seeds]
+    outs: [data/last]
 """
 STUDIES = """\
 stages:
   study:
     wdir: ..
-    cmd: python work.py data/study data/gather/out.txt
-    deps: [data/gather, work.py]
+    cmd: exit 1
+    deps: [data/gather]
     outs: [data/study]
 """
+READ = {
+    "first": ["stages/first.py", "stages/params.py"],
+    "second": ["stages/second.py", "stages/params.py"],
+}
+TRACE = f"""\
+import json, os, pathlib, shutil, sys
+folder = pathlib.Path("data/code")
+shutil.rmtree(folder, ignore_errors=True)
+folder.mkdir(parents=True)
+for entry, files in {READ!r}.items():
+    read = {{file: pathlib.Path(file).read_text() for file in files}}
+    (folder / (entry + ".json")).write_text(json.dumps(read))
+pathlib.Path("who").write_text(sys.executable)
+"""
+PARAMS = "seed: 1\nseeds: [3, 5]\nleft: 1\nright: 1\n"
+ORDER = ["plan", "trace_code", "first", "second@left", "second@right", "gather", "last"]
 
 
 @pytest.fixture
-def root(checkout_with_flows: Path) -> Path:
-    (checkout_with_flows / "dvc.yaml").write_text(DVC_YAML)
-    (checkout_with_flows / "studies").mkdir()
-    (checkout_with_flows / "studies/dvc.yaml").write_text(STUDIES)
-    return checkout_with_flows
+def root(tmp_path: Path) -> Path:
+    """The pipeline, of which DVC takes hand-made outputs for done."""
+    init_dvc(tmp_path)
+    for folder in ("stages", "studies", "data/raw", "data/second"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("first", "second", "params", "unread"):
+        (tmp_path / f"stages/{name}.py").write_text(f"# {name}\n")
+    files = {
+        "trace.py": TRACE, "dvc.yaml": DVC_YAML, "params.yaml": PARAMS, "data/raw/people.txt": "",
+        "studies/dvc.yaml": STUDIES, "data/inputs.json": '{"data/raw/people.txt": "0"}',
+    }  # fmt: skip
+    files |= {f"data/{out}": out for out in ("first", "second/left", "second/right", "gather")}
+    files |= {f"data/{out}": out for out in ("last", "study")}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    subprocess.run([sys.executable, "trace.py"], cwd=tmp_path, check=True)
+    with contextlib.chdir(tmp_path), Repo() as repo:
+        repo.commit(force=True)
+    return tmp_path
 
 
-def test_who_reads_the_folder_comes_after_all_that_write_into_it(root: Path) -> None:
+def list_stale(root: Path) -> list[str]:
+    return [name for name, stage in make_plan(root).items() if stage.changes]
+
+
+def test_the_graph_has_the_pipelines_stages_upstream_first(root: Path) -> None:
     graph = read_graph(root)
-    assert graph["gather"].upstream == ("model@left", "model@right")
-    assert graph["gather"].deps == ("data/model",)
-    assert list(graph) == ["model@left", "model@right", "gather"]
+    assert list(graph) == ORDER
+    assert graph["gather"].deps == ("data/second",)
+    assert graph["gather"].upstream == ("second@left", "second@right")
+    assert graph["second@left"].params == ("left", "seeds")
+    assert [graph[name].gpu for name in ORDER] == [0, 0, 1, 8, 8, 0, 0]
+    # of those on a GPU that depend on the seeds
+    assert [graph[name].seeds for name in ORDER] == [(), (), (), (3, 5), (3, 5), (), ()]
+    with pytest.raises(ValueError, match=r"dvc\.yaml"):
+        make_plan(root / "stages")
 
 
-def test_studies_are_neither_in_the_graph_nor_planned(root: Path) -> None:
-    assert list(make_plan(root)) == ["model@left", "model@right", "gather"]
+def test_a_changed_stage_and_all_after_it_are_stale(root: Path) -> None:
+    assert list_stale(root) == []
+    (root / "params.yaml").write_text(PARAMS.replace("left: 1", "left: 2"))
+    (root / "data/last").unlink()
+    made = make_plan(root)
+    assert {name: stage.changes for name, stage in made.items() if stage.changes} == {
+        "second@left": ("deps left modified",),
+        "gather": ("after second@left",),
+        "last": ("outs data/last deleted",),
+    }
+    assert list(make_plan(root, ["second@right"])) == [*ORDER[:3], "second@right"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [["-m", "dvc", "repro"], ["-m", "flows.local", "-j", "2"]])
-def test_only_the_part_that_changed_and_who_gathers_run_again(
-    root: Path,
-    set_params: Callable[..., None],
-    started: Callable[[], list[str]],
-    command: list[str],
-) -> None:
-    def run() -> list[str]:
-        before = len(started())
-        subprocess.run([sys.executable, *command], cwd=root, check=True, capture_output=True)
-        return started()[before:]
+def test_an_edited_source_is_traced_first_by_our_python(root: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # an environment that is not activated
+    (root / "stages/unread.py").write_text("# edited\n")
+    assert list_stale(root) == []
+    (root / "stages/second.py").write_text("# edited\n")
+    assert list_stale(root) == ["second@left", "second@right", "gather", "last"]
+    traced = json.loads((root / "data/code/second.json").read_text())
+    assert traced["stages/second.py"] == "# edited\n"
+    assert Path((root / "who").read_text()).parent == Path(sys.executable).parent
 
-    first = run()
-    assert sorted(first[:2]) == ["left", "right"]
-    assert first[2:] == ["gather"]
-    set_params(left={"mode": "other"})
-    assert run() == ["left", "gather"]
-    assert "other" in (root / "data/gather/out.txt").read_text()
-    assert run() == []
-    set_params(left={"mode": "work"})
-    assert run() == []
-    assert not (root / "data/study").exists()
+
+SECOND, LATER = ["second@left", "second@right"], ["gather", "last"]
+
+
+@pytest.mark.parametrize(
+    ("file", "direct", "later"),
+    [
+        ("stages/first.py", ["first"], [*SECOND, *LATER]),
+        ("stages/second.py", SECOND, LATER),
+        ("stages/params.py", ["first", *SECOND], LATER),
+        ("stages/unread.py", [], []),
+        ("data/raw/people.txt", ["first"], [*SECOND, *LATER]),
+        ("data/second/left", ["gather"], ["last"]),
+        ("data/inputs.json", ["first"], [*SECOND, *LATER]),
+        ("trace.py", [], []),
+    ],
+)
+def test_an_edit_reaches(root: Path, monkeypatch, file, direct, later) -> None:
+    monkeypatch.setattr(reach, "run_dvc", lambda *_: "")  # the traces are new
+    lines = reach.describe(root, file).splitlines()
+    after = [f"  {name} (downstream)" for name in later]
+    assert lines[1:] == [*(f"  {name}" for name in direct), *after]
+    assert str(len(direct)) in lines[0] or not direct
+
+
+def test_parameters_are_listed_with_who_reads_them(root: Path) -> None:
+    assert reach.describe(root, "params.yaml").splitlines() == [
+        "left: second@left",
+        "right: second@right",
+        "seed: first",
+        "seeds: second@left second@right last",
+    ]
+    with pytest.raises(ValueError, match=r"absent\.py"):
+        reach.describe(root, "absent.py")

@@ -1,4 +1,4 @@
-"""What one clone pushed another fetches whole or not at all; on real DVC repositories."""
+"""What a clone pushed another one fetches whole or not at all; what is then run, asked and sent."""
 
 import hashlib
 import json
@@ -8,269 +8,505 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dvc.repo import Repo
 from ruamel.yaml import YAML
+from servers import Proxy
+from toy_repo import DVC, RECORD, ROOT, Clones, ToyRepo, count_starts
 
-from flows import seeds
+from flows import execute, seeds, share
+from flows.execute import Result, StageOutcome
 from flows.lock import list_records, parse_lock
+from flows.process import Runner
 from flows.remote import KEY, RemoteStatus, ResultExchange
 
-pytestmark = pytest.mark.slow
-
-DVC = [sys.executable, "-m", "dvc"]
+ABSENT, DONE, NOT_SHARED = RemoteStatus.ABSENT, RemoteStatus.DONE, RemoteStatus.NOT_SHARED
+Visit = Callable[[ToyRepo], ResultExchange]
 
 
 @pytest.fixture
-def remote(toy_repository: Path, tmp_path: Path) -> Path:
-    """A folder as the default remote of the toy repository, in which nothing was pushed yet."""
+def remote(toy: ToyRepo, tmp_path: Path) -> Path:
+    """A folder as the default remote of the toy, in which nothing was pushed yet."""
     folder = tmp_path / "remote"
     folder.mkdir()
-    subprocess.run(
-        [*DVC, "remote", "add", "-q", "-d", "results", str(folder)], cwd=toy_repository, check=True
-    )
+    with (toy.path / ".dvc/config").open("a") as file:
+        file.write(f"    remote = results\n['remote \"results\"']\n    url = {folder}\n")
     return folder
 
 
 @pytest.fixture
-def visit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> Callable[[Path], ResultExchange]:
+def visit(tmp_path: Path, monkeypatch, caplog) -> Visit:
     """A repository as its own machine sees it: what DVC remembers of a remote is not shared."""
     for logger in ("dvc", "dvc_data"):  # their handlers hold a stream that pytest has closed
         caplog.set_level(logging.CRITICAL, logger=logger)
 
-    def go(root: Path) -> ResultExchange:
-        monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(tmp_path / f"{root.name}.site"))
-        monkeypatch.chdir(root)
-        return ResultExchange(root)
+    def go(repo: ToyRepo) -> ResultExchange:
+        monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(tmp_path / f"{repo.path.name}.site"))
+        monkeypatch.chdir(repo.path)
+        return ResultExchange(repo.path)
 
     return go
 
 
-def repro(root: Path, *stages: str) -> str:
-    command = [*DVC, "repro", *stages]
-    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
-
-
-def other_clone(root: Path, name: str) -> Path:
+def clone(repo: ToyRepo, name: str, *, with_lock: bool = False) -> ToyRepo:
     """The same files, without anything that was computed."""
-    other = root.parent / name
-    shutil.copytree(root, other, ignore=shutil.ignore_patterns("data", "cache", "tmp", "*.log"))
-    (other / "dvc.lock").unlink(missing_ok=True)
-    return other
-
-
-def test_the_remote_holds_what_dvc_itself_would_write_and_read(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange], tmp_path: Path
-) -> None:
-    repro(toy_repository, "side@left")
-    clone = visit(toy_repository)
-    for name in ("prepare", "side@left"):
-        clone.push(name)
-    runs = {
-        path.relative_to(remote).as_posix(): YAML(typ="safe").load(path)
-        for path in (remote / "runs").rglob("*")
-        if path.is_file()
-    }
-    local = toy_repository / ".dvc/cache"
-    assert len(runs) == 2
-    assert runs == {name: YAML(typ="safe").load(local / name) for name in runs}
-    other = other_clone(toy_repository, "other")
-    visit(other)
-    subprocess.run([*DVC, "fetch", "-q", "--run-cache"], cwd=other, check=True)
-    assert "is cached" in repro(other, "--pull", "side@left")
-    assert not (other / "started.log").exists()
-
-
-def test_a_fetched_result_is_restored_without_running(
-    toy_repository: Path,
-    remote: Path,
-    visit: Callable[[Path], ResultExchange],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    other = other_clone(toy_repository, "other")
-    assert visit(other).fetch("prepare") is RemoteStatus.ABSENT
-    repro(toy_repository, "prepare")
-    visit(toy_repository).push("prepare")
-    capsys.readouterr()
-    assert visit(other).fetch("prepare") is RemoteStatus.DONE
-    key = capsys.readouterr().out.split(KEY)[1].strip()
-    assert (remote / "runs" / key[:2] / key).is_dir()
-    assert "is cached" in repro(other, "prepare")
-    assert (other / "dvc.lock").read_text() == (toy_repository / "dvc.lock").read_text()
-
-
-def test_a_finished_seed_travels_whole_or_not_at_all(
-    toy_repository: Path,
-    remote: Path,
-    visit: Callable[[Path], ResultExchange],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    other = other_clone(toy_repository, "other")
-    assert seeds.fetch(visit(toy_repository), "prepare", 1) is RemoteStatus.ABSENT
-    key = capsys.readouterr().out.split(KEY)[1].strip()
-    here, there = (
-        root / f".pipe/prepare-{key[:16]}/seed-1/finished" for root in (toy_repository, other)
+    other = repo.path.parent / name
+    shutil.copytree(
+        repo.path, other, ignore=shutil.ignore_patterns("data", "cache", "tmp", "*.log")
     )
-    (here / "outputs/0").mkdir(parents=True)
-    (here / "outputs/0/weights").write_text("of seed 1")
-    weights = here / "outputs/0/weights"
-    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    files = {"outputs/0/weights": [weights.stat().st_size, digest]}
-    (here / "manifest.json").write_text(json.dumps({"files": files}))
-    weights.write_text("damaged")
-    seeds.push(visit(toy_repository), "prepare")  # sends nothing
-    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.ABSENT
-    weights.write_text("of seed 1")
-    seeds.push(visit(toy_repository), "prepare")
-    assert seeds.fetch(visit(other), "prepare", 0) is RemoteStatus.ABSENT
-    assert not there.exists()
-    assert seeds.fetch(visit(other), "prepare") is RemoteStatus.ABSENT  # gets all
-    assert (there / "outputs/0/weights").read_text() == "of seed 1"
-    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.DONE
-    shutil.rmtree(there)
-    shutil.rmtree(other / ".dvc/cache")
-    (weights,) = [path for path in remote.rglob("*") if path.is_file() and path.stat().st_size == 9]
-    weights.chmod(0o644)
-    weights.write_text("of seed 2")
-    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.ABSENT
-    assert not there.exists()
-    seeds.push(visit(toy_repository), "prepare")
-    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.DONE
-    (other / "raw.txt").write_text("edited")
-    assert seeds.fetch(visit(other), "prepare", 1) is RemoteStatus.ABSENT
+    if not with_lock:
+        (other / "dvc.lock").unlink(missing_ok=True)
+    return ToyRepo(other, repo.environment)
 
 
-def test_run_records_travel_beside_the_result(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
-) -> None:
-    other = other_clone(toy_repository, "other")
-    repro(toy_repository, "prepare")
-    inputs = parse_lock((toy_repository / "dvc.lock").read_bytes(), "dvc.lock")["prepare"].inputs
-    names = [
-        f"data/runs/prepare/{key[:16]}-{number}" for number, key in enumerate((inputs, "x" * 16))
-    ]
-    for name in names:
-        (toy_repository / name).mkdir(parents=True)
-        (toy_repository / name / "run.json").write_text(f'{{"ended": "{name}"}}')
-        (toy_repository / name / "journal.jsonl").write_text("{}")
-    visit(toy_repository).push("prepare")
-    assert visit(other).fetch("prepare") is RemoteStatus.DONE
-    assert [record["ended"] for record in list_records(other, "prepare", inputs)] == names[:1]
-    assert (other / names[0] / "journal.jsonl").read_text() == "{}"
-    assert not (other / names[1]).exists()  # of other inputs
-    # An incomplete one is no record, and the next push completes it.
-    (remote / "records/prepare" / Path(names[0]).name / "run.json").unlink()
-    third = other_clone(toy_repository, "third")
-    assert visit(third).fetch("prepare") is RemoteStatus.DONE
-    assert list_records(third, "prepare", inputs) == []
-    visit(toy_repository).push("prepare")
-    fourth = other_clone(toy_repository, "fourth")
-    visit(fourth).fetch("prepare")
-    assert len(list_records(fourth, "prepare", inputs)) == 1
+def restore(visit: Visit, repo: ToyRepo, *stages: str) -> None:
+    """`dvc repro` in this process; it has to run nothing."""
+    visit(repo)
+    with Repo() as dvc:
+        dvc.reproduce(list(stages))
+    assert repo.started() == [], "a stage ran"
 
 
-def test_whatever_is_missing_or_damaged_in_the_remote_nothing_is_restored(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
-) -> None:
+DAMAGES = [
+    lambda whole: None,
+    lambda whole: whole[: len(whole) // 2],
+    lambda whole: whole + b"\n- x",
+    lambda whole: whole.replace(b"python", b"pythom"),
+]
+"""What becomes of each file of a result in its turn; the last one is an entry as good as any."""
+
+
+def test_whatever_is_missing_or_damaged_nothing_is_restored(toy, remote, visit) -> None:
     """Every state that a push which ended anywhere could leave, and worse."""
-    repro(toy_repository, "prepare")
-    visit(toy_repository).push("prepare")
-    other = other_clone(toy_repository, "other")
+    other = clone(toy, "other")
+    assert visit(other).fetch("prepare") is ABSENT
+    visit(toy).push("prepare")
     files = sorted(path for path in remote.rglob("*") if path.is_file())
     assert len(files) == 3  # a file, the folder around it, the entry
     for path in files:
         whole = path.read_bytes()
-        for content in (None, b"", whole[: len(whole) // 2], whole[:-3], whole + b"\n- x"):
+        for damage in DAMAGES:
+            content = damage(whole)
+            if content == whole:
+                continue
             path.chmod(0o644)
             path.unlink() if content is None else path.write_bytes(content)
             if content is not None:
                 path.chmod(0o444)  # as DVC leaves it, which then believes what it says
-            assert visit(other).fetch("prepare") is RemoteStatus.ABSENT, (path, content)
-            shutil.rmtree(other / ".dvc/cache", ignore_errors=True)
-            visit(toy_repository).push("prepare")  # whoever has it makes it whole again
+            assert visit(other).fetch("prepare") is ABSENT, (path, content)
+            shutil.rmtree(other.path / ".dvc/cache", ignore_errors=True)
+            visit(toy).push("prepare")  # whoever has it makes it whole again
             assert path.read_bytes() == whole
-    assert visit(other).fetch("prepare") is RemoteStatus.DONE
+    assert visit(other).fetch("prepare") is DONE
+    restore(visit, other, "prepare")
+    assert other.locked()["prepare"] == toy.locked()["prepare"]
 
 
+def test_the_remote_holds_what_dvc_itself_would_write(toy, remote, visit, capsys) -> None:
+    exchange = visit(toy)
+    for name in ("prepare", "side@left"):
+        exchange.push(name)
+    names = [path.relative_to(remote) for path in (remote / "runs").rglob("*") if path.is_file()]
+    assert len(names) == 2
+    load = YAML(typ="safe").load
+    for name in names:
+        assert load(remote / name) == load(toy.path / ".dvc/cache" / name)
+    capsys.readouterr()
+    other = clone(toy, "other")
+    assert visit(other).fetch("prepare") is DONE
+    key = capsys.readouterr().out.split(KEY)[1].strip()
+    assert (remote / "runs" / key[:2] / key).is_dir()
+
+
+@pytest.mark.slow
+def test_dvc_itself_pulls_what_was_pushed(toy, remote, visit) -> None:
+    for name in ("prepare", "side@left"):
+        visit(toy).push(name)
+    other = clone(toy, "other")
+    visit(other)
+    other.run(*DVC, "fetch", "-q", "--run-cache")
+    assert "is cached" in other.repro("--pull", "side@left")
+    assert other.started() == []
+
+
+@pytest.mark.slow
 def test_a_push_that_was_killed_leaves_nothing_to_restore_and_is_done_again(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
+    toy, remote, visit
 ) -> None:
-    (toy_repository / "raw.txt").write_bytes(os.urandom(2**20).hex().encode() * 64)
-    repro(toy_repository, "prepare")
-    clone = visit(toy_repository)
+    (toy.path / "raw.txt").write_bytes(os.urandom(2**20).hex().encode() * 64)
+    toy.repro("-q", "prepare")
+    visit(toy)
     command = [sys.executable, "-c", "from flows.remote import main; main()", "push", "prepare"]
-    root = Path(__file__).resolve().parents[2]
-    child = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(root)})
+    child = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
     while not any(path.is_file() for path in remote.rglob("*")):
         assert child.poll() is None, "the push ended before anything was in the remote"
-        time.sleep(0.001)
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not (remote / "runs").exists()
-    other = other_clone(toy_repository, "other")
-    assert visit(other).fetch("prepare") is RemoteStatus.ABSENT
-    clone = visit(toy_repository)
-    clone.push("prepare")
-    assert visit(other).fetch("prepare") is RemoteStatus.DONE
-    assert "is cached" in repro(other, "prepare")
+    other = clone(toy, "other")
+    assert visit(other).fetch("prepare") is ABSENT
+    visit(toy).push("prepare")
+    assert visit(other).fetch("prepare") is DONE
+    restore(visit, other, "prepare")
 
 
-def test_a_committed_lock_of_a_result_that_nobody_pushed_does_not_hide_one_that_was(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
+def test_a_result_whose_output_is_gone_is_not_pushed_nor_one_that_dvc_does_not_share(
+    toy, remote, visit
 ) -> None:
-    # Both ran the stage, whose output names its process, as a run record does. One committed its
-    # dvc.lock, the other pushed its result.
-    work = toy_repository / "work.py"
-    work.write_text(work.read_text() + '(out / "record").write_text(str(os.getpid()))\n')
-    other = other_clone(toy_repository, "other")
-    repro(other, "prepare")
-    visit(other).push("prepare")
-    repro(toy_repository, "prepare")
-    third = other_clone(toy_repository, "third")
-    shutil.copy(toy_repository / "dvc.lock", third)
-    assert visit(third).fetch("prepare") is RemoteStatus.DONE
-    assert "is cached" in repro(third, "prepare")
-    assert (third / "dvc.lock").read_text() == (other / "dvc.lock").read_text()
-    # Had the first pushed too, the committed one would be preferred.
-    visit(toy_repository).push("prepare")
-    fourth = other_clone(toy_repository, "fourth")
-    shutil.copy(toy_repository / "dvc.lock", fourth)
-    assert visit(fourth).fetch("prepare") is RemoteStatus.DONE
-    assert "is cached" in repro(fourth, "prepare")
-    assert (fourth / "dvc.lock").read_text() == (toy_repository / "dvc.lock").read_text()
-
-
-def test_the_newest_of_two_results_here_may_be_gone(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
-) -> None:
-    # DVC alone looks at the newest entry of its run cache and at no other.
-    work = toy_repository / "work.py"
-    work.write_text(work.read_text() + '(out / "record").write_text(str(os.getpid()))\n')
-    repro(toy_repository, "prepare")
-    visit(toy_repository).push("prepare")
-    first = (toy_repository / "dvc.lock").read_text()
-    repro(toy_repository, "-f", "prepare")
-    assert (toy_repository / "dvc.lock").read_text() != first
-    for path in ("data", ".dvc/cache/files"):
-        shutil.rmtree(toy_repository / path)
-    assert visit(toy_repository).fetch("prepare") is RemoteStatus.DONE
-    assert "is cached" in repro(toy_repository, "prepare")
-    assert (toy_repository / "dvc.lock").read_text() == first
-
-
-def test_what_dvc_keeps_no_run_cache_of_is_run_everywhere(
-    toy_repository: Path, remote: Path, visit: Callable[[Path], ResultExchange]
-) -> None:
-    text = (toy_repository / "dvc.yaml").read_text()
-    uncached = text.replace("outs: [data/prepare]", "outs: [{data/prepare: {cache: false}}]")
-    (toy_repository / "dvc.yaml").write_text(uncached)
-    clone = visit(toy_repository)
-    assert clone.fetch("prepare") is RemoteStatus.NOT_SHARED
-    repro(toy_repository, "prepare")
-    clone.push("prepare")
+    shutil.rmtree(toy.path / ".dvc/cache")
+    visit(toy).push("prepare")
     assert list(remote.rglob("*")) == []
+    text = (toy.path / "dvc.yaml").read_text()
+    uncached = text.replace("outs: [data/prepare]", "outs: [{data/prepare: {cache: false}}]")
+    (toy.path / "dvc.yaml").write_text(uncached)
+    assert visit(toy).fetch("prepare") is NOT_SHARED
+    visit(toy).push("prepare")
+    assert list(remote.rglob("*")) == []
+
+
+def test_run_records_travel_beside_the_result_when_they_are_whole(
+    toy, remote, visit, monkeypatch
+) -> None:
+    inputs = parse_lock((toy.path / "dvc.lock").read_bytes(), "dvc.lock")["prepare"].inputs
+    keys = (inputs, "x" * 16)
+    names = [f"data/runs/prepare/{key[:16]}-{number}" for number, key in enumerate(keys)]
+    for name in names:
+        (toy.path / name).mkdir(parents=True)
+        (toy.path / name / "run.json").write_text(f'{{"ended": "{name}"}}')
+        (toy.path / name / "usage.jsonl").write_text("{}")
+    exchange, calls = visit(toy), []
+    fs = type(exchange.entries.fs)
+    put = fs.put_file
+
+    def go_away(self: object, path: str, *places: object, **options: object) -> None:
+        calls.extend([path] if "data/runs" in str(path) else [])
+        if len(calls) == 2:  # one of the record's two files was sent
+            raise OSError("away")
+        put(self, path, *places, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "put_file", go_away)
+        with pytest.raises(OSError, match="away"):
+            exchange.push("prepare")
+    cut = clone(toy, "cut")
+    assert visit(cut).fetch("prepare") is DONE
+    assert list_records(cut.path, "prepare", inputs) == []
+    visit(toy).push("prepare")
+    other = clone(toy, "other")
+    assert visit(other).fetch("prepare") is DONE
+    assert [record["ended"] for record in list_records(other.path, "prepare", inputs)] == names[:1]
+    assert (other.path / names[0] / "usage.jsonl").read_text() == "{}"
+    assert not (other.path / names[1]).exists()  # of other inputs
+    # An incomplete one is no record, and the next push completes it.
+    (remote / "records/prepare" / Path(names[0]).name / "run.json").unlink()
+    third = clone(toy, "third")
+    assert visit(third).fetch("prepare") is DONE
+    assert list_records(third.path, "prepare", inputs) == []
+    visit(toy).push("prepare")
+    fourth = clone(toy, "fourth")
+    visit(fourth).fetch("prepare")
+    assert len(list_records(fourth.path, "prepare", inputs)) == 1
+
+
+def test_of_several_results_that_of_the_lock_is_taken_if_it_can_be_had(toy, remote, visit) -> None:
+    """Two clones ran the stage, whose output names its process. One committed its dvc.lock."""
+    work = toy.path / "work.py"
+    work.write_text(work.read_text() + RECORD)
+    other = clone(toy, "other")
+    for repo in (other, toy):
+        repo.repro("-q", "prepare")
+    assert toy.locked()["prepare"] != other.locked()["prepare"]
+    visit(other).push("prepare")
+    third = clone(toy, "third", with_lock=True)
+    assert visit(third).fetch("prepare") is DONE
+    restore(visit, third, "prepare")
+    assert third.locked()["prepare"] == other.locked()["prepare"]
+    visit(toy).push("prepare")
+    fourth = clone(toy, "fourth", with_lock=True)
+    assert visit(fourth).fetch("prepare") is DONE
+    restore(visit, fourth, "prepare")
+    assert fourth.locked()["prepare"] == toy.locked()["prepare"]
+    # DVC alone looks at the newest entry of its run cache and at no other: here it is gone.
+    first = toy.locked()["prepare"]
+    toy.repro("-q", "-f", "prepare")
+    for path in ("data", ".dvc/cache/files"):
+        shutil.rmtree(toy.path / path)
+    (toy.path / "started.log").unlink()
+    assert visit(toy).fetch("prepare") is DONE
+    restore(visit, toy, "prepare")
+    assert toy.locked()["prepare"] in (first, other.locked()["prepare"])
+
+
+# Finished seeds.
+
+
+def finish_seed(root: Path, key: str, seed: int, text: str) -> Path:
+    """The folder of a finished seed, as stages/runtime/finished_seeds.py leaves it."""
+    folder = root / f".pipe/prepare-{key[:16]}/seed-{seed}/finished"
+    (folder / "outputs").mkdir(parents=True)
+    (folder / "outputs/weights").write_text(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    files = {"outputs/weights": [len(text), digest]}
+    (folder / "manifest.json").write_text(json.dumps({"files": files}))
+    return folder
+
+
+def test_a_finished_seed_travels_whole_or_not_at_all(toy, remote, visit, capsys) -> None:
+    other = clone(toy, "other")
+    assert seeds.fetch(visit(toy), "prepare", 1) is ABSENT
+    key = capsys.readouterr().out.split(KEY)[1].strip()
+    here = finish_seed(toy.path, key, 1, "of seed 1")
+    there = other.path / here.relative_to(toy.path)
+    (here / "outputs/weights").write_text("of seed 2")  # damaged: it is not sent
+    seeds.push(visit(toy), "prepare")
+    assert seeds.fetch(visit(other), "prepare", 1) is ABSENT
+    (here / "outputs/weights").write_text("of seed 1")
+    seeds.push(visit(toy), "prepare")
+    assert seeds.fetch(visit(other), "prepare", 0) is ABSENT
+    assert not there.exists()
+    assert seeds.fetch(visit(other), "prepare") is ABSENT  # gets all
+    assert (there / "outputs/weights").read_text() == "of seed 1"
+    assert seeds.fetch(visit(other), "prepare", 1) is DONE
+    shutil.rmtree(there)
+    shutil.rmtree(other.path / ".dvc/cache")
+    (weights,) = [path for path in remote.rglob("*") if path.is_file() and path.stat().st_size == 9]
+    weights.chmod(0o644)
+    weights.write_text("of seed 2")
+    assert seeds.fetch(visit(other), "prepare", 1) is ABSENT
+    assert not there.exists()
+    seeds.push(visit(toy), "prepare")
+    assert seeds.fetch(visit(other), "prepare", 1) is DONE
+    (other.path / "raw.txt").write_text("edited")
+    assert seeds.fetch(visit(other), "prepare", 1) is ABSENT
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/evil"])
+def test_a_list_of_files_that_leads_out_of_its_folder_is_refused(
+    toy, remote, visit, capsys, name
+) -> None:
+    assert seeds.fetch(visit(toy), "prepare", 1) is ABSENT
+    key = capsys.readouterr().out.split(KEY)[1].strip()
+    digest = hashlib.md5(b"evil").hexdigest()
+    listed = json.dumps([{"md5": digest, "relpath": name}]).encode()
+    list_digest = hashlib.md5(listed).hexdigest() + ".dir"
+    for md5, content in ((digest, b"evil"), (list_digest, listed)):
+        path = remote / "files/md5" / md5[:2] / md5[2:]
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    entry = remote / f"seeds/prepare/{key}-1/{list_digest}"
+    entry.parent.mkdir(parents=True)
+    entry.write_text(list_digest)
+    assert seeds.fetch(visit(toy), "prepare", 1) is ABSENT
+    assert list(toy.path.rglob("evil")) == []
+
+
+# What a stage asks of the remote: scripts in place of flows.remote and of DVC.
+
+AWAY, KEYED = f"{RemoteStatus.AWAY.value}:no answer", f"0:{KEY}k"
+EXECUTED, RESTORED = "Running stage 'a':", "Stage 'a' is cached - skipping run"
+CASES = [
+    # name, answers of the remote (status:output), output of DVC, outcome, what was asked
+    ("there", [KEYED, "0:"], RESTORED, "restored", ["fetch-or-seeds a", "push a"]),
+    ("absent", [f"4:{KEY}k", "0:"], EXECUTED, "executed", ["fetch-or-seeds a", "push a"]),
+    ("absent, and it fails", [f"4:{KEY}k"], "ValueError: x", "failed", ["fetch-or-seeds a"]),
+    ("not shared", ["5:"], EXECUTED, "executed", ["fetch-or-seeds a"]),
+    ("of other inputs", ["0:key other"], EXECUTED, "failed", ["fetch-or-seeds a"]),
+    ("away for a while", [AWAY, AWAY, KEYED, "0:"], RESTORED, "restored",
+     ["fetch-or-seeds a"] * 3 + ["push a"]),
+    ("refusing", ["1:ValueError: no remote"], EXECUTED, "failed", ["fetch-or-seeds a"]),
+    ("away when it is pushed", [KEYED, AWAY, "0:"], EXECUTED, "executed",
+     ["fetch-or-seeds a", "push a", "push a"]),
+]  # fmt: skip
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch) -> Callable[[list[str], str], Runner]:
+    """`script(answers, output)`: the remote answers with each in its turn, DVC prints this."""
+
+    def make(answers: list[str], output: str) -> Runner:
+        (tmp_path / "flows").mkdir()
+        (tmp_path / "flows/__init__.py").touch()
+        code = (
+            "import sys\n"
+            "with open('asked', 'a') as file:\n"
+            "    file.write(' '.join(sys.argv[1:]) + '\\n')\n"
+            "status, _, text = open('answers').read().split('\\n')"
+            "[len(open('asked').readlines()) - 1].partition(':')\n"
+            "print(text)\n"
+            "sys.exit(int(status))\n"
+        )
+        (tmp_path / "flows/remote.py").write_text(code)
+        (tmp_path / "answers").write_text("\n".join(answers))
+        (tmp_path / "output").write_text(f"{output}\n")
+        text = 'echo "$@" >> ran; cat output; ! grep -q Error output'
+        (tmp_path / "dvc").write_text(text)
+        monkeypatch.setattr(execute, "DVC", ("sh", "dvc"))
+        monkeypatch.setattr(share, "LONGEST_PAUSE", 0.0)
+        return Runner(root=tmp_path, pause_seconds=0.0)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("answers", "output", "outcome", "asked"),
+    [row[1:] for row in CASES],
+    ids=[row[0] for row in CASES],
+)
+def test_a_remote_result_that_is(script, tmp_path, answers, output, outcome, asked) -> None:
+    result = share.run_shared("a", script(answers, output), inputs="k")
+    assert result.outcome.value == outcome, result.reason
+    assert (tmp_path / "asked").read_text().splitlines() == asked
+    may_run = outcome != "failed" or "Error" in output
+    assert (tmp_path / "ran").exists() == may_run
+
+
+def test_a_remote_that_stays_away_ends_the_run(script, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(share, "OUTAGE_SECONDS", -1.0)
+    result = share.run_shared("a", script([AWAY], EXECUTED))
+    assert result.outcome is StageOutcome.FAILED
+    assert "no answer" in result.reason
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_computed", "outcome"),
+    [
+        ([f"4:{KEY}k", KEYED, "0:"], True, "executed"),
+        ([f"4:{KEY}k", f"4:{KEY}k"], True, "failed"),  # it went into another remote
+        ([f"4:{KEY}k"], False, "failed"),
+        ([KEYED, "0:"], True, "restored"),
+    ],
+)
+def test_a_result_that_another_clone_computes_is_fetched(
+    script, answers, is_computed, outcome
+) -> None:
+    def compute(key: str) -> Result:
+        assert key == "k"
+        outcome = StageOutcome.EXECUTED if is_computed else StageOutcome.FAILED
+        return Result(name="a", outcome=outcome, reason="there")
+
+    result = share.run_shared("a", script(answers, RESTORED), compute=compute)
+    assert result.outcome.value == outcome
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "asked"),
+    [
+        ([KEYED, "0:"], "restored", ["fetch-seed a 1", "push-seeds a"]),
+        ([f"4:{KEY}k", "0:"], "executed", ["fetch-seed a 1", "push-seeds a"]),
+        (["0:key other"], "failed", ["fetch-seed a 1"]),
+    ],
+)
+def test_a_seed_is_fetched_or_computed_and_pushed(
+    script, tmp_path, answers, outcome, asked
+) -> None:
+    runner = script(answers, "")
+    (tmp_path / "flows/seeds.py").write_text("open('ran', 'w')\n")
+    result = share.run_shared_seed("a", 1, replace(runner), inputs="k")
+    assert (result.outcome.value, result.name) == (outcome, "a seed 1")
+    assert (tmp_path / "asked").read_text().splitlines() == asked
+    assert (tmp_path / "ran").exists() == (outcome == "executed")
+
+
+def test_without_a_remote_the_flag_is_refused(new_toy: ToyRepo) -> None:
+    output = new_toy.flow("--remote", "prepare", code=1)
+    assert "dvc remote add" in " ".join(output.replace("│", " ").split())
+    assert new_toy.started() == []
+
+
+# Clones with a real remote.
+
+AWS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+WAITING = "the DVC remote does not answer"
+
+
+def flow_until(repo: ToyRepo, *arguments: str, then: Callable[[], object]) -> str:
+    """`flow`, with something done when it first says that it waits."""
+    flow = repo.start(sys.executable, "-m", "flows.local", *arguments)
+    lines: list[str] = []
+    for line in flow.stdout:
+        if WAITING in line and not any(WAITING in old for old in lines):
+            then()
+        lines.append(line)
+    assert flow.wait() == 0, "".join(lines)
+    return "".join(lines)
+
+
+@contextmanager
+def serve_s3() -> Iterator[int]:
+    """The port of an S3 server on loopback with a bucket `results`."""
+    import boto3
+    from moto.server import ThreadedMotoServer  # its Flask breaks vLLM's tests in the same process
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    try:
+        boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{port}",
+            aws_access_key_id="key",
+            aws_secret_access_key="secret",
+            region_name="us-east-1",
+        ).create_bucket(Bucket="results")
+        yield port
+    finally:
+        server.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["folder", "s3"])
+def test_a_remote_that_is_away_is_waited_for_and_nothing_is_computed_twice(
+    new_toy: ToyRepo, tmp_path: Path, kind: str
+) -> None:
+    clones = Clones(new_toy, AWS)
+    remote, away = tmp_path / "remote", tmp_path / "away"
+    remote.mkdir()
+    with serve_s3() as port, Proxy(port) as proxy:
+        if kind == "folder":
+            clones.share(str(remote))
+        else:
+            clones.share("s3://results/toy", endpointurl=proxy.url)
+        one, two = clones.clone("one"), clones.clone("two")
+        assert "1 executed" in one.flow("prepare")
+
+        def go() -> None:
+            remote.rename(away)
+            proxy.port = 0
+
+        def come() -> None:
+            away.rename(remote)
+            proxy.port = port
+
+        go()
+        # It was run before anything was shared. Now it is pushed, though nothing is run.
+        assert "1 skipped" in flow_until(one, "--remote", "prepare", then=come)
+        go()
+        output = flow_until(two, "--remote", "side@left", then=come)
+        assert "1 executed, 1 restored" in output
+        assert "1 restored, 1 skipped" in one.flow("--remote", "side@left")
+    assert count_starts(one, two) == {"prepare": 1, "left": 1}
+    assert one.locked() == two.locked()
+
+
+@pytest.mark.slow
+def test_a_remote_that_is_gone_for_good_costs_no_result(new_toy: ToyRepo, tmp_path: Path) -> None:
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    clones = Clones(new_toy)
+    clones.share(str(remote))
+    one = clones.clone("one")
+    # It goes while the stage runs: the stage itself removes it.
+    work = one.path / "work.py"
+    work.write_text(f"import shutil\nshutil.rmtree('{remote}')\n" + work.read_text())
+    output = one.flow("--remote", "prepare", code=1, POSTTRAIN_REMOTE_SECONDS="3")
+    assert "1 failed" in output
+    assert not remote.exists(), "DVC would have made an empty folder where a disk is not mounted"
+    shutil.rmtree(one.path / "data")
+    assert "1 restored" in one.flow("prepare")
+    assert count_starts(one) == {"prepare": 1}

@@ -1,94 +1,78 @@
-"""A grid of parameters as flow runs, with a real server and two real workers."""
+"""The points of a grid of parameters, and the table of the experiments that they become."""
 
-import shlex
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from clones import GIT, background, http_status, wait_until
 
+from flows.experiments import tabulate_experiments
 from flows.sweep import expand_grid, name_point
 
 
-def test_the_points_of_a_grid():
+def test_the_points_of_a_grid() -> None:
     changes = ["a.b=1,2", "+policies.c.d=x", "seeds=[0,1]", "stages/presets.yaml:e.f=3,4"]
     points = expand_grid(changes)
-    assert len(points) == 4
-    first = ["a.b=1", "+policies.c.d=x", "seeds=[0,1]", "stages/presets.yaml:e.f=3"]
-    assert sorted(points[0]) == sorted(first)
+    assert sorted(map(sorted, points)) == sorted(
+        sorted([f"a.b={a}", "+policies.c.d=x", "seeds=[0,1]", f"stages/presets.yaml:e.f={b}"])
+        for a in (1, 2)
+        for b in (3, 4)
+    )
     assert len({name_point(point) for point in points}) == 4
 
 
 @pytest.mark.parametrize(
     "changes", [["a.b=1", "c.d=0.5"], ["seeds=[0,1]"], ["~a=.."], ["stages/presets.yaml:e.f=x y"]]
 )
-def test_a_point_has_a_name_that_git_takes_and_no_folder(changes: list[str]):
+def test_a_point_has_a_name_that_git_takes_and_no_folder(changes: list[str]) -> None:
     name = name_point(changes)
     command = ["git", "check-ref-format", f"refs/{name}"]
     assert subprocess.run(command, check=False).returncode == 0
     assert "/" not in name
+    assert not name.startswith("-")
 
 
 @pytest.mark.parametrize("change", ["a", "=3", "a=[1"])
-def test_a_change_that_cannot_be_read_is_refused(change: str):
-    with pytest.raises(ValueError, match=r"expected|no viable"):
+def test_a_change_that_cannot_be_read_is_refused(change: str) -> None:
+    with pytest.raises(ValueError, match=change[-1]):
         expand_grid([change])
 
 
-@pytest.mark.slow
-@pytest.mark.rotating
-def test_two_workers_run_the_points_side_by_side_in_copies_that_share_a_cache(
-    checkout_with_flows: Path, server_environment: dict[str, str], free_port: int, tmp_path: Path
-):
-    root = checkout_with_flows
-    logs = [tmp_path / f"worker{number}.log" for number in range(2)]
+def data(steps: int, **measures: dict[str, float]) -> dict[str, object]:
+    params = {"params.yaml": {"data": {"seeds": [0, 1], "grpo": {"num_steps": steps}}}}
+    metrics = {f"data/headlines/{name}.json": {"data": of} for name, of in measures.items()}
+    return {"params": params, "metrics": metrics}
 
-    def run(*command: str) -> str:
-        result = subprocess.run(
-            command,
-            cwd=root,
-            env=server_environment,
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
-        )
-        endings = [log.read_text()[-3000:] for log in logs if log.exists()]
-        assert result.returncode == 0, "\n".join([result.stdout, *endings])
-        return result.stdout
 
-    run(sys.executable, "-m", "dvc", "repro", "-q")
-    run(*GIT, "add", "-A")
-    run(*GIT, "commit", "-qm", "toy")
-    lock = (root / "dvc.lock").read_bytes()
-    server = f"prefect --no-prompt server start --host 127.0.0.1 --port {free_port}"
-    worker = "prefect worker start --pool gpu --limit 1"
-    url = server_environment["PREFECT_API_URL"]
-    with background(shlex.split(server), root, server_environment, tmp_path / "server.log"):
-        wait_until(lambda: http_status(f"{url}/health") == 200, 300, "a server that answers")
-        run(*shlex.split("prefect work-pool create gpu --type process"))
-        run(*shlex.split("prefect --no-prompt deploy --name sweep"))
-        run(sys.executable, "-m", "flows.sweep", "left.sleep=8,9")
+def experiment(name: str, content: object, state: str | None = None) -> dict[str, object]:
+    executor = {"state": state} if state else None
+    return {"name": name, "revs": [{"data": content}], "executor": executor}
 
-        def points() -> list[str]:
-            return run(sys.executable, "-m", "dvc", "exp", "list", "--name-only").split()
 
-        with (
-            background(shlex.split(worker), root, server_environment, logs[0]),
-            background(shlex.split(worker), root, server_environment, logs[1]),
-        ):
-            wait_until(lambda: len(points()) == 2, 300, "two experiments")
-            run(sys.executable, "-m", "flows.sweep", "left.sleep=8")
-            again = "left.sleep=8 is there already"
-            wait_until(lambda: any(again in log.read_text() for log in logs), 100, again)
-    assert sorted(points()) == ["left.sleep=8", "left.sleep=9"]
-    for log in logs:  # each worker had a point, in which only what follows from it ran
-        text = log.read_text()
-        assert "Stage 'prepare' didn't change, skipping" in text
-        assert "Running stage 'side@left'" in text
-        assert "Running stage 'side@right'" not in text
-    assert (root / "dvc.lock").read_bytes() == lock
-    table = run(sys.executable, "-m", "flows.experiments")
-    assert table.count("left.sleep=") == 2
+BEFORE = data(4, accuracy={"sft": 60.0, "grpo": 90.5}, gain={"grpo": 30.5})
+SHOWN = [
+    {"rev": "workspace", "name": None, "data": BEFORE, "experiments": None},
+    {
+        "rev": "0123456789",
+        "name": "main",
+        "data": BEFORE,
+        "experiments": [
+            experiment("b", data(16, accuracy={"sft": 60.0, "grpo": 90.5}), "running"),
+            experiment("a", data(8, accuracy={"sft": 60.0, "grpo": 92.25})),
+        ],
+    },
+]
+
+
+def test_a_row_an_experiment_with_what_it_changed_and_no_number_before_it_ended() -> None:
+    assert tabulate_experiments(SHOWN) == ("accuracy", [
+        {"experiment": "main", "grpo.num_steps": "4", "sft": "60", "grpo": "90.5"},
+        {"experiment": "a", "grpo.num_steps": "8", "sft": "60", "grpo": "92.25"},
+        {"experiment": "b (running)", "grpo.num_steps": "16"},
+    ])  # fmt: skip
+
+
+def test_another_measure_is_tabulated_and_one_that_nobody_has_refused() -> None:
+    measure, rows = tabulate_experiments(SHOWN, "gain")
+    assert (measure, rows[0]["grpo"]) == ("gain", "30.5")
+    assert "grpo" not in rows[1]
+    with pytest.raises(ValueError, match="accuracy, gain"):
+        tabulate_experiments(SHOWN, "gane")

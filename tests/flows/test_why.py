@@ -1,242 +1,416 @@
-"""Why two runs differ, on a small pipeline with rows, a trace and an evaluation."""
+"""Why two runs differ: two dvc.lock files as text, with the cache that they name.
 
-import shutil
+A new kind of cause is a row of `CASES`.
+"""
+
+import hashlib
+import json
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from compared_pipeline import DVC_YAML, PARAMS, SOURCES, Pipeline
 from ruamel.yaml import YAML
+from toy_repo import GIT, ToyRepo, init_dvc
 
 from flows import why
+from flows.entries import digest_entry, digest_inputs
+from flows.git import show_file
 from flows.lock import parse_lock
-from flows.why import changed_functions
+from flows.why import changed_functions, find_number
+
+# Stage -> command, dependencies, outputs.
+STAGES = {
+    "plan": ("python plan.py", ["data/raw"], ["data/inputs.json", "data/raw.json"]),
+    "trace_code": ("python trace.py", ["stages"], ["data/code"]),
+    "prepare_data": (
+        "python prepare.py",
+        ["data/code/prepare.json", "data/inputs.json", "raw.txt"],
+        ["data/prompts"],
+    ),
+    "train@left": (
+        "python check.py\npython train.py left",
+        ["data/code/train.json", "data/prompts", "data/prompts-more.txt"],
+        ["data/policies/left"],
+    ),
+    "train@right": (
+        "python train.py right", ["data/code/train.json", "data/prompts"], ["data/policies/right"],
+    ),
+    "evaluate@left": (
+        "python evaluate.py left",
+        ["data/policies/left"],
+        ["data/evaluations/left", "data/journals/evaluate/left"],
+    ),
+    "evaluate@right": (
+        "python evaluate.py right", ["data/policies/right"], ["data/evaluations/right"],
+    ),
+    "reward": ("python reward.py", [], ["data/rewards/preference"]),
+    "compare": ("python compare.py", ["data/evaluations"], ["data/report"]),
+}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Pipeline(tmp_path_factory.mktemp("ran")).path
+def evaluate(first: float) -> dict[str, str]:
+    """Three problems, the same accuracies in three seeds: their spread is that of problems."""
+    rows = [{"id": str(i), "mean_accuracy": first + i / 10} for i in range(3)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    return {f"{seed}/per_problem.jsonl": text for seed in range(3)}
+
+
+def measure(*accuracies: float) -> dict[str, str]:
+    """Metrics of a reward by seed: a name with a slash, and a name in another."""
+    metrics = [{"heldout/accuracy": {"value": a}, "heldout": {"auc": 0.5}} for a in accuracies]
+    return {f"{seed}/metrics.json": json.dumps(item) for seed, item in enumerate(metrics)}
+
+
+CONTENTS: dict[str, Any] = {
+    "raw.txt": "1", "stages": "s", "data/prompts": "1", "data/prompts-more.txt": "1",
+    "data/raw": {"source/one.txt": "0", "source/two.txt": "0", "other.txt": "0"},
+    "data/inputs.json": {"data/raw/source/one.txt": "0", "data/raw/source/two.txt": "0"},
+    "data/raw.json": {"data/raw/source/one.txt": "0", "data/raw/source/two.txt": "0",
+                      "data/raw/other.txt": "0"},
+    "data/code/prepare.json": {"stages/prepare.py": "0"},
+    "data/code/train.json": {"stages/train.py": "0", "stages/rate.py": "0"},
+    "data/policies/left": "a", "data/policies/right": "a",
+    "data/evaluations/left": evaluate(0.51), "data/evaluations/right": evaluate(0.25),
+    "data/journals/evaluate/left": "j", "data/report": "r",
+    "data/rewards/preference": measure(0.5, 0.6),
+}  # fmt: skip
+PARAMS: dict[str, Any] = {
+    "train@left": {"params.yaml": {"left": {"rate": 0.5}}, "stages/presets.yaml": {"p": {"b": 1}}},
+    "train@right": {"params.yaml": {"right": {"rate": 0.5}}},
+}
+
+
+class Place:
+    """A folder with a DVC cache, into which runs are written as dvc.lock files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.cache = path, path / ".dvc/cache/files/md5"
+
+    def store(self, content: bytes, suffix: str = "") -> str:
+        digest = hashlib.md5(content).hexdigest() + suffix
+        path = self.cache / digest[:2] / digest[2:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return digest
+
+    def digest(self, contents: Mapping[str, Any], path: str) -> str:
+        """The MD5 of a file or folder, which is in the cache afterwards."""
+        value = contents.get(path)
+        if isinstance(value, str):
+            return self.store(value.encode())
+        if path.endswith(".json") and value is not None:
+            return self.store(json.dumps(value).encode())
+        files = value or {
+            f"{name.removeprefix(path)[1:]}/{below}": text
+            for name, item in contents.items()
+            if name.startswith(f"{path}/")
+            for below, text in (item if isinstance(item, dict) else {"": str(item)}).items()
+        }
+        listed = [
+            {"md5": self.store(text.encode()), "relpath": name} for name, text in files.items()
+        ]
+        return self.store(json.dumps(listed).encode(), ".dir")
+
+    def write(
+        self,
+        file: str,
+        contents: Mapping[str, Any] = {},
+        params: Mapping[str, Any] = {},
+        commands: Mapping[str, str] = {},
+        without: str = "nothing",
+        stages: Mapping[str, Any] = STAGES,
+    ) -> str:
+        """A run that differs by these from the one above; its path."""
+        every, parameters = {**CONTENTS, **contents}, {**PARAMS, **params}
+        locked = {
+            name: {
+                "cmd": commands.get(name, command),
+                "deps": [{"path": path, "md5": self.digest(every, path)} for path in deps],
+                "params": parameters.get(name, {}),
+                "outs": [{"path": path, "md5": self.digest(every, path)} for path in outs],
+            }
+            for name, (command, deps, outs) in stages.items()
+            if without not in name
+        }
+        path = self.path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"schema": "2.0", "stages": locked}))  # YAML, too
+        return str(path)
+
+    def describe(self, *runs: str) -> list[str]:
+        return why.describe(self.path, *runs).splitlines()
 
 
 @pytest.fixture
-def pipeline(ran: Path, tmp_path: Path) -> Pipeline:
-    shutil.copytree(ran, tmp_path / "copy", symlinks=True)
-    copied = object.__new__(Pipeline)
-    copied.path = tmp_path / "copy"
-    return copied
+def place(tmp_path: Path) -> Place:
+    init_dvc(tmp_path)
+    return Place(tmp_path)
 
 
-def test_a_number_reaches_its_row_and_the_difference_is_that_of_the_same_problems(
-    pipeline: Pipeline,
-) -> None:
-    assert pipeline.said() == ["HEAD and this folder: 0 of 6 stages have other results"]
-    pipeline.parameters({**PARAMS, "left": {"rate": 0.75}})
-    pipeline.repro()
-    said = pipeline.said()
-    assert said[:4] == [
-        "HEAD and this folder: 3 of 6 stages have other results",
-        "",
-        "left.rate: 0.5 -> 0.75",
-        "  other results: train@left evaluate@left compare",
-    ]
-    # 0.51, 0.61 and 0.71 for each of three seeds: their spread is that of problems alone.
-    assert said[-2] == "Mean accuracy on the test problems, %, and the difference:"
-    assert said[-1].startswith("  left: 61.0 [")
-    assert said[-1].endswith("25.0 [25.0, 25.0] of the same 3 problems")
-    assert pipeline.said("HEAD", "HEAD")[0].startswith("HEAD and HEAD: 0 of 6")
+def left(rate: float) -> dict[str, Any]:
+    return {"train@left": PARAMS["train@left"] | {"params.yaml": {"left": {"rate": rate}}}}
 
 
-def test_an_input_that_no_stage_makes(pipeline: Pipeline) -> None:
-    (pipeline.path / "raw.txt").write_text("2\n")
-    pipeline.repro()
-    said = pipeline.said()
-    assert said[2] == "raw.txt: other content"
-    changed = said[3].removeprefix("  other results: ").split()
-    assert sorted(changed) == sorted(
-        ["prepare_data", "train@left", "train@right", "evaluate@left", "evaluate@right", "compare"]
+ACCURACIES = "Mean accuracy on the test problems, %, and the difference:"
+OTHER_LEFT = {"data/policies/left": "b"}
+EVALUATED_LEFT = OTHER_LEFT | {"data/evaluations/left": evaluate(0.76), "data/report": "s"}
+OTHER = {"data/prompts": "2", "data/policies/left": "b", "data/policies/right": "b"}
+FILES = {"data/raw/source/one.txt": "1", "data/raw/source/three.txt": "2"}
+OF_ALL = "  other results: prepare_data train@left train@right"
+CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
+    # what the later run differs by, stages with other results, all lines below the first
+    "nothing": ({}, 0, []),
+    "a number": (
+        {"params": left(0.75), "contents": EVALUATED_LEFT}, 3,
+        ["", "left.rate: 0.5 -> 0.75", "  other results: train@left evaluate@left compare", "",
+         ACCURACIES, "  left: 61.0 [36.2, 85.8] -> 86.0 [61.2, 110.8], "
+         "25.0 [25.0, 25.0] of the same 3 problems"],
+    ),
+    "a number that is gone": (
+        {"params": {"train@right": {}}, "contents": {"data/policies/right": "b"}}, 1,
+        ["", 'right.rate: 0.5 -> "not there"', "  other results: train@right"],
+    ),
+    "a preset": (
+        {"params": {"train@left": PARAMS["train@left"] | {"stages/presets.yaml": {"p": {"b": 2}}}},
+         "contents": OTHER_LEFT}, 1,
+        ["", "presets.p.b: 1 -> 2", "  other results: train@left"],
+    ),
+    "a row": (
+        {"commands": {"train@left": "python check.py\npython train.py left --on x"},
+         "contents": OTHER_LEFT}, 1,
+        ["", "the row of train@left: python train.py left -> python train.py left --on x",
+         "  other results: train@left"],
+    ),
+    "the check before a command": (
+        {"commands": {"train@left": "python other.py\npython train.py left"}}, 0, [],
+    ),
+    "an input": (
+        {"contents": OTHER | {"raw.txt": "2"}}, 3, ["", "raw.txt: other content", OF_ALL],
+    ),
+    "an input whose name begins like an output": (
+        {"contents": OTHER_LEFT | {"data/prompts-more.txt": "2"}}, 1,
+        ["", "data/prompts-more.txt: other content", "  other results: train@left"],
+    ),
+    "files of people": (
+        {"contents": OTHER | {"data/raw": "other", "data/inputs.json": FILES,
+                              "data/raw.json": FILES | {"data/raw/other.txt": "0"}}}, 3,
+        ["", "data/raw/source/one.txt: edited", "data/raw/source/three.txt: new",
+         "data/raw/source/two.txt: gone", OF_ALL],
+    ),
+    "a file of people that nothing reads": (
+        {"contents": {"data/raw": "other",
+                      "data/raw.json": CONTENTS["data/raw.json"] | {"data/raw/other.txt": "1"}}},
+        0, [],
+    ),
+    "a source file": (
+        {"contents": OTHER | {"data/prompts": "1", "data/code": "other", "stages": "t",
+                              "data/code/train.json": {"stages/train.py": "1", "stages/b.py": ""}}},
+        2,
+        ["", "stages/b.py: read now", "stages/rate.py: no longer read", "stages/train.py",
+         "  other results: train@left train@right"],
+    ),
+    "a source file without effect": (
+        {"contents": {"data/code/train.json": {"stages/train.py": "0", "stages/rate.py": "1"}}},
+        0, ["", "Without effect on any result:", "  stages/rate.py"],
+    ),
+    "a number, beside one without effect": (
+        {"params": left(0.75), "contents": OTHER_LEFT | {"data/evaluations/left": evaluate(0.51),
+                                                         "data/report": "s"},
+         "commands": {"evaluate@right": "python evaluate.py right --again"}}, 2,
+        ["", "left.rate: 0.5 -> 0.75", "  other results: train@left", "",
+         "nothing that compare reads: it ran on an unknown processor, then on an unknown processor",
+         "  other results: compare", "", "Without effect on any result:",
+         "  the row of evaluate@right: python evaluate.py right -> "
+         "python evaluate.py right --again"],
+    ),
+    "an effect beside a neighbour without": (
+        {"params": left(0.75), "contents": EVALUATED_LEFT,
+         "commands": {"evaluate@right": "python evaluate.py right --again"}}, 3,
+        ["", "left.rate: 0.5 -> 0.75", "  other results: train@left evaluate@left compare", "",
+         "Without effect on any result:", "  the row of evaluate@right: "
+         "python evaluate.py right -> python evaluate.py right --again", "",
+         ACCURACIES, "  left: 61.0 [36.2, 85.8] -> 86.0 [61.2, 110.8], "
+         "25.0 [25.0, 25.0] of the same 3 problems"],
+    ),
+    "a reward": (
+        {"commands": {"reward": "python reward.py --more"},
+         "contents": {"data/rewards/preference": measure(0.7, 0.9)}}, 1,
+        ["", "the row of reward: python reward.py -> python reward.py --more",
+         "  other results: reward", "", "Other held-out metrics, means over seeds:",
+         "  rewards/preference, accuracy: 0.550 -> 0.800, +0.250 (+0.200 to +0.300 in 2 seeds)",
+         "  rewards/preference, AUC: 0.500 -> 0.500, +0.000 (+0.000 to +0.000 in 2 seeds)"],
+    ),
+    "a journal": ({"contents": {"data/journals/evaluate/left": "k"}}, 0, []),
+    "a row that is gone": (
+        {"without": "@right"}, 0, ["", "Only in OLD: train@right evaluate@right"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_causes_of(place: Place, name: str) -> None:
+    changes, number, expected = CASES[name]
+    old, new = place.write("old.lock"), place.write("new.lock", **changes)
+    lines = place.describe(old, new)
+    assert lines[0].split(": ")[1].startswith(f"{number} of ")
+    assert [line.replace(old, "OLD") for line in lines[1:]] == expected
+
+
+def test_a_row_that_is_new_has_no_other_cause(place: Place) -> None:
+    lines = place.describe(place.write("old.lock", without="@right"), place.write("new.lock"))
+    assert lines[1:4] == ["", "train@right is new", "  other results: train@right"]
+
+
+def test_without_the_cache_it_says_what_it_does_not_know(place: Place) -> None:
+    trace = {"data/code/train.json": {"stages/train.py": "1"}, "data/raw": "other"}
+    changes = EVALUATED_LEFT | trace | {"data/inputs.json": FILES, "data/prompts": "2"}
+    runs = place.write("old.lock"), place.write("new.lock", contents=changes)
+    subprocess.run(["rm", "-r", str(place.cache)], check=True)
+    lines = place.describe(*runs)
+    assert "data/raw: other content" in lines
+    assert any(line.startswith("data/code/train.json: ") for line in lines)
+    assert any(line.startswith("  left: no ") for line in lines)
+
+
+def test_other_bits_of_the_same_inputs_name_the_processors(place: Place) -> None:
+    old, new = place.write("old.lock"), place.write("new.lock", contents=OTHER_LEFT)
+    inputs = parse_lock(Path(new).read_bytes(), "new")["train@left"].inputs
+    for number, cpu in enumerate(("first", "last", "another")):
+        folder = place.path / f"data/runs/train/left/{inputs[:16]}-{number}"
+        folder.mkdir(parents=True)
+        record = {"cpu": {"model": cpu}, "ended": {"first": "1", "another": "2", "last": "3"}[cpu]}
+        (folder / "run.json").write_text(json.dumps(record))
+    lines = place.describe(old, new)
+    assert lines[2] == "nothing that train@left reads: it ran on another, then on last"
+
+
+STUDY = {"rescore@left": ("python rescore.py", ["data/policies/left"], ["data/studies"])}
+
+
+def test_a_study_is_outdated_until_it_is_run_again_and_then_has_a_cause(place: Place) -> None:
+    changes = {"params": left(0.75), "contents": OTHER_LEFT}
+    old, new = place.write("one/dvc.lock"), place.write("two/dvc.lock", **changes)
+    for folder in ("one", "two"):
+        place.write(f"{folder}/studies/dvc.lock", stages=STUDY)
+    lines = place.describe(old, new)
+    assert lines[0].split(": ")[1].startswith("1 of 8")
+    assert lines[lines.index("Studies of earlier results, to run again:") + 1] == (
+        "  rescore@left: data/policies/left"
     )
-    # Two rows read what it changed: it is the first cause of both, and the only one.
-    assert said[4:6] == ["", "Mean accuracy on the test problems, %, and the difference:"]
+    again = OTHER_LEFT | {"data/studies": "b"}
+    place.write("two/studies/dvc.lock", stages=STUDY, contents=again)
+    lines = place.describe(old, new)
+    results = "  other results: train@left studies/rescore@left"
+    assert lines[2:] == ["left.rate: 0.5 -> 0.75", results]
 
 
-def test_files_of_people_are_named_and_of_the_source_only_those_that_are_read(
-    pipeline: Pipeline,
-) -> None:
-    raw = pipeline.path / "data/raw"
-    (raw / "other.txt").write_text("3\n")
-    pipeline.repro()
-    assert pipeline.said() == ["HEAD and this folder: 0 of 6 stages have other results"]
-    (raw / "source/one.txt").write_text("1\n")
-    (raw / "source/two.txt").unlink()
-    (raw / "source/three.txt").write_text("2\n")
-    pipeline.repro()
-    said = pipeline.said()
-    assert said[2:5] == [
-        "data/raw/source/one.txt: edited",
-        "data/raw/source/three.txt: new",
-        "data/raw/source/two.txt: gone",
-    ]
-    assert said[5].startswith("  other results: prepare_data train@left")
-    shutil.rmtree(pipeline.path / ".dvc/cache")
-    assert "data/raw: other content" in pipeline.said()
+def test_functions_of_a_commits_sources_are_named_also_below_a_larger_checkout(tmp_path) -> None:
+    place = Place(tmp_path / "inner")
+    init_dvc(place.path)
+    subprocess.run(["rm", "-r", str(place.path / ".git")], check=True)
+    subprocess.run([*GIT, "init", "-q", str(tmp_path)], check=True)
+    (place.path / "stages").mkdir()
+    texts = "def rate():\n    return 1\n", "def rate():\n    return 2\n"
+    for number, text in enumerate(texts):
+        (place.path / "stages/train.py").write_text(text)
+        trace = {"stages/train.py": hashlib.sha256(text.encode()).hexdigest()}
+        contents = OTHER_LEFT | {"data/policies/left": str(number), "data/code/train.json": trace}
+        place.write("dvc.lock", contents=contents)
+        if number == 0:
+            for words in (["add", "."], ["commit", "-qm", "first"]):
+                subprocess.run([*GIT, *words], cwd=tmp_path, check=True)
+    assert place.describe()[2:4] == ["stages/train.py: rate", "  other results: train@left"]
+    assert place.describe("HEAD", "HEAD")[0].startswith("HEAD and HEAD: 0 of")
 
 
-def test_a_source_file_is_named_with_its_functions_and_one_without_effect_apart(
-    pipeline: Pipeline,
-) -> None:
-    train = SOURCES["train"].replace('["rate"]', '["rate"] + 0.1')
-    (pipeline.path / "stages/train.py").write_text(train)
-    evaluate = "# why\n" + SOURCES["evaluate"]
-    (pipeline.path / "stages/evaluate.py").write_text(evaluate)
-    prepare = SOURCES["prepare"].replace("exist_ok=True", "exist_ok=1 == 1")
-    (pipeline.path / "stages/prepare.py").write_text(prepare)
-    pipeline.repro()
-    said = "\n".join(pipeline.said())
-    assert "stages/train.py: rate\n  other results: train@left train@right" in said
-    assert "stages/evaluate.py: comments alone" in said
-    idle = said.partition("Without effect on any result:")[2]
-    assert "  stages/prepare.py: statements" in idle
-
-
-@pytest.mark.slow
-def test_without_the_cache_a_commit_still_has_its_files(pipeline: Pipeline) -> None:
-    train = SOURCES["train"].replace('["rate"]', '["rate"] + 0.1')
-    (pipeline.path / "stages/train.py").write_text(train)
-    other = pipeline.path.parent / "their.lock"
-    shutil.copy(pipeline.path / "dvc.lock", other)
-    old = YAML(typ="safe").load(other)["stages"]["train@left"]["deps"][0]
-    assert old["path"] == "data/code/train.json"
-    pipeline.repro()
-    (pipeline.path / ".dvc/cache/files/md5" / old["md5"][:2] / old["md5"][2:]).unlink()
-    assert "stages/train.py: rate" in pipeline.said()
-    shutil.rmtree(pipeline.path / ".dvc/cache")
-    unknown = "data/code/train.json: other source files; which ones is not in the cache"
-    assert unknown in pipeline.said(str(other))
-    assert "  left: no problem and seed of both is in the cache" in pipeline.said(str(other))
-
-
-@pytest.mark.slow
-def test_other_bits_of_the_same_inputs_name_the_processors(pipeline: Pipeline) -> None:
-    source = pipeline.path / "stages/evaluate.py"
-    source.write_text(source.read_text().replace("i / 10", "i / 10 + len(os.environ['CPU']) / 100"))
-    pipeline.dvc("repro", "-q", CPU="first")
-    pipeline.record("evaluate@left", "first")
-    shutil.copy(pipeline.path / "dvc.lock", pipeline.path / "old.lock")
-    pipeline.dvc("repro", "-q", "-f", "-s", "evaluate@left", CPU="another")
-    pipeline.record("evaluate@left", "another")
-    pipeline.dvc("repro", "-q", "-s", "compare")
-    said = pipeline.said(str(pipeline.path / "old.lock"))
-    assert said[2:4] == [
-        "nothing that evaluate@left reads: it ran on first, then on another",
-        "  other results: evaluate@left compare",
-    ]
-
-
-STUDY_YAML = """\
-stages:
-  rescore:
-    foreach: [left]
-    do:
-      wdir: ..
-      cmd: cp data/policies/${item} data/studies
-      deps: ["data/policies/${item}"]
-      outs: [data/studies]
-"""
-
-
-@pytest.mark.slow
-def test_a_study_is_named_as_outdated_and_when_it_was_run_again_with_its_cause(
-    pipeline: Pipeline,
-) -> None:
-    (pipeline.path / "studies").mkdir()
-    (pipeline.path / "studies/dvc.yaml").write_text(STUDY_YAML)
-    pipeline.dvc("repro", "-q", "studies/dvc.yaml")
-    pipeline.call("git", "add", ".")
-    pipeline.call("git", "-c", "user.name=a", "-c", "user.email=@", "commit", "-qm", "study")
-    assert pipeline.said() == ["HEAD and this folder: 0 of 7 stages have other results"]
-    pipeline.parameters({**PARAMS, "left": {"rate": 0.75}})
-    pipeline.repro()
-    said = pipeline.said()
-    assert said[3] == "  other results: train@left evaluate@left compare"
-    outdated = said.index("Studies of earlier results, to run again:")
-    assert said[outdated + 1] == "  rescore@left: data/policies/left"
-    pipeline.dvc("repro", "-q", "studies/dvc.yaml")
-    said = pipeline.said()
-    assert said[2] == "left.rate: 0.5 -> 0.75"
-    assert said[3] == "  other results: train@left evaluate@left compare studies/rescore@left"
-    assert "Studies of earlier results, to run again:" not in said
-
-
-@pytest.mark.slow
-def test_rows_that_came_and_went(pipeline: Pipeline) -> None:
-    text = DVC_YAML.replace("[left, right]", "[left, middle]")
-    (pipeline.path / "dvc.yaml").write_text(text)
-    pipeline.parameters({**PARAMS, "middle": {"rate": 0.1}})
-    lock = YAML(typ="safe").load(pipeline.path / "dvc.lock")
-    for name in ("train@right", "evaluate@right"):
-        del lock["stages"][name]
-    with (pipeline.path / "dvc.lock").open("w") as file:
-        YAML().dump(lock, file)
-    pipeline.repro()
-    said = pipeline.said()
-    assert "evaluate@middle is new" in said
-    assert "Only in HEAD: train@right evaluate@right" in said
-
-
-def test_what_cannot_be_compared_is_refused(pipeline: Pipeline) -> None:
-    with pytest.raises(ValueError, match=r"there is no dvc\.lock in nowhere"):
-        pipeline.said("nowhere")
-    lock = pipeline.path / "dvc.lock"
-    lock.write_text(f"<<<<<<< ours\n{lock.read_text()}=======\n>>>>>>> theirs\n")
-    with pytest.raises(ValueError, match=r"this folder: it has a merge conflict between ours and"):
-        pipeline.said("HEAD")
-
-
-def test_a_checkout_of_somebody_else_is_named_with_gits_own_remedy(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    with pytest.raises(ValueError, match=r"(?s)dubious ownership.*safe\.directory"):
-        pipeline.said("HEAD")
-
-
-def test_a_checkout_inside_a_larger_repository_has_its_commits(tmp_path: Path, ran: Path) -> None:
-    inner = tmp_path / "inner"
-    shutil.copytree(ran, inner, ignore=shutil.ignore_patterns(".git"))
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "outer"]):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=@", *words], cwd=tmp_path,
-                       check=True)  # fmt: skip
-    assert "HEAD and this folder: 0 of" in why.describe(inner)
-
-
-def test_functions_that_differ() -> None:
-    old = '''"""Doc."""
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("return 1", "return 3", ["Same.one"]),
+        ("A = 1", "A = 2", ["A"]),
+        ("x: int = 1", "x: int = 2", ["Same.x"]),
+        ("import os", "import sys", ["imports"]),
+        ("class Same:", "class Same(dict):", ["Same"]),
+        ("class Same:", "@final\nclass Same:", ["Same"]),
+        ("print(A)", "print(B)", ["statements"]),
+        ("def two(self):", "def two(self, a):", ["Same.two"]),
+        ("Doc", "Text", []),
+        ("A = 1", "A = 1  # why", []),
+    ],
+)
+def test_functions_that_differ(old: str, new: str, names: list[str]) -> None:
+    source = '''"""Doc."""
 import os
 A = 1
-class Kept:
+class Same:
     """Doc."""
     x: int = 1
-    def same(self):
-        """Doc."""
+    def one(self):
         return 1
-    def other(self):
+    def two(self):
+        """Doc."""
         return 2
+print(A)
 '''
-    assert changed_functions(old, old.replace("Doc", "Text") + "# more\n") == []
-    new = (
-        old.replace("return 2", "return 3").replace("A = 1", "A = 2").replace("int = 1", "int = 2")
-    )
-    assert changed_functions(old, new) == ["A", "Kept.x", "Kept.other"]
-    assert changed_functions(old, old.replace("import os", "import sys")) == ["imports"]
-    assert changed_functions(old, old.replace("class Kept:", "class Kept(dict):")) == ["Kept"]
-    assert changed_functions(old, old.replace("class Kept:", "class Kept(a=1):")) == ["Kept"]
-    assert changed_functions(old, old.replace("class Kept:", "@final\nclass Kept:")) == ["Kept"]
+    assert old in source
+    assert changed_functions(source, source.replace(old, new)) == names
 
 
-def test_run_records_of_older_locks_are_no_results() -> None:
-    outs = "    - {path: data/runs/train/a, md5: RUN}\n    - {path: data/a, md5: abc}\n"
-    lock = f"stages:\n  train@a:\n    cmd: python a\n    outs:\n{outs}"
-    older, newer = (
-        parse_lock(lock.replace("RUN", text).encode(), "it")["train@a"] for text in ("2", "3")
-    )
-    assert older.outs == newer.outs == {"data/a": "abc"}
+@pytest.mark.parametrize(
+    ("metrics", "number"),
+    [
+        ({"a/b": 1.0}, 1.0),
+        ({"a/b": {"value": 2.0, "low": 0.0}}, 2.0),
+        ({"a": {"b": {"value": 3.0}}}, 3.0),
+        ({"a": 4.0, "c": 5.0}, 5.0),
+        ({"a/b": 0.0, "c": 5.0}, 0.0),
+        ({}, None),
+    ],
+)
+def test_a_headline_is_the_first_key_that_exists(metrics, number) -> None:
+    assert find_number(metrics, ("a/b", "c")) == number
+
+
+def test_what_cannot_be_compared_is_refused(place: Place, monkeypatch) -> None:
+    place.write("dvc.lock")
+    with pytest.raises(ValueError, match="nowhere"):
+        place.describe("nowhere")
+    lock = place.path / "dvc.lock"
+    cut = place.path / "cut.lock"
+    cut.write_bytes(lock.read_bytes()[:-40] + b"'")
+    with pytest.raises(ValueError, match=r"cut\.lock"):
+        place.describe(str(cut))
+    lock.write_text(f"<<<<<<< ours\n{lock.read_text()}=======\n>>>>>>> theirs\n")
+    with pytest.raises(ValueError, match="ours and theirs"):
+        place.describe(str(lock))
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(ValueError, match=r"safe\.directory"):
+        place.describe("HEAD~9")
+    monkeypatch.setattr(sys, "argv", ["why", "a", "b", "c"])
+    assert why.main() == 2
+
+
+def test_outside_of_a_repository_the_message_names_the_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(ValueError, match=tmp_path.name):
+        show_file(tmp_path, "HEAD", "dvc.lock")
+
+
+def test_names_in_dvcs_run_cache_are_our_digests(finished_toy: ToyRepo) -> None:
+    paths = list((finished_toy.path / ".dvc/cache/runs").glob("*/*/*"))
+    assert len(paths) == 4
+    for path in paths:
+        entry = YAML(typ="safe").load(path)
+        assert (path.parent.name, path.name) == (digest_inputs(entry), digest_entry(entry))
+
+
+def test_a_real_lock_is_compared(toy: ToyRepo) -> None:
+    toy.commit()
+    toy.change(left={"mode": "other"})
+    toy.repro("-q")
+    lines = toy.run(sys.executable, "-m", "flows.why").splitlines()
+    assert lines[2:4] == ['left.mode: "work" -> "other"', "  other results: side@left"]
+    assert toy.run(sys.executable, "-m", "flows.why", "nowhere", code=2).count("\n") == 1

@@ -4,7 +4,6 @@ Each is run in a repository where all others are up to date, its own outputs, it
 and dvc's memory of former runs removed.
 """
 
-import hashlib
 import json
 import os
 import random
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +73,6 @@ def add_families(params: dict[str, Any], presets: dict[str, Any]) -> None:
         params[method]["num_steps"] = 5
 
 
-@dataclass
-class Kills:
-    """What happened to one stage."""
-
-    tried: list[str] = field(default_factory=list[str])
-    """Before the end: `stage:17` and `dvc:5`, at that change to a file; `time 3.2 s`; by SIGTERM
-    `all asked 3.2 s` and `dvc asked 3.2 s`."""
-    seconds: float = 0.0
-
-
 class KilledStages:
     """A whole run, and stages of it run again."""
 
@@ -141,16 +130,19 @@ class KilledStages:
             result[stage_name] = max(result.get(stage_name, 0), int(path.read_text()))
         return result, seconds
 
-    def kill_and_go_on(
-        self, stage: str, number: int, draw: random.Random, counts: dict[str, int], seconds: float
-    ) -> Kills:
+    def check(self, stage: str, number: int, draw: random.Random, folder: Path) -> None:
         """Kill it `number` times, at changes to files and at times, then let it end."""
+        counts, seconds = self.counts(stage, folder)
+        self.compare(stage, "not killed")
+        journals = self.journals(stage)
         self.forget(stage)
-        done = Kills()
-        while len(done.tried) < number:
+        killed: list[str] = []
+        while len(killed) < number:
             kind = draw.choice(["stage", "stage", "dvc", "time", "all asked", "dvc asked"])
-            begun = time.monotonic()
-            if kind in ("time", "all asked", "dvc asked"):
+            if kind in ("stage", "dvc"):
+                point = f"{kind}:{draw.randint(1, counts[kind])}"
+                process = self.start(stage, RESUME_KILL=point)
+            else:
                 process, after = self.start(stage), draw.uniform(0, seconds)
                 point = f"{kind} {after:.1f} s"
                 try:
@@ -161,24 +153,20 @@ class KilledStages:
                     else:
                         sent = signal.SIGKILL if kind == "time" else signal.SIGTERM
                         os.killpg(process.pid, sent)
-                    assert ended(process.pid, 30.0), point  # some of it may still be starting
-                output, _ = process.communicate()
-            else:
-                point = f"{kind}:{draw.randint(1, counts[kind])}"
-                process = self.start(stage, RESUME_KILL=point)
-                output, _ = process.communicate()
-            done.seconds += time.monotonic() - begun
-            assert process.returncode in (0, *KILLED), f"{done.tried}, {point}: {output}"
+                    wait_for_end(process.pid, 120.0)  # some of it may still be starting
+            output, _ = process.communicate()
+            assert process.returncode in (0, *KILLED), f"{killed}, {point}: {output}"
             if process.returncode:
-                done.tried.append(point)
+                killed.append(point)
                 mend(self.path)  # as flows do, and stages/README.md tells who runs dvc by hand
             else:  # it ended before that point
                 self.compare(stage, point)
                 self.forget(stage)
         output, _ = (process := self.start(stage)).communicate()
-        assert process.returncode == 0, f"after {done.tried}: {output}"
-        self.compare(stage, " ".join(done.tried))
-        return done
+        assert process.returncode == 0, f"after {killed}: {output}"
+        self.compare(stage, " ".join(killed))
+        assert self.journals(stage) == journals
+        print(f"{stage}: killed at {', '.join(killed)}")
 
     def compare(self, stage: str, when: str) -> None:
         """Every bit of the outputs, dvc.lock, and the journals but for their times."""
@@ -202,18 +190,17 @@ class KilledStages:
         }  # fmt: skip
 
 
-def ended(group: int, seconds: float) -> bool:
-    """Whether every process of a group ends in that time; one that nobody waits for is no more."""
+def wait_for_end(group: int, seconds: float) -> None:
+    """Wait for the end of every process of a group; one that nobody waits for is no more."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        alive = []
-        for item in psutil.process_iter(["status"]):
-            with suppress(ProcessLookupError):
-                if os.getpgid(item.pid) == group and item.info["status"] != psutil.STATUS_ZOMBIE:
-                    alive.append(item)
-        if not alive:
-            return True
+    while any(map(partial(is_alive, group), psutil.process_iter(["status"]))):
+        assert time.monotonic() < end, f"processes of {group} that do not end"
         time.sleep(0.1)
+
+
+def is_alive(group: int, item: psutil.Process) -> bool:
+    with suppress(ProcessLookupError):
+        return os.getpgid(item.pid) == group and item.info["status"] != psutil.STATUS_ZOMBIE
     return False
 
 
@@ -222,12 +209,3 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """Of every file."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }

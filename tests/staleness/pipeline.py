@@ -5,7 +5,7 @@ its own. So `dvc status` of a changed copy names what the change reaches directl
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from dvc.repo import Repo
 from pipeline_copy import Edit, PipelineCopy
 
+from stages import plan_checks
+from stages.config import PRESET
 from stages.rows import TABLES
 
 PLANNING = frozenset({"plan", "trace_code"})
@@ -81,3 +83,38 @@ class DonePipeline:
         finally:
             path.write_bytes(before)
             self.is_traced = self.is_traced and not is_source
+
+
+# A row for every preset, so that DVC watches each.
+
+TABLE = {"train": "policies", "label": "pairs", "steps": "steps", "reward": "rewards",
+         "environment": "environments"}  # fmt: skip
+KIND = dict.fromkeys(TABLE.values(), "by") | {"policies": "train"}
+FILES = "raw/people.jsonl"
+LEARN_FROM = {
+    "train_sft": "demonstrations", "train_dpo": "pairs/verifier", "train_grpo": "rewards/rule",
+    "train_ppo": "rewards/preference", "label_people": FILES, "steps_people": FILES,
+    "reward_preference": "pairs/verifier", "reward_process": "steps/sft", "reward_rule": "prompts",
+}  # fmt: skip
+"""What a stage of each kind may learn from; the others: a pool."""
+
+
+def add_rows(
+    content: dict[str, Any], presets: Mapping[str, Any], entry_points: plan_checks.EntryPoints
+) -> None:
+    """Add a row of each preset that no row has."""
+    used = {row.get(PRESET) for table in TABLE.values() for row in content[table].values()}
+    for preset, entry in presets.items():
+        if preset in used:
+            continue
+        names = [name for name in entry_points if plan_checks.fits(entry_points[name], entry)]
+        name = "environment_own" if "environment_own" in names else names[0]
+        assert len({entry_points[other] for other in names}) == 1, preset
+        stage, _, kind = name.partition("_")
+        table = TABLE[stage]
+        on = LEARN_FROM.get(name, "pools/sft")
+        if table == "rewards" and "own" in entry.get("components", {}):
+            on = "own/brevity"
+        if table == "environments":
+            on = "own/calculator"
+        content[table][preset] = {KIND[table]: kind, PRESET: preset, "from": "sft", "on": on}

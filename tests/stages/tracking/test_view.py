@@ -1,26 +1,295 @@
-"""Running stages in MLflow: a real store, and journals that grow, shrink and vanish."""
+"""MLflow as a view of a finished pipeline, and of running stages, in a real sqlite store."""
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import mlflow
 import pytest
 import report_inputs
+from made_pipeline import evaluate, make_pipeline, write
+from mlflow.entities import ViewType
 
+from stages import track
 from stages.records import lines
 from stages.runtime import journal
 from stages.tables import NAME
-from stages.tracking import headlines, registry, store, view
+from stages.tracking import lockfile, registry, saved_views, store, view
 from stages.tracking.headlines import BestPolicy
 from stages.tracking.lockfile import Artifact, Entry
+from stages.tracking.store import Store
 
 FOLDER = Path(".pipe/train@dpo-0123456789abcdef")
 KEY = "seed-0/loss/total"
 
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory) -> Path:
+    """A store, whose making takes seconds; to be copied."""
+    folder = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with store.connect(folder):
+            pass
+    return folder / "mlflow.db"
+
+
+@pytest.fixture(autouse=True)
+def place(database: Path, tmp_path: Path, monkeypatch) -> Path:
+    """The working folder: its path has all that an address would write in another way."""
+    folder = tmp_path / "tüy 100% #1"
+    folder.mkdir()
+    shutil.copy(database, folder / "mlflow.db")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "here")  # its files lie here, too
+    write(Path("params.yaml"), "seeds: [0]\n")
+    return folder
+
+
+class View:
+    """What a store holds."""
+
+    def __init__(self, uri: str | None = None) -> None:
+        self.client = mlflow.MlflowClient(uri or store.find_uri(Path.cwd()))
+        experiment = self.client.get_experiment_by_name("here")
+        assert experiment is not None
+        self.tags, self.experiment = experiment.tags, experiment.experiment_id
+
+    def runs(self) -> dict[str, Any]:
+        """By name; of executions after the first, by name and number."""
+        order = ["attributes.start_time ASC"]
+        result = {}
+        for run in self.client.search_runs(
+            [self.experiment], run_view_type=ViewType.ALL, order_by=order
+        ):
+            name, execution = run.info.run_name, run.data.tags.get(view.EXECUTION, "1")
+            name += f" {execution[0]}" if execution[0] in "23" else ""
+            assert name not in result, "a duplicate"
+            result[name] = run
+        return result
+
+    def points(self, name: str, key: str) -> list[tuple[int, float]]:
+        history = self.client.get_metric_history(self.runs()[name].info.run_id, key)
+        return [(point.step, point.value) for point in history]
+
+    def artifacts(self, run_id: str, folder: str | None = None) -> set[str]:
+        result = set()
+        for item in self.client.list_artifacts(run_id, folder):
+            result |= self.artifacts(run_id, item.path) if item.is_dir else {item.path}
+        return result
+
+    def state(self) -> Any:
+        models = self.client.search_logged_models([self.experiment])
+        versions = self.client.search_model_versions("name = 'posttrain-policy'")
+        return (
+            {name: run.to_dictionary() for name, run in self.runs().items()},
+            {model.model_id for model in models},
+            {version.version for version in versions},
+        )
+
+
+def sync() -> int:
+    return view.sync_entries(lockfile.read_entries())[0]
+
+
+STAGES = ("train sft", "train dpo", "evaluate sft", "evaluate dpo", "compare")
+
+
+def test_a_pipeline_is_a_run_a_stage_below_a_manifest(monkeypatch) -> None:
+    made = make_pipeline()
+    assert sync() == 6
+    mine = View()
+    runs, lock = mine.runs(), lockfile.hash_entries(lockfile.read_entries())[:8]
+    assert set(runs) == {*STAGES, f"manifest {lock}"}
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    manifest = runs.pop(f"manifest {lock}")
+    assert {run.data.tags["pipeline_run"] for run in runs.values()} == {lock}
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {manifest.info.run_id}
+    assert manifest.info.start_time == min(run.info.start_time for run in runs.values())
+    assert [path.name for path in Path.cwd().parent.iterdir()] == [Path.cwd().name]
+
+    # a stage: where it came from, its curves and their mean, its evaluation
+    dpo, entry = runs["train dpo"], lockfile.read_entries()[3]
+    tags = {name.removeprefix("posttrain."): value for name, value in dpo.data.tags.items()}
+    expected = {
+        "execution_id": "1train@dpo", "input_key": entry.input_key,
+        "result_hash": entry.result_hash, "mlflow.source.git.commit": "c0", "git_dirty": "False",
+        "row": "dpo", "method": "dpo", "preset": "p", "from": "sft", "on": "prompts",
+    }  # fmt: skip
+    assert expected.items() <= tags.items()
+    assert dpo.data.params == {"rate": "0.5", "seeds": "[0, 1]"}
+    assert mine.points("train dpo", "seed-0/loss") == [(0, 4.0), (1, 2.0)]
+    assert mine.points("train dpo", "loss") == [(0, 3.0), (1, 1.5)]
+    numbers = {"final_loss": 0.75, "run/seconds": 1.5, "accuracy": 0.5, "dev_accuracy": 0.5625}
+    assert numbers.items() <= dpo.data.metrics.items()
+    datasets = {item.dataset.name: item.dataset.digest for item in dpo.inputs.dataset_inputs}
+    assert datasets == {"policies/sft/model": "md5-msft.dir", "prompts": "md5-p.dir"}
+    assert f"runs/{runs['train sft'].info.run_id}" in dpo.data.tags["mlflow.note.content"]
+    assert mine.artifacts(dpo.info.run_id) == {
+        "0/metrics.json", "1/metrics.json", "run/journal.jsonl", "run/journal-seed-0.jsonl",
+        "run/journal-seed-1.jsonl", "run/run.json",
+    }  # fmt: skip
+
+    # the whole: parameters, the report's numbers, the best policy
+    assert manifest.data.params == {"rate": "0.5", "seeds": "[0, 1]", "goal": "0.5"}
+    assert manifest.data.metrics == {
+        "accuracy": 0.5, "accuracy/sft": 0.25, "accuracy/dpo": 0.5, "gain/dpo": 0.25,
+        "run/seconds": 7.5,
+    }  # fmt: skip
+    assert next(iter(manifest.data.metrics)) == "accuracy", "which the page of comparison plots"
+    assert manifest.data.tags["mlflow.note.content"].startswith("First.")
+    models = {model.name: model for model in mine.client.search_logged_models([mine.experiment])}
+    assert set(models) == {f"{name}-seed-{seed}" for name in ("sft", "dpo") for seed in (0, 1)}
+    assert models["dpo-seed-1"].source_run_id == dpo.info.run_id
+    best = mine.client.get_model_version_by_alias("posttrain-policy", "best")
+    assert (best.run_id, best.tags["posttrain.seed"]) == (dpo.info.run_id, "1")
+    assert best.tags["dvc.path"] == "data/policies/dpo/model/1"
+    assert registry.find_best() == Path("data/policies/dpo/model/1")
+    made.stages["train@dpo"]["outs"][0]["md5"] = "other.dir"
+    made.write()
+    with pytest.raises(ValueError, match="mdpo"):
+        registry.find_best()
+    monkeypatch.setattr(registry, "REGISTERED", "nothing")
+    with pytest.raises(ValueError, match="'nothing'"):
+        registry.find_best()
+
+
+def test_a_second_call_adds_nothing_and_completes_what_an_outage_left() -> None:
+    make_pipeline()
+    sync()
+    mine = View()
+    before, stages = mine.state(), mine.runs()
+    assert sync() == 0
+    assert View().state() == before
+    for name in ("train dpo", next(name for name in stages if "manifest" in name)):
+        mine.client.delete_tag(stages[name].info.run_id, store.COMPLETE)
+    assert sync() == 2
+    assert View().state() == before
+    assert mine.points("train dpo", "loss") == [(0, 3.0), (1, 1.5)]
+    # one that its user deleted stays deleted
+    mine.client.delete_run(stages["train sft"].info.run_id)
+    assert sync() == 0
+    assert View().runs()["train sft"].info.lifecycle_stage == "deleted"
+
+
+def test_a_change_adds_what_was_executed_and_its_reversal_adds_nothing() -> None:
+    made = make_pipeline()
+    sync()
+    before = View().runs()
+    evaluate(made, "dpo", 0.0625, execution="2", ended=7)
+    assert sync() == 2
+    mine = View()
+    runs = mine.runs()
+    added = {name: run for name, run in runs.items() if name not in before}
+    (manifest,) = [run for name, run in added.items() if "manifest" in name]
+    assert set(added) == {manifest.info.run_name, "evaluate dpo 2"}
+    below = added["evaluate dpo 2"]
+    assert below.data.tags["mlflow.parentRunId"] == manifest.info.run_id
+    assert manifest.info.start_time == below.info.start_time
+    assert manifest.data.metrics["run/seconds"] == 1.5
+    # of the training the evaluation that was tracked last is shown
+    assert runs["train dpo"].data.metrics["accuracy"] == 0.0625
+    best = mine.client.get_model_version_by_alias("posttrain-policy", "best")
+    assert best.tags["dvc.path"] == "data/policies/sft/model/1"
+    evaluate(made, "dpo", 0.5)
+    assert sync() == 0
+    assert set(View().runs()) == set(runs)
+    # a stage executed once more, with the same results, comes below the manifest that there is
+    record = lockfile.read_entries()[3].record
+    again = record.with_name(record.name + "3")
+    shutil.copytree(record, again)
+    content = json.loads((record / "run.json").read_text())
+    later = {"execution_id": "3train@dpo", "ended": "2026-01-01T00:00:09+00:00"}
+    write(again / "run.json", content | later)
+    assert sync() == 1
+    tags = {name: run.data.tags for name, run in View().runs().items()}
+    first = runs["evaluate sft"].data.tags["mlflow.parentRunId"]
+    assert tags["train dpo 3"]["mlflow.parentRunId"] == first
+    note = "mlflow.note.content"
+    assert tags["evaluate dpo"][note] == runs["evaluate dpo"].data.tags[note]
+
+
+def test_results_from_elsewhere_are_found_or_added_without_times(monkeypatch) -> None:
+    made = make_pipeline()
+    sync()
+    made.remove_records()
+    assert sync() == 0
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "another")
+    assert sync() == 6
+    client = mlflow.MlflowClient(store.find_uri(Path.cwd()))
+    experiment = client.get_experiment_by_name("another").experiment_id
+    runs = {run.info.run_name: run for run in client.search_runs([experiment])}
+    assert "run/seconds" not in runs["train dpo"].data.metrics
+    assert runs["train dpo"].data.metrics["loss"] == 1.5
+    assert view.ELSEWHERE in runs["train dpo"].data.tags["mlflow.note.content"]
+    assert sync() == 0
+
+
+def test_a_run_that_mlflow_does_not_take_costs_no_other(caplog) -> None:
+    make_pipeline()
+    entries = lockfile.read_entries()
+    refused = replace(entries[0], params={"too_long" * 40: 1})
+    assert view.sync_entries([refused, *entries[1:]])[0] == 5  # 4 and the manifest
+    (warning,) = [row.args[0] for row in caplog.records if "does not take" in row.msg]
+    assert warning == entries[0].stage
+    assert view.sync_entries(entries)[0] == 1
+
+
+def test_weights_are_copied_where_they_are_asked_for(monkeypatch) -> None:
+    monkeypatch.setenv("POSTTRAIN_TRACK_WEIGHTS", "1")
+    make_pipeline()
+    sync()
+    mine = View()
+    run_id = mine.runs()["train dpo"].info.run_id
+    assert {"model/0/config.json", "model/1/model.safetensors"} <= mine.artifacts(run_id)
+
+
+def test_views_have_the_columns_of_policies_and_curves_of_seeds() -> None:
+    make_pipeline()
+    sync()
+    tags = View().tags
+    views = {name: json.loads(tags[f"mlflow.sharedViewState.{name}"]) for name in saved_views.NAMES}
+    assert {name: item["name"] for name, item in views.items()} == saved_views.NAMES
+    manifests, curves = (json.loads(views[name]["state"]) for name in ("manifests", "curves"))
+    expected = {"metrics.`accuracy/dpo`", "metrics.`accuracy/sft`"}
+    assert expected < set(manifests["selectedColumns"])
+    assert curves["compareRunCharts"][0]["selectedMetricKeys"] == [
+        "reward/mean", "seed-0/reward/mean", "seed-1/reward/mean",
+    ]  # fmt: skip
+
+
+def test_the_manifest_is_written_when_the_store_cannot_be_used(monkeypatch, capsys) -> None:
+    make_pipeline()
+    monkeypatch.setattr(track.process, "die_with_dvc", lambda _: None)
+    with socket.socket() as bound:  # and not listening: it refuses every connection
+        bound.bind(("127.0.0.1", 0))
+        address = f"http://me:sekret@127.0.0.1:{bound.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        track.main()
+        with pytest.raises(ValueError, match="does not answer") as raised:
+            registry.find_best()
+    output = capsys.readouterr()
+    assert "sekret" not in str(raised.value) + output.out + output.err
+    assert len(json.loads(track.MANIFEST.read_text())) == len(STAGES)
+
+
+@pytest.mark.parametrize(("number", "sizes"), [(250, [100, 100, 50]), (0, []), (100, [100])])
+def test_batches_leave_nothing_out(number: int, sizes: list[int]) -> None:
+    client = Mock(spec=mlflow.MlflowClient)
+    Store(client, "0").log("run", "params", list(range(number)))
+    batches = [call.kwargs["params"] for call in client.log_batch.call_args_list]
+    assert [len(batch) for batch in batches] == sizes
+    assert [item for batch in batches for item in batch] == list(range(number))
+
+
+# One stage.
 
 RECORD = {
     "attempt": 1, "git_dirty": False, "host": "h", "device": "cpu", "git_commit": None,
@@ -29,29 +298,122 @@ RECORD = {
 }  # fmt: skip
 
 
-def make_entry(stage, *, deps=(), outs=()):
+def make_entry(stage: str, *outs: Path, deps: tuple[str, ...] = ()) -> Entry:
     """A stage whose journal is empty."""
     journals = Path("data/journals") / stage.replace("@", "/")
-    journals.mkdir(parents=True, exist_ok=True)
-    (journals / "journal.jsonl").touch()
+    write(journals / "journal.jsonl", "")
     return Entry(
-        stage=stage,
-        description="",
-        command="",
-        params={},
-        deps=[Artifact(path=path, digest="0") for path in deps],
-        outs=[Artifact(path=path, digest="0") for path in (journals, *outs)],
-        input_key="key",
-        lock_hash="",
-        result_hash=stage,
-    )
+        stage=stage, description="", command="", params={}, input_key="key", lock_hash="",
+        deps=[Artifact(path=Path(path), digest="0") for path in deps],
+        outs=[Artifact(path=path, digest="0") for path in (journals, *outs)], result_hash=stage,
+    )  # fmt: skip
 
 
-def write(indices, *, scale=1.0, attempt=1, torn="", stage="train@dpo", seed=0):
+@pytest.mark.parametrize("row", ["dpo-beta0.5", "a..b", "0.", "A_b-1.0-", "x" * 100])
+def test_every_row_name_that_the_plan_allows_is_tracked(place, row) -> None:
+    assert NAME.fullmatch(row)
+    model = Path("data/policies") / row / "model"
+    write(model / "0/config.json", "{}")
+    entry = make_entry(f"train@{row}", model)
+    with store.connect(place) as target:
+        run = view.sync_stage(target, entry, RECORD | {"execution_id": row})
+        for _ in range(2):
+            chosen = BestPolicy(stage=entry.stage, seed="0", tags={})
+            registry.mark_best(target, run.run_id, chosen)
+        version = target.client.get_model_version_by_alias("posttrain-policy", "best")
+        assert version.tags["dvc.path"] == f"data/policies/{row}/model/0"
+        of_run = f"run_id = '{run.run_id}'"
+        assert len(target.client.search_model_versions(of_run)) == 1, "registered once"
+        target.log_numbers(run.run_id, {f"accuracy/{row}": 1.0}, 0)
+
+
+def test_the_data_sets_of_a_run_are_data_and_policies_and_no_sources(place) -> None:
+    deps = ("data/code/train_grpo.json", "data/inputs.json", "data/policies/sft/model",
+            "data/prompts", "data/rewards/rule", "params.yaml")  # fmt: skip
+    with store.connect(place) as target:
+        entry = make_entry("train@inputs", deps=deps)
+        run = view.sync_stage(target, entry, RECORD | {"execution_id": "inputs"})
+        inputs = target.client.get_run(run.run_id).to_dictionary()["inputs"]["dataset_inputs"]
+    names = [item["dataset"]["name"] for item in inputs]
+    assert sorted(names) == ["policies/sft/model", "prompts", "rewards/rule"]
+
+
+def test_a_run_of_episodes_has_its_numbers_and_conversations(place) -> None:
+    folder = Path("data/episodes/grpo-test")
+    played = [report_inputs.episode(f"s{at}", 0, is_right=at == 0) for at in range(2)]
+    for seed, success in enumerate((0.5, 1.0)):
+        lines.write_lines(folder / str(seed) / "episodes.jsonl", played)
+        write(folder / f"{seed}/metrics.json", {"success": success})
+    with store.connect(place) as target:
+        entry = make_entry("play@grpo-test", folder)
+        run = view.sync_stage(target, entry, RECORD | {"execution_id": "played"})
+        logged = target.client.get_run(run.run_id).data
+        path = target.client.download_artifacts(run.run_id, "completions/episodes.json")
+    assert logged.metrics["success"] == 0.75
+    (listed,) = json.loads(logged.tags["mlflow.loggedArtifacts"])
+    assert listed == {"path": "completions/episodes.json", "type": "table"}
+    assert [row[2] for row in json.loads(Path(path).read_text())["data"]] == [True, False]
+
+
+def test_what_a_seed_used_is_a_system_metric(place) -> None:
+    folder = Path("data/runs/train/used/key-0")
+    write(folder / "journal.jsonl", "")
+    write(folder / "run.json", {"ended": "2026-01-01T00:00:00+00:00"})
+    row = journal.JournalRow(index=0, time=1.0, metrics={"cpu_cores": 0.75})
+    write(folder / "usage-seed-0.jsonl", json.dumps(asdict(row)) + "\n")
+    with store.connect(place) as target:
+        entry = make_entry("train@used")
+        run = view.sync_stage(target, entry, RECORD | {"execution_id": "used"})
+        metrics = target.client.get_run(run.run_id).data.metrics
+    assert metrics["system/seed-0/cpu_cores"] == 0.75
+
+
+def test_the_evaluation_of_the_manifest_that_was_tracked_last_is_shown(place, monkeypatch) -> None:
+    """The third manifest has the first one's evaluation, which is older than the second one's."""
+    entry, started = make_entry("evaluate@grpo"), RECORD["started"]
+    with store.connect(place) as target:
+        run = target.run("posttrain.execution_id", "a", name="train", started=started, tags={})
+        for second, accuracy in ((1, 0.5), (2, 0.62), (1, 0.5), (1, 0.5)):
+            numbers = {"a": accuracy}
+            monkeypatch.setattr(view.headlines, "average_headlines", lambda _, it=numbers: it)
+            record = {"ended": f"2026-01-01T00:00:0{second}+00:00"}
+            runs = {"train@grpo": (run, {}), entry.stage: (run, record)}
+            view._log_evaluation(target, entry, runs)
+            assert target.client.get_run(run.run_id).data.metrics["a"] == accuracy
+        points = target.client.get_metric_history(run.run_id, "a")
+    assert [point.value for point in points] == [0.5, 0.62, 0.5], "the last is not logged again"
+
+
+def test_points_that_were_logged_are_not_sent_again_but_each_of_equal_steps_is() -> None:
+    points = [view.Metric("a", value, 0, step) for step, value in ((0, 1.0), (0, 2.0), (1, 3.0))]
+    logged = view.Counter({("a", 0): 1})
+    assert [point.value for point in view._drop_logged(points, logged)] == [2.0, 3.0]
+
+
+def test_a_deleted_experiment_is_restored_as_the_message_says(place) -> None:
+    with store.connect(place) as target:
+        target.client.delete_experiment(target.experiment_id)
+    with pytest.raises(store.OUTAGES) as caught, store.connect(place):
+        pass
+    message = store.describe_outage(caught.value, "stages.track")
+    restore = f"mlflow experiments restore --experiment-id {target.experiment_id}"
+    assert restore in message
+    command = [sys.executable, "-m", *restore.split()]
+    subprocess.run(command, check=True, timeout=300)
+    with store.connect(place) as again:
+        assert again.experiment_id == target.experiment_id
+
+
+# Running stages: journals that grow, shrink and vanish.
+
+
+def grow(
+    indices: range, *, scale: float = 1.0, attempt: int = 1, torn: str = "",
+    stage: str = "train@dpo", seed: int = 0,
+) -> None:  # fmt: skip
     """A journal as it is when these steps were done; times differ at every call."""
     execution = {"execution_id": "e" * 32, "stage": stage, "input_key": "k", "attempt": attempt}
-    (FOLDER / f"seed-{seed}").mkdir(parents=True, exist_ok=True)
-    (FOLDER / "exec.json").write_text(json.dumps(execution))
+    write(FOLDER / "exec.json", execution)
     rows = [
         journal.JournalRow(
             index=index,
@@ -61,97 +423,67 @@ def write(indices, *, scale=1.0, attempt=1, torn="", stage="train@dpo", seed=0):
         for index in indices
     ]
     text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
-    (FOLDER / f"seed-{seed}/journal.jsonl").write_text(text + torn)
-    (FOLDER / "journal.jsonl").write_text("")
+    write(FOLDER / f"seed-{seed}/journal.jsonl", text + torn)
+    write(FOLDER / "journal.jsonl", "")
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with a store, whose making takes seconds."""
-    folder = tmp_path_factory.mktemp("live")
-    (folder / "params.yaml").write_text("seeds: [0]\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        with store.connect(folder):
-            pass
-    return folder
+def look(last: dict[str, Any], key: str = KEY) -> tuple[Any, list[tuple[int, float]]]:
+    """Look once; the run, and the points of a metric."""
+    with store.connect(Path.cwd()) as target:
+        for folder in view.find_running():
+            view.send_points(target, folder, last)
+        runs = target.client.search_runs([target.experiment_id])
+        if not runs:
+            return None, []
+        (run,) = runs
+        points = target.client.get_metric_history(run.info.run_id, key)
+    return run, [(point.step, point.value) for point in points]
 
 
-@pytest.fixture
-def shown(place, monkeypatch, request):
-    """Call to look once; the points of a metric, and the run, of an experiment of its own."""
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", request.node.name)
-    shutil.rmtree(FOLDER, ignore_errors=True)
-
-    def look(last, key=KEY):
-        with store.connect(place) as target:
-            for folder in view.find_running():
-                view.send_points(target, folder, last)
-            runs = target.client.search_runs([target.experiment_id])
-            if not runs:
-                return None, []
-            (run,) = runs
-            points = target.client.get_metric_history(run.info.run_id, key)
-        return run, [(point.step, point.value) for point in points]
-
-    return look
-
-
-def test_new_points_follow_and_a_torn_line_waits(shown):
-    last = {}
-    write(range(2), torn='{"index": 2, "met')
-    run, points = shown(last)
+def test_new_points_follow_and_a_torn_line_waits() -> None:
+    last: dict[str, Any] = {}
+    grow(range(2), torn='{"index": 2, "met')
+    run, points = look(last)
     assert points == [(0, 1.0), (1, 0.5)]
-    assert run.info.run_name == "train dpo"
-    assert run.info.status == "RUNNING"
+    assert (run.info.run_name, run.info.status) == ("train dpo", "RUNNING")
     assert run.data.tags["posttrain.execution_id"] == "e" * 32
     assert (run.data.tags["stage"], run.data.tags["row"]) == ("train", "dpo")
-    write(range(4))
-    assert shown(last)[1] == [(0, 1.0), (1, 0.5), (2, 1 / 3), (3, 0.25)]
+    grow(range(4))
+    assert look(last)[1] == [(0, 1.0), (1, 0.5), (2, 1 / 3), (3, 0.25)]
+    assert look(last, "seed-0/time/step")[1] == [], "times are sent at the end"
+    # another process goes on where this one ended
+    grow(range(6))
+    assert [step for step, _ in look({})[1]] == list(range(6))
 
 
-def test_what_a_resumed_attempt_does_again_is_no_second_point(shown):
-    last = {}
-    write(range(5))
-    shown(last)
-    write(range(3), attempt=2)  # cut back to its checkpoint
-    assert len(shown(last)[1]) == 5
-    write(range(7), attempt=2)
-    _, points = shown(last)
-    assert [step for step, _ in points] == list(range(7))
+def test_what_a_resumed_attempt_does_again_is_no_second_point() -> None:
+    last: dict[str, Any] = {}
+    grow(range(5))
+    look(last)
+    grow(range(3), attempt=2)  # cut back to its checkpoint
+    assert len(look(last)[1]) == 5
+    grow(range(7), attempt=2)
+    assert [step for step, _ in look(last)[1]] == list(range(7))
 
 
-def test_another_process_goes_on_where_the_first_ended(shown):
-    write(range(3))
-    shown({})
-    write(range(6))
-    assert [step for step, _ in shown({})[1]] == list(range(6))
+def test_the_mean_over_seeds_follows_when_every_seed_has_the_step() -> None:
+    last: dict[str, Any] = {}
+    write(Path("params.yaml"), "seeds: [0, 1]\n")
+    grow(range(3))
+    assert look(last, "loss/total")[1] == []
+    grow(range(2), scale=3.0, seed=1)
+    assert look(last, "loss/total")[1] == [(0, 2.0), (1, 1.0)]
 
 
-def test_times_are_left_to_the_end(shown):
-    write(range(3))
-    assert shown({}, "seed-0/time/step")[1] == []
-
-
-def test_the_mean_over_seeds_follows_when_every_seed_has_the_step(shown, monkeypatch):
-    last = {}
-    monkeypatch.setattr(view, "read_yaml", lambda: {"seeds": [0, 1]})
-    write(range(3))
-    assert shown(last, "loss/total")[1] == []
-    write(range(2), scale=3.0, seed=1)
-    assert shown(last, "loss/total")[1] == [(0, 2.0), (1, 1.0)]
-
-
-def test_completions_of_the_first_seed_follow_with_the_steps(shown, place, tmp_path):
-    last = {}
-    write(range(1))
+def test_completions_of_the_first_seed_follow_with_the_steps(place, tmp_path) -> None:
+    last: dict[str, Any] = {}
+    grow(range(1))
     path = FOLDER / "seed-0/loop/rollouts.jsonl"
-    path.parent.mkdir(parents=True)
+    text = ""
     for step in range(3):
-        with path.open("a") as file:
-            file.write(json.dumps({"completion": f"of {step}", "id": "a", "step": step}) + "\n")
-        run, _ = shown(last)
+        text += json.dumps({"completion": f"of {step}", "id": "a", "step": step}) + "\n"
+        write(path, text)
+        run, _ = look(last)
         (listed,) = json.loads(run.data.tags["mlflow.loggedArtifacts"])
         with store.connect(place) as target:
             table = target.client.download_artifacts(run.info.run_id, listed["path"], str(tmp_path))
@@ -159,129 +491,27 @@ def test_completions_of_the_first_seed_follow_with_the_steps(shown, place, tmp_p
         assert [row[1] for row in rows] == [f"of {number}" for number in range(step + 1)]
 
 
-@pytest.mark.parametrize("row", ["dpo-beta0.5", "a..b", "0.", "A_b-1.0-", "x" * 100])
-def test_every_row_name_that_the_plan_allows_is_tracked(place, monkeypatch, row):
-    monkeypatch.chdir(place)
-    assert NAME.fullmatch(row)
-    model = Path("data/policies") / row / "model"
-    (model / "0").mkdir(parents=True)
-    (model / "0/config.json").write_text("{}")
-    entry = make_entry(f"train@{row}", outs=[model])
-    chosen = BestPolicy(stage=entry.stage, seed="0", tags={})
-    with store.connect(place) as target:
-        run = view.sync_stage(target, entry, RECORD | {"execution_id": row})
-        registry.mark_best(target, run.run_id, chosen)
-        version = target.client.get_model_version_by_alias("posttrain-policy", "best")
-        assert version.tags["dvc.path"] == f"data/policies/{row}/model/0"
-        target.log_numbers(run.run_id, {f"accuracy/{row}": 1.0}, 0)
-
-
-def test_the_data_sets_of_a_run_are_data_and_policies_and_no_sources(place, monkeypatch):
-    monkeypatch.chdir(place)
-    deps = ["data/code/train_grpo.json", "data/inputs.json", "data/policies/sft/model",
-            "data/prompts", "data/rewards/rule", "params.yaml"]  # fmt: skip
-    entry = make_entry("train@inputs", deps=map(Path, deps))
-    with store.connect(place) as target:
-        run = view.sync_stage(target, entry, RECORD | {"execution_id": "inputs"})
-        inputs = target.client.get_run(run.run_id).to_dictionary()["inputs"]["dataset_inputs"]
-    names = [item["dataset"]["name"] for item in inputs]
-    assert sorted(names) == ["policies/sft/model", "prompts", "rewards/rule"]
-
-
-def test_a_run_of_episodes_has_its_numbers_and_conversations(place, monkeypatch):
-    monkeypatch.chdir(place)
-    folder = Path("data/episodes/grpo-test")
-    played = [report_inputs.episode(f"s{at}", 0, is_right=at == 0) for at in range(2)]
-    for seed, success in enumerate((0.5, 1.0)):
-        lines.write_lines(folder / str(seed) / "episodes.jsonl", played)
-        report_inputs.write_json(f"episodes/grpo-test/{seed}/metrics.json", {"success": success})
-    entry = make_entry("play@grpo-test", outs=[folder])
-    with store.connect(place) as target:
-        run = view.sync_stage(target, entry, RECORD | {"execution_id": "played"})
-        logged = target.client.get_run(run.run_id).data
-        path = target.client.download_artifacts(run.run_id, "completions/episodes.json")
-    assert logged.metrics["success"] == 0.75
-    assert "completions/episodes.json" in logged.tags["mlflow.loggedArtifacts"]
-    table = json.loads(Path(path).read_text(encoding="utf-8"))
-    assert table["columns"][:3] == ["conversation", "reward", "success"]
-    assert "[assistant, turn 2, reward 1]\n7" in table["data"][0][0]
-    assert [row[2] for row in table["data"]] == [True, False]
-
-
-def test_what_a_seed_used_is_a_system_metric(place, monkeypatch):
-    monkeypatch.chdir(place)
-    folder = Path("data/runs/train/used/key-0")
-    folder.mkdir(parents=True)
-    (folder / "journal.jsonl").touch()
-    (folder / "run.json").write_text(json.dumps({"ended": "2026-01-01T00:00:00+00:00"}))
-    row = journal.JournalRow(index=0, time=1.0, metrics={"cpu_cores": 0.75})
-    (folder / "usage-seed-0.jsonl").write_text(json.dumps(asdict(row)) + "\n")
-    entry = make_entry("train@used")
-    with store.connect(place) as target:
-        run = view.sync_stage(target, entry, RECORD | {"execution_id": "used"})
-        metrics = target.client.get_run(run.run_id).data.metrics
-    assert metrics["system/seed-0/cpu_cores"] == 0.75
-
-
-def test_a_deleted_experiment_is_restored_as_the_message_says(place, monkeypatch):
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "deleted")
-    with store.connect(place) as target:
-        target.client.delete_experiment(target.experiment_id)
-    with pytest.raises(store.OUTAGES) as caught, store.connect(place):
-        pass
-    message = store.describe_outage(caught.value, "stages.track")
-    restore = f"mlflow experiments restore --experiment-id {target.experiment_id}"
-    assert restore in message
-    subprocess.run([sys.executable, "-m", *restore.split()], check=True, timeout=60)
-    with store.connect(place) as again:
-        assert again.experiment_id == target.experiment_id
-
-
-def test_a_failure_shows_until_the_next_attempt(shown):
-    last = {}
-    write(range(3))
-    (FOLDER / "failed.json").write_text("{}")
-    shown(last)
-    assert shown(last)[0].info.status == "FAILED"
+def test_a_failure_shows_until_the_next_attempt() -> None:
+    last: dict[str, Any] = {}
+    grow(range(3))
+    write(FOLDER / "failed.json", "{}")
+    look(last)
+    assert look(last)[0].info.status == "FAILED"
     (FOLDER / "failed.json").unlink()
-    shown(last)
-    assert shown(last)[0].info.status == "RUNNING"
+    look(last)
+    assert look(last)[0].info.status == "RUNNING"
 
 
-def test_studies_and_what_was_killed_long_ago_are_left_out(shown, monkeypatch):
-    write(range(3), stage="studies/dvc.yaml:search")
-    assert shown({}) == (None, [])
-    write(range(3))
-    monkeypatch.setattr(view, "SECONDS_OF_A_STEP", 0.0)
-    assert shown({}) == (None, [])
-
-
-def test_a_stage_that_ends_meanwhile_is_no_error(shown, place):
-    write(range(3))
+def test_studies_what_was_killed_long_ago_and_what_ends_meanwhile_are_left_out(
+    place, monkeypatch
+) -> None:
+    grow(range(3), stage="studies/dvc.yaml:search")
+    assert look({}) == (None, [])
+    grow(range(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(view, "SECONDS_OF_A_STEP", 0.0)
+        assert look({}) == (None, [])
     (folder,) = view.find_running()
     shutil.rmtree(folder)
     with store.connect(place) as target:
         view.send_points(target, folder, {})
-
-
-def test_points_that_are_known_are_not_sent_again_but_each_of_equal_steps_is():
-    points = [view.Metric("a", value, 0, step) for step, value in ((0, 1.0), (0, 2.0), (1, 3.0))]
-    known = view.Counter({("a", 0): 1})
-    assert [point.value for point in view._drop_logged(points, known)] == [2.0, 3.0]
-
-
-def test_the_evaluation_of_the_manifest_that_was_tracked_last_is_shown(tmp_path, monkeypatch):
-    """The third manifest has the first one's evaluation, which is older than the second one's."""
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/m.db")
-    tracked = store.Store(client, client.create_experiment("x", artifact_location=str(tmp_path)))
-    started = "2026-01-01T00:00:00+00:00"
-    run = tracked.run("posttrain.execution_id", "a", name="train grpo", started=started, tags={})
-    entry = make_entry("evaluate@grpo")
-    for second, accuracy in ((1, 0.5), (2, 0.62), (1, 0.5), (1, 0.5)):
-        monkeypatch.setattr(headlines, "average_headlines", lambda _, value=accuracy: {"a": value})
-        record = {"ended": f"2026-01-01T00:00:0{second}+00:00"}
-        view._log_evaluation(tracked, entry, {"train@grpo": (run, {}), entry.stage: (run, record)})
-        assert client.get_run(run.run_id).data.metrics["a"] == accuracy
-    points = client.get_metric_history(run.run_id, "a")
-    assert [point.value for point in points] == [0.5, 0.62, 0.5], "the last is not logged again"

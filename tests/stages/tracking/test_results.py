@@ -1,0 +1,390 @@
+"""What is taken of a finished pipeline: entries of dvc.lock, headlines, the best policy, files,
+completions and descriptions."""
+
+import json
+import logging
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import report_inputs
+from made_pipeline import MadePipeline, make_pipeline, write
+
+from stages import track
+from stages.tracking import artifacts, completions, descriptions, headlines, lockfile, store
+from stages.tracking.lockfile import Artifact, Entry
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def make_entry(stage: str, *outs: Path | str, command: str = "") -> Entry:
+    return Entry(
+        stage=stage, description="", command=command, params={}, deps=[],
+        outs=[Artifact(path=Path(path), digest="0") for path in outs],
+        input_key="0", lock_hash="0", result_hash="0",
+    )  # fmt: skip
+
+
+# Entries of dvc.lock and their run records.
+
+
+def read_entry(stage: str, path: Path = Path("dvc.lock")) -> Entry:
+    (entry,) = [entry for entry in lockfile.read_entries(path) if entry.stage == stage]
+    return entry
+
+
+def test_only_stages_that_were_made_and_still_exist_are_read() -> None:
+    assert lockfile.read_entries() == []
+    made = make_pipeline()
+    made.add("train@gone")
+    made.add("track")
+    names = [entry.stage for entry in lockfile.read_entries()]
+    assert names == ["compare", "evaluate@dpo", "evaluate@sft", "train@dpo", "train@sft"]
+    entry = read_entry("train@sft")
+    assert (entry.kind, entry.description) == ("train", "Trains")
+    assert entry.journals == Path("data/journals/train/sft")
+
+
+def test_a_study_has_its_file_in_its_name_and_its_own_journal() -> None:
+    made = MadePipeline()
+    made.add("train@sft")
+    study = {"cmd": "x", "wdir": "..", "desc": "again", "outs": ["data/studies/rescore/dpo"]}
+    content = {"stages": {"rescore": {"foreach": ["dpo"], "do": study}}}
+    write(Path("studies/dvc.yaml"), content)
+    assert lockfile.read_entries(lockfile.STUDIES) == []
+    out = {"path": "data/studies/rescore/dpo/journal", "md5": "md5-0"}
+    lock = {"schema": "2.0", "stages": {"rescore@dpo": {"cmd": "x", "outs": [out]}}}
+    write(lockfile.STUDIES, lock)
+    entry = read_entry("studies/dvc.yaml:rescore@dpo", lockfile.STUDIES)
+    assert (entry.kind, entry.description) == ("rescore", "again")
+    assert entry.journals == Path(out["path"])
+    assert [entry.stage for entry in lockfile.read_entries()] == ["train@sft"]
+
+
+def test_another_execution_with_the_same_outputs_is_the_same_result_and_the_last_record() -> None:
+    made = MadePipeline()
+    results = {}
+    for number in (1, 2):
+        made.add("train@sft", execution=str(number), outs={"data/a": "0"}, ended=9 - number)
+        results[number] = read_entry("train@sft")
+    assert results[1].result_hash == results[2].result_hash, "journals hold the digest of inputs"
+    assert results[1].lock_hash != results[2].lock_hash
+    record = lockfile.read_record(results[2])
+    assert record is not None
+    assert record["execution_id"] == "1train@sft", "it ended last, however it came here"
+    made.add("train@sft", execution="3", outs={"data/a": "1"})
+    assert read_entry("train@sft").result_hash != results[1].result_hash
+
+
+def test_without_its_record_a_result_was_computed_elsewhere() -> None:
+    made = make_pipeline()
+    made.remove_records()
+    entry = read_entry("train@sft")
+    record = lockfile.read_record(entry)
+    assert record is not None
+    assert (record["seconds"], record["host"], record["input_key"]) == (None, None, entry.input_key)
+
+
+def test_journals_of_other_inputs_or_none_are_left_out_with_a_warning(caplog) -> None:
+    make_pipeline()
+    entry = read_entry("train@sft")
+    path = Path("data/journals/train/sft/key.json")
+    with caplog.at_level(logging.WARNING):
+        write(path, {"input_key": "0"})
+        assert lockfile.read_record(entry) is None
+        path.unlink()
+        assert lockfile.read_record(entry) is None
+    assert [record.args[0] for record in caplog.records] == ["train@sft"] * 2
+    assert lockfile.read_record(replace(entry, outs=[])) is None
+
+
+def test_nested_parameters_become_dotted_names_and_a_section_wins_over_a_preset() -> None:
+    write(Path("params.yaml"), "seeds: [0]\n")
+    params = {
+        "params.yaml": {"a.b": {"c": [1, 2]}, "e": None},
+        "stages/presets.yaml": {"d": {"f": 3}, "a": {"b": {"c": 4}}},
+    }
+    entry = lockfile._parse_entry("train@sft", "", {"cmd": "check\nx", "params": params})
+    assert entry.params == {"a.b.c": [1, 2], "e": None, "d.f": 3}
+    assert entry.command == "x"
+
+
+def test_the_manifest_names_stages_with_journals_and_does_not_depend_on_where_they_ran() -> None:
+    made = make_pipeline()
+    entries = lockfile.read_entries()
+    plan = replace(entries[0], stage="plan", outs=[], result_hash="of the rows")
+    track.write_manifest([*entries, plan])
+    before = json.loads(track.MANIFEST.read_text())
+    assert before == {entry.stage: entry.result_hash for entry in entries}
+    made.remove_records()
+    track.write_manifest(lockfile.read_entries())
+    assert json.loads(track.MANIFEST.read_text()) == before
+
+
+def test_seconds_are_summed_by_stage_and_the_verdict_ends_the_text() -> None:
+    write(Path("data/report/verdict.txt"), "First.\n")
+    write(Path("data/report/report.html"), "")
+    seconds = {"train@a": 10.0, "train@b": 2.4, "compare": 1.0, "train@c": None}
+    records = {name: {"seconds": number} for name, number in seconds.items()}
+    lines = track.describe_runs(records, Path("data/report")).splitlines()
+    rows = [line.split() for line in lines[1:4]]
+    assert rows == [["train", "12", "a", "10,", "b", "2"], ["compare", "1"], ["all", "13"]]
+    assert lines[4].split()[0] == "1"
+    assert lines[5:8] == ["", "First.", ""]
+    assert lines[8].endswith("data/report/report.html")
+
+
+# Headline numbers and the best policy.
+
+
+def write_metrics(stage: str, *seeds: dict, command: str = "") -> Entry:
+    folder = Path("made") / stage.replace("@", "/")
+    for seed, metrics in enumerate(seeds):
+        write(folder / f"{seed}/metrics.json", metrics)
+    return make_entry(stage, folder, command=command)
+
+
+def test_a_number_is_the_mean_over_seeds_of_the_first_place_that_has_it() -> None:
+    balanced = {"heldout": {"labels": {"balanced_accuracy": {"value": 0.5, "low": 0.1}}}}
+    other = {"heldout": {"labels": {"balanced_accuracy": 0.75}}}
+    entry = write_metrics("reward@outcome", balanced, other)
+    assert headlines.average_headlines(entry) == {"heldout_accuracy": 0.625}
+    assert headlines.average_headlines(write_metrics("prepare_data")) == {}
+
+
+def test_of_reinforcement_learning_the_last_step_counts() -> None:
+    entry = write_metrics("train@grpo", {"trained_tokens": 6}, {"trained_tokens": 8})
+    for seed, reward in enumerate((0.5, 1.0)):
+        rows = [{"index": i, "metrics": {"reward/mean": reward * i}} for i in range(2)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        write(Path(f"made/train/grpo/{seed}/history.jsonl"), text)
+    assert headlines.average_headlines(entry) == {"trained_tokens": 7.0, "reward": 0.75}
+
+
+CONTROL = "python -m stages train_grpo coin --control no_effect"
+
+
+@pytest.mark.parametrize(
+    ("dev", "untracked", "stage", "seed", "accuracy"),
+    [
+        # accuracies on dev problems of the seeds of each policy
+        ({"a": (0.5, 0.5), "b": (0.5, 1.0), "c": (0.75, 0.75)}, "", "train@b", "1", "0.7500"),
+        ({"a": (0.5, 0.5), "b": (0.5, 1.0), "c": (0.75, 0.75)}, "train@b", "train@c", "0", "0.75"),
+        ({"a": (0.5, 0.5), "b": (0.1, 0.8)}, "", "train@a", "0", "0.5000"),
+        ({"a": (0.5,), "coin": (1.0,)}, "", "train@a", "0", "0.5000"),
+    ],
+    ids=["of equal means the first", "of those tracked", "mean, not its best seed", "no control"],
+)
+def test_the_best_policy_is_that_on_dev_problems(dev, untracked, stage, seed, accuracy) -> None:
+    entries = [write_metrics("train@coin", {}, command=CONTROL)]
+    for name, accuracies in dev.items():
+        # on test problems the order is the opposite
+        rows = [{"dev_accuracy": a, "mean_accuracy": 1 - a} for a in accuracies]
+        entries.append(write_metrics(f"evaluate@{name}", *rows))
+    runs = {f"{kind}@{name}" for kind in ("train", "evaluate") for name in dev} - {untracked}
+    chosen = headlines.choose_best(entries, runs)
+    assert chosen is not None
+    assert (chosen.stage, chosen.seed) == (stage, seed)
+    assert chosen.tags["posttrain.dev_accuracy"].startswith(accuracy)
+    assert headlines.choose_best(entries, set()) is None
+
+
+def test_numbers_of_the_report_are_named_by_environment_and_policy() -> None:
+    number = {"value": 0.25}
+    content = {
+        "policies": {"sft": {"mean_accuracy": number}, "play": {}},
+        "gains": {"mean_accuracy": {"dpo": number}},
+        "controls": {"differences": {"no_effect": {"coin": number}}},
+        "episodes": {"game": {
+            "policies": {"sft": {"success": number}}, "gains": {"success": {"grpo": number}},
+        }},
+    }  # fmt: skip
+    write(Path("metrics.json"), content)
+    names = ("accuracy/sft", "gain/dpo", "control/coin", "success/game/sft")
+    expected = dict.fromkeys((*names, "success_gain/game/grpo"), 0.25)
+    assert headlines.read_report_numbers(Path("metrics.json")) == expected
+    assert headlines.read_report_numbers(Path("absent.json")) == {}
+
+
+# Files, models and completions.
+
+
+def test_small_files_are_copied_and_none_of_a_model() -> None:
+    reward, journals = Path("data/rewards/ensemble"), Path("data/journals/reward/ensemble")
+    for seed in (0, 1):
+        write(reward / f"{seed}/metrics.json", "{}")
+        for member in (0, 1):
+            for name in ("config.json", "deep/tokenizer.json", "model.safetensors"):
+                write(reward / f"{seed}/model/{member}/{name}", "{}")
+    write(reward / "reward.json", "{}")
+    write(reward / "large.json", " " * (artifacts.MAX_BYTES + 1))
+    write(reward / "scores.jsonl", "{}")
+    write(journals / "key.json", "{}")
+    entry = make_entry("reward@ensemble", reward, journals)
+    assert {path.as_posix(): place for path, place in artifacts.find_small_files(entry)} == {
+        f"{reward}/reward.json": None,
+        f"{reward}/0/metrics.json": "0",
+        f"{reward}/1/metrics.json": "1",
+        f"{journals}/key.json": "run",
+    }
+    # Reward models are no policies to deploy.
+    assert list(artifacts.find_policies(entry)) == []
+
+
+def test_the_policy_of_each_seed_is_a_checkpoint_and_none_along_the_way() -> None:
+    for place in ("model/0", "model/1", "training/0/checkpoints/step-0008"):
+        write(Path(place) / "config.json", "{}")
+    write(Path("model/2/adapter_config.json"), "{}")
+    write(Path("model/3/notes.txt"), "no checkpoint")
+    write(Path("model/best/config.json"), "{}")
+    result = artifacts.find_policies(make_entry("train@a", "model", "training"))
+    assert [path.as_posix() for path, _ in result] == ["model/0", "model/1", "model/2"]
+
+
+def write_rollouts(steps, *, torn: str = "") -> Path:
+    rows = [
+        {"completion": f"{step}-{index}", "completion_ids": [1, 2], "id": "a", "step": step}
+        for step in steps
+        for index in range(20)
+    ]
+    path = Path("rollouts.jsonl")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + torn)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("steps", "shown"),
+    [
+        ([], {}),
+        (range(1), {0: 20}),
+        (range(2), {0: 20, 1: 20}),
+        (range(5), {0: 16, 2: 16, 4: 16}),
+        (range(6), {0: 16, 2: 16, 5: 16}),
+        ([0, 1, 7, 8], {0: 16, 7: 16, 8: 16}),  # the step after the middle, where it has none
+        (range(300), {0: 16, 149: 16, 299: 16}),
+    ],
+)
+@pytest.mark.parametrize("torn", ["", '{"completion": "x", "id": "a", "step": 999}'])
+def test_the_first_rows_of_the_first_the_middle_and_the_last_step(steps, shown, torn) -> None:
+    rows = completions.read_rollouts(write_rollouts(steps, torn=torn))
+    expected = [f"{step}-{index}" for step, count in shown.items() for index in range(count)]
+    assert [row["completion"] for row in rows] == expected
+
+
+def test_a_row_has_the_question_and_the_gold_answer_of_its_problem() -> None:
+    for split, name in (("dev", "b"), ("train", "a")):
+        row = {"id": name, "question": f"{name}?", "answer": "4", "prompt": f"Q: {name}?"}
+        write(completions.PROMPTS / f"{split}.jsonl", json.dumps(row) + "\n")
+    rows = [
+        {"completion": "4", "completion_ids": [1], "id": "a", "reward": 1.0, "step": 0},
+        {"completion": "5", "completion_ids": [1], "id": "of no split", "reward": 0.0, "step": 0},
+    ]
+    assert completions.to_table(rows) == {
+        "columns": ["step", "question", "completion", "reward", "answer", "id"],
+        "data": [[0, "a?", "4", 1.0, "4", "a"], [0, None, "5", 0.0, None, "of no split"]],
+    }
+
+
+def test_tables_are_the_first_rows_of_the_first_seeds_known_files() -> None:
+    row = json.dumps({"id": "a", "completion": "4", "completion_ids": [1, 2]}) + "\n"
+    for seed in (0, 1):
+        for name in ("test.jsonl", "unknown.jsonl"):
+            write(Path(f"samples/{seed}/{name}"), row * (60 + seed))
+    write(Path("samples/0/train.jsonl"), "")
+    ((name, table),) = completions.read_tables(make_entry("sample@a", "samples"))
+    assert (name, table["columns"], len(table["data"])) == ("test", ["completion", "id"], 50)
+
+
+def test_rollouts_of_an_environment_are_conversations() -> None:
+    completions.PROMPTS.mkdir(parents=True)
+    episode = asdict(report_inputs.episode("s0", 0, is_right=True))
+    row = {"step": 0, "id": "s0", "index": 0, "completion": "raw", "completion_ids": [1],
+           "reward": 1.0, "episode": episode}  # fmt: skip
+    table = completions.to_table([row])
+    assert table["columns"] == [
+        "step", "conversation", "completion", "reward", "success", "id", "index", "turns",
+        "tool_calls", "ending",
+    ]  # fmt: skip
+    (shown,) = table["data"]
+    assert shown[2:] == ["raw", 1.0, True, "s0", 0, 2, 1, "done"]
+    assert shown[1].startswith("[system]\n")
+    # of a file of episodes, too, whose row is the episode
+    assert completions.to_table([episode])["data"][0][1:4] == [1.0, True, "s0"]
+
+
+# What a person reads.
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("grpo (+29.6 points), 64.2 %", r"grpo \(+29.6 points\), 64.2 %"),
+        ("![x](http://a)", r"\!\[x\]\(http://a\)"),
+        ("<img src=x> a_b | c", r"&lt;img src=x&gt; a\_b \| c"),
+    ],
+)
+def test_no_text_is_markup(text, markdown) -> None:
+    assert descriptions.escape(text) == markdown
+    assert descriptions.describe_manifest(text, {}, {}, "1") == markdown
+
+
+def test_a_policy_has_its_accuracy_its_gain_and_links_to_its_runs() -> None:
+    numbers = {"accuracy/a": 0.25, "gain/b": 1.0, "accuracy/c": 0.5, "gain/c": 0.25}
+    lines = descriptions.describe_manifest("", numbers, {"train@c": "r"}, "1").splitlines()
+    assert lines[-2] == "| a | 25.0 |  |  |"
+    assert lines[-1].startswith("| c | 50.0 | +25.0 | [training](#/experiments/1/runs/r?")
+
+
+def test_an_input_is_a_link_to_the_run_that_made_it_or_the_folder_around_it() -> None:
+    source = make_entry("train@sft", "data/policies/sft/model", "data/pools")
+    paths = ("data/policies/sft/model", "data/pools/sft", "data/prompts")
+    deps = [Artifact(path=Path(path), digest="0") for path in paths]
+    entry = replace(make_entry("train@dpo"), deps=deps)
+    note = descriptions.describe_stage(entry, [source], {"train@sft": "r", "train@dpo": "s"}, "1")
+    link = "(#/experiments/1/runs/r?workflowType=machine_learning)"
+    assert f"Inputs: [policies/sft/model]{link}, [pools/sft]{link}\n" in note
+
+
+def test_names_keep_their_meaning_as_keys_of_mlflow() -> None:
+    assert store.escape_key("pass@4") == "pass_at_4"
+    assert store.escape_key("policies.grpo.mean (all)/loss-1") == "policies.grpo.mean _all_/loss-1"
+
+
+@pytest.mark.parametrize(
+    ("uri", "page"),
+    [
+        ("http://me:sekret@host:5000/base/", "http://host:5000/base/#/a"),
+        ("https://host", "https://host/#/a"),
+        ("", "http://127.0.0.1:5000/#/a"),
+        ("postgresql://me:sekret@host/db", "http://127.0.0.1:5000/#/a"),
+    ],
+)
+def test_the_address_of_a_page_has_no_password(monkeypatch, uri, page) -> None:
+    monkeypatch.setenv(store.URI, uri)
+    assert store.find_page("#/a").splitlines()[0] == page
+    assert "sekret" not in store.find_page("#/a")
+
+
+@pytest.mark.parametrize("password", ["se#cret", "se/cret", "se?cret"])
+def test_an_address_that_cannot_be_read_is_an_outage_without_its_password(password) -> None:
+    with pytest.raises(OSError, match="port") as caught:
+        store.check_server(f"postgresql://me:{password}@host/db")
+    assert isinstance(caught.value, store.OUTAGES)
+    assert "se" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_copies_of_a_record_fetched_later_change_nothing(folder: Path) -> None:
+    made = make_pipeline()
+    first = read_entry("train@sft").record
+    assert first is not None
+    shutil.copytree(first, first.with_name(first.name + "0"))
+    content = json.loads((first / "run.json").read_text()) | {"ended": "1999"}
+    write(first.with_name(first.name + "0") / "run.json", content)
+    made.write()
+    assert read_entry("train@sft").record == first

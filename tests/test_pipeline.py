@@ -1,0 +1,261 @@
+"""`dvc repro` in one small copy of the repository, in which SFT is trained once: what runs and what
+does not, what is restored, what a kill costs, what MLflow then holds."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pipeline_copy import ROOT, PipelineCopy
+from resume.killed_stages import FAMILIES, KilledStages
+
+from stages.config import read_yaml
+from stages.environments.checks import check_replay
+from stages.environments.definition import load_factory, read_environment, read_rows
+
+pytestmark = pytest.mark.slow
+
+POLICIES = list(read_yaml(ROOT / "params.yaml")["policies"])
+ROWS = {
+    "train": "policies", "sample": "policies", "evaluate": "policies", "pool": "pools",
+    "label": "pairs", "label_steps": "steps", "reward": "rewards", "environment": "environments",
+    "play": "episodes",
+}  # fmt: skip
+"""Stage -> the table of which it runs once a row."""
+GATHER = {"compare", "track"}
+BREVITY = Path("stages/rewards/own/brevity.py")
+GAME = Path("stages/environments/own/guess_number.py")
+STARTS = {"train": 48, "dev": 4, "test": 8}
+Edit = Callable[[dict[str, Any], dict[str, Any]], object]
+
+
+def of_policy(*names: str) -> set[str]:
+    return {f"{stage}@{name}" for stage in ("train", "sample", "evaluate") for name in names}
+
+
+def list_stages() -> set[str]:
+    content = read_yaml(ROOT / "params.yaml")
+    single = {"plan", "trace_code", "prepare_data", *GATHER}
+    return single | {f"{stage}@{name}" for stage, table in ROWS.items() for name in content[table]}
+
+
+class Change(NamedTuple):
+    """An edit that a user makes, and the stages that it runs beside plan and what gathers."""
+
+    edit: Edit
+    runs: set[str]
+    policies: list[str] = []  # noqa: RUF012 - that it adds
+    recipe: str = ""
+
+
+def add_row(params: dict[str, Any], _: object) -> None:
+    row = {"train": "grpo", "preset": "dapo", "from": "sft", "on": "rewards/rule"}
+    params["policies"]["dapo"] = row
+
+
+def add_reward(params: dict[str, Any], _: object) -> None:
+    row = {"by": "rule", "preset": "rule_own", "from": "base", "on": "own/brevity"}
+    params["rewards"]["mine"] = row
+    params["policies"]["mine"] = params["policies"]["grpo"] | {"on": "rewards/mine"}
+
+
+def add_environment(params: dict[str, Any], presets: dict[str, Any]) -> None:
+    presets["short_game"] = {"starts": STARTS, "max_turn_tokens": 8, "num_episodes": 4}
+    game = {"by": "own", "preset": "short_game", "from": "base", "on": "own/guess_number"}
+    params["environments"]["g"] = game
+    on = {"on": "environments/g"}
+    params["episodes"]["demos"] = {"by": "script", "from": "base", "split": "train", **on}
+    params["episodes"]["tries"] = {"by": "policy", "from": "copy", "split": "train", **on}
+    params["episodes"]["test"] = {"by": "policy", "from": "play", "split": "test", **on}
+    copied = {"from": "base", "on": "episodes/demos", "num_epochs": 40}
+    params["policies"]["copy"] = {"train": "sft", "preset": "sft", **copied}
+    params["policies"]["play"] = {"train": "grpo", "preset": "grpo_deepseekmath", "from": "copy"}
+    params["policies"]["play"] |= on
+    pairs = {"by": "episodes", "preset": "episode_pairs", "from": "copy", "on": "episodes/tries"}
+    params["pairs"]["tries"] = pairs
+
+
+OF_GAME = {"environment@g", "play@demos", "play@tries", "play@test", "label@tries"}
+CHANGES = {
+    "a number": Change(
+        lambda params, presets: params["grpo"].update(num_steps=3), of_policy("grpo")
+    ),
+    "a preset": Change(
+        lambda params, presets: presets["dpo_low_beta"].update(beta=0.25),
+        {"trace_code", *of_policy("dpo", "dpo-ai")},
+    ),
+    "a row": Change(add_row, of_policy("dapo"), ["dapo"]),
+    "an own reward": Change(add_reward, {"reward@mine", *of_policy("mine")}, ["mine"]),
+    "an own environment": Change(
+        add_environment, {"trace_code", *OF_GAME, *of_policy("copy", "play")}, ["copy", "play"]
+    ),
+    "a recipe": Change(
+        lambda params, presets: None,
+        {"pool@sft-train", "label@right", *of_policy("rft")},
+        ["rft"],
+        "rejection_sampling",
+    ),
+}
+"""A newly supported edit is a row."""
+EDITED = ("params.yaml", "stages/presets.yaml", "dvc.yaml", str(BREVITY), str(GAME))
+
+
+@contextmanager
+def restored(copy: PipelineCopy) -> Iterator[None]:
+    """The files that users edit are afterwards what they were."""
+    before = {name: (copy.path / name).read_text() for name in EDITED}
+    yield
+    for name, text in before.items():
+        (copy.path / name).write_text(text)
+
+
+def apply(copy: PipelineCopy, *names: str) -> set[str]:
+    """Make the changes and run; what has to run."""
+    for name in names:
+        copy.change(CHANGES[name].edit)
+    copy.switch_on(*filter(None, (CHANGES[name].recipe for name in names)))
+    return {"plan", *GATHER}.union(*(CHANGES[name].runs for name in names))
+
+
+@pytest.fixture(scope="module")
+def copy(pipeline_copy: Callable[[Edit], PipelineCopy]) -> PipelineCopy:
+    made = pipeline_copy(lambda params, presets: None)
+    assert made.repro() == list_stages()
+    return made
+
+
+def test_every_policy_is_trained_for_each_seed_and_compared(copy: PipelineCopy) -> None:
+    metrics = copy.read("data/report/metrics.json")
+    assert list(metrics["policies"]) == POLICIES
+    assert metrics["seeds"] == [0, 1]
+    for name, policy in metrics["policies"].items():
+        assert 0 <= policy["mean_accuracy"]["value"] <= 1
+        assert set(policy["mean_accuracy"]["seeds"]) == {"0", "1"}
+        models = [copy.path / f"data/policies/{name}/model/{seed}" for seed in (0, 1)]
+        weights = [(model / "model.safetensors").read_bytes() for model in models]
+        assert weights[0] != weights[1]
+
+
+def test_no_output_but_a_run_record_holds_a_time(copy: PipelineCopy) -> None:
+    words = ('"seconds"', "time/", "_seconds")
+    assert [
+        path
+        for path in (copy.path / "data").rglob("*")
+        if path.suffix in {".json", ".jsonl", ".csv", ".md"} and "runs" not in path.parts
+        if any(word in path.read_text(encoding="utf-8") for word in words)
+    ] == []
+
+
+def test_every_stage_left_a_record_with_cpu_threads_and_seconds(copy: PipelineCopy) -> None:
+    assert set(copy.records()) == list_stages() - {"plan", "trace_code", "track"}
+    for path in copy.path.glob("data/runs/**/run.json"):
+        record = json.loads(path.read_text())
+        assert record["threads"] == 1
+        assert record["cpu"]["flags"]
+        assert record["seconds"] > 0
+
+
+def test_a_second_run_does_nothing(copy: PipelineCopy) -> None:
+    lock = (copy.path / "dvc.lock").read_bytes()
+    assert copy.repro() == set()
+    assert (copy.path / "dvc.lock").read_bytes() == lock
+
+
+def test_a_policy_is_exported_with_its_card(copy: PipelineCopy) -> None:
+    copy.run("-m", "stages.export", "grpo", "exported", "1")
+    exported, model = copy.path / "exported", copy.path / "data/policies/grpo/model/1"
+    name = "model.safetensors"
+    assert (exported / name).read_bytes() == (model / name).read_bytes()
+    value = copy.read("data/report/metrics.json")["policies"]["grpo"]["mean_accuracy"]["value"]
+    assert f"{100 * value:.1f}" in (exported / "README.md").read_text()
+
+
+def test_changes_rerun_what_they_reach_and_are_restored_when_undone(copy: PipelineCopy) -> None:
+    before, lock = copy.records(), copy.locked()
+    with restored(copy):
+        expected = apply(copy, *CHANGES)
+        assert copy.repro() == expected
+        added = [name for change in CHANGES.values() for name in change.policies]
+        report = copy.read("data/report/metrics.json")
+        assert set(report["policies"]) == {*POLICIES, *added}
+        journals = copy.path / "data/journals/train"
+        assert "reward/own" in (journals / "mine/journal-seed-0.jsonl").read_text()
+        assert "episode/turns" in (journals / "play/journal-seed-0.jsonl").read_text()
+        assert copy.read("data/episodes/demos/0/metrics.json")["success"] == 1.0
+        played = (copy.path / "data/episodes/test/0/episodes.jsonl").read_text().splitlines()
+        assert len(played) == 4 * STARTS["test"]
+        environment = read_environment(copy.path / "data/environments/g")
+        starts = read_rows(copy.path / "data/environments/g", "test")
+        check_replay(load_factory(environment), starts[:2], environment.preset, seed=1)
+        # a file of one's own reaches the rows that name it
+        targets = ("train@grpo", "train@mine", "play@demos")
+        with restored(copy):
+            for path, old, new in (
+                (BREVITY, "1.0 -", "2.0 -"), (GAME, "Guess a number from", "Guess one from"),
+            ):  # fmt: skip
+                text = (copy.path / path).read_text()
+                assert old in text
+                (copy.path / path).write_text(text.replace(old, new))
+            mine = {"reward@mine", "train@mine", "environment@g", "play@demos"}
+            assert copy.repro(*targets) - {"plan"} == {"trace_code", *mine}
+            broken = (copy.path / BREVITY).read_text().replace("len(prompt.question)", "0")
+            (copy.path / BREVITY).write_text(broken)
+            with pytest.raises(AssertionError, match=r"'own' .*ZeroDivisionError"):
+                copy.repro("train@mine")
+        assert copy.repro(*targets) <= {"plan", "trace_code"}
+    # What gathers has seen these rows before.
+    assert copy.repro() <= {"plan", "trace_code"}
+    assert list(copy.read("data/report/metrics.json")["policies"]) == POLICIES
+    assert not (copy.path / "data/policies/dapo").exists()
+    assert copy.records() == before
+    assert copy.locked() == lock
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_alone_reruns_nothing_else(copy: PipelineCopy, name: str) -> None:
+    with restored(copy):
+        expected = apply(copy, name)
+        assert copy.repro() <= expected  # what another test has run is restored
+    assert copy.repro() <= {"plan", "trace_code"}
+
+
+def test_a_wrong_word_costs_nothing_and_is_shown_with_what_was_meant(copy: PipelineCopy) -> None:
+    row = {"train": "grpo", "preset": "dapo", "from": "sfft", "on": "rewards/rule"}
+    with restored(copy):
+        copy.change(lambda params, presets: params["policies"].update(wrong=row))
+        with pytest.raises(AssertionError, match=r"'sfft'.*'sft'"):
+            copy.repro()
+        assert not (copy.path / "data/policies/wrong").exists()
+    assert copy.repro() <= {"plan"}
+
+
+def test_mlflow_holds_one_run_an_execution_and_one_manifest_a_lock(copy: PipelineCopy) -> None:
+    def list_runs() -> tuple[list[str], int]:
+        runs = copy.mlflow_runs()
+        ids = [run.data.tags.get("posttrain.execution_id") for run in runs]
+        manifests = [run for run in runs if "posttrain.manifest" in run.data.tags]
+        return sorted(item for item in ids if item), len(manifests)
+
+    executions, manifests = list_runs()
+    assert set(executions) >= set(copy.records().values())
+    assert len(executions) == len(set(executions))
+    assert manifests >= 1
+    copy.run("-m", "stages.track")
+    assert list_runs() == (executions, manifests)
+
+
+# They make DVC forget its run cache: the last of this file.
+
+
+@pytest.fixture(scope="module")
+def stages(copy: PipelineCopy) -> KilledStages:
+    return KilledStages(copy)
+
+
+@pytest.mark.parametrize("family", ["group_rl", "judging", "evaluating"])
+def test_a_killed_stage_ends_with_the_same_bits(family, stages, tmp_path) -> None:
+    stages.check(FAMILIES[family], 1, random.Random(family), tmp_path / "counts")
