@@ -31,7 +31,7 @@ GROUPED = {
     grouped.leave_one_out: grouped.leave_one_out,
 }  # fmt: skip
 STATISTICS = {grouped.group_sums, grouped.group_counts, grouped.group_means, grouped.group_stds,
-              grouped.has_equal_rewards, grouped.weighted_sum}  # fmt: skip
+    grouped.has_equal_rewards, grouped.weighted_sum}  # fmt: skip
 OTHER_BASELINE = {grouped.greedy_baseline}
 """Not compared with the group."""
 MASK = torch.arange(5)[None] < torch.tensor([[5], [1], [3], [2]])
@@ -53,9 +53,8 @@ TOKENS = {
 }  # fmt: skip
 AT_STEPS = (tokens.step_zscore, tokens.min_credit)
 OF_LENGTHS = {tokens.length_adaptive_lambda}
-every_group = pytest.mark.parametrize(
-    "advantage", GROUPED.values(), ids=[f.__name__ for f in GROUPED]
-)
+every_group = pytest.mark.parametrize("advantage", GROUPED.values(),
+    ids=[f.__name__ for f in GROUPED])  # fmt: skip
 
 
 def test_every_advantage_has_a_row():
@@ -174,16 +173,14 @@ def test_the_units_of_a_component_do_not_matter_but_its_weight_does():
 def test_a_group_is_silent_where_no_component_has_a_signal():
     parts = torch.tensor([[0.1, 0.1, 0.1, 0.4, 0.9, 0.4], [0.7, 0.7, 0.7, 0.2, 0.2, 0.9]])
     groups = torch.tensor([0, 0, 0, 1, 1, 1])
-    result = grouped.normalised_sum(
-        parts, torch.ones(2), groups, counted=every(groups), ddof=1, eps=1e-12
-    )
+    result = grouped.normalised_sum(parts, torch.ones(2), groups, counted=every(groups), ddof=1,
+        eps=1e-12)  # fmt: skip
     assert result[:3].tolist() == [0.0] * 3
     assert result[3:].all()
     # The second component alone tells the completions of group 1 apart.
     second = torch.stack([torch.ones(6), parts[1]])
-    result = grouped.normalised_sum(
-        second, torch.ones(2), groups, counted=every(groups), ddof=1, eps=1e-12
-    )
+    result = grouped.normalised_sum(second, torch.ones(2), groups, counted=every(groups), ddof=1,
+        eps=1e-12)  # fmt: skip
     assert result[3:].all()
 
 
@@ -194,14 +191,12 @@ def test_padding_and_row_order_do_not_matter_and_there_is_no_gradient(function):
     inputs = [draw((4, 5), seed).requires_grad_() for seed in (0, 1)]
     result = TOKENS[function](*inputs, mask, groups)
     assert not result.requires_grad
-    wide = [
-        torch.cat([x.detach(), torch.full((4, 3), torch.nan).double()], 1)[order] for x in inputs
-    ]
+    wide = [torch.cat([x.detach(), torch.full((4, 3), torch.nan).double()], 1)[order]
+        for x in inputs]  # fmt: skip
     further = torch.cat([mask, torch.zeros(4, 3, dtype=torch.bool)], 1)[order]
     other = TOKENS[function](*wide, further, groups[order]).view(4, -1, 8)
-    torch.testing.assert_close(
-        other[:, :, :5].reshape(4, -1), result[order], rtol=1e-12, atol=1e-12
-    )
+    torch.testing.assert_close(other[:, :, :5].reshape(4, -1), result[order], rtol=1e-12,
+        atol=1e-12)  # fmt: skip
     assert not other[:, :, 5:].any()
 
 

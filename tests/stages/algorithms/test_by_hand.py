@@ -138,48 +138,49 @@ case(group_advantages.group_means, [0.625, 3] + [0.625] * 2 + [3, 0.625], REWARD
 for DDOF, FIRST, SECOND in ((0, 1.6875 / 4, 1.0), (1, 1.6875 / 3, 2.0), (2, 1.6875 / 2, 0.0)):
     STDS = [FIRST**0.5, SECOND**0.5]
     case(group_advantages.group_stds, STDS, REWARDS, **BY_GROUP, ddof=DDOF, take=lambda s: s[:2])
-case(group_advantages.has_equal_rewards, [True] * 4, t(0.1, 0.1, 2, 9),
-     groups=t(0, 0, 1, 0), counted=t(True, True, True, False))  # fmt: skip
+case(group_advantages.has_equal_rewards, [True] * 4, t(0.1, 0.1, 2, 9), groups=t(0, 0, 1, 0),
+    counted=t(True, True, True, False))  # fmt: skip
 case(group_advantages.has_equal_rewards, [False, False], t(0.1, math.nextafter(0.1, 1)),
-     groups=t(0, 0), counted=t(True, True))  # fmt: skip
+    groups=t(0, 0), counted=t(True, True))  # fmt: skip
 # (1, 0, 0, 1): mean 1/2; ddof 0: std 1/2; ddof 1: sqrt(1/3).
 FOUR = {"groups": t(5, 5, 5, 5), "counted": EVERY[:4]}
 SIDES = 0.5 / (math.sqrt(1 / 3) + 0.1)
-case(
-    group_advantages.group_zscore, [0.5, -0.5, -0.5, 0.5], t(1.0, 0, 0, 1), **FOUR, ddof=0, eps=0.5
-)
+case(group_advantages.group_zscore, [0.5, -0.5, -0.5, 0.5], t(1.0, 0, 0, 1), **FOUR, ddof=0,
+    eps=0.5)  # fmt: skip
 case(group_advantages.group_zscore, [SIDES, -SIDES, -SIDES, SIDES], t(1.0, 0, 0, 1), **FOUR, ddof=1,
-     eps=0.1)  # fmt: skip
+    eps=0.1)  # fmt: skip
 case(group_advantages.group_centred, [0.875, -1, 0.375, -0.625, 1, -0.625], REWARDS, **BY_GROUP)
 # Mean 2/5: a right completion has 3/2, a wrong one -1; with eps 0.1, 0.6 / 0.5.
 FIVE = {"groups": t(0, 0, 0, 0, 0), "counted": EVERY[:5]}
 case(group_advantages.mean_normalised, [1.5, -1, -1, 1.5, -1], t(1.0, 0, 0, 1, 0), **FIVE, eps=0.0)
 case(group_advantages.mean_normalised, [1.2, -0.8, -0.8, 1.2, -0.8], t(1.0, 0, 0, 1, 0), **FIVE,
-     eps=0.1)  # fmt: skip
+    eps=0.1)  # fmt: skip
 refused(group_advantages.mean_normalised, "-1", t(0.0, -1, 1, 1, 1), **FIVE, eps=0.0)
 case(group_advantages.mean_normalised, [-1, 1, 0], t(0.0, 2, -1), groups=t(0, 0, 0),
-     counted=t(True, True, False), eps=0.0)  # fmt: skip
+    counted=t(True, True, False), eps=0.0)  # fmt: skip
 # Centred (-1, 1) and (-1, 1); the batch 0, 2, 6, 8 has squares 16 + 4 + 4 + 16 around 4.
 TWICE = {"groups": t(0, 0, 1, 1), "counted": EVERY[:4]}
 for DDOF, EPS, SIDE in ((0, 0.5, 1 / (math.sqrt(10) + 0.5)), (1, 0.0, 1 / math.sqrt(40 / 3))):
     case(group_advantages.batch_std, [-SIDE, SIDE, -SIDE, SIDE], t(0.0, 2, 6, 8), **TWICE,
-         ddof=DDOF, eps=EPS)  # fmt: skip
+        ddof=DDOF, eps=EPS)  # fmt: skip
 # Others of 1.5 are 1, 0, 0; of 1 they are 1.5, 0, 0; of 0 they are 1.5, 1, 0.
 case(group_advantages.leave_one_out, [7 / 6, 0.5, -5 / 6, -5 / 6], t(1.5, 1, 0, 0), **FOUR)
 GREEDY = {"groups": t(4, 9, 4), "counted": t(True, True, True)}
 case(group_advantages.greedy_baseline, [0.75, -1, 0.25], t(1, 0.0, 0.5), **GREEDY,
-     greedy_rewards=t(0.25, 1, 0.25))  # fmt: skip
+    greedy_rewards=t(0.25, 1, 0.25))  # fmt: skip
 case(group_advantages.greedy_baseline, [0.75, 0, 0.25], t(1.0, NAN, 0.5), groups=t(4, 9, 4),
-     counted=t(True, False, True), greedy_rewards=t(0.25, NAN, 0.25))  # fmt: skip
+    counted=t(True, False, True), greedy_rewards=t(0.25, NAN, 0.25))  # fmt: skip
 refused(group_advantages.greedy_baseline, "greedy", t(1, 0.0, 0.5), **GREEDY,
-        greedy_rewards=t(0, 1, 0.5))  # fmt: skip
+    greedy_rewards=t(0, 1, 0.5))  # fmt: skip
 case(group_advantages.weighted_sum, [6, -3], t([1.0, 2], [10, -10]), t(1, 0.5))
-# Each pair becomes (-1, 1) or (1, -1); weights 1 and 2: (-1 + 2, 1 - 2), (-1, 1); std 1.
-case(group_advantages.normalised_sum, [1, -1, -1, 1], t([0.0, 1, 5, 9], [100, 0, 3, 3]),
-     t(1.0, 2), **TWICE, ddof=0, eps=0.0)  # fmt: skip
+# Each pair becomes (-1, 1) or (1, -1); weights 1 and 2: (-1 + 2, 1 - 2), (-1 - 2, 1 + 2);
+# over the batch the mean is 0 and the variance (1 + 1 + 9 + 9) / 4.
+SUMS = [x / 5**0.5 for x in (1, -1, -3, 3)]
+case(group_advantages.normalised_sum, SUMS, t([0.0, 1, 5, 9], [100, 0, 3, 4]), t(1.0, 2), **TWICE,
+    ddof=0, eps=0.0)  # fmt: skip
 # (0, 2): std 1, eps 1: (-1/2, 1/2); of these std 1/2, eps 1: (-1/3, 1/3).
 case(group_advantages.normalised_sum, [-1 / 3, 1 / 3], t([0.0, 2.0]), t(1.0), groups=t(0, 0),
-     counted=EVERY[:2], ddof=0, eps=1.0)  # fmt: skip
+    counted=EVERY[:2], ddof=0, eps=1.0)  # fmt: skip
 
 # --- advantages of tokens -----------------------------------------------------------------------
 PAID = t([1.0, 0, 2], [4, 3, NAN])
@@ -187,24 +188,24 @@ ENDED, GAPS = t([True] * 3, [True, True, False]), t([True, False, True], [False,
 # Gamma 0.5: 2; 0 + 1; 1 + 0.5. A token that does not count is skipped, and is no step.
 case(token_advantages.returns_to_go, [[1.5, 1, 2], [5.5, 3, 0]], PAID, ENDED, gamma=0.5)
 case(token_advantages.returns_to_go, [[2, 0, 2], [0, 7.5, 9]], t([1.0, NAN, 2], [NAN, 3, 9]), GAPS,
-     gamma=0.5)  # fmt: skip
+    gamma=0.5)  # fmt: skip
 # Gamma 0.9, lambda 0.5: deltas 1.4, 0.35, 0.5 and -1.1, 2; A = delta + 0.45 A'.
 STEPS, V = t([1.0, 0, 2], [0, 3, NAN]), t([0.5, 1, 1.5], [2, 1, NAN])
 GAE = [[1.65875, 0.575, 0.5], [-0.2, 2, 0]], [[2.15875, 1.575, 2], [1.8, 3, 0]]
 case(token_advantages.gae, GAE, STEPS, V, ENDED, gamma=0.9, lam=0.5)
 # Lambda 1: discounted returns minus values; lambda 0: deltas.
-case(token_advantages.gae, [[1, 0, 0.5], [-0.5, 2, 0]], STEPS, V, ENDED, gamma=0.5,
-     lam=t(1.0, 1.0), take=lambda pair: pair[0])  # fmt: skip
+case(token_advantages.gae, [[1, 0, 0.5], [-0.5, 2, 0]], STEPS, V, ENDED, gamma=0.5, lam=t(1.0, 1.0),
+    take=lambda pair: pair[0])  # fmt: skip
 case(token_advantages.gae, [[1, -0.25, 0.5], [-0.5, 2, 0]], STEPS, V, ENDED, gamma=0.5,
-     lam=t(0.0, 1.0), take=lambda pair: pair[0])  # fmt: skip
+    lam=t(0.0, 1.0), take=lambda pair: pair[0])  # fmt: skip
 case(token_advantages.length_adaptive_lambda, near([0, 0, 0.8, 0.98, 0], 6),
-     t(0, 19, 100, 1000, 20), alpha=0.05)  # fmt: skip
+    t(0, 19, 100, 1000, 20), alpha=0.05)  # fmt: skip
 # R = 1, 0, 2, 1: mean 1, std sqrt(1/2): z = 0, -sqrt 2, sqrt 2, 0. Steps end at 1, 3 and at 0, 1.
 ROOT = 2**0.5
 TWO = {"groups": t(0, 0), "counted": t(True, True), "ddof": 0, "eps": 0.0}
 ENDS = t([False, True, False, True], [True, True, False, False])
-case(token_advantages.step_zscore, [[-ROOT] * 4, [ROOT, 0, 0, 0]],
-     t([9.0, 1, 9, 0], [2, 1, 9, 9]), ENDS, **TWO)  # fmt: skip
+case(token_advantages.step_zscore, [[-ROOT] * 4, [ROOT, 0, 0, 0]], t([9.0, 1, 9, 0], [2, 1, 9, 9]),
+    ENDS, **TWO)  # fmt: skip
 # The smallest step of a completion alone, of equal ones the first; junk between ends is none.
 case(token_advantages.min_credit, ([[0, 0, 0, 0.2, 0], [0.5] + [0] * 4, [-1] + [0] * 4, [0] * 5],
      [[False] * 3 + [True, False], [True] + [False] * 4, [True] + [False] * 4, [False] * 5]),
@@ -212,7 +213,7 @@ case(token_advantages.min_credit, ([[0, 0, 0, 0.2, 0], [0.5] + [0] * 4, [-1] + [
      t([False, True, False, True, True], [True, False, True, False, False], [True] * 5,
        [False] * 5))  # fmt: skip
 case(token_advantages.teacher_log_ratio, [[0.5, 0.0]], t([-1.5, NAN]), t([-1.0, NAN]),
-     t([True, False]))  # fmt: skip
+    t([True, False]))  # fmt: skip
 
 # --- KL: p = 1/2, q = 1/4 -----------------------------------------------------------------------
 HALF, QUARTER = t([LOG(0.5)]), t([LOG(0.25)])
@@ -252,7 +253,7 @@ case(judge_readings.ring_pairs, [(0, 1), (1, 2), (2, 3), (3, 0)], [0] * 4)
 case(judge_readings.ring_pairs, [], [])
 refused(judge_readings.ring_pairs, "2 alone", [0, 0, 1])
 case(judge_readings.ring_means, [0.75, 0.4, 0.35], 3, [(0, 1), (1, 2), (2, 0)],
-     [(0.8, 0.2), (0.6, 0.4), (0.3, 0.7)])  # fmt: skip
+    [(0.8, 0.2), (0.6, 0.4), (0.3, 0.7)])  # fmt: skip
 case(judge_readings.wins, [1, 0, 0.5], a(0.8, 0.2, 0.5))
 # Right in both orders; in none; when first alone; undecided in the first.
 P12, P21, BETTER = a(0.9, 0.2, 0.8, 0.5), a(0.3, 0.7, 0.6, 0.1), np.array([True] * 4)
@@ -262,7 +263,7 @@ case(judge_readings.first_position_share, [0.5, 0.5, 1, 0.25], P12, P21)
 
 # --- lengths and repetition: from 80 on (80 - length) / 20 --------------------------------------
 case(length_and_repetition.soft_overlong, near([0, 0, 0, -0.25, -0.95, -1, -1], 6),
-     t(0, 79, 80, 85, 99, 100, 999), max_length=100, buffer=20)  # fmt: skip
+    t(0, 79, 80, 85, 99, 100, 999), max_length=100, buffer=20)  # fmt: skip
 case(length_and_repetition.soft_overlong, [0, -0.25, -1], t(0, 1, 4), max_length=4, buffer=4)
 for BUFFER in (0, -1, 101):
     refused(length_and_repetition.soft_overlong, "buffer", t(5), max_length=100, buffer=BUFFER)
@@ -324,7 +325,7 @@ case(step_scores.select_beam, [0, 3], a(0.9, 0.8, 0.1, 0.2), a(0, 0, 1, 1), DIST
 case(step_scores.select_beam, [1, 2, 0], a(0.5, 0.9, 0.9, 0.5), TREE, DISTINCT, keep=3)
 case(step_scores.select_beam, [1, 0], a(0.2, 0.9), a(0, 0), a(0, 1), keep=3)
 refused(step_scores.select_beam, "finite", a(0.5, NAN), a(0, 0), a(0, 1), keep=1,
-        error=AssertionError)  # fmt: skip
+    error=AssertionError)  # fmt: skip
 MAJORITY = votes.majority_vote
 case(MAJORITY, [2 / 3, 2 / 3, 1], a(2, 1), a(True, False), num_unreadable=0, ns=[1, 2, 3])
 case(MAJORITY, [1 / 3, 2 / 3, 1], a(1), a(True), num_unreadable=2, ns=[1, 2, 3])
@@ -337,13 +338,15 @@ case(votes.weighted_vote, 0.0, *WEIGHTED, subsets=TRIPLE)  # 0.5 < 0.6
 case(votes.weighted_vote, 1 / 3, *WEIGHTED, subsets=PAIRS)
 case(votes.weighted_vote, 0.0, a(-1, -1, -1), a(1.0, 1, 1), a(True), subsets=PAIRS)
 case(votes.weighted_vote, 0.0, a(-1, -1, -1), a(1.0, 1, 1), np.array([], bool), subsets=PAIRS)
+# 0.1 + 0.2 is 0.3 but for rounding: a tie.
+TIED = a(0, 0, 1), a(0.1, 0.2, 0.3), a(False, True)
+case(votes.weighted_vote, 0.5, *TIED, subsets=TRIPLE)
 # Weights of nothing: a tie of the answers that are there.
 case(votes.weighted_vote, 0.5, a(0, 1, -1), a(0.0, 0, 0), a(True, False, False), subsets=TRIPLE)
 refused(votes.weighted_vote, "weight", a(0, 1), a(-0.1, 0.2), a(True, False), subsets=PAIRS[:1],
-        error=AssertionError)  # fmt: skip
-case(
-    votes.nested_subsets, [[0, 1, 2]] * 4, 3, num_draws=4, seed=0, take=lambda o: np.sort(o, axis=1)
-)
+    error=AssertionError)  # fmt: skip
+case(votes.nested_subsets, [[0, 1, 2]] * 4, 3, num_draws=4, seed=0,
+    take=lambda o: np.sort(o, axis=1))  # fmt: skip
 
 
 # --- means over seeds and problems --------------------------------------------------------------
@@ -359,33 +362,28 @@ def cells(*rows):
 
 CELLS = crossed_means.estimate_means
 # Mean squares: of seeds 2 (4 + 0 + 4) / 2 = 8, no others; their variance is 8 / 2.
-case(
-    CELLS,
-    [(8 / 6) ** 0.5, 2, 4, 0, 0, 0],
-    cells([0, 0], [2, 2], [4, 4]),
-    confidence=0.95,
-    take=means,
-)
+case(CELLS, [(8 / 6) ** 0.5, 2, 4, 0, 0, 0], cells([0, 0], [2, 2], [4, 4]), confidence=0.95,
+    take=means)  # fmt: skip
 # Seeds 0, problems 2 (1 + 1 + 4) / 2 = 6, residual 4 / 2 = 2, which takes the seeds' place.
 case(CELLS, [1, 36 / (4 / 1 + 36 / 2 + 4 / 2), 0, 2, 2, 0], cells([1, 2, 6], [3, 2, 4]),
-     confidence=0.95, take=means)  # fmt: skip
+    confidence=0.95, take=means)  # fmt: skip
 # Three seeds, problems 9, residual 4 / 4 = 1: the seeds take its 4 degrees of freedom.
 case(CELLS, [1, 81 / (1 / 4 + 81 / 2 + 1 / 4), 0, 8 / 3, 1, 1],
-     cells([1, 2, 6], [3, 2, 4], [2, 2, 5]), confidence=0.95, take=means)  # fmt: skip
+    cells([1, 2, 6], [3, 2, 4], [2, 2, 5]), confidence=0.95, take=means)  # fmt: skip
 # Seeds 2 (1/4 + 1/4 + 1) / 2 = 1.5, problems 0, residual 4 / 2 = 2: more than half of it.
 case(CELLS, [(2 / 6) ** 0.5, 4 / (4 / 2 + 4 / 2), 0, 0, 2, 0], cells([0, 0], [1, -1], [0.5, 2.5]),
-     confidence=0.95, take=means)  # fmt: skip
+    confidence=0.95, take=means)  # fmt: skip
 case(CELLS, [3**-0.5, 2, NAN, 1, 0, 0], cells([0, 1, 2]), confidence=0.95, take=means)
 # Student's t of 2 degrees: 4.302653 at 0.975; p = 1 - t / sqrt(2 + t^2).
 case(CELLS, near([4.302653 / 3**0.5, 1 - (3 / 5) ** 0.5], 5), cells([0, 1, 2]), confidence=0.95,
-     take=lambda r: [float(r.high[0] - r.value[0]), float(r.p_value[0])])  # fmt: skip
+    take=lambda r: [float(r.high[0] - r.value[0]), float(r.p_value[0])])  # fmt: skip
 for SAME, P in ((0.0, 1.0), (1.0, 0.0), (0.1 + 0.2 - 0.3, 1.0)):
     for SEEDS in (1, 3):
         FLAT = cells(*[[SAME] * 5] * SEEDS)
         case(CELLS, near([round(SAME), round(SAME), P], 12), FLAT, confidence=0.95,
-             take=lambda r: [float(r.low[0]), float(r.high[0]), float(r.p_value[0])])  # fmt: skip
+            take=lambda r: [float(r.low[0]), float(r.high[0]), float(r.p_value[0])])  # fmt: skip
 case(crossed_means.collapse_clusters, [[9 / 8, 3 / 16, 15 / 16]], cells([1, 1, 0, 1]),
-     a(0, 0, 1, 2), take=lambda c: c[..., 0])  # fmt: skip
+    a(0, 0, 1, 2), take=lambda c: c[..., 0])  # fmt: skip
 case(crossed_means.holm_adjusted, [0.03, 0.06, 0.06], [0.01, 0.04, 0.03])
 case(crossed_means.holm_adjusted, [1, 1, 0.08, 1], [0.5, 0.9, 0.02, 0.5])
 case(crossed_means.holm_adjusted, [0.2], [0.2])
@@ -395,19 +393,19 @@ DESIGN = PowerDesign(significance=0.05, power=0.8)
 ONE = VarianceComponents(a(NAN), a(0.16), a(0.0), pooled=a(False))
 SEVERAL = VarianceComponents(a(0.0004), a(0.01), a(0.05), pooled=a(False))
 case(crossed_means.detectable_difference, near([2.829202 * 0.4 / 101**0.5], 6), ONE, DESIGN,
-     num_seeds=1, num_problems=101)  # fmt: skip
+    num_seeds=1, num_problems=101)  # fmt: skip
 case(crossed_means.forecast_difference, near(0.1126, 3), ONE, DESIGN, confidence=0.95, num_seeds=1,
-     num_problems=101, take=lambda f: f.detectable)  # fmt: skip
+    num_problems=101, take=lambda f: f.detectable)  # fmt: skip
 # Half of the interval: 1.983972 standard errors.
 case(crossed_means.forecast_difference, near(1.983972 * 0.4 / 101**0.5, 3), ONE, DESIGN,
-     confidence=0.95, num_seeds=1, num_problems=101, take=lambda f: f.half_width)  # fmt: skip
+    confidence=0.95, num_seeds=1, num_problems=101, take=lambda f: f.half_width)  # fmt: skip
 # 3 seeds leave 0.02 / sqrt(3) (4.30 + 1.06) = 0.062 however many problems there are.
 case(crossed_means.required_sizes, True, SEVERAL, 0.05, DESIGN, num_seeds=3, num_problems=9,
-     take=lambda sizes: sizes[0] is None)  # fmt: skip
+    take=lambda sizes: sizes[0] is None)  # fmt: skip
 case(crossed_means.required_sizes, False, SEVERAL, 0.07, DESIGN, num_seeds=3, num_problems=9,
-     take=lambda sizes: sizes[0] is None)  # fmt: skip
+    take=lambda sizes: sizes[0] is None)  # fmt: skip
 case(crossed_means.required_sizes, None, ONE, 0.1, DESIGN, num_seeds=1, num_problems=50,
-     take=lambda sizes: sizes[1])  # fmt: skip
+    take=lambda sizes: sizes[1])  # fmt: skip
 case(crossed_means.find_fewest, 7, lambda n: 1 / n, 1 / 7)
 case(crossed_means.find_fewest, 2, lambda n: 1 / n, -0.9)
 case(crossed_means.find_fewest, None, lambda n: 1 + 1 / n, 1.0)
@@ -422,13 +420,13 @@ case(intervals.bootstrap_means, [[0.25], [0.25], [0.25]], np.full((7, 1), 0.25),
 # The ratio of sums: resamples are 1/1, 4/8 or 6/14; with nothing to count there is no number.
 case(intervals.bootstrap_ratios, [[0.5], [6 / 14], [1]], a([1.0], [3]), a([1.0], [7]), **SETTINGS)
 case(intervals.bootstrap_ratios, [[0.6], [0.5], [1]], a([1.0], [2], [0]), a([1.0], [4], [0]),
-     **SETTINGS)  # fmt: skip
+    **SETTINGS)  # fmt: skip
 case(intervals.bootstrap_ratios, [[NAN]] * 3, np.zeros((3, 1)), np.zeros((3, 1)), **SETTINGS)
 # Always 1, or 0: Wilson's, of as many trials as problems with anything to count.
 WILSON = 1.959964**2
 for RATE, BOUNDS in ((1.0, [1 / (1 + WILSON / 2), 1]), (0.0, [0, 1 - 1 / (1 + WILSON / 2)])):
     case(intervals.bootstrap_ratios, near([RATE, *BOUNDS], 6), a([4 * RATE], [6 * RATE], [0]),
-         a([4.0], [6], [0]), **SETTINGS, take=lambda r: [float(part[0]) for part in r])  # fmt: skip
+        a([4.0], [6], [0]), **SETTINGS, take=lambda r: [float(part[0]) for part in r])  # fmt: skip
 case(intervals.wilson_interval, near([0, WILSON / (10 + WILSON)], 6), 0, 10, confidence=0.95)
 case(intervals.wilson_interval, near([0.4038, 0.5962]), 50, 100, confidence=0.95)
 # A share w of 1 - 0.025^(1/10) = 0.3085 of the problems may differ, and be 1, or -1.
@@ -448,17 +446,17 @@ case(error_detection.harmonic_mean, [0, 0.5, 0, 0.3], a(0, 0.5, 1, 0.2), a(0, 0.
 RATES = error_detection.accuracy_intervals
 # Erroneous: exact, wrong step, missed, exact; correct: none shown, one shown.
 case(RATES, [0.5, 0.5, 0.5], a(1, 0, -1, 3, -1, 2), a(1, 2, 0, 3, -1, -1), np.arange(6), **SETTINGS,
-     take=lambda r: [row.value for row in r.values()])  # fmt: skip
+    take=lambda r: [row.value for row in r.values()])  # fmt: skip
 case(RATES, [2 / 3, 0, 0], a(1, 2, -1, 0), a(1, 2, 0, -1), np.arange(4), **SETTINGS,
-     take=lambda r: [row.value for row in r.values()])  # fmt: skip
+    take=lambda r: [row.value for row in r.values()])  # fmt: skip
 for TRUTH in (a(-1, -1), a(0, 1)):
     refused(RATES, "erroneous", a(0, 0), TRUTH, np.arange(2), **SETTINGS)
     refused(error_detection.best_threshold, "erroneous", [[0.5, 0.5]] * 2, TRUTH.tolist())
 case(error_detection.best_threshold, (0.5, 1.0), [[0.9, 0.4], [0.8, 0.6]], [1, -1])
 # (0.2, 0.3] and (0.4, 0.9] have the same F1, 0.8: the middle of the wider.
 case(error_detection.best_threshold, (0.65, 0.8),
-     [[0.95, 0.2, 0.1], [0.9, 0.3], [0.4, 0.4], [0.95, 0.95]], [1, 1, 1, -1],
-     take=lambda c: (c.threshold + 0.05, c.f1))  # fmt: skip
+    [[0.95, 0.2, 0.1], [0.9, 0.3], [0.4, 0.4], [0.95, 0.95]], [1, 1, 1, -1],
+    take=lambda c: (c.threshold + 0.05, c.f1))  # fmt: skip
 for SCORES, TRUTH in (
     ([[0.0], [0.0, 0.0]], [0, -1]), ([[1.0], [1.0, 1.0]], [0, -1]),
     ([[0.5, 0.5], [0.5]], [1, -1]), ([[1.0], [0.9]], [0, -1]),
@@ -469,9 +467,8 @@ for SCORES, TRUTH in (
 QUADRATIC, LOGARITHMIC = a(3.0, 0.5), a(1.0, 1.0)
 DISTANCES = a(0.0, 1, 2)
 case(reward_over_distance.reward_curve, [0, 2.5, 4], QUADRATIC, DISTANCES, "quadratic")
-case(
-    reward_over_distance.reward_curve, [0, 1, 2 - 2 * LOG(2)], LOGARITHMIC, DISTANCES, "logarithmic"
-)
+case(reward_over_distance.reward_curve, [0, 1, 2 - 2 * LOG(2)], LOGARITHMIC, DISTANCES,
+    "logarithmic")  # fmt: skip
 PEAKS = (
     ("quadratic", QUADRATIC, 3, 4.5), ("logarithmic", LOGARITHMIC, 1, 1),
     ("logarithmic", a(2.0, 0.5), math.exp(3), 0.5 * math.exp(3)), ("quadratic", a(-1.0, 0.5), 0, 0),
@@ -484,24 +481,14 @@ for FORM, BOTH, PLACE, HEIGHT in PEAKS:
     case(reward_over_distance.peak_reward, HEIGHT, BOTH, FORM)
 # Points up to the smallest distance are not fitted; the third point is far off, and left out.
 NEAR = a(0.0, 0.05, 1, 2)
-case(
-    reward_over_distance.fit_curve,
-    [3, 0.5],
-    NEAR,
-    a(0, 100, 2.5, 4),
-    "quadratic",
-    min_distance=0.05,
-)
+case(reward_over_distance.fit_curve, [3, 0.5], NEAR, a(0, 100, 2.5, 4), "quadratic",
+    min_distance=0.05)  # fmt: skip
 for SAME in (a(0.0, 0, 0), a(0.0, 2, 2)):
     case(reward_over_distance.fit_curve, [NAN, NAN], SAME, SAME, "quadratic")
 # Even rows: the odd ones are best at point 0. Odd rows: the even ones at point 1.
 CURVES = a([0.0, 2, 1], [5, 1, 0], [1, 4, 2], [3, 3, 2])
-case(
-    reward_over_distance.change_after_best,
-    [[1, -1, 1, -1], [10, -10, 10, -10]],
-    CURVES,
-    10 * CURVES,
-)
+case(reward_over_distance.change_after_best, [[1, -1, 1, -1], [10, -10, 10, -10]], CURVES,
+    10 * CURVES)  # fmt: skip
 case(reward_over_distance.change_after_best, [[0, 0]], a([0, 1.0, 1], [0, 1, 1]))
 
 # --- scores: right 1, 3; wrong 2, 0: three of four pairs are in order ---------------------------
@@ -519,7 +506,7 @@ case(score_quality.negative_log_likelihood, -LOG(1e-7), a(0.0), a(1.0))
 BUCKETS = {"<= -6": [-9, -6], "-5 .. -1": [-5, -1], "0 .. 4": [0, 4], ">= 5": [5, 30]}
 GAPS = a(-9, -6, -5, -1, 0, 4, 5, 30)
 case(score_quality.length_buckets, BUCKETS, GAPS, [-5, 0, 5],
-     take=lambda b: {name: GAPS[inside].tolist() for name, inside in b.items()})  # fmt: skip
+    take=lambda b: {name: GAPS[inside].tolist() for name, inside in b.items()})  # fmt: skip
 for EDGES in ([], [2, 1], [1, 1]):
     refused(score_quality.length_buckets, None, a(0), EDGES, error=AssertionError)
 case(score_quality.equal_mass, [1, 1, 1, 4, 0], a(0.5, 0.5, 0.5, 0.9, 0.1), 5)
@@ -527,16 +514,15 @@ SIGMOID = [1 / (1 + math.exp(-x)) for x in (2, 1, 0)]
 case(score_quality.preferred_side, [SIGMOID, [1, 0.3, 0.5]], a(2.0, -1, 0), a(1, 0.7, 1))
 BINS, TRUE = a(0.1, 0.3, 0.6, 0.8), a(0.0, 1, 1, 1)
 case(score_quality.reliability_bins, [(0.2, 0.5, 2), (0.7, 1, 2)], BINS, TRUE, num_bins=2,
-     take=lambda bins: [(b.confidence, b.accuracy, b.count) for b in bins])  # fmt: skip
+    take=lambda bins: [(b.confidence, b.accuracy, b.count) for b in bins])  # fmt: skip
 case(score_quality.reliability_bins, [1, 2], a(0.05, 0.95, 0.95), a(0.0, 1, 1), num_bins=10,
-     take=lambda bins: [b.count for b in bins])  # fmt: skip
+    take=lambda bins: [b.count for b in bins])  # fmt: skip
 # 1/2 |0.5 - 0.2| + 1/2 |1 - 0.7|; a problem is drawn with all of its predictions.
 ECE = score_quality.expected_calibration_error
 case(ECE, 0.3, BINS, TRUE, np.arange(4), num_bins=2, **SETTINGS, take=lambda i: i.value)
 case(ECE, (0.3, 0.3, 0.3), BINS, TRUE, a(0, 0, 0, 0), num_bins=2, **SETTINGS)
-case(
-    ECE, 0.0, a(0.8, 0.8), a(0.6, 1.0), np.arange(2), num_bins=2, **SETTINGS, take=lambda i: i.value
-)
+case(ECE, 0.0, a(0.8, 0.8), a(0.6, 1.0), np.arange(2), num_bins=2, **SETTINGS,
+    take=lambda i: i.value)  # fmt: skip
 
 
 def plain(found):
@@ -583,11 +569,9 @@ INNER = {logprobs.evaluate_term, logprobs.vocabulary_logprobs, logprobs.cast_lay
 
 
 def test_every_public_function_has_a_row():
-    modules = [
-        importlib.import_module(module.name)
-        for module in pkgutil.walk_packages(stages.algorithms.__path__, "stages.algorithms.")
-        if not module.ispkg and ".losses." not in module.name
-    ]
+    modules = [importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(stages.algorithms.__path__,
+        "stages.algorithms.") if not module.ispkg and ".losses." not in module.name]  # fmt: skip
     public = {
         function
         for module in modules

@@ -80,9 +80,8 @@ DRAWN = torch.randn(4, 5, generator=torch.Generator().manual_seed(0), dtype=torc
 
 
 def test_every_mean_of_a_step_has_a_row():
-    public = {
-        f for n, f in vars(aggregation).items() if n.endswith(("mean", "sum")) and n[0] != "_"
-    }
+    public = {f for n,
+        f in vars(aggregation).items() if n.endswith(("mean", "sum")) and n[0] != "_"}  # fmt: skip
     assert public - {aggregation.masked_mean, aggregation.masked_sum} == set(MEANS)
 
 
@@ -118,6 +117,5 @@ def test_whitened_values_have_mean_0_and_variance_1_and_masked_ones_no_gradient(
     assert not values.grad[~MASK].any()
     assert values.grad[MASK].isfinite().all()
     finite = torch.where(MASK, DRAWN, 3.0).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda v: aggregation.masked_whiten(v, MASK, eps=1e-2), (finite,)
-    )
+    assert torch.autograd.gradcheck(lambda v: aggregation.masked_whiten(v, MASK, eps=1e-2),
+        (finite,))  # fmt: skip

@@ -41,7 +41,7 @@ def chosen(tokens=TOKENS):
 def of_logprobs(layer, limits=WHOLE, temperature=0.7, **options):
     hidden, *output = layer
     return token_logprobs(hidden, OutputLayer(*output), chosen(len(hidden)),
-                          temperature=temperature, limits=limits, **options)  # fmt: skip
+        temperature=temperature, limits=limits, **options)  # fmt: skip
 
 
 def of_divergence(layer, teacher=None, limits=WHOLE, temperature=0.7):

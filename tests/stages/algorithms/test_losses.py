@@ -67,10 +67,8 @@ def surrogate(function, plain, **numbers):
         mask = torch.ones_like(grids[0], dtype=torch.bool)
         return [result[:, 0] for result in on_grids(*grids, mask)]
 
-    return Row(
-        function=function, call=call, plain=plain, grid=TOKEN, graded=("new",), extremes=FAR,
-        on_grids=on_grids,
-    )  # fmt: skip
+    return Row(function=function, call=call, plain=plain, grid=TOKEN, graded=("new",), extremes=FAR,
+        on_grids=on_grids)  # fmt: skip
 
 
 def ppo(new, old, a, **_):
@@ -102,10 +100,8 @@ SURROGATES = {
     "kl_penalty": surrogate(surrogates.kl_penalty_surrogate, penalised, beta=0.5),
     "cispo": surrogate(surrogates.cispo, cispo, cap=2.0),
 }
-REINFORCE = surrogate(
-    lambda new, _, a, mask: surrogates.reinforce(new, a, mask),
-    lambda n, _, a, **__: (-a * n, False),
-)
+REINFORCE = surrogate(lambda new, _, a, mask: surrogates.reinforce(new, a, mask), lambda n, _, a,
+    **__: (-a * n, False))  # fmt: skip
 SURROGATES["reinforce"] = Row(**vars(REINFORCE) | {"function": surrogates.reinforce})
 
 
@@ -121,7 +117,7 @@ def weight(function, plain, **numbers):
     far = {"old": (-500.0, -1.0, -INF), "sampler": (-500.0, -INF, -1.0)}
     graded = ("old",) if function is ratios.masked_log_ratio else ()
     return Row(function=function, call=call, plain=plain, grid=grid, graded=graded, extremes=far,
-               on_grids=on_grids)  # fmt: skip
+        on_grids=on_grids)  # fmt: skip
 
 
 def within(low, high):
@@ -146,7 +142,7 @@ def estimate(function, plain):
     grid = {"policy": (-3.0, -0.4, -1.0), "reference": (-2.0, -0.1, -1.0)}
     far = {"policy": (-500.0, -1.0), "reference": (-500.0, -0.1)}
     return Row(function=function, plain=plain, grid=grid, graded=("policy",), extremes=far,
-               call=lambda p, q: function(p[:, None], q[:, None])[:, 0])  # fmt: skip
+        call=lambda p, q: function(p[:, None], q[:, None])[:, 0])  # fmt: skip
 
 
 ESTIMATES = {
@@ -174,10 +170,8 @@ def make_pairs(*columns):
 
 
 def preference(function, plain, **numbers):
-    return Row(
-        function=function, call=lambda *columns: function(make_pairs(*columns), **numbers),
-        plain=lambda *x, **_: plain(*x), grid=PAIR, graded=("c", "r"), extremes=ANY,
-    )  # fmt: skip
+    return Row(function=function, call=lambda *columns: function(make_pairs(*columns), **numbers),
+        plain=lambda *x, **_: plain(*x), grid=PAIR, graded=("c", "r"), extremes=ANY)  # fmt: skip
 
 
 def h(c, r, cr, rr):
@@ -233,11 +227,8 @@ PREFERENCES = {
 
 
 def kto_columns(x, ref, good, z):
-    results = [
-        pairs.kto_loss(x[i : i + 1], ref[i : i + 1], good[i : i + 1] > 0, z[i], beta=0.5,
-                       desirable_weight=2.0, undesirable_weight=1.0)
-        for i in range(len(x))
-    ]  # fmt: skip
+    results = [pairs.kto_loss(x[i : i + 1], ref[i : i + 1], good[i : i + 1] > 0, z[i], beta=0.5,
+        desirable_weight=2.0, undesirable_weight=1.0) for i in range(len(x))]  # fmt: skip
     return [torch.cat(part) for part in zip(*results, strict=True)]
 
 
@@ -363,7 +354,7 @@ def test_gradients_are_central_differences_and_no_other_input_has_one(row):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("row", [row for row in TABLE.values() if row.extremes],
-                         ids=[name for name, row in TABLE.items() if row.extremes])  # fmt: skip
+    ids=[name for name, row in TABLE.items() if row.extremes])  # fmt: skip
 def test_extreme_numbers_give_no_nan_in_value_or_gradient(row, dtype):
     _, inputs = columns(row, row.extremes, dtype)
     found = results(row, inputs)
@@ -465,3 +456,12 @@ def test_no_labelled_step_is_refused():
 def test_log1mexp_loses_no_digits():
     found = free.log1mexp(torch.tensor([-1e-12, -50.0], dtype=torch.float64)).tolist()
     assert found == pytest.approx([log(1e-12), -exp(-50.0)], rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_odds_of_certain_completions_are_finite_with_finite_gradients(dtype):
+    logprobs = torch.tensor([0.0, -1e-30, -1e-3, -1e4, -INF], dtype=dtype, requires_grad=True)
+    odds = free.log_odds(logprobs)
+    odds.sum().backward()
+    assert odds[:-1].isfinite().all()
+    assert logprobs.grad.isfinite().all()

@@ -48,7 +48,7 @@ def cost(_scores, _quality, answers, _weights, n):
     kinds = sorted(set(answers.tolist()))
     each = {kind: 3.0 + kind**2 for kind in kinds}
     results = [sum(each[k] for k in {int(answers[i]) for i in subset})
-               for subset in subsets(len(answers), n)]  # fmt: skip
+        for subset in subsets(len(answers), n)]  # fmt: skip
     counts = [int((answers == kind).sum()) for kind in kinds]
     return mean(results), best_of_n.distinct_cost(counts, [each[k] for k in kinds], n=n)
 

@@ -161,9 +161,8 @@ def test_an_experiment_is_planned_as_it_is_estimated(offset):
 
 def test_a_forecast_is_detected_as_often_as_its_design_says():
     """By the test itself, on tables drawn with these components; 4,000 draws: 3 errors are 0.02."""
-    forecast = crossed_means.forecast_difference(
-        SEVERAL, DESIGN, confidence=0.95, num_seeds=3, num_problems=40
-    )
+    forecast = crossed_means.forecast_difference(SEVERAL, DESIGN, confidence=0.95, num_seeds=3,
+        num_problems=40)  # fmt: skip
     stream, shapes = np.random.default_rng(0), [(3, 1, 4000), (1, 40, 4000), (3, 40, 4000)]
     deviations = (SEVERAL.seed, SEVERAL.problem, SEVERAL.residual)
     parts = (stream.normal(0, v**0.5, s) for v, s in zip(deviations, shapes, strict=True))
@@ -246,9 +245,8 @@ def test_auc_compares_all_pairs_and_turns_with_the_scores():
 
 def calibrate(probabilities, outcomes, num_bins=10):
     problems = np.arange(len(probabilities))
-    return score_quality.expected_calibration_error(
-        probabilities, outcomes.astype(float), problems, num_bins=num_bins, **SETTINGS
-    )
+    return score_quality.expected_calibration_error(probabilities, outcomes.astype(float), problems,
+        num_bins=num_bins, **SETTINGS)  # fmt: skip
 
 
 def test_calibration_does_not_depend_on_the_order_of_a_pair():
@@ -291,10 +289,8 @@ def differences(num_seeds, seed_deviation, *, seed=0, num_problems=150, num_samp
         return stream.uniform(-1.0, 1.0, shape) * deviation * 3**0.5
 
     shared = difficulties(stream, num_problems)
-    rates = (
-        shared + spread(0.03, (num_problems, POOLS)) + spread(seed_deviation, (num_seeds, 1, POOLS))
-        for _ in range(2)
-    )
+    rates = (shared + spread(0.03, (num_problems, POOLS)) + spread(seed_deviation,
+        (num_seeds, 1, POOLS)) for _ in range(2))  # fmt: skip
     one, other = (stream.binomial(num_samples, rate) / num_samples for rate in rates)
     return one - other
 
@@ -332,7 +328,7 @@ def test_95_of_100_intervals_over_problems_hold_the_truth():
     assert 0.93 <= coverage(intervals.bootstrap_means(paired, **many)) <= 0.97
     rates = stream.uniform(0.05, 0.95, 1000)
     bounds = [intervals.wilson_interval(int(n), 100, confidence=0.95)
-              for n in stream.binomial(100, rates)]  # fmt: skip
+        for n in stream.binomial(100, rates)]  # fmt: skip
     held = [low <= rate <= high for rate, (low, high) in zip(rates, bounds, strict=True)]
     assert 0.93 <= np.mean(held) <= 0.97
 

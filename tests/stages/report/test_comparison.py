@@ -48,17 +48,13 @@ def results(accuracy, *, halves=None, clusters=None, **replaced):
     tables = {name: np.asarray(table, dtype=np.float64) for name, table in accuracy.items()}
     num_seeds, num_problems = next(iter(tables.values())).shape
     seeds = list(range(num_seeds))
-    return Results(
-        seeds=seeds, ids=[f"p{at}" for at in range(num_problems)], num_samples=16, ns=[4],
-        tables={n: dict.fromkeys(NAMES, t) | replaced.get(n, {}) for n, t in tables.items()},
-        halves=halves or {name: (table, table) for name, table in tables.items()},
-        metrics={
-            name: {seed: {"dev_accuracy": table.mean(), "auc/outcome": 0.7} for seed in seeds}
-            for name, table in tables.items()
-        },
-        confidence=0.95, clusters=clusters,
-        temperatures={name: at_temperatures(table) for name, table in tables.items()},
-    )  # fmt: skip
+    return Results(seeds=seeds, ids=[f"p{at}" for at in range(num_problems)], num_samples=16,
+        ns=[4], tables={n: dict.fromkeys(NAMES, t) | replaced.get(n, {}) for n,
+        t in tables.items()}, halves=halves or {name: (table, table) for name,
+        table in tables.items()},
+        metrics={name: {seed: {"dev_accuracy": table.mean(), "auc/outcome": 0.7} for seed in seeds}
+        for name, table in tables.items()}, confidence=0.95, clusters=clusters,
+        temperatures={name: at_temperatures(table) for name, table in tables.items()})  # fmt: skip
 
 
 SFT, DPO, GRPO = [[0.25, 0.5, 0.0]] * 2, [[0.5, 0.75, 0.25]] * 2, [[0.75, 1.0, 0.5]] * 2
@@ -155,9 +151,8 @@ def test_differences_of_rewards_have_no_bounds():
     assert (found["low"], found["high"], found["p"]) == (0.0, 0.0, 1.0)
     table = noise((1, 60), 0.3, 0.1)
     one = comparison.test_differences({"r": table}, results({"sft": table}), are_shares=False)["r"]
-    assert one["high"] == pytest.approx(
-        table.mean() + 2.001 * table.std(ddof=1) / 60**0.5, abs=1e-4
-    )
+    assert one["high"] == pytest.approx(table.mean() + 2.001 * table.std(ddof=1) / 60**0.5,
+        abs=1e-4)  # fmt: skip
 
 
 W10, W4 = (10 / (10 + 1.959964**2), 4 / (4 + 1.959964**2))
@@ -185,7 +180,7 @@ def test_an_interval_of_shares_by_hand(name):
 
 def test_votes_whose_sums_round_above_1_are_shares():
     sums = votes.majority_vote(np.array([32, 32]), np.array([True, True]), num_unreadable=0,
-                               ns=[*range(1, 65)])  # fmt: skip
+        ns=[*range(1, 65)])  # fmt: skip
     assert sums.min() < 1.0 < sums.max()
     always = np.full((3, 10), sums.max())
     always[:, 1] = sums.min()
@@ -200,10 +195,8 @@ def test_fifths_are_chosen_by_half_of_the_samples_and_measured_by_the_others():
     found = comparison.split_by_difficulty(results({"sft": even, "dpo": other}, halves=halves))
     assert [group["problems"] for group in found] == [2] * 5
     # The hardest are problems 1 and 6, on which the other half has 0.1 and 0.6.
-    assert [round(group["policies"]["sft"]["value"], 6) for group in (found[0], found[-1])] == [
-        0.35,
-        0.25,
-    ]
+    assert [round(group["policies"]["sft"]["value"], 6)
+        for group in (found[0], found[-1])] == [0.35, 0.25]  # fmt: skip
     assert found[0]["policies"]["dpo"]["value"] == 0.5
     assert comparison.split_by_difficulty(results({"sft": np.tile(np.arange(9) / 9, (2, 1))})) == []
 
@@ -245,18 +238,14 @@ def test_parts_of_a_gain_by_hand_add_up_to_it(name):
     # The same on both problems: 1 - 0.025^(1/2) of all may have another part.
     width = 1 - 0.025**0.5
     part = found["parts"]["dpo"]["rest"]
-    bounds = (
-        part["value"] - width * (1 + part["value"]),
-        part["value"] + width * (1 - part["value"]),
-    )
+    bounds = (part["value"] - width * (1 + part["value"]),
+        part["value"] + width * (1 - part["value"]))  # fmt: skip
     assert (part["low"], part["high"]) == pytest.approx(bounds, abs=1e-6)
 
 
 def test_accuracies_by_temperature_are_read_for_the_same_problems(tmp_path):
-    row = TemperatureResult(
-        id="a", file="test", split="test", temperature=1.0, num_samples=2, accuracy=0.5, strict=0.5,
-        lenient=1.0,
-    )  # fmt: skip
+    row = TemperatureResult(id="a", file="test", split="test", temperature=1.0, num_samples=2,
+        accuracy=0.5, strict=0.5, lenient=1.0)  # fmt: skip
     lines.write_lines(tmp_path / "0/temperatures.jsonl", [row])
     found = sharpening.read_temperatures(tmp_path, [0], ["a"])
     assert (found.sampled, found.test[1.0].tolist()) == (1.0, [[0.5]])
@@ -268,10 +257,8 @@ def test_accuracies_by_temperature_are_read_for_the_same_problems(tmp_path):
 # --- estimates of problems
 def problem(num_correct, **fields):
     at = {name: {"1": 0.0, "4": 0.0} for name in ("pass", "majority")}
-    empty = dict.fromkeys(ProblemResult.__dataclass_fields__, 0.0) | {
-        "auc": {},
-        "auc_in_format": {},
-    }
+    empty = dict.fromkeys(ProblemResult.__dataclass_fields__, 0.0) | {"auc": {},
+        "auc_in_format": {}}  # fmt: skip
     row = {"id": "p", "num_samples": 16, "num_correct": num_correct, "accuracy_at": at}
     return ProblemResult(**empty | row | fields)
 
@@ -291,9 +278,8 @@ def test_areas_are_averaged_over_the_problems_that_have_one():
     assert (found["num_problems"], found["num_samples"]) == (3, 16)
 
 
-@pytest.mark.parametrize(
-    ("num_samples", "halves"), [(5, (2 / 3, 1 / 2)), (4, (1.0, 0.5)), (1, (2, 1))]
-)
+@pytest.mark.parametrize(("num_samples", "halves"),
+    [(5, (2 / 3, 1 / 2)), (4, (1.0, 0.5)), (1, (2, 1))])  # fmt: skip
 def test_samples_of_even_and_odd_index_are_halves(num_samples, halves):
     row = problem(3, num_samples=num_samples, even_correct=2)
     even, odd = estimates._halves([[row]])
@@ -301,13 +287,12 @@ def test_samples_of_even_and_odd_index_are_halves(num_samples, halves):
 
 
 def test_problems_that_one_policy_alone_solves_by_hand():
-    policy = np.array([[0.0, 0.0625, 1.0, 0.0], [0.5, 0.5, 0.5, 0.0]])
-    baseline = np.array([[0.0625, 0.0, 0.5, 0.0], [0.0, 0.0, 0.5, 0.25]])
-    assert coverage.count_solved(policy, baseline) == {
-        "only_policy": {"value": 1.5, "seeds": [1, 2]},
+    policy = np.array([[0.0, 0.0625, 1.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.0, 1.0]])
+    baseline = np.array([[0.0625, 0.0, 0.5, 0.0, 0.5], [0.0, 0.0, 0.5, 0.25, 0.5]])
+    assert coverage.count_solved(policy,
+        baseline) == {"only_policy": {"value": 1.5, "seeds": [1, 2]},
         "only_baseline": {"value": 1.0, "seeds": [1, 1]},
-        "neither": {"value": 0.5, "seeds": [1, 0]},
-    }
+        "neither": {"value": 0.5, "seeds": [1, 0]}}  # fmt: skip
 
 
 # --- controls
@@ -318,11 +303,9 @@ ROWS = {
     "shuffled": {"control": "no_effect", "from": "dpo"},
     "format": {"control": "no_skill", "from": "sft"},
 }
-EVERY = {
-    "sft": BASE, "dpo": 0.8 + NOISE[1], "ppo": 0.62 + NOISE[2],
+EVERY = {"sft": BASE, "dpo": 0.8 + NOISE[1], "ppo": 0.62 + NOISE[2],
     "coin": BASE + 0.1 * (NOISE[4] - NOISE[4].mean()), "shuffled": 0.8 + NOISE[1] + 0.001,
-    "format": 0.6 + NOISE[3],
-}  # fmt: skip
+    "format": 0.6 + NOISE[3]}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -345,9 +328,8 @@ def test_controls_are_compared_with_their_initial_policy_in_the_family_of_their_
     assert 0.0 < without["coin"]["bound"] < 0.002
     (alone,) = found["differences"]["no_skill"].values()
     assert alone["p_holm"] == alone["p"], "a family of one"
-    assert values(found["beyond"]) == pytest.approx(
-        {"dpo - format": 0.2, "ppo - format": 0.02}, abs=0.01
-    )
+    assert values(found["beyond"]) == pytest.approx({"dpo - format": 0.2, "ppo - format": 0.02},
+        abs=0.01)  # fmt: skip
     never = results({"sft": np.zeros((3, 30)), "coin": np.zeros((3, 30))})
     found = controls.compare_controls(never, {"coin": ROWS["coin"]})["differences"]["no_effect"]
     assert (found["coin"]["outcome"], found["coin"]["bound"]) == ("undecided", 0.115703)
@@ -366,10 +348,8 @@ def test_other_policies_are_compared_as_if_there_were_no_controls():
 
 @pytest.mark.parametrize("shift", [0.1, -0.1])
 def test_a_coin_that_moves_accuracy_is_a_warning_before_the_verdict(shift):
-    moved, metrics = (
-        results({"sft": BASE, "coin": BASE + shift + NOISE[4] / 10}),
-        {"verdict": ["one"]},
-    )
+    moved, metrics = (results({"sft": BASE, "coin": BASE + shift + NOISE[4] / 10}),
+        {"verdict": ["one"]})  # fmt: skip
     controls.add_controls(metrics, moved, {"coin": ROWS["coin"]}, has_answers=True)
     warning, rest = metrics["verdict"]
     assert f"{100 * shift:+.1f}" in warning
@@ -377,12 +357,10 @@ def test_a_coin_that_moves_accuracy_is_a_warning_before_the_verdict(shift):
 
 
 def test_policies_no_better_than_a_control_without_skill_are_named():
-    near = results(
-        {"sft": BASE, "dpo": 0.8 + NOISE[1], "ppo": 0.6 + NOISE[3], "format": 0.6 + NOISE[3]}
-    )
-    (text,) = controls.describe_controls(
-        controls.compare_controls(near, {"format": ROWS["format"]})
-    )
+    near = results({"sft": BASE, "dpo": 0.8 + NOISE[1], "ppo": 0.6 + NOISE[3],
+        "format": 0.6 + NOISE[3]})  # fmt: skip
+    (text,) = controls.describe_controls(controls.compare_controls(near,
+        {"format": ROWS["format"]}))  # fmt: skip
     assert re.search("format .*: dpo; not so: ppo", text)
 
 
@@ -444,8 +422,8 @@ def test_the_variance_of_samples_by_hand():
     # Two samples of the policy differ in half of the cells: p (1 - p) / (2 - 1) = 1/4 there.
     table = np.where(np.arange(40).reshape(2, 20) % 3, 0.5, 1.0)
     of = replace(results({"sft": np.zeros((2, 20)), "a": table}), num_samples=2)
-    residual = float(forecast.crossed_means.estimate_means(
-        table[..., None], confidence=0.5).components.residual[0])  # fmt: skip
+    residual = float(forecast.crossed_means.estimate_means(table[..., None],
+        confidence=0.5).components.residual[0])  # fmt: skip
     expected = min(0.25 * (table == 0.5).mean(), residual) * 2
     assert forecast.estimate_components(of).sample == pytest.approx(expected)
 
@@ -493,21 +471,17 @@ def write_scores(folder, *, scales=(1.0, 2.0, 3.0), scorers=("people",)):
     for (policy, shift), (seed, scale) in itertools.product(
         (("sft", 0.0), ("dpo", 0.5)), enumerate(scales)
     ):
-        rows = [
-            ScoredPrompt(id=str(at), truncation_rate=0.0, mean_tokens=5.0 + shift,
-                         scores={name: (scale * (row + shift)).tolist() for name in scorers})
-            for at, row in enumerate(noise((30, 4), scale=1.0, seed=seed))
-        ]  # fmt: skip
+        rows = [ScoredPrompt(id=str(at), truncation_rate=0.0, mean_tokens=5.0 + shift,
+            scores={name: (scale * (row + shift)).tolist() for name in scorers}) for at,
+            row in enumerate(noise((30, 4), scale=1.0, seed=seed))]  # fmt: skip
         lines.write_lines(folder / f"{policy}/{seed}/per_problem.jsonl", rows)
     read = reward_comparison.read_scored_results(folder, ["sft", "dpo"], range(len(scales)), 0.95)
     return reward_comparison.compare_by_rewards(read)
 
 
 def test_scores_are_compared_and_wins_do_not_depend_on_their_scale(tmp_path):
-    found, plain = (
-        write_scores(tmp_path / "a"),
-        write_scores(tmp_path / "b", scales=(1.0, 1.0, 1.0)),
-    )
+    found, plain = (write_scores(tmp_path / "a"),
+        write_scores(tmp_path / "b", scales=(1.0, 1.0, 1.0)))  # fmt: skip
     gain = found["gains"]["reward/people"]["dpo"]
     assert list(gain["seeds"].values()) == pytest.approx([0.5, 1.0, 1.5])
     assert gain["value"] == pytest.approx(1.0)

@@ -36,15 +36,10 @@ def near(value, places=4):
 def verdict(name, p12, p21, dropped=None):
     numbers = {"gap": None, "probability": None, "option_mass": None}
     if p12 is not None:
-        numbers = {
-            "gap": abs(p12 - (1 - p21)),
-            "probability": (p12 + 1 - p21) / 2,
-            "option_mass": 0.8,
-        }
-    return Verdict(
-        split="train", id=name, index_a=0, index_b=1, p12=p12, p21=p21, principle=None,
-        prompt_version="short-1", dropped=dropped, **numbers,
-    )  # fmt: skip
+        numbers = {"gap": abs(p12 - (1 - p21)), "probability": (p12 + 1 - p21) / 2,
+            "option_mass": 0.8}  # fmt: skip
+    return Verdict(split="train", id=name, index_a=0, index_b=1, p12=p12, p21=p21, principle=None,
+        prompt_version="short-1", dropped=dropped, **numbers)  # fmt: skip
 
 
 VERDICTS = [
@@ -77,7 +72,7 @@ def test_a_judges_numbers_by_hand():
     assert found["dropped"] == {"low_confidence": 1, "parse_failure": 1, "too_long": 1}
     # Right in single orders: a 2 of 2, b 1, c 0, d 1. A is right, and longer, in each.
     rates = {"single_order": 0.5, "averaged": 0.75, "gain": 0.25, "longer_wins": 1.0,
-             "beyond_length": -0.25}  # fmt: skip
+        "beyond_length": -0.25}  # fmt: skip
     assert {name: found["agreement"][name]["value"] for name in rates} == rates
     assert (found["agreement"]["pairs"], found["agreement"]["problems"]) == (4, 4)
     assert "equal_length" not in found["agreement"]
@@ -107,9 +102,8 @@ def test_rates_that_are_constant_are_not_certain():
     assert (right["averaged"]["low"], right["averaged"]["high"]) == near((0.6097, 1.0))
     w = 1 - 0.025 ** (1 / 6)
     assert (right["beyond_length"]["low"], right["beyond_length"]["high"]) == near((-w, w))
-    always_first = judge([verdict(name, 0.9, 0.8) for name in "abcdef"])["agreement"][
-        "single_order"
-    ]
+    always_first = judge([verdict(name, 0.9, 0.8)
+        for name in "abcdef"])["agreement"]["single_order"]  # fmt: skip
     assert list(always_first.values()) == near([0.5, 0.5 - w / 2, 0.5 + w / 2])
 
 
@@ -118,30 +112,21 @@ def test_flip_rates_are_of_problems_with_the_control_apart():
     found = judge_quality.estimate_flip_rates(flips, 0)
     counts = {name: (row["readings"], row.get("value")) for name, row in found.items()}
     # All of problem a: 1 and 1, of b: 0. None of 1 at 95 %: to 1.96^2 / (1 + 1.96^2).
-    assert counts == {
-        "all": (3, 0.5),
-        "x": (2, 0.5),
-        "y": (1, 1.0),
-        "z": (0, None),
-        "control": (1, 0.0),
-    }
+    assert counts == {"all": (3, 0.5), "x": (2, 0.5), "y": (1, 1.0), "z": (0, None),
+        "control": (1, 0.0)}  # fmt: skip
     assert found["control"]["high"] == near(0.7935)
 
 
 # --- reward models
-CONFIG = QualityConfig(
-    num_bins=2, length_tolerance=1, length_edges=[-1, 2], num_bootstrap=200, confidence=0.95
-)
+CONFIG = QualityConfig(num_bins=2, length_tolerance=1, length_edges=[-1, 2], num_bootstrap=200,
+    confidence=0.95)  # fmt: skip
 
 
 def measure(rows, margins):
     """Rows: problem, label, tokens of the chosen and of the rejected completion."""
     (shared,) = make_pairs(1)
-    pairs = [
-        dataclasses.replace(shared, id=name, probability=label, chosen_ids=[2] * chosen,
-                            rejected_ids=[2] * rejected)
-        for name, label, chosen, rejected in rows
-    ]  # fmt: skip
+    pairs = [dataclasses.replace(shared, id=name, probability=label, chosen_ids=[2] * chosen,
+        rejected_ids=[2] * rejected) for name, label, chosen, rejected in rows]  # fmt: skip
     scores = np.array([[margin, 0.0] for margin in margins]).reshape(-1, 2)
     return reward_quality.evaluate_pairs(pairs, scores, CONFIG, seed=0)
 
@@ -190,20 +175,16 @@ def test_a_model_of_lengths_is_right_by_length_alone():
 
 def test_nothing_depends_on_which_of_a_pair_stands_first():
     stream = np.random.default_rng(0)
-    rows = [
-        (f"p{at // 3}", stream.random(), *stream.integers(1, 9, 2).tolist()) for at in range(30)
-    ]
+    rows = [(f"p{at // 3}", stream.random(), *stream.integers(1, 9, 2).tolist())
+        for at in range(30)]  # fmt: skip
     turned = [(name, 1 - label, rejected, chosen) for name, label, chosen, rejected in rows]
     margins = stream.normal(0, 2, 30)
     assert str(measure(rows, margins)) == str(measure(turned, -margins))
 
 
 def outcomes(scores, **problems):
-    rows = [
-        Outcome(id=name, prompt_ids=[2], completion_ids=[3, 1], right=right == "+", weight=1.0)
-        for name, verdicts in problems.items()
-        for right in verdicts
-    ]
+    rows = [Outcome(id=name, prompt_ids=[2], completion_ids=[3, 1], right=right == "+", weight=1.0)
+        for name, verdicts in problems.items() for right in verdicts]  # fmt: skip
     return reward_quality.evaluate_outcomes(rows, np.array(scores, dtype=float), CONFIG, seed=0)
 
 
@@ -227,9 +208,8 @@ def test_outcome_models_by_hand():
 
 def test_a_rate_that_is_constant_is_not_certain_and_a_number_is():
     for rate, is_rate, width in ((0.0, True, 0.2775), (1.0, True, 0.2775), (1.0, False, 0.0)):
-        found = reward_quality.average_over_problems(
-            np.full(10, rate), np.arange(10), CONFIG, 0, is_rate=is_rate
-        )
+        found = reward_quality.average_over_problems(np.full(10, rate), np.arange(10), CONFIG, 0,
+            is_rate=is_rate)  # fmt: skip
         assert (found["value"], found["high"] - found["low"]) == near((rate, width))
     assert reward_quality.average_over_problems(np.array([]), np.array([], int), CONFIG, 0) is None
 
@@ -277,26 +257,21 @@ def test_an_audit_is_the_mean_over_all_choices_of_completions():
     solution = dataclasses.replace(B, num_right=[3, 1])
     config = AuditConfig(thresholds=[], num_bootstrap=200, confidence=0.95)
     found = audit_labels([solution], config, num_completions=4, seed=0)["hard"]["2"]
-    hits = [
-        any(one) and not any(other)
-        for one in itertools.combinations(first, 2)
-        for other in itertools.combinations(second, 2)
-    ]
+    hits = [any(one) and not any(other) for one in itertools.combinations(first, 2)
+        for other in itertools.combinations(second, 2)]  # fmt: skip
     assert found["error_accuracy"]["value"] == near(np.mean(hits), 6)
     assert [subset_sizes(k) for k in (8, 6, 1)] == [[1, 2, 4, 8], [1, 2, 4, 6], [1]]
 
 
 def row(labels, truth, index=0, *, correct=True):
-    return StepLabels(
-        id="a", index=index, prompt="", prompt_ids=[1], steps=["x"] * len(labels),
+    return StepLabels(id="a", index=index, prompt="", prompt_ids=[1], steps=["x"] * len(labels),
         step_ids=[[2]] * len(labels), labels=labels, num_completions=[4] * (len(labels) - 1) + [0],
-        true_labels=truth, correct=correct, source="math_shepherd",
-    )  # fmt: skip
+        true_labels=truth, correct=correct, source="math_shepherd")  # fmt: skip
 
 
 def count(ids, right):
     return PrefixCount(id="a", prefix_ids=ids, num_completions=4, num_right=right, low=0.25,
-                       high=0.75, generated_tokens=30)  # fmt: skip
+        high=0.75, generated_tokens=30)  # fmt: skip
 
 
 def test_a_summary_of_labels_by_hand():
@@ -306,13 +281,11 @@ def test_a_summary_of_labels_by_hand():
 
     common = count([2], 4)  # completed once, paid once, and labels two steps
     rows = [(row([1.0, 0.0, 1.0], [True, False, False]), [common, count([2, 2], 0)]),
-            (row([1.0, 1.0], [True, True], 1), [common])]  # fmt: skip
-    expected = {
-        "problems": 1, "solutions": 2, "steps": 5, "cut_completions": 5, "estimated_labels": 3,
-        "completed_prefixes": 2, "tokens_per_label": 20.0, "interval_width": 0.5,
-        "labelled_right": 0.8, "truly_right": 0.6, "answers_right": 1.0,
-        "right_answers_with_a_wrong_step": 0.5,
-    }  # fmt: skip
+        (row([1.0, 1.0], [True, True], 1), [common])]  # fmt: skip
+    expected = {"problems": 1, "solutions": 2, "steps": 5, "cut_completions": 5,
+        "estimated_labels": 3, "completed_prefixes": 2, "tokens_per_label": 20.0,
+        "interval_width": 0.5, "labelled_right": 0.8, "truly_right": 0.6, "answers_right": 1.0,
+        "right_answers_with_a_wrong_step": 0.5}  # fmt: skip
     found = summarise(rows)
     assert {name: found[name] for name in expected} == expected
     assert found["audit"]["hard"]["4"]["precision"]["value"] == 1.0

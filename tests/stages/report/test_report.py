@@ -95,10 +95,8 @@ def test_what_models_wrote_is_text_on_the_page_and_in_markdown(run):
     path = Path("data/episodes/sft-calculator/0/episodes.jsonl")
     attack = "````\n# out\n<b>\x1b[2J\u202e"
     answer = {"role": "assistant", "content": attack}
-    rows = [
-        replace(row, messages=[*row.messages[:-1], answer])
-        for row in lines.read_lines(path, Episode)
-    ]
+    rows = [replace(row, messages=[*row.messages[:-1], answer])
+        for row in lines.read_lines(path, Episode)]  # fmt: skip
     lines.write_lines(path, rows)
     compare.main()
     html, text = read(run, "report.html"), read(run, "report.md")
@@ -121,12 +119,11 @@ def test_headlines_are_the_reports_numbers_in_percent(written, tmp_path):
     dpo, gain = metrics["policies"]["dpo"], metrics["gains"]["mean_accuracy"]["dpo"]
     at_best = metrics["gains"]["best_temperature_accuracy"]["dpo"]
     sampled, of_dev = dpo["mean_accuracy"], dpo["dev_accuracy"]["value"]
-    expected = {
-        "accuracy": sampled["value"], "accuracy_low": sampled["low"], "dev_accuracy": of_dev,
-        "accuracy_high": sampled["high"], "gain": gain["value"], "gain_low": gain["low"],
-        "gain_high": gain["high"], "gain_at_best_temperature": at_best["value"],
-        "greedy_accuracy": dpo["greedy_accuracy"]["value"],
-    }  # fmt: skip
+    expected = {"accuracy": sampled["value"], "accuracy_low": sampled["low"],
+        "dev_accuracy": of_dev, "accuracy_high": sampled["high"], "gain": gain["value"],
+        "gain_low": gain["low"], "gain_high": gain["high"],
+        "gain_at_best_temperature": at_best["value"],
+        "greedy_accuracy": dpo["greedy_accuracy"]["value"]}  # fmt: skip
     for name, value in expected.items():
         assert found[name]["dpo"] == pytest.approx(100 * value, abs=0.0051), name
     assert "sft" not in found["gain"]
@@ -186,10 +183,8 @@ def test_success_is_that_of_the_episodes_and_starts_of_a_problem_are_a_cluster(r
 
 def test_a_start_whose_episodes_all_failed_is_left_out_for_all(run):
     path = Path("data/episodes/dpo-calculator/1/episodes.jsonl")
-    rows, failed = (
-        list(lines.read_lines(path, Episode)),
-        {"ending": "environment_error", "success": False},
-    )
+    rows, failed = (list(lines.read_lines(path, Episode)),
+        {"ending": "environment_error", "success": False})  # fmt: skip
     lines.write_lines(path, [replace(row, **failed) if row.id == "s4" else row for row in rows])
     found = episode_comparison.compare_episodes(played()[0])
     assert (found["num_starts"], found["left_out"]) == (11, 1)
@@ -212,29 +207,24 @@ def test_conversations_are_of_the_policies_that_differ_most_and_at_random(run):
     assert len(first.plays[1].lines) == 3
     many = [conversations.Line("h", str(at)) for at in range(50)]
     texts = [line.text for line in conversations.shorten_lines(many)]
-    assert (texts[:20], texts[21:]) == (
-        [str(at) for at in range(20)],
-        [str(at) for at in range(30, 50)],
-    )
+    assert (texts[:20], texts[21:]) == ([str(at) for at in range(20)],
+        [str(at) for at in range(30, 50)])  # fmt: skip
     assert "10" in texts[20]
 
 
 # --- transcripts: of each problem, who is right with the first seed: baseline, x, y, z
 RIGHT = ["0000", "0100", "0110", "0111", "1000", "1100", "1110", "1111"]
 PROMPTS = [Prompt(id=f"p{at}", task="solve", question="", prompt="", prompt_ids=[1], answer="7")
-           for at in range(8)]  # fmt: skip
+    for at in range(8)]  # fmt: skip
 
 
 def choose(*verdicts, names="bxyz", seeds=(0,), answers=True):
     """The transcripts by each seed's rows of verdicts; of one seed those of RIGHT."""
     verdicts = verdicts or [RIGHT]
     right = np.array([[[bit == "1" for bit in row] for row in seed] for seed in verdicts])
-    completions = {
-        name: [[Completion(id=prompt.id, index=0, completion=f"{name} {seed}", completion_ids=[1],
-                           logprob_sum=0.0, finish_reason="stop", seed=0) for prompt in PROMPTS]
-               for seed in range(len(verdicts))]
-        for name in names
-    }  # fmt: skip
+    completions = {name: [[Completion(id=prompt.id, index=0, completion=f"{name} {seed}",
+        completion_ids=[1], logprob_sum=0.0, finish_reason="stop", seed=0) for prompt in PROMPTS]
+        for seed in range(len(verdicts))] for name in names}  # fmt: skip
     right = right.transpose(2, 0, 1)[: len(names)] if answers else None
     return transcripts.choose_transcripts(PROMPTS, completions, seeds, right)
 
@@ -297,7 +287,7 @@ def test_random_transcripts_are_drawn_by_the_seed_and_no_verdict():
 
 def choose_rows():
     return [Completion(id=p.id, index=0, completion="", completion_ids=[1], logprob_sum=0.0,
-                       finish_reason="stop", seed=0) for p in PROMPTS]  # fmt: skip
+        finish_reason="stop", seed=0) for p in PROMPTS]  # fmt: skip
 
 
 # --- cells, facts and costs
@@ -309,18 +299,16 @@ def choose_rows():
 )  # fmt: skip
 def test_the_share_of_a_gain_that_is_format_by_hand(strict, lenient, share):
     readings = {"mean_strict": strict, "mean_lenient": lenient}
-    metrics = {
-        "policies": {name: {key: {"value": pair[at]} for key, pair in readings.items()}
-                     for at, name in enumerate(("sft", "grpo"))},
-        "gains": {key: {"grpo": {"value": b - a}} for key, (a, b) in readings.items()},
-    }  # fmt: skip
+    metrics = {"policies": {name: {key: {"value": pair[at]} for key, pair in readings.items()}
+        for at, name in enumerate(("sft", "grpo"))}, "gains": {key: {"grpo": {"value": b - a}}
+        for key, (a, b) in readings.items()}}  # fmt: skip
     assert list(tables.format_readings(metrics, "grpo").values())[-1] == share
     assert tables.readings_differ(metrics) == (max(np.subtract(lenient, strict)) > 0.01)
 
 
 def test_cells_by_hand():
     difference = {"value": 0.0512, "low": -0.001, "high": 0.1, "seeds": {"0": 0.04, "1": 0.06},
-                  "p_holm": 0.0004, "detectable": 1.2}  # fmt: skip
+        "p_holm": 0.0004, "detectable": 1.2}  # fmt: skip
     assert tables.format_difference(difference) == "+5.1 [-0.1, +10.0]"
     cells = tables.format_seed_columns(difference, "each seed", "p (Holm)", "detectable, points")
     assert list(cells.values()) == ["4.0, 6.0", "<0.001", tables.NOTHING]
@@ -328,11 +316,11 @@ def test_cells_by_hand():
     assert markdown.format_points(difference) == "+5.1 [-0.1, +10.0]"
     assert markdown.format_points(difference | {"low": 0.01}) == "**+5.1 [+1.0, +10.0]**"
     rows = [{"policy": "sft", "method": "SFT", "steps": "2,324", "gain": "–", "result": ""},
-            {"policy": "dpo", "steps": "120 to 124", "gain": "+1.0", "result": "none"}]  # fmt: skip
+        {"policy": "dpo", "steps": "120 to 124", "gain": "+1.0", "result": "none"}]  # fmt: skip
     table = CaptionedTable("", rows)
     text = markdown.render_table(table.columns, table.cells, table.words).splitlines()
     assert text[1:] == ["| --- | --- | ---: | ---: | --- |", "| sft | SFT | 2,324 | – |  |",
-                        "| dpo |  | 120 to 124 | +1.0 | none |"]  # fmt: skip
+        "| dpo |  | 120 to 124 | +1.0 | none |"]  # fmt: skip
 
 
 def gain(value, *, significant=True):
@@ -347,9 +335,8 @@ def test_verdicts_name_the_largest_first_by_significance():
     groups = verdict.split_by_significance(gains, ranked)
     assert groups == (["grpo", "dpo"], ["ppo"], ["ai"])
     found = re.findall(r"(\w+) \(([-+.\d]+)|(better|worse|differ)", verdict.list_gains(gains))
-    assert [name or word for name, _, word in found] == [
-        "grpo", "dpo", "better", "ppo", "worse", "ai", "differ",
-    ]  # fmt: skip
+    assert [name or word for name, _, word in found] == ["grpo", "dpo", "better", "ppo", "worse",
+        "ai", "differ"]  # fmt: skip
     pairs = {"grpo - ppo": gain(0.1), "grpo - dpo": gain(0.01, significant=False)}
     text = verdict.describe_pairs({"pairs": pairs})
     assert ("ppo (by 10.0" in text, "dpo" in text) == (True, False)
@@ -389,8 +376,8 @@ def test_facts_of_a_run_by_hand(tmp_path):
     found = experiment.describe_versions(pins, ["torch", "numpy", "vllm"])
     assert found.startswith("torch 2.13.0 and numpy 2.3.5,")
     row = {"train": "dpo", "preset": "ipo_sum", "from": "sft", "on": "pairs/judge", "num_steps": 8,
-           "optim": {"learning_rate": 1e-4}}  # fmt: skip
-    history = [[{"optim/learning_rate": rate} for rate in rates] for rates in ([0.1, 0.3], [0.2])]
+        "optim": {"learning_rate": 1e-4}}  # fmt: skip
+    history = [[{"optim/learning_rate": rate} for rate in rates] for rates in ([0.3, 0.1], [0.2])]
     metrics = {0: {"trained_tokens": 1000}, 1: {"trained_tokens": 2000}}
     cells = experiment.tabulate_method(row, history, metrics)
     assert list(cells.values()) == ["DPO", "ipo_sum", "sft", "pairs/judge",
@@ -406,18 +393,12 @@ def test_facts_of_a_run_by_hand(tmp_path):
     assert experiment.digest_folder(tmp_path) == tree.hash_info.value
 
 
-POLICY = report_inputs.MODEL | {
-    "body": 800,
-    "output": 150,
-    "trained_body": 800,
-    "trained_output": 150,
-}
+POLICY = report_inputs.MODEL | {"body": 800, "output": 150, "trained_body": 800,
+    "trained_output": 150}  # fmt: skip
 SCORER = POLICY | {"output": 0, "trained_body": 0, "trained_output": 0}
-WORK = {
-    "policy": POLICY | {"sampled": {"positions": 90, "outputs": 60},
-                        "trained": {"positions": 100, "outputs": 60}},
-    "scorer": SCORER | {"read": {"positions": 100, "outputs": 0}},
-}  # fmt: skip
+WORK = {"policy": POLICY | {"sampled": {"positions": 90, "outputs": 60},
+    "trained": {"positions": 100, "outputs": 60}},
+    "scorer": SCORER | {"read": {"positions": 100, "outputs": 0}}}  # fmt: skip
 
 
 def test_costs_by_hand(run):
@@ -431,10 +412,8 @@ def test_costs_by_hand(run):
     found = stage_metrics.read_row_cost(Path("data/pools/new"), SEEDS)
     assert list(found.values()) == [30.0, 0.0, 0.0]
     assert not any(stage_metrics.read_row_cost(Path("data/none"), SEEDS).values())
-    more = {
-        "ppo": {"from": "sft", "on": "rewards/preference"},
-        "second": {"from": "dpo", "on": "pairs/verifier"},
-    }
+    more = {"ppo": {"from": "sft", "on": "rewards/preference"},
+        "second": {"from": "dpo", "on": "pairs/verifier"}}  # fmt: skip
     plan = report_inputs.PLAN | {"policies": report_inputs.PLAN["policies"] | more}
     rows = [f"{table}/{name}" for table, names in plan.items() for name in names]
     costs = {row: dict.fromkeys(stage_metrics.COSTS, 1.0) for row in rows}
@@ -456,30 +435,26 @@ def test_quality_is_the_mean_over_seeds_of_what_each_seed_has(tmp_path, monkeypa
     plan = {"pairs": {"judge": {}, "half": {}}, "steps": {}, "rewards": {"rule": {}}}
     found = stage_metrics.read_quality(tmp_path / "data", plan, [0, 1])
     assert {table: {name: {k: v["value"] for k, v in row.items()} for name, row in rows.items()}
-            for table, rows in found.items()} == {
-        "pairs": {"judge": {"pairs": 10.0, "agree with the answer checker": 0.625}},
-    }  # fmt: skip
+        for table, rows in found.items()} == {"pairs": {"judge": {"pairs": 10.0,
+        "agree with the answer checker": 0.625}}}  # fmt: skip
 
 
 def test_lines_of_a_plot_differ_without_colour_and_colours_follow_the_page(written):
-    pictures = {
-        path.name: path.read_text() for path in (written / compare.OUTPUT / "plots").glob("*.svg")
-    }
+    pictures = {path.name: path.read_text()
+        for path in (written / compare.OUTPUT / "plots").glob("*.svg")}  # fmt: skip
     assert len(pictures) == 5
     dark = {colour.lower() for colour in plots.DARK}
     for name, svg in pictures.items():
-        assert set(re.findall(r"(?:fill|stroke): (#\w+)", svg.partition("</style>")[2])) <= dark, (
-            name
-        )
+        assert set(re.findall(r"(?:fill|stroke): (#\w+)",
+            svg.partition("</style>")[2])) <= dark, (name)  # fmt: skip
         assert not re.search(r' d="[^"]*\.\d{3}', svg), name
     for name, number in (("accuracy_by_n.svg", 6), ("training-dpo.svg", len(SEEDS))):
         shapes = dict(re.findall(r'<path id="(m\w+)" d="([^"]+)"', pictures[name]))
         drawn = re.findall(
             r'<g id="line2d_\d+">\s*<path d="[^"]+"[^>]*style="fill: none;([^"]*)"/>\s*<defs>\s*'
             r'<path id="(m\w+)"', pictures[name])  # fmt: skip
-        marks = {
-            (*re.findall("stroke-dasharray: ([^;]+)", style), shapes[mark]) for style, mark in drawn
-        }
+        marks = {(*re.findall("stroke-dasharray: ([^;]+)", style), shapes[mark]) for style,
+            mark in drawn}  # fmt: skip
         assert len(marks) == number
 
 
