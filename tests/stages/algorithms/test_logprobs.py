@@ -1,232 +1,216 @@
+"""Log-probabilities, entropies and forward KL, whole and in chunks: definition, gradient, memory.
+
+Of a large vocabulary the passes run on tensors without numbers, and their bytes are counted.
+"""
+
 import math
+from functools import partial
 
 import pytest
 import torch
 from largest_tensor import LargestTensor
 from live_memory import LiveMemory
-from moved_bytes import MovedBytes
+from scipy.special import log_softmax, rel_entr
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from stages.algorithms import logprobs as functions
-from stages.algorithms.logprobs import ChunkLimits, OutputLayer
+from stages.algorithms.forward_kl import forward_kl
+from stages.algorithms.logprobs import ChunkLimits, OutputLayer, token_logprobs
 
-VOCAB, HIDDEN, TOKENS = 7, 4, 10
-
-
-def make(dtype=torch.float64, tokens=TOKENS):
-    generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(tokens, HIDDEN, generator=generator, dtype=dtype)
-    weight = torch.randn(VOCAB, HIDDEN, generator=generator, dtype=dtype)
-    bias = torch.randn(VOCAB, generator=generator, dtype=dtype)
-    token_ids = torch.randint(VOCAB, (tokens,), generator=generator)
-    return hidden, weight, bias, token_ids
+VOCAB, TOKENS, WIDTH, TEACHER_WIDTH = 7, 10, 4, 3
+WHOLE = ChunkLimits(10**9, 1)
+LIMITS = {
+    "whole": WHOLE, "one": ChunkLimits(1, 1), "three": ChunkLimits(3 * VOCAB, 1),
+    "all_but_one": ChunkLimits((TOKENS - 1) * VOCAB, 1), "at_least_4": ChunkLimits(1, 4),
+}  # fmt: skip
+in_chunks = pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
 
 
-def token_logprobs(
-    hidden, weight, token_ids, *, output_bias=None, max_logits=2**24, min_chunk=2048, **numbers
-):
-    output, limits = OutputLayer(weight, output_bias), ChunkLimits(max_logits, min_chunk)
-    return functions.token_logprobs(hidden, output, token_ids, limits=limits, **numbers)
+def make(width=WIDTH, seed=0, dtype=torch.float64, tokens=TOKENS):
+    """Hidden states, weight and bias."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (tokens, width), (VOCAB, width), (VOCAB,)
+    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
 
 
-def test_a_hand_worked_number():
-    # Logits (ln 3, 0): p = (3/4, 1/4). log p = (ln 3/4, ln 1/4), entropy = 2 ln 2 - 3/4 ln 3.
-    hidden = torch.tensor([[math.log(3.0)], [math.log(3.0)]], dtype=torch.float64)
-    weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
-    logprobs, entropies = token_logprobs(hidden, weight, torch.tensor([0, 1]), temperature=1.0)
-    assert logprobs.tolist() == pytest.approx([math.log(0.75), math.log(0.25)])
-    assert entropies.tolist() == pytest.approx([2 * math.log(2) - 0.75 * math.log(3)] * 2)
+def chosen(tokens=TOKENS):
+    return torch.arange(tokens) * 3 % VOCAB
 
 
-def test_temperature_divides_the_logits():
-    # Logits (ln 9, 0) at temperature 2 are (ln 3, 0): p of token 0 is 3/4.
-    hidden = torch.tensor([[math.log(9.0)]], dtype=torch.float64)
-    weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
-    logprobs, _ = token_logprobs(hidden, weight, torch.tensor([0]), temperature=2.0)
-    assert logprobs.item() == pytest.approx(math.log(0.75))
+def of_logprobs(layer, limits=WHOLE, temperature=0.7, **options):
+    hidden, *output = layer
+    return token_logprobs(hidden, OutputLayer(*output), chosen(len(hidden)),
+        temperature=temperature, limits=limits, **options)  # fmt: skip
 
 
-def test_it_is_minus_torchs_cross_entropy_bias_included():
-    hidden, weight, bias, token_ids = make()
-    logprobs, _ = token_logprobs(hidden, weight, token_ids, temperature=1.0, output_bias=bias)
-    expected = -cross_entropy(hidden @ weight.T + bias, token_ids, reduction="none")
-    torch.testing.assert_close(logprobs, expected)
+def of_divergence(layer, teacher=None, limits=WHOLE, temperature=0.7):
+    teacher = make(TEACHER_WIDTH, 1, layer[0].dtype, len(layer[0])) if teacher is None else teacher
+    policy, other = ((hidden, OutputLayer(*output)) for hidden, *output in (layer, teacher))
+    return forward_kl(*policy, *other, temperature=temperature, limits=limits)
 
 
-def test_probabilities_of_the_whole_vocabulary_sum_to_one_and_a_flat_one_has_entropy_log_v():
-    hidden, weight, _, _ = make()
-    total = torch.zeros(TOKENS, dtype=torch.float64)
-    for token in range(VOCAB):
-        token_ids = torch.full((TOKENS,), token)
-        total += token_logprobs(hidden, weight, token_ids, temperature=0.7)[0].exp()
-    assert total.tolist() == pytest.approx([1.0] * TOKENS)
-    _, entropies = token_logprobs(
-        hidden, torch.zeros_like(weight), torch.zeros(TOKENS, dtype=torch.long), temperature=1.0
-    )
-    assert entropies.tolist() == pytest.approx([math.log(VOCAB)] * TOKENS)
+def define(name, layer, temperature):
+    """With autograd, nothing left out or in chunks."""
+    hidden, weight, bias = layer
+    q = ((hidden @ weight.T + bias) / temperature).softmax(-1)
+    if name == "logprobs":
+        return q[range(TOKENS), chosen()].log()
+    if name == "entropy":
+        return -(q * q.log()).sum(-1)
+    hidden, weight, bias = make(TEACHER_WIDTH, 1)
+    p = ((hidden @ weight.T + bias) / temperature).softmax(-1)
+    return (p * (p / q).log()).sum(-1)
 
 
-@pytest.mark.parametrize("max_logits", [1, VOCAB, 3 * VOCAB, 10 * VOCAB])
-def test_chunks_change_neither_values_nor_gradients(max_logits):
-    hidden, weight, bias, token_ids = make()
-    results = []
-    for limit in (10**9, max_logits):
-        inputs = [tensor.clone().requires_grad_() for tensor in (hidden, weight, bias)]
-        logprobs, entropies = token_logprobs(
-            inputs[0], inputs[1], token_ids, temperature=0.7, output_bias=inputs[2],
-            max_logits=limit, min_chunk=1,
-        )  # fmt: skip
-        (logprobs * torch.arange(TOKENS)).sum().backward()
-        results.append([logprobs.detach(), entropies, *(tensor.grad for tensor in inputs)])
-    for whole, chunked in zip(*results, strict=True):
-        torch.testing.assert_close(chunked, whole, rtol=1e-12, atol=1e-12)
+TERMS = {
+    "logprobs": lambda *args, **options: of_logprobs(*args, **options)[0],
+    "entropy": lambda *args, **options: of_logprobs(*args, entropy_gradient=True, **options)[1],
+    "divergence": of_divergence,
+}
+every_term = pytest.mark.parametrize("name", TERMS)
 
 
-def test_no_tensor_is_larger_than_the_limit_forward_or_backward():
-    hidden, weight, _, token_ids = make(tokens=200)
-    hidden.requires_grad_()
-    with LargestTensor() as largest:
-        logprobs, _ = token_logprobs(
-            hidden, weight, token_ids, temperature=1.0, max_logits=20 * VOCAB, min_chunk=1
-        )
-        logprobs.sum().backward()
-    # The hidden states themselves are 200 x 4; all logits would be 200 x 7 = 1400.
-    assert largest.elements == 200 * HIDDEN
+@every_term
+@in_chunks
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 3.0])
+def test_values_and_gradients_are_those_of_the_definition(name, limits, temperature):
+    expected, actual = ([x.clone().requires_grad_() for x in make()] for _ in range(2))
+    weights = torch.arange(1.0, TOKENS + 1).double() * (torch.arange(TOKENS) % 4 > 0)
+    defined = define(name, expected, temperature)
+    (defined * weights).sum().backward()
+    value = TERMS[name](actual, limits=limits, temperature=temperature)
+    (value * weights).sum().backward()
+    torch.testing.assert_close(value, defined, rtol=1e-12, atol=1e-12)
+    for tensor, reference in zip(actual, expected, strict=True):
+        torch.testing.assert_close(tensor.grad, reference.grad, rtol=1e-11, atol=1e-11)
+    assert not actual[0].grad[::4].any(), "what counts nothing has no gradient"
 
 
-@pytest.mark.parametrize("max_logits", [10**9, 3 * VOCAB])
-def test_gradients_are_those_of_finite_differences(max_logits):
-    hidden, weight, bias, token_ids = make(tokens=4)
-
-    def function(hidden, weight, bias):
-        return token_logprobs(
-            hidden,
-            weight,
-            token_ids,
-            temperature=0.7,
-            output_bias=bias,
-            max_logits=max_logits,
-            min_chunk=1,
-        )[0]
-
-    inputs = tuple(tensor.requires_grad_() for tensor in (hidden, weight, bias))
-    assert torch.autograd.gradcheck(function, inputs)
+def test_the_forward_kl_is_that_of_another_library():
+    logits = [((h @ w.T + b) / 0.7).numpy() for h, w, b in (make(TEACHER_WIDTH, 1), make(WIDTH, 0))]
+    p, q = (log_softmax(each, axis=-1) for each in logits)
+    expected = rel_entr(math.e**p, math.e**q).sum(-1).tolist()
+    assert of_divergence(make()).tolist() == pytest.approx(expected)
 
 
-def test_the_entropy_gets_no_gradient():
-    hidden, weight, _, token_ids = make()
-    _, entropies = token_logprobs(
-        hidden.requires_grad_(), weight, token_ids, temperature=1.0, max_logits=VOCAB, min_chunk=1
-    )
-    assert not entropies.requires_grad
-
-
-@pytest.mark.parametrize("max_logits", [10**9, 3 * VOCAB])
-def test_the_entropy_gets_its_gradient_when_asked(max_logits):
-    hidden, weight, bias, token_ids = make(tokens=4)
-
-    def function(hidden, weight, bias):
-        return token_logprobs(
-            hidden, weight, token_ids, temperature=0.7, output_bias=bias, max_logits=max_logits,
-            min_chunk=1, entropy_gradient=True,
-        )[1]  # fmt: skip
-
-    inputs = tuple(tensor.requires_grad_() for tensor in (hidden, weight, bias))
-    assert torch.autograd.gradcheck(function, inputs)
-
-
-def test_a_flat_distribution_has_the_greatest_entropy_so_no_gradient():
-    hidden, weight, _, token_ids = make()
-    weight = torch.zeros_like(weight).requires_grad_()
-    _, entropies = token_logprobs(hidden, weight, token_ids, temperature=1.0, entropy_gradient=True)
-    entropies.sum().backward()
-    assert weight.grad.abs().max().item() < 1e-12
-
-
-def test_under_no_grad_the_entropy_has_no_gradient_even_when_asked():
-    hidden, weight, _, token_ids = make()
+@in_chunks
+def test_entropies_have_a_gradient_on_request_alone(limits):
+    layer = [x.requires_grad_() for x in make()]
+    assert not of_logprobs(layer, limits)[1].requires_grad
     with torch.no_grad():
-        _, entropies = token_logprobs(
-            hidden.requires_grad_(), weight, token_ids, temperature=1.0, entropy_gradient=True
-        )
-    assert not entropies.requires_grad
+        assert not of_logprobs(layer, limits, entropy_gradient=True)[1].requires_grad
+
+
+@in_chunks
+def test_without_entropy_log_probs_keep_their_bits_and_entropies_are_nan(limits):
+    kept = []
+    for entropy in (True, False):
+        layer = [x.requires_grad_() for x in make(dtype=torch.float32)]
+        logprobs, entropies = of_logprobs(layer, limits, entropy=entropy)
+        logprobs.sum().backward()
+        assert entropies.isnan().all() == (not entropy)
+        assert not entropies.requires_grad
+        kept.append((logprobs, layer[0].grad))
+    assert all(map(torch.equal, *kept))
+
+
+@in_chunks
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_an_equal_teacher_has_no_divergence_and_a_teacher_no_gradient(limits, dtype):
+    student = [x.requires_grad_() for x in make(dtype=dtype)]
+    value = of_divergence(student, [x.detach() for x in student], limits)
+    assert value.tolist() == [0.0] * TOKENS
+    value.sum().backward()
+    assert all(x.grad.abs().max() <= 20 * torch.finfo(dtype).eps for x in student)
+    teacher = [x.requires_grad_() for x in make(TEACHER_WIDTH, 1, dtype)]
+    of_divergence(student, teacher, limits).sum().backward()
+    assert all(x.grad is None for x in teacher)
+
+
+@every_term
+@in_chunks
+def test_no_position_gives_nothing(name, limits):
+    assert TERMS[name](make(tokens=0), limits=limits).shape == (0,)
+
+
+@every_term
+def test_no_tensor_is_larger_than_the_hidden_states(name):
+    layer = make(tokens=200)
+    layer[0].requires_grad_()
+    with LargestTensor() as largest:
+        TERMS[name](layer, limits=ChunkLimits(20 * VOCAB, 1)).sum().backward()
+    assert largest.elements == 200 * WIDTH  # all logits would be 200 x 7
 
 
 def test_bfloat16_logits_are_normalised_in_float32():
-    hidden, weight, _, token_ids = make(dtype=torch.bfloat16)
-    logprobs, entropies = token_logprobs(hidden, weight, token_ids, temperature=1.0)
-    assert logprobs.dtype == entropies.dtype == torch.float32
+    # Rounded logits, exactly so normalised: to bfloat16's 8 bits would be 1e-2.
+    hidden, weight, _ = make(dtype=torch.bfloat16)
+    for part in of_logprobs([hidden, weight, None]), [of_divergence([hidden, weight, None], [
+            hidden, weight.flip(0), None])]:  # fmt: skip
+        assert {x.dtype for x in part} == {torch.float32}
+    logits = (hidden @ weight.T).double() / 0.7
+    expected = logits.log_softmax(-1)[range(TOKENS), chosen()]
+    found, _ = of_logprobs([hidden, weight, None])
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_no_position_gives_nothing():
-    hidden, weight, _, token_ids = make()
-    logprobs, entropies = token_logprobs(hidden[:0], weight, token_ids[:0], temperature=1.0)
-    assert logprobs.shape == entropies.shape == (0,)
-
-
-def test_without_entropy_the_log_probs_keep_their_bits_and_the_entropies_are_no_number():
-    for limit in (10**9, VOCAB):
-        results = []
-        for entropy in (True, False):
-            hidden, weight, _, token_ids = make(dtype=torch.float32)
-            logprobs, entropies = token_logprobs(
-                hidden.requires_grad_(), weight, token_ids, temperature=0.7, entropy=entropy,
-                max_logits=limit, min_chunk=3,
-            )  # fmt: skip
-            logprobs.sum().backward()
-            assert entropies.isnan().all() == (not entropy)
-            assert not entropies.requires_grad
-            results.append((logprobs, hidden.grad))
-        assert all(map(torch.equal, *results))
-
-
-def test_under_autocast_chunks_are_as_the_whole_and_the_matrix_has_a_float32_gradient():
-    result = []
-    for limit in (10**9, 1):
-        hidden, weight, bias, token_ids = make(dtype=torch.float32, tokens=64)
-        inputs = [tensor.requires_grad_() for tensor in (hidden, weight, bias)]
+@every_term
+def test_under_autocast_chunks_are_as_the_whole_and_gradients_in_float32(name):
+    kept = []
+    for limits in (WHOLE, ChunkLimits(1, 16)):
+        layer = [x.requires_grad_() for x in make(dtype=torch.float32, tokens=64)]
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            logprobs, _ = token_logprobs(
-                hidden, weight, token_ids, temperature=0.7, output_bias=bias, max_logits=limit,
-                min_chunk=16,
-            )  # fmt: skip
-        (logprobs * torch.arange(64)).sum().backward()
-        assert logprobs.dtype == weight.grad.dtype == torch.float32
-        result.append([logprobs.detach(), *(tensor.grad for tensor in inputs)])
-    assert torch.equal(result[0][0], result[1][0])
-    for whole, chunked in zip(*result, strict=True):
+            value = TERMS[name](layer, limits=limits)
+        (value * torch.arange(64)).sum().backward()
+        assert value.dtype == layer[1].grad.dtype == torch.float32
+        kept.append([value.detach(), *(x.grad for x in layer)])
+    assert torch.equal(kept[0][0], kept[1][0])
+    for whole, chunked in zip(*kept, strict=True):
         torch.testing.assert_close(chunked, whole, rtol=0, atol=0.02 * whole.abs().max().item())
+
+
+PICKED = {"gather", "scatter_add", "index_select", "embedding"}
+"""Operations that touch as many numbers as there are places, not all of their input."""
+
+
+class MovedBytes(TorchDispatchMode):
+    """Bytes that operations but views read and write, by shape: as if nothing stayed in a cache."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            leaves = tree_leaves((args, kwargs, result))
+            sizes = [x.numel() * x.itemsize for x in leaves if isinstance(x, torch.Tensor)]
+            picks = func._schema.name.removeprefix("aten::").rstrip("_") in PICKED
+            self.bytes += 3 * min(sizes) if picks else sum(sizes)
+        return result
 
 
 QWEN = {"vocab": 151_936, "hidden": 1536}
 """Of Qwen2.5-1.5B."""
-WHOLE, ONE_CHUNK = {"max_logits": 10**12}, {"max_logits": 1, "min_chunk": 10**9}
 
 
-def counted(counter, tokens, **numbers):
+def count(counter, tokens, limits=None, **options):
     """A forward and backward pass under autocast, on tensors without numbers."""
+    options |= {} if limits is None else {"limits": limits}
     with FakeTensorMode():
         hidden = torch.empty(tokens, QWEN["hidden"], dtype=torch.bfloat16, requires_grad=True)
         weight = torch.empty(QWEN["vocab"], QWEN["hidden"], requires_grad=True)
-        token_ids = torch.zeros(tokens, dtype=torch.long)
-        with counter() as count, torch.autocast("cpu", dtype=torch.bfloat16):
-            result, _ = token_logprobs(hidden, weight, token_ids, temperature=1.0, **numbers)
+        ids = torch.zeros(tokens, dtype=torch.long)
+        with counter() as counted, torch.autocast("cpu", dtype=torch.bfloat16):
+            result, _ = token_logprobs(hidden, OutputLayer(weight), ids, temperature=1.0, **options)
             result.sum().backward()
-    return count.peak if counter is LiveMemory else count.bytes
+    return counted.peak if counter is LiveMemory else counted.bytes
 
 
-def test_at_a_large_vocabulary_the_peak_is_a_quarter_of_the_plain_ones():
-    plain = counted(LiveMemory, 16_384, **WHOLE)
-    assert counted(LiveMemory, 16_384) <= 0.25 * plain
-
-
-def test_chunks_move_little_more_than_one_chunk_of_all_and_less_than_the_plain_way():
-    result = counted(MovedBytes, 4096)
-    assert result <= 1.2 * counted(MovedBytes, 4096, **ONE_CHUNK)
-    assert result <= counted(MovedBytes, 4096, **WHOLE)
-
-
-def test_what_is_not_asked_for_is_not_computed():
-    without = counted(MovedBytes, 4096, entropy=False)
-    assert without < 0.85 * counted(MovedBytes, 4096)
+def test_a_large_vocabulary_takes_a_quarter_of_the_memory_and_moves_few_bytes_more():
+    whole = ChunkLimits(10**12, 1)
+    assert count(LiveMemory, 16_384) <= 0.25 * count(LiveMemory, 16_384, whole)
+    moved = partial(count, MovedBytes, 4096)
+    assert moved() <= min(1.2 * moved(ChunkLimits(1, 10**9)), moved(whole))
+    assert moved(entropy=False) < 0.85 * moved(), "what is not needed is not computed"

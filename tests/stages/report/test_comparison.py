@@ -1,355 +1,504 @@
-"""Families of comparisons, and accuracy by difficulty without regression to the mean."""
+"""Policies compared by hand: families of tests, intervals, parts of a gain, controls, forecasts.
 
+Tables are [seed][problem]; `results` has one table a policy for every estimate but those replaced.
+"""
+
+import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import special
 
 from stages.algorithms.selection import votes
-from stages.report import comparison, sections, tables
-from stages.report.estimates import Results
+from stages.records import lines
+from stages.records.pools import ProblemResult, ScoredPrompt
+from stages.records.temperatures import TemperatureResult
+from stages.report import (
+    comparison,
+    controls,
+    coverage,
+    estimates,
+    forecast,
+    reward_comparison,
+    sharpening,
+    tables,
+)
+from stages.report.estimates import BEST_TEMPERATURE, FIELDS, Results
+from stages.report.forecast import ASSUMED, Components, Design
 from stages.report.sharpening import PolicyTemperatures
 
-SEEDS = [0, 1]
-NAMES = ("outcome", "mean_logprob", "format", "longest", "shortest")
-
-
-def results(accuracy, *, majority=None, halves=None, seeds=SEEDS):
-    """Policies with the same accuracy table for every estimate but those evaluated."""
-    tables = {}
-    for policy, table in accuracy.items():
-        values = np.asarray(table, dtype=np.float64)
-        ways = [f"{way}/{name}/4" for way in ("best_of", "weighted") for name in NAMES]
-        keys = ["mean_strict", "mean_lenient", "greedy_accuracy", "greedy_strict", "greedy_lenient",
-                "mean_accuracy", "readable_rate", "format_rate", "truncation_rate", "mean_tokens",
-                "majority/4", "pass/4", "pass/16", "best_temperature_accuracy", *ways]  # fmt: skip
-        tables[policy] = dict.fromkeys(keys, values)
-        if majority is not None:
-            tables[policy]["majority/4"] = np.asarray(majority, dtype=np.float64)
-    problems = next(iter(tables.values()))["mean_accuracy"].shape[1]
-    dev = {name: {"dev_accuracy": table["mean_accuracy"].mean()} for name, table in tables.items()}
-    return Results(
-        seeds=seeds,
-        ids=[f"p{at}" for at in range(problems)],
-        num_samples=16,
-        ns=[4],
-        tables=tables,
-        halves=halves or {name: (t["mean_accuracy"],) * 2 for name, t in tables.items()},
-        metrics={
-            name: dict.fromkeys(seeds, item | {"auc/outcome": 0.7}) for name, item in dev.items()
-        },
-        confidence=0.95,
-        temperatures={name: at_temperatures(t["mean_accuracy"]) for name, t in tables.items()},
-    )
+REWARDS = ("outcome", "mean_logprob", "format", "longest", "shortest")
+WAYS = [f"{way}/{reward}/4" for way in ("best_of", "weighted") for reward in REWARDS]
+NAMES = [*FIELDS, BEST_TEMPERATURE, "majority/4", "pass/4", "pass/16", *WAYS]
 
 
 def at_temperatures(sampled, best=None, lenient=None):
     """Accuracies as sampled at 1, and at 0, which is the best on the dev problems."""
     best = sampled if best is None else np.asarray(best)
     return PolicyTemperatures(
-        sampled=1.0,
+        sampled=1.0, test={1.0: np.asarray(sampled), 0.0: best},
         dev={1.0: np.zeros((len(sampled), 2)), 0.0: np.ones((len(sampled), 2))},
-        test={1.0: np.asarray(sampled), 0.0: best},
         lenient={1.0: np.asarray(sampled), 0.0: best if lenient is None else np.asarray(lenient)},
-    )
+    )  # fmt: skip
+
+
+def results(accuracy, *, halves=None, clusters=None, **replaced):
+    tables = {name: np.asarray(table, dtype=np.float64) for name, table in accuracy.items()}
+    num_seeds, num_problems = next(iter(tables.values())).shape
+    seeds = list(range(num_seeds))
+    return Results(seeds=seeds, ids=[f"p{at}" for at in range(num_problems)], num_samples=16,
+        ns=[4], tables={n: dict.fromkeys(NAMES, t) | replaced.get(n, {}) for n,
+        t in tables.items()}, halves=halves or {name: (table, table) for name,
+        table in tables.items()},
+        metrics={name: {seed: {"dev_accuracy": table.mean(), "auc/outcome": 0.7} for seed in seeds}
+        for name, table in tables.items()}, confidence=0.95, clusters=clusters,
+        temperatures={name: at_temperatures(table) for name, table in tables.items()})  # fmt: skip
 
 
 SFT, DPO, GRPO = [[0.25, 0.5, 0.0]] * 2, [[0.5, 0.75, 0.25]] * 2, [[0.75, 1.0, 0.5]] * 2
 
 
-def test_policies_against_the_baseline_and_each_other():
-    result = comparison.compare_policies(results({"sft": SFT, "dpo": DPO, "grpo": GRPO}))
-    gains = result["gains"]["mean_accuracy"]
-    assert {name: (item["value"], item["significant"]) for name, item in gains.items()} == {
-        "dpo": (0.25, False), "grpo": (0.5, False),
-    }, "the same on three problems, of which there may be others"  # fmt: skip
-    (pair,) = result["pairs"]
-    assert pair == "grpo - dpo", "the larger mean is first"
-    assert result["pairs"][pair]["value"] == 0.25
-    assert result["policies"]["sft"]["mean_accuracy"]["value"] == 0.25
-    assert result["best_on_dev"] == "grpo"
-    assert (result["n"], result["num_problems"], result["seeds"]) == (4, 3, [0, 1])
+def noise(shape, shift=0.0, scale=0.3, seed=0):
+    return np.random.default_rng(seed).normal(shift, scale, shape)
 
 
-def test_what_repeats_itself_is_told_of_those_policies_that_do():
-    evaluated = results({"sft": SFT, "dpo": DPO})
-    evaluated.metrics["dpo"][1] = evaluated.metrics["dpo"][1] | {"in_loop/test_greedy": 0.5}
-    metrics = comparison.compare_policies(evaluated)
-    cells = {
-        row["policy"]: row.get("greedy in a loop, %") for row in tables.tabulate_estimates(metrics)
-    }
-    assert cells == {"sft": None, "dpo": "25.0"}, "the mean of 0 and 0.5"
-    assert "in_loop/test_greedy" not in metrics["policies"]["sft"]
+def values(rows):
+    return {name: row["value"] for name, row in rows.items()}
 
 
-def test_gains_at_the_best_temperature_are_a_family_of_their_own():
-    stream = np.random.default_rng(0)
-    evaluated = results(
-        {name: stream.random((3, 40)) for name in ("sft", "dpo", "ppo")}, seeds=[0, 1, 2]
-    )
-    evaluated.tables["dpo"]["best_temperature_accuracy"] = (
-        evaluated.tables["sft"]["mean_accuracy"] + 0.1 + 0.05 * stream.random((3, 40))
-    )
-    gains = comparison.compare_policies(evaluated)["gains"]
-    at_best, sampled = gains["best_temperature_accuracy"], gains["mean_accuracy"]
+def test_policies_are_compared_with_the_baseline_and_each_other():
+    found = comparison.compare_policies(results({"sft": SFT, "dpo": DPO, "grpo": GRPO}))
+    assert values(found["gains"]["mean_accuracy"]) == {"dpo": 0.25, "grpo": 0.5}
+    assert values(found["pairs"]) == {"grpo - dpo": 0.25}, "the larger mean is first"
+    assert values(found["policies"]["sft"])["mean_accuracy"] == 0.25
+    assert (found["best_on_dev"], found["baseline"]) == ("grpo", "sft")
+    assert (found["n"], found["num_problems"], found["seeds"]) == (4, 3, [0, 1])
+    alone = comparison.compare_policies(results({"sft": SFT}))
+    assert alone["gains"]["mean_accuracy"] == alone["pairs"] == {}
+
+
+def test_choices_are_compared_with_the_majority_and_with_the_format_alone():
+    parts = {"majority/4": np.array(SFT), "weighted/format/4": np.array(GRPO)}
+    found = comparison.compare_policies(results({"sft": DPO}, sft=parts))["selection"]["sft"]
+    tested = [f"{way}/{reward}" for way in ("best_of", "weighted") for reward in REWARDS[:2]]
+    assert values(found["over_majority"]) == dict.fromkeys(tested, 0.25)
+    assert values(found["over_format"]) == dict(zip(tested, (0.0, 0.0, -0.25, -0.25), strict=True))
+    assert len(found["accuracy"]) == len(WAYS)
+    assert found["auc"] == {"outcome": {"value": 0.7, "seeds": {"0": 0.7, "1": 0.7}}}
+
+
+def test_each_measure_is_a_family_that_is_adjusted_by_itself():
+    three = {name: noise((3, 40), 0.5, seed=at) for at, name in enumerate(("sft", "dpo", "ppo"))}
+    best = three["sft"] + 0.1 + 0.05 * noise((3, 40), seed=7)
+    gains = comparison.compare_policies(results(three, dpo={BEST_TEMPERATURE: best}))["gains"]
+    at_best, sampled = gains[BEST_TEMPERATURE], gains["mean_accuracy"]
     assert at_best["dpo"]["significant"]
     assert not sampled["dpo"]["significant"]
-    assert at_best["dpo"]["p_holm"] == pytest.approx(2 * at_best["dpo"]["p"], abs=2e-6), "of two"
+    assert at_best["dpo"]["p_holm"] == pytest.approx(2 * at_best["dpo"]["p"], abs=2e-6)
     assert at_best["ppo"]["p"] == sampled["ppo"]["p"]
-    assert at_best["ppo"]["p_holm"] != sampled["ppo"]["p_holm"], "not adjusted with the others"
+    assert at_best["ppo"]["p_holm"] != sampled["ppo"]["p_holm"]
 
 
-def test_the_parts_of_a_gain_add_up_to_it():
-    evaluated = results({"sft": [[0.5, 0.5]] * 2, "dpo": [[0.75, 1.0]] * 2})
-    evaluated.temperatures["sft"] = at_temperatures([[0.5, 0.5]] * 2, best=[[0.75, 0.75]] * 2)
-    evaluated.temperatures["dpo"] = at_temperatures([[0.75, 1.0]] * 2, best=[[1.0, 1.0]] * 2)
-    result = comparison.compare_policies(evaluated)
-    parts = {name: part["value"] for name, part in result["parts"]["dpo"].items()}
-    assert parts == {"sharpening": 0.125, "format": 0.0, "rest": 0.25}
-    assert sum(parts.values()) == result["gains"]["mean_accuracy"]["dpo"]["value"]
-    (row,) = tables.tabulate_parts(result)
-    assert row["sharpening"].startswith("+12.5 [")
+def test_p_values_and_detectable_differences_are_those_of_the_whole_family():
+    family = {str(gap): noise((3, 40), gap, seed=at) for at, gap in enumerate((0.3, 0.02, 0))}
+    of = results({"sft": np.zeros((3, 40))})
+    found = comparison.test_differences(family, of)
+    (alone,) = comparison.test_differences({"0.3": family["0.3"]}, of).values()
+    first = found["0.3"]
+    assert first["p_holm"] == pytest.approx(3 * first["p"], abs=2e-6)
+    assert first["p"] == alone["p"] == alone["p_holm"]
+    assert first["detectable"] > alone["detectable"], "at a third of the level"
+    assert [row["significant"] for row in found.values()] == [True, False, False]
+    assert comparison.test_differences({}, of) == {}
 
 
-def test_ways_to_choose_against_the_majority_and_the_format():
-    result = comparison.compare_policies(results({"sft": DPO}, majority=SFT))
-    of_sft = result["selection"]["sft"]
-    assert set(of_sft["over_majority"]) == {
-        "best_of/outcome", "best_of/mean_logprob", "weighted/outcome", "weighted/mean_logprob",
-    }  # fmt: skip
-    assert of_sft["over_majority"]["best_of/outcome"]["value"] == 0.25
-    assert of_sft["over_format"]["best_of/outcome"]["value"] == 0.0
-    assert set(of_sft["accuracy"]) > set(of_sft["over_majority"])
-    assert of_sft["auc"] == {"outcome": {"value": 0.7, "seeds": {"0": 0.7, "1": 0.7}}}
-    assert result["gains"]["mean_accuracy"] == result["pairs"] == {}
+FEW = 1 - 0.025 ** (1 / 5)
+TWENTY = np.ones((3, 20))
+DIFFERENCES = {
+    # tables of a family, clusters, what is expected of the first
+    # The same on 5 problems: 1 - 0.025^(1/5) of all may have -1; p by the sign test.
+    "the_same_on_few": ([np.ones((3, 5))], None, {"low": 1 - 2 * FEW, "high": 1, "p": 0.0625,
+                        "significant": False, "detectable": None}),
+    "the_same_on_few_of_one_seed": ([np.ones((1, 5))], None, {"low": 1 - 2 * FEW, "p": None,
+                                    "p_holm": None, "significant": None, "detectable": None}),
+    # 2 / 1.25^20, and 2 / 2^20, which comes first: twice and once.
+    "the_same_on_many": ([TWENTY / 4, TWENTY], None, {"p": 2 / 1.25**20, "p_holm": 2 / 1.25**20,
+                         "significant": True}),
+    "clusters_are_trials": ([TWENTY], np.repeat(np.arange(4), 5), {"p": 0.125}),
+    # Means of two problems, 0.5 and -0.5: a standard error of 0.5 with a degree of freedom.
+    "ends_at_100_points": ([[[0.5, -0.5]] * 3], None, {"low": -1, "high": 1}),
+    "no_difference": ([np.zeros((3, 2))], None, {"value": 0, "p": 1, "significant": False}),
+    # Two problems that differ alike: all spread is of seeds, 0.1, 0.2, 0.3; t of 2 degrees.
+    "seeds_that_differ": ([[[0.1] * 2, [0.2] * 2, [0.3] * 2]], None, {"degrees": 2,
+                          "high": 0.2 + 4.303 * 0.1 / 3**0.5, "significant": False}),
+}  # fmt: skip
 
 
-def test_fifths_by_one_half_of_the_samples_measured_by_the_other():
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_a_difference_by_hand(name):
+    family, clusters, expected = DIFFERENCES[name]
+    family = {str(at): np.asarray(table, dtype=np.float64) for at, table in enumerate(family)}
+    of = results({"sft": family["0"]}, clusters=clusters)
+    found = comparison.test_differences(family, of)["0"]
+    assert {key: found[key] for key in expected} == pytest.approx(expected, abs=1e-4)
+
+
+def test_differences_of_rewards_have_no_bounds():
+    of = results({"sft": np.zeros((3, 5))})
+    found = comparison.test_differences({"r": np.zeros((3, 5))}, of, are_shares=False)["r"]
+    assert (found["low"], found["high"], found["p"]) == (0.0, 0.0, 1.0)
+    table = noise((1, 60), 0.3, 0.1)
+    one = comparison.test_differences({"r": table}, results({"sft": table}), are_shares=False)["r"]
+    assert one["high"] == pytest.approx(table.mean() + 2.001 * table.std(ddof=1) / 60**0.5,
+        abs=1e-4)  # fmt: skip
+
+
+W10, W4 = (10 / (10 + 1.959964**2), 4 / (4 + 1.959964**2))
+SHARES = {
+    # table, clusters, no_shares, low, high
+    "spread": ([[0, 0, 1], [0, 0, 1], [0, 1, 1]], None, (), 0.0, 1.0),
+    "always_right": (np.ones((3, 10)), None, (), W10, 1.0),
+    "never_right": (np.zeros((3, 10)), None, (), 0.0, 1 - W10),
+    "no_share": (np.ones((3, 10)), None, ("table",), 1.0, 1.0),
+    "four_clusters": (np.ones((3, 10)), np.array([0, 0, 1, 1, 2, 2, 2, 3, 3, 3]), (), W4, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_an_interval_of_shares_by_hand(name):
+    table, clusters, no_shares, low, high = SHARES[name]
+    table = np.asarray(table, dtype=np.float64)
+    of = results({"sft": table}, clusters=clusters)
+    (found,) = comparison.estimate_intervals({"table": table}, of, no_shares=no_shares).values()
+    assert (found["low"], found["high"]) == pytest.approx((low, high), abs=1e-6)
+    assert list(found["seeds"].values()) == pytest.approx(table.mean(axis=1), abs=1e-6)
+    length = comparison.estimate_intervals({"table": 9 * table}, of)["table"]
+    assert name != "spread" or length["low"] < 0.0
+
+
+def test_votes_whose_sums_round_above_1_are_shares():
+    sums = votes.majority_vote(np.array([32, 32]), np.array([True, True]), num_unreadable=0,
+        ns=[*range(1, 65)])  # fmt: skip
+    assert sums.min() < 1.0 < sums.max()
+    always = np.full((3, 10), sums.max())
+    always[:, 1] = sums.min()
+    (found,) = comparison.estimate_intervals({"a": always}, results({"sft": always})).values()
+    assert (found["low"], found["high"]) == pytest.approx((W10, 1.0), abs=1e-6)
+
+
+def test_fifths_are_chosen_by_half_of_the_samples_and_measured_by_the_others():
     even = np.array([[1.0, 0.0, 0.25, 0.75, 0.5] * 2] * 2)
-    odd = np.tile(np.arange(10) / 10, (2, 1))
-    other = np.full((2, 10), 0.5)
-    result = comparison.split_by_difficulty(
-        results({"sft": even, "dpo": other}, halves={"sft": (even, odd), "dpo": (other, other)})
-    )
-    assert [group["problems"] for group in result] == [2] * 5
-    # The hardest are problems 1 and 6, on which the other half is right 0.1 and 0.6 of the time.
-    hardest, *_, easiest = result
-    assert hardest["policies"]["sft"]["value"] == pytest.approx(0.35)
-    assert easiest["policies"]["sft"]["value"] == pytest.approx(0.25)
-    assert hardest["policies"]["dpo"]["value"] == 0.5
-
-
-def test_of_fewer_than_ten_problems_there_are_no_fifths():
-    # Seven problems would be fifths of 2, 2, 1, 1 and 1: the second is not the easiest.
-    seven = np.tile(np.arange(7) / 8, (2, 1))
-    metrics = comparison.compare_policies(results({"sft": seven}))
-    assert metrics["difficulty"] == []
-    assert tables.tabulate_difficulty(metrics) == []
-
-
-def test_luck_does_not_come_back():
-    # All problems are equally hard: whatever looks hard was unlucky, and is no longer.
-    stream = np.random.default_rng(1)
-    even, odd = stream.binomial(4, 0.5, (2, 2, 5000)) / 4
-    result = comparison.split_by_difficulty(results({"sft": even}, halves={"sft": (even, odd)}))
-    honest = [group["policies"]["sft"]["value"] for group in result]
-    assert np.abs(np.array(honest) - 0.5).max() < 0.03
-
-
-THREE = results({"sft": SFT}, seeds=[0, 1, 2])
-
-
-def differences_of(*tables, of=THREE):
-    family = {str(at): np.asarray(table, dtype=np.float64) for at, table in enumerate(tables)}
-    return list(comparison.test_differences(family, of).values())
-
-
-def test_a_mean_with_each_seeds_own():
-    table = np.array([[1.0, 0.5, 0.0], [0.25, 0.75, 0.5], [0.5, 0.5, 0.5]])
-    result = comparison.estimate_intervals({"a": table}, THREE)["a"]
-    assert result["value"] == 0.5
-    assert result["seeds"] == {"0": 0.5, "1": 0.5, "2": 0.5}
-    assert 0.0 <= result["low"] < 0.5 < result["high"] <= 1.0
-
-
-def test_a_share_has_no_interval_beyond_0_and_1_and_a_length_has():
-    table = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-    result = comparison.estimate_intervals({"share": table, "length": 9 * table}, THREE)
-    assert (result["share"]["low"], result["share"]["high"]) == (0.0, 1.0)
-    assert result["length"]["low"] < 0.0
-
-
-def test_a_policy_that_is_always_or_never_right_has_wilsons_interval():
-    right, wrong = np.ones((3, 10)), np.zeros((3, 10))
-    result = comparison.estimate_intervals(
-        {"right": right, "wrong": wrong, "turns": right}, THREE, no_shares=["turns"]
-    )
-    # 10 of 10 at 95 %: from 1 / (1 + 1.96^2 / 10) = 0.7225; none of 10: the mirror image.
-    assert (result["right"]["low"], result["right"]["high"]) == pytest.approx((0.7225, 1), abs=1e-4)
-    assert (result["wrong"]["low"], result["wrong"]["high"]) == pytest.approx((0, 0.2775), abs=1e-4)
-    assert (result["wrong"]["value"], result["right"]["value"]) == (0.0, 1.0)
-    assert (result["turns"]["low"], result["turns"]["high"]) == (1.0, 1.0), "no share"
-
-
-@pytest.mark.parametrize(("sft", "is_there"), [(0.0, True), (1.0, True), (0.999, False)])
-def test_the_report_says_where_an_interval_is_of_problems_alone(sft, is_there):
-    spread = np.tile([0.25, 0.75], (2, 5))
-    metrics = comparison.compare_policies(results({"sft": np.full((2, 10), sft), "dpo": spread}))
-    text = sections.explain_intervals(metrics)
-    assert ("on every problem with every seed has Wilson's interval" in text) == is_there
-
-
-@pytest.mark.parametrize(("last", "is_there"), [(0.75, True), (0.5, False)])
-def test_the_report_says_where_the_interval_of_a_constant_difference_is_from(last, is_there):
-    spread = np.tile([0.25, 0.75], (2, 5))
-    more = spread.copy()
-    more[:, -1] = last
-    text = sections.explain_intervals(
-        comparison.compare_policies(results({"sft": spread, "dpo": more}))
-    )
-    assert ("A difference that is the same on every problem" in text) == is_there
-
-
-def test_the_report_names_no_best_policy_where_none_is_ever_right():
-    never = {"sft": np.zeros((2, 10)), "dpo": np.zeros((2, 10))}
-    text = sections.explain_intervals(comparison.compare_policies(results(never)))
-    assert text.endswith("2 policies are equally accurate, and sft, the first, counts as the best.")
-
-
-def test_the_accuracy_of_a_vote_is_a_share_though_its_sum_rounds():
-    # Of 64 samples, all right, 32 give one answer and 32 another: 1 - 1e-16 to 1 + 2e-16.
-    of_n = votes.majority_vote(
-        np.array([32, 32]), np.array([True, True]), num_unreadable=0, ns=[*range(1, 65)]
-    )
-    below, above = of_n.min(), of_n.max()
-    assert below < 1.0 < above
-    always, almost = np.full((2, 3, 10), above)
-    always[:, 1], almost[:, 0] = below, 0.8
-    result = comparison.estimate_intervals({"always": always, "almost": almost}, THREE)
-    # A standard error of 0.02 and t of 9 degrees, 2.262, would end at 1.025.
-    assert (result["almost"]["value"], result["almost"]["high"]) == (0.98, 1.0)
-    always = result["always"]
-    assert (always["low"], always["high"]) == pytest.approx((0.7225, 1.0), abs=1e-4)
-
-
-def test_a_problem_met_again_is_no_second_trial():
-    ten = results({"sft": np.ones((3, 10))}, seeds=[0, 1, 2])
-    clustered = replace(ten, clusters=np.array([0, 0, 1, 1, 2, 2, 2, 3, 3, 3]))
-    result = comparison.estimate_intervals({"right": np.ones((3, 10))}, clustered)["right"]
-    # 4 of 4: from 1 / (1 + 1.96^2 / 4) = 0.5101.
-    assert (result["low"], result["high"]) == pytest.approx((0.5101, 1.0), abs=1e-4)
-
-
-def test_the_same_difference_on_a_few_problems_is_not_sure():
-    # 1 - 0.025^(1/5) = 0.5218 of the problems may have -1: 1 - 2 * 0.5218. p by the sign test.
-    (result,) = differences_of(np.ones((3, 5)))
-    assert (result["low"], result["high"]) == pytest.approx((-0.0436, 1.0), abs=1e-4)
-    assert (result["p"], result["significant"], result["detectable"]) == (0.0625, False, None)
-    assert tables.format_seed_columns(result, "detectable, points") == {"detectable, points": "–"}
-
-
-def test_the_same_difference_on_many_problems_is_as_good_as_sure():
-    tables = [np.full((3, 20), 1.0), np.full((3, 20), 0.25)]
-    always, often = differences_of(*tables)
-    # 2 / 2^20, and 2 / 1.25^20, twice the smallest of two by Holm's method
-    assert (always["p"], often["p"]) == (pytest.approx(2e-6), pytest.approx(0.023058))
-    assert (always["p_holm"], always["significant"]) == (pytest.approx(4e-6), True)
-    # Clusters are the trials, not the problems in them.
-    twenty = results({"sft": np.ones((3, 20))}, seeds=[0, 1, 2])
-    four = replace(twenty, clusters=np.repeat(np.arange(4), 5))
-    (result,) = differences_of(tables[0], of=four)
-    assert (result["p"], result["significant"]) == (0.125, False)
-
-
-def test_a_difference_of_shares_ends_at_100_points():
-    # Means of two problems, 0.5 and -0.5: a standard error of 0.5 with one degree of freedom.
-    (result,) = differences_of([[0.5, -0.5]] * 3)
-    assert (result["low"], result["high"]) == (-1.0, 1.0)
-    assert result["detectable"] > 1.0
-    assert tables.format_seed_columns(result, "detectable, points") == {"detectable, points": "–"}
-
-
-def test_a_part_of_a_gain_that_is_0_everywhere_has_a_width():
-    evaluated = results({"sft": SFT, "dpo": DPO})
-    # At the best temperature dpo is always right, sft never; both as sampled: 1 of 4.
-    for name, best in (("sft", 0.0), ("dpo", 1.0)):
-        evaluated.temperatures[name] = at_temperatures([[0.25] * 3] * 2, best=[[best] * 3] * 2)
-    (parts,) = comparison.compare_policies(evaluated)["parts"].values()
-    # 1 - 0.025^(1/3) = 0.7076 of the problems may have another difference.
-    bounds = {name: (part["low"], part["high"]) for name, part in parts.items()}
-    assert bounds["format"] == pytest.approx((-0.7076, 0.7076), abs=1e-4)
-    assert bounds["rest"] == pytest.approx((1.0 - 2 * 0.7076, 1.0), abs=1e-4)
-
-
-@pytest.mark.parametrize(("lenient", "is_there"), [(0.5, True), (1.0, False)])
-def test_the_report_says_where_the_interval_of_a_part_is_from(lenient, is_there):
-    """Of the parts only the format is 0 everywhere, if the lenient reading changes nothing."""
-    spread = np.tile([0.25, 0.75], (2, 5))
-    best = 1.0 - spread
-    of_format = best.copy()
-    best[:, 0] = 0.5
-    of_format[:, 0] = lenient
-    evaluated = results({"sft": spread, "dpo": spread[:, ::-1]})
-    evaluated.temperatures["sft"] = at_temperatures(spread, best=best, lenient=of_format)
-    blocks = sections._build_parts(comparison.compare_policies(evaluated))
-    texts = [block for block in blocks if isinstance(block, str)]
-    assert any("A part that is 0 on every problem" in text for text in texts) == is_there
-
-
-def test_one_seed_has_such_an_interval_too_and_rewards_which_have_no_bounds_do_not():
-    (result,) = differences_of(np.ones((1, 5)), of=results({"sft": SFT}, seeds=[7]))
-    assert (result["low"], result["high"]) == pytest.approx((-0.0436, 1.0), abs=1e-4)
-    family = {"reward": np.zeros((3, 5))}
-    result = comparison.test_differences(family, THREE, are_shares=False)["reward"]
-    assert (result["low"], result["high"], result["p"]) == (0.0, 0.0, 1.0)
-
-
-def test_no_difference_is_not_significant():
-    (result,) = differences_of([[0.0, 0.0]] * 3)
-    assert (result["value"], result["p"], result["significant"]) == (0.0, 1.0, False)
-
-
-def test_three_seeds_that_differ_leave_about_two_degrees_of_freedom():
-    # Two problems that differ alike: all spread is of seeds, 0.1, 0.2 and 0.3 around 0.2, so the
-    # standard error is 0.1 / sqrt(3), t of 2 degrees 4.303.
-    (result,) = differences_of([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]])
-    assert result["degrees"] == 2.0
-    assert result["high"] == pytest.approx(0.2 + 4.303 * 0.1 / 3**0.5, abs=1e-4)
-    assert not result["significant"]
-
-
-def test_p_values_of_a_family_are_adjusted_together():
-    stream = np.random.default_rng(0)
-    tables = [stream.normal(gap, 0.3, (3, 40)) for gap in (0.3, 0.02, 0.0)]
-    result = differences_of(*tables)
-    least = min(result, key=lambda one: one["p"])
-    assert least["p_holm"] == pytest.approx(3 * least["p"], abs=2e-6)
-    assert all(item["p_holm"] >= item["p"] for item in result)
-    assert [item["significant"] for item in result] == [True, False, False]
-
-
-def test_one_seed_has_an_interval_over_problems_and_no_verdict():
-    stream = np.random.default_rng(0)
-    table = stream.normal(0.3, 0.1, (1, 60))
-    (result,) = differences_of(table, of=results({"sft": SFT}, seeds=[7]))
-    error = table.std(ddof=1) / 60**0.5
-    assert result["high"] == pytest.approx(table.mean() + 2.001 * error, abs=1e-4)
-    assert result["seeds"] == {"7": pytest.approx(table.mean(), abs=1e-6)}
-    assert result["p"] is result["p_holm"] is result["significant"] is result["detectable"] is None
-
-
-def test_the_captions_of_one_seed_promise_no_p_values():
-    stream = np.random.default_rng(0)
-    evaluated = results({name: stream.random((1, 20)) for name in ("sft", "dpo")}, seeds=[0])
-    blocks = sections._build_policies(comparison.compare_policies(evaluated))
-    captions = [block.caption for block in blocks if isinstance(block, sections.CaptionedTable)]
-    assert captions[1] == "Accuracy, greedy and by majority"
-
-
-def test_no_comparison_at_all():
-    assert comparison.test_differences({}, THREE) == {}
+    odd, other = np.tile(np.arange(10) / 10, (2, 1)), np.full((2, 10), 0.5)
+    halves = {"sft": (even, odd), "dpo": (other, other)}
+    found = comparison.split_by_difficulty(results({"sft": even, "dpo": other}, halves=halves))
+    assert [group["problems"] for group in found] == [2] * 5
+    # The hardest are problems 1 and 6, on which the other half has 0.1 and 0.6.
+    assert [round(group["policies"]["sft"]["value"], 6)
+        for group in (found[0], found[-1])] == [0.35, 0.25]  # fmt: skip
+    assert found[0]["policies"]["dpo"]["value"] == 0.5
+    assert comparison.split_by_difficulty(results({"sft": np.tile(np.arange(9) / 9, (2, 1))})) == []
 
 
 def test_of_a_single_problem_there_is_no_interval():
-    with pytest.raises(ValueError, match=r"at least two test problems.* found 1\. Raise"):
+    with pytest.raises(ValueError, match="found 1"):
         comparison.compare_policies(results({"sft": [[0.5]] * 2, "dpo": [[1.0]] * 2}))
+
+
+# --- temperatures and the parts of a gain
+def test_the_best_temperature_is_of_all_seeds_on_dev_and_of_equals_the_highest():
+    dev = {1.0: np.full((2, 2), 0.5), 0.5: np.array([[1.0, 1.0], [0.25, 0.75]]),
+           0.0: np.array([[0.5, 1.0], [1.0, 0.5]])}  # fmt: skip
+    # 0.5, 0.75 and 0.75; the second seed alone would have chosen 0.
+    assert sharpening.choose_temperature(dev) == 0.5
+    assert sharpening.choose_temperature({1.0: dev[1.0], 0.0: dev[0.0]}) == 0.0
+    of_both = replace(at_temperatures(np.ones((2, 2)), np.zeros((2, 2))), dev=dev)
+    assert of_both.best == 0.5
+
+
+PARTS = {
+    # sampled, best and lenient accuracy of the baseline and of the policy, and the parts
+    "all_three": ((0.5, 0.75, 0.875), (0.875, 1.0, 1.0), (0.125, 0.125, 0.125)),
+    "narrower_alone": ((0.5, 0.75, 0.75), (0.75, 0.75, 0.75), (0.25, 0.0, 0.0)),
+    "format_alone": ((0.5, 0.5, 0.75), (0.75, 0.75, 0.75), (0.0, 0.25, 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_a_gain_by_hand_add_up_to_it(name):
+    *policies, expected = PARTS[name]
+    of = results({"sft": [[policies[0][0]] * 2] * 2, "dpo": [[policies[1][0]] * 2] * 2})
+    for policy, (sampled, *others) in zip(("sft", "dpo"), policies, strict=True):
+        of.temperatures[policy] = at_temperatures(*([[x] * 2] * 2 for x in (sampled, *others)))
+    found = comparison.compare_policies(of)
+    parts = values(found["parts"]["dpo"])
+    assert parts == dict(zip(("sharpening", "format", "rest"), expected, strict=True))
+    assert sum(parts.values()) == found["gains"]["mean_accuracy"]["dpo"]["value"]
+    # The same on both problems: 1 - 0.025^(1/2) of all may have another part.
+    width = 1 - 0.025**0.5
+    part = found["parts"]["dpo"]["rest"]
+    bounds = (part["value"] - width * (1 + part["value"]),
+        part["value"] + width * (1 - part["value"]))  # fmt: skip
+    assert (part["low"], part["high"]) == pytest.approx(bounds, abs=1e-6)
+
+
+def test_accuracies_by_temperature_are_read_for_the_same_problems(tmp_path):
+    row = TemperatureResult(id="a", file="test", split="test", temperature=1.0, num_samples=2,
+        accuracy=0.5, strict=0.5, lenient=1.0)  # fmt: skip
+    lines.write_lines(tmp_path / "0/temperatures.jsonl", [row])
+    found = sharpening.read_temperatures(tmp_path, [0], ["a"])
+    assert (found.sampled, found.test[1.0].tolist()) == (1.0, [[0.5]])
+    assert found.lenient[1.0].tolist() == [[1.0]]
+    with pytest.raises(ValueError, match="2 test problems"):
+        sharpening.read_temperatures(tmp_path, [0], ["a", "b"])
+
+
+# --- estimates of problems
+def problem(num_correct, **fields):
+    at = {name: {"1": 0.0, "4": 0.0} for name in ("pass", "majority")}
+    empty = dict.fromkeys(ProblemResult.__dataclass_fields__, 0.0) | {"auc": {},
+        "auc_in_format": {}}  # fmt: skip
+    row = {"id": "p", "num_samples": 16, "num_correct": num_correct, "accuracy_at": at}
+    return ProblemResult(**empty | row | fields)
+
+
+def test_pass_at_all_samples_is_whether_any_is_right():
+    found = estimates.collect_estimates([problem(0), problem(1), problem(16)])
+    assert found["pass/16"].tolist() == [0.0, 1.0, 1.0]
+    assert found["pass/8"].tolist() == [0.0, 0.5, 1.0], "half of the subsets hold it"
+    assert found["pass/4"].tolist() == [0.0, 0.0, 0.0], "as `evaluate` wrote it"
+
+
+def test_areas_are_averaged_over_the_problems_that_have_one():
+    rows = [problem(1, auc={"r": area}, auc_in_format={"r": None}) for area in (0.5, None, 1.0)]
+    found = estimates.average_results(rows)
+    assert found["auc/r"] == 0.75
+    assert "auc_in_format/r" not in found
+    assert (found["num_problems"], found["num_samples"]) == (3, 16)
+
+
+@pytest.mark.parametrize(("num_samples", "halves"),
+    [(5, (2 / 3, 1 / 2)), (4, (1.0, 0.5)), (1, (2, 1))])  # fmt: skip
+def test_samples_of_even_and_odd_index_are_halves(num_samples, halves):
+    row = problem(3, num_samples=num_samples, even_correct=2)
+    even, odd = estimates._halves([[row]])
+    assert (even.item(), odd.item()) == pytest.approx(halves)
+
+
+def test_problems_that_one_policy_alone_solves_by_hand():
+    policy = np.array([[0.0, 0.0625, 1.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.0, 1.0]])
+    baseline = np.array([[0.0625, 0.0, 0.5, 0.0, 0.5], [0.0, 0.0, 0.5, 0.25, 0.5]])
+    assert coverage.count_solved(policy,
+        baseline) == {"only_policy": {"value": 1.5, "seeds": [1, 2]},
+        "only_baseline": {"value": 1.0, "seeds": [1, 1]},
+        "neither": {"value": 0.5, "seeds": [1, 0]}}  # fmt: skip
+
+
+# --- controls
+NOISE = [noise((3, 30), 0.0, 0.02, seed) for seed in range(5)]
+BASE = 0.5 + NOISE[0]
+ROWS = {
+    "coin": {"control": "no_effect", "from": "sft"},
+    "shuffled": {"control": "no_effect", "from": "dpo"},
+    "format": {"control": "no_skill", "from": "sft"},
+}
+EVERY = {"sft": BASE, "dpo": 0.8 + NOISE[1], "ppo": 0.62 + NOISE[2],
+    "coin": BASE + 0.1 * (NOISE[4] - NOISE[4].mean()), "shuffled": 0.8 + NOISE[1] + 0.001,
+    "format": 0.6 + NOISE[3]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("significant", "low", "high", "outcome"),
+    [(False, -0.01, 0.015, "none"), (False, -0.01, 0.03, "undecided"),
+     (False, -0.03, 0.01, "undecided"), (None, -0.01, 0.01, "untested"),
+     (True, 0.001, 0.015, "different")],
+)  # fmt: skip
+def test_only_a_narrow_interval_shows_that_a_control_has_no_effect(significant, low, high, outcome):
+    difference = {"significant": significant, "low": low, "high": high}
+    assert controls.judge_no_effect(difference) == outcome
+
+
+def test_controls_are_compared_with_their_initial_policy_in_the_family_of_their_kind():
+    found = controls.compare_controls(results(EVERY), ROWS)
+    without = found["differences"]["no_effect"]
+    assert values(without) == {"coin": 0.0, "shuffled": 0.001}
+    # Spread of 0.002 over seeds and problems: a standard error of 0.0006 at most.
+    assert without["coin"]["outcome"] == "none"
+    assert 0.0 < without["coin"]["bound"] < 0.002
+    (alone,) = found["differences"]["no_skill"].values()
+    assert alone["p_holm"] == alone["p"], "a family of one"
+    assert values(found["beyond"]) == pytest.approx({"dpo - format": 0.2, "ppo - format": 0.02},
+        abs=0.01)  # fmt: skip
+    never = results({"sft": np.zeros((3, 30)), "coin": np.zeros((3, 30))})
+    found = controls.compare_controls(never, {"coin": ROWS["coin"]})["differences"]["no_effect"]
+    assert (found["coin"]["outcome"], found["coin"]["bound"]) == ("undecided", 0.115703)
+
+
+def test_other_policies_are_compared_as_if_there_were_no_controls():
+    rest = controls.leave_out(results(EVERY), ROWS)
+    alone = results({name: EVERY[name] for name in ("sft", "dpo", "ppo")})
+    assert comparison.compare_policies(rest) == comparison.compare_policies(alone)
+    metrics = {"verdict": ["one"]}
+    controls.add_controls(metrics, results(EVERY), {}, has_answers=True)
+    assert metrics == {"verdict": ["one"]}
+    controls.add_controls(metrics, results(EVERY), ROWS, has_answers=False)
+    assert metrics == {"verdict": ["one", controls.WITHOUT_ANSWERS]}
+
+
+@pytest.mark.parametrize("shift", [0.1, -0.1])
+def test_a_coin_that_moves_accuracy_is_a_warning_before_the_verdict(shift):
+    moved, metrics = (results({"sft": BASE, "coin": BASE + shift + NOISE[4] / 10}),
+        {"verdict": ["one"]})  # fmt: skip
+    controls.add_controls(metrics, moved, {"coin": ROWS["coin"]}, has_answers=True)
+    warning, rest = metrics["verdict"]
+    assert f"{100 * shift:+.1f}" in warning
+    assert rest == "one"
+
+
+def test_policies_no_better_than_a_control_without_skill_are_named():
+    near = results({"sft": BASE, "dpo": 0.8 + NOISE[1], "ppo": 0.6 + NOISE[3],
+        "format": 0.6 + NOISE[3]})  # fmt: skip
+    (text,) = controls.describe_controls(controls.compare_controls(near,
+        {"format": ROWS["format"]}))  # fmt: skip
+    assert re.search("format .*: dpo; not so: ppo", text)
+
+
+# --- forecasts
+DESIGN = Design(num_seeds=3, num_problems=100, num_samples=8, num_differences=4, confidence=0.95)
+TRUE = Components(seed=4e-4, problem=0.01, interaction=0.0, sample=0.5 - 0.0104)
+"""Of a baseline that is always right half of the time, and a policy that is so on average."""
+
+
+def draw_accuracies(stream, shift, num_columns, design):
+    """Tables of the policy and the baseline, by samples that are right or wrong."""
+    shape = (design.num_seeds, design.num_problems, num_columns)
+    seed = stream.normal(0.0, TRUE.seed**0.5, (shape[0], 1, num_columns))
+    problem = stream.normal(0.0, TRUE.problem**0.5, (1, *shape[1:]))
+    rates = np.clip(0.5 + shift + seed + problem, 0.0, 1.0), np.full(shape, 0.5)
+    return [stream.binomial(design.num_samples, rate) / design.num_samples for rate in rates]
+
+
+def test_a_forecast_of_one_seed_is_the_paired_t_test_at_holms_level():
+    design = DESIGN._replace(num_seeds=1, num_problems=101)
+    components = Components(seed=0.0, problem=0.1, interaction=0.02, sample=0.32)
+    found = forecast.forecast_comparison(components, design)
+    error = ((0.1 + 0.02 + 0.32 / 8) / 101) ** 0.5
+    quantiles = special.stdtrit(100, [1 - 0.05 / 4 / 2, 0.8, 0.975])
+    assert found.detectable == pytest.approx(error * sum(quantiles[:2]), rel=0.01)
+    assert found.half_width == pytest.approx(error * quantiles[2], rel=0.01)
+
+
+@pytest.mark.parametrize("num_seeds", [3, 6])
+def test_of_100_experiments_80_detect_the_forecast_difference(num_seeds):
+    design = DESIGN._replace(num_seeds=num_seeds)
+    expected, stream = forecast.forecast_comparison(TRUE, design), np.random.default_rng(num_seeds)
+    policy, baseline = draw_accuracies(stream, expected.detectable, 3000, design)
+    means = forecast.crossed_means.estimate_means(policy - baseline, confidence=0.95)
+    detected = means.p_value <= 0.05 / design.num_differences
+    assert detected.mean() == pytest.approx(0.8, abs=0.03)  # four standard errors
+    assert np.median(means.high - means.value) == pytest.approx(expected.half_width, rel=0.05)
+
+
+def test_components_are_those_that_an_earlier_run_was_drawn_with():
+    design = DESIGN._replace(num_seeds=300, num_problems=300)
+    policy, baseline = draw_accuracies(np.random.default_rng(1), 0.0, 1, design)
+    of = replace(results({"sft": baseline[..., 0], "a": policy[..., 0]}), num_samples=8)
+    found = forecast.estimate_components(of)
+    assert found.seed == pytest.approx(TRUE.seed, rel=0.3)
+    assert found.problem == pytest.approx(TRUE.problem, rel=0.3)
+    assert found.interaction + found.sample / 8 == pytest.approx(TRUE.sample / 8, rel=0.02)
+    assert found.sample == pytest.approx(TRUE.sample, rel=0.03)
+    # One seed says nothing of others.
+    one = {name: table["mean_accuracy"][:1] for name, table in of.tables.items()}
+    found = forecast.estimate_components(replace(results(one), num_samples=8))
+    assert found.seed == ASSUMED.seed
+    assert found.sample == pytest.approx(TRUE.sample, rel=0.1)
+    assert forecast.estimate_components(results({"sft": one["sft"]})) is None
+    assert forecast.estimate_components(results(dict.fromkeys("ab", np.zeros((3, 9))))) is None
+
+
+def test_the_variance_of_samples_by_hand():
+    # Two samples of the policy differ in half of the cells: p (1 - p) / (2 - 1) = 1/4 there.
+    table = np.where(np.arange(40).reshape(2, 20) % 3, 0.5, 1.0)
+    of = replace(results({"sft": np.zeros((2, 20)), "a": table}), num_samples=2)
+    residual = float(forecast.crossed_means.estimate_means(table[..., None],
+        confidence=0.5).components.residual[0])  # fmt: skip
+    expected = min(0.25 * (table == 0.5).mean(), residual) * 2
+    assert forecast.estimate_components(of).sample == pytest.approx(expected)
+
+
+def test_sizes_are_the_fewest_that_detect_and_more_of_each_detects_more():
+    def detectable(**sizes):
+        return forecast.forecast_comparison(ASSUMED, DESIGN._replace(**sizes)).detectable
+
+    problems, seeds = forecast.forecast_sizes(ASSUMED, DESIGN, 0.08)
+    for name, size in (("num_problems", problems), ("num_seeds", seeds)):
+        assert detectable(**{name: size}) <= 0.08 < detectable(**{name: size - 1})
+    for sizes in (
+        {"num_samples": 64},
+        {"num_problems": 400},
+        {"num_seeds": 5},
+        {"num_differences": 1},
+    ):
+        assert detectable(**sizes) < detectable(), sizes
+    assert detectable(num_seeds=2, num_problems=24) > 1.0
+    assert forecast.forecast_sizes(ASSUMED, DESIGN._replace(num_seeds=1), 0.08)[1] is None
+
+
+def test_a_plan_without_an_earlier_run_is_forecast_by_assumed_variances(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    params = {"seeds": [0, 1, 2], "baseline": "sft", "sampling": {"test": {"num_samples": 16}},
+              "evaluation": {"confidence": 0.95}}  # fmt: skip
+    rows = {"sft": {}, "dpo": {}, "coin": {"control": "no_effect"}}
+    components, design, _ = forecast.plan_comparison(params, {"policies": rows}, 530)
+    assert components == ASSUMED
+    assert design == Design(3, 530, 16, 1, 0.95), "neither the baseline nor a control"
+    never = results({"sft": np.zeros((3, 100)), "a": np.zeros((3, 100))})
+    assert forecast.compare_forecast(never, {"mean_accuracy": {"a": {"low": 0, "high": 0}}}) == {}
+    assert forecast.describe_comparison({}) == []
+
+
+# --- rewards in place of answers
+def test_wins_are_of_all_pairs_of_samples_and_ties_are_half():
+    rewards, others = np.array([[[1.0, 2.0]]]), np.array([[[1.0, 0.0]]])
+    assert reward_comparison.win_rates(rewards, others).tolist() == [[3.5 / 4]]
+    assert reward_comparison.win_rates(others, rewards).tolist() == [[0.5 / 4]]
+    assert reward_comparison.win_rates(rewards, rewards).tolist() == [[0.5]]
+
+
+def write_scores(folder, *, scales=(1.0, 2.0, 3.0), scorers=("people",)):
+    for (policy, shift), (seed, scale) in itertools.product(
+        (("sft", 0.0), ("dpo", 0.5)), enumerate(scales)
+    ):
+        rows = [ScoredPrompt(id=str(at), truncation_rate=0.0, mean_tokens=5.0 + shift,
+            scores={name: (scale * (row + shift)).tolist() for name in scorers}) for at,
+            row in enumerate(noise((30, 4), scale=1.0, seed=seed))]  # fmt: skip
+        lines.write_lines(folder / f"{policy}/{seed}/per_problem.jsonl", rows)
+    read = reward_comparison.read_scored_results(folder, ["sft", "dpo"], range(len(scales)), 0.95)
+    return reward_comparison.compare_by_rewards(read)
+
+
+def test_scores_are_compared_and_wins_do_not_depend_on_their_scale(tmp_path):
+    found, plain = (write_scores(tmp_path / "a"),
+        write_scores(tmp_path / "b", scales=(1.0, 1.0, 1.0)))  # fmt: skip
+    gain = found["gains"]["reward/people"]["dpo"]
+    assert list(gain["seeds"].values()) == pytest.approx([0.5, 1.0, 1.5])
+    assert gain["value"] == pytest.approx(1.0)
+    assert found["policies"]["sft"]["wins/people"]["value"] == 0.5
+    assert found["policies"]["dpo"]["wins/people"] == plain["policies"]["dpo"]["wins/people"]
+    sft, dpo = tables.tabulate_rewards(found, "people")
+    assert (sft["over sft"], dpo["over sft"][:6]) == (tables.NOTHING, "1.000 ")
+    assert [row["tokens"] for row in tables.tabulate_lengths(found)] == ["5.0", "5.5"]
+    one = write_scores(tmp_path / "c", scales=(1.0,))
+    assert one["gains"]["reward/people"]["dpo"]["significant"] is None
+    none = write_scores(tmp_path / "d", scales=(1.0,), scorers=())
+    assert (none["gains"], len(none["verdict"])) == ({}, 1)
+
+
+def test_scores_of_other_prompts_are_refused(tmp_path):
+    write_scores(tmp_path, scales=(1.0,))
+    path = tmp_path / "dpo/0/per_problem.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(ValueError, match="prompts"):
+        reward_comparison.read_scored_results(tmp_path, ["sft", "dpo"], [0], 0.95)

@@ -1,0 +1,337 @@
+"""What a machine can do, by hand: rates, times, vLLM's share, and what is refused beforehand."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from types import SimpleNamespace as Section
+
+import pytest
+import torch
+from step_memory import BIGGER, EMBEDDED, Measured
+from tiny_checkpoints import compute
+from transformers import LlamaConfig
+
+from stages.models import model_tokenizer
+from stages.models.row_policy import LoraConfig
+from stages.planning import checkup, forecast, memory, pace, speed, timed_passes
+from stages.planning.checkup import GIB, Machine, Model
+from stages.planning.layers import choose_layers, extend_line, keep_layers
+from stages.planning.speed import Arithmetic, Rates
+from stages.planning.stage import Data, Plan, Stage
+from stages.planning.timed_passes import Cost
+from stages.planning.trial import Trial
+from stages.planning.workload import Work
+
+GPU = Machine(name="a GPU", bytes=80 * GIB, is_gpu=True)
+CPU = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
+PINNED, NATIVE = Arithmetic("float32", "pinned"), Arithmetic("float32", "native")
+BFLOAT16, TWO = Arithmetic("bfloat16", "native"), Arithmetic("float32", "native-2")
+BASE = LlamaConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, intermediate_size=96, vocab_size=60)  # fmt: skip
+REQUEST = {"base": json.loads(BASE.to_json_string(use_diff=False)), "lora": {"rank": 0,
+    "alpha": 16}, "compute": {"dtype": "float32", "gradient_checkpointing": False,
+    "max_tokens": 256, "row_tokens": 128, "pack_tokens": 64, "max_batch": 16}, "prompt": 7,
+    "completion": 5, "batch_size": 4}  # fmt: skip
+
+
+# --- rates of passes
+def test_seconds_of_work_by_hand():
+    rates = Rates(trained=6.0, forward=2.0, sampled=1.0, step=0.5, start=4.0)
+    work = Work(tokens=0, trained=60, forward=10, sampled=3, steps=8)
+    assert rates.predict_seconds(work) == 10 + 5 + 3 + 4
+    assert rates.multiply(4) == Rates(trained=24.0, forward=8.0, sampled=4.0, step=0.125, start=4.0)
+    kinds = ("trained", "forward", "sampled", "step", "start")
+    parts = [dict(zip(kinds, x, strict=True)) for x in ((6, 2, 1, 0.5, 4), (5, 3, 2, 0.7, 3))]
+    for number, step in ((2, 0.3), (4, 0.15)):  # of four, two were timed
+        numbers = 5.5 * number, 2.5 * number, 1.5 * number, step, 4
+        assert speed.add_rates(parts, number) == Rates(**dict(zip(kinds, numbers, strict=True)))
+
+
+TURNS = [
+    ([PINNED, NATIVE, BFLOAT16], 2, [{PINNED: 1, NATIVE: 1}, {BFLOAT16: 2}]),
+    ([PINNED, NATIVE, BFLOAT16], 3, [{PINNED: 2, NATIVE: 1}, {BFLOAT16: 3}]),
+    ([PINNED, NATIVE, BFLOAT16], 1, [{PINNED: 1}, {NATIVE: 1}, {BFLOAT16: 1}]),
+    ([PINNED, TWO], 2, [{PINNED: 2}, {TWO: 2}]),  # of two threads each
+]
+BEST = [
+    # seconds pinned, native and in bfloat16, and the arithmetic to choose
+    ((13.0, 11.0, 9.0), PINNED),  # 1.18 and 1.22 times as fast
+    ((13.0, 10.0, 9.0), NATIVE), ((13.0, 10.0, 7.0), BFLOAT16),
+    ((13.0, 11.0, 8.4), BFLOAT16),  # 1.31 times as fast as native
+    ((13.0, 11.0, 8.6), PINNED),  # 1.51 times as fast as pinned, 1.28 as native
+    ((10.0, 20.0, 8.0), PINNED), ((10.0, 20.0, 7.0), BFLOAT16), ((13.0, 10.0, 10.0), NATIVE),
+]  # fmt: skip
+
+
+def test_arithmetics_are_measured_in_turns_and_a_costlier_one_is_to_be_much_faster():
+    for arithmetics, number, turns in TURNS:
+        assert [*speed.take_turns(arithmetics, number)] == turns
+    for seconds, best in BEST:
+        measured = dict(zip((PINNED, NATIVE, BFLOAT16), seconds, strict=True))
+        assert speed.recommend(measured) == best, seconds
+    odd = Arithmetic("bfloat16", "pinned")
+    for chosen, expected in ((PINNED, [PINNED, NATIVE, BFLOAT16]), (TWO, None),
+                             (odd, [PINNED, NATIVE, BFLOAT16, odd])):  # fmt: skip
+        found = speed.list_arithmetics(chosen, is_gpu=False)
+        assert found[1] == TWO if expected is None else found == expected
+        assert speed.list_arithmetics(chosen, is_gpu=True) == [chosen]
+
+
+def test_costs_are_a_line_over_layers_and_rows():
+    deep = keep_layers(BASE, 30)
+    assert [choose_layers(BASE), choose_layers(deep), choose_layers(deep, 3)] == [(2,), (2, 4),
+        (2, 6)]  # fmt: skip
+    assert (deep.num_hidden_layers, BASE.num_hidden_layers) == (30, 2)
+    assert extend_line({2: 5.0, 4: 9.0}, 30) == 5 + 2 * 28
+    assert extend_line({2: 5.0}, 2) == 5.0
+    costs = {layers: Cost(1 + 2.0 * layers, 10 * layers) for layers in (2, 6)}
+    assert timed_passes.extend_costs(costs, 30) == Cost(61.0, 300)
+    # A line that falls is a disturbance.
+    assert timed_passes.extend_costs({2: Cost(5.0, 10), 6: Cost(2.0, 30)}, 10) == Cost(5.0, 50)
+    # A prompt of 40 operations at 20 a second; 3 steps of 0.5 s; a row: 6 operations, 2 s.
+    costs = {rows: Cost(2 + 3 * 0.5 + 2 * rows, 40 + 6 * rows) for rows in (8, 32)}
+    assert timed_passes.split_sampling(costs, forward=20.0) == {"sampled": 3.0, "step": 0.5}
+    costs = {8: Cost(8.0, 40 + 6 * 8), 32: Cost(7.5, 40 + 6 * 32)}  # rows cost nothing
+    split = timed_passes.split_sampling(costs, forward=20.0)
+    assert split == pytest.approx({"step": 2.0, "sampled": 6 / timed_passes.LEAST}, rel=1e-5)
+
+
+def test_rows_of_a_full_pass_by_hand():
+    request = timed_passes.Request(**REQUEST, num_processes=1)
+    settings = request.compute.model_copy(update={"rounding": "pinned"})
+    model = timed_passes.TimedModel(BASE, request.model_copy(update={"compute": settings}),
+        torch.device("cpu"))  # fmt: skip
+    rows = {kind: model.find_largest(kind) for kind in ("sampled", "forward", "trained")}
+    assert rows == {"sampled": 16, "forward": 256 // (7 + 5), "trained": 4}
+
+
+@pytest.mark.slow
+def test_processes_side_by_side_have_rates_of_every_kind_and_end_with_a_reason():
+    rates = speed.measure_rates(REQUEST, [PINNED, NATIVE, BFLOAT16], 2)
+    assert set(rates) == {PINNED, NATIVE, BFLOAT16}
+    for each in rates.values():
+        assert min(each.trained, each.forward, each.sampled, each.start) > 0 <= each.step
+    broken = REQUEST | {"base": REQUEST["base"] | {"num_attention_heads": 5}}
+    with pytest.raises(ValueError, match=r"\w+Error: "):
+        speed.measure_rates(broken, [PINNED, NATIVE], 2)
+
+
+# --- rates of earlier runs
+MATRICES = {"body": 100, "output": 10, "trained_body": 100, "trained_output": 10, "parameters": 110}
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pace, "describe_device", lambda: ("cpu", "this one"))
+
+    def write(path, content):
+        path = tmp_path / "data" / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+
+    def make(row, seconds, processor="this one", host="here"):
+        run = {"device": "cpu", "cpu": {"model": processor}, "seconds": seconds, "host": "here",
+            "ended": datetime.now(UTC).isoformat(), "seeds": {"0": {"host": host}}}  # fmt: skip
+        write(f"runs/train/{row}/0123456789abcdef-0/run.json", run)
+        key = {"stage": f"train@{row}", "input_key": "0123456789abcdef0123"}
+        write(f"journals/train/{row}/key.json", key)
+        work = {"policy": MATRICES | {"trained": {"positions": 20, "outputs": 5}}}
+        for seed in range(2):
+            write(f"policies/{row}/training/{seed}/metrics.json", {"work": work})
+
+    return make
+
+
+def test_a_rate_is_of_all_seeds_of_a_run_on_this_machine_with_a_model_of_this_size(record):
+    record("kto", 10.0, processor="another")
+    record("ipo", 10.0, host="there")
+    assert pace.read_rates(110) == {}
+    record("sft", 10.0)
+    # 6 operations for each number of a matrix and position: 6 (100 x 20 + 10 x 5), of two seeds.
+    assert pace.read_rates(110) == {"train@sft": (2 * 6 * 2050 / 10.0, 10.0)}
+    assert pace.read_rates(1000) == {}
+
+
+def test_a_stages_own_rate_comes_before_those_of_its_kind():
+    rates = {"train@sft": (5.0, 1.0), "train@dpo": (7.0, 1.0), "pool@sft": (3.0, 1.0)}
+    expected = {"train@dpo": 7.0, "train@new": 5.0, "sample@sft": 3.0, "label@judge": None}
+    assert {name: pace.find_rate(name, rates) for name in expected} == expected
+    assert pace.find_rate("train@sft", {"train@sft": (0.0, 1.0)}) is None
+
+
+def test_estimates_are_compared_with_what_ran_since(record):
+    assert pace.compare_estimates() == {}
+    pace.write_estimates({"train@sft": 12.0, "train@dpo": 15.0, "train@never": 99.0})
+    written = json.loads(pace.REMEMBERED.read_text())
+    record("sft", 10.0)
+    record("dpo", 20.0)
+    for shift, expected in ((60, {}), (-60, {"train@sft": (12, 10), "train@dpo": (15, 20)})):
+        pace.REMEMBERED.write_text(json.dumps(written | {"at": written["at"] + shift}))
+        assert pace.compare_estimates() == expected
+    line = pace.describe_error(expected)
+    assert "23%" in line  # (2 + 5) / (10 + 20)
+    assert "train@dpo: 15" in line
+
+
+def test_an_earlier_run_comes_before_measured_rates():
+    work = Work(tokens=1, trained=600, forward=100, sampled=30)
+    rates = Rates(trained=60.0, forward=100.0, sampled=10.0, step=0.0, start=5.0)
+    stage = Section(name="train@sft")
+
+    def seconds(recorded, work=work, trial=None, rates=rates):
+        return forecast.forecast_seconds(stage, work, trial, recorded, rates)[0]
+
+    assert seconds({"train@dpo": (73.0, 1.0)}) == 730 / 73
+    assert seconds({}) == 10 + 1 + 3 + 5
+    assert seconds({}, trial=trial()) == 19 + pace.VLLM_START
+    assert seconds({}, rates=None) == 0.0
+    assert seconds({"train@sft": (0.0, 8.0)}, work=Work(tokens=0)) == 8.0
+
+
+# --- vLLM's memory, and trials that cannot be measured
+def trial(entry_point="sample", **changes):
+    config = Section(compute=compute(**changes), engine="vllm")
+    base = LlamaConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, intermediate_size=96, vocab_size=50)  # fmt: skip
+    return Trial(entry_point=entry_point, config=config, base=base, prompt=70, completion=30,
+        samples=4)  # fmt: skip
+
+
+def test_vllms_share_by_hand():
+    # Six tenths of the 50 GiB that are free beside policy, reference and moments, while awake.
+    phases = {"update": 50 * GIB, "sampling": 30 * GIB, "forward pass": 35 * GIB}
+    expected = {"update": 50 * GIB, "sampling": 60 * GIB, "forward pass": 65 * GIB}
+    assert forecast.add_vllm(phases, 20 * GIB, GPU) == expected
+    assert forecast.add_vllm({"update": 5, "sampling": 3}, 2, CPU) == {"update": 7, "sampling": 5}
+    for held, minimum, words in (
+        (phases, 31 * GIB, "30.0 .* 31.0"),
+        ({"sampling": 90 * GIB}, GIB, "0.0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            forecast.add_vllm(held, minimum, GPU)
+    # Weights, and two matrices of 2 heads of 16 at each of 3 layers and 100 positions; bfloat16.
+    small = 2 * (1000 + 2 * 3 * 2 * 16 * 100)
+    assert forecast.minimum_of_vllm(trial(dtype="bfloat16"), GPU, 1000) == small
+    assert forecast.minimum_of_vllm(trial(), CPU, 1000) == 4 * 1000 + GIB
+    only = forecast._measure(trial(dtype="bfloat16"), GPU, 1000)
+    assert only == ({"sampling": small}, None, None)
+
+
+def test_what_fake_tensors_cannot_run_is_told_apart_from_what_cannot_work(monkeypatch):
+    def raising(error):
+        def predict(_trial):
+            raise error
+
+        monkeypatch.setattr(memory, "predict_peaks", predict)
+        return forecast._measure(Measured("train_sft", BIGGER, rows=1).trial(), GPU, 1000)
+
+    assert raising(TypeError("x")) == ({}, "TypeError: x", None)
+    assert raising(AssertionError("x")) == ({}, "AssertionError: x", None)  # in no file of stages/
+    assert raising(ValueError("x")) == ({}, None, "x")
+    monkeypatch.undo()
+    config = Measured("train_sft", EMBEDDED).config()
+    with pytest.raises(AssertionError):
+        forecast._measure(Trial(entry_point="train_sft", config=config, base=BASE, prompt=0,
+            completion=3, samples=1), GPU, 1000)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_trials_end_after_torch_has_computed_on_two_threads():
+    """OpenMP's threads are not in a fork: the first product on two of them would wait for ever."""
+    code = """
+import torch
+from types import SimpleNamespace
+from step_memory import EMBEDDED, Measured
+from stages.planning import forecast
+from stages.planning.checkup import GIB, Machine
+
+torch.set_num_threads(2)
+torch.ones(2000, 2000).tril()
+trials = [Measured(name, EMBEDDED, rows=40).trial() for name in ("train_sft", "train_dpo")]
+stages = [SimpleNamespace(name=trial.entry_point) for trial in trials]
+cpu = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
+print(*[all(phases.values()) for phases, _, _ in forecast.measure_trials(stages, trials, cpu, 9)])
+"""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert result.stdout == "True True\n", result.stderr
+
+
+# --- problems that show before anything runs
+SAMPLING = {split: {"max_new_tokens": 40} for split in ("preference", "dev", "test")}
+CONTENT = {"engine": "transformers", "sampling": SAMPLING}
+DATA = Data(prompts={"train": 50}, demonstrations=50, prompt=30.0, completion=20.0,
+    completion_lines=3.0, longest=(30, 20), example=None)  # fmt: skip
+
+
+def stage(entry_point, words=None, grpo=None, **preset):
+    config = Section(preset=Section(**preset), grpo=grpo)
+    return Stage(name="x@y", entry_point=entry_point, words=words or {}, config=config)
+
+
+def grpo(number, rounds):
+    sizes = Section(max_new_tokens=4, prompts_per_step=number)
+    return stage("train_grpo", {"train": "grpo"}, sizes, max_rounds=rounds)
+
+
+REMOTE = stage("label_judge", judge=Section(kind="endpoint"), reasoning=None)
+PROBLEMS = {
+    # stages, positions of the model, engine and vLLM's version, what the only problem names
+    "none": ([stage("sample"), stage("train_sft"), grpo(50, 1)], 70, "transformers", "0.32.0",
+             None),
+    "too_long": ([stage("sample")], 69, "transformers", "0.32.0", "x@y.* 70 .* 69"),
+    "no_vllm": ([], 100, "vllm", "not installed", "vLLM"),
+    "no_step_token": ([stage("reward_process", step_token="<nothing>")], 100, "transformers",
+                      "0.32.0", "step_token"),
+    "too_many_prompts": ([grpo(51, 1)], 100, "transformers", "0.32.0", "51 .* 50"),
+    "too_many_rounds": ([grpo(20, 3)], 100, "transformers", "0.32.0", "60 .* 50"),
+    "an_endpoint": ([REMOTE], 1, "transformers", "0.32.0", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_problems_of_a_plan(name):
+    stages, positions, engine, vllm, words = PROBLEMS[name]
+    tokenizer = model_tokenizer.train_tokenizer(["one and one is two 1 2"], 800)
+    config = LlamaConfig(max_position_embeddings=positions)
+    model = Model(config=config, tokenizer=tokenizer, data=DATA, facts=None)
+    plan = Plan(content=CONTENT | {"engine": engine}, presets={}, rows={}, data=DATA)
+    found = list(checkup.find_problems(model, stages, plan, {"vllm": vllm}))
+    assert len(found) == (words is not None)
+    assert all(re.search(words, problem) for problem in found)
+    if stages == [REMOTE]:
+        assert checkup.make_trial(REMOTE, model, GPU, plan) is None
+
+
+LORA = {rank: LoraConfig(rank=rank, alpha=16) for rank in (0, 8)}
+DONE = {"dtype": "bfloat16", "gradient_checkpointing": True}
+REMEDIES = [
+    # phase, changes of compute, config, what is named, and what is not
+    ("update", {}, {"lora": LORA[0]}, ["lora.rank", "checkpointing", "bfloat16"], ["engine"]),
+    ("update", DONE, {"lora": LORA[8]}, ["max_tokens"], ["lora", "checkpointing", "bfloat16"]),
+    ("sampling", DONE, {"lora": LORA[8]}, ["max_batch"], ["max_tokens", "engine"]),
+    ("sampling", {}, {"engine": "vllm"}, ["bfloat16"], ["max_batch", "lora", "engine"]),
+    ("sampling", {}, {"engine": "vllm", "lora": LORA[0]}, ["lora.rank", "engine"], ["max_batch"]),
+    ("forward pass", {}, {"engine": "vllm", "lora": LORA[0]}, ["engine", "max_tokens"], []),
+    ("update", {}, {"engine": "vllm", "lora": LORA[0]}, ["checkpointing"], ["engine"]),
+]
+
+
+@pytest.mark.parametrize(("phase", "changes", "config", "named", "unnamed"), REMEDIES)
+def test_remedies_are_those_that_help_and_are_not_taken_yet(phase, changes, config, named, unnamed):
+    text = checkup.suggest_changes(phase, Section(compute=compute(**changes), **config))
+    assert [word for word in named if word not in text] == []
+    assert [word for word in unnamed if word in text] == []
+
+
+def test_a_pretended_gpu_leaves_a_tenth_free():
+    machine = checkup.find_machine(80.0, 3)
+    assert (machine.is_gpu, machine.is_here) == (True, False)
+    assert machine.room() == pytest.approx(72 * GIB)

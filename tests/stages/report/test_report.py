@@ -1,0 +1,464 @@
+"""The report on small inputs: its tables and headings as a golden text, and what it is made of.
+
+A change on purpose: `python -m tests.stages.report.test_report` writes report.golden.md; read its
+diff.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import re
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_inputs
+from dvc_data.hashfile.hash_info import HashInfo
+from dvc_data.hashfile.tree import Tree
+from markdown_it import MarkdownIt
+
+from stages import compare
+from stages.records import lines
+from stages.records.episodes import Episode, StartProblem
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.report import (
+    conversations,
+    episode_comparison,
+    experiment,
+    headlines,
+    markdown,
+    plots,
+    stage_metrics,
+    tables,
+    transcripts,
+    verdict,
+)
+from stages.report.sections import CaptionedTable
+
+GOLDEN = Path(__file__).with_name("report.golden.md")
+RATES = {"dpo": 0.5, "sft": 0.1, "grpo": 0.9}
+CONTROLS = {"coin": ("no_effect", 0.5), "short": ("no_skill", 0.7)}
+SEEDS = report_inputs.SEEDS
+
+
+def write_run():
+    """Three policies, two controls, episodes in two environments, and the report, in the folder."""
+    policies = report_inputs.POLICIES | {name: rate for name, (_, rate) in CONTROLS.items()}
+    report_inputs.write(policies=policies)
+    plan = json.loads(Path("data/plan.json").read_text(encoding="utf-8"))
+    for name, (kind, _) in CONTROLS.items():
+        plan["policies"][name] |= {"from": "sft", "control": kind}
+        for seed in SEEDS:
+            content = report_inputs.measured()["policies/dpo/training"]
+            report_inputs.write_json(f"policies/{name}/training/{seed}/metrics.json", content)
+    report_inputs.write_json("plan.json", plan)
+    report_inputs.write_episodes("calculator", RATES)
+    report_inputs.write_episodes("maze", {"dpo": 0.5})
+    compare.main()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = tmp_path_factory.mktemp("written")
+    with contextlib.chdir(path):
+        write_run()
+    return path
+
+
+@pytest.fixture
+def run(written, tmp_path, monkeypatch):
+    shutil.copytree(written, tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def read(folder, name):
+    return (folder / compare.OUTPUT / name).read_text(encoding="utf-8")
+
+
+def outline(text):
+    """Headings, tables and plots."""
+    rows = [row for row in text.splitlines() if re.match(r"#|\||!\[", row)]
+    return "\n".join(rows) + "\n"
+
+
+def test_the_tables_of_the_report_are_the_golden_ones(written):
+    assert outline(read(written, "report.md")) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_what_models_wrote_is_text_on_the_page_and_in_markdown(run):
+    path = Path("data/episodes/sft-calculator/0/episodes.jsonl")
+    attack = "````\n# out\n<b>\x1b[2J\u202e"
+    answer = {"role": "assistant", "content": attack}
+    rows = [replace(row, messages=[*row.messages[:-1], answer])
+        for row in lines.read_lines(path, Episode)]  # fmt: skip
+    lines.write_lines(path, rows)
+    compare.main()
+    html, text = read(run, "report.html"), read(run, "report.md")
+    assert len(re.findall("<script", html)) == 1
+    assert "&lt;script&gt;document.title" in html
+    for page in (html, text):
+        assert not re.search("[\x1b\u202e]", page)
+        assert "\\x1b[2J\\u202e" in page
+    parsed = MarkdownIt("commonmark").parse(text)
+    assert any("# out\n<b>" in token.content for token in parsed if token.type == "fence")
+    kinds = [child.type for token in parsed for child in [token, *(token.children or [])]]
+    assert not any("html" in kind for kind in kinds)
+    assert kinds.count("image") == text.count("](plots/")
+
+
+def test_headlines_are_the_reports_numbers_in_percent(written, tmp_path):
+    metrics = json.loads(read(written, "metrics.json"))
+    headlines.write_headlines(tmp_path, metrics)
+    found = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
+    dpo, gain = metrics["policies"]["dpo"], metrics["gains"]["mean_accuracy"]["dpo"]
+    at_best = metrics["gains"]["best_temperature_accuracy"]["dpo"]
+    sampled, of_dev = dpo["mean_accuracy"], dpo["dev_accuracy"]["value"]
+    expected = {"accuracy": sampled["value"], "accuracy_low": sampled["low"],
+        "dev_accuracy": of_dev, "accuracy_high": sampled["high"], "gain": gain["value"],
+        "gain_low": gain["low"], "gain_high": gain["high"],
+        "gain_at_best_temperature": at_best["value"],
+        "greedy_accuracy": dpo["greedy_accuracy"]["value"]}  # fmt: skip
+    for name, value in expected.items():
+        assert found[name]["dpo"] == pytest.approx(100 * value, abs=0.0051), name
+    assert "sft" not in found["gain"]
+    coin = metrics["controls"]["differences"]["no_effect"]["coin"]
+    assert found["control_low"]["coin"] == pytest.approx(100 * coin["low"], abs=0.0051)
+    assert list(found["success_calculator"]) == ["sft", "dpo", "grpo"]
+
+
+# --- episodes
+def played(seeds=SEEDS):
+    plan = json.loads(Path("data/plan.json").read_text(encoding="utf-8"))
+    return episode_comparison.read_episodes(Path("data"), plan, "sft", seeds, 0.95)
+
+
+def success(policy):
+    """[seed][start], from the files."""
+    return np.array([
+        [np.mean([row.success for row in group if row.error is None])
+         for _, group in itertools.groupby(rows, key=lambda row: row.id)]
+        for seed in SEEDS
+        for rows in [lines.read_lines(
+            Path(f"data/episodes/{policy}-calculator/{seed}/episodes.jsonl"), Episode)]
+    ])  # fmt: skip
+
+
+def write_problems(problems):
+    rows = [StartProblem(id=f"s{at}", problem=str(problem)) for at, problem in enumerate(problems)]
+    for path in Path("data/episodes").glob("*-calculator/*/starts.jsonl"):
+        lines.write_lines(path, rows)
+
+
+def test_success_is_that_of_the_episodes_and_starts_of_a_problem_are_a_cluster(run):
+    found = episode_comparison.compare_episodes(played()[0])
+    assert list(found["policies"]) == ["sft", "dpo", "grpo"]
+    for policy in RATES:
+        table, row = success(policy), found["policies"][policy]
+        assert row["success"]["value"] == pytest.approx(table.mean(), abs=1e-6)
+        seeds = list(row["success"]["seeds"].values())
+        assert seeds == pytest.approx(table.mean(axis=1).tolist(), abs=1e-6)
+        assert (row["failed"], row["endings"]["environment_error"]) == (3, round(3 / 72, 6))
+    gain = (success("dpo") - success("sft")).mean()
+    assert found["gains"]["success"]["dpo"]["value"] == pytest.approx(gain, abs=1e-6)
+    assert list(found["pairs"]) == ["grpo - dpo"]
+    write_problems(np.arange(12) // 2)
+    clustered = episode_comparison.compare_episodes(played()[0])
+    assert (clustered["num_starts"], clustered["num_problems"]) == (12, 6)
+    for name, row in clustered["gains"]["success"].items():
+        assert row["value"] == found["gains"]["success"][name]["value"]
+        assert row["low"] != found["gains"]["success"][name]["low"]
+    write_problems([0] * 12)
+    one = episode_comparison.compare_episodes(played()[0])
+    assert (one["num_problems"], one["gains"]) == (1, found["gains"])
+    alone = episode_comparison.compare_episodes(played([1])[0])
+    assert alone["gains"]["success"]["grpo"]["significant"] is None
+    assert episode_comparison.compare_episodes(played()[1])["gains"]["success"] == {}
+
+
+def test_a_start_whose_episodes_all_failed_is_left_out_for_all(run):
+    path = Path("data/episodes/dpo-calculator/1/episodes.jsonl")
+    rows, failed = (list(lines.read_lines(path, Episode)),
+        {"ending": "environment_error", "success": False})  # fmt: skip
+    lines.write_lines(path, [replace(row, **failed) if row.id == "s4" else row for row in rows])
+    found = episode_comparison.compare_episodes(played()[0])
+    assert (found["num_starts"], found["left_out"]) == (11, 1)
+    expected = np.delete(success("sft"), 4, axis=1).mean()
+    assert found["policies"]["sft"]["success"]["value"] == pytest.approx(expected, abs=1e-6)
+    lines.write_lines(path, [replace(row, **failed) for row in rows])
+    with pytest.raises(ValueError, match="calculator"):
+        episode_comparison.compare_episodes(played()[0])
+    lines.write_lines(path, rows[2:])
+    with pytest.raises(ValueError, match="12 starts"):
+        played()
+
+
+def test_conversations_are_of_the_policies_that_differ_most_and_at_random(run):
+    shown = conversations.choose_conversations(played()[0])
+    assert [len(group) for group in shown.values()] == [3, transcripts.DRAWN]
+    first = next(iter(shown.values()))[0]
+    assert [(play.policy, play.success) for play in first.plays] == [("sft", False), ("grpo", True)]
+    assert [line.heading for line in first.start] == ["tools", "system", "user"]
+    assert len(first.plays[1].lines) == 3
+    many = [conversations.Line("h", str(at)) for at in range(50)]
+    texts = [line.text for line in conversations.shorten_lines(many)]
+    assert (texts[:20], texts[21:]) == ([str(at) for at in range(20)],
+        [str(at) for at in range(30, 50)])  # fmt: skip
+    assert "10" in texts[20]
+
+
+# --- transcripts: of each problem, who is right with the first seed: baseline, x, y, z
+RIGHT = ["0000", "0100", "0110", "0111", "1000", "1100", "1110", "1111"]
+PROMPTS = [Prompt(id=f"p{at}", task="solve", question="", prompt="", prompt_ids=[1], answer="7")
+    for at in range(8)]  # fmt: skip
+
+
+def choose(*verdicts, names="bxyz", seeds=(0,), answers=True):
+    """The transcripts by each seed's rows of verdicts; of one seed those of RIGHT."""
+    verdicts = verdicts or [RIGHT]
+    right = np.array([[[bit == "1" for bit in row] for row in seed] for seed in verdicts])
+    completions = {name: [[Completion(id=prompt.id, index=0, completion=f"{name} {seed}",
+        completion_ids=[1], logprob_sum=0.0, finish_reason="stop", seed=0) for prompt in PROMPTS]
+        for seed in range(len(verdicts))] for name in names}  # fmt: skip
+    right = right.transpose(2, 0, 1)[: len(names)] if answers else None
+    return transcripts.choose_transcripts(PROMPTS, completions, seeds, right)
+
+
+def places(group):
+    return [int(transcript.prompt.id[1:]) for transcript in group]
+
+
+def test_transcripts_show_where_two_policies_differ_most(monkeypatch):
+    monkeypatch.setattr(transcripts, "DRAWN", 0)
+    first = ["01", "01", "01", "01", "10", "11", "10", "00"]
+    second = ["01", "01", "01", "00", "10", "11", "00", "10"]
+    found = choose(first, second, names="bx", seeds=(3, 4))
+    (shown, random) = found.groups.values()
+    assert (set(places(shown[:3])), places(shown[3:4]), random) == ({0, 1, 2}, [4], [])
+    # Of the two that b alone has right with one seed, the one that is drawn, with that seed.
+    seed = {6: 3, 7: 4}[places(shown[4:])[0]]
+    assert shown[4].answers == [("b", f"b {seed - 3}", True), ("x", f"x {seed - 3}", False)]
+    (row,) = found.disagreements
+    assert list(row.values()) == ["b, x", "4", "7", "2", "3"]
+
+
+def test_transcripts_set_a_policy_apart_and_show_no_problem_twice(monkeypatch):
+    monkeypatch.setattr(transcripts, "DRAWN", 0)
+    pair, *apart, _ = choose().groups.values()
+    assert set(places(pair)) == {1, 2, 3, 4}, "of b and x, the first pair with so many"
+    # Of the rest b is right where 1 of 3 others is, by 2 / 3, and where 2 are, by 1 / 3.
+    assert [places(group) for group in apart] == [[5, 6], [], [], []]
+    monkeypatch.setattr(transcripts, "DRAWN", 4)
+    for seed in range(20):
+        groups = choose(seeds=(seed,)).groups
+        shown = [at for group in groups.values() for at in places(group)]
+        assert len(set(shown)) == len(shown)
+        assert len(groups[transcripts.TITLE]) == 4
+        assert set(shown) >= {1, 2, 3, 4, 5, 6}
+
+
+def test_the_largest_gaps_come_first_on_both_sides():
+    gaps = np.array([[0.1, 0.9, -0.2, -0.9, 0.0, -0.5, 0.5, 0.4]])
+    found = transcripts.choose_places(gaps, range(8))
+    assert [at for at, _ in found] == [1, 6, 7, 3, 5]
+
+
+def test_random_transcripts_are_drawn_by_the_seed_and_no_verdict():
+    def draw(seed, *verdicts, **options):
+        return tuple(places(choose(*verdicts, seeds=(seed,), **options).groups[transcripts.TITLE]))
+
+    turned = ["".join("10"[int(bit)] for bit in row) for row in RIGHT]
+    assert len({draw(seed) for seed in range(40)}) > 15
+    assert draw(0, turned) == draw(0) == draw(0, answers=False)[: transcripts.DRAWN]
+    alone = choose(names="b")
+    assert (list(alone.groups), alone.disagreements) == ([transcripts.TITLE], [])
+    for shown in choose(names="bx", answers=False).groups[transcripts.TITLE]:
+        assert shown.answers == [("b", "b 0", None), ("x", "x 0", None)]
+    text = transcripts.shorten("a" * 3000 + "b" * 3000)
+    assert (text[:2000], text[-2000:], len(text) < 4050) == ("a" * 2000, "b" * 2000, True)
+    with pytest.raises(ValueError, match="found 8"):
+        transcripts.choose_transcripts(PROMPTS[:7], {"b": [[*choose_rows()]]}, (0,), None)
+
+
+def choose_rows():
+    return [Completion(id=p.id, index=0, completion="", completion_ids=[1], logprob_sum=0.0,
+        finish_reason="stop", seed=0) for p in PROMPTS]  # fmt: skip
+
+
+# --- cells, facts and costs
+@pytest.mark.parametrize(
+    ("strict", "lenient", "share"),
+    [((0.5, 0.75), (0.6, 0.75), "40"), ((0.5, 0.75), (0.5, 0.75), "0"),
+     ((0.5, 0.75), (0.75, 0.75), "100"), ((0.5, 0.5), (0.75, 0.75), "–"),
+     ((0.5, 0.4), (0.75, 0.75), "–")],
+)  # fmt: skip
+def test_the_share_of_a_gain_that_is_format_by_hand(strict, lenient, share):
+    readings = {"mean_strict": strict, "mean_lenient": lenient}
+    metrics = {"policies": {name: {key: {"value": pair[at]} for key, pair in readings.items()}
+        for at, name in enumerate(("sft", "grpo"))}, "gains": {key: {"grpo": {"value": b - a}}
+        for key, (a, b) in readings.items()}}  # fmt: skip
+    assert list(tables.format_readings(metrics, "grpo").values())[-1] == share
+    assert tables.readings_differ(metrics) == (max(np.subtract(lenient, strict)) > 0.01)
+
+
+def test_cells_by_hand():
+    difference = {"value": 0.0512, "low": -0.001, "high": 0.1, "seeds": {"0": 0.04, "1": 0.06},
+        "p_holm": 0.0004, "detectable": 1.2}  # fmt: skip
+    assert tables.format_difference(difference) == "+5.1 [-0.1, +10.0]"
+    cells = tables.format_seed_columns(difference, "each seed", "p (Holm)", "detectable, points")
+    assert list(cells.values()) == ["4.0, 6.0", "<0.001", tables.NOTHING]
+    assert tables.format_seed_columns(difference | {"seeds": {"0": 1}}, "each seed") == {}
+    assert markdown.format_points(difference) == "+5.1 [-0.1, +10.0]"
+    assert markdown.format_points(difference | {"low": 0.01}) == "**+5.1 [+1.0, +10.0]**"
+    rows = [{"policy": "sft", "method": "SFT", "steps": "2,324", "gain": "–", "result": ""},
+        {"policy": "dpo", "steps": "120 to 124", "gain": "+1.0", "result": "none"}]  # fmt: skip
+    table = CaptionedTable("", rows)
+    text = markdown.render_table(table.columns, table.cells, table.words).splitlines()
+    assert text[1:] == ["| --- | --- | ---: | ---: | --- |", "| sft | SFT | 2,324 | – |  |",
+        "| dpo |  | 120 to 124 | +1.0 | none |"]  # fmt: skip
+
+
+def gain(value, *, significant=True):
+    return {"value": value, "significant": significant}
+
+
+def test_verdicts_name_the_largest_first_by_significance():
+    gains = {"ppo": gain(-0.1), "dpo": gain(0.2), "grpo": gain(0.25),
+             "ai": gain(0.012, significant=False)}  # fmt: skip
+    ranked = verdict.rank_differences(gains)
+    assert ranked == ["grpo", "dpo", "ai", "ppo"]
+    groups = verdict.split_by_significance(gains, ranked)
+    assert groups == (["grpo", "dpo"], ["ppo"], ["ai"])
+    found = re.findall(r"(\w+) \(([-+.\d]+)|(better|worse|differ)", verdict.list_gains(gains))
+    assert [name or word for name, _, word in found] == ["grpo", "dpo", "better", "ppo", "worse",
+        "ai", "differ"]  # fmt: skip
+    pairs = {"grpo - ppo": gain(0.1), "grpo - dpo": gain(0.01, significant=False)}
+    text = verdict.describe_pairs({"pairs": pairs})
+    assert ("ppo (by 10.0" in text, "dpo" in text) == (True, False)
+    ways = {f"best_of/r{at}": gain(at / 100) for at in range(1, 4)} | {"weighted/p": gain(-0.02)}
+    selection = {"n": 8, "baseline": "sft", "selection": {"sft": {"over_majority": ways}}}
+    text = verdict.describe_selection(selection)
+    assert re.search(r"3 ways.*r3 \(\+3\.0.*p \(-2\.0", text)
+    assert verdict.join_words("abc") == "a, b and c"
+
+
+SIZE = {"parameters": 1_234_000, "trained_parameters": 1_234_000}
+CONFIG = {"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 28}
+GGUF = {"files": {"Tiny-1M.Q4_1.gguf": "b179c9523d0e6a0f98a3"}, "quantisation": "Q4_1"}
+MODELS = [
+    # section `model`, changes of its size, origin, and what the text must name
+    ({"path": None}, {}, None, ["Qwen3", "1,234,000", "28", "scratch"]),
+    ({"path": "Qwen/Qwen3-0.6B", "revision": "c1899de"}, {}, None, ["Qwen/Qwen3-0.6B", "c1899de"]),
+    ({"path": "/home/ann/mine"}, {"trained_parameters": 34_000}, None, ["mine", "1,200,000"]),
+    ({"path": "weights/Tiny-1M.Q4_1.gguf"}, {}, GGUF, ["Tiny-1M, ", "Q4_1", "b179c9523d0e)"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "size", "origin", "words"), MODELS)
+def test_a_model_is_named_with_its_size_and_no_folder_of_the_user(model, size, origin, words):
+    text = experiment.describe_model(model, config=CONFIG, size=SIZE | size, origin=origin)
+    assert [word for word in [*words] if word not in text] == []
+    assert "ann" not in text
+
+
+def test_facts_of_a_run_by_hand(tmp_path):
+    card = {"source": "data/raw/a.jsonl, /home/ann/b.jsonl", "quarantined": {"too long": 2},
+            "counts": {"train": 1000, "dev": 3, "test": 4, "demonstrations": 99}}  # fmt: skip
+    text = experiment.describe_data(card)
+    assert re.findall(r"[\d,]*\d", text) == ["1,000", "3", "4", "99", "2"]
+    assert ("ann" in text, "data/raw/a.jsonl" in text) == (False, True)
+    pins = "# torch==1\nnumpy==2.3.5 ; python_version > '3'\ntorch==2.13.0\ntorchvision==9\n"
+    found = experiment.describe_versions(pins, ["torch", "numpy", "vllm"])
+    assert found.startswith("torch 2.13.0 and numpy 2.3.5,")
+    row = {"train": "dpo", "preset": "ipo_sum", "from": "sft", "on": "pairs/judge", "num_steps": 8,
+        "optim": {"learning_rate": 1e-4}}  # fmt: skip
+    history = [[{"optim/learning_rate": rate} for rate in rates] for rates in ([0.3, 0.1], [0.2])]
+    metrics = {0: {"trained_tokens": 1000}, 1: {"trained_tokens": 2000}}
+    cells = experiment.tabulate_method(row, history, metrics)
+    assert list(cells.values()) == ["DPO", "ipo_sum", "sft", "pairs/judge",
+        "num_steps: 8, optim.learning_rate: 0.0001", "1 to 2", "0.3", "1,500", "0"]  # fmt: skip
+    tree = Tree()
+    for name in ("sft/0/a.jsonl", "sft/10/a.jsonl", "b", "ü"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name, encoding="utf-8")
+        digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        tree.add(tuple(name.split("/")), None, HashInfo("md5", digest))
+    tree.digest()
+    assert experiment.digest_folder(tmp_path) == tree.hash_info.value
+
+
+POLICY = report_inputs.MODEL | {"body": 800, "output": 150, "trained_body": 800,
+    "trained_output": 150}  # fmt: skip
+SCORER = POLICY | {"output": 0, "trained_body": 0, "trained_output": 0}
+WORK = {"policy": POLICY | {"sampled": {"positions": 90, "outputs": 60},
+    "trained": {"positions": 100, "outputs": 60}},
+    "scorer": SCORER | {"read": {"positions": 100, "outputs": 0}}}  # fmt: skip
+
+
+def test_costs_by_hand(run):
+    found = stage_metrics.sum_cost({"generated_tokens": 60, "trained_tokens": 60, "work": WORK})
+    forward = 2 * (800 * 90 + 150 * 60) + 2 * 800 * 100
+    assert list(found.values()) == [60, 60, forward + 6 * (800 * 100 + 150 * 60)]
+    sides = {"train": {"generated_tokens": 5}, "heldout": {"generated_tokens": 2}, "work": {}}
+    assert list(stage_metrics.sum_cost(sides).values()) == [7, 0, 0]
+    for seed, tokens in enumerate((10, 20, 60)):
+        report_inputs.write_json(f"pools/new/{seed}/metrics.json", {"generated_tokens": tokens})
+    found = stage_metrics.read_row_cost(Path("data/pools/new"), SEEDS)
+    assert list(found.values()) == [30.0, 0.0, 0.0]
+    assert not any(stage_metrics.read_row_cost(Path("data/none"), SEEDS).values())
+    more = {"ppo": {"from": "sft", "on": "rewards/preference"},
+        "second": {"from": "dpo", "on": "pairs/verifier"}}  # fmt: skip
+    plan = report_inputs.PLAN | {"policies": report_inputs.PLAN["policies"] | more}
+    rows = [f"{table}/{name}" for table, names in plan.items() for name in names]
+    costs = {row: dict.fromkeys(stage_metrics.COSTS, 1.0) for row in rows}
+    found = stage_metrics.sum_policy_costs(plan, "sft", costs)
+    assert {name: (cost["rows"], cost["flops"]) for name, cost in found.items()} == {
+        "sft": (["policies/sft"], 1), "grpo": (["rewards/rule", "policies/grpo"], 2),
+        "dpo": (["pools/sft", "pairs/verifier", "policies/dpo"], 3),
+        "ppo": (["pools/sft", "pairs/verifier", "rewards/preference", "policies/ppo"], 4),
+        "second": (["pools/sft", "pairs/verifier", "policies/dpo", "policies/second"], 4),
+    }  # fmt: skip
+
+
+def test_quality_is_the_mean_over_seeds_of_what_each_seed_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed, share in enumerate((0.5, 0.75)):
+        judged = {"train": {"pairs": 10, "agreement": {"averaged": {"value": share, "low": 0.0}}}}
+        report_inputs.write_json(f"pairs/judge/{seed}/metrics.json", judged)
+    report_inputs.write_json("pairs/half/0/metrics.json", {"train": {"pairs": 1}})
+    plan = {"pairs": {"judge": {}, "half": {}}, "steps": {}, "rewards": {"rule": {}}}
+    found = stage_metrics.read_quality(tmp_path / "data", plan, [0, 1])
+    assert {table: {name: {k: v["value"] for k, v in row.items()} for name, row in rows.items()}
+        for table, rows in found.items()} == {"pairs": {"judge": {"pairs": 10.0,
+        "agree with the answer checker": 0.625}}}  # fmt: skip
+
+
+def test_lines_of_a_plot_differ_without_colour_and_colours_follow_the_page(written):
+    pictures = {path.name: path.read_text()
+        for path in (written / compare.OUTPUT / "plots").glob("*.svg")}  # fmt: skip
+    assert len(pictures) == 5
+    dark = {colour.lower() for colour in plots.DARK}
+    for name, svg in pictures.items():
+        assert set(re.findall(r"(?:fill|stroke): (#\w+)",
+            svg.partition("</style>")[2])) <= dark, (name)  # fmt: skip
+        assert not re.search(r' d="[^"]*\.\d{3}', svg), name
+    for name, number in (("accuracy_by_n.svg", 6), ("training-dpo.svg", len(SEEDS))):
+        shapes = dict(re.findall(r'<path id="(m\w+)" d="([^"]+)"', pictures[name]))
+        drawn = re.findall(
+            r'<g id="line2d_\d+">\s*<path d="[^"]+"[^>]*style="fill: none;([^"]*)"/>\s*<defs>\s*'
+            r'<path id="(m\w+)"', pictures[name])  # fmt: skip
+        marks = {(*re.findall("stroke-dasharray: ([^;]+)", style), shapes[mark]) for style,
+            mark in drawn}  # fmt: skip
+        assert len(marks) == number
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        write_run()
+        GOLDEN.write_text(outline(read(Path(), "report.md")), encoding="utf-8")
