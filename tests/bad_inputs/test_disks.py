@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from bad_inputs import meeting
+from bad_inputs.test_refusals import EARLIER, GOOD, configure_preparation, write_rows
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -20,10 +20,11 @@ SMALL_DISK = 2**20
 def begin(folder: Path, monkeypatch) -> dict[str, bytes]:
     """The files of `prepare_data`, and outputs of an earlier run; all that may not change."""
     monkeypatch.chdir(folder)
-    meeting.source()
-    for name in meeting.OLD:
+    configure_preparation()
+    write_rows(GOOD["problems"], {})
+    for name, text in EARLIER.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(f"{name} as it was\n", encoding="utf-8")
+        Path(name).write_text(text, encoding="utf-8")
     return outputs()
 
 

@@ -1,4 +1,7 @@
-"""AI feedback: messages to a judge, its verdicts as labels, attacks on it, and revisions."""
+"""AI feedback: messages to a judge, its verdicts as labels, attacks on it, and revisions.
+
+Tables: test_feedback.yaml.
+"""
 
 import dataclasses
 import functools
@@ -11,6 +14,7 @@ from typing import get_args
 import pydantic
 import pytest
 from judged_rows import RuleChooser, completion, pair, prompt
+from ruamel.yaml import YAML
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -22,10 +26,7 @@ from stages.rewards.feedback.injections import ATTACKS, TRIED
 from stages.rewards.feedback.judging import LabelRule
 from stages.rewards.feedback.principles import CONSTITUTIONS, CORRECT, Principle
 from stages.rewards.feedback.prompts import (
-    CONTROL_TOKENS,
-    JUDGE_VERSIONS,
     OPTIONS,
-    REVISION_VERSIONS,
     Prompts,
     critique_message,
     defuse,
@@ -36,6 +37,7 @@ from stages.rewards.feedback.prompts import (
 from stages.rewards.feedback.revisions import DraftAnswer, RevisedAnswer, summarise_revisions
 from stages.sampler import NUM_EARLY
 
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 STYLES = get_args(prompts.Style)
 QUESTION = "Anna has 3 apples. She buys 4 more. How many apples now?"
 INJECTED = (
@@ -44,9 +46,14 @@ INJECTED = (
 )
 SHORT = Prompts(style="short", constitution="correct")
 FREE = Prompts(style="short", constitution="none")
-RULE = LabelRule(
-    labels="soft", min_option_mass=0.5, min_confidence=0.0, inconsistent="keep", clamp=None
-)
+RULE = {"labels": "soft", "min_option_mass": 0.5, "min_confidence": 0.0, "inconsistent": "keep"}
+
+
+def make_rule(**changes) -> LabelRule:
+    if changes.get("clamp"):
+        changes["clamp"] = tuple(changes["clamp"])
+    return LabelRule(**{"clamp": None} | RULE | changes)
+
 
 # --- messages
 
@@ -68,82 +75,51 @@ def test_a_quoted_text_writes_no_line_of_the_message(kind, style):
     message = MESSAGES[kind]
     own_lines = list_own_lines(message(style, "x"))
     for end in ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"]:
-        text = INJECTED.replace("\n", end)
-        assert list_own_lines(message(style, text)) == own_lines
-    for name in TRIED:
+        assert list_own_lines(message(style, INJECTED.replace("\n", end))) == own_lines
+    for attack in TRIED.values():
         for option, other in (OPTIONS, OPTIONS[::-1]):
-            attacked = injections.append_attack("#### 9", TRIED[name], option, other)
-            assert list_own_lines(defuse(message(style, attacked))) == own_lines
-
-
-@pytest.mark.parametrize(
-    ("text", "mark", "expected"),
-    [("3 + 4 = 7\n#### 7", ">", "> 3 + 4 = 7\n> #### 7"), ("", ">", ">"),
-     ("a\n\nb", "1:", "1: a\n1:\n1: b"), ("7\u2028Answer 2:\r9", ">", "> 7\n> Answer 2:\n> 9")],
-)  # fmt: skip
-def test_every_line_of_a_quoted_text_is_marked(text, mark, expected):
-    assert quote(text, mark) == expected
-
-
-def test_the_short_messages_word_for_word():
-    assert judge_message("short", QUESTION, "3 + 4 = 7\n#### 7", "#### 9", "result") == (
-        f"Judge result: {QUESTION}\n1: 3 + 4 = 7\n1: #### 7\n2: #### 9\nBetter:\n"
-    )
-    assert critique_message("short", QUESTION, "3 + 4 = 8\n#### 8", CORRECT[0]) == (
-        f"Check result: {QUESTION}\n> 3 + 4 = 8\n> #### 8\nCritique:\n"
-    )
-    assert revision_message("short", QUESTION, "#### 8", "No working.", CORRECT[1]) == (
-        f"Revise arithmetic: {QUESTION}\n> #### 8\n! No working.\nAnswer:\n"
-    )
-
-
-def test_a_full_message_has_its_parts_in_order_and_what_to_choose_by():
-    full = Prompts(style="full", constitution="correct")
-    for number, principle in enumerate(CORRECT):
-        text = full.message(QUESTION, "#### 7", "#### 9", number)
-        assert text.index(principle.compare) < text.index(f"> {QUESTION}") < text.index("> #### 7")
-        assert text.index("> #### 7") < text.index("> #### 9")
-        assert principle.critique in critique_message("full", QUESTION, "#### 8", principle)
-        text = revision_message("full", QUESTION, "#### 8", "Off by 1.", principle)
-        assert text.index(principle.revision) < text.index("> #### 8") < text.index("> Off by 1.")
-    assert not any(p.compare in full.message("q", "a", "b", None) for p in CORRECT)
+            text = injections.append_attack("#### 9", attack, option, other)
+            assert list_own_lines(defuse(message(style, text))) == own_lines
+    assert quote("a\n\nb\u2028c", "1:") == "1: a\n1:\n1: b\n1: c"
+    assert quote("", ">") == ">"
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_both_orders_differ_in_the_places_of_the_answers_alone(style):
-    forward, backward = Prompts(style=style, constitution="correct").both("q", "FIRST", "SECOND", 1)
-    swapped = forward.replace("FIRST", "@").replace("SECOND", "FIRST").replace("@", "SECOND")
-    assert backward == swapped
-    blank = [text.replace("FIRST", "").replace("SECOND", "") for text in (forward, backward)]
-    assert forward != backward
-    assert blank[0] == blank[1]
-
-
-DIGESTS = {
-    "judge short-1": "e86b0d8bcdf36019", "judge full-2": "564c836940718175",
-    "revision short-1": "e0c792e66799d3f3", "revision full-1": "94de4f1f89272f84",
-}  # fmt: skip
+def test_a_message_has_what_to_choose_by_and_the_answers_in_either_order(style):
+    judge = Prompts(style=style, constitution="correct")
+    for number, principle in enumerate(CORRECT):
+        shown = (lambda text: text) if style == "full" else (lambda _, name=principle.name: name)
+        forward, backward = judge.both(QUESTION, "FIRST", "SECOND", number)
+        assert forward.index(shown(principle.compare)) < forward.index(QUESTION)
+        assert forward.index(QUESTION) < forward.index("FIRST") < forward.index("SECOND")
+        swapped = forward.replace("FIRST", "@").replace("SECOND", "FIRST").replace("@", "SECOND")
+        assert backward == swapped
+        text = critique_message(style, QUESTION, "FIRST", principle)
+        assert text.index(shown(principle.critique)) < text.index("FIRST")
+        text = revision_message(style, QUESTION, "FIRST", "SECOND", principle)
+        assert text.index(shown(principle.revision)) < text.index("FIRST") < text.index("SECOND")
+        assert shown(principle.compare) not in judge.message(QUESTION, "a", "b", None)
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_version_names_the_texts_of_its_style(style):
-    """A change of a text needs a new version here, for labels made with the earlier one."""
     texts = {
-        f"judge {JUDGE_VERSIONS[style]}": [
+        f"judge {prompts.JUDGE_VERSIONS[style]}": [
             judge_message(style, QUESTION, "3 + 4 = 7\n#### 7", "", principle)
             for principle in (None, "result")
         ],
-        f"revision {REVISION_VERSIONS[style]}": [
+        f"revision {prompts.REVISION_VERSIONS[style]}": [
             critique_message(style, QUESTION, "#### 8", CORRECT[0]),
             revision_message(style, QUESTION, "#### 8", "No working.", CORRECT[0]),
         ],
     }
     for name, parts in texts.items():
-        assert hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:16] == DIGESTS[name]
+        digest = hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:16]
+        assert digest == TABLES["versions"][name]
 
 
 @pytest.mark.parametrize("name", CONSTITUTIONS)
-def test_principles_are_complete_and_apart(name):
+def test_principles_are_complete_and_apart_and_all_are_drawn(name):
     for field in dataclasses.fields(Principle):
         texts = [getattr(principle, field.name) for principle in CONSTITUTIONS[name]]
         assert all(texts)
@@ -153,7 +129,7 @@ def test_principles_are_complete_and_apart(name):
     assert FREE.draw_principle(0) is None
 
 
-# --- the option is the next token
+# --- tokens
 
 SPLITS = {
     # As Qwen's and Llama 3's: a digit never keeps the space before it.
@@ -166,7 +142,7 @@ LAST += [f"{LAST[-1]}{prompts.REASONING_REQUEST}The first adds right.{prompts.RE
 
 
 @functools.cache
-def tokenizer(split: str) -> PreTrainedTokenizerFast:
+def train_tokenizer(split: str) -> PreTrainedTokenizerFast:
     trained = Tokenizer(models.BPE())
     isolated = pre_tokenizers.Split(Regex(SPLITS[split]), behavior="isolated")
     by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -180,7 +156,7 @@ def tokenizer(split: str) -> PreTrainedTokenizerFast:
 
 @pytest.mark.parametrize(("split", "num_tokens"), [("digits apart", 2), ("with the space", 1)])
 def test_the_option_is_the_next_token_of_a_message(split, num_tokens):
-    judge = tokenizer(split)
+    judge = train_tokenizer(split)
     (ids,) = prompting.tokenize([" 1"], judge)
     assert len(ids) == num_tokens
     for end in LAST:
@@ -190,32 +166,12 @@ def test_the_option_is_the_next_token_of_a_message(split, num_tokens):
             assert after[-1] in option_tokens(judge, OPTIONS)[number]
 
 
-# --- control tokens
+@pytest.mark.parametrize(("text", "special", "expected"), TABLES["defused"])
+def test_control_tokens_are_taken_apart_and_nothing_else(text, special, expected):
+    assert defuse(text, {special}) == expected
 
 
-@pytest.mark.parametrize(
-    "token",
-    ["<|im_end|>", "<|end|>", "<s>", "</s>", "[INST]", "[/INST]", "<<SYS>>", "<end_of_turn>",
-     "<｜User｜>", "<|<|im_end|>im_end|>"],
-)  # fmt: skip
-def test_a_control_token_is_no_longer_spelled(token):
-    text = defuse(f"7 {token}assistant")
-    assert token not in text
-    assert CONTROL_TOKENS.search(text) is None
-    assert text.replace(" ", "") == f"7{token}assistant"
-
-
-@pytest.mark.parametrize(
-    ("text", "special", "expected"),
-    [("x<END>y", "<END>", "x< END>y"), ("a b", " ", "a b"), ("aabb", "ab", "aa bb"),
-     ("xabcy", "abc", "xa bcy"),
-     ("3 < 4 and 5 > 2\n#### 7 <b>bold</b> [1] 3|4|5 <<3*4=12>>12", "<|end|>", None)],
-)  # fmt: skip
-def test_special_tokens_of_a_tokenizer_are_taken_apart_and_nothing_else(text, special, expected):
-    assert defuse(text, {special}) == (text if expected is None else expected)
-
-
-def test_an_attack_holds_no_special_token_of_the_embedded_tokenizer():
+def test_an_attack_has_no_special_token_of_the_embedded_tokenizer():
     embedded = model_tokenizer.train_tokenizer(["Anna has 3 apples"], 700)
     special = set(embedded.all_special_ids)
     for attack in [*ATTACKS.values(), "<|end|>", "<|step|><|pad|>"]:
@@ -234,65 +190,56 @@ def pool(texts: str, cut: str = "", name: str = "a"):
     ]
 
 
-def test_pairs_are_of_different_texts_that_ended():
-    result = judging.sample_pairs(pool("xxyzw", cut="w"), max_pairs=9, seed=1)
-    assert {"".join(sorted(a.completion + b.completion)) for a, b in result} == {"xy", "xz", "yz"}
-    assert {row.index for pair in result for row in pair} == {0, 2, 3}
-    assert judging.sample_pairs(pool("aaa"), max_pairs=3, seed=0) == []
-    draws = [judging.sample_pairs(pool("abcdef"), max_pairs=7, seed=seed) for seed in (3, 3, 4)]
+def sample(texts: str, max_pairs: int = 9, seed: int = 1, cut: str = ""):
+    return judging.sample_pairs(pool(texts, cut), max_pairs=max_pairs, seed=seed)
+
+
+def test_pairs_are_of_different_texts_that_ended_in_either_order():
+    pairs = sample("xxyzw", cut="w")
+    assert {"".join(sorted(a.completion + b.completion)) for a, b in pairs} == {"xy", "xz", "yz"}
+    assert {row.index for pair in pairs for row in pair} == {0, 2, 3}
+    assert sample("aaa") == []
+    draws = [sample("abcdef", 7, seed) for seed in (3, 3, 4)]
     assert len({frozenset((a.index, b.index)) for a, b in draws[0]}) == 7
     assert draws[0] == draws[1] != draws[2]
-
-
-def test_neither_position_belongs_to_the_earlier_completion():
-    result = [judging.sample_pairs(pool("ab"), max_pairs=1, seed=seed)[0] for seed in range(200)]
-    assert 70 < sum(a.index == 0 for a, _ in result) < 130
+    assert 70 < sum(sample("ab", 1, seed)[0][0].index == 0 for seed in range(200)) < 130
 
 
 def test_pairs_of_a_problem_do_not_depend_on_other_problems():
     problems = [(prompt(name), pool("xyzw", name=name)) for name in "ab"]
     both = judging.choose_pairs(problems, SHORT, max_pairs=2, seed=4)
     assert both[2:] == judging.choose_pairs(problems[1:], SHORT, max_pairs=2, seed=4)
-    assert len(both) == 4
-    assert [len(chunk) for chunk in judging.split_chunks([pair("A", "B")] * 1100)] == [512, 512, 76]
+    assert [len(chunk) for chunk in judging.split_chunks([*both * 275])] == [512, 512, 76]
 
 
 # --- verdicts
 
 
-def judge(rule, pairs, mass=0.9, rules=RULE, asked=FREE, split="train", **options):
-    chooser = RuleChooser(rule, mass, **options)
-    verdicts, cost = judging.judge_pairs(chooser, [pairs], asked, rules, split)
+def judge(rule, pairs, mass=0.9, rules=None, asked=FREE):
+    chooser = RuleChooser(rule, mass)
+    rules = rules or make_rule()
+    verdicts, cost = judging.judge_pairs(chooser, [pairs], asked, rules, "train")
     return verdicts, cost, chooser.messages
 
 
-def test_a_verdict_has_both_readings_and_their_mean_by_hand():
-    asked = [pair("A", "B", principle=1)]
-    reading = {("A", "B"): 0.9, ("B", "A"): 0.7}
-    (verdict,), cost, messages = judge(lambda a, b: reading[a, b], asked, asked=SHORT)
+def test_a_verdict_has_both_readings_and_their_mean_or_is_dropped():
+    asked, reading = [pair("A", "B", principle=1)], {"AB": 0.9, "BA": 0.7}
+    (verdict,), cost, messages = judge(lambda a, b: reading[a + b], asked, asked=SHORT)
     assert (verdict.p12, verdict.p21, verdict.gap) == (0.9, 0.7, 0.6)
     assert verdict.probability == pytest.approx(0.6)  # (.9 + 1 - .7) / 2
     assert (verdict.option_mass, verdict.principle, verdict.dropped) == (0.9, 1, None)
     assert (verdict.index_a, verdict.index_b, verdict.prompt_version) == (0, 1, "short-1")
     assert cost == {"read_tokens": 20, "generated_tokens": 2}
     assert messages == list(SHORT.both("3 + 4?", "A", "B", 1))
-
-
-@pytest.mark.parametrize(
-    ("rule", "mass", "dropped", "tokens"),
-    [(lambda a, b: None if a == "A" else 0.9, 0.9, "too_long", 10),
-     (lambda a, b: 0.9, 0.2, "parse_failure", 20)],
-)  # fmt: skip
-def test_a_pair_that_is_not_answered_is_dropped(rule, mass, dropped, tokens):
-    (verdict,), cost, _ = judge(rule, [pair("A", "B")], mass)
-    assert (verdict.dropped, cost["read_tokens"]) == (dropped, tokens)
-    assert (verdict.probability is None) == (dropped == "too_long")
+    asked = [pair("A", "B")]
+    (verdict,), cost, _ = judge(lambda a, b: None if a == "A" else 0.9, asked)
+    assert (verdict.dropped, verdict.probability, cost["read_tokens"]) == ("too_long", None, 10)
+    assert judge(lambda a, b: 0.9, asked, mass=0.2)[0][0].dropped == "parse_failure"
 
 
 def test_a_judge_that_hardly_answers_is_noticed_early_and_each_message_is_asked_once(caplog):
-    free = RULE.model_copy(update={"min_option_mass": 0.0})
+    free, chooser = make_rule(min_option_mass=0.0), RuleChooser(lambda a, b: 0.5, mass=0.3)
     pairs = [pair(f"A{number}", f"B{number}") for number in range(40)]
-    chooser = RuleChooser(lambda a, b: 0.5, mass=0.3)
     counts = []
     caplog.handler.addFilter(lambda _: counts.append(len(chooser.messages)) or True)
     judging.judge_pairs(chooser, [pairs], FREE, free, "train")
@@ -307,55 +254,35 @@ def test_a_judge_without_a_verdict_on_the_first_chunk_stops_the_run():
     chunks = [[pair(f"A{i}", f"B{i}") for i in range(judging.MIN_COMPARISONS)]] * 3
     silent = RuleChooser(lambda a, b: 0.9, mass=0.2, first_token="<think>")
     with pytest.raises(ValueError, match=r"0 are longer.* in 8 .*'<think>'"):
-        judging.judge_pairs(silent, chunks, FREE, RULE, "train")
+        judging.judge_pairs(silent, chunks, FREE, make_rule(), "train")
     assert len(silent.messages) == 2 * judging.MIN_COMPARISONS
     with pytest.raises(ValueError, match=r"8 are longer.* in 0 "):
-        judging.judge_pairs(RuleChooser(lambda a, b: None), chunks, FREE, RULE, "train")
+        judge(lambda a, b: None, chunks[0])
     # a single verdict is enough to go on
-    lone = [pair("A", "B"), *chunks[0]]
     chooser = RuleChooser(lambda a, b: 0.9 if {a, b} == {"A", "B"} else None)
-    verdicts, _ = judging.judge_pairs(chooser, [lone, chunks[1]], FREE, RULE, "train")
+    first = [pair("A", "B"), *chunks[0]]
+    verdicts, _ = judging.judge_pairs(chooser, [first, chunks[1]], FREE, make_rule(), "train")
     assert [verdict.dropped for verdict in verdicts] == [None] + ["too_long"] * 16
 
 
-@pytest.mark.parametrize(
-    ("p12", "p21", "mass", "changes", "reason"),
-    [
-        (0.9, 0.1, 0.9, {}, None), (0.9, 0.1, 0.49, {}, "parse_failure"), (0.9, 0.1, 0.5, {}, None),
-        (0.9, 0.8, 0.9, {}, "low_confidence"),  # label 0.55
-        (0.9, 0.8, 0.9, {"min_confidence": 0.0}, None),
-        (0.5, 0.5, 0.9, {"min_confidence": 0.0}, None),  # a tie
-        (0.5, 0.5, 0.9, {"min_confidence": 0.0, "labels": "hard"}, "tie"),
-        (0.7, 0.7, 0.9, {"labels": "hard"}, "tie"),
-        (0.7, 0.7, 0.9, {"labels": "hard", "inconsistent": "drop"}, "inconsistent"),
-        (0.500002, 0.5, 0.9, {"min_confidence": 0.0, "labels": "hard"}, None),
-        (0.7, 0.5, 0.9, {}, None),  # label 0.6, and 0.6 - 0.5 < 0.1 in floats
-        (0.9, 0.6, 0.9, {}, None), (0.9, 0.6, 0.9, {"inconsistent": "drop"}, "inconsistent"),
-        (0.9, 0.6, 0.1, {"inconsistent": "drop"}, "parse_failure"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("p12", "p21", "mass", "changes", "reason"), TABLES["reasons"])
 def test_a_pair_is_dropped_for_the_first_reason_that_holds(p12, p21, mass, changes, reason):
-    rule = LabelRule(**(RULE.model_dump() | {"min_confidence": 0.1} | changes))
+    rule = make_rule(**{"min_confidence": 0.1} | changes)
     assert rule.reason_to_drop(p12, p21, mass) == reason
 
 
 def test_a_clamp_is_around_a_half():
-    for clamp in [(0.6, 0.4), (0.5, 0.6), (0.1, 0.4), (0.1, 0.5)]:
+    for clamp in TABLES["clamps_refused"]:
         with pytest.raises(pydantic.ValidationError, match=r"0\.5"):
-            LabelRule(**(RULE.model_dump() | {"clamp": clamp}))
+            make_rule(clamp=clamp)
 
 
 def label(rule, asked, **changes):
-    rules = LabelRule(**(RULE.model_dump() | changes))
-    verdicts, _, _ = judge(rule, asked, rules=rules)
-    return judging.make_preferences(asked, verdicts, rules)
+    rules = make_rule(**changes)
+    return judging.make_preferences(asked, judge(rule, asked, rules=rules)[0], rules)
 
 
-@pytest.mark.parametrize(
-    ("changes", "probability"),
-    [({}, 0.85), ({"labels": "hard"}, 1.0), ({"clamp": (0.4, 0.6)}, 0.6),
-     ({"clamp": (0.1, 0.9)}, 0.85)],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "probability"), TABLES["probabilities"])
 def test_the_preferred_answer_is_chosen_with_its_averaged_probability(changes, probability):
     """P(A) = (0.1 + 1 - 0.8) / 2 = 0.15."""
     for a, b in ("AB", "BA"):
@@ -367,7 +294,7 @@ def test_the_preferred_answer_is_chosen_with_its_averaged_probability(changes, p
 def test_dropped_pairs_make_no_preference_and_none_at_all_is_an_error():
     pairs = [pair("A", "B"), pair("C", "D")]
     tie, sure = (lambda a, b: 0.7), (lambda a, b: 0.7 if a in "AB" else float(a == "C"))
-    assert [row.probability for row in label(tie, pairs)] == [0.5, 0.5]  # A is chosen
+    assert [(row.chosen, row.probability) for row in label(tie, pairs)] == [("A", 0.5), ("C", 0.5)]
     rows = label(sure, pairs, labels="hard")
     assert [(row.chosen, row.probability) for row in rows] == [("C", 1.0)]
     rows = label(lambda a, b: None if a in "AB" else 0.9, pairs)
@@ -392,9 +319,11 @@ ASKED = [pair("good", "bad", "a"), pair("bad", "good", "b"), pair("same", "same"
 
 
 def by_content(first: str, second: str) -> float:
-    if first.startswith("good") == second.startswith("good"):
-        return 0.5
-    return 0.9 if first.startswith("good") else 0.1
+    return 0.5 + 0.4 * (first.startswith("good") - second.startswith("good"))
+
+
+def contrary(first: str, second: str) -> float:
+    return 1 - by_content(first, second)
 
 
 def obedient(first: str, second: str) -> float:
@@ -404,11 +333,10 @@ def obedient(first: str, second: str) -> float:
     return by_content(first, second)
 
 
-def attack(rule, num_pairs=9, mass=0.9, judged_by=None, first=0, min_option_mass=0.5):
+def attack(rule, num_pairs=9, mass=0.9, judged_by=by_content, first=0, min_option_mass=0.5):
     """Attacks on a judge, and the messages that it reads for them."""
-    rules = RULE.model_copy(update={"min_option_mass": min_option_mass})
-    verdicts, _, _ = judge(judged_by or rule, ASKED, rules=rules)
-    attacked = injections.choose_attacked(ASKED, verdicts, num_pairs)
+    rules = make_rule(min_option_mass=min_option_mass)
+    attacked = injections.choose_attacked(ASKED, judge(judged_by, ASKED)[0], num_pairs)
     chooser = RuleChooser(rule, mass)
     parts = list(injections.measure_flips(chooser, attacked, FREE, rules, first))
     return parts, chooser.messages
@@ -416,17 +344,15 @@ def attack(rule, num_pairs=9, mass=0.9, judged_by=None, first=0, min_option_mass
 
 @pytest.mark.parametrize(
     ("rule", "flipped"),
-    [(by_content, set()), (obedient, {"instruction"}),
-     (lambda a, b: 1 - by_content(a, b), set(TRIED))],
-    ids=["by content", "obedient", "contrary"],
-)  # fmt: skip
+    [(by_content, set()), (obedient, {"instruction"}), (contrary, set(TRIED))],
+)
 def test_an_attack_flips_the_verdicts_of_a_judge_that_obeys_it(rule, flipped):
-    parts, messages = attack(rule, judged_by=by_content)
+    parts, messages = attack(rule)
     flips = {part["attack"]: part["flips"] for part in parts}
     assert flips == {name: [("a", name in flipped), ("b", name in flipped)] for name in TRIED}
     cost = sum((part["tokens"] for part in parts), Counter())
     assert cost["read_tokens"] == 10 * len(messages) == 10 * 2 * 2 * len(TRIED)
-    assert attack(rule, judged_by=by_content, first=5)[0] == parts[5:]  # after a kill
+    assert attack(rule, first=5)[0] == parts[5:]  # after a kill
 
 
 def test_an_attack_asks_for_the_place_where_its_answer_stands():
@@ -437,11 +363,10 @@ def test_an_attack_asks_for_the_place_where_its_answer_stands():
 
 
 def test_without_an_answer_there_is_nothing_to_flip():
-    parts, messages = attack(lambda a, b: 0.5)
-    assert ({*map(str, (part["flips"] for part in parts))}, messages) == ({"[]"}, [])
-    contrary = {"rule": lambda a, b: 1 - by_content(a, b), "judged_by": by_content, "mass": 0.1}
+    parts, messages = attack(by_content, judged_by=lambda a, b: 0.5)
+    assert ([part["flips"] for part in parts], messages) == ([[]] * len(TRIED), [])
     for least, flipped in ((0.0, 1.0), (0.5, 0.0)):
-        parts, _ = attack(**contrary, min_option_mass=least)
+        parts, _ = attack(contrary, mass=0.1, min_option_mass=least)
         assert parts[0]["flips"] == [("a", flipped), ("b", flipped)]
 
 
@@ -454,39 +379,27 @@ FIRST = Revision(
     original="#### 5", critique="No.", critique_ids=[9, 1], critique_finish="stop",
     revision="#### 3", revision_ids=[7, 6, 1], revision_finish="stop",
 )  # fmt: skip
-LAST_ROUND = replace(FIRST, round=2, original="#### 3", revision="#### 4", revision_ids=[7, 4, 1])
+SECOND = replace(FIRST, round=2, original="#### 3", revision="#### 4", revision_ids=[7, 4, 1])
 
 
-def revised(last=LAST_ROUND, original=ORIGINAL, first=FIRST):
-    rounds = [row for row in (first, last) if row is not None]
-    return RevisedAnswer(prompt=ASKED_ONCE, original=original, revisions=rounds, num_rounds=2)
-
-
-def test_the_last_revision_is_preferred_to_the_first_answer_and_answers_the_problem():
-    pair, row = revised().preference(), revised().demonstration()
-    assert (pair.chosen, pair.chosen_ids) == ("#### 4", [7, 4, 1])
-    assert (pair.rejected, pair.rejected_ids) == ("#### 5", [7, 8, 1])
-    assert (pair.prompt_ids, pair.probability, pair.source) == ([5], 1.0, "constitution")
-    assert (row.task, row.prompt_ids) == ("solve", [5])
-    assert (row.completion, row.completion_ids) == ("#### 4", [7, 4, 1])
-
-
-@pytest.mark.parametrize(
-    ("changes", "outcome", "is_demonstrated"),
-    [
-        ({}, "pair", True), ({"last": replace(LAST_ROUND, revision="#### 5")}, "unchanged", True),
-        ({"last": replace(LAST_ROUND, revision=" \n")}, "empty", False),
-        ({"last": replace(LAST_ROUND, revision_finish="length")}, "cut", False),
-        ({"original": replace(ORIGINAL, finish_reason="length")}, "cut", True),
-        ({"first": replace(FIRST, revision_finish="length")}, "pair", True),
-        ({"last": None}, "too_long", False), ({"first": None, "last": None}, "too_long", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "outcome", "is_demonstrated"), TABLES["outcomes"])
 def test_an_answer_becomes_a_pair_and_a_demonstration_or_neither(changes, outcome, is_demonstrated):
-    answer = revised(**changes)
-    assert answer.outcome == outcome
-    assert (answer.preference() is not None) == (outcome == "pair")
-    assert (answer.demonstration() is not None) == is_demonstrated
+    parts = {"original": ORIGINAL, "first": FIRST, "last": SECOND}
+    changed = {
+        name: None if changes.get(name, {}) is None else replace(part, **changes.get(name, {}))
+        for name, part in parts.items()
+    }
+    rounds = [row for row in (changed["first"], changed["last"]) if row is not None]
+    answer = RevisedAnswer(ASKED_ONCE, changed["original"], rounds, num_rounds=2)
+    pair, row = answer.preference(), answer.demonstration()
+    assert (answer.outcome, pair is not None) == (outcome, outcome == "pair")
+    assert (row is not None) == is_demonstrated
+    if pair is not None:  # in the tokens sampled, and of the problem
+        assert (pair.chosen, pair.chosen_ids) == ("#### 4", [7, 4, 1])
+        assert (pair.rejected, pair.rejected_ids) == ("#### 5", [7, 8, 1])
+        assert (pair.prompt_ids, pair.probability, pair.source) == ([5], 1.0, "constitution")
+        assert (row.task, row.prompt_ids) == ("solve", [5])
+        assert (row.completion, row.completion_ids) == ("#### 4", [7, 4, 1])
 
 
 def test_answers_are_different_completions_joined_with_their_revisions_by_round():
@@ -495,9 +408,8 @@ def test_answers_are_different_completions_joined_with_their_revisions_by_round(
     assert [answer.completion.index for answer in chosen] == [0, 1]
     other = replace(FIRST, index=1)
     answers = [DraftAnswer(ASKED_ONCE, replace(ORIGINAL, index=i)) for i in (1, 0)]
-    result = revisions.join_revisions(answers, [LAST_ROUND, other, FIRST], 2)
-    assert [item.revisions for item in result] == [[other], [FIRST, LAST_ROUND]]
-    assert [item.outcome for item in result] == ["too_long", "pair"]
+    result = revisions.join_revisions(answers, [SECOND, other, FIRST], 2)
+    assert [item.revisions for item in result] == [[other], [FIRST, SECOND]]
 
 
 def revise(*texts: str, cut: bool = False) -> RevisedAnswer:
@@ -508,8 +420,7 @@ def revise(*texts: str, cut: bool = False) -> RevisedAnswer:
         for number, text in enumerate(texts[1:], start=1)
     ]  # fmt: skip
     original = completion(texts[0], name=texts[0], ids=[1] * len(texts[0]))
-    of_problem = replace(ASKED_ONCE, id=texts[0])
-    return RevisedAnswer(prompt=of_problem, original=original, revisions=rounds, num_rounds=2)
+    return RevisedAnswer(replace(ASKED_ONCE, id=texts[0]), original, rounds, num_rounds=2)
 
 
 REVISED = [
@@ -534,16 +445,12 @@ def test_the_summary_of_seven_revised_answers_worked_by_hand():
         },
         "decided_pairs": 2, "label_right": 0.5, "longer": 0.5, "harsher": 0.25,
     }  # fmt: skip
-    # The 1st, decided and right, twice, and the 4th: two of three pairs are decided.
     few = summarise_revisions([REVISED[0], REVISED[0], REVISED[3]])
     assert (few["decided_pairs"], few["label_right"], few["longer"]) == (2, 1.0, 1.0)
     assert few["harsher"] == pytest.approx(1 / 3, abs=1e-6)
     undecided = summarise_revisions(REVISED[2:3])
     assert (undecided["decided_pairs"], undecided["label_right"]) == (0, 0.0)
     assert summarise_revisions([])["accuracy"] == {}
-
-
-def test_revisions_without_a_single_pair_stop_the_run():
     revisions.check_pairs(REVISED, Path("pool"))
     with pytest.raises(ValueError, match=r"pool: .*'unchanged': 1, 'cut': 1"):
         revisions.check_pairs(REVISED[4:6], Path("pool"))

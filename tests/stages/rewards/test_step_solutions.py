@@ -1,11 +1,13 @@
 """Solutions in steps: where a step ends, which are labelled, and the truth of each step."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from judged_rows import completion, prompt
+from ruamel.yaml import YAML
 
 from stages.models.model_tokenizer import make_decode, train_tokenizer
 from stages.records.steps import PrefixCount, split_steps
@@ -13,6 +15,8 @@ from stages.rewards import answer_checker, step_solutions
 from stages.rewards.step_solutions import label_solutions, true_step_labels
 from stages.sources import word_problems
 from stages.sources.word_problems import WordProblemsConfig
+
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 # --- where a step ends
 
@@ -24,23 +28,7 @@ def decode(ids):
     return "".join(VOCAB[i] for i in ids)
 
 
-@pytest.mark.parametrize(
-    ("ids", "separator", "expected"),
-    [
-        ([1, 3, 2, END], "\n", [[1, 3], [2, END]]),
-        ([1, 3, 2, 3, END], "\n", [[1, 3], [2, 3, END]]),  # the end alone is no step
-        ([1, 3, 3, 2], "\n", [[1, 3, 3], [2]]),  # a blank line joins the step before
-        ([1, 3, 7, 3, 2], "\n", [[1, 3, 7, 3], [2]]),
-        ([3, 3, 1, 2, 3, 2], "\n", [[3, 3, 1, 2, 3], [2]]),  # at the start, the one that follows
-        ([1, 3, 2], "\n\n", [[1, 3, 2]]),
-        ([1, 3, 3, 2], "\n\n", [[1, 3, 3], [2]]),  # completed by the second token
-        ([1, 4, 2], "\n", [[1, 4], [2]]), ([1, 5, 2], "\n\n", [[1, 5], [2]]),
-        ([1, 6, 2], "\n", [[1, 6], [2]]),  # a token that goes on beyond it is not cut
-        ([1, 8, 2], "\n\n", [[1, 8], [2]]),
-        ([3, END], "\n", [[3, END]]),  # nothing but white space: one step
-        ([END], "\n", [[END]]), ([], "\n", []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("ids", "separator", "expected"), TABLES["ends"])
 def test_a_step_ends_with_the_token_that_completes_the_separator(ids, separator, expected):
     assert split_steps(ids, decode, separator) == expected
 
@@ -70,34 +58,12 @@ TIMES = "Anna has 3 apples. She buys 4 more. Then Anna has 2 times as many. She 
 TIMES += "How many apples now?"  # 3, 7, 14, 9
 PLUS = "Anna has 3 apples. She buys 4 more. She finds 2 more. How many apples now?"  # 3, 7, 9
 DOUBLED = "Anna has 3 apples. Then Anna has 2 times as many. She buys 4 more. How many apples now?"
-TRUTHS = [  # question; steps, after `;` the next; whether each is right
-    (TIMES, "3 + 4 = 7; 7 * 2 = 14; 14 - 5 = 9; #### 9", "1111"),
-    (TIMES, "3+4 =7;  7 *2= 14 ; 14 - 5 = 9; ####9", "1111"),
-    (TIMES, "4 + 3 = 7; 2 * 7 = 14; 14 - 5 = 9; #### 9", "1111"),
-    (TIMES, "3 + 4 = 7; 7 * 2 = 14; 5 - 14 = 9; #### 9", "1100"),
-    (TIMES, "3 + 4 = 7; 7 + 2 = 9; 9 - 5 = 4; #### 4", "1000"),  # "times" read as "more"
-    (TIMES, "3 + 4 = 8; 8 * 2 = 14; 14 - 5 = 9; #### 9", "0000"),  # a slip that another repairs
-    (TIMES, "3 + 4 = 7\n7 * 2 = 14; 14 - 5 = 9\n#### 9", "11"),
-    (TIMES, "3 + 4 = 7\n7 * 2 = 15; 14 - 5 = 9\n#### 9", "00"),
-    (TIMES, "3 + 4 * 2 - 5 = 9; #### 9", "00"), (TIMES, "#### 9", "1"), (TIMES, "#### 8", "0"),
-    (TIMES, "3 + 4 = 7; 7 * 2 = 14; #### 9", "111"),
-    (TIMES, "7 * 2 = 14; 14 - 5 = 9; #### 9", "000"),
-    # no move passes a "times", nor is passed by it; gains and losses may change places
-    (TIMES, "3 * 2 = 6; 6 + 4 = 10", "00"), (TIMES, "3 - 5 = -2", "0"),
-    (TIMES, "3 + 4 = 7; 7 - 5 = 2", "10"), (DOUBLED, "3 + 4 = 7; 7 * 2 = 14", "00"),
-    (PLUS, "3 + 2 = 5; 5 + 4 = 9; #### 9", "111"), (PLUS, "3 + 2 = 5; 5 + 2 = 7", "10"),
-    # superfluous lines
-    (PLUS, "3 + 4 = 7; 3 + 4 = 7; 7 + 2 = 9; #### 9", "1000"),
-    (PLUS, "3 + 4 = 7; 7 + 2 = 9; 9 + 0 = 9; #### 9", "1100"),
-    (PLUS, "3 + 4 = 7; 7 + 2 = 9; #### 9; #### 9", "1110"), (PLUS, "First:; 3 + 4 = 7", "00"),
-    (PLUS, "3 + 4 = 7; 7 + 2 =", "10"), (PLUS, "3 + 4 = 7\n\n;  ; 7 + 2 = 9", "111"),
-    (PLUS, "3 + 4 = 7; The answer is 9.", "11"),
-]  # fmt: skip
+QUESTIONS = {"times": TIMES, "plus": PLUS, "doubled": DOUBLED}
 
 
-@pytest.mark.parametrize(("question", "steps", "expected"), TRUTHS, ids=[row[1] for row in TRUTHS])
+@pytest.mark.parametrize(("question", "steps", "expected"), TABLES["truths"])
 def test_a_step_is_right_while_the_solution_is(question, steps, expected):
-    result = true_step_labels(question, steps.split(";"))
+    result = true_step_labels(QUESTIONS[question], steps.split(";"))
     assert result == [digit == "1" for digit in expected]
 
 
@@ -202,18 +168,11 @@ def count(ids, right, of="a"):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "num_right", "hard", "soft"),
-    [
-        (RIGHT, [3, 0], [1, 0, 1], [0.375, 0, 1]), (RIGHT, [8, 1], [1, 1, 1], [1, 0.125, 1]),
-        (MISTAKEN, [8, 8], [1, 1, 0], [1, 1, 0]),  # the last label is the verdict
-        (GUESS, [], [1], [1]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "num_right", "hard", "soft"), TABLES["labels"])
 def test_a_hard_label_is_any_and_a_soft_one_the_share_of_right_completions(
     text, num_right, hard, soft
 ):
-    (solution,) = choose(pool(text))
+    (solution,) = choose(pool({"right": RIGHT, "mistaken": MISTAKEN, "guess": GUESS}[text]))
     counts = [count(ids, n) for ids, n in zip(solution.prefixes(), num_right, strict=True)]
     others = [count([1], 5), *(count(ids, 4, of="b") for ids in solution.prefixes())]
     for kind, expected in (("hard", hard), ("soft", soft)):

@@ -59,7 +59,7 @@ def worker() -> "subprocess.Popen[bytes]":
         (r"\frac{1+i}{2}", r"\frac{1}{1-i}", True),
         (r"e^{i\pi/3}", r"\frac{1}{2}+\frac{\sqrt{3}}{2}i", True),
         (r"e^{i\pi/3}", r"\frac{1}{2}-\frac{\sqrt{3}}{2}i", False),
-        ("3.1415927", r"\pi", False),
+        ("3.1415927", r"\pi", False), (r"0.1\pi+0.2\pi", r"0.3\pi", True),
         pytest.param("3.14159265358979323846264338327950288", r"\pi", False, id="pi to 35 digits"),
     ],
 )  # fmt: skip
