@@ -256,37 +256,27 @@ def test_digests_of_the_sources_follow_their_content_alone(tmp_path, monkeypatch
     assert plan.digest_inputs(read_yaml(ROOT / "params.yaml")) == {}  # generated
 
 
-def test_large_files_are_described_by_the_rows_that_were_read(tmp_path, monkeypatch):
+def test_of_people_s_files_large_ones_are_described_and_splits_are_looked_for(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    write_raw(*({"question": f"{n}?"} for n in range(9)))
-    words = {"by": "people", "on": "raw/mine.jsonl"}
+    write_raw(*({"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(9)))
+    words = {"by": "people", "preset": "people", "from": "base", "on": "raw/mine.jsonl"}
     row = tables.TableRow(table="pairs", name="mine", words=words)
-    source = FileSource(path="data/raw/mine.jsonl")
-    assert list(source_checks.describe_partly_read(source, [row])) == []
-    size = Path("data/raw/mine.jsonl").stat().st_size
+    preset = {"licence": "MIT", "heldout_share": 0.1, "max_tokens": 9, "max_bad_share": 0,
+              "max_long_share": 0}  # fmt: skip
+    for split, expected in (("mine", []), ("test_prefs", ["'test_prefs'"])):
+        config = SimpleNamespace(preset=PeoplePreset(split=split, **preset))
+        for line, named in zip(source_checks.check_people_file(row, config), expected, strict=True):
+            assert named in line
+    source, size = (
+        FileSource(path="data/raw/mine.jsonl"),
+        Path("data/raw/mine.jsonl").stat().st_size,
+    )
     for limit, places in ((size, []), (size - 1, ["data.source", "pairs.mine"])):
         monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", limit)
         lines = list(source_checks.describe_partly_read(source, [row]))
         assert [line.partition(":")[0] for line in lines] == places
-
-
-def test_a_split_of_people_s_file_must_be_in_a_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_raw({"prompt": "?", "chosen": "a", "rejected": "b"})
-    words = {"by": "people", "preset": "people", "from": "base", "on": "raw/mine.jsonl"}
-    people = tables.TableRow(table="pairs", name="mine", words=words)
-    preset = {"licence": "MIT", "heldout_share": 0.1, "max_tokens": 9, "max_bad_share": 0,
-              "max_long_share": 0}  # fmt: skip
-    lines = {
-        split: list(
-            source_checks.check_people_file(
-                people, SimpleNamespace(preset=PeoplePreset(split=split, **preset))
-            )
-        )
-        for split in ("mine", "test_prefs")
-    }
-    assert lines["mine"] == []
-    assert "'test_prefs'" in lines["test_prefs"][0]
 
 
 # --- processes

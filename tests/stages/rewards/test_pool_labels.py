@@ -4,11 +4,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import judged_rows
 import numpy as np
 import pytest
 from judged_rows import completion
+from ruamel.yaml import YAML
 from tiny_rollouts import make_pairs
 
 from stages.records import lines
@@ -26,6 +28,7 @@ from stages.rewards.problem_evaluation import (
 from stages.rewards.verifier_labels import CheckedProblem, balance_outcomes, check_pool
 from stages.rows import PROMPTS
 
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 PROMPT = judged_rows.prompt(gold="42")
 
 
@@ -44,28 +47,19 @@ def pairs(pool: Sequence[Completion], max_pairs: int = 99, seed: int = 0) -> lis
     return [(pair.chosen_ids[0] - 10, pair.rejected_ids[0] - 10) for pair in labelled.preferences]
 
 
-@pytest.mark.parametrize(
-    ("pool", "expected"),
-    [
-        ([row(0, "41"), row(1)], [(1, 0)]),
-        # a cut completion is rejected when wrong, and unused when right
-        ([row(0, cut=True), row(1), row(2, "7", cut=True)], [(1, 2)]),
-        ([row(0), row(0), row(2, "7"), row(2, "7")], [(0, 2)]),  # the same tokens count once
-        ([row(0), row(1, "")], [(0, 1)]),  # what cannot be read is wrong
-        ([row(0), row(1)], []), ([row(0, "7")], []),
-    ],
-)  # fmt: skip
-def test_a_pair_is_a_right_completion_that_ended_and_a_wrong_one(pool, expected):
-    assert pairs(pool) == expected
-
-
-def test_a_pair_has_texts_and_tokens_as_sampled():
-    pool = [row(0, "41"), row(1)]
-    (pair,) = verifier_labels.label_pairs(PROMPT, pool, max_pairs=9, seed=0).preferences
-    assert (pair.id, pair.prompt, pair.prompt_ids) == ("a", PROMPT.prompt, PROMPT.prompt_ids)
-    assert (pair.chosen, pair.chosen_ids) == ("step 1\n#### 42", [11, 3])
-    assert (pair.rejected, pair.rejected_ids) == ("step 0\n#### 41", [10, 3])
-    assert (pair.probability, pair.source) == (1.0, "verifier")
+@pytest.mark.parametrize(("rows", "expected"), TABLES["pairs"])
+def test_a_pair_is_a_right_completion_that_ended_and_a_wrong_one(rows, expected):
+    pool = [
+        row(i, str(item.get("answer", 42)), cut=item.get("cut", False), ids=item.get("as"))
+        for i, item in enumerate(rows)
+    ]
+    assert pairs(pool) == [tuple(pair) for pair in expected]
+    labelled = verifier_labels.label_pairs(PROMPT, pool, max_pairs=9, seed=0)
+    texts = {row.completion: row.completion_ids for row in pool}
+    for pair in labelled.preferences:
+        assert (pair.id, pair.prompt, pair.prompt_ids) == ("a", PROMPT.prompt, PROMPT.prompt_ids)
+        assert (texts[pair.chosen], texts[pair.rejected]) == (pair.chosen_ids, pair.rejected_ids)
+        assert (pair.probability, pair.source) == (1.0, "verifier")
 
 
 @pytest.mark.parametrize(("right", "wrong"), [(2, 4), (3, 4), (3, 3), (1, 5), (6, 4)])
@@ -83,8 +77,8 @@ def test_every_pair_comes_once_and_no_completion_again_before_it_must(right, wro
 
 def test_pairs_depend_on_the_seed_alone():
     pool = [row(i, "42" if i < 4 else "7") for i in range(8)]
-    assert pairs(pool, 2, 5) == pairs(pool, 2, 5)
-    assert len({tuple(pairs(pool, 2, seed)) for seed in range(20)}) > 10
+    draws = [tuple(pairs(pool, 2, seed)) for seed in (*range(20), 0)]
+    assert (draws[0], len({*draws}) > 10) == (draws[-1], True)
 
 
 def test_the_summary_of_pairs_counts_problems_by_what_became_of_them():
@@ -110,10 +104,7 @@ def find_flipped(percent: int, seed: int = 0, pairs=PAIRS) -> set[int]:
     return {i for i, pair in enumerate(result) if pair != pairs[i]}
 
 
-@pytest.mark.parametrize(
-    ("percent", "of", "number"),
-    [(0, 40, 0), (1, 40, 0), (2, 40, 1), (10, 40, 4), (100, 40, 40), (25, 2, 1), (24, 2, 0)],
-)
+@pytest.mark.parametrize(("percent", "of", "number"), TABLES["flipped"])
 def test_an_exact_share_of_labels_is_flipped_and_half_a_pair_is_one(percent, of, number):
     assert len(find_flipped(percent, pairs=PAIRS[:of])) == number
 
@@ -174,11 +165,7 @@ def balance(right: int, wrong: int, most: int = 4, one_class: float = 0.0, seed:
     return balance_outcomes(check_pool(PROMPT, rows), most, one_class, seed)
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "most", "of_right", "of_wrong"),
-    [(1, 1, 6, 1, 1), (1, 2, 6, 1, 2), (1, 9, 6, 1, 5), (5, 1, 4, 3, 1), (4, 4, 5, 3, 2),
-     (9, 9, 4, 2, 2), (2, 9, 4, 2, 2)],
-)  # fmt: skip
+@pytest.mark.parametrize(("right", "wrong", "most", "of_right", "of_wrong"), TABLES["outcomes"])
 def test_right_and_wrong_outcomes_weigh_a_half_each_and_share_the_places(
     right, wrong, most, of_right, of_wrong
 ):
@@ -252,20 +239,8 @@ def test_the_evaluation_of_four_samples_worked_by_hand():
     assert greedy == (False, False, False)
     # The first alone ends with `#### n`.
     assert (result.mean_strict, result.mean_accuracy, result.mean_lenient) == (0.25, 0.5, 0.5)
-    expected = {
-        # Of the six pairs, {2, 3} alone holds no right sample.
-        "pass": (0.5, 5 / 6, 1),
-        # Pairs 01, 03, 13 are won by the right answer, 02 and 12 are ties, 23 is lost: 4 of 6.
-        "majority": (0.5, 4 / 6, 1),
-        # By score 1 > 2 > 3 > 0: the three pairs with 1 are right, the others (02, 03, 23) wrong.
-        "best_of/good": (0.5, 0.5, 1),
-        # 0.2 + 0.2 of the right answer is less than 0.5 of the wrong; 3 has no vote.
-        "weighted/good": (0.5, 3 / 6, 0),
-        "best_of/plain": (0.5, 0.5, 0.5), "best_of/equal": (0.5, 0.5, 0.5),
-        "weighted/equal": (0.5, 4 / 6, 1),  # equal weights are the majority
-    }  # fmt: skip
-    assert result.accuracy_at.keys() == expected.keys()
-    for way, values in expected.items():
+    assert result.accuracy_at.keys() == TABLES["accuracies"].keys()
+    for way, values in TABLES["accuracies"].items():
         of_n = dict(zip("124", values, strict=True))
         assert result.accuracy_at[way] == pytest.approx(of_n, abs=1e-12), way
     assert (result.readable_rate, result.format_rate) == (0.75, 0.5)
@@ -374,49 +349,25 @@ def test_the_format_alone_chooses_among_those_that_have_it(prompt, texts, expect
     assert view.values.tolist() == view.weights.tolist() == expected
 
 
-def solution(index: int, answer: str, *, correct: bool | None) -> StepLabels:
+def solution(index: int, answer: str, correct: bool | None, problem: str = "p") -> StepLabels:
     return StepLabels(
-        id="p", index=index, prompt="", prompt_ids=[1], steps=["so", f"#### {answer}"],
+        id=problem, index=index, prompt="", prompt_ids=[1], steps=["so", f"#### {answer}"],
         step_ids=[[2], [3]], labels=[None, None], num_completions=[0, 0], true_labels=None,
         correct=correct, source="none",
     )  # fmt: skip
 
 
-# Right is the first. By last .4 < .5; min .4 > .1; product .32 > .05 * .75 * .5; mean .6 > .46.
-RANKED = [[0.8, 0.4], [0.1, 0.5, 0.75, 0.5]]
-KINDS = {"last": 0.0, "min": 1.0, "product": 1.0, "mean": 1.0}
-RIGHT, WRONG = (solution(i, answer, correct=not i) for i, answer in enumerate("78"))
-LETTERS, WORDS = (
-    [solution(i, answer, correct=not i) for i, answer in enumerate(answers)]
-    for answers in (("B", "C"), ("even", "odd"))
-)
-
-
-@pytest.mark.parametrize(
-    ("rows", "scores", "accuracy", "choice"),
-    [
-        ([RIGHT, WRONG], RANKED, {"best_of": KINDS, "weighted": KINDS}, ("min", "min")),
-        (LETTERS, RANKED, {"best_of": KINDS, "weighted": KINDS}, ("min", "min")),
-        (WORDS, RANKED, {"best_of": KINDS, "weighted": KINDS}, ("min", "min")),
-        # The wrong answer twice: by the mean .6 < .92.
-        ([RIGHT, WRONG, replace(WRONG, index=2)], [*RANKED, RANKED[1]],
-         {"best_of": KINDS, "weighted": KINDS | {"mean": 0.0}}, ("min", "min")),
-        # A problem of right solutions alone says nothing, nor does a row without a verdict.
-        ([RIGHT, WRONG, replace(RIGHT, id="q")], [*RANKED, RANKED[0]],
-         {"best_of": KINDS, "weighted": KINDS}, ("min", "min")),
-        ([RIGHT, replace(WRONG, correct=None)], RANKED, {}, ("min", "min")),
-        # No vote without an answer that can be read: by last .9 > .3, by min .1 < .2.
-        ([solution(0, "", correct=True), WRONG], [[0.1, 0.9], [0.2, 0.3]],
-         {"best_of": {"last": 1.0, "min": 0.0, "product": 1.0, "mean": 1.0}}, ("last", "min")),
-    ],
-    ids=["ranked", "letters", "words", "twice", "one class", "no verdict", "unreadable"],
-)  # fmt: skip
-def test_the_aggregation_that_ranks_right_solutions_first_is_chosen(
-    rows, scores, accuracy, choice, tmp_path
-):
-    result, result_accuracy = choose_aggregation(rows, scores)
-    assert (result.best_of, result.weighted) == choice
-    assert result_accuracy == accuracy
+@pytest.mark.parametrize("case", TABLES["aggregations"])
+def test_the_aggregation_that_ranks_right_solutions_first_is_chosen(case, tmp_path):
+    rows = [solution(number, *words) for number, words in enumerate(case["rows"])]
+    scores = case.get("scores", TABLES["ranked"][: len(rows)])
+    result, accuracy = choose_aggregation(rows, scores)
+    assert [result.best_of, result.weighted] == case["choice"]
+    assert accuracy == {
+        use: dict(zip(("last", "min", "product", "mean"), case[use], strict=True))
+        for use in ("best_of", "weighted")
+        if use in case
+    }
     result.write(tmp_path)
     assert pool_scores.read_aggregation(tmp_path) == result
 
