@@ -223,6 +223,7 @@ POOL = [
 ]
 SCORES = {
     "good": SampleScores(np.array([0.1, 0.4, 0.3, 0.2]), np.array([0.2, 0.2, 0.5, 1])),
+    "odd": SampleScores(np.array([0.1, 0.4, 0.3, 0.05]), None),
     "plain": SampleScores(np.zeros(4), None),
     "equal": SampleScores(np.zeros(4), np.full(4, 0.3)),
 }
@@ -247,8 +248,11 @@ def test_the_evaluation_of_four_samples_worked_by_hand():
     assert result.even_correct == 1  # of 0 and 2
     # Right 0 and 1 (.1 and .4) above wrong 2 and 3 (.3 and .2) in two of four pairs; in the
     # format are 0, right, and 2, wrong.
-    assert result.auc == {"good": 0.5, "plain": 0.5, "equal": 0.5}
-    assert result.auc_in_format == {"good": 0.0, "plain": 0.5, "equal": 0.5}
+    assert result.auc == {"good": 0.5, "odd": 0.75, "plain": 0.5, "equal": 0.5}
+    assert result.auc_in_format == {"good": 0.0, "odd": 0.0, "plain": 0.5, "equal": 0.5}
+    three = [POOL[0], POOL[2], POOL[1]]
+    result = evaluate_problem(THOUSAND, three, POOL[0], {}, ks=[1], orders=ORDERS[:, :3])
+    assert (result.even_correct, result.num_correct) == (2, 2)
     assert (result.truncation_rate, result.mean_tokens) == (0.25, 3.0)
     assert pool_accuracy([(THOUSAND, POOL), (PROMPT, [row(0)])]) == 3 / 5
 
