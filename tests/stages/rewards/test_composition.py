@@ -305,8 +305,11 @@ def test_components_that_do_not_go_together_are_refused(row):
 
 @pytest.mark.parametrize("row", rows("facts"))
 def test_a_composition_knows_what_it_needs(row):
-    settings = {"weight": row.get("weight", 1.0), "normalise": row.get("normalise", "none")}
-    parts = {f"c{number}": part(value, **settings) for number, value in enumerate(row["values"])}
+    weights = row.get("weights", [row.get("weight", 1.0)] * len(row["values"]))
+    parts = {
+        f"c{number}": part(value, weights[number], normalise=row.get("normalise", "none"))
+        for number, value in enumerate(row["values"])
+    }
     config = composed(row.get("combine", "sum"), **parts)
     facts = config.needs_model(), config.needs_judge(), config.may_be_negative()
     assert facts == (row["model"], row["judge"], row["negative"])

@@ -250,11 +250,11 @@ def test_the_evaluation_of_four_samples_worked_by_hand():
     # format are 0, right, and 2, wrong.
     assert result.auc == {"good": 0.5, "odd": 0.75, "plain": 0.5, "equal": 0.5}
     assert result.auc_in_format == {"good": 0.0, "odd": 0.0, "plain": 0.5, "equal": 0.5}
+    assert (result.truncation_rate, result.mean_tokens) == (0.25, 3.0)
+    assert pool_accuracy([(THOUSAND, POOL), (PROMPT, [row(0)])]) == 3 / 5
     three = [POOL[0], POOL[2], POOL[1]]
     result = evaluate_problem(THOUSAND, three, POOL[0], {}, ks=[1], orders=ORDERS[:, :3])
     assert (result.even_correct, result.num_correct) == (2, 2)
-    assert (result.truncation_rate, result.mean_tokens) == (0.25, 3.0)
-    assert pool_accuracy([(THOUSAND, POOL), (PROMPT, [row(0)])]) == 3 / 5
 
 
 def test_a_pool_without_any_readable_answer_is_wrong_and_no_error():
