@@ -5,11 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=@"]
 CONFIG = ".dvc/config"
 
 
+@pytest.mark.slow
 def test_dvc_needs_no_git_in_a_zip_and_uses_it_in_a_checkout(tmp_path: Path) -> None:
     checkout, unpacked = tmp_path / "checkout", tmp_path / "unpacked"
     (checkout / ".dvc").mkdir(parents=True)

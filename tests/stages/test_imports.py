@@ -35,15 +35,12 @@ def test_a_stage_starts_without_unused_packages_and_can_import_them_later(tmp_pa
     assert ended.stdout.split() == [as_ever, as_ever]
 
 
-def test_packages_have_the_distributions_that_the_standard_library_finds():
+def test_packages_have_the_distributions_that_the_standard_library_lists(tmp_path, monkeypatch):
     quick = imports.packages_distributions()
     for name, distributions in importlib.metadata.packages_distributions().items():
         if "." not in name and "__" not in name:  # later Pythons list compiled modules, too
             assert set(quick.get(name, ())) == set(distributions), name
-
-
-def test_a_distribution_without_declared_names_has_those_of_its_files(tmp_path, monkeypatch):
-    folder = tmp_path / "three_things-1.0.dist-info"
+    folder = tmp_path / "three_things-1.0.dist-info"  # without declared names: those of its files
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: Three-Things\nVersion: 1.0\n")
     files = ["one/__init__.py", "one/two.py", "three.py", "share/four.txt", "one/five.so"]

@@ -1,12 +1,37 @@
+r"""The answer checker on the tables beside this file.
+
+answers.yaml: answers in every notation, with their verdicts. readings.yaml: what each function of
+one text returns; a new function of the checker needs a key there, or
+`test_no_function_of_one_text_is_left_out` fails.
+"""
+
+import gc
+import inspect
 import json
-import subprocess
-import sys
+import random
+import re
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cpu_time import cpu_seconds
+from ruamel.yaml import YAML
 
-from stages.records.problems import Prompt
+from stages.records.problems import THOUGHTS, Prompt
+from stages.rewards import (
+    answer_checker,
+    answer_forms,
+    answer_value,
+    expression_size,
+    final_answer,
+    number_parsing,
+    symbolic_equality,
+    text_components,
+    units,
+    value_bounds,
+)
 from stages.rewards.answer_checker import (
     answers_match,
     check_readable_share,
@@ -14,237 +39,384 @@ from stages.rewards.answer_checker import (
     is_correct,
     is_leniently_correct,
     is_strictly_correct,
-    read_last_number,
+    read_gold,
     solves_problem,
+    states_an_answer,
+    states_one_answer,
 )
-from stages.rewards.answer_value import canonical_value
+from stages.rewards.answer_value import canonical_value, read_choice
+from stages.rewards.final_answer import answer_statements, extract_answer
 from stages.rewards.number_parsing import parse_number
+from stages.rewards.units import units_differ
 
-ADVERSARIAL = Path(__file__).parent / "adversarial.jsonl"
+FOLDER = Path(__file__).parent
+
+
+def load(name: str) -> Any:
+    return YAML(typ="safe").load((FOLDER / name).read_text(encoding="utf-8"))
+
+
+ANSWERS, READINGS = load("answers.yaml"), load("readings.yaml")
+BY_HAND = (FOLDER / "golds_by_hand.txt").read_text(encoding="utf-8").splitlines()
+"""Golds in the notations of AQuA, ASDiv, GPQA, OlympiadBench and textbooks for college."""
+MATH500 = [
+    json.loads(line)["answer"]
+    for line in (FOLDER / "math500_answers.jsonl").read_text(encoding="utf-8").splitlines()
+]
+"""The gold answers of MATH-500 (Hendrycks et al. 2021, MIT licence; Lightman et al. 2023)."""
+MODULES = (
+    answer_checker, answer_forms, answer_value, expression_size, final_answer, number_parsing,
+    symbolic_equality, text_components, units, value_bounds,
+)  # fmt: skip
+
+
+def ordered_pairs(groups: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Both orders of every two texts of a group."""
+    for group in groups:
+        yield from ((a, b) for a in group for b in group if a is not b)
+
+
+@pytest.mark.parametrize("kind", ["equal", "different"])
+def test_a_pair_of_answers_is_equal_or_not_whichever_is_gold(kind):
+    pairs = list(ordered_pairs(ANSWERS[kind]))
+    assert [pair for pair in pairs if answers_match(*pair) != (kind == "equal")] == []
+
+
+@pytest.mark.parametrize("subject", ANSWERS["answers"])
+def test_a_boxed_answer_has_its_verdict(subject):
+    for gold, verdicts in ANSWERS["answers"][subject].items():
+        for verdict, answers in verdicts.items():
+            for answer in answers:
+                is_right = is_correct(rf"So \boxed{{{answer}}}", gold)
+                assert (gold, answer, is_right) == (gold, answer, verdict == "right")
+
+
+@pytest.mark.parametrize("verdict", ["right", "wrong"])
+def test_a_completion_has_its_verdict(verdict):
+    rows = [row for row in ANSWERS["completions"] if row[0] == verdict]
+    assert len(rows) > 50
+    assert [row for row in rows if is_correct(row[2], row[1]) != (verdict == "right")] == []
+
+
+def test_units_differ_whichever_is_gold():
+    for gold, verdicts in ANSWERS["answers"]["units"].items():
+        for verdict, answers in verdicts.items():
+            for answer in answers:
+                differs = units_differ(answer, gold), units_differ(gold, answer)
+                assert differs == ((False, False) if verdict == "right" else (differs[0],) * 2)
+                assert not units_differ(answer, answer)
+    # words of one side of two opposites are not compared where an answer has both
+    assert not units_differ("5 km up, then down", "5 km up")
+
+
+PROSE = ("f(x) is even", "10 by 12")
+"""Golds of the table that only their own text equals, and that no data set's field is read as."""
+GOLDS = {
+    "of the table": [
+        *ANSWERS["golds"],
+        *(gold for golds in ANSWERS["answers"].values() for gold in golds if gold not in PROSE),
+        *(text for group in ANSWERS["equal"] for text in group),
+    ],
+    "by hand": BY_HAND,
+}
+
+
+@pytest.mark.parametrize("source", GOLDS)
+def test_a_gold_answer_is_read_as_it_is_and_equals_itself(source):
+    assert len(GOLDS[source]) > 150
+    assert [gold for gold in GOLDS[source] if read_gold(gold) != gold] == []
+    assert [gold for gold in GOLDS[source] if not answers_match(gold, gold)] == []
+
+
+def test_every_gold_answer_of_math_500_equals_itself_in_its_usual_dress_and_no_neighbour():
+    assert len(MATH500) == 500
+    assert [gold for gold in MATH500 if not is_correct(rf"so $\boxed{{{gold}}}$.", gold)] == []
+    assert [gold for gold in MATH500 if not is_correct(f"The answer is ${gold}$.", gold)] == []
+    assert [pair for pair in pairwise(sorted(set(MATH500))) if answers_match(*pair)] == [
+        ("120", r"120^\circ"), ("15", r"15\mbox{ cm}^2"), ("30", r"30^\circ"), ("36", r"36^\circ"),
+    ]  # fmt: skip
+
+
+# --- a gold answer with one place changed
+
+
+CHANGES = {
+    "digit": re.compile(r"\d"),
+    "variable": re.compile(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])"),
+    "operator": re.compile(
+        r"(?<=[\w)}]) ?[-+/<>] ?(?=[\w\\(])|\\(?:le|ge|cup|cap|sin|cos|pm|cdot|times)(?![A-Za-z])"
+    ),
+    "exponent": re.compile(r"\^"),
+    "end": re.compile(r"^[(\[]|[)\]]$"),
+    "bracket": re.compile(r"(?<!\\)[()\[\]{}]"),
+}
+"""Kind of a change -> the places in a gold answer that it changes."""
+SWAPS = {
+    "(": "[", "[": "(", ")": "]", "]": ")", "+": "-", "-": "+", "/": "+", "<": ">", ">": "<",
+    r"\le": r"\ge ", r"\ge": r"\le ", r"\cup": r"\cap ", r"\cap": r"\cup ", r"\sin": r"\cos ",
+    r"\cos": r"\sin ", r"\pm": "+", r"\cdot": "+", r"\times": "+",
+}  # fmt: skip
+
+
+def mutate(gold: str, kind: str, rng: random.Random) -> str:
+    """Another answer: at one place a digit, a variable, an operator, ... is changed or dropped."""
+    places = list(CHANGES[kind].finditer(gold))
+    if not places:
+        return gold
+    place = rng.choice(places)
+    text, new = place[0], ""
+    if kind == "digit":
+        new = str((int(text) + rng.randint(1, 8)) % 9 + 1)
+        new = new if new != text else str(int(text) % 9 + 1)
+    elif kind == "variable":
+        new = "w" if text.lower() != "w" else "v"
+        new = new.upper() if text.isupper() else new
+    elif kind in ("operator", "end"):
+        new = SWAPS[text.strip()]
+    return gold[: place.start()] + new + gold[place.end() :]
+
+
+def is_excepted(gold: str, other: str) -> bool:
+    r"""Whether they are equal for a reason.
+
+    At infinity an interval has no end that a bracket could include; `C)` and `(E) 13` are the
+    choices C and E.
+    """
+    is_interval = "infty" in gold and gold[1:-1] == other[1:-1]
+    choice = read_choice(gold)
+    return is_interval or (choice is not None and choice == read_choice(other))
 
 
 @pytest.mark.parametrize(
-    ("completion", "gold"),
+    "golds",
     [
-        ("3 + 4 = 7\n#### 7", "7"),
-        ("#### $1,234.00", "1234"),
-        ("#### 1234", "1,234"),
-        ("#### 0.75", "3/4"),
-        (r"\boxed{\frac{3}{4}}", "0.75"),
-        ("<answer>18 dollars</answer>", "18"),
-        ("The answer is -7.", "-7"),
-        ("The answer is 50%.", "50"),
+        pytest.param([*MATH500[::25], *BY_HAND[::12]], id="some"),
+        pytest.param([*MATH500, *BY_HAND], id="all", marks=pytest.mark.weekly),
     ],
 )
-def test_a_right_answer_in_any_form_is_right(completion: str, gold: str) -> None:
-    assert is_correct(completion, gold)
+def test_no_mutation_of_a_gold_answer_equals_it(golds):
+    rng, equal = random.Random(0), list[tuple[str, str]]()
+    for gold in golds:
+        for other in sorted({mutate(gold, kind, rng) for kind in CHANGES} - {gold}):
+            is_equal = answers_match(other, gold) or answers_match(gold, other)
+            if is_equal and not is_excepted(gold, other):
+                equal.append((gold, other))
+    assert equal == []
+
+
+# --- functions of one text
+
+
+def list_functions() -> dict[str, Any]:
+    """The public functions of the checker that one text is enough for."""
+    functions: dict[str, Any] = {}
+    for module in MODULES:
+        for name, function in vars(module).items():
+            inner = inspect.unwrap(function) if callable(function) else None
+            if not inspect.isfunction(inner) or name.startswith("_"):
+                continue
+            needed = [
+                parameter.annotation
+                for parameter in inspect.signature(inner).parameters.values()
+                if parameter.default is inspect.Parameter.empty
+            ]
+            if inner.__module__ == module.__name__ and needed == [str]:
+                functions[name] = function
+    return functions
+
+
+FUNCTIONS = list_functions()
+STRUCTURED = {
+    "answer_statements", "find_free_variable", "read_inequality", "read_unit", "split_elements",
+    "split_unit",
+}  # fmt: skip
+"""Of one text, too, but with tuples as results: what is built on them is in the tables."""
+
+
+def simplify(result: Any) -> Any:
+    """A result as the table writes it: forms by their names, a value's bounds as a word."""
+    if isinstance(result, dict):
+        return ", ".join(sorted(result))
+    return result if isinstance(result, str | bool | None) else str(result)
+
+
+def test_no_function_of_one_text_is_left_out():
+    assert len(FUNCTIONS) > 30
+    assert set(READINGS) == {*FUNCTIONS, "differ"} - STRUCTURED
+
+
+@pytest.mark.parametrize("name", sorted({*READINGS} - {"differ"}))
+def test_a_function_of_one_text_returns_what_its_table_says(name):
+    for expected, texts in READINGS[name].items():
+        for text in texts:
+            result = simplify(FUNCTIONS[name](text))
+            assert (text, result) == (text, simplify(expected))
+
+
+@pytest.mark.parametrize("expected", [True, False, None])
+def test_values_differ_whichever_is_the_gold_answer(expected):
+    for pair in READINGS["differ"][expected]:
+        assert (pair, value_bounds.differ(*pair)) == (pair, expected)
+        assert (pair, value_bounds.differ(*pair[::-1])) == (pair, expected)
+
+
+def test_abbreviations_have_units_but_no_product_of_variables_is_one():
+    assert all(map(units.unit_name, units.ABBREVIATIONS))
+    assert units.ABBREVIATIONS.isdisjoint(("xy", "ab", "rs", "MN", "KN"))
+
+
+# --- choices
+
+
+CHOICES = READINGS["read_choice"]["C"]
+
+
+@pytest.mark.parametrize("gold", CHOICES)
+def test_a_choice_is_its_letter_in_every_notation(gold):
+    assert read_gold(gold) == gold
+    for answer in CHOICES:
+        assert is_correct(rf"So it is \boxed{{{answer}}}", gold)
+        assert is_correct(f"Thus.\nAnswer: {answer}", gold)
+        assert states_an_answer(rf"\boxed{{{answer}}}", gold)
+    for answer in (*READINGS["read_choice"]["D"], *READINGS["read_choice"][None]):
+        assert not answers_match(answer, gold)
+    assert answers_match("12", gold) == ("12" in gold)
+    assert not answers_match("(D) 12", gold)  # another letter, whatever stands beside it
+    assert not states_an_answer("#### 12", gold)
+
+
+# --- statements, forms and thoughts
+
+
+BY_FORM = {
+    "hash": "#### 1", "boxed": r"\boxed{2}", "tag": "<answer>3</answer>",
+    "sentence": "The answer is 4.", "label": "Answer: 5", "Result:": "Result: 6",
+}  # fmt: skip
+
+
+def test_only_the_listed_forms_are_read():
+    assert {*BY_FORM} == {*answer_forms.FORMS, "Result:"}
+    text = "\n".join(BY_FORM.values())
+    for number, form in enumerate(BY_FORM, start=1):
+        assert list(answer_statements(text, [form])) == [str(number)]
+        assert is_correct(text, str(number), [form])
+        assert is_leniently_correct(text, str(number), [form])
+        assert states_one_answer(text, [form])
+        assert states_an_answer(text, forms=[form])
+    assert list(answer_statements(text, ["Result:", "hash"])) == ["6", "1"]
+    assert list(answer_statements(text)) == ["5", "4", "3", "2", "1"]
+    assert has_format(r"\boxed{2} so" + "\n#### 1", ["hash"])
+    assert is_strictly_correct("\\boxed{2}\n#### 1", "1", ["hash"])
+    assert not is_strictly_correct("\\boxed{2}\n#### 1", "1", ["boxed"])
+    assert list(answer_statements(r"The answer is 6, or \boxed{7}.")) == ["7", r"6, or \boxed{7}"]
+    for completion in (r"The answer is $\boxed{7}$.", "Answer:\n#### 7", r"**Answer:** \boxed{7}"):
+        assert list(answer_statements(completion)) == ["7"]
 
 
 @pytest.mark.parametrize(
-    ("completion", "gold"),
+    ("form", "named"),
+    [("box", "'boxed'"), ("####", "hash"), ("Result", "colon"), (":", "colon"), ("a\nb:", "colon"),
+     (f"{'a' * 40}:", "aaa")],
+)  # fmt: skip
+def test_a_word_that_is_no_form_is_refused(form, named):
+    with pytest.raises(ValueError, match=named):
+        answer_forms.check_form(form)
+    assert answer_forms.check_form(f"{'a' * 39}:")
+
+
+def test_words_are_an_answer_where_the_gold_answer_is_words():
+    for gold, is_stated in (("oranges", True), ("7", False), ("", False)):
+        assert states_an_answer("#### apples", gold) == is_stated
+    assert states_an_answer(r"\boxed{\text{apples}}", "7")  # marked as an answer
+
+
+def test_prompts_that_ask_for_a_form_that_is_not_read_are_counted():
+    prompts = [text for texts in READINGS["find_requested"].values() for text in texts]
+    for forms, expected in (
+        ([*answer_forms.FORMS, "Result:"], {}),
+        (answer_forms.FORMS, {"Result:": 1}),
+        (["hash", "tag", "sentence", "Final Answer:", "Result:"], {"boxed": 2, "Answer:": 1}),
+    ):
+        unlisted = answer_forms.UnlistedForms(forms)
+        for prompt in prompts:
+            unlisted.add(prompt)
+        assert (unlisted.num_prompts, unlisted.counts) == (12, expected)
+        lines = unlisted.describe()
+        assert [form for form, line in zip(expected, lines, strict=True) if form not in line] == []
+
+
+def make_prompt(text: str, answer: str | None = "7") -> Prompt:
+    return Prompt(id="p", task="solve", question="?", prompt=text, prompt_ids=[], answer=answer)
+
+
+@pytest.mark.parametrize(("begin", "end"), THOUGHTS.items())
+def test_nothing_before_the_end_of_a_thought_counts_however_it_is_spelled(begin, end):
+    assert extract_answer(f"{begin}\n#### 6\n{end}\n\n#### 7") == "7"
+    assert extract_answer(f"#### 6\n{end}\n\nI do not know.") is None
+    assert extract_answer(f"{begin}\n#### 6\n") is None
+    assert extract_answer(f"#### 6\n{begin} is that so?") is None
+    opened = make_prompt(f"Why?{begin}\n")  # by the chat template
+    assert not solves_problem(opened, "#### 7")
+    assert not is_strictly_correct(opened.whole("#### 7"), "7")
+    assert not is_leniently_correct(opened.whole("it is 7"), "7")
+    assert solves_problem(opened, f"#### 6\n{end}\n#### 7")
+    assert solves_problem(make_prompt(f"Why?{begin}\n\n{end}\n\n"), "#### 7")
+
+
+def test_a_problem_without_a_gold_answer_has_no_verdict():
+    with pytest.raises(ValueError, match="'p'"):
+        solves_problem(make_prompt("Hi", None), "#### 7")
+
+
+@pytest.mark.parametrize(
+    ("completion", "verdicts"),
     [
-        ("7", "7"),
-        ("#### 8", "7"),
-        ("#### 7\n#### 8", "7"),
-        ("#### 7 or 8", "7"),
-        ("#### 7, 8", "7"),
-        ("#### 3 + 4", "7"),
-        ("#### 3 + 4 = 7", "7"),
-        ("#### (7)", "7"),
-        ("#### 7.0001", "7"),
-        ("#### 77", "7"),
-        ("#### 0.5", "50%"),
-        ("#### \uff17", "7"),
-        ("#### \u0667", "7"),
-        ("#### 7²", "7"),
-        ("#### " + "7" * 10_000, "7"),
-        ("#### 7", "nan"),
-        ("#### nan", "nan"),
-        ("#### not 7", "7"),
+        ("3 + 4 = 7\n#### 7", "strict checked lenient"), ("#### 7", "strict checked lenient"),
+        ("The answer is 7.", "checked lenient"), ("#### 7\nI am sure", "checked lenient"),
+        ("3 + 4 = 7", "lenient"), ("so 7 shells, I think", "lenient"),
+        ("#### 8\nno, it is 7", "lenient"), ("it is 8 or 7,", "lenient"),
+        ("3 + 4 = 7\n#### 8", ""), ("7 or 8", ""), ("about 1,007.", ""), ("no number", ""),
+        ("", ""), ("minus -7", ""), ("7 #### 8", ""),
     ],
-)
-def test_a_wrong_or_tricky_answer_is_wrong(completion: str, gold: str) -> None:
-    assert not is_correct(completion, gold)
+)  # fmt: skip
+def test_each_reading_of_the_answer_seven(completion, verdicts):
+    assert is_strictly_correct(completion, "7") == ("strict" in verdicts)
+    assert is_correct(completion, "7") == ("checked" in verdicts)
+    assert is_leniently_correct(completion, "7") == ("lenient" in verdicts)
 
 
-def test_answers_made_to_deceive_have_the_verdicts_given_by_hand() -> None:
-    rows = [json.loads(line) for line in ADVERSARIAL.read_text(encoding="utf-8").splitlines()]
-    assert len(rows) >= 112
-    judged = [(row, is_correct(row["completion"], row["gold"])) for row in rows]
-    assert [row for row, verdict in judged if verdict != row["right"]] == []
+def test_nine_readable_solutions_of_ten_are_enough_and_fewer_an_error():
+    assert check_readable_share(9, ["x"]) == 0.9
+    assert check_readable_share(0, []) is None
+    with pytest.raises(ValueError, match=r"88\.9% of 9 .*'so 4'"):
+        check_readable_share(8, ["no answer in 'so 4'"])
+
+
+# --- text made to be slow
 
 
 HOSTILE = (
     "9**9**9**9", "9" * 10_000, "-" * 10_000, "(" * 5_000 + "7" + ")" * 5_000, "7" + "," * 10_000,
     "1/" * 5_000 + "7", r"\sqrt{" * 2_000 + "7", r"\frac{1}{" * 2_000, "{" * 10_000, "9!" * 99,
-    "999999!!!!!!!!", "\x00\x01\x02", "1e99999999", "7" * 199 + "." + "7" * 199,
+    "999999!!!!!!!!", "\x00\x01\x02", "1e99999999", "7" * 199 + "." + "7" * 199, "7" * 10_000,
+    "9" * 1_000_000, "5 " + "aa " * 100_000, "1," * 100_000, "\\boxed{" * 50_000, "####\n" * 50_000,
+    "The answer is " * 50_000, "<answer>" * 9_999,
 )  # fmt: skip
-FORMS = ("#### {}", r"\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
 
 
-@pytest.mark.parametrize("answer", HOSTILE, ids=lambda answer: answer[:12].encode().hex())
-def test_a_hostile_answer_is_wrong_and_costs_nothing(answer: str) -> None:
-    # against a number none of these reaches math-verify
-    def check() -> None:
-        for form in FORMS:
-            assert not is_correct(form.format(answer), "7")
-            canonical_value(answer)
-
-    assert cpu_seconds(check, parse_number, canonical_value) < 0.5
-
-
-def test_expressions_are_compared_by_math_verify() -> None:
-    assert answers_match(r"\sqrt{16}", "4")
-    assert answers_match("1 + x^2", "x^2 + 1")
-    assert answers_match(r"\frac{\pi}{2}", r"\pi/2")
-    assert answers_match("(1,2)", "(1, 2)")
-    assert not answers_match("(2, 1)", "(1, 2)")
-    assert not answers_match(r"\sqrt{2}", "1.41")
-
-
-def test_a_cheap_check_takes_a_few_microseconds() -> None:
-    completion = "3 + 4 = 7\n7 * 2 = 14\n14 - 5 = 9\n9 + 8 = 17\n#### 17"
-    is_correct(completion, "17")
-    seconds = cpu_seconds(lambda: [is_correct(completion, "17") for _ in range(1_000)])
-    # 6 microseconds measured; the bound leaves room for a busy machine.
-    assert seconds / 1_000 < 100e-6
-
-
-def test_importing_the_checker_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, stages.rewards.answer_checker, stages.rewards.answer_checker\n"
-        "print(sorted({'torch', 'math_verify', 'sympy', 'transformers'} & set(sys.modules)))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
-
-
-def test_working_then_one_readable_answer_is_the_format() -> None:
-    assert has_format("3 + 4 = 7\n#### 7")
-    assert has_format("She has 7.\n\n#### $1,234\n")
-
-
-@pytest.mark.parametrize(
-    "completion",
-    [
-        "",
-        "#### 7",
-        "\n#### 7",
-        "...\n#### 7",
-        "3 + 4 = 7",
-        "3 + 4 = 7 #### 7",
-        "3 + 4 = 7\n####",
-        "3 + 4 = 7\n#### seven",
-        "3 + 4 = 7\n#### 7 or 8",
-        "3 + 4 = 7\n#### 7\n#### 7",
-        "3 + 4 = 7\n#### 7\nDone.",
-        "The answer is 7.\n#### 7",
-        "\\boxed{7}\n#### 7",
-        "3 + 4 = 7\n<answer>7</answer>",
-    ],
-)
-def test_anything_else_is_not(completion: str) -> None:
-    assert not has_format(completion)
-
-
-@pytest.mark.parametrize(
-    ("completion", "strictly", "checked", "leniently"),
-    [
-        ("3 + 4 = 7\n#### 7", True, True, True),
-        ("#### 7", True, True, True),
-        ("The answer is 7.", False, True, True),
-        ("#### 7\nI am sure", False, True, True),
-        ("3 + 4 = 7", False, False, True),
-        ("so 7 shells, I think", False, False, True),
-        ("3 + 4 = 7\n#### 8", False, False, False),
-        ("#### 8\nno, it is 7", False, False, True),
-        ("about 1,007.", False, False, False),
-        ("no number", False, False, False),
-        ("", False, False, False),
-        ("minus -7", False, False, False),
-    ],
-)
-def test_each_reading_of_an_answer_seven(completion, strictly, checked, leniently):
-    assert is_strictly_correct(completion, "7") is strictly
-    assert is_correct(completion, "7") is checked
-    assert is_leniently_correct(completion, "7") is leniently
-
-
-def test_separators_belong_to_a_number_and_a_comma_after_it_does_not():
-    assert is_leniently_correct("it costs 1,234, all told", "1234")
-    assert not is_leniently_correct("it costs 1,234, all told", "234")
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("12-5", "5"),
-        ("x = -5", "-5"),
-        ("x=-5", "-5"),
-        ("(3)-2", "2"),
-        ("it is \u22125.", "-5"),
-        ("a half is .5", ".5"),
-        ("see no.5", "5"),
-        ("1,234.50 all told, or so", "1,234.50"),
-        ("<think>4</think>none", None),
-    ],
-)
-def test_the_last_number_has_its_sign_and_not_that_of_a_difference(text: str, number: str | None):
-    assert read_last_number(text) == number
-
-
-def test_a_stricter_reading_is_never_right_where_a_laxer_one_is_wrong():
-    texts = ["#### 7", "7 #### 8", "#### 8\n7", "answer is 7", "\\boxed{7} 9", "<answer>7</answer>"]
-    for text in texts:
-        readings = [
-            is_strictly_correct(text, "7"),
-            is_correct(text, "7"),
-            is_leniently_correct(text, "7"),
-        ]
-        assert readings == sorted(readings)
-
-
-def test_nine_of_ten_is_enough():
-    assert check_readable_share(9, ["no final answer"]) == 0.9
-
-
-def test_less_is_an_error_that_shows_one_and_says_what_to_write():
-    with pytest.raises(ValueError, match=r"88\.9% of 9 .*no final answer in 'so 4'.*#### 42"):
-        check_readable_share(8, ["no final answer in 'so 4'"])
-
-
-def test_no_solution_at_all_has_no_share():
-    assert check_readable_share(0, []) is None
-
-
-def prompt(text: str, answer: str | None = "7") -> Prompt:
-    return Prompt(id="p", task="solve", question="?", prompt=text, prompt_ids=[], answer=answer)
-
-
-def test_a_block_that_the_template_has_begun_must_end_before_the_answer():
-    opened, plain = prompt("Why?<assistant><think>\n"), prompt("Why?<assistant>")
-    assert solves_problem(plain, "#### 7")
-    assert not solves_problem(opened, "#### 7")
-    assert solves_problem(opened, "#### 6\n</think>\n#### 7")
-    # switched off, the template has ended it as well
-    assert solves_problem(prompt("Why?<think>\n\n</think>\n\n"), "#### 7")
-    assert not is_strictly_correct(opened.whole("#### 7"), "7")
-    assert not is_leniently_correct(opened.whole("it is 7"), "7")
-    assert not has_format("<think>3 + 4\n#### 7")
-    assert has_format("<think>#### 6</think>3 + 4 = 7\n#### 7")
-
-
-def test_without_a_gold_answer_nothing_is_right_or_wrong():
-    with pytest.raises(ValueError, match=r"none of prompt 'p': .*Take people's or a judge's pairs"):
-        solves_problem(prompt("Hi", None), "#### 7")
-
-
-@pytest.mark.parametrize("gold", ["December 1972", "14 December 1972 or December 1972"])
-@pytest.mark.parametrize(
-    ("answer", "is_right"),
-    [("December 1972", True), ("december 1972", True), ("December 1973", False), ("1972", False)],
-)
-def test_a_month_and_its_year_are_an_answer(gold, answer, is_right):
-    assert is_correct(f"The answer is {answer}.", gold) is is_right
+def test_hostile_text_is_wrong_and_takes_seconds_of_the_processor():
+    """Against a number, so none of it reaches math-verify. Without the garbage of other tests."""
+    caches = parse_number, canonical_value
+    gc.disable()
+    try:
+        for cache in caches:
+            cache.cache_clear()
+        start = time.thread_time()
+        for text in HOSTILE:
+            for form in ("#### {}", r"\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}."):
+                assert not is_correct(form.format(text), "7")
+            canonical_value(text)
+            extract_answer(text)
+        assert time.thread_time() - start < 10
+    finally:
+        gc.enable()

@@ -1,252 +1,325 @@
+"""What completions are paid: every kind of component by hand, and how components are composed.
+
+The tables are in test_composition.yaml. A new kind of component is a row of `components`;
+`test_every_kind_of_component_has_a_row` compares them with `components.FUNCTIONS`.
+"""
+
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import presets
 import pytest
 import torch
 from answers import NOTHING, Answers
+from judged_rows import RuleChooser
 from pydantic import ValidationError
+from ruamel.yaml import YAML
 
 from stages.algorithms.group_advantages import normalised_sum
-from stages.rewards.completion_rewards import CompletionRewards
-from stages.rewards.composition import Cap, Component, Composition, compose_rewards
+from stages.loops import rollout_rewards
+from stages.rewards import components, model_components
+from stages.rewards.completion_rewards import (
+    MAX_SHOWN,
+    CompletionRewards,
+    describe_completion,
+    join_rewards,
+    score_each,
+)
+from stages.rewards.composition import Component, Composition, compose_rewards
+from stages.runtime.process import Stopped
 
-SHIPPED = presets.CONTENT
-DRAWN = Answers(
-    texts=["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"], golds=["7", "7"],
-    group_size=2,
-)  # fmt: skip
-PLAIN = {"cap": None, "normalise": {"kind": "none"}}
-
-
-def judge(config, drawn=DRAWN, **available):
-    return compose_rewards(Composition.model_validate(config), drawn, replace(NOTHING, **available))
-
-
-def scored(*values):
-    return lambda: CompletionRewards(totals=list(values))
-
-
-def own(weight=1.0, **changes):
-    component = {"value": {"kind": "own"}, "weight": weight, **PLAIN} | changes
-    return {"components": {"mine": component}, "combine": {"kind": "sum"}}
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+SHIPPED = {name: preset for name, preset in presets.CONTENT.items() if "components" in preset}
+JUDGE = {"kind": "judge", "style": "short", "constitution": "none", "min_option_mass": 0.5}
+PROCESS = {"kind": "process", "credit": "sum", "zero": 0.5}
+ENDS = torch.tensor([[True, False, True], [False, True, False]])
+STEPS = torch.tensor([[0.9, 0.0, 0.2], [0.0, 0.6, 0.0]])
+VERDICTS = {"AB": 0.9, "BA": 0.3, "BC": 0.7, "CB": 0.5, "CA": 0.2, "AC": 0.6}
+"""P(the first is better): A beats B by (.9 + 1 - .3) / 2 = .8, B beats C by .6, C beats A by .3."""
 
 
-def test_the_rule_is_1_for_the_answer_and_a_fifth_for_the_format():
-    """Right and shown; right only; shown only; neither. In float32, as the loops add them."""
-    result = judge(SHIPPED["rule"])
+def rows(name: str) -> list[Any]:
+    return [pytest.param(row, id=str(row)[:70]) for row in TABLES[name]]
+
+
+def scored(*totals: float, **changes: Any):
+    return lambda: CompletionRewards(totals=list(totals), **changes)
+
+
+SCORER = scored(0.0, 0.0, step_rewards=STEPS, step_ends=ENDS, metrics={"process/steps": 1.5})
+AVAILABLE = {
+    "scores": {"scorer": scored(0.25, -3.0)}, "steps": {"scorer": SCORER},
+    "own": {"function": lambda prompt, text: len(text) + float(prompt.answer)},
+    "judge": {"judge": RuleChooser(lambda a, b: VERDICTS[a + b])},
+}  # fmt: skip
+
+
+def part(value: Any = "answer", weight: float = 1.0, cap: Any = None, normalise: Any = "none"):
+    if normalise in ("batch", "group"):
+        normalise = {"kind": normalise, "ddof": 1, "eps": 1e-4}
+    return {"value": value, "weight": weight, "cap": cap, "normalise": normalise}
+
+
+def composed(combine: str = "sum", **parts: Any) -> Composition:
+    combined = combine if combine == "sum" else {"kind": combine, "ddof": 1, "eps": 1e-4}
+    return Composition.model_validate({"components": parts, "combine": combined})
+
+
+def pay(config: Any, completions: Answers, **available: Any) -> CompletionRewards:
+    """The rewards by a composition, or by an entry of presets.yaml."""
+    models = replace(NOTHING, **{"max_new_tokens": 8} | available)
+    return compose_rewards(Composition.model_validate(config), completions, models)
+
+
+# --- components
+
+
+@pytest.mark.parametrize("row", rows("components"))
+def test_a_component_is_worth_what_is_worked_by_hand(row):
+    golds = row.get("golds", ["7"])
+    completions = Answers(row["texts"], golds, group_size=1000 if len(golds) == 1 else 2)
+    available = AVAILABLE.get(row.get("with"), {})
+    result = pay(composed(mine=part(row["value"], weight=2.0)), completions, **available)
+    assert result.rewards().tolist() == pytest.approx([2 * number for number in row["paid"]])
+    assert result.parts == {"mine": pytest.approx(row["paid"])}  # before the weight
+
+
+def test_every_kind_of_component_has_a_row():
+    values = [row["value"] for row in TABLES["components"]]
+    kinds = {value if isinstance(value, str) else value["kind"] for value in values}
+    assert kinds == set(components.FUNCTIONS)
+
+
+def win(texts, constitution="correct", row=None, **answers):
+    """A judge's rewards; `row`: how it reads."""
+    row = row or {}
+
+    def read(a: str, b: str) -> float | None:
+        return None if a + b == row.get("unread") else row.get("always", VERDICTS.get(a + b, 0.9))
+
+    chooser = RuleChooser(read, row.get("mass", 0.9))
+    if "mass_of_first" in row:  # in one order alone
+        once = chooser.one
+        chooser.one = lambda message: replace(
+            once(message), mass=row["mass_of_first"] if "1: A" in message else 0.9
+        )
+    completions = Answers(texts, **{"golds": ["7"] * 4} | answers)
+    return model_components.win_rate(completions, chooser, "short", constitution, 0.5), chooser
+
+
+@pytest.mark.parametrize("row", rows("judge"))
+def test_a_completion_is_paid_its_mean_wins_over_its_neighbours(row):
+    result, chooser = win(row["texts"], row=row)
+    assert result.totals == pytest.approx(row["totals"])
+    zero = dict.fromkeys(("gap", "identical", "too_long", "no_answer", "read_tokens"), 0.0)
+    expected = {f"judge/{name}": value for name, value in (zero | row["metrics"]).items()}
+    assert result.metrics == pytest.approx(expected, abs=1e-6)
+    assert len(chooser.messages) == row["messages"]
+
+
+def test_wins_depend_on_neither_the_order_nor_other_groups():
+    expected = dict(zip("ABC", win("ABC")[0].totals, strict=True))
+    for order in ("BCA", "CAB", "CBA"):
+        assert win(order)[0].totals == pytest.approx([expected[text] for text in order])
+    assert win("CBAB", group_size=2)[0].totals[2:] == win("AB")[0].totals
+    with pytest.raises(ValueError, match="group_size"):
+        win("ABA", group_size=2)  # the third is alone
+
+
+def test_a_prompt_has_one_principle_for_all_its_completions():
+    first_lines = {message.splitlines()[0] for message in win("ABC")[1].messages}
+    assert len(first_lines) == 1
+    assert not first_lines.pop().startswith("Judge:")
+    assert win("AB", "none")[1].messages[0].startswith("Judge:")
+
+
+@pytest.mark.parametrize(("always", "num_long"), [(None, 8), (0.9, 0)])
+def test_many_comparisons_without_a_verdict_stop_the_run(always, num_long):
+    texts = [str(i) for i in range(model_components.MIN_COMPARISONS)]
+    with pytest.raises(ValueError, match=f"8 comparisons: {num_long} "):
+        win(texts, row={"always": always, "mass": 0.1})
+
+
+# --- cap, scale, weight, sum
+
+
+def test_the_shipped_rules_by_hand():
+    """Right and in the format; right; in the format; neither. In float32, as loops add them."""
+    texts = ["3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "no idea"]
+    result = pay(SHIPPED["rule"], Answers(texts))
     whole, fifth = torch.tensor(1.0), torch.tensor(0.2)
     assert result.totals == [float(whole + fifth), 1.0, float(fifth), 0.0]
-    assert result.parts == {"answer": [1, 1, 0, 0], "final_line": [1, 0, 1, 0]}
     assert result.statistics() == {"reward/answer": 0.5, "reward/final_line": 0.5}
-
-
-def test_the_two_schemes_of_r1s_reproductions():
     box, tags = r"so \boxed{7}", "<think>3 + 4</think><answer>7</answer>"
-    drawn = Answers([box, "#### 7", tags, r"\boxed{8}", "<answer>7</answer>"])
-    assert judge(SHIPPED["answer_boxed"], drawn).totals == [1.5, 1.0, 1.0, 0.5, 1.0]
-    assert judge(SHIPPED["answer_tags"], drawn).totals == pytest.approx([1, 1, 1.4, 0, 1.2])
-
-
-def test_gdpo_is_the_normalised_sum_of_the_parts():
-    actual = judge(SHIPPED["rule_gdpo"])
+    of_r1 = Answers([box, "#### 7", tags, r"\boxed{8}", "<answer>7</answer>"])
+    assert pay(SHIPPED["answer_boxed"], of_r1).totals == [1.5, 1.0, 1.0, 0.5, 1.0]
+    assert pay(SHIPPED["answer_tags"], of_r1).totals == pytest.approx([1, 1, 1.4, 0, 1.2])
+    result = pay(SHIPPED["rule_gdpo"], Answers(texts, ["7", "7"], group_size=2))
     expected = normalised_sum(
         torch.tensor([[1.0, 1, 0, 0], [1.0, 0, 1, 0]]), torch.tensor([1.0, 0.2]),
         torch.tensor([0, 0, 1, 1]), counted=torch.ones(4, dtype=torch.bool), ddof=1, eps=1e-4,
     )  # fmt: skip
-    assert actual.totals == expected.tolist()
-    assert actual.parts["answer"] == [1, 1, 0, 0], "logged as found"
+    assert (result.totals, result.parts["answer"]) == (expected.tolist(), [1, 1, 0, 0])
+    for name, preset in SHIPPED.items():
+        assert Composition.model_validate(preset).components, name
 
 
-def test_a_model_alone_is_its_score():
-    assert judge(SHIPPED["model"], scorer=scored(0.25, -3.0, 0.5, 8.0)).totals == [
-        0.25, -3.0, 0.5, 8.0
-    ]  # fmt: skip
+def test_values_are_capped_then_scaled_then_weighted():
+    """9, -9, 1, 3 capped at 5: z-scores of 5, -5 and of 1, 3 in their groups; times 0.3."""
+    capped = part("scorer", 0.3, {"low": -5.0, "high": 5.0}, "group")
+    four = Answers(list("abcd"), ["7", "7"], group_size=2)
+    result = pay(composed(score=capped), four, scorer=scored(9.0, -9.0, 1.0, 3.0))
+    z = 0.3 * 0.5**0.5  # of two numbers with ddof 1
+    assert result.totals == pytest.approx([z, -z, -z, z], rel=1e-3)
+    assert result.parts["score"] == [9.0, -9.0, 1.0, 3.0]
 
 
-def test_capped_then_normalised_then_weighted():
-    """0.2 times: 5 and -5 of 9 and -9, a standard deviation of 7.071 apart; 1 and 1 are silent."""
-    result = judge(SHIPPED["rule_model"], scorer=scored(9.0, -9.0, 1.0, 1.0))
-    assert result.totals == pytest.approx([1 + 0.2 * 0.7071, 1 - 0.2 * 0.7071, 0, 0], abs=1e-4)
-    assert result.parts["score"] == [9.0, -9.0, 1.0, 1.0]
+@pytest.mark.parametrize("row", rows("scaled"))
+def test_a_scaled_component_by_hand(row):
+    component = Component.model_validate(part(normalise=row["normalise"]))
+    values = CompletionRewards(totals=[1.0, 3.0, 5.0, 5.0])
+    result = component.paid_at_end(values, torch.tensor([0, 0, 1, 1])).tolist()
+    assert result == pytest.approx(row["paid"], abs=1e-4)
+
+
+@pytest.mark.parametrize("row", rows("capped"))
+def test_a_cap_bounds_either_side_or_is_refused(row):
+    if row["paid"] is None:
+        with pytest.raises(ValidationError):
+            Component.model_validate(part(cap=row["cap"]))
+    else:
+        component = Component.model_validate(part(cap=row["cap"]))
+        assert component.capped(torch.tensor([-3.0, 0.5, 3.0])).tolist() == row["paid"]
 
 
 def test_the_order_of_components_in_the_file_changes_no_bit():
     weights = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 1e6}
-    parts = {name: {"value": {"kind": "own"}, "weight": w, **PLAIN} for name, w in weights.items()}
-    forward, backward = (
-        judge({"components": dict(order), "combine": {"kind": "sum"}}, function=lambda *_: 0.7)
+    parts = {name: part("own", weight) for name, weight in weights.items()}
+    first, second = (
+        pay(composed(**dict(order)), Answers(["a"]), function=lambda *_: 0.7)
         for order in (parts.items(), reversed(parts.items()))
     )
-    assert forward.totals == backward.totals
+    assert first.totals == second.totals
 
 
-def test_step_rewards_are_capped_and_weighted_and_paid_besides():
-    steps = torch.tensor([[3.0, 0.0, 0.5], [0.0, -3.0, 0.0]])
-    ends = steps != 0
-    said = CompletionRewards(
-        totals=[1.0, 2.0], step_rewards=steps, step_ends=ends, metrics={"m": 1.0}
+# --- rewards of steps
+
+
+@pytest.mark.parametrize("row", rows("steps"))
+def test_steps_are_paid_where_they_end(row):
+    config = composed(p=part(row["value"], 2.0, row.get("cap")), a=part())
+    result = pay(config, Answers(["#### 7", "b"]), scorer=SCORER)
+    torch.testing.assert_close(
+        result.step_rewards, 2 * torch.tensor(row["paid"], dtype=STEPS.dtype)
     )
-    config = SHIPPED["model"]["components"]["score"] | {"weight": 2.0}
-    config["cap"] = {"low": -1.0, "high": 1.0}
-    drawn = Answers(["a", "b"])
-    whole = {"components": {"p": config}, "combine": {"kind": "sum"}}
-    result = judge(whole, drawn, scorer=lambda: said)
-    assert result.totals == [2.0, 4.0], "the cap is the steps'"
+    least = torch.tensor([[False, False, True], [False, True, False]])
+    assert torch.equal(result.step_ends, least if row["value"]["credit"] == "min" else ENDS)
+    assert (result.totals, result.metrics) == ([1.0, 0.0], {"process/steps": 1.5})
+
+
+def test_step_rewards_of_a_scorer_are_paid_besides_its_totals_and_added_to_others():
+    steps = torch.tensor([[3.0, 0.0, 0.5], [0.0, -3.0, 0.0]])
+    model = scored(1.0, 2.0, step_rewards=steps, step_ends=steps != 0)
+    capped, two = {"low": -1.0, "high": 1.0}, Answers(["a", "b"])
+    result = pay(composed(p=part("scorer", 2.0, capped)), two, scorer=model)
+    assert result.totals == [2.0, 4.0]  # the cap is the steps'
     assert result.step_rewards.tolist() == [[2.0, 0.0, 1.0], [0.0, -2.0, 0.0]]
     assert result.parts == {"p": [4.5, -1.0]}
-    assert result.metrics == {"m": 1.0}
-    config["normalise"] = {"kind": "group", "ddof": 1, "eps": 1e-4}
-    with pytest.raises(ValueError, match="'p' of the reward gives step rewards"):
-        judge(whole, drawn, scorer=lambda: said)
+    with pytest.raises(ValueError, match="'p' of the reward"):
+        pay(composed(p=part("scorer", 2.0, capped, "group")), two, scorer=model)
+    both = composed(a=part(PROCESS), b=part(PROCESS | {"credit": "min"}, 3.0))
+    expected = torch.tensor([[0.4, 0.0, -1.2], [0.0, 0.4, 0.0]])
+    result = pay(both, two, scorer=SCORER)
+    torch.testing.assert_close(result.step_rewards, expected)
+    assert torch.equal(result.step_ends, ENDS)
 
 
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        *[
-            (
-                lambda _, text, bad=bad: bad if "8" in text else 0.0,
-                r"'mine' .*finite.*completion 2, of prompt 'p1': '3 \+ 4",
-            )
-            for bad in (float("nan"), float("inf"), -float("inf"), 1e39)
-        ],
-        (
-            lambda _, text: {"#### 7": 1.0}[text],
-            r"'mine' .*kind own.*KeyError.*completion 0, of prompt 'p0': '3",
-        ),
-    ],
-)
-@pytest.mark.parametrize("cap", [None, {"low": 0.0, "high": 1.0}])
-def test_a_value_that_is_not_finite_or_an_error_stops_the_run_with_the_completion(
-    function, words, cap
-):
-    with pytest.raises(ValueError, match=words):
-        judge(own(cap=cap), function=function)
+def test_joined_batches_keep_their_order_their_steps_and_their_means():
+    grids = {"step_rewards": STEPS, "step_ends": ENDS}
+    first = scored(1.0, 2.0, parts={"a": [1.0, 2.0]}, metrics={"m": 1.0}, **grids)()
+    grids = {"step_rewards": torch.tensor([[4.0]]), "step_ends": torch.tensor([[True]])}
+    second = scored(3.0, parts={"a": [3.0]}, metrics={"m": 4.0}, **grids)()
+    result = join_rewards([first, second])
+    assert (result.totals, result.parts) == ([1.0, 2.0, 3.0], {"a": [1.0, 2.0, 3.0]})
+    assert result.step_rewards.tolist() == [*STEPS.tolist(), [4.0, 0.0, 0.0]]
+    assert result.step_ends.tolist() == [*ENDS.tolist(), [True, False, False]]
+    assert result.statistics() == {"reward/a": 2.0, "m": pytest.approx(2.0)}  # 1, 1 and 4
+    assert result.rewards().tolist() == pytest.approx([2.1, 2.6, 7.0])
+    assert join_rewards([CompletionRewards(totals=[1.0])]).step_rewards is None
+    with pytest.raises(ValueError, match="together"):
+        CompletionRewards(totals=[0.0], step_rewards=torch.zeros(1, 2))
 
 
-def test_a_score_too_few_is_refused():
-    with pytest.raises(ValueError, match="expected 4 values, one for each completion, found 3"):
-        judge(SHIPPED["model"], scorer=scored(1.0, 2.0, 3.0))
+def test_each_completion_is_checked_against_the_gold_answer_of_its_own_prompt():
+    drawn = Answers(["#### 7", "#### 8", "#### 8", "no idea"], ["7", "8"], group_size=2)
+    assert rollout_rewards.check_answers(drawn) == [True, False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({"kind": "none"}, [1.0, 3.0, 5.0, 5.0]),
-        # Mean 3.5, squares 6.25 + 0.25 + 2.25 + 2.25 = 11, over 3: standard deviation 1.9149.
-        (
-            {"kind": "batch", "ddof": 1, "eps": 1e-9},
-            pytest.approx([-1.3056, -0.2611, 0.7833, 0.7833], abs=1e-4),
-        ),
-        # 1 and 3: mean 2, standard deviation 1 with n. Equal values have no spread: exactly 0.
-        ({"kind": "group", "ddof": 0, "eps": 1e-9}, [*map(pytest.approx, (-1.0, 1.0)), 0.0, 0.0]),
-    ],
-)
-def test_a_normalised_component_by_hand(config, expected):
-    component = Component(value={"kind": "answer"}, weight=1.0, cap=None, normalise=config)
-    values = CompletionRewards(totals=[1.0, 3.0, 5.0, 5.0])
-    assert component.paid_at_end(values, torch.tensor([0, 0, 1, 1])).tolist() == expected
+# --- what stops a run
 
 
-@pytest.mark.parametrize(
-    ("cap", "expected"),
-    [
-        ({"low": -1.0, "high": 1.0}, [-1.0, 0.5, 1.0]),
-        ({"low": None, "high": 1.0}, [-3.0, 0.5, 1.0]),
-        ({"low": -1.0, "high": None}, [-1.0, 0.5, 3.0]),
-        (None, [-3.0, 0.5, 3.0]),
-    ],
-)
-def test_a_cap_bounds_either_side(cap, expected):
-    body = {"value": {"kind": "answer"}, "weight": 1.0, "normalise": {"kind": "none"}}
-    component = Component(**body, cap=cap)
-    assert component.capped(torch.tensor([-3.0, 0.5, 3.0])).tolist() == expected
+STOPS = [
+    *[("own", {"function": lambda _, text, bad=bad: bad if text == "b" else 0.0},
+       r"'mine' .*completion 1, of prompt 'p0': 'b'")
+      for bad in (float("nan"), float("inf"), -float("inf"), 1e39)],
+    ("own", {"function": lambda *_: {}["x"]}, r"'mine' .*KeyError.*completion 0"),
+    ("own", {"function": lambda *_: None}, r"found None, .*of prompt 'p0': 'a'"),
+    # a reward that runs code of a completion
+    ("own", {"function": lambda *_: exec("exit(3)")}, r"exit\(3\).*'p0'"),
+    ("scorer", {"scorer": scored(0.0, 0.0, step_rewards=STEPS / 0.0, step_ends=ENDS)},
+     "'mine' .*completion 0"),
+    ("scorer", {"scorer": scored(1.0)}, "expected 2 .*found 1"), ("scorer", {}, "on: rewards"),
+    (PROCESS, {}, "on: rewards"), (PROCESS, {"scorer": scored(1.0, 2.0)}, "process"),
+    ("own", {}, "on: own"), (JUDGE, {}, "`from`"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("low", "high"), [(None, None), (1.0, 1.0), (2.0, 1.0)])
-def test_a_cap_that_bounds_nothing_or_all_is_refused(low, high):
-    with pytest.raises(ValidationError):
-        Cap(low=low, high=high)
+@pytest.mark.parametrize(("value", "available", "named"), STOPS)
+@pytest.mark.parametrize("cap", [None, {"low": 0.0, "high": 1.0}], ids=["free", "capped"])
+def test_a_component_that_gives_no_numbers_stops_the_run_and_is_named(value, available, named, cap):
+    with pytest.raises(ValueError, match=named):
+        pay(composed(mine=part(value, cap=cap)), Answers(["a", "b"]), **available)
 
 
-JUDGE = {"style": "short", "constitution": "none", "min_option_mass": 0.5}
+def test_a_request_to_stop_goes_through_a_reward_and_long_completions_are_shown_cut():
+    def reward(*_: object) -> float:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        score_each(Answers(["a"]), reward)
+    shown = describe_completion(Answers(["a" * (MAX_SHOWN + 5)]), 0)
+    assert f"'{'a' * MAX_SHOWN}' and 5 " in shown
 
 
-def part(kind="answer", normalise="none", **numbers):
-    scaled = {"kind": normalise} | ({} if normalise == "none" else {"ddof": 1, "eps": 1e-4})
-    return {"value": {"kind": kind, **numbers}, "weight": 1.0, "cap": None, "normalise": scaled}
+# --- which compositions there are
 
 
-def composition(combine="sum", **components):
-    scaled = {"kind": combine} | ({} if combine == "sum" else {"ddof": 1, "eps": 1e-4})
-    return Composition(components=components, combine=scaled)
+@pytest.mark.parametrize("row", rows("refused"))
+def test_components_that_do_not_go_together_are_refused(row):
+    scaled = {"normalise": row.get("normalise", "none")}
+    parts = {name: part(value, **scaled) for name, value in row["parts"].items()}
+    with pytest.raises(ValidationError, match=row["says"]):
+        composed(row.get("combine", "sum"), **parts)
 
 
-STEPS, SCALED_STEPS = (
-    part("process", normalise=normalise, credit="sum", zero=0.5) for normalise in ("none", "batch")
-)
-
-
-@pytest.mark.parametrize(
-    ("combine", "components", "words"),
-    [
-        *[("sum", {name: part()}, f"reward/{name} is logged for the whole")
-          for name in ("mean", "std", "accuracy")],
-        ("normalise", {"a": part(normalise="group"), "b": part()},
-         "normalises every component: a needs"),
-        ("sum", {"p": SCALED_STEPS}, "component p of kind process gives step rewards"),
-        ("normalise", {"p": STEPS, "a": part()}, "component p of kind process gives step rewards"),
-        ("sum", {"a": part("judge", **JUDGE), "b": part("scorer")}, "expected one model"),
-        ("sum", {"a": part("judge", **JUDGE), "b": STEPS}, "expected one model"),
-    ],
-)  # fmt: skip
-def test_components_that_do_not_go_together_are_refused(combine, components, words):
-    with pytest.raises(ValidationError, match=words):
-        composition(combine, **components)
-
-
-def test_step_rewards_go_beside_a_normalised_component():
-    """Final lines 1, 0 in both groups: mean 1/2, standard deviation sqrt(1/2)."""
-    scores = torch.tensor([[0.0, 0.9], [0.0, 0.5], [0.0, 0.1], [0.0, 0.6]])
-    ends = torch.tensor([[False, True]] * 4)
-    steps = CompletionRewards(totals=[0.0] * 4, step_rewards=scores, step_ends=ends)
-    both = composition(p=STEPS, a=part("final_line", normalise="group"))
-    result = compose_rewards(both, DRAWN, replace(NOTHING, scorer=lambda: steps))
-    zscore = 0.5 / (0.5**0.5 + 1e-4)
-    assert result.totals == pytest.approx([zscore, -zscore, zscore, -zscore], rel=1e-5)
-    assert result.step_rewards is not None
-    assert result.step_rewards[:, 0].tolist() == [0.0] * 4
-    assert result.step_rewards[:, 1].tolist() == pytest.approx([0.4, 0.0, -0.4, 0.1])
-
-
-def test_it_says_what_it_needs():
-    assert not composition(a=part()).needs_model()
-    assert composition(a=part("scorer")).needs_model()
-    judge = composition(a=part("judge", **JUDGE))
-    assert judge.needs_model()
-    assert judge.needs_judge()
-    assert not composition(a=part("scorer")).needs_judge()
-    assert "own" in composition(a=part("own")).kinds()
-    assert composition(a=part(), b=part(normalise="batch")).compares() == {"batch"}
-    assert composition("normalise", a=part()).compares() == {"batch", "group"}
-
-
-def test_a_buffer_longer_than_completions_is_refused():
-    with pytest.raises(ValueError, match=r"a.value.buffer 9 is more than max_new_tokens 8"):
-        composition(a=part("overlong", buffer=9)).check_lengths(8)
-    composition(a=part("overlong", buffer=8)).check_lengths(8)
-
-
-def test_a_judge_that_compares_needs_two():
-    composition(a=part()).check_group_size(1, "group_size")
-    judge = composition(a=part("judge", **JUDGE))
-    judge.check_group_size(2, "group_size")
-    with pytest.raises(ValueError, match="group_size is 1"):
-        judge.check_group_size(1, "group_size")
-
-
-def test_every_composition_that_is_shipped_can_be_read():
-    shipped = {name for name, preset in SHIPPED.items() if "components" in preset}
-    assert {"rule", "model", "answer_boxed", "answer_tags", "judge_wins"} <= shipped
-    for name in shipped:
-        Composition.model_validate(SHIPPED[name])
+@pytest.mark.parametrize("row", rows("facts"))
+def test_a_composition_knows_what_it_needs(row):
+    weights = row.get("weights", [row.get("weight", 1.0)] * len(row["values"]))
+    parts = {
+        f"c{number}": part(value, weights[number], normalise=row.get("normalise", "none"))
+        for number, value in enumerate(row["values"])
+    }
+    config = composed(row.get("combine", "sum"), **parts)
+    facts = config.needs_model(), config.needs_judge(), config.may_be_negative()
+    assert facts == (row["model"], row["judge"], row["negative"])
+    assert sorted(config.compares()) == row["compares"]
+    config.check_group_size(row["smallest"], "group_size")
+    if row["smallest"] == 2:
+        with pytest.raises(ValueError, match="group_size is 1"):
+            config.check_group_size(1, "group_size")
+    longest = row.get("longest", 1)  # of a completion
+    config.check_lengths(longest)
+    if longest > 1:
+        with pytest.raises(ValueError, match=rf"buffer {longest} .* {longest - 1}"):
+            config.check_lengths(longest - 1)

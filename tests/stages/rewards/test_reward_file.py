@@ -1,69 +1,103 @@
+"""reward.json: what it must hold, and functions of the user's in stages/rewards/own/."""
+
+import re
 import sys
 from pathlib import Path
 
+import presets
 import pytest
 import torch
 from answers import Answers
 from pydantic import TypeAdapter, ValidationError
+from ruamel.yaml import YAML
 
 import stages.rewards.own as folder
 from stages.rewards import reward_file
 from stages.rewards.completion_rewards import check_function
+from stages.rewards.composition import Composition
+from stages.rewards.reward_file import RewardFile, load_own_function, model_reward_file
+
+TABLES = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+OWN = sorted(path.stem for path in Path(folder.__path__[0]).glob("[!_]*.py"))
+
+
+@pytest.mark.parametrize(("words", "expected"), TABLES["aggregates"])
+def test_an_aggregate_is_its_formula_or_refused(words, expected):
+    adapter = TypeAdapter(reward_file.Aggregate)
+    if expected is None:
+        with pytest.raises(ValidationError):
+            adapter.validate_python(words)
+    else:
+        scores = torch.tensor([[1.0], [5.0]])
+        assert adapter.validate_python(words)(scores=scores).tolist() == [expected]
+
+
+@pytest.mark.parametrize(("preset", "on", "expected"), TABLES["sources"])
+def test_a_rule_names_what_its_components_ask_and_nothing_else(preset, on, expected):
+    composition = Composition.model_validate(presets.CONTENT[preset])
+    if expected is None:
+        reward_file.check_source(composition, on)
+    else:
+        with pytest.raises(ValueError, match=rf"`on: {expected}`.*`on: {on}`"):
+            reward_file.check_source(composition, on)
+
+
+@pytest.mark.parametrize(("preset", "model", "is_right"), TABLES["models"])
+def test_a_reward_has_the_model_that_its_components_ask(preset, model, is_right):
+    if is_right:
+        assert presets.reward(preset, model).model == model
+    else:
+        with pytest.raises(ValidationError):
+            presets.reward(preset, model)
+
+
+def test_rewards_that_are_models_are_those_that_can_choose_among_samples(tmp_path):
+    written = {"judge": presets.reward("judge_wins", "policy"), ".partial": None}
+    written |= {kind: model_reward_file(kind) for kind in ("preference", "outcome", "process")}
+    for name, content in written.items():
+        (tmp_path / name).mkdir()
+        if content is not None:
+            reward_file.write_reward(tmp_path / name, content)
+    assert reward_file.read_reward(tmp_path / "judge") == written["judge"]
+    result = reward_file.read_model_rewards(tmp_path)
+    assert result == {name: written[name] for name in ("outcome", "preference", "process")}
+    kinds = [(reward.model, *reward.composition.kinds()) for reward in result.values()]
+    assert kinds == [("reward", "scorer"), ("reward", "scorer"), ("process", "process")]
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path}, found no reward.json")):
+        reward_file.read_reward(tmp_path)
+    without = written["judge"].model_dump() | {"composition": presets.CONTENT["own"], "own": None}
+    with pytest.raises(ValidationError, match="own"):
+        RewardFile.model_validate(without)
 
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """A file in the folder of own rewards, as far as imports can tell."""
+    """A file `mine.py` in the folder of own rewards, as far as imports can tell."""
     monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
+    names = [f"stages.rewards.own.{word}" for word in ("mine", "other")]
 
-    def write(name, text):
-        monkeypatch.delitem(sys.modules, f"stages.rewards.own.{name}", raising=False)
-        (tmp_path / f"{name}.py").write_text(text)
-        return name
+    def write(text, word="mine"):
+        (tmp_path / f"{word}.py").write_text(text)
+        return word
 
     yield write
-    for path in tmp_path.glob("*.py"):
-        sys.modules.pop(f"stages.rewards.own.{path.stem}", None)
+    for name in names:
+        sys.modules.pop(name, None)
 
 
-def test_the_shipped_example_prefers_short_answers():
-    reward = reward_file.load_own_function("brevity")
-    prompt = Answers(["x"]).prompt(0)
-    assert reward(prompt, "") == 1.0
-    assert reward(prompt, "x" * len(prompt.question)) == 0.0
-    assert reward(prompt, "x" * 1000) == 0.0
+@pytest.mark.parametrize("word", OWN)
+def test_a_shipped_function_is_a_number_of_a_prompt_and_a_text(word):
+    reward, prompt = load_own_function(word), Answers(["x"]).prompt(0)
+    values = [reward(prompt, text) for text in ("", "x" * 4, "x" * len(prompt.question), "", "")]
+    assert values[0] == values[3] == values[4]
+    expected = {"brevity": [1.0, 1 - 4 / len(prompt.question), 0.0]}.get(word, values[:3])
+    assert values[:3] == pytest.approx(expected)
+    assert {reward(prompt, "y" * n) for n in range(40)} >= {0.0, 1.0}
 
 
-@pytest.mark.parametrize("word", ["../answer", "own.none", "__init__", "Brevity", "a-b"])
-def test_a_word_that_is_no_file_name_is_refused(word):
-    with pytest.raises(ValueError, match="expected the name of a file"):
-        reward_file.load_own_function(word)
-
-
-def test_a_file_that_is_missing_or_has_no_function_is_told(write):
-    with pytest.raises(ValueError, match=r"there is no stages/rewards/own/absent\.py"):
-        reward_file.load_own_function("absent")
-    with pytest.raises(ValueError, match="has no function `reward"):
-        reward_file.load_own_function(write("number", "reward = 3\n"))
-
-
-def test_a_coroutine_as_reward_is_refused_before_anything_is_trained(write):
-    with pytest.raises(ValueError, match=r"rewards/own/form\.py: expected .*found `async def`"):
-        reward_file.load_own_function(write("form", "async def reward(p, c):\n    return 1.0\n"))
-
-
-@pytest.mark.parametrize(
-    "function", [lambda completions, **_: 1.0, lambda prompt, completion, answer: 1.0]
-)
-def test_a_reward_with_other_arguments_is_refused(function):
-    """Not in a file: the type checks of tests wrap its functions in others with any arguments."""
-    with pytest.raises(ValueError, match=r"x: expected .*found arguments \((completions|prompt),"):
-        check_function(function, "x")
-
-
-def test_of_a_decorated_reward_the_arguments_of_the_decorator_count(write):
-    source = """
+DECORATED = """
 import functools
+from stages.rewards.own.other import VALUE
 
 def of_batch(function):
     @functools.wraps(function)
@@ -73,54 +107,29 @@ def of_batch(function):
 
 @of_batch
 def reward(completions):
-    return [float(len(text)) for text in completions]
+    return [VALUE + len(text) for text in completions]
 """
-    reward = reward_file.load_own_function(write("batch", source))
-    assert reward(Answers(["abc"]).prompt(0), "abc") == 3.0
 
 
-def test_an_error_of_its_own_is_its_own(write):
-    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
-        reward_file.load_own_function(write("needy", "import no_such_library\n"))
+def test_a_function_may_be_decorated_and_import_the_project(write):
+    write("VALUE = 2.0\n", "other")
+    assert load_own_function(write(DECORATED))(Answers(["abc"]).prompt(0), "abc") == 5.0
 
 
-def test_it_may_import_of_the_project_what_it_likes(write):
-    write("other", "VALUE = 2.0\n")
-    text = "from stages.rewards.own.other import VALUE\nreward = lambda prompt, text: VALUE\n"
-    assert reward_file.load_own_function(write("greedy", text))(Answers(["x"]).prompt(0), "") == 2.0
+@pytest.mark.parametrize(("text", "named"), TABLES["files"])
+def test_a_file_without_such_a_function_is_refused(write, text, named):
+    with pytest.raises((ValueError, ModuleNotFoundError), match=named):
+        load_own_function(write(text))
 
 
-def test_the_files_that_are_shipped_are_loaded():
-    words = [path.stem for path in Path(folder.__path__[0]).glob("[!_]*.py")]
-    assert {"brevity", "coin"} <= {*words}
-    for word in words:
-        assert callable(reward_file.load_own_function(word))
+@pytest.mark.parametrize("word", TABLES["words"])
+def test_a_word_that_names_no_file_is_refused(word):
+    with pytest.raises(ValueError, match=re.escape(word)):
+        load_own_function(word)
 
 
-# Mean 3, population variance 4.
-SCORES = torch.tensor([[1.0], [5.0]])
-
-
-def aggregate(**words):
-    return TypeAdapter(reward_file.Aggregate).validate_python(words)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ({"kind": "mean"}, 3.0),
-        ({"kind": "min"}, 1.0),
-        ({"kind": "mean_minus_std", "k": 0.5}, 2.0),
-        ({"kind": "mean_minus_variance", "k": 0.5}, 1.0),
-    ],
-)
-def test_a_kind_is_its_formula(words, expected):
-    assert aggregate(**words)(scores=SCORES).tolist() == [expected]
-
-
-@pytest.mark.parametrize(
-    "words", [{"kind": "max"}, {"kind": "mean", "k": 1.0}, {"kind": "mean_minus_std", "k": -1.0}]
-)
-def test_anything_else_is_refused(words):
-    with pytest.raises(ValidationError):
-        aggregate(**words)
+@pytest.mark.parametrize("function", [lambda a, **_: 1.0, lambda a, b, c: 1.0])
+def test_a_function_of_other_arguments_is_refused(function):
+    """Not in a file: the type checks of tests wrap its functions in others with any arguments."""
+    with pytest.raises(ValueError, match=r"x: .*\(a,"):
+        check_function(function, "x")

@@ -1,153 +1,204 @@
+"""The worker of math-verify: verdicts, limits, and what never reaches it.
+
+Verdicts by the table answers.yaml are in test_answer_checker.py.
+"""
+
 import json
 import logging
 import os
 import subprocess
 import sys
-import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from stages.environments.time_limit import TimeLimitError, call_within
 from stages.rewards import expression_size, symbolic_equality
+from stages.rewards.answer_checker import answers_match
+from stages.rewards.symbolic_equality import MAX_CALLS, MAX_CALLS_WITHOUT_VALUE, are_equal
 
+GOLD = r"\frac{3\sqrt{5}}{7}"
+KINDS: dict[str, Callable[[int], str]] = {
+    "towers": lambda n: f"{n}^{{{n}^{{3}}}}",
+    "towers too high": lambda n: f"9^{{9^{{{n}}}}}",
+    "expanded powers": lambda n: f"(x+y+{n})^{{30}}",
+    "nested fractions": lambda n: r"\frac{1}{\pi+" * 10 + str(n) + "}" * 10,
+    "long products": lambda n: f"({n}+a)" + "".join(f"({x}+{n})" for x in "bckmnpqr"),
+    "huge factorials": lambda n: f"{n + 60}!" + "+2^{999}" * n,
+    "deep brackets": lambda n: "(" * 30 + rf"\sqrt{{{n}}}" + ")" * 30,
+    "deep functions": lambda n: r"\sin(" * 9 + f"x+{n}" + ")" * 9,
+    "sums of fractions": lambda n: "+".join(rf"\frac{{1}}{{x+{n + k}}}" for k in range(10)),
+    "equations": lambda n: f"(x+y+{n})^{{30}}-{n}",
+}
+UNREAD: dict[str, Callable[[int], str]] = {
+    "cosines of sums": lambda n: rf"\tan((x+y+{n})^{{9}})",
+    "expanded powers of names": lambda n: f"(x_1+y+{n})^{{30}}",
+}
+"""Notation whose value is not computed."""
 HANGS = r"\int_0^1 e^{x^2} \sin x dx"
 
 
-def test_equal_expressions_are_equal() -> None:
-    assert symbolic_equality.are_equal(r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}")
-    assert not symbolic_equality.are_equal(r"\sqrt{3}", r"\sqrt{2}")
+@pytest.fixture(autouse=True)
+def empty_cache():
+    are_equal.cache_clear()
+    yield
+    are_equal.cache_clear()
 
 
-def test_i_is_the_imaginary_unit() -> None:
-    assert symbolic_equality.are_equal(r"\frac{1}{i}", "-i")
-    assert symbolic_equality.are_equal(r"\frac{1+i}{2}", r"\frac{1}{1-i}")
-    assert symbolic_equality.are_equal(r"e^{i\pi/3}", r"\frac{1}{2}+\frac{\sqrt{3}}{2}i")
-    assert not symbolic_equality.are_equal(r"\frac{1}{i}", "i")
-    assert not symbolic_equality.are_equal(r"e^{i\pi/3}", r"\frac{1}{2}-\frac{\sqrt{3}}{2}i")
+def worker() -> "subprocess.Popen[bytes]":
+    return symbolic_equality._verifier.running_worker()
 
 
-def test_a_check_with_too_many_calls_is_logged_and_counted_and_the_next_one_works(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    errors = symbolic_equality.counts["errors"]
+@pytest.mark.parametrize(
+    ("answer", "gold", "expected"),
+    [
+        (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}", True), (r"\sqrt{3}", r"\sqrt{2}", False),
+        (r"\frac{1}{i}", "-i", True), (r"\frac{1}{i}", "i", False),
+        (r"\frac{1+i}{2}", r"\frac{1}{1-i}", True),
+        (r"e^{i\pi/3}", r"\frac{1}{2}+\frac{\sqrt{3}}{2}i", True),
+        (r"e^{i\pi/3}", r"\frac{1}{2}-\frac{\sqrt{3}}{2}i", False),
+        ("3.1415927", r"\pi", False), (r"0.1\pi+0.2\pi", r"0.3\pi", True),
+        pytest.param("3.14159265358979323846264338327950288", r"\pi", False, id="pi to 35 digits"),
+    ],
+)  # fmt: skip
+def test_two_expressions_are_equal_or_not(answer, gold, expected):
+    assert are_equal(answer, gold) == expected
+
+
+# --- how much algebra may do
+
+
+@pytest.fixture
+def budgets(monkeypatch):
+    """Calls that algebra may take, of each check that it is asked for."""
+    calls_seen: list[int] = []
+
+    def ask(_answer: str, _gold: str, calls: int) -> bool:
+        calls_seen.append(calls)
+        return False
+
+    monkeypatch.setattr(symbolic_equality._verifier, "ask", ask)
+    return calls_seen
+
+
+@pytest.mark.parametrize("gold", [GOLD, "x^2+3x+1", r"(2,\frac{\pi}{3})"])
+def test_of_hostile_answers_none_is_left_to_algebra(budgets, gold):
+    batch = [kind(n) for kind in KINDS.values() for n in range(2, 12)]
+    assert [answer for answer in batch if answers_match(answer, gold)] == []
+    assert budgets == []
+
+
+def test_answers_without_a_value_have_half_the_budget_and_equal_ones_share_it(budgets):
+    batch = [kind(n) for kind in UNREAD.values() for n in (2, 3, 2, 3, 2)]
+    assert [answer for answer in batch if answers_match(answer, GOLD)] == []
+    assert budgets == [MAX_CALLS_WITHOUT_VALUE] * 4
+    assert MAX_CALLS_WITHOUT_VALUE * 2 <= MAX_CALLS
+
+
+def test_an_answer_with_the_value_of_the_gold_one_has_the_whole_budget(budgets):
+    answers_match("(" * 30 + GOLD + ")" * 30, GOLD)
+    assert budgets == [MAX_CALLS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("7x^2+16y^2=112", r"\frac{x^2}{16}+\frac{y^2}{7}=1"),
+        ("x_1^2-x_2^2", "(x_1-x_2)(x_1+x_2)"),
+        (r"3\log_2 5", r"\log_2 125"), ("a_n=2^{n}-1", "a_n=2*2^{n-1}-1"),
+    ],
+)  # fmt: skip
+def test_half_the_budget_is_enough_for_right_answers_that_have_no_value(answer, gold):
+    assert answers_match(answer, gold)
+
+
+@pytest.mark.parametrize("answer", [r"\sqrt{" + "9" * 10_000 + "}", "9" * 10_000, "(" * 9_999])
+def test_ten_kilobytes_of_digits_or_brackets_never_reach_the_worker(answer):
+    process, before = worker(), symbolic_equality.counts.copy()
+    assert not are_equal(answer, r"\sqrt{3}")
+    assert symbolic_equality.counts - before == {"checks": 1, "refused": 1}
+    assert worker() is process
+
+
+# --- limits of the process
+
+
+def test_a_check_with_too_many_calls_is_counted_and_logged_and_the_next_one_works(
+    monkeypatch, caplog
+):
+    process, errors = worker(), symbolic_equality.counts["errors"]
     monkeypatch.setattr(symbolic_equality, "MAX_CALLS_WITHOUT_VALUE", 100_000)
     with caplog.at_level(logging.WARNING):
-        assert not symbolic_equality.are_equal(HANGS, r"\sqrt{2}")
+        assert not are_equal(HANGS, r"\sqrt{2}")
     assert symbolic_equality.counts["errors"] == errors + 1
-    assert "not done after 100000 calls" in caplog.text
-    monkeypatch.undo()
-    worker = symbolic_equality._verifier.worker
-    assert symbolic_equality.are_equal(r"\sqrt{50}", r"5\sqrt{2}")
-    assert symbolic_equality._verifier.worker is worker
+    assert "100000 calls" in caplog.text
+    assert are_equal(r"\sqrt{50}", r"5\sqrt{2}")
+    assert worker() is process
 
 
-def test_a_loop_without_calls_is_ended_by_its_cpu_time(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_loop_without_calls_is_ended_by_its_cpu_time(monkeypatch, caplog):
     monkeypatch.setattr(symbolic_equality, "CPU_SECONDS", 1)
     monkeypatch.setattr(expression_size, "is_small", lambda text: True)
-    assert not symbolic_equality.are_equal("9^{9^{9^9}}", r"\sqrt{2}")
-    assert "out of CPU time" in caplog.text
+    assert not are_equal("9^{9^{9^9}}", r"\sqrt{2}")
+    assert "CPU time" in caplog.text
 
 
-def test_the_number_of_calls_depends_on_the_expressions_alone() -> None:
+def test_the_number_of_calls_depends_on_the_expressions_alone():
     """In a worker exactly; between workers up to the order of sets by address."""
     pair = {"answer": r"\cos(\frac{x}{7})^2+x^5", "gold": r"1-\sin(\frac{x}{7})^2+x^5"}
 
     def count_calls() -> int:
-        worker = symbolic_equality._verifier.running_worker()
-        assert worker.stdin is not None
-        request = {**pair, "calls": symbolic_equality.MAX_CALLS, "seconds": 20}
-        worker.stdin.write(json.dumps(request).encode() + b"\n")
-        worker.stdin.flush()
-        reply = symbolic_equality._reply(worker, 100.0)
+        process = worker()
+        assert process.stdin is not None
+        request = {**pair, "calls": MAX_CALLS, "seconds": 20}
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        reply = symbolic_equality._reply(process, 100.0)
         assert reply["equal"] is True
         return int(str(reply["calls"]))
 
     first = count_calls()
     # what sympy would find in its caches
-    assert symbolic_equality.are_equal(pair["answer"].replace("5", "3"), "x") is False
+    assert are_equal(pair["answer"].replace("5", "3"), "x") is False
     assert count_calls() == first
-    assert symbolic_equality._verifier.worker is not None
-    symbolic_equality._stop(symbolic_equality._verifier.worker)
+    symbolic_equality._stop(worker())
     assert count_calls() == pytest.approx(first, rel=0.01)
 
 
-def test_a_worker_that_died_is_logged_counted_and_replaced(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    symbolic_equality.are_equal(r"\sqrt{4}", r"\sqrt 4")
-    errors = symbolic_equality.counts["errors"]
-    assert symbolic_equality._verifier.worker is not None
-    os.kill(symbolic_equality._verifier.worker.pid, 9)
-    results = [symbolic_equality.are_equal(rf"\sqrt{{{n}}}", rf"\sqrt {n}") for n in (5, 6)]
+def test_a_worker_that_died_is_counted_and_replaced(caplog):
+    process, errors = worker(), symbolic_equality.counts["errors"]
+    os.kill(process.pid, 9)
+    results = [are_equal(rf"\sqrt{{{n}}}", rf"\sqrt {n}") for n in (5, 6)]
     assert results[1]
     assert symbolic_equality.counts["errors"] - errors == (0 if results[0] else 1)
+    assert worker() is not process
 
 
-@pytest.mark.parametrize("is_running", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_check_that_its_caller_interrupted_answers_no_later_one(is_running: bool) -> None:
+def test_a_check_that_its_caller_interrupted_answers_no_later_one():
     verifier = symbolic_equality._Verifier()
-    if is_running:
+    try:
         assert verifier.ask(r"\frac{1}{2}", "0.5", 10**6)
-    with pytest.raises(TimeLimitError):
-        call_within(0.02, lambda: verifier.ask("(x+1)^{40}-(x+2)^{40}", "(x+3)^{40}", 10**6))
-    assert verifier.ask(r"\frac{1}{2}", "0.5", 10**6)
-    assert not verifier.ask(r"\frac{1}{2}", "0.7", 10**6)
-    symbolic_equality._stop(verifier.running_worker())
+        with pytest.raises(TimeLimitError):
+            call_within(0.02, lambda: verifier.ask("(x+1)^{40}-(x+2)^{40}", "(x+3)^{40}", 10**6))
+        assert verifier.ask(r"\frac{1}{2}", "0.5", 10**6)
+        assert not verifier.ask(r"\frac{1}{2}", "0.7", 10**6)
+    finally:
+        symbolic_equality._stop(verifier.running_worker())
 
 
-def test_it_works_from_other_threads() -> None:
-    verdicts: list[bool] = []
-    threads = [
-        threading.Thread(
-            target=lambda n=n: verdicts.append(
-                symbolic_equality.are_equal(rf"\sqrt{{{n * n * 2}}}", rf"{n}\sqrt{{2}}")
-            )
-        )
-        for n in (2, 3, 4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert verdicts == [True] * 3
+def test_checks_of_several_threads_have_each_their_own_verdict():
+    def check(n: int) -> bool:
+        return are_equal(rf"\sqrt{{{n * n * 2}}}", rf"{n // 2 * 2}\sqrt{{2}}")
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(check, range(2, 8))) == [n % 2 == 0 for n in range(2, 8)]
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="no limit on memory elsewhere")
-
-
-@linux
-def test_more_memory_than_the_limit_is_an_error_in_the_worker_and_nothing_else() -> None:
-    program = (
-        "from stages.rewards import expression_size, symbolic_equality as worker\n"
-        "worker.limit_memory()\n"
-        "small = bytearray(worker.MEMORY_BYTES // 4)\n"
-        "try:\n    large = bytearray(worker.MEMORY_BYTES)\n"
-        "except MemoryError:\n    print('refused')\n"
-    )
-    command = [sys.executable, "-c", program]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert result.stdout == "refused\n"
-
-
-@linux
-def test_the_worker_that_runs_has_the_limit() -> None:
-    symbolic_equality.are_equal(r"\sqrt{4}", r"\sqrt 4")
-    worker = symbolic_equality._verifier.worker
-    assert worker is not None
-    limits = Path(f"/proc/{worker.pid}/limits").read_text(encoding="utf-8").splitlines()
+@pytest.mark.skipif(sys.platform != "linux", reason="no limit on memory elsewhere")
+def test_the_worker_has_its_limit_of_memory():
+    limits = Path(f"/proc/{worker().pid}/limits").read_text(encoding="utf-8").splitlines()
     (line,) = [line for line in limits if line.startswith("Max address space")]
     assert line.split()[3:5] == [str(symbolic_equality.MEMORY_BYTES)] * 2
-
-
-@pytest.mark.parametrize("answer", [r"\sqrt{" + "9" * 10_000 + "}", "9" * 10_000, "(" * 9_999])
-def test_ten_kilobytes_of_digits_or_brackets_never_reach_the_worker(answer: str) -> None:
-    worker = symbolic_equality._verifier.running_worker()
-    before = symbolic_equality.counts.copy()
-    symbolic_equality.are_equal.cache_clear()
-    assert not symbolic_equality.are_equal(answer, r"\sqrt{3}")
-    assert symbolic_equality.counts - before == {"checks": 1, "refused": 1}
-    assert symbolic_equality._verifier.worker is worker
-    assert worker.poll() is None

@@ -1,0 +1,170 @@
+"""dvc.yaml says exactly what each stage reads, and nothing that would make it rerun in vain.
+
+A key that a stage reads but DVC does not watch gives stale results; one that DVC watches but no
+stage reads reruns work in vain.
+"""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+from dvc.repo import Repo
+from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
+from ruamel.yaml import YAML
+
+from flows.plan import StageNode, downstream, read_graph
+from stages import auto, plan_checks, tables
+from stages.config import PRESET, PRESETS_PATH, Params, read_yaml
+from stages.rows import ENTRY_POINTS, TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = "data/code/"
+FIRST = {"plan", "trace_code"}
+GATHERING = {"evaluate", "compare", "track"}
+"""Stages that may depend on the folder around other stages' outputs: whatever is added to it, they
+have to see."""
+FOLLOWED = "sampling.*.max_new_tokens"
+"""What the limit of a judge follows where it is auto: no field of a `Config`. Which stages need it,
+tests/staleness finds out."""
+
+
+@pytest.fixture(scope="module")
+def graph() -> dict[str, StageNode]:
+    return read_graph(ROOT)
+
+
+@pytest.fixture(scope="module")
+def configs() -> dict[str, type[Params]]:
+    return plan_checks.load_entry_points()
+
+
+def read_bodies() -> dict[str, dict[str, Any]]:
+    """What dvc.yaml says of each stage, templates unresolved."""
+    stages = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+    return {name: stage.get("do", stage) for name, stage in stages.items()}
+
+
+BODIES = read_bodies()
+
+
+def entry_point(body: Mapping[str, Any]) -> str:
+    """The entry point of a command, perhaps with a template: `train_${item.train}`."""
+    _, _, package, *words = body["cmd"].splitlines()[-1].split()
+    return words[0] if package == "stages" else package.removeprefix("stages.")
+
+
+def contains(folder: str, path: str) -> bool:
+    return PurePosixPath(folder) in PurePosixPath(path).parents
+
+
+@pytest.mark.parametrize("stage", BODIES)
+def test_a_stage_has_the_code_of_its_entry_point_and_says_whether_it_needs_a_gpu(stage):
+    body = BODIES[stage]
+    traced = [dep for dep in body["deps"] if dep.startswith(CODE)]
+    assert traced == ([] if stage in FIRST else [f"{CODE}{entry_point(body)}.json"])
+    start, template, _ = entry_point(body).partition("${")
+    named = {
+        name for name in ENTRY_POINTS if name == start or (template and name.startswith(start))
+    }
+    files = [ROOT / f"stages/{ENTRY_POINTS.get(name, name)}.py" for name in named or {start}]
+    # `gpu=True` in the entry point takes the slot; `meta` tells it to people and to queues
+    uses = any("gpu=True" in path.read_text(encoding="utf-8") for path in files)
+    assert uses == bool(body.get("meta", {}).get("gpu"))
+
+
+@pytest.mark.parametrize("stage", BODIES)
+def test_a_stage_uses_the_run_cache(stage):
+    assert not {"always_changed", "frozen", "wdir"} & BODIES[stage].keys()
+    for out in BODIES[stage].get("outs", []):
+        path, options = next(iter(out.items())) if isinstance(out, dict) else (out, {})
+        # A plan that is restored would delete nothing.
+        expected = {"cache"} if path == "data/plan.json" else set()
+        assert {"persist", "cache"} & options.keys() == expected, path
+
+
+def test_a_dependency_on_data_is_the_output_of_a_stage_and_no_output_is_inside_another(graph):
+    outs = sorted(out for node in graph.values() for out in node.outs)
+    assert len(outs) == len(set(outs))
+    assert [(a, b) for a in outs for b in outs if contains(a, b)] == []
+    for name, node in graph.items():
+        around = {dep for dep in node.deps if any(contains(dep, out) for out in outs)}
+        assert not around or name.split("@")[0] in GATHERING, (name, around)
+        # The folder around a table's outputs: `plan` makes it where the table has no rows.
+        known = {*outs, *around, *(f"data/{table}" for table in TABLES)}
+        unknown = [dep for dep in node.deps if dep.startswith("data/") and dep not in known]
+        assert [dep for dep in unknown if not dep.startswith((CODE, "data/raw"))] == [], name
+        _, _, row = name.partition("@")
+        assert [out for out in node.outs if row and row not in PurePosixPath(out).parts] == []
+
+
+def test_every_stage_leaves_journals_that_tracking_alone_reads(graph):
+    for name, node in graph.items():
+        record = f"data/journals/{name.replace('@', '/')}"
+        assert (record in node.outs) == (name not in FIRST | {"track"}), name
+    # They hold the digest of a stage's inputs: what reads them runs again when code is edited.
+    readers = {n.name for n in graph.values() if any(d.startswith("data/journals") for d in n.deps)}
+    assert readers == {"track"}
+    assert downstream(graph, {"track"}) == set()
+
+
+def test_code_and_data_reach_every_stage_but_the_first(graph):
+    every = set(graph) - FIRST
+    assert downstream(graph, {"trace_code"}) == downstream(graph, {"plan"}) == every
+    assert downstream(graph, {"prepare_data"}) == every - {"prepare_data"}
+
+
+def test_plan_comes_before_anything_that_could_look_at_what_it_deletes():
+    with Repo(str(ROOT)) as repo:
+        active = get_active_graph(repo.index.graph)
+        order = plan_repro(active, collect_stages(repo, [str(ROOT / "dvc.yaml")]))
+    assert [stage.name for stage in order][:2] == ["plan", "trace_code"]
+
+
+# --- parameters
+
+
+def list_kinds(body: Mapping[str, Any], configs: Mapping[str, Any]) -> dict[str, str]:
+    """The entry points that a stage runs -> the kind that a row calls each by."""
+    start, template, _ = entry_point(body).partition("${")
+    if not template:
+        return {start: ""} if start in configs else {}
+    return {name: name.removeprefix(start) for name in configs if name.startswith(start)}
+
+
+def list_watched(body: Mapping[str, Any], kind: str) -> set[str]:
+    """The top-level keys, and `preset` where an entry of presets.yaml is watched."""
+    watched: set[str] = set()
+    for item in body.get("params", []):
+        if isinstance(item, dict):
+            assert list(item) == [str(PRESETS_PATH)]
+            watched.add(PRESET)
+        elif not fnmatchcase(item, FOLLOWED):
+            watched.add(kind if item.startswith("${item.") else item.split(".")[0])
+    return watched
+
+
+def test_dvc_watches_what_a_stage_reads_and_every_key_is_read(configs):
+    seen: set[str] = set()
+    for stage, body in BODIES.items():
+        kinds = list_kinds(body, configs)
+        seen |= set(kinds)
+        fields = {name: set(configs[name].model_fields) for name in kinds}
+        for name, kind in kinds.items():
+            watched = list_watched(body, kind)
+            assert fields[name] <= watched, f"{stage}: {name}"
+            # What one kind of a stage does not read, another does.
+            assert watched <= {kind}.union(*fields.values()), f"{stage}: {name}"
+    assert seen == set(configs)
+    read = {field for config in configs.values() for field in config.model_fields} - {PRESET}
+    assert read | {*TABLES, *tables.ABOVE} == set(read_yaml(ROOT / "params.yaml"))
+
+
+def test_every_preset_is_of_exactly_one_kind(configs):
+    presets = auto.resolve({"presets": read_yaml(ROOT / PRESETS_PATH)}, None)[0]["presets"]
+    kinds = {  # kinds of environments share a `Config`
+        name: {config for config in configs.values() if plan_checks.fits(config, preset)}
+        for name, preset in presets.items()
+    }
+    assert {name: fitting for name, fitting in kinds.items() if len(fitting) != 1} == {}

@@ -1,0 +1,115 @@
+"""Rules on all files: sources run no code that came as data, and links of pages lead somewhere."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from stages.models import policy
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(path for part in ("stages", "flows") for path in (ROOT / part).rglob("*.py"))
+UNPICKLERS = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+UNSAFE_CALLS = {
+    "eval", "exec", "compile", "__import__", "sympify", "parse_expr", "torch.load", "torch.save",
+    "os.system", "os.popen", "yaml.load", "yaml.unsafe_load",
+}  # fmt: skip
+"""sympy evaluates what it reads: only the worker of math-verify comes near it."""
+SAFE_VALUES = {
+    "trust_remote_code": False, "allow_pickle": False, "weights_only": True,
+    "use_safetensors": True, "safe_serialization": True, "shell": False,
+}  # fmt: skip
+"""Argument -> the one value that it may have."""
+STARTERS = {"subprocess", "multiprocessing", "runpy", "pty"}
+SEES_TEXT = ("rewards", "environments", "sources", "loops", "algorithms", "records")
+"""Folders of stages/ whose modules have completions or rows of strangers in their hands: none but
+math-verify's worker, which reads text from its input, starts a process."""
+
+
+def list_imports(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name.split(".")[0] for alias in node.names]
+    return [(node.module or "").split(".")[0]] if isinstance(node, ast.ImportFrom) else []
+
+
+def find_unsafe(source: str, *, sees_text: bool = False) -> Iterator[str]:
+    """What in a module could run code that came as data."""
+    for node in ast.walk(ast.parse(source)):
+        forbidden = UNPICKLERS | (STARTERS if sees_text else set())
+        yield from (f"imports {name}" for name in list_imports(node) if name in forbidden)
+        if not isinstance(node, ast.Call):
+            continue
+        name, values = ast.unparse(node.func), {word.arg: word.value for word in node.keywords}
+        if name in UNSAFE_CALLS:
+            yield f"calls {name}"
+        for argument, safe in SAFE_VALUES.items():
+            value = values.get(argument)
+            if value is not None and not (isinstance(value, ast.Constant) and value.value is safe):
+                yield f"passes {argument}={ast.unparse(value)}"
+        loads_weights = name.startswith("AutoModel") and name.endswith(".from_pretrained")
+        if loads_weights and "use_safetensors" not in values:
+            yield f"calls {name} without use_safetensors"
+
+
+def test_no_source_unpickles_or_runs_text_or_trusts_remote_code():
+    unsafe = []
+    for path in SOURCES:
+        parts = path.relative_to(ROOT).parts
+        sees_text = parts[1] in SEES_TEXT and path.stem != "symbolic_equality"
+        source = path.read_text(encoding="utf-8")
+        unsafe += [(str(path), found) for found in find_unsafe(source, sees_text=sees_text)]
+    assert unsafe == []
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("import pickle", "imports pickle"), ("from dill import loads", "imports dill"),
+        ("eval(text)", "calls eval"), ("torch.load(path)", "calls torch.load"),
+        ("f(x, trust_remote_code=True)", "passes trust_remote_code=True"),
+        ("f(x, trust_remote_code=c.trust)", "passes trust_remote_code=c.trust"),
+        ("subprocess.run(x, shell=True)", "passes shell=True"),
+        ("from subprocess import run", "imports subprocess"),
+        ("AutoModelForCausalLM.from_pretrained(p)",
+         "calls AutoModelForCausalLM.from_pretrained without use_safetensors"),
+        ("model.eval(); re.compile('x'); f(trust_remote_code=False)", None),
+    ],
+)  # fmt: skip
+def test_unsafe_code_is_noticed_and_ordinary_code_is_not(source, complaint):
+    assert list(find_unsafe(source, sees_text=True)) == ([] if complaint is None else [complaint])
+
+
+def test_a_saved_policy_has_its_weights_in_safetensors_alone(tmp_path):
+    sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8}
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=1, num_attention_heads=1))
+    words = Tokenizer(WordLevel({"<eos>": 0, "a": 1}, unk_token="<eos>"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>")
+    policy.save_model(model, tokenizer, tmp_path)
+    names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert "model.safetensors" in names
+    assert {Path(name).suffix for name in names} <= {".safetensors", ".json", ".jinja", ".txt"}
+
+
+def list_anchors(page: Path) -> set[str]:
+    headings = re.findall(r"(?m)^#+ (.*)$", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_of_a_page_leads_to_a_file_and_its_heading():
+    broken = []
+    skipped = {".venv", "venv", "shared"}
+    for page in (path for path in ROOT.rglob("*.md") if not skipped & set(path.parts)):
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            is_wrong = not target.exists() or (anchor and anchor not in list_anchors(target))
+            if not link.startswith("http") and is_wrong:
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert broken == []

@@ -1,0 +1,466 @@
+"""A bad input is refused by the place that is wrong, in one printable line, and nothing is lost.
+
+plan.yaml, files.yaml: edits of what `stages.plan --check` reads. data.yaml: files of people and
+models, that stages read. A case is a line: what is changed, and `says`, how each message begins
+and, after `..`, words that it holds; or `works`.
+"""
+
+import contextlib
+import gzip
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stage_inputs
+import tiny_checkpoints
+import torch
+from ruamel.yaml import YAML
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from stages import label_people, plan, plan_checks, prepare_data, rows, source_checks
+from stages.models import policy
+from stages.models.model_tokenizer import train_tokenizer
+from stages.records import lines as records
+
+ROOT = Path(__file__).parents[2]
+HEAD = "The plan is not valid; correct this:\n"
+JARGON = ("Traceback", "Input should", "pydantic", "validation error", "Errno", "NoneType")
+PARAMS, PRESETS, RAW = "params.yaml", "stages/presets.yaml", "data/raw/mine.jsonl"
+EARLIER = {
+    "data/prompts/train.jsonl": "{}\n", "data/prepared/data_card.json": '{"counts": {}}\n',
+    "data/plan.json": '{"pools": {"earlier": {}}}\n', "data/pairs/mine/train.jsonl": "{}\n",
+}  # fmt: skip
+"""Outputs of an earlier run, which no refusal may touch."""
+
+
+def load(path: Path) -> Any:
+    return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+
+
+def save(path: str, content: Any) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with Path(path).open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump(content, file)
+
+
+def read_cases(name: str, part: str = "") -> list[Any]:
+    content = load(Path(__file__).with_name(name))
+    cases = content[part] if part else content
+    named = [
+        f"{number}: {case}"[:80].encode("ascii", "replace") for number, case in enumerate(cases)
+    ]
+    return [pytest.param(case, id=text.decode()) for case, text in zip(cases, named, strict=True)]
+
+
+# --- how a message is compared
+
+
+def refusal(meet: Callable[[], object]) -> str:
+    """The message of a refusal, empty where there is none; any other error goes through."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            meet()
+    except SystemExit as error:
+        return str(error).removeprefix(HEAD)
+    except ValueError as error:
+        if type(error) is not ValueError:  # a library's
+            raise
+        return str(error)
+    return ""
+
+
+def fits(message: str, expected: str) -> bool:
+    begin, *words = (
+        [part.strip() for part in expected.split("..")] if ".. " in expected else [expected]
+    )
+    place = 0
+    for word in words:
+        place = message.find(word, place)
+        if place < 0:
+            return False
+    return message.startswith(begin)
+
+
+def list_files() -> dict[Path, bytes]:
+    """Every file of data/ but those about runs, of which a stage that stops leaves a record."""
+    files = (
+        path for path in Path("data").rglob("*") if path.is_file() and "runs" not in path.parts
+    )
+    return {path: path.read_bytes() for path in files}
+
+
+def check(case: dict[str, Any], meet: Callable[[], object], *, is_plan: bool = False) -> None:
+    """Whether what is in the working folder is refused as a case says, and nothing is lost."""
+    for name, text in EARLIER.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text, encoding="utf-8")
+    before, message = list_files(), refusal(meet)
+    if case.get("works"):
+        assert message == ""
+        return
+    says = [case["says"]] if isinstance(case["says"], str) else case["says"]
+    messages = [line.strip() for line in message.splitlines()] if is_plan else [message]
+    assert [line for line in messages if not line.isprintable()] == [] or not is_plan
+    assert len(messages) == len(says) or case.get("long"), message
+    assert [text for text in says if not any(fits(line, text) for line in messages)] == [], message
+    assert [word for word in JARGON if word in message] == []
+    assert [line for line in messages if len(line) >= 1000] == []
+    assert list_files() == before
+
+
+# --- the plan
+
+
+@pytest.fixture(scope="module")
+def contents() -> dict[str, Any]:
+    return {name: load(ROOT / name) for name in (PARAMS, PRESETS, "dvc.yaml")}
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """The files that the plan reads; unused presets that are as committed are checked once."""
+    monkeypatch.chdir(tmp_path)
+    Path("stages").mkdir()
+    for name in (PARAMS, PRESETS, "dvc.yaml"):
+        shutil.copy(ROOT / name, name)
+    shutil.copytree(ROOT / "stages/recipes", "stages/recipes")
+    for name in ("rewards", "environments"):
+        Path(f"stages/{name}").symlink_to(ROOT / "stages" / name)
+    monkeypatch.setattr(plan_checks, "check_unused_preset", check_unused_preset)
+
+
+CHECKED: dict[str, list[str]] = {}
+CHECK_UNUSED = plan_checks.check_unused_preset
+
+
+def check_unused_preset(name: str, preset: Any, entry_points: Any) -> list[str]:
+    """That of the plan, once for each preset: its messages take most of the time of a check."""
+    key = f"{name} {preset!r}"
+    if key not in CHECKED:
+        CHECKED[key] = CHECK_UNUSED(name, preset, entry_points)
+    return CHECKED[key]
+
+
+def put(content: Any, path: str, value: Any) -> None:
+    *parents, key = path.split(".")
+    for name in parents:
+        content = content[name]
+    if value is ...:
+        del content[key]
+    else:
+        content[key] = value
+
+
+NEW = {"train": "grpo", "preset": "dapo", "from": "sft", "on": "rewards/rule"}
+PLAY = {
+    "environments.sums": {"by": "own", "preset": "game", "from": "base", "on": "own/calculator"},
+    "episodes.demos": {"by": "script", "from": "base", "on": "environments/sums", "split": "train"},
+}
+
+
+def edit(params: Any, presets: Any, case: dict[str, Any]) -> None:
+    """The edits of a case but for files."""
+    added = dict(PLAY) if case.get("play") else {}
+    added |= case.get("rows", {})
+    for path, words in [*added.items(), *([(case["row"], case["words"])] if "row" in case else [])]:
+        table, _, name = path.partition(".")
+        earlier = PLAY.get(path, {}) if case.get("play") else {}
+        start = params[table].get(name) or earlier or (NEW if table == "policies" else {})
+        params[table][name] = start | words
+    if "drop" in case:
+        put(params, case["drop"], ...)
+    for path, value in case.get("set", {}).items():
+        put(params, path, value)
+    for name, like in case.get("copy", {}).items():
+        presets[name] = dict(presets[like])
+    for path, value in case.get("presets", {}).items():
+        put(presets, path, value)
+    if "key" in case:
+        params[case["key"]] = 4
+    if "tests" in case:  # two policies that play from the test starts
+        words = {"by": "policy", "from": "sft", "on": "environments/sums", "split": "test"}
+        params["episodes"] |= {"first": words, "second": words | case["tests"]}
+    if "people" in case:
+        words = {"by": "people", "preset": "people", "from": "base", "on": "raw/mine.jsonl"}
+        params["pairs"]["mine"] = words | case["people"]
+    if "source" in case:
+        source = {"path": RAW} | case["source"]
+        params["data"] |= {"source": source, "mixture": None}
+
+
+def copy_of(content: Any) -> Any:
+    return json.loads(json.dumps(content))
+
+
+@pytest.mark.parametrize("case", read_cases("plan.yaml"))
+def test_the_plan_refuses_an_edit_by_its_place(case, contents, repository, monkeypatch):
+    for name in case.get("names", [None]):
+        params, presets, graph = (copy_of(contents[path]) for path in (PARAMS, PRESETS, "dvc.yaml"))
+        edit(params, presets, case)
+        if name is not None:
+            params["policies"][name] = dict(NEW)
+        save(PARAMS, params)
+        if "presets" in case:
+            save(PRESETS, presets)
+        if "vars" in case:
+            save("dvc.yaml", graph | {"vars": case["vars"]})
+        for path, text in case.get("files", {}).items():
+            Path(path).write_text(text, encoding="utf-8")
+        like = case.get("like", {})
+        good = [
+            {
+                key: str(value).format(n=n) if isinstance(value, str) else value
+                for key, value in like.items()
+            }
+            for n in range(case.get("good", 0))
+        ]
+        if raw := [*good, *case.get("raw", [])]:
+            Path(RAW).parent.mkdir(parents=True, exist_ok=True)
+            Path(RAW).write_text("".join(json.dumps(row) + "\n" for row in raw))
+        if case.get("large"):  # then the first rows are looked at
+            monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", 1000)
+        check(case, lambda: plan.main("--check"), is_plan=True)
+
+
+def spoil(path: Path, case: dict[str, Any]) -> None:
+    """Make a file what the words of a case say."""
+    times = case.get("times", 1)
+    if path.exists() and case.get("is"):
+        path.unlink()
+    if case.get("is") == "folder":
+        path.mkdir(parents=True)
+    if case.get("is"):
+        return
+    text = case["text"] * times if "text" in case else path.read_text(encoding="utf-8")
+    if "replace" in case:
+        old, new = case["replace"]
+        assert old in text
+        text = text.replace(old, new * times)
+    text = case.get("prepend", "") + text + case.get("append", "") * times
+    data = text.encode(case.get("codec", "utf-8"))
+    path.write_bytes(gzip.compress(data) if case.get("gzip") else data)
+
+
+@pytest.mark.parametrize("case", read_cases("files.yaml"))
+def test_the_plan_refuses_a_file_by_its_line(case, repository):
+    spoil(Path(case["file"]), case)
+    check(case, lambda: plan.main("--check"), is_plan=True)
+
+
+@pytest.mark.parametrize(
+    "recipe", sorted(path.name for path in (ROOT / "stages/recipes").iterdir())
+)
+def test_a_recipe_is_right(recipe, contents, repository):
+    path = f"stages/recipes/{recipe}"
+    save("dvc.yaml", contents["dvc.yaml"] | {"vars": [path]})
+    for row in load(ROOT / path).get("pairs", {}).values():
+        if row["on"].startswith("raw/"):  # people's pairs are a file that the user puts there
+            shutil.rmtree("data", ignore_errors=True)
+            Path("data", row["on"]).parent.mkdir(parents=True)
+            Path("data", row["on"]).write_text('{"prompt": "?", "chosen": "a", "rejected": "b"}\n')
+    lines = [line.strip() for line in refusal(lambda: plan.main("--check")).splitlines()]
+    assert [line for line in lines if "data/raw" not in line] == []
+
+
+# --- files of people
+
+
+GOOD = {
+    "problems": [
+        {"question": f"What is {n} plus 3?", "answer": str(n + 3),
+         "solution": f"{n} + 3 = {n + 3}\n#### {n + 3}"}
+        for n in range(40)
+    ],
+    "pairs": [
+        {"prompt": f"{n}?", "chosen": f" {n}", "rejected": " no", "p": 0.9} for n in range(20)
+    ],
+}  # fmt: skip
+TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 32,
+        "max_length": 2048, "vocab_size": 800}  # fmt: skip
+PEOPLE = {
+    "ignore": [], "licence": "MIT", "heldout_share": 0.25, "max_tokens": 40,
+    "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected", "probability": "p"},
+    "max_bad_share": 0.1, "max_long_share": 0.1,
+}  # fmt: skip
+
+
+def write_rows(good: list[dict[str, Any]], case: dict[str, Any]) -> None:
+    """Good rows, changed as a case says, and then the file."""
+    changed = [
+        {
+            key: value
+            for key, value in (row | case.get("all", {})).items()
+            if key not in case.get("without", ())
+        }
+        for row in good[: case.get("rows", len(good))]
+    ]
+    lines = [json.dumps(row) for row in changed]
+    times = case.get("times", 1)
+    if isinstance(odd := case.get("odd"), dict):
+        lines.insert(
+            20,
+            json.dumps(
+                {key: value * (times if key == "question" else 1) for key, value in odd.items()}
+            ),
+        )
+    elif odd is not None:
+        lines.insert(20, odd * times)
+    Path(RAW).parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(changed) if case.get("array") else "".join(f"{line}\n" for line in lines)
+    Path(RAW).write_text(text, encoding="utf-8")
+    spoil(
+        Path(RAW), {key: value for key, value in case.items() if key != "times" or "text" in case}
+    )
+
+
+def configure_preparation(**model: Any) -> None:
+    """What `prepare_data` reads: a source of good problems."""
+    save(PRESETS, {})
+    section = {
+        "source": {"path": RAW, "licence": "CC0-1.0"}, "prompt_template": "Solve: {question}\n",
+        "mixture": None, "shares": {"preference": 0.2, "dev": 0.2, "test": 0.2},
+        "max_prompt_tokens": 100, "max_completion_tokens": 100, "max_bad_share": 0.01,
+    }  # fmt: skip
+    base = {"path": None, "revision": None, "thinking": None, "tiny": TINY} | model
+    save(PARAMS, {"data_seed": 0, "model": base, "data": section})
+
+
+@pytest.mark.parametrize("case", read_cases("data.yaml", "problems"))
+def test_a_file_of_problems_is_refused_by_its_line(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    configure_preparation()
+    write_rows(GOOD["problems"], case)
+    check(case, prepare_data.main)
+
+
+@pytest.mark.parametrize("case", read_cases("data.yaml", "pairs"))
+def test_a_file_of_pairs_is_refused_by_its_line(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = train_tokenizer(["Human: how do I do this? Assistant: you can, I think."], 700)
+    words.save_pretrained(rows.locate_policy(rows.BASE, 0))
+    for split in ("dev", "test"):
+        records.write_lines(rows.PROMPTS / f"{split}.jsonl", [])
+    stage_inputs.configure(PEOPLE)
+    write_rows(GOOD["pairs"], case)
+    options = ["--by", "people", "--preset", "mine", "--on", "raw/mine.jsonl"]
+    check(case, lambda: label_people.main("label_people", "mine", *options))
+
+
+# --- models
+
+
+MODEL = Path("model")
+UP = "model.layers.1.mlp.up_proj.weight"
+
+
+def save_model(folder: Path, shard: int | str = "1GB") -> None:
+    """A small Llama with its tokenizer."""
+    words = Tokenizer(models.BPE())
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["</s>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    words.train_from_iterator(["What is 2 plus 3? 2 + 3 = 5"], trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>", pad_token="</s>")
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=2048,
+        eos_token_id=0, pad_token_id=0, bos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder, max_shard_size=shard)
+
+
+def change_tensors(change: str) -> None:
+    weights = load_file(MODEL / "model.safetensors")
+    if change == "absent":
+        del weights[UP]
+    elif change == "shape":
+        weights[UP] = torch.zeros(5, 5)
+    elif change == "renamed":
+        weights = {f"my.{name}": value for name, value in weights.items()}
+    else:
+        weights[UP][0, 0] = float("nan")
+    save_file(weights, MODEL / "model.safetensors", metadata={"format": "pt"})
+
+
+def convert_weights(case: dict[str, Any], weights: Path) -> None:
+    """Weights in another form."""
+    if case.get("adapters"):
+        from peft import LoraConfig, get_peft_model
+
+        adapted = get_peft_model(LlamaForCausalLM.from_pretrained(MODEL), LoraConfig(r=2))
+        weights.unlink()
+        (MODEL / "config.json").unlink()
+        adapted.save_pretrained(MODEL)
+    if case.get("pickle"):
+        torch.save(load_file(weights), MODEL / "pytorch_model.bin")
+        weights.unlink()
+
+
+def spoil_model(case: dict[str, Any]) -> None:
+    """Make the folder of a model what the words of a case say."""
+    if case.get("shards"):
+        shutil.rmtree(MODEL)
+        save_model(MODEL, 3000)
+    weights = MODEL / "model.safetensors"
+    convert_weights(case, weights)
+    for path in MODEL.glob(case["remove"]) if "remove" in case else ():
+        path.unlink()
+    for name, text in case.get("write", {}).items():
+        (MODEL / name).write_text(text, encoding="utf-8")
+    for name, codec in case.get("codec", {}).items():
+        (MODEL / name).write_text((MODEL / name).read_text(), encoding=codec)
+    for name, changes in case.get("json", {}).items():
+        content = json.loads((MODEL / name).read_text()) | changes
+        remaining = {key: value for key, value in content.items() if value != "absent"}
+        (MODEL / name).write_text(json.dumps(remaining))
+    if "cut" in case:
+        path = MODEL / case["cut"]
+        path.write_bytes(path.read_bytes()[: 3000 if path == weights else 500])
+    if "rename" in case:
+        old, new = case["rename"]
+        (MODEL / old).rename(MODEL / new)
+    if "tensors" in case:
+        change_tensors(case["tensors"])
+
+
+@pytest.fixture(scope="module")
+def whole_model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "model"
+    save_model(folder)
+    return folder
+
+
+@pytest.fixture
+def model_folder(whole_model, tmp_path, monkeypatch) -> Iterator[None]:
+    """`prepare_data`'s files with a model of one's own."""
+    monkeypatch.chdir(tmp_path)
+    configure_preparation(path="model")
+    write_rows(GOOD["problems"], {})
+    shutil.copytree(whole_model, MODEL)
+    return
+
+
+@pytest.mark.parametrize("case", read_cases("data.yaml", "models"))
+def test_a_model_is_refused_by_its_file(case, model_folder):
+    spoil_model(case)
+    check(case, prepare_data.main)
+
+
+@pytest.mark.parametrize("case", read_cases("data.yaml", "weights"))
+def test_weights_are_refused_by_the_first_stage_that_trains(case, model_folder):
+    spoil_model(case)
+    check(
+        case,
+        lambda: policy.load_policy(MODEL, tiny_checkpoints.compute(), tiny_checkpoints.CPU),
+    )

@@ -1,0 +1,364 @@
+"""Configurations: what is read of params.yaml and presets.yaml, the words of a row's command, what
+`plan` writes and deletes, and every number's bounds. What is refused: tests/bad_inputs.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pydantic
+import pytest
+from ruamel.yaml import YAML
+
+from stages import auto, bounds, plan, plan_checks, rows, source_checks, tables
+from stages.config import PARAMS_PATH, PRESETS_PATH, Params, override_section, read_yaml
+from stages.label_people import PeoplePreset
+from stages.params import FACTS_PATH, LOCK_PATH, load_config, measured_facts
+from stages.rows import TABLES
+from stages.seeding import derive_seed
+from stages.sources.problem_files import FileSource
+
+ROOT = Path(__file__).parents[2]
+
+# --- files of keys
+
+
+class Train(Params):
+    rate: float
+    steps: int
+
+
+class Preset(Params):
+    beta: float
+    kind: str
+
+
+class Config(Params):
+    seed: int
+    train: Train
+
+
+class PresetConfig(Params):
+    seed: int
+    preset: Preset
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Another params.yaml."""
+    monkeypatch.chdir(tmp_path)
+    PRESETS_PATH.parent.mkdir()
+    inherited = "first: &first {beta: 0.5, kind: plain}\nsecond: {<<: *first, beta: 1}\n"
+    PRESETS_PATH.write_text(inherited)
+    PARAMS_PATH.write_text("seed: 3\nother: {a: b}\ntrain:\n  rate: 1e-4\n  steps: 10\n")
+    return PARAMS_PATH.write_text
+
+
+def test_a_config_has_its_own_keys_and_the_preset_with_what_it_inherits(write):
+    config = load_config(Config, overrides={"train": {"steps": 4}})
+    assert (config.seed, config.train) == (3, Train(rate=1e-4, steps=4))
+    assert load_config(PresetConfig, "first").preset == Preset(beta=0.5, kind="plain")
+    assert load_config(PresetConfig, "second").preset == Preset(beta=1.0, kind="plain")
+    with pytest.raises(ValueError, match=r"'third'.*first.*second"):
+        load_config(PresetConfig, "third")
+    with pytest.raises(pydantic.ValidationError):
+        config.seed = 4
+
+
+WRONG = {
+    "train: {rate: fast, stepz: 1}": ["seed: ", "train.rate: .* 'fast'", "train.stepz: .*'steps'"],
+    "seed: 3\ntrain: {rate: 1.0, steps: '10'}": ["train.steps"],
+    "seed: 3\ntrain: {rate: 1.0, steps: 10.5}": ["train.steps"],
+    "seed: 3\ntrain: {rate: 1.0, steps: true}": ["train.steps"],
+    "seed: 3\ntrain: {rate: .nan, steps: 1}": ["train.rate"],
+    "seed: 3\nseed: 4\ntrain: {rate: 1.0, steps: 1}": ["seed"],
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_every_wrong_key_is_named_at_once(write, text):
+    write(text)
+    for named in WRONG[text]:
+        with pytest.raises(ValueError, match=named):
+            load_config(Config)
+    write("seed: 3\ntrain: {rate: 1, steps: 10}\n")  # a whole number will do for a rate
+    assert load_config(Config).train.rate == 1.0
+
+
+def test_an_overridden_section_keeps_its_other_keys():
+    content = {"a": {"b": {"c": 1, "d": 2}, "e": 3}, "f": 4}
+    assert override_section(content, "a", {"b": {"c": 5}}) == {
+        "a": {"b": {"c": 5, "d": 2}, "e": 3}, "f": 4,
+    }  # fmt: skip
+    assert content["a"]["b"]["c"] == 1
+    assert override_section(content, "f", {"g": 1})["f"] == {"g": 1}
+
+
+MODEL = {"path": "a/model", "thinking": None}
+CONTENT = {"model": MODEL, "data": {"source": {"kind": "gsm8k"}}, "data_seed": 0, "seeds": [0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_known"),
+    [({}, True), ({"seeds": [1]}, True), ({"data_seed": 1}, False),
+     ({"model": MODEL | {"path": "another"}}, False),
+     ({"model": MODEL | {"thinking": True}}, False),
+     ({"data": {"source": {"kind": "hub"}}}, False)],
+)  # fmt: skip
+def test_facts_are_of_the_model_and_data_that_dvc_lock_names(write, change, is_known):
+    FACTS_PATH.parent.mkdir(parents=True)
+    FACTS_PATH.write_text(json.dumps(asdict(auto.UNMEASURED)))
+    assert measured_facts(CONTENT) is None  # nothing says whose they are
+    read = {name: CONTENT[name] for name in ("model", "data", "data_seed")}
+    lock = {"stages": {"prepare_data": {"params": {"params.yaml": read}}}}
+    LOCK_PATH.write_text(json.dumps(lock))
+    assert measured_facts(CONTENT | change) == (auto.UNMEASURED if is_known else None)
+    LOCK_PATH.write_text(json.dumps({"stages": {}}))
+    assert measured_facts(CONTENT) is None
+
+
+# --- bounds
+
+
+@pytest.mark.parametrize(
+    ("content", "places"),
+    [
+        ({"a": 10**9, "b": {"c": [-0.5, 0.0, 1e18]}}, []), ({"a": 10**9 + 1}, ["a:"]),
+        ({"a": [1, -(10**10)]}, ["a.1:"]), ({"a": 1e-39, "b": -1e19}, ["a:", "b:"]),
+        ({"grpo": {"temperature": 0.01}, "sft": {"learning_rate": 1.0}}, []),
+        ({"grpo": {"temperature": 0.009}}, ["grpo.temperature:"]),
+        ({"sft": {"learning_rate": 1.01}}, ["sft.learning_rate:"]),
+        ({"dpo": {"token_budget": 10**15, "max_tokens": 2**27 + 1}}, ["dpo.max_tokens:"]),
+        ({"model": {"tiny": {"num_layers": 1025, "width": 1025}}}, ["model.tiny.num_layers:"]),
+        ({"seeds": [2**63 - 1]}, []), ({"seeds": [2**63]}, ["seeds.0:"]),
+        ({"a": "x" * 100_001, "b": "x" * 100_000}, ["a:"]),
+        ({"a": True, "b": float("nan"), "c": float("inf"), "d": None}, []),  # a Config refuses them
+        ({"a": 10**400}, ["a:"]),
+    ],
+)  # fmt: skip
+def test_a_number_out_of_bounds_is_named_by_its_keys(content, places):
+    lines = list(bounds.check_bounds(content, "x: "))
+    assert [line.split(" expected")[0] for line in lines] == [f"x: {place}" for place in places]
+    assert all(len(line) < 300 for line in lines)
+
+
+# --- the command of a row
+
+
+def test_a_command_has_the_words_of_its_row():
+    content = read_yaml(ROOT / "params.yaml")
+    assert tables.MODELS.keys() == set(TABLES) == tables.READS.keys() | {"pools"}
+    for table in TABLES:
+        for name, words in content[table].items():
+            options = [word for key, value in words.items() for word in (f"--{key}", value)]
+            row = rows.parse_row((name, *options))
+            assert (row.name, row.policy, row.on) == (name, words["from"], words.get("on", ""))
+            assert row.preset == words.get("preset", words.get("split"))
+            assert row.by == words.get("train", words.get("by", ""))
+    for table, kinds in tables.READS.items():
+        for kind in kinds:
+            row = tables.TableRow(table=table, name="x", words={"by": kind})
+            assert row.entry_point in rows.ENTRY_POINTS
+
+
+def test_a_stage_has_the_sizes_of_its_row_and_what_follows_from_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "stages/presets.yaml"):
+        Path(name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, name)
+    words = ["x", "--train", "grpo", "--preset", "dapo", "--from", "sft", "--on", "rewards/rule"]
+    options = ["--max_new_tokens", "20", "--optim.learning_rate", "5e-05"]
+    row = rows.parse_row([*words, *options, "--optim.weight_decay", "0.5"])
+    expected = {"max_new_tokens": 20, "optim": {"learning_rate": 5e-5, "weight_decay": 0.5}}
+    assert row.overrides == expected
+    config = plan_checks.load_entry_points()["train_grpo"]
+    usual, own = (
+        load_config(config, "dapo", overrides={"grpo": overrides})
+        for overrides in ({}, row.overrides)
+    )
+    optim = {"learning_rate": 5e-5, "weight_decay": 0.5}
+    assert own.grpo == usual.grpo.model_copy(
+        update={"max_new_tokens": 20, "optim": usual.grpo.optim.model_copy(update=optim)}
+    )
+    for wrong in (["--steps"], ["--Steps", "3"], ["steps", "3"]):
+        with pytest.raises(SystemExit):
+            rows.parse_row([*words, *wrong])
+
+
+def test_a_seed_has_its_folder_or_the_whole(tmp_path):
+    assert rows.seed_folder(tmp_path, 3) == tmp_path
+    (tmp_path / "3").mkdir()
+    assert rows.seed_folder(tmp_path, 3) == tmp_path / "3"
+    assert rows.locate_policy("base", 3) == rows.DATA / "policies/base/model"
+    assert rows.locate_policy("sft", 3) == rows.DATA / "policies/sft/model/3"
+
+
+# --- what plan writes and deletes
+
+NO_TABLES: tables.Tables = {table: {} for table in TABLES}
+
+
+def test_outputs_that_no_row_makes_are_deleted_and_every_table_has_a_folder(tmp_path):
+    lasting = ["policies/base/model", "policies/sft/model", "samples/sft", "runs/train/sft",
+               "policies/.sft.partial", "runs/prepare_data", "raw", "studies/search"]  # fmt: skip
+    stale = ["policies/dapo/model", "samples/dapo", "evaluations/dapo", "journals/train/dapo",
+             "journals/sample/dapo", "pools/dapo", "pools/.dapo.partial", "samples/base",
+             "journals/reward/old"]  # fmt: skip
+    for folder in (*lasting, *stale):
+        (tmp_path / folder).mkdir(parents=True)
+    plan.delete_stale(tmp_path, NO_TABLES | {"policies": {"sft": {}}})
+    assert [folder for folder in lasting if not (tmp_path / folder).is_dir()] == []
+    assert [folder for folder in stale if (tmp_path / folder).exists()] == []
+    # DVC warns of an empty folder that a stage depends on
+    assert [path.name for path in (tmp_path / "steps").iterdir()] == [plan.NO_ROWS]
+    plan.delete_stale(tmp_path, {table: {"new": {}} for table in TABLES})
+    assert [*(tmp_path / "steps").iterdir()] == []
+    for table in TABLES:
+        assert (tmp_path / table).is_dir()
+        assert f"journals/{rows.STAGES[table]}" in plan.FOLDERS
+
+
+def test_a_row_on_the_hub_depends_on_a_file_with_its_id(tmp_path):
+    for name in ("owner/mine", "owner/other"):
+        words = {"by": "people", "preset": "people", "from": "base", "on": f"hub/{name}"}
+        plan.write_hub_ids(tmp_path / "hub", NO_TABLES | {"pairs": {"mine": words}})
+        assert [path.read_text() for path in (tmp_path / "hub").rglob("m*")] == (
+            [f"{name}\n"] if name == "owner/mine" else []
+        )
+    plan.write_hub_ids(tmp_path / "hub", NO_TABLES)
+    assert [path.name for path in (tmp_path / "hub").iterdir()] == [plan.NO_ROWS]
+
+
+def write_raw(*lines: Any) -> None:
+    path = Path("data/raw/mine.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_digests_of_the_sources_follow_their_content_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_raw({"question": "2+2?", "answer": "4"})
+    params = {"model": {"path": None}, "data": {"source": {"path": "data/raw"}}}
+    before = plan.digest_inputs(params)
+    assert list(before) == ["data/raw/mine.jsonl"]
+    Path("data/raw/mine.jsonl").touch()
+    Path("data/raw/notes.md").touch()
+    assert plan.digest_inputs(params) == before
+    assert plan.digest_inputs(params | {"data": {"source": [{"path": "data/raw"}]}}) == before
+    write_raw({"question": "2+2?", "answer": "5"})
+    assert plan.digest_inputs(params).keys() == before.keys()
+    assert plan.digest_inputs(params) != before
+    assert plan.digest_inputs(read_yaml(ROOT / "params.yaml")) == {}  # generated
+
+
+def test_of_people_s_files_large_ones_are_described_and_splits_are_looked_for(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    write_raw(*({"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(9)))
+    words = {"by": "people", "preset": "people", "from": "base", "on": "raw/mine.jsonl"}
+    row = tables.TableRow(table="pairs", name="mine", words=words)
+    preset = {"licence": "MIT", "heldout_share": 0.1, "max_tokens": 9, "max_bad_share": 0,
+              "max_long_share": 0}  # fmt: skip
+    for split, expected in (("mine", []), ("test_prefs", ["'test_prefs'"])):
+        config = SimpleNamespace(preset=PeoplePreset(split=split, **preset))
+        for line, named in zip(source_checks.check_people_file(row, config), expected, strict=True):
+            assert named in line
+    source, size = (
+        FileSource(path="data/raw/mine.jsonl"),
+        Path("data/raw/mine.jsonl").stat().st_size,
+    )
+    for limit, places in ((size, []), (size - 1, ["data.source", "pairs.mine"])):
+        monkeypatch.setattr(source_checks, "MAX_WHOLE_BYTES", limit)
+        lines = list(source_checks.describe_partly_read(source, [row]))
+        assert [line.partition(":")[0] for line in lines] == places
+
+
+# --- processes
+
+
+def run_plan(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "stages.plan", *words]
+    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_plan_json_has_the_rows_as_they_are_written(tmp_path):
+    shutil.copytree(ROOT / "stages", tmp_path / "stages")
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    recipe = "stages/recipes/iterative_dpo.yaml"
+    text = (tmp_path / "dvc.yaml").read_text()
+    (tmp_path / "dvc.yaml").write_text(text.replace("vars: []", f"vars: [{recipe}]"))
+    result = run_plan(tmp_path, "--default", "params.yaml", "--iterative-dpo", recipe)
+    assert result.returncode == 0, result.stderr
+    written = json.loads((tmp_path / "data/plan.json").read_text())
+    content = read_yaml(ROOT / "params.yaml")
+    assert list(written) == ["policies", "pools", "pairs", "steps", "rewards"]
+    assert list(written["policies"]) == [*content["policies"], "dpo-2", "dpo-3"]
+    assert written["rewards"] == content["rewards"]
+    for wrong in ((), ("--help",), ("--default",), ("--chekc", "params")):
+        result = run_plan(tmp_path, *wrong)
+        assert result.returncode == 1
+        assert (" ".join(wrong) or "no table") in result.stderr
+    # The check of the first stage has nothing left to do.
+    assert len([*(tmp_path / ".pipe/preflight").iterdir()]) == 1
+    (tmp_path / "params.yaml").write_text("seeds: [0]\n")
+    result = run_plan(tmp_path, "--check")
+    assert (result.returncode, "Traceback" in result.stderr) == (1, False)
+
+
+SHELL = "$(touch escaped)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "words", "stage"),
+    [("policies", {SHELL: {}}, f"train@{SHELL}"),
+     ("policies", {"a\ntouch escaped": {}}, "train@a\ntouch escaped"),
+     ("policies", {"a": {SHELL: "b"}}, "train@a"), ("tables", {SHELL: "params.yaml"}, "plan")],
+    ids=["name", "newline", "key", "table"],
+)  # fmt: skip
+def test_no_name_reaches_a_shell_even_where_the_stage_is_run_alone(
+    tmp_path, monkeypatch, table, words, stage
+):
+    shutil.copytree(ROOT / "stages", tmp_path / "stages")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    content = read_yaml(ROOT / "params.yaml")
+    like = content["policies"]["sft"]
+    added = {name: like | row if isinstance(row, dict) else row for name, row in words.items()}
+    content[table].update(added)
+    with (tmp_path / "params.yaml").open("w") as file:
+        YAML(typ="safe").dump(content, file)
+    for path in ("data/code/train_sft.json", "data/prompts/a", "data/policies/base/model/a",
+                 "data/demonstrations/a", "data/raw/a"):  # fmt: skip
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    dvc = [sys.executable, "-m", "dvc"]
+    subprocess.run([*dvc, "init", "--no-scm", "-q"], cwd=tmp_path, check=True)
+    command = [*dvc, "repro", "-s", stage]
+    result = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "The plan is not valid" in result.stderr, result.stderr
+    assert not (tmp_path / "escaped").exists()
+
+
+# --- random streams
+
+
+def test_a_stream_has_a_seed_by_its_names_and_their_places():
+    # printf '0\x1fstr:a' | b2sum -l 64 gives e118e84d55794c82; without its last bit:
+    assert derive_seed(0, "a") == 8109984738409489985
+    names = [(), ("a",), ("b",), ("a", "b"), ("b", "a"), ("ab",), (1,), ("1",), ("a", 1), (1, "a")]
+    seeds = {derive_seed(seed, *words) for seed in (0, 1) for words in names}
+    streams = {derive_seed(0, "rollout", step, f"p{i}") for step in range(50) for i in range(200)}
+    assert (len(seeds), len(streams)) == (20, 10_000)
+    assert all(0 <= seed < 2**63 for seed in seeds | streams)
