@@ -13,11 +13,21 @@ from pyarrow import parquet
 
 from stages.records.problems import BadRow
 from stages.sources import columns, containers, tool_calls
-from stages.sources.containers import FolderSplit, RawRow
+from stages.sources.containers import Place as FolderSplit
+from stages.sources.containers import RawRow
 from stages.sources.quarantine import FileLimits
 
 ROWS: list[dict[str, Any]] = [{"a": 2**53 + 1, "b": "é"}, {"a": 2, "b": "x\ny"}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+
+
+class _Files:
+    def __init__(self, splits, unread):
+        self.splits, self.unread = splits, unread
+
+
+def _by_name(path):
+    return _Files(*containers.split_by_name(path))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -329,7 +339,7 @@ def test_a_folder_has_its_data_files_by_split(tmp_path):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    result = containers.find_splits(str(tmp_path))
+    result = _by_name(str(tmp_path))
     shown = {split: [file.name for file in files] for split, files in result.splits.items()}
     assert shown == {
         "train": ["train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl.gz"],
@@ -341,7 +351,7 @@ def test_a_folder_has_its_data_files_by_split(tmp_path):
 def test_without_a_train_file_all_are_of_one_source(tmp_path):
     for name in ("a.jsonl", "b.jsonl", "test_cases.jsonl"):
         (tmp_path / name).write_bytes(LINES)
-    result = containers.find_splits(str(tmp_path))
+    result = _by_name(str(tmp_path))
     assert {split: len(files) for split, files in result.splits.items()} == {None: 3}
     assert len(containers.list_files(str(tmp_path / "[ab].jsonl"))) == 2
     assert len(containers.list_files([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])) == 2
@@ -357,13 +367,13 @@ def test_a_file_of_a_folder_is_read_or_listed_as_not_read(tmp_path):
     others = ["README.md", "LICENSE", "licence.txt", ".hidden.txt", "a.dvc", "state.json"]
     for name in (*read_names, *unread_names, *others):
         (tmp_path / name).write_bytes(LINES)
-    result = containers.find_splits(str(tmp_path))
+    result = _by_name(str(tmp_path))
     assert [file.name for file in result.splits[None]] == read_names
     assert [file.name for file in result.unread] == unread_names
     (tmp_path / "train.jsonl").write_bytes(LINES)
-    names = [file.name for file in containers.find_splits(str(tmp_path)).unread]
+    names = [file.name for file in _by_name(str(tmp_path)).unread]
     assert names == [*read_names, *unread_names]
-    assert containers.find_splits(str(tmp_path / "d.jl")).unread == []
+    assert _by_name(str(tmp_path / "d.jl")).unread == []
 
 
 def test_a_map_of_parquet_is_an_object(tmp_path):
@@ -438,9 +448,9 @@ def test_test_rows_are_never_rows_of_no_split(tmp_path, names, tests):
         (tmp_path / name).write_bytes(LINES)
     if tests is None:
         with pytest.raises(ValueError, match="test_path"):
-            containers.find_splits(str(tmp_path))
+            _by_name(str(tmp_path))
     else:
-        splits = containers.find_splits(str(tmp_path)).splits
+        splits = _by_name(str(tmp_path)).splits
         assert [file.name for file in splits["test"]] == tests
 
 
