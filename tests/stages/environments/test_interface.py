@@ -84,7 +84,7 @@ STARTS = {
     "a function": (lambda: ([ASKED], [len]), "schemas"),
     "a set": (lambda: ([ASKED | {"size": {5}}], None), "TypeError"),
     "half a character": (lambda: ([ASKED | {"content": "\ud83d"}], None), "surrogates"),
-    "a coroutine": (lambda: await_nothing(), "def start"),
+    "a coroutine": (await_nothing, "def start"),
 }
 REPLIES = {
     "nothing": (lambda: None, "Reply"),
@@ -92,25 +92,21 @@ REPLIES = {
     "no list": (lambda: Reply(messages=None, done=True), "list of messages"),  # type: ignore[arg-type]
     "half a character": (lambda: Reply(messages=[{**ASKED, "content": "\ud83d"}]), "surrogates"),
     "a text as done": (lambda: Reply(done="False"), "done"),  # type: ignore[arg-type]
-    "neither messages nor done": (lambda: Reply(), "neither"),
+    "neither messages nor done": (Reply, "neither"),
     "a message of the assistant": (lambda: Reply(messages=[{**ASKED, "role": "assistant"}]),
                                    "assistant"),
-    "a coroutine": (lambda: await_nothing(), "def step"),
+    "a coroutine": (await_nothing, "def step"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", STARTS)
-def test_a_start_of_another_form_is_refused(kind):
-    value, word = STARTS[kind]
-    with pytest.raises(ValueError, match=f"row 'a'.*{word}"):
-        check_replay(make(start=lambda *_: value()), [ROW], preset(), 0)
-
-
-@pytest.mark.parametrize("kind", REPLIES)
-def test_a_reply_of_another_form_is_refused(kind):
-    value, word = REPLIES[kind]
-    with pytest.raises(ValueError, match=f"row 'a', turn 1.*{word}"):
-        check_replay(make(step=lambda *_: value()), [ROW], preset(), 0)
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [*(("start", kind) for kind in STARTS), *(("step", kind) for kind in REPLIES)],
+)
+def test_a_value_of_another_form_is_refused(method, kind):
+    value, word = (STARTS if method == "start" else REPLIES)[kind]
+    with pytest.raises(ValueError, match=f"{method} of row 'a'.*{word}"):
+        check_replay(make(**{method: lambda *_: value()}), [ROW], preset(), 0)
 
 
 def test_what_is_checked_is_a_copy_as_json_has_it():

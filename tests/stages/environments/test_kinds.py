@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import pytest
 from environments_installed import needs_environments
+from ruamel.yaml import YAML
 
 from stages.environments import definition, own
 from stages.environments.arithmetic import calculate
@@ -27,23 +28,13 @@ from stages.environments.tool_functions import Tools, write_call
 from stages.models.model_tokenizer import train_tokenizer
 from stages.models.turn_rendering import TurnRenderer
 
-# --- the calculator
-
-RESULTS = {
-    "483 * 907": "438081", "2 + 3 * 4": "14", "-(2 - 5) * +4": "12", "1 / 3 + 1 / 6": "0.5",
-    "1 / 3": "1/3", "-2 / 6": "-1/3", "0.1 + 0.2": "0.3", "-1 / 800": "-0.00125", "5.50 * 2": "11",
-    "12345678901234567890.125 * 8": "98765431209876543121", " 2\n+ 2 ": "4",
-    "9" * 99 + "*" + "9" * 99: str((10**99 - 1) ** 2), "(" * 60 + "7" + ")" * 60: "7",
-    "-" * 190 + "7": "7", "1 / (2 - 2)": None,
-    **dict.fromkeys((
-        "", "2 +", "2 ** 9", "7 // 2", "1e9", "0x10", "x", "__import__('os')", "2, 3", "(2)(3)",
-        "007", "2 2", "1 " * 150, "()", "٣ + 1", "2 < 3", "...", "()" * 100)),
-}  # fmt: skip
+CASES: Any = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
+LARGE = {"9" * 99 + "*" + "9" * 99: str((10**99 - 1) ** 2), "1 " * 150: None, "()" * 100: None}
 
 
-@pytest.mark.parametrize("expression", RESULTS)
-def test_arithmetic_is_exact_and_nothing_else_is_computed(expression):
-    if (result := RESULTS[expression]) is not None:
+@pytest.mark.parametrize(("expression", "result"), (CASES["arithmetic"] | LARGE).items())
+def test_arithmetic_is_exact_and_nothing_else_is_computed(expression, result):
+    if result is not None:
         assert calculate(expression) == result
         return
     with pytest.raises(ValueError, match="zero" if "/ (2 - 2)" in expression else "expected"):
@@ -76,18 +67,7 @@ def test_a_schema_is_read_off_hints_and_the_docstring():
     assert Tools().schemas is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"a": 2}, ['{"sum": 3.0, "unit": null}']),
-        ({"a": 2, "b": 3, "unit": "m"}, ['{"sum": 5.0, "unit": "m"}']),
-        ({"a": 13}, ["error: unlucky"]), ({}, ["error: ", "'a'"]), ({"a": "2"}, ["error: 'a'"]),
-        ({"a": True}, ["error: 'a'"]), ({"a": 2.5}, ["error: 'a'"]),
-        ({"a": 2, "unit": "kg"}, ["error: 'unit'"]), ({"a": 2, "c": 1}, ["error: ", "'c'"]),
-        ({"unit": "kg", "a": "2"}, ["error: 'a': ", "; 'unit': "]),
-        ({"b": 2, "c": 1}, ["'c'", "'a'", "a, b, unit"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "words"), CASES["tools"])
 def test_a_call_is_answered_with_its_result_or_what_does_not_fit(arguments, words):
     (result,) = Tools(add).answer(write_call("add", **arguments))
     text = result.pop("content")
@@ -354,6 +334,7 @@ def steps(factory: Any, replies: Any, row: Any = PROBLEM) -> Iterator[list[Any]]
 
 def play(factory: Any, replies: Any, row: Any = PROBLEM) -> list[Any]:
     """The log of an episode, which is that of a second one that is stepped in turn."""
+    replies = [*replies]
     (*_, alone) = steps(factory, replies, row)
     expected, both = json.dumps(alone), None
     for both in zip(steps(factory, replies, row), steps(factory, replies, row), strict=True):
@@ -451,33 +432,23 @@ def make_story(row: Any, **options: Any) -> Any:
     return Story(task=row["question"], end_immediately=False)
 
 
-GSM = {"name": "gsm8k_multi_turn", "extras": {"max_turns": 3}}
 SUMS = {"families": {"chain_sum": {"min_terms": 2, "max_terms": 2}}}
-START = {"id": "train-4", "index": 4}
-EPISODES: list[tuple[str, dict[str, Any], Any, list[Any], tuple[float, bool]]] = [
-    # kind, options, row, replies, last reward and end
-    ("skyrl_gym", {"name": "gsm8k"}, PROBLEM, [say("#### 4")], (1.0, True)),
-    ("skyrl_gym", {"name": "gsm8k"}, PROBLEM, [say("#### 5")], (0.0, True)),
-    ("skyrl_gym", GSM, PROBLEM, [say("I think"), say("#### 4")], (1.0, True)),
-    ("aviary", {"truncated": True}, PROBLEM, [say("hm")], (0.0, True)),
-    ("reasoning_gym", SUMS, START, [say("#### no")], (0.0, True)),
-    *(("textarena", {"name": f"{name}-v0"}, PROBLEM, [say(f"[{n}]") for n in (3, 4, 5, 6)], ())
-      for name in ("GuessTheNumber", "TowerOfHanoi", "Sudoku", "Mastermind", "Minesweeper",
-                   "FrozenLake", "Blackjack", "Bandit", "LightsOut", "FifteenPuzzle", "PegJump",
-                   "Sokoban", "RushHour", "Crosswords", "LogicPuzzle", "Secretary")),
-]  # fmt: skip
+START = PROBLEM | {"id": "train-4", "index": 4}
 
 
 def test_every_kind_has_its_episodes():
-    assert {*get_args(definition.Kind)} == {row[0] for row in EPISODES} | {"own", "trl", "tinker"}
+    kinds = {case["kind"] for case in CASES["episodes"]}
+    assert kinds | {"own", "trl", "tinker"} == {*get_args(definition.Kind)}
 
 
 @needs_environments
-@pytest.mark.parametrize(("kind", "options", "row", "replies", "end"), EPISODES)
-def test_an_episode_of_a_package_can_be_replayed(kind, options, row, replies, end):
-    make = (make_story,) if kind == "aviary" else ()
-    log = play(make_factory(kind, options, *make), replies, row)
-    assert end in ((), log[-1][1:])
+@pytest.mark.parametrize("case", CASES["episodes"], ids=lambda case: f"{case['options']}")
+def test_an_episode_of_a_package_can_be_replayed(case):
+    make = (make_story,) if case["kind"] == "aviary" else ()
+    factory = make_factory(case["kind"], case["options"], *make)
+    log = play(factory, map(say, case["says"]), START)
+    if "pays" in case:
+        assert log[-1][1:] == (case["pays"], True)
     texts = [message["content"] for messages, *_ in log for message in messages]
     assert len({*texts[0]}) > 3
     assert not any(text.startswith(texts[0]) for text in texts[1:])  # what is new alone

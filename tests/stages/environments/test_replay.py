@@ -1,14 +1,17 @@
 """Replay of an episode: equal to what was played, or the first difference."""
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from stages.environments.environment import Reply
 from stages.environments.replay import replay_episode
 from stages.records.episodes import FAILED, Episode
 
+CASES = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 ROW = {"id": "a"}
 TOOLS = [{"type": "function", "function": {"name": "count"}}]
 
@@ -62,49 +65,20 @@ def play(num_messages: int = 6, **changes: Any) -> Episode:
     return replace(episode, **changes)
 
 
-FAILING = Counter(fails_at=2)
-CASES: dict[str, tuple[Counter, dict[str, Any], tuple[int, str, Any, Any] | None]] = {
-    # environment; changes of the episode; turn, place, expected and actual of the first difference
-    "played alike": (Counter(), {}, None),
-    "another answer": (Counter(drift=1), {}, (2, "messages[0].content", "count 9", "count 10")),
-    "another reward": (Counter(reward=0.5), {}, (3, "reward", 3.0, 0.5)),
-    "another reward of a turn": (Counter(), {"rewards": [1.0, 2.5, 3.0]}, (2, "reward", 2.5, 2.0)),
-    "other tools": (Counter(), {"tools": None}, (0, "tools", None, TOOLS)),
-    "no tools": (Counter(tools=[]), {"tools": None}, None),
-    "another seed": (Counter(), {"env_seed": 8}, (0, "messages[0].content", "a7", "a8")),
-    "an end": (Counter(), {"ending": "turns"}, (3, "ending", "none", "done")),
-    "a failure": (FAILING, {}, (2, "ending", "none", f"{FAILED}: OSError: no connection")),
-    "no number": (Counter(reward=float("nan")), {}, (3, "ending", "done", ...)),
-    "no failure": (Counter(), {"ending": FAILED}, (3, "ending", FAILED, "done")),
-    "the same failure": (FAILING, {"num_messages": 4, "rewards": [1.0], "ending": FAILED}, None),
-    "a failure that is over": (Counter(), {"num_messages": 4, "rewards": [1.0], "ending": FAILED},
-                               (2, "ending", FAILED, "none")),
-    "an answer that no template shows": (Counter(), {"num_messages": 5, "ending": FAILED}, None),
-    "another such answer": (Counter(drift=1), {"num_messages": 5, "ending": FAILED},
-                            (2, "messages[0].content", "count 9", "count 10")),
-    "paid by finish": (Finishing(), {"num_messages": 5, "rewards": [1.0, 22.0], "ending": "turns"}, None),
-    "not paid by finish": (Finishing(), {"num_messages": 5, "ending": "turns"}, (2, "reward", 2.0, 22.0)),
-    "paid by finish alone": (Finishing(), {"num_messages": 4, "rewards": [1.0, 10.0], "ending": "tokens"},
-                             None),
-    **{f"never read: {ending}": (Counter(fails_at=2), {
-        "num_messages": 4, "rewards": [1.0, 0.0], "ending": ending}, None)
-        for ending in ("tokens", "tool_calls", "parse_error")},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", CASES)
-def test_the_first_difference_is(kind):
-    environment, changes, expected = CASES[kind]
+@pytest.mark.parametrize("case", CASES["replays"], ids=lambda case: case["it"])
+def test_the_first_difference_of_a_replay_is(case):
+    environment = (Finishing if "finishes" in case else Counter)(**case.get("environment", {}))
+    changes, expected = case.get("changes", {}), case.get("differs")
     episode = play(**changes)
-    difference = replay_episode(replace(environment), episode, ROW)
+    difference = replay_episode(environment, episode, ROW)
     assert episode == play(**changes)
-    if expected is None:
-        assert difference is None
-        return
-    assert difference is not None
-    shown = (difference.turn, difference.place, difference.expected)
-    assert shown == expected[:3]
-    assert expected[3] in (..., difference.actual)
+    shown = difference and [
+        difference.turn,
+        difference.place,
+        difference.expected,
+        difference.actual,
+    ]
+    assert (shown[: len(expected)] if shown and expected else shown) == expected
 
 
 def test_a_start_that_failed_is_replayed():
