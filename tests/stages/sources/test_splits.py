@@ -1,15 +1,17 @@
 """Which files of a path, or which split of a data set, problems, pairs and steps are read from.
 
-One resolver serves all three: a row of `FOLDERS` is read by each of them.
+One resolver serves all three: a row of splits.yaml is read by each of them.
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
 from cached_hub import cache_dataset
+from ruamel.yaml import YAML
 
 from stages.records.problems import BadRow
 from stages.sources import containers, preference_files, problem_files, step_files
@@ -28,59 +30,7 @@ configs:
   data_files: elsewhere/*
 ---
 """
-PREFS = "data/train_prefs.jsonl data/train_sft.jsonl data/test_prefs.jsonl"
-MARKED = "README.md a.jsonl sft.jsonl b.jsonl"
-FOLDERS: list[tuple[str, dict[str, str], list[str]]] = [
-    # files; options; rows of training and rows of the test, or words of the refusal
-    ("train.jsonl test.jsonl", {}, ["train", "test"]),
-    ("data/train-00000-of-00002.jsonl data/train-00001-of-00002.jsonl.gz data/test-00000.csv dev.json",
-     {}, ["data/train-00000-of-00002 data/train-00001-of-00002.jsonl.gz", "data/test-00000.csv"]),
-    ("trainset.jsonl testset.jsonl", {}, ["trainset", "testset"]),
-    ("train.jsonl notes.jsonl dev.jsonl", {}, ["train", ""]),
-    ("a.jsonl b.jsonl test_cases.jsonl", {}, ["a b test_cases", ""]),
-    ("only_test.jsonl", {}, ["only_test", ""]),
-    ("validation.jsonl test.jsonl", {}, ["!test_path"]),
-    ("rows.jsonl test-00000-of-00001.jsonl", {}, ["!test_path"]),
-    ("rows.jsonl eval.jsonl", {}, ["!test_path"]),
-    ("rows.jsonl math_test.jsonl", {}, ["!test_path"]),
-    ("rows.jsonl heldout.jsonl", {}, ["!test_path"]),
-    ("rows.jsonl val/rows.jsonl", {}, ["!test_path"]),
-    ("train.jsonl test.jsonl", {"train": "train", "test": "test"}, ["train", "test"]),
-    ("contest_train.jsonl contest_test.jsonl", {"train": "train", "test": "test"},
-     ["contest_train", "contest_test"]),
-    ("latest_train.jsonl latest_test.jsonl", {"train": "train", "test": "test"},
-     ["latest_train", "latest_test"]),
-    ("gsm8k_train.jsonl gsm8k_test.jsonl", {"test": "test"}, ["gsm8k_train", "gsm8k_test"]),
-    ("ds-train.v2.jsonl ds-test.v2.jsonl", {"train": "train", "test": "test"},
-     ["ds-train.v2", "ds-test.v2"]),
-    ("train1.jsonl Test-00000-of-00003.jsonl", {"train": "train", "test": "test"},
-     ["train1", "Test-00000-of-00003"]),
-    ("train/a.jsonl train/b.jsonl test/a.jsonl", {"train": "train", "test": "test"},
-     ["train/a train/b", "test/a"]),
-    ("a.jsonl", {"train": "train"}, ["a", ""]),
-    ("test.jsonl", {"train": "train"}, ["!'train'"]),
-    ("a.jsonl contest.jsonl", {"train": "test"}, ["!'test'", "a.jsonl, contest.jsonl"]),
-    (PREFS, {"train": "train_sft"}, ["data/train_sft", ""]),
-    (PREFS, {"train": "test_prefs"}, ["data/test_prefs", ""]),
-    (PREFS, {"train": "prefs"}, ["!'prefs'", "data/test_prefs.jsonl, data/train_prefs.jsonl"]),
-    ("math.jsonl math_test.jsonl", {"train": "math"}, ["!'math'", "math.jsonl, math_test.jsonl"]),
-    ("train.jsonl test.jsonl", {"train": "dev"}, ["!'dev'", "test.jsonl, train.jsonl"]),
-    (PREFS, {"name": "main"}, ["!'main'"]),
-    ("train.jsonl", {"revision": "abc"}, ["!'abc'"]),
-    (MARKED, {}, ["a", "b"]),
-    (MARKED, {"name": "main", "train": "train_sft"}, ["sft", "b"]),
-    (MARKED, {"name": "mian"}, ["!main", "mian"]),
-    (MARKED, {"train": "dev"}, ["!'dev'", "train_sft"]),
-    (f"{MARKED} elsewhere/c.jsonl", {}, ["!main, elsewhere"]),
-    (f"{MARKED} elsewhere/c.jsonl", {"name": "elsewhere"}, ["elsewhere/c", ""]),
-    ("README.md sft.jsonl b.jsonl", {}, ["!train_sft, test"]),
-    ("README.md b.jsonl", {}, ["b", ""]),
-    (f"saved {PREFS}", {}, ["!data/train_prefs, data/train_sft"]),
-    (f"saved {PREFS}", {"train": "data/train_sft"}, ["data/train_sft", ""]),
-    ("saved train.jsonl test.jsonl", {}, ["train", "test"]),
-    ("saved train.jsonl test.jsonl", {"train": "dev"}, ["!'dev'", "train, test"]),
-    ("saved train.jsonl test.jsonl", {"name": "main"}, ["!'main'"]),
-]  # fmt: skip
+FOLDERS = YAML(typ="safe").load(Path(__file__).with_name("splits.yaml"))
 ROWS = {
     "problems": lambda stem: {"question": f"{stem}?", "answer": "4"},
     "pairs": lambda stem: {"prompt": f"{stem}?", "chosen": "a", "rejected": "b"},
@@ -98,6 +48,8 @@ def write_folder(folder: Path, names: str, kind: str) -> None:
         splits[stem] = datasets.Dataset.from_list([ROWS[kind](stem)])
         if not is_saved:
             path.write_text(CARD if name == "README.md" else json.dumps(ROWS[kind](stem)))
+        if name.endswith(".csv"):
+            path.write_text(f"question,answer\n{stem}?,4\n")
     if is_saved:
         datasets.DatasetDict(splits).save_to_disk(folder)
 
@@ -112,8 +64,8 @@ def read_problems(path: Path, *, train=None, test=None, **options: Any) -> list[
     return [" ".join(side) for side in stems]
 
 
-def read_others(path: Path, kind: str, options: dict[str, str]) -> str:
-    place = Place(path, options.get("name"), options.get("train"), options.get("revision"))
+def read_others(path: Path, *, kind: str, name=None, train=None, revision=None) -> str:
+    place = Place(path, name, train, revision)
     if kind == "pairs":
         rows: list[Any] = [*preference_files.read_preferences(place, PairColumns())]
         return " ".join(row.plain_prompt.removesuffix("?") for row in rows)
@@ -121,28 +73,20 @@ def read_others(path: Path, kind: str, options: dict[str, str]) -> str:
     return " ".join(row[0].question.removesuffix("?") for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("names", "options", "expected"), FOLDERS,
-    ids=[f"{' '.join(names.split()[:3])} {options}" for names, options, _ in FOLDERS],
-)  # fmt: skip
-def test_the_split_of_a_folder_is(names, options, expected, tmp_path):
+@pytest.mark.parametrize("case", FOLDERS, ids=lambda case: f"{case['files']} {case['with']}"[:80])
+def test_the_split_of_a_folder_is(case, tmp_path):
+    options = case["with"]
     for kind in ROWS if "test" not in options else ["problems"]:
         folder = tmp_path / kind
-        write_folder(folder, names, kind)
-        if ".csv" in names:
-            (folder / "data/test-00000.csv").write_text("question,answer\ndata/test-00000.csv?,4\n")
-        if not expected[0].startswith("!"):
-            if kind == "problems":
-                assert read_problems(folder, **options) == expected
-            else:
-                assert read_others(folder, kind, options) == expected[0]
+        write_folder(folder, case["files"], kind)
+        read = read_problems if kind == "problems" else partial(read_others, kind=kind)
+        if "refused" not in case:
+            expected = [case["train"], case.get("test", "")]
+            assert read(folder, **options) == (expected if kind == "problems" else expected[0])
             continue
         with pytest.raises(ValueError, match="") as error:
-            read_problems(folder, **options) if kind == "problems" else read_others(
-                folder, kind, options
-            )
-        words = [expected[0][1:], *expected[1:]]
-        assert [word for word in words if word not in str(error.value)] == [], str(error.value)
+            read(folder, **options)
+        assert [word for word in case["refused"] if word not in str(error.value)] == []
 
 
 def test_a_name_of_which_files_are_of_both_splits_is_refused_with_these_files(tmp_path):
