@@ -51,7 +51,8 @@ def prepare(model: str | None = None, seed: int = 0, **changes: Any) -> dict[str
 
 def make_rows(count: int = 40, **changes: Any) -> list[dict[str, Any]]:
     return [{"question": f"What is {n} plus 3?", "answer": str(n + 3),
-             "solution": f"{n} + 3 = {n + 3}\n#### {n + 3}"} | changes for n in range(count)]  # fmt: skip
+             "solution": f"{n} + 3 = {n + 3}\n#### {n + 3}"} | changes
+            for n in range(count)]  # fmt: skip
 
 
 def write(rows: list[dict[str, Any]], name: str = "mine.jsonl") -> None:

@@ -88,10 +88,10 @@ STARTS = {
 }
 REPLIES = {
     "nothing": (lambda: None, "Reply"),
-    "a message": (lambda: Reply(messages=ASKED), "list of messages"),  # type: ignore[arg-type]
-    "no list": (lambda: Reply(messages=None, done=True), "list of messages"),  # type: ignore[arg-type]
+    "a message": (lambda: Reply(messages=ASKED), "list of messages"),  # pyright: ignore
+    "no list": (lambda: Reply(messages=None, done=True), "list of messages"),  # pyright: ignore
     "half a character": (lambda: Reply(messages=[{**ASKED, "content": "\ud83d"}]), "surrogates"),
-    "a text as done": (lambda: Reply(done="False"), "done"),  # type: ignore[arg-type]
+    "a text as done": (lambda: Reply(done="False"), "done"),  # pyright: ignore
     "neither messages nor done": (Reply, "neither"),
     "a message of the assistant": (lambda: Reply(messages=[{**ASKED, "role": "assistant"}]),
                                    "assistant"),
@@ -112,12 +112,12 @@ def test_a_value_of_another_form_is_refused(method, kind):
 def test_what_is_checked_is_a_copy_as_json_has_it():
     message = {"role": "user", "content": ("a", {"b": 1})}
     assert check_start(((message,), [])) == ([{"role": "user", "content": ["a", {"b": 1}]}], None)
-    reply = check_reply(Reply(reward=np.int64(2) == 2, done=np.bool_(True)))  # type: ignore[arg-type]
+    reply = check_reply(Reply(reward=np.int64(2) == 2, done=np.bool_(True)))  # pyright: ignore
     assert (reply.reward, reply.done) == (1.0, True)
     assert check_reply(Reply(reward=-MAX_REWARD, done=True)).reward == -MAX_REWARD
     for reward in (float("nan"), float("inf"), MAX_REWARD * 1.001, "1", None):
         with pytest.raises(ValueError, match="reward"):
-            check_reply(Reply(reward=reward, done=True))  # type: ignore[arg-type]
+            check_reply(Reply(reward=reward, done=True))  # pyright: ignore
 
 
 # --- episodes

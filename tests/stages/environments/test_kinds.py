@@ -228,7 +228,8 @@ def test_splits_share_no_problem():
 
 @pytest.mark.parametrize(
     ("second", "words"),
-    [({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"), ([], "object")],
+    [({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"),
+     ([], "object")],
 )  # fmt: skip
 def test_a_table_names_the_row_that_does_not_fit(tmp_path, second, words):
     path = tmp_path / "rows.jsonl"
@@ -422,7 +423,7 @@ def test_wrong_options_and_a_missing_package_are_named(monkeypatch):
 
 
 def make_story(row: Any, **options: Any) -> Any:
-    from aviary.core import DummyEnv  # type: ignore[import-not-found]
+    from aviary.core import DummyEnv  # pyright: ignore
 
     class Story(DummyEnv):
         async def step(self, action: Any) -> Any:
@@ -480,7 +481,8 @@ def test_games_pay_for_the_number_and_code_of_a_model_is_never_run():
     rewards = [[*steps(factory, [say(f"[{n}]")])][-1][-1][1:] for n in range(1, 21)]
     assert rewards.count((1.0, True)) == 1
     for kind, name, word in (("textarena", "TicTacToe-v0", "one player"),
-                             ("textarena", "Chess960", "Chess960"), ("skyrl_gym", "lcb", "code")):  # fmt: skip
+                             ("textarena", "Chess960", "Chess960"),
+                             ("skyrl_gym", "lcb", "code")):  # fmt: skip
         with pytest.raises(ValueError, match=word):
             list(steps(make_factory(kind, {"name": name}), []))
 
@@ -489,7 +491,7 @@ def test_games_pay_for_the_number_and_code_of_a_model_is_never_run():
 def test_reasoning_gym_pays_the_stored_answer_in_each_form():
     families = SUMS["families"] | {"graph_color": {}}
     factory = make_factory("reasoning_gym", {"families": families})
-    (right,) = factory().demonstrate(START, 0)  # type: ignore[attr-defined]
+    (right,) = factory().demonstrate(START, 0)  # pyright: ignore
     number = right["content"].removeprefix("#### ")
     for text, paid in {
         right["content"]: 1.0, f"so <answer>{number}</answer>": 1.0, number: 1.0,
@@ -499,7 +501,7 @@ def test_reasoning_gym_pays_the_stored_answer_in_each_form():
     partial = make_factory("reasoning_gym", {"families": families, "partial_credit": True})
     assert 0 < play(partial, [say(f"perhaps {number} or not")], START)[-1][1] < 1
     with pytest.raises(ValueError, match="graph_color"):
-        factory().demonstrate({"id": "x", "index": 5}, 0)  # type: ignore[attr-defined]
+        factory().demonstrate({"id": "x", "index": 5}, 0)  # pyright: ignore
     with pytest.raises(ValueError, match="index"):
         factory().start(PROBLEM, 0)
 
@@ -520,7 +522,8 @@ def test_reasoning_gym_puts_the_question_in_a_template_and_reads_the_last_number
         f"{number} or 3": 0.0, "no": 0.0, "": 0.0,
     }.items():  # fmt: skip
         assert play(factory, [say(text)], START)[-1][1:] == (paid, True), text
-    for changes, word in (({"template": "Question"}, "question"), ({"families": {"graph_color": {}}}, "last_number"),
-                          ({"families": {"fraction_simplification": {}}}, "last_number")):  # fmt: skip
+    wrong = [{"template": "Question"}]
+    wrong += [{"families": {name: {}}} for name in ("graph_color", "fraction_simplification")]
+    for changes, word in zip(wrong, ("question", "last_number", "last_number"), strict=True):
         with pytest.raises(ValueError, match=word):
             make_factory("reasoning_gym", options | changes)().start(START, 0)

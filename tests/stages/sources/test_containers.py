@@ -85,7 +85,8 @@ READ = {
     "a column called from": ([{"from": "MATH", "question": "A?"}],
                              [{"from": "MATH", "question": "A?"}]),
     "lists of messages": ([{"m": {"from": ["human", "gpt"], "value": ["A?", "a"]}}],
-                          [{"m": [{"from": "human", "value": "A?"}, {"from": "gpt", "value": "a"}]}]),
+                          [{"m": [{"from": "human", "value": "A?"},
+                                  {"from": "gpt", "value": "a"}]}]),
     "lists of other lengths": ([{"m": {"role": ["user", "gpt"], "content": ["A?"]}}],
                                [{"m": {"role": ["user", "gpt"], "content": ["A?"]}}]),
     **{f"a row: {[*row]}": (row, [row]) for row in (SHOTS, PROMPTED, ITEMS, EXCHANGE, STEMS)},
@@ -111,12 +112,14 @@ SPOILED = {
     "a broken first line": (b"{oops\n" + LINES, ROWS, {1: "not JSON"}),
     "a bad first byte": (b'{"a": "\xff"}\n' + LINES, ROWS, {1: "not UTF-8"}),
     "a first line of text": (b"hello\n" + LINES, ROWS, {1: "not JSON"}),
-    "an array": (b'[{"a": 1}, {"a": "\xff"}, 3, {"a": 2, "a": 3}, {"a": 2},\n]', [{"a": 1}, {"a": 2}],
+    "an array": (b'[{"a": 1}, {"a": "\xff"}, 3, {"a": 2, "a": 3}, {"a": 2},\n]',
+                 [{"a": 1}, {"a": 2}],
                  {2: "not UTF-8", 3: "not an object", 4: "duplicate key"}),
-    "a table": (b'a,b\n1,"2\n2"\n1\n1,2,3\n\xff,2\n\n3,4\n', [{"a": "1", "b": "2\n2"}, {"a": "3", "b": "4"}],
+    "a table": (b'a,b\n1,"2\n2"\n1\n1,2,3\n\xff,2\n\n3,4\n',
+                [{"a": "1", "b": "2\n2"}, {"a": "3", "b": "4"}],
                 {4: "another number", 5: "another number", 6: "not UTF-8"}),
-    "semicolons": ("a;b\n1/2;0,5\n2, 3;4\nx;1.234,5\nx;12,5 kg\nx;€ 3,50\nx;-€3,50\nx;12,5%\nx;1 234,5\n"
-                   "x;1,2,3\nx;(1,2)\nx;x,y\nx;3 or 4,5 or 6\nx;A,1\n".encode(),
+    "semicolons": ("a;b\n1/2;0,5\n2, 3;4\nx;1.234,5\nx;12,5 kg\nx;€ 3,50\nx;-€3,50\nx;12,5%\n"
+                   "x;1 234,5\nx;1,2,3\nx;(1,2)\nx;x,y\nx;3 or 4,5 or 6\nx;A,1\n".encode(),
                    [{"a": "2, 3", "b": "4"}, *({"a": "x", "b": value} for value in
                     ("1,2,3", "(1,2)", "x,y", "3 or 4,5 or 6", "A,1"))],
                    {2: "decimal comma", **dict.fromkeys(range(4, 10), "decimal comma")}),
@@ -213,8 +216,8 @@ def test_a_table_of_pandas_has_a_column_without_a_name(tmp_path):
 
 
 def test_numbers_are_exact_and_one_that_no_float_equals_stays_text(tmp_path):
-    numbers = ("12345678901234567890.5", "0.1", "1e400", "1e3", "0.12345678901234568", "9007199254740993",
-               "0.30000000000000004", "1234567890.12345678")  # fmt: skip
+    numbers = ("12345678901234567890.5", "0.1", "1e400", "1e3", "0.12345678901234568",
+               "9007199254740993", "0.30000000000000004", "1234567890.12345678")  # fmt: skip
     (tmp_path / "rows").write_text("".join(f'{{"a": {number}}}\n' for number in numbers))
     assert [row["a"] for row in read(tmp_path / "rows")] == [
         "12345678901234567890.5", 0.1, "1e400", 1000.0, 0.12345678901234568, 2**53 + 1,
@@ -256,7 +259,8 @@ def test_columns_keep_their_types(tmp_path, form):
     expected = [
         ROWS[0] | {"day": "1970-01-01", "short": 0.1, "half": 0.3, "double": 0.1,
                    "scores": {"rate": 0.7, "all": [0.1]}},
-        ROWS[1] | {"day": "1970-01-02", "short": 27.0, "half": None, "double": 1 / 3, "scores": None},
+        ROWS[1] | {"day": "1970-01-02", "short": 27.0, "half": None, "double": 1 / 3,
+                   "scores": None},
     ]  # fmt: skip
     if form == "saved":  # datasets has its own type of days
         rows, expected = ([{**row, "day": None} for row in side] for side in (rows, expected))
@@ -265,7 +269,7 @@ def test_columns_keep_their_types(tmp_path, form):
 
 def test_a_tool_of_a_column_has_no_arguments_of_other_tools(tmp_path):
     """Parquet gives every object the keys of all of them, filled up with null."""
-    tools = [{"function": {"name": name, "parameters": {"properties": {argument: {"type": "string"}}}}}
+    tools = [{"function": {"name": name, "parameters": {argument: {"type": "string"}}}}
              for name, argument in (("add", "number"), ("find", "word"))]  # fmt: skip
     calls = [{"function": {"name": "add", "arguments": {"number": "1"}}},
              {"function": {"name": "find", "arguments": {"word": "a"}}}]  # fmt: skip

@@ -80,8 +80,8 @@ FAULTLESS = {"guess_share": 0.0, "slip_share": 0.0, "misconception_share": 0.0}
 
 
 def generate(seed: int = 0, **changes: Any) -> list[Any]:
-    settings = {"kind": "word_problems", "num_problems": 1500, "max_value": 120, "guess_share": 0.33,
-                "slip_share": 0.2, "misconception_share": 0.5}  # fmt: skip
+    settings = {"kind": "word_problems", "num_problems": 1500, "max_value": 120,
+                "guess_share": 0.33, "slip_share": 0.2, "misconception_share": 0.5}  # fmt: skip
     config = WordProblemsConfig.model_validate(settings | changes)
     return list(word_problems.generate_problems(config, seed))
 
@@ -93,8 +93,8 @@ def read_told(question: str) -> tuple[int, list[tuple[str, int]]]:
     """Start and moves of a question, read without the module under test."""
     start, *operands = map(int, re.findall(r"\d+", question))
     told = [text for text in question.split(". ")[1:] if re.search(r"\d", text)]
-    signs = ["*" if "times as many" in text else "-" if re.search("gives|loses|sells", text) else "+"
-             for text in told]  # fmt: skip
+    signs = ["*" if "times as many" in text else
+             "-" if re.search("gives|loses|sells", text) else "+" for text in told]  # fmt: skip
     return start, list(zip(signs, operands, strict=True))
 
 
@@ -266,7 +266,8 @@ def test_critiques_are_of_what_is_shown_and_revisions_are_right():
 
 ADAPTER: Any = TypeAdapter(catalogue.SourceConfig)
 GYM = {"kind": "reasoning_gym", "num_problems": 40,
-       "families": {"chain_sum": {"min_terms": 2, "max_terms": 2, "max_digits": 2}, "gcd": {}}}  # fmt: skip
+       "families": {"chain_sum": {"min_terms": 2, "max_terms": 2, "max_digits": 2},
+                    "gcd": {}}}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Published files, as far as they lie in ../shared/data, against what their papers and pages say."""
+"""Published files, as far as they lie in ../shared/data, against their papers and pages."""
 
 import json
 from pathlib import Path
@@ -109,7 +109,7 @@ def test_rows_of_prm800k_are_read():
     ones = [1.0] * 7
     # The second step of the first is the person's; the error ends the second path.
     assert [path.labels for path in paths] == [
-        [1.0, None, 1.0, 1.0, 1.0, 1.0], [*ones[:6], 0.0], ones[:5], ones, [*ones, None], [1.0] * 12,
+        [1.0, None, *ones[:4]], [*ones[:6], 0.0], ones[:5], ones, [*ones, None], [1.0] * 12,
     ]  # fmt: skip
     assert [path.correct for path in paths] == [True, None, True, True, None, True]
     form = form.model_copy(update={"alternatives": "rows"})

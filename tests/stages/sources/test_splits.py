@@ -139,7 +139,8 @@ def test_a_test_path_stands_in_place_of_the_test_split_beside_it(tmp_path, form)
 def test_paths_may_be_a_glob_or_a_list(tmp_path):
     write_folder(tmp_path, "a.jsonl b.jsonl c.jsonl", "problems")
     names = [[path.name for path in containers.list_files(paths)] for paths in (
-        str(tmp_path / "[ab].jsonl"), [str(tmp_path / "c.jsonl"), str(tmp_path / "a.jsonl")])]  # fmt: skip
+        str(tmp_path / "[ab].jsonl"),
+        [str(tmp_path / "c.jsonl"), str(tmp_path / "a.jsonl")])]  # fmt: skip
     assert names == [["a.jsonl", "b.jsonl"], ["c.jsonl", "a.jsonl"]]
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/notes.md").touch()
@@ -157,6 +158,6 @@ def test_a_data_set_of_the_hub_is_read_by_its_splits(tmp_path, monkeypatch):
     assert read_problems(path, test_path="owner/sums") == ["0 1", "2"]
     for name in ("owner/sums", "nobody/nothing"):
         with pytest.raises(ValueError, match=name):
-            read_problems(name, test="dev")  # type: ignore[arg-type]
+            read_problems(name, test="dev")  # pyright: ignore
     with pytest.raises(ValueError, match=r"mine\.jsonl"):  # no id of the hub
-        read_problems("mine.jsonl")  # type: ignore[arg-type]
+        read_problems("mine.jsonl")  # pyright: ignore
