@@ -311,11 +311,8 @@ class Talk:
 
     async def step(self, message: Any) -> Any:
         right = str(self.number) in message["content"]
-        self.history = [
-            *self.history,
-            message,
-            {"role": "user", "content": f"no {random.random()}"},
-        ]
+        answer = {"role": "user", "content": f"no {random.random()}", "images": []}
+        self.history = [*self.history, message, answer]
         return SimpleNamespace(reward=float(right), episode_done=right, next_messages=self.history)
 
 
@@ -396,7 +393,7 @@ def shorten(result: Any, message: Any) -> None:
 
 def change_first(result: Any, message: Any) -> None:
     if len(result.next_messages) > 3:
-        result.next_messages[2]["content"] = "yes"
+        result.next_messages[2]["images"].append("a.png")
 
 
 @pytest.mark.parametrize("change", [change_message, shorten, change_first])
