@@ -381,6 +381,11 @@ def test_a_class_of_tinker_goes_on_with_its_conversation():
     assert [len(step[0]) for step in log[1:]] == [1, 1, 0]
     assert log[1] != log[2]
     assert log[-1][1:] == (1.0, True)
+    environment = make_factory("tinker", {"largest": 1}, Talk)()
+    environment.start(PROBLEM, 7)
+    (answer,) = environment.step(say("0")).messages
+    answer["content"] = "what is done to a reply does not change what was said"
+    assert environment.step(say("0")).messages
 
 
 def change_message(result: Any, message: Any) -> None:
