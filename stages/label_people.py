@@ -40,8 +40,8 @@ from stages.records.preferences import LABELLED, RawLabelled, RawPreference
 from stages.records.problems import BadRow, Prompt
 from stages.rows import DATA, PROMPTS
 from stages.runtime import process
-from stages.sources import containers, preference_files, problem_files, quarantine, step_files
-from stages.sources.containers import FolderSplit, HubSplit
+from stages.sources import preference_files, problem_files, quarantine, step_files
+from stages.sources.containers import Place
 from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import FileLimits
 from stages.tables import HUB
@@ -146,12 +146,11 @@ def read_pairs(run: Run) -> dict[str, Any]:
     return metrics
 
 
-def locate_rows(on: str, preset: FileLimits) -> FolderSplit | HubSplit:
+def locate_rows(on: str, preset: FileLimits) -> Place:
     """Where the rows of `on` are: in files under data/raw, or in a data set of the hub."""
     kind, _, name = on.partition("/")
-    if kind != HUB:
-        return containers.find_folder_split(DATA / on, preset)
-    return HubSplit(name, preset.name, preset.revision, preset.split)
+    path = name if kind == HUB else DATA / on
+    return Place(path, preset.name, preset.split, preset.revision)
 
 
 def read_steps(run: Run) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
     if not is_raw or not path.exists():
         return  # the check of the row's words says so; nothing is fetched from the hub
     try:
-        place = containers.find_folder_split(path, preset)
+        place = containers.Place(path, preset.name, preset.split, preset.revision)
         limit, report = choose_limit(containers.list_files(str(path))), SourceReport(path=str(path))
         if row.entry_point == "label_people":
             columns, ignore = preset.columns, preset.ignore

@@ -34,9 +34,9 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 from stages import meter
 from stages.records.problems import REASONING_KEYS, BadRow
 from stages.sources import dataset_card
-from stages.sources.quarantine import FileLimits, RejectedError, bad_row
+from stages.sources.quarantine import RejectedError, bad_row
 
 MAX_LINE_BYTES = 2**20
 """A longer line of JSON is rejected without being decoded."""
@@ -153,16 +153,6 @@ def sample_fields(rows: Sequence[RawRow | BadRow], ignore: Sequence[str]) -> lis
     ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DataFiles:
-    """Files of a path, by split."""
-
-    splits: dict[str | None, list[Path]]
-    """`train` and `test`; None: files that no split is known of."""
-    unread: list[Path]
-    """Files of other splits, and those of a folder that by their names are none of rows."""
-
-
 def list_files(paths: str | Sequence[str]) -> list[Path]:
     """The data files of a path, a glob or a list of these, sorted within each.
 
@@ -197,8 +187,10 @@ def is_data_file(path: Path) -> bool:
     return not hidden and stem.suffix.lower() in SUFFIXES and path.name not in DESCRIPTIONS
 
 
-def list_unread(folder: Path) -> list[Path]:
+def list_unread(paths: str | Sequence[str]) -> list[Path]:
     """The files of a folder that may hold rows and by their names are not read."""
+    if not isinstance(paths, str) or not (folder := Path(paths)).is_dir():
+        return []
     files = (file for file in sorted(folder.rglob("*")) if file.is_file())
     names = ((file, file.relative_to(folder)) for file in files)
     return [file for file, name in names if not (is_data_file(name) or _holds_no_rows(name))]
@@ -211,8 +203,10 @@ def _holds_no_rows(path: Path) -> bool:
     return is_hidden or is_text or path.suffix.lower() in NO_ROWS or path.name in DESCRIPTIONS
 
 
-def find_splits(paths: str | Sequence[str]) -> DataFiles:
-    """The files of a path by the split that their names say, where one says `train`."""
+def split_by_name(
+    paths: str | Sequence[str],
+) -> tuple[dict[str | None, list[Path]], list[Path]]:
+    """Files by the split that their names say (None: no name says `train`), and unread ones."""
     files = list_files(paths)
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
@@ -226,11 +220,10 @@ def find_splits(paths: str | Sequence[str]) -> DataFiles:
             f"{shown:.200}. Say which are which: path and test_path, or train_split and "
             f"test_split; for `pairs` and `steps` name the file that is learned from."
         )
-    others = list_unread(Path(paths)) if isinstance(paths, str) and Path(paths).is_dir() else []
     if len(files) == 1 or "train" not in by_split:
-        return DataFiles(splits={None: files}, unread=others)
-    unread = [file for split in (None, "validation") for file in by_split.pop(split, [])] + others
-    return DataFiles(splits=dict(sorted(by_split.items(), reverse=True)), unread=unread)
+        return {None: files}, list_unread(paths)
+    unread = [file for split in (None, "validation") for file in by_split.pop(split, [])]
+    return by_split, unread + list_unread(paths)
 
 
 def name_in(paths: str | Sequence[str], file: Path) -> str:
@@ -744,106 +737,115 @@ def is_hub_id(path: str | Sequence[str]) -> bool:
     return HUB_ID.fullmatch(path) is not None and not Path(path).exists()
 
 
-class HubSplit(NamedTuple):
-    """A split of a data set of the hub."""
+class Place(NamedTuple):
+    """A split of a file, a folder or a data set of the hub."""
 
-    path: str
-    """Its id."""
-    name: str | None
-    """Its configuration, where it has several."""
-    revision: str | None
-    """A commit."""
-    split: str | None
-    """Null: `train`, or the only one."""
-
-
-class FolderSplit(NamedTuple):
-    """A split of a file or a folder."""
-
-    path: Path
+    path: Path | str
+    """Of the hub its id."""
     name: str | None = None
-    """Its configuration, where its README.md lists several."""
+    """Its configuration, where it has several."""
     split: str | None = None
     """Null: `train`, or the only one."""
+    revision: str | None = None
+    """A commit of the hub."""
 
 
-Place = Path | FolderSplit | HubSplit
+Splits = Mapping[str | None, Callable[[], Rows]]
+"""Split -> its rows; None: of no known split."""
 
 
-def find_folder_split(path: Path, preset: FileLimits) -> FolderSplit:
-    """The split that a preset names, of a file or folder; a ValueError for a revision of one."""
-    if preset.revision is not None:
-        raise ValueError(
-            f"revision: '{preset.revision}': expected null, since {path} is not of the hub and has "
-            f"no revisions. Delete `revision`, or name the data set as on: hub/<owner>/<name>."
-        )
-    return FolderSplit(path, preset.name, preset.split)
+def find_splits(
+    paths: str | Sequence[str],
+    splits: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    revision: str | None = None,
+) -> tuple[Splits, list[Path]]:
+    """The splits of a path, as `datasets`, its README.md, or names of files say; unread files.
 
-
-def open_rows(place: Place) -> Rows:
-    """The rows of one split of a file, a folder or a data set of the hub.
-
-    Without a split's name those of `train`, or all where there is only one. Which files of a folder
-    are which split its README.md says (`dataset_card`), else their names.
+    Args:
+        paths: A file, a folder, a glob, a list of these, or a hub id.
+        splits: Names to look for in the names of files, where nothing else says which are which.
+        name: The configuration of a hub id, or of a folder with its README.md.
+        revision: A commit of the hub.
 
     Raises:
-        ValueError: there is no such split or configuration, or `train` is none of several splits.
+        ValueError: there is no such configuration, file or revision.
     """
-    place = FolderSplit(place) if isinstance(place, Path) else place
+    is_hub = is_hub_id(paths)
+    if revision is not None and not is_hub:
+        raise ValueError(
+            f"revision: '{revision}': expected null, since {paths} is not of the hub and has no "
+            f"revisions. Delete `revision`, or name the data set of the hub (in a row of `pairs` "
+            f"or `steps` as on: hub/<owner>/<name>)."
+        )
+    if isinstance(paths, str) and (is_hub or (is_saved_dataset(paths) and name is None)):
+        loaded = load_splits(paths, name, revision)
+        return {split: partial(read_dataset, rows, split) for split, rows in loaded.items()}, []
+    files: Mapping[Any, Sequence[Path]] | None = None
+    if isinstance(paths, str):
+        files = dataset_card.find_files(paths, name)
+    if files is None and name is not None:
+        raise ValueError(
+            f"name: '{name}': expected null, since {paths} has no README.md with configurations "
+            f"whose files are there. Delete `name`, or correct the path."
+        )
+    unread = list[Path]()
+    if files is None:
+        files, unread = (_select_files(paths, splits), []) if splits else split_by_name(paths)
+    return {split: partial(read_files, members, paths) for split, members in files.items()}, unread
+
+
+def _select_files(paths: str | Sequence[str], splits: Sequence[str]) -> dict[str, list[Path]]:
+    """Files by the words in their names and folders: `test` is none of `contest.jsonl`.
+
+    Raises:
+        ValueError: no name has the words of a split, or those that have are not of one split.
+    """
+    files = {file: name_in(paths, file) for file in list_files(paths)}
+    selected = {
+        split: [file for file, name in files.items() if _has_words(name, split)] for split in splits
+    }
+    if len(files) == 1 and "train" in splits and not selected["train"]:
+        selected["train"] = [file for file, name in files.items() if _split_of(name) is None]
+    for split, members in selected.items():
+        others = [file for other in splits if other != split for file in selected[other]]
+        are_mixed = len({_split_of(files[file]) for file in members}) > 1
+        if not members or are_mixed or not set(members).isdisjoint(others):
+            expected = "files of one split alone" if members else "it in a file's name"
+            shown = ", ".join(files[file] for file in members or files)
+            raise ValueError(
+                f"split '{split}': expected {expected}, found {shown:.200}. Correct the name, or "
+                f"say by paths which files are which"
+            )
+    return selected
+
+
+def _has_words(name: str, split: str) -> bool:
+    """Whether a file's name holds the words of a split's, as `ds-test.v2` and `gsm8k_test` do."""
+    words, wanted = (re.findall(r"[^\W\d_]+|\d+", text.lower()) for text in (name, split))
+    starts = range(len(words) - len(wanted) + 1) if wanted else ()
+    return any(words[start : start + len(wanted)] == wanted for start in starts)
+
+
+def open_rows(place: Place | Path) -> Rows:
+    """The rows of one split; without a split's name those of `train`, or of the only one."""
+    place = Place(place) if isinstance(place, Path) else place
     path = str(place.path)
-    if isinstance(place, FolderSplit):
-        if is_saved_dataset(path):
-            _refuse_name(place, "is a saved data set, which has no configurations")
-            place = HubSplit(path, None, None, place.split)
-        else:
-            return read_files(list_split_files(place), path)
-    splits = load_splits(place.path, place.name, place.revision)
-    split = place.split or default_split(splits, place.path)
-    return read_dataset(pick_split(splits, split, place.path), split)
+    splits, _ = find_splits(
+        path, [place.split] if place.split else [], name=place.name, revision=place.revision
+    )
+    return pick_split(splits, place.split or default_split(splits, path), path)()
 
 
-def list_split_files(place: FolderSplit) -> Sequence[Path]:
-    """The files of a split, as the folder's README.md lists them, or as their names say.
-
-    Raises:
-        ValueError: there is no such split or configuration, or `train` is none of several splits.
-    """
-    path, split = str(place.path), place.split
-    configured = dataset_card.find_files(path, place.name)
-    if configured is not None:
-        return pick_split(configured, split or default_split(configured, path), path)
-    _refuse_name(place, "has no README.md with configurations whose files are there")
-    if split is None:
-        splits = find_splits(path).splits
-        return splits.get("train") or splits[None]
-    files = list_files(path)
-    # `test` is no part of `contest.jsonl`; `train` is one of `train_prefs.jsonl`.
-    word = re.compile(rf"(?<![^\W_]){re.escape(split)}(?![^\W_])")
-    if selected := [file for file in files if word.search(name_in(path, file))]:
-        return selected
-    if split == "train" and len(files) == 1 and _split_of(name_in(path, files[0])) is None:
-        return files
-    shown = ", ".join(name_in(path, file) for file in files)
-    raise ValueError(f"split '{split}': expected it in a file's name, found {shown:.200}")
-
-
-def _refuse_name(place: FolderSplit, reason: str) -> None:
-    """Raise a ValueError for a configuration's name where there are none."""
-    if place.name is not None:
-        raise ValueError(
-            f"name: '{place.name}': expected null, since {place.path} {reason}. Delete `name`, or "
-            f"correct the path."
-        )
-
-
-def default_split(splits: Mapping[str, Any], path: str) -> str:
+def default_split(splits: Mapping[Any, Any], path: str) -> Any:
     """The split `train`, or the only one; a ValueError where there are several others."""
-    if "train" not in splits and len(splits) > 1:
+    if "train" not in splits and None not in splits and len(splits) > 1:
         raise ValueError(f"'{path}' has no split 'train': name one of {', '.join(splits)}")
-    return "train" if "train" in splits else next(iter(splits))
+    return next(split for split in ("train", None, *splits) if split in splits)
 
 
-def pick_split(splits: Mapping[str, Any], split: str, path: str) -> Any:
+def pick_split(splits: Mapping[Any, Any], split: Any, path: str) -> Any:
     """One of the splits of a data set; a ValueError lists those that it has."""
     if split not in splits:
         raise ValueError(f"'{path}' has no split '{split}'; it has {', '.join(splits)}")

@@ -77,7 +77,7 @@ class FileSource(Params):
     revision: str | None = None
     """The commit of a hub id; without one, two runs may read two versions."""
     train_split: str | None = None
-    """The split that is trained on, or a part of the names of its files; null: `train`."""
+    """The split that is trained on, or words of the names of its files; null: `train`."""
     test_split: str | None = None
     """The split that is tested on; null: `test`, if there is one."""
     columns: Columns = Columns()
@@ -106,38 +106,44 @@ def open_splits(source: FileSource, report: SourceReport) -> dict[str | None, co
     """
     if source.test_path is not None:
         return _open_two_paths(source, report)
-    path = source.path
-    if isinstance(path, str) and (containers.is_saved_dataset(path) or containers.is_hub_id(path)):
-        return _open_dataset(source, path, report)
-    files: Mapping[str | None, Sequence[Path]]
-    configured = dataset_card.find_files(path, source.name) if isinstance(path, str) else None
-    if configured is not None:
-        return _open_configured(source, path, configured, report)
-    if source.name is not None:
+    path, names = source.path, list[str]()
+    if source.train_split or source.test_split:
+        names = [source.train_split or "train", *filter(None, [source.test_split])]
+    splits, unread = containers.find_splits(path, names, name=source.name, revision=source.revision)
+    train = source.train_split or containers.default_split(splits, str(path))
+    test = source.test_split or ("test" if "test" in splits and train != "test" else None)
+    if test is not None and train == test:
         raise ValueError(
-            f"name: '{source.name}': expected null, since {path} has no README.md with "
-            f"configurations whose files are there. Delete `name`, or correct `path`."
+            f"test_split: '{test}': expected another split than the one that is trained on"
         )
-    if source.train_split is not None or source.test_split is not None:
-        files = _select_files(source, containers.list_files(path))
-    else:
-        data_files = containers.find_splits(path)
-        files = data_files.splits
-        report.unread_files = [file.name for file in data_files.unread]
-    return {split: containers.read_files(members, path) for split, members in files.items()}
+    report.unread_files = [str(name) for name in splits if name not in (train, test)]
+    report.unread_files += [file.name for file in unread]
+    chosen = {None: train} if test is None else {"train": train, "test": test}
+    return {
+        split: containers.pick_split(splits, name, str(path))() for split, name in chosen.items()
+    }
 
 
 def _open_two_paths(source: FileSource, report: SourceReport) -> dict[str | None, containers.Rows]:
     """The train split of `path` and the test split of `test_path`, or all where there is none."""
-    alone = source.model_copy(update={"test_path": None})
+    revisions = _choose_revisions(source)
+    alone = source.model_copy(update={"test_path": None, "revision": revisions[0]})
     train = open_splits(alone, report)
     report.unread_files += ["the test split of `path`"] if "test" in train else []
     only_test = {"path": source.test_path, "train_split": None, "name": None}
+    only_test["revision"] = revisions[1]
     test = open_splits(alone.model_copy(update=only_test), SourceReport(path=""))
     return {
         "train": train["train"] if "train" in train else train[None],
         "test": next(test[split] for split in ("test", None, "train") if split in test),
     }
+
+
+def _choose_revisions(source: FileSource) -> tuple[str | None, str | None]:
+    """The revision of `path` and of `test_path`: of those that are of the hub, if any is."""
+    are_hub = [containers.is_hub_id(path) for path in (source.path, source.test_path or "")]
+    train, test = (source.revision if is_hub or not any(are_hub) else None for is_hub in are_hub)
+    return train, test
 
 
 def list_local_files(source: FileSource) -> list[Path]:
@@ -154,58 +160,6 @@ def list_local_files(source: FileSource) -> list[Path]:
             files += sorted(Path(str(path)).rglob("*.json"))
     cards = [Path(path) / dataset_card.NAME for path in paths if isinstance(path, str)]
     return files + [card for card in cards if card.is_file()]
-
-
-def _select_files(source: FileSource, files: Sequence[Path]) -> dict[str | None, list[Path]]:
-    """Files whose names hold the names of the splits."""
-    names: dict[str | None, str] = {"train": source.train_split or "train"}
-    if source.test_split is None:
-        names = {None: names["train"]}
-    else:
-        names["test"] = source.test_split
-    selected = {
-        split: [file for file in files if name in containers.name_in(source.path, file)]
-        for split, name in names.items()
-    }
-    for split, name in names.items():
-        if not selected[split]:
-            shown = ", ".join(file.name for file in files)
-            raise ValueError(f"split '{name}': expected it in a file's name, found {shown:.200}")
-    return selected
-
-
-def _open_dataset(
-    source: FileSource, path: str, report: SourceReport
-) -> dict[str | None, containers.Rows]:
-    """Splits of a data set that the library `datasets` reads."""
-    loaded = containers.load_splits(path, source.name, source.revision)
-    splits = _choose_splits(source, path, loaded, report)
-    return {
-        split: containers.read_dataset(containers.pick_split(loaded, name, path), name)
-        for split, name in splits.items()
-    }
-
-
-def _open_configured(
-    source: FileSource, path: str | list[str], files: Mapping[str, Sequence[Path]],
-    report: SourceReport,
-) -> dict[str | None, containers.Rows]:  # fmt: skip
-    """Splits as a data set's README.md lists their files."""
-    splits = _choose_splits(source, str(path), files, report)
-    return {
-        split: containers.read_files(containers.pick_split(files, name, str(path)), path)
-        for split, name in splits.items()
-    }
-
-
-def _choose_splits(
-    source: FileSource, path: str, available: Mapping[str, Any], report: SourceReport
-) -> dict[str | None, str]:
-    """Which of a data set's splits are read: to train, and to test if there is one."""
-    train = source.train_split or containers.default_split(available, path)
-    test = source.test_split or ("test" if "test" in available and train != "test" else None)
-    report.unread_files = [name for name in available if name not in (train, test)]
-    return {None: train} if test is None else {"train": train, "test": test}
 
 
 def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem | BadRow]:

@@ -98,7 +98,7 @@ class FileLimits(Params):
     revision: str | None = None
     """The commit of a data set of the hub; without one, two runs may read two versions."""
     split: str | None = None
-    """The split, or of a folder without such a README.md a part of the names of its files; null:
+    """The split, or of a folder without such a README.md words of the names of its files; null:
     `train`, or the only one."""
     licence: str
     """Under which licence the data may be used; recorded with the parameters."""

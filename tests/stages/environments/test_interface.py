@@ -1,0 +1,477 @@
+"""What an environment returns, how its episodes are played, closed and limited, and its definition.
+
+`STARTS` and `REPLIES` say what is refused; a rule of an episode is a test over `Guess`.
+"""
+
+import argparse
+import random
+import signal
+import threading
+import time
+from asyncio import CancelledError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stages.environments import definition, own, scripts
+from stages.environments.checks import check_replay
+from stages.environments.closing import close_environment, finish_environment
+from stages.environments.definition import EnvironmentFile, EnvironmentPreset
+from stages.environments.environment import MAX_REWARD, Reply, check_reply, check_start
+from stages.environments.isolated_calls import IsolatedCalls
+from stages.environments.limits import EpisodeLimits
+from stages.environments.time_limit import TimeLimitError, call_within
+from stages.environments.tool_functions import write_call
+from stages.own_modules import describe_error
+from stages.runtime.process import Stopped
+
+ASKED = {"role": "user", "content": "Guess."}
+ROW = {"id": "a", "secret": 2}
+SIZES = {"train": 2, "dev": 1, "test": 1}
+NUMBER = {"number": {"type": "integer"}, "why": {"type": "string"}}
+TOOL = {"type": "function", "function": {"name": "guess", "parameters": {"properties": NUMBER}}}
+
+
+class Guess:
+    """Pays 1 for the secret number, -0.25 for another; its demonstration counts up to it."""
+
+    def __init__(self, draw: Any = lambda _: 0) -> None:
+        self.draw = draw
+
+    def start(self, row: Any, seed: int) -> Any:
+        self.secret = row["secret"]
+        return [{"role": "user", "content": f"Guess ({self.draw(seed)})."}], [TOOL]
+
+    def demonstrate(self, row: Any, seed: int) -> Any:
+        numbers = range(1, row["secret"] + 1)
+        return [{"role": "assistant", "content": f"{number}"} for number in numbers]
+
+    def step(self, message: Any) -> Any:
+        if message["content"] == f"{self.secret}":
+            return Reply(reward=1.0, done=True)
+        return Reply(messages=({"role": "user", "content": "no"},), reward=-0.25)
+
+
+def make(**methods: Any) -> type[Guess]:
+    """`Guess` with other methods."""
+    return type("Other", (Guess,), methods)
+
+
+def preset(**changes: Any) -> EnvironmentPreset:
+    return EnvironmentPreset.model_validate({"starts": SIZES, "success_reward": 0.75, **changes})
+
+
+def play(environment: Any, secret: int = 2, **changes: Any) -> Any:
+    """The episode of the demonstration."""
+    row = {"id": "a", "secret": secret}
+    script = scripts.demonstrate(Guess(), row, 7)
+    return scripts.play_script(environment, row, 7, preset(**changes), script)
+
+
+async def await_nothing(*_: Any) -> Any:
+    raise AssertionError("nothing awaits it")
+
+
+STARTS = {
+    "messages without tools": (lambda: [ASKED], "two values"),
+    "two messages": (lambda: [ASKED, ASKED], "two values"),
+    "a text": (lambda: ("Guess.", None), "'Guess.'"),
+    "no messages": (lambda: ([], None), "none"),
+    "a message without a role": (lambda: ([{"content": "?"}], None), "role"),
+    "a tool": (lambda: ([ASKED], TOOL), "schemas"),
+    "a function": (lambda: ([ASKED], [len]), "schemas"),
+    "a set": (lambda: ([ASKED | {"size": {5}}], None), "TypeError"),
+    "half a character": (lambda: ([ASKED | {"content": "\ud83d"}], None), "surrogates"),
+    "a coroutine": (await_nothing, "def start"),
+}
+REPLIES = {
+    "nothing": (lambda: None, "Reply"),
+    "a message": (lambda: Reply(messages=ASKED), "list of messages"),  # pyright: ignore
+    "no list": (lambda: Reply(messages=None, done=True), "list of messages"),  # pyright: ignore
+    "half a character": (lambda: Reply(messages=[{**ASKED, "content": "\ud83d"}]), "surrogates"),
+    "a text as done": (lambda: Reply(done="False"), "done"),  # pyright: ignore
+    "neither messages nor done": (Reply, "neither"),
+    "a message of the assistant": (lambda: Reply(messages=[{**ASKED, "role": "assistant"}]),
+                                   "assistant"),
+    "a coroutine": (await_nothing, "def step"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [*(("start", kind) for kind in STARTS), *(("step", kind) for kind in REPLIES)],
+)
+def test_a_value_of_another_form_is_refused(method, kind):
+    value, word = (STARTS if method == "start" else REPLIES)[kind]
+    with pytest.raises(ValueError, match=f"{method} of row 'a'.*{word}"):
+        check_replay(make(**{method: lambda *_: value()}), [ROW], preset(), 0)
+
+
+def test_what_is_checked_is_a_copy_as_json_has_it():
+    message = {"role": "user", "content": ("a", {"b": 1})}
+    assert check_start(((message,), [])) == ([{"role": "user", "content": ["a", {"b": 1}]}], None)
+    reply = check_reply(Reply(reward=np.int64(2) == 2, done=np.bool_(True)))  # pyright: ignore
+    assert (reply.reward, reply.done) == (1.0, True)
+    assert check_reply(Reply(reward=-MAX_REWARD, done=True)).reward == -MAX_REWARD
+    for reward in (float("nan"), float("inf"), MAX_REWARD * 1.001, "1", None):
+        with pytest.raises(ValueError, match="reward"):
+            check_reply(Reply(reward=reward, done=True))  # pyright: ignore
+
+
+# --- episodes
+
+
+def test_a_demonstration_is_an_episode():
+    episode = play(Guess())
+    assert [message["content"] for message in episode.messages] == ["Guess (0).", "1", "no", "2"]
+    assert (episode.rewards, episode.reward, episode.success) == ([-0.25, 1.0], 0.75, True)
+    assert (episode.ending, episode.num_start_messages, episode.env_seed) == ("done", 1, 7)
+    assert (episode.tools, episode.error) == ([TOOL], None)
+    late = play(Guess(), secret=5)
+    assert (late.ending, late.rewards, late.success) == ("turns", [-0.25] * 4, False)
+
+
+@pytest.mark.parametrize(("most", "ending", "turns"), [(0, "tool_calls", 0), (1, "turns", 4)])
+def test_canned_replies_call_each_tool_once_within_the_limit(most, ending, turns):
+    first, second = scripts.make_canned_replies([TOOL], 2)
+    (call,) = first["tool_calls"]
+    assert call["function"] == {"name": "guess", "arguments": {"number": 1, "why": "1"}}
+    assert "tool_calls" not in second
+    row = {"id": "a", "secret": 9}
+    episode = scripts.play_script(Guess(), row, 7, preset(max_tool_calls=most))
+    assert (episode.ending, len(episode.rewards)) == (ending, turns)
+
+
+def test_a_demonstration_is_messages_of_the_assistant():
+    with pytest.raises(ValueError, match="demonstrate"):
+        scripts.demonstrate(make(demonstrate=None)(), ROW, 7)
+    speaking = make(demonstrate=lambda _, row, seed: row.pop("says"))
+    as_text = {"type": "function", "function": {"name": "guess", "arguments": '{"number": 2}'}}
+    for says in ([ASKED], ["no"], None, [], [write_call("guess") | {"tool_calls": [as_text]}]):
+        with pytest.raises(ValueError, match="role assistant"):
+            scripts.demonstrate(speaking(), ROW | {"says": says}, 7)
+    row = ROW | {"says": [write_call("guess", number=2)]}
+    assert scripts.demonstrate(speaking(), row, 7) == row["says"]  # it has a row of its own
+
+
+def test_an_environment_cannot_change_the_row():
+    def start(self: Any, row: Any, seed: int) -> Any:
+        begun = Guess.start(self, row, seed)
+        row["secret"] = 0
+        return begun
+
+    row = dict(ROW)
+    check_replay(make(start=start), [row], preset(), 0)
+    assert row == ROW
+
+
+def test_a_limit_pays_what_finish_says_beside_the_last_reward():
+    """Two answers are wrong, -0.25 each, and two messages were read."""
+
+    class Paying(Guess):
+        num_read = 0
+
+        def step(self, message: Any) -> Reply:
+            self.num_read += 1
+            return super().step(message)
+
+        def finish(self) -> Any:
+            return 2.0 * self.num_read
+
+    for limits in ({"max_turns": 2}, {"max_tool_calls": 1}):
+        check_replay(Paying, [ROW], preset(**limits), 0)
+    episode = play(Paying(), secret=9, max_turns=2)
+    assert (episode.ending, episode.rewards, episode.success) == ("turns", [-0.25, 3.75], True)
+    assert play(Paying()).rewards == [-0.25, 1.0]  # the environment ended it
+    assert finish_environment(Guess()) is None
+    wrong = make(finish=lambda _: float("nan"))
+    assert play(wrong(), secret=9).ending == "environment_error"
+    with pytest.raises(ValueError, match="reward"):
+        finish_environment(wrong())
+
+
+def test_ten_rewards_of_a_tenth_are_a_success():
+    limits = EpisodeLimits(success_reward=1.0)
+    assert limits.is_success(sum([0.1] * 10))
+    assert limits.is_success(1.0)
+    assert not limits.is_success(0.999)
+
+
+@pytest.mark.parametrize(
+    ("turns", "of_turn", "of_all", "most"), [(4, 64, 1000, 256), (4, 64, 100, 99), (1, 9, 10, 9)]
+)
+def test_a_policy_writes_at_most_the_tokens_of_its_turns_or_all_behind_a_prompt(
+    turns, of_turn, of_all, most
+):
+    limits = EpisodeLimits(max_turns=turns, max_turn_tokens=of_turn, max_tokens=of_all)
+    assert limits.max_sampled_tokens() == most
+
+
+def test_what_a_step_raises_or_pays_is_an_ending():
+    def cancel(*_: Any) -> Any:
+        raise CancelledError
+
+    paying = make(step=lambda *_: Reply(reward=float("nan")))
+    assert scripts.play_script(paying(), ROW, 7, preset()).ending == "environment_error"
+    episode = scripts.play_script(make(step=cancel)(), ROW, 7, preset())
+    assert (episode.ending, episode.rewards) == ("environment_error", [0.0])
+    assert str(episode.error).startswith("CancelledError (test_interface.py, line ")
+
+
+@pytest.mark.parametrize(("bad", "is_warned_of"), [((2, 3), True), ((2,), False)])
+def test_an_environment_that_always_fails_is_warned_of(bad, is_warned_of, caplog):
+    def step(self: Any, message: Any) -> Any:
+        if self.secret in bad:
+            raise KeyError("tower")
+        return Guess.step(self, message)
+
+    picky = make(step=step, demonstrate=property())
+    check_replay(picky, [ROW, {"id": "b", "secret": 3}], preset(), 0)
+    assert any("tower" in text for text in caplog.messages) == is_warned_of
+
+
+def test_every_environment_that_started_is_closed_once():
+    counts = {"started": 0, "closed": 0}
+
+    class Holding(Guess):
+        def start(self, row: Any, seed: int) -> Any:
+            counts["started"] += 1
+            return super().start(row, seed)
+
+        def demonstrate(self, row: Any, seed: int) -> Any:
+            self.start(row, seed)
+            return super().demonstrate(row, seed)
+
+        def close(self) -> None:
+            counts["closed"] += 1
+
+    check_replay(Holding, [ROW], preset(), 0)
+    # Two are played, both replayed, and one demonstrates.
+    assert counts == {"started": 5, "closed": 5}
+
+
+def test_what_close_raises_is_logged(caplog):
+    for close in (lambda _: time.sleep(60), lambda _: {}["a"]):
+        close_environment(make(close=close)(), 0.1)
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
+    close_environment(make(close=None)(), 0.1)
+
+
+# --- what is random
+
+
+def draw(*_: Any) -> tuple[float, float]:
+    return random.random(), np.random.random()  # noqa: NPY002
+
+
+async def draw_later() -> tuple[float, float]:
+    return draw()
+
+
+def test_an_episode_draws_what_it_would_draw_alone_and_something_new_each_time():
+    alone = IsolatedCalls(3)
+    expected = [alone(draw) for _ in range(4)]
+    assert len({*expected}) == 4
+    first, second, drawn = IsolatedCalls(3), IsolatedCalls(4), []
+    for index in range(4):
+        drawn.append(first(draw_later if index % 2 else draw))
+        assert second(draw) != drawn[-1]
+        draw()
+    assert drawn == expected
+    assert IsolatedCalls(2**62)(draw) != IsolatedCalls(2**61)(draw)
+
+
+def test_the_generators_of_others_go_on_as_if_nothing_was_called():
+    expected, drawn = [], []
+    for values in (expected, drawn):
+        random.seed(5), np.random.seed(5)  # noqa: NPY002
+        values.append(draw())
+        if values is drawn:
+            IsolatedCalls(0)(draw)
+            with pytest.raises(ZeroDivisionError):
+                IsolatedCalls(0)(lambda: draw() and 1 / 0)
+        values.append(draw())
+    assert drawn == expected
+
+
+COUNTED: list[int] = []
+
+
+def count(_: Any) -> int:
+    COUNTED.append(0)
+    return len(COUNTED)
+
+
+@pytest.mark.parametrize("value", [draw, count])
+def test_what_is_not_random_by_the_seed_alone_is_refused(value):
+    check_replay(lambda: Guess(lambda seed: random.Random(seed).random()), [ROW], preset(), 0)
+    with pytest.raises(ValueError, match=r"row 'a'.* start, messages\[0\]\.content"):
+        check_replay(lambda: Guess(value), [ROW], preset(), 0)
+
+
+@pytest.mark.parametrize("library", [random, np.random])
+def test_what_seeds_the_global_generator_is_refused_and_calls_apart_are_not(library):
+    """Episodes are stepped in turn: each would go on with what the last one that started seeded."""
+
+    def start(self: Any, row: Any, seed: int) -> Any:
+        self.call = IsolatedCalls(seed)
+        library.seed(seed % 2**32)
+        return Guess.start(self, row, seed)
+
+    for step, is_refused in ((lambda _: library.random(), True),
+                             (lambda self: self.call(library.random), False)):  # fmt: skip
+        drawing = make(start=start, step=lambda self, _, step=step: Reply(
+            messages=[{"role": "user", "content": f"{step(self)}"}]))  # fmt: skip
+        if not is_refused:
+            check_replay(drawing, [ROW], preset(), 0)
+            continue
+        with pytest.raises(ValueError, match=r"turn 1, messages\[0\]"):
+            check_replay(drawing, [ROW], preset(), 0)
+
+
+# --- time
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+@pytest.mark.parametrize("call", [spin, lambda: threading.Event().wait(60)])
+def test_a_busy_loop_and_a_wait_are_interrupted(call):
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(TimeLimitError):
+        call_within(0.1, call)
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_a_call_within_its_time_leaves_nothing_behind():
+    before = signal.getsignal(signal.SIGALRM)
+    assert call_within(60.0, lambda: 5) == 5
+    with pytest.raises(KeyError):
+        call_within(60.0, lambda: {}["a"])
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+    arguments = argparse.ArgumentParser()
+    with pytest.raises(RuntimeError, match=r"sys\.exit\(2\)") as error:
+        call_within(60.0, lambda: arguments.parse_args(["--buy", "hat"]))
+    assert "(test_interface.py, line " in describe_error(error.value)
+
+
+def test_what_stops_the_process_goes_through(monkeypatch):
+    def leave(*_: Any) -> Any:
+        raise Stopped
+
+    alarms: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: alarms.append(1))
+    try:
+        call_within(60.0, lambda: signal.raise_signal(signal.SIGALRM))
+        assert alarms == [1]  # the alarm of another
+        with pytest.raises(Stopped):
+            call_within(60.0, leave)
+        handler = signal.getsignal(signal.SIGALRM)
+        monkeypatch.setattr(threading.Timer, "start", leave)
+        with pytest.raises(Stopped):  # not the error of joining a thread that never started
+            call_within(60.0, lambda: 5)
+        assert signal.getsignal(signal.SIGALRM) is handler
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_in_another_thread_the_call_is_given_up():
+    results, over = list[Any](), threading.Event()
+
+    def run() -> None:
+        results.append(call_within(60.0, lambda: 5))
+        for call, error in ((over.wait, TimeLimitError), (lambda: {}["a"], KeyError)):
+            with pytest.raises(error):
+                call_within(0.1, call)
+        results.append("late")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    over.set()
+    assert results == [5, "late"]
+
+
+# --- the definition of an environment
+
+GAME = """
+class {name}:
+    def __init__(self, highest=3):
+        self.highest = highest
+
+    def start(self, row, seed):
+        return [], None
+
+    def step(self, message):
+        return None
+"""
+
+
+def define(word: str, **changes: Any) -> EnvironmentFile:
+    return EnvironmentFile(
+        kind="own", preset=preset(**changes), own=word, own_digest=None, packages={}
+    )
+
+
+def test_a_class_of_the_user_is_made_with_the_options_of_the_preset(tmp_path, monkeypatch):
+    monkeypatch.setattr(own, "__path__", [str(tmp_path)])
+    (tmp_path / "high.py").write_text(GAME.format(name="High"))
+    (tmp_path / "two.py").write_text(GAME.format(name="First") + GAME.format(name="Second"))
+    (tmp_path / "borrows.py").write_text("from stages.environments.own.two import First\n")
+    plain: Any = definition.load_factory(define("high"))
+    assert (plain().highest, plain() is plain()) == (3, False)
+    most: Any = definition.load_factory(define("high", options={"highest": 9}))
+    assert most().highest == 9
+    for word, options, refusal in (
+        ("high", {"lowest": 1}, "lowest"), ("two", {}, "First, Second"), ("borrows", {}, "none"),
+        ("missing", {}, r"missing\.py"), ("../x", {}, "letters"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=refusal):
+            definition.load_factory(define(word, options=options))
+
+
+def test_a_folder_holds_its_definition_and_rows(tmp_path):
+    file = define("high", options={"highest": 9, "names": ["a", {"deep": 1.5}]})
+    definition.write_environment(tmp_path, file)
+    rows = [{"id": "ä", "index": 0}, {"id": "\ud800", "index": 1}]
+    definition.write_rows(tmp_path, "train", rows)
+    assert definition.read_environment(tmp_path) == file
+    assert definition.read_rows(tmp_path, "train") == rows
+    with pytest.raises(ValueError, match=r"dev\.jsonl"):
+        definition.read_rows(tmp_path, "dev")
+    with pytest.raises(ValueError, match=r"environment\.json"):
+        definition.read_environment(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"max_turn_tokens": 64, "max_tokens": 64}, "max_tokens"),
+        ({"options": {"low": float("nan")}}, r"options\.low"),
+        ({"options": {"low": ["a", {"deep": float("inf")}]}}, r"options\.low\.1\.deep"),
+        ({"options": {"sizes": {3: 1}}}, r"options\.sizes"),
+        ({"starts": SIZES | {"dev": 0}}, "dev"),
+    ],
+)
+def test_a_preset_is_refused_by_the_place_in_it(changes, place):
+    with pytest.raises(ValueError, match=place):
+        preset(**changes)
+
+
+def test_files_that_options_name_are_digested_however_deep(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data/raw").mkdir(parents=True)
+    Path("data/raw/a").write_text("1")
+    named = {"path": "data/raw/a", "deep": [{"more": ["data/raw/a", "data/raw/none"]}], "n": 1}
+    for options in (named, {"deep": [["data/raw/a"]]}):
+        digests = definition.digest_files(options)
+        assert [*digests] == ["data/raw/a"]
+        assert digests["data/raw/a"].startswith("6b86b273ff34fce1")  # SHA-256 of `1`
+    Path("elsewhere").write_text("1")
+    with pytest.raises(ValueError, match="elsewhere"):
+        definition.digest_files({"deep": {"path": "elsewhere"}})

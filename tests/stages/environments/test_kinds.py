@@ -1,0 +1,531 @@
+"""Each kind of environment, shipped or of a package: episodes, tools, problems and their digests.
+
+`EPISODES` has a script for each kind of `definition.Kind`; whoever adds a kind adds a row.
+"""
+
+import json
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, get_args
+
+import pytest
+from environments_installed import needs_environments
+from ruamel.yaml import YAML
+
+from stages.environments import definition, own
+from stages.environments.arithmetic import calculate
+from stages.environments.catalogue import make_factory
+from stages.environments.closing import finish_environment
+from stages.environments.environment import Environment
+from stages.environments.own import calculator, guess_number, lookup, problem_file
+from stages.environments.problem_digest import digest_problem
+from stages.environments.problem_draws import draw_problem
+from stages.environments.tool_functions import Tools, write_call
+from stages.models.model_tokenizer import train_tokenizer
+from stages.models.turn_rendering import TurnRenderer
+
+CASES: Any = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
+LARGE = {"9" * 99 + "*" + "9" * 99: str((10**99 - 1) ** 2), "1 " * 150: None, "()" * 100: None}
+
+
+@pytest.mark.parametrize(("expression", "result"), (CASES["arithmetic"] | LARGE).items())
+def test_arithmetic_is_exact_and_nothing_else_is_computed(expression, result):
+    if result is not None:
+        assert calculate(expression) == result
+        return
+    with pytest.raises(ValueError, match="zero" if "/ (2 - 2)" in expression else "expected"):
+        calculate(expression)
+
+
+# --- tools
+
+
+def add(a: int, b: float = 1.0, unit: Literal["m", "s"] | None = None) -> dict[str, Any]:
+    """Adds two numbers.
+
+    Args:
+        a: The first.
+        b: The second.
+        unit: Of both.
+    """
+    if a in (13, 14):
+        raise ValueError("unlucky") if a == 13 else KeyError("14")
+    return {"sum": a + b, "unit": unit}
+
+
+def test_a_schema_is_read_off_hints_and_the_docstring():
+    function = (Tools(add).schemas or [])[0]["function"]
+    assert (function["name"], function["description"]) == ("add", "Adds two numbers.")
+    assert function["parameters"]["required"] == ["a"]
+    properties = function["parameters"]["properties"]
+    assert properties["a"] == {"type": "integer", "description": "The first."}
+    assert properties["unit"]["enum"] == ["m", "s"]
+    assert Tools().schemas is None
+
+
+@pytest.mark.parametrize(("arguments", "words"), CASES["tools"])
+def test_a_call_is_answered_with_its_result_or_what_does_not_fit(arguments, words):
+    (result,) = Tools(add).answer(write_call("add", **arguments))
+    text = result.pop("content")
+    assert [word for word in words if word not in text] == []
+    assert text.startswith("error: ") == (not words[0].startswith("{"))
+    assert result == {"role": "tool", "name": "add", "tool_call_id": "call00000"}
+
+
+def test_calls_are_answered_in_order_and_other_errors_are_failures():
+    parts = write_call("sum"), write_call("add", a=2), write_call("add", a=3)
+    message = {"tool_calls": [call for part in parts for call in part["tool_calls"]]}
+    contents = [result["content"] for result in Tools(add).answer(message)]
+    assert contents[0].startswith("error: ")
+    assert "add" in contents[0]
+    assert [json.loads(text)["sum"] for text in contents[1:]] == [3.0, 4.0]
+    assert Tools(add).answer({"role": "assistant", "content": "2"}) == []
+    with pytest.raises(KeyError):
+        Tools(add).answer(write_call("add", a=14))
+
+
+def test_a_function_that_no_call_can_fit_is_refused():
+    def unhinted(number):
+        return number
+
+    def starred(*numbers: int) -> int:
+        return sum(numbers)
+
+    def keyed(number: int, **others: int) -> int:
+        return number + len(others)
+
+    async def waiting(number: int) -> int:
+        return number
+
+    for function, word in ((unhinted, "number"), (starred, r"\*numbers"), (keyed, r"\*\*others"),
+                           (waiting, "async def")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"tool {function.__name__}: .*{word}"):
+            Tools(function)
+
+
+# --- shipped environments
+
+SPLITS = ("train", "dev", "test")
+SHIPPED: dict[str, tuple[dict[str, Any], int]] = {  # options; turns of a demonstration at most
+    "calculator": ({"largest": 9}, 2), "guess_number": ({}, 4),
+    "lookup": ({"path": "capitals.csv", "key": "country", "value": "capital"}, 2),
+    "problem_file": ({"path": "problems.jsonl", "template": "{question} Think."}, 1),
+}  # fmt: skip
+OTHER_OPTIONS = {"calculator": {"largest": 4, "tools": False}}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"Land {number},City {number}" for number in range(40)]
+    Path("capitals.csv").write_text("\n".join(["country,capital", *rows]) + "\n")
+    problems = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in (3, 4)]
+    Path("problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
+    lookup.read_table.cache_clear()
+    return tmp_path
+
+
+def say(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def pay(environment: Any, row: Any, script: Any) -> float:
+    """Sum of the rewards of a script that ends the episode."""
+    environment.start(row, 0)
+    replies = [environment.step(message) for message in script]
+    assert [reply.done for reply in replies] == [False] * (len(script) - 1) + [True]
+    assert all(reply.messages for reply in replies[:-1])
+    return sum(reply.reward for reply in replies)
+
+
+def test_every_shipped_environment_has_its_row():
+    paths = Path(own.__file__).parent.glob("[a-z]*.py")
+    assert {path.stem for path in paths} == SHIPPED.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, options) for name, (options, _) in SHIPPED.items()), *OTHER_OPTIONS.items()],
+)
+def test_a_demonstration_succeeds_and_is_read_back(name, options, folder):
+    make = definition.load_own_class(name, ("start", "step"))
+    if not hasattr(make, "demonstrate"):
+        assert pay(make(**options), {"index": 1}, [say("#### 5")]) == 1.0
+        return
+    renderer = TurnRenderer(train_tokenizer(["What is 2?"], 700))
+    for split in SPLITS:
+        for number in range(6):
+            row, environment = {"id": f"{split}-{number}"}, make(**options)
+            script = make(**options).demonstrate(row, 3)
+            assert len(script) <= SHIPPED[name][1]
+            assert pay(environment, row, script) == 1.0
+            start, tools = make(**options).start(row, 5)
+            assert (start, tools) == environment.start(row, 3)
+            for message in script:
+                ids = renderer.render_reply(start, message, tools)
+                assert renderer.read_reply(ids, tools) == message
+
+
+def test_a_problem_of_a_file_is_that_at_the_index_and_the_last_number_counts(folder):
+    options = SHIPPED["problem_file"][0]
+    make = lambda: problem_file.ProblemFile(**options)  # noqa: E731
+    (message,), tools = make().start({"index": 1}, 0)
+    assert (message["content"], tools) == ("What is 4 + 1? Think.", None)
+    for text, reward in {"#### 5": 1, "It is 5.": 1, "5 or 6": 0, "": 0}.items():
+        assert pay(make(), {"index": 1}, [say(text)]) == reward
+    with pytest.raises(ValueError, match="3 problems"):
+        make().start({"index": 2}, 0)
+
+
+def test_a_wrong_answer_is_paid_nothing(folder):
+    row = {"id": "test-3"}
+    table = lookup.Lookup(**SHIPPED["lookup"][0])
+    (asked,), _ = table.start(row, 0)
+    city = asked["content"].split("Land ")[1].partition("?")[0]
+    for text, reward in ((f"City {city}", 1.0), (f"so #### City {city} ", 1.0), ("#### 5", 0.0),
+                         (f"City {city} or City 1", 0.0)):  # fmt: skip
+        assert pay(lookup.Lookup(**SHIPPED["lookup"][0]), row, [say(text)]) == reward
+    assert pay(calculator.Calculator(), row, [say("#### 21")]) == 0
+    game = guess_number.GuessNumber()
+    game.start(row, 0)
+    low, high = game.number - 1, game.number + 1
+    for guess, hint in ((f"{low}", "higher"), (f"I say {high}.", "lower"), ("nothing", "higher")):
+        reply = game.step(say(guess))
+        assert (reply.messages[0]["content"], reply.reward, reply.done) == (hint, 0.0, False)
+
+
+def test_results_of_products_are_small_and_a_share_is_guessed():
+    tasks = list[str]()
+    for number in range(200):
+        (message,), _ = calculator.Calculator(largest=4).start({"id": f"train-{number}"}, 0)
+        tasks.append(message["content"].partition(" =")[0])
+    assert {int(calculate(task)) for task in tasks} == {*range(1, 21)}
+    assert {re.sub(r"\d+", "n", task) for task in tasks} == {"n * n - n", "n * n + n"}
+    environment = calculator.Calculator(guess_share=0.5)
+    scripts = [environment.demonstrate({"id": "train-0"}, seed) for seed in range(100)]
+    assert [len(script) for script in scripts].count(1) == 50
+    environment.start({"id": "train-0"}, 0)
+    (result,) = environment.step(write_call("calculate", expression="2 ** 99")).messages
+    assert result["content"].startswith("error: ")
+
+
+def test_splits_share_no_problem():
+    numbers = range(1, 60)
+    drawn = {
+        split: {draw_problem({"id": f"{split}-{i}"}, numbers) for i in range(400)}
+        for split in SPLITS
+    }
+    assert sum(map(len, drawn.values())) == len(set().union(*drawn.values())) == len(numbers)
+    assert draw_problem({"id": "dev-7"}, numbers) == draw_problem({"id": "dev-7"}, numbers)
+    for row, parts, word in (("test-0", drawn["train"].pop(), "test"), ("17", numbers, "17")):
+        with pytest.raises(ValueError, match=word):
+            draw_problem({"id": row}, parts)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [({"a": "x", "b": 2}, "'x'"), ({"a": "y"}, "'b'"), ({"a": "y", "b": None}, "'b'"),
+     ([], "object")],
+)  # fmt: skip
+def test_a_table_names_the_row_that_does_not_fit(tmp_path, second, words):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, ({"a": "x", "b": 1}, second))) + "\n")
+    with pytest.raises(ValueError, match=f"row 2.*{words}"):
+        lookup.Lookup(path=str(path), key="a", value="b")
+
+
+def test_two_names_may_have_the_same_value(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": "x", "b": 1}\n{"a": "y", "b": 1}\n{"a": "1", "b": 1}\n')
+    assert lookup.read_table(str(path), "a", "b").texts == {"x": "1", "y": "1", "1": "1"}
+
+
+# --- digests of problems
+
+
+class Hidden:
+    """A number to guess, drawn by the seed, without a demonstration."""
+
+    def start(self, row: Any, seed: int) -> Any:
+        return [{"role": "user", "content": "Guess."}], None
+
+
+def digest(factory: Callable[[], Any], rows: Any, seed: int = 7) -> list[str]:
+    return [digest_problem(factory, row, seed, 5.0) for row in rows]
+
+
+def test_starts_of_the_same_problem_have_the_same_digest():
+    rows = [{"id": f"train-{at}", "index": at} for at in range(12)]
+    environment, numbers = guess_number.GuessNumber(), list[int]()
+    for row in rows:
+        environment.start(row, 7)
+        numbers.append(environment.number)
+    digests = digest(guess_number.GuessNumber, rows)  # its demonstration shows the number
+    assert len({*numbers}) == len({*digests}) == len({*zip(numbers, digests, strict=True)}) < 12
+    assert digest(guess_number.GuessNumber, rows, seed=8) == digests
+    assert len({*digest(calculator.Calculator, rows)}) == 12
+    assert len({*digest(Hidden, rows)}) == 12
+    assert digest(Hidden, rows) != digest(Hidden, rows, seed=8)
+    problems = [{"id": f"{at}", "question": f"{at % 3}", "answer": "1"} for at in range(6)]
+    assert len({*digest(Hidden, problems)}) == 3
+
+
+# --- environments of packages, and of the shape of theirs
+
+PROBLEM = {"id": "p", "question": "2+2?", "answer": "4", "message": "What is 2+2?"}
+
+
+class Count:
+    """A class of TRL's form: asynchronous in parts, and with a random start."""
+
+    def reset(self, **_: Any) -> Any:
+        self.value = random.randint(0, 10**9)
+        return f" Start at {self.value}."
+
+    async def get_reward(self) -> float:
+        return float(self.value % 2 == 0)
+
+    def add(self, step: int) -> int:
+        """Adds to the counter.
+
+        Args:
+            step: What to add.
+        """
+        self.value += step + random.randint(0, 99)
+        return self.value
+
+
+class Talk:
+    """A class of the form of Tinker's MessageEnv: it holds the conversation."""
+
+    def __init__(self, row: Any, largest: int) -> None:
+        self.number, self.history = random.randint(1, largest), list[Any]()
+
+    async def initial_observation(self) -> Any:
+        self.history = [{"role": "user", "content": "Guess."}]
+        return [*self.history]
+
+    async def step(self, message: Any) -> Any:
+        right = str(self.number) in message["content"]
+        answer = {"role": "user", "content": f"no {random.random()}", "images": []}
+        self.history = [*self.history, message, answer]
+        return SimpleNamespace(reward=float(right), episode_done=right, next_messages=self.history)
+
+
+def steps(factory: Any, replies: Any, row: Any = PROBLEM) -> Iterator[list[Any]]:
+    """Messages and tools of the start, then each reply of the environment until it is done."""
+    environment = factory()
+    assert isinstance(environment, Environment)
+    log: list[Any] = [environment.start(row, 7)]
+    yield log
+    for message in replies:
+        reply = environment.step(message)
+        log.append((list(reply.messages), reply.reward, reply.done))
+        yield log
+        if reply.done:
+            return
+
+
+def play(factory: Any, replies: Any, row: Any = PROBLEM) -> list[Any]:
+    """The log of an episode, which is that of a second one that is stepped in turn."""
+    replies = [*replies]
+    (*_, alone) = steps(factory, replies, row)
+    expected, both = json.dumps(alone), None
+    for both in zip(steps(factory, replies, row), steps(factory, replies, row), strict=True):
+        random.random()
+        assert both[0] == both[1]
+    assert both is not None
+    assert json.dumps(both[0]) == expected
+    return both[0]
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return write_call(name, **arguments) | {"tool_calls": [
+        {"type": "function", "function": {"name": name, "arguments": arguments}}]}  # fmt: skip
+
+
+def test_a_class_of_trl_has_its_methods_as_tools_and_pays_at_the_end():
+    factory = make_factory("trl", {}, Count)
+    replies = [call("add", step=2), call("add", stop=2), call("ad"), say("done")]
+    (start, tools), added, wrong, unknown, end = play(factory, replies)
+    assert start[0]["content"].startswith("What is 2+2? Start at ")
+    assert [tool["function"]["name"] for tool in tools] == ["add"]
+    value = int(added[0][0]["content"])
+    assert "stop" in wrong[0][0]["content"]
+    assert "ad" in unknown[0][0]["content"]
+    assert end == ([], float(value % 2 == 0), True)
+    environment = factory()
+    environment.start(PROBLEM, 7)
+    reply = environment.step(replies[0])
+    assert (reply.reward, reply.done) == (0.0, False)
+    assert finish_environment(environment) == float(int(reply.messages[0]["content"]) % 2 == 0)
+
+
+@pytest.mark.parametrize("observation", [None, "", ["Start."]])
+def test_a_class_of_trl_starts_with_a_text(observation):
+    silent = type("Silent", (Count,), {"reset": lambda _, **__: observation})
+    with pytest.raises(ValueError, match="reset"):
+        make_factory("trl", {}, silent)().start({"id": "train-0", "index": 0}, 7)
+    if observation is None:
+        (message,), _ = make_factory("trl", {}, silent)().start(PROBLEM, 7)
+        assert message["content"] == "What is 2+2?"
+
+
+def test_a_class_of_tinker_goes_on_with_its_conversation():
+    log = play(make_factory("tinker", {"largest": 1}, Talk), [say("0"), say("0"), say("1")])
+    assert log[0] == ([{"role": "user", "content": "Guess."}], None)
+    assert [len(step[0]) for step in log[1:]] == [1, 1, 0]
+    assert log[1] != log[2]
+    assert log[-1][1:] == (1.0, True)
+    environment = make_factory("tinker", {"largest": 1}, Talk)()
+    environment.start(PROBLEM, 7)
+    (answer,) = environment.step(say("0")).messages
+    answer["content"] = "what is done to a reply does not change what was said"
+    assert environment.step(say("0")).messages
+
+
+def change_message(result: Any, message: Any) -> None:
+    message["content"] = "something else"
+
+
+def shorten(result: Any, message: Any) -> None:
+    result.next_messages = result.next_messages[-1:]
+
+
+def change_first(result: Any, message: Any) -> None:
+    if len(result.next_messages) > 3:
+        result.next_messages[2]["images"].append("a.png")
+
+
+@pytest.mark.parametrize("change", [change_message, shorten, change_first])
+def test_a_class_of_tinker_that_rewrites_its_conversation_is_refused(change):
+    class Rewriting(Talk):
+        async def step(self, message: Any) -> Any:
+            result = await super().step(message)
+            change(result, message)
+            return result
+
+    with pytest.raises(ValueError, match="next_messages"):
+        list(steps(make_factory("tinker", {"largest": 9}, Rewriting), [say("x"), say("x")]))
+
+
+def test_wrong_options_and_a_missing_package_are_named(monkeypatch):
+    with pytest.raises(ValueError, match="tinker"):
+        make_factory("tinker", {})
+    with pytest.raises(ValueError, match="'chess'"):
+        make_factory("chess", {})
+    monkeypatch.setitem(sys.modules, "textarena", None)
+    monkeypatch.delitem(sys.modules, "stages.environments.textarena", raising=False)
+    with pytest.raises(ValueError, match="textarena"):
+        make_factory("textarena", {"name": "Bandit-v0"})
+
+
+def make_story(row: Any, **options: Any) -> Any:
+    from aviary.core import DummyEnv  # pyright: ignore
+
+    class Story(DummyEnv):
+        async def step(self, action: Any) -> Any:
+            messages, reward, done, truncated = await super().step(action)
+            return messages, reward, done, truncated or options.get("truncated", False)
+
+    return Story(task=row["question"], end_immediately=False)
+
+
+SUMS = {"families": {"chain_sum": {"min_terms": 2, "max_terms": 2}}}
+START = PROBLEM | {"id": "train-4", "index": 4}
+
+
+def test_every_kind_has_its_episodes():
+    kinds = {case["kind"] for case in CASES["episodes"]}
+    assert kinds | {"own", "trl", "tinker"} == {*get_args(definition.Kind)}
+
+
+@needs_environments
+@pytest.mark.parametrize("case", CASES["episodes"], ids=lambda case: f"{case['options']}")
+def test_an_episode_of_a_package_can_be_replayed(case):
+    make = (make_story,) if case["kind"] == "aviary" else ()
+    factory = make_factory(case["kind"], case["options"], *make)
+    log = play(factory, map(say, case["says"]), START)
+    if "pays" in case:
+        assert log[-1][1:] == (case["pays"], True)
+    texts = [message["content"] for messages, *_ in log for message in messages]
+    assert len({*texts[0]}) > 3
+    assert not any(text.startswith(texts[0]) for text in texts[1:])  # what is new alone
+
+
+@needs_environments
+def test_an_environment_of_aviary_has_its_tools():
+    replies = [
+        call("get_random_int"),
+        say("hm"),
+        call("nothing"),
+        call("print_story", story="once"),
+    ]
+    log = play(make_factory("aviary", {}, make_story), replies)
+    (start, tools), number, text, unknown, story = log
+    assert start[0]["content"].endswith("2+2?")
+    assert {tool["function"]["name"] for tool in tools} >= {"print_story", "cast_int"}
+    assert tools[0]["function"]["parameters"]["required"] == ["story"]
+    assert 1 <= int(number[0][0]["content"]) <= 10
+    assert number[0][0]["tool_call_id"] == "call-1"
+    assert text[0]
+    assert unknown[0][0]["content"].startswith("Invalid")
+    assert story[1:] == (1.0, False)
+
+
+@needs_environments
+def test_games_pay_for_the_number_and_code_of_a_model_is_never_run():
+    factory = make_factory("textarena", {"name": "GuessTheNumber-v0"})
+    rewards = [[*steps(factory, [say(f"[{n}]")])][-1][-1][1:] for n in range(1, 21)]
+    assert rewards.count((1.0, True)) == 1
+    for kind, name, word in (("textarena", "TicTacToe-v0", "one player"),
+                             ("textarena", "Chess960", "Chess960"),
+                             ("skyrl_gym", "lcb", "code")):  # fmt: skip
+        with pytest.raises(ValueError, match=word):
+            list(steps(make_factory(kind, {"name": name}), []))
+
+
+@needs_environments
+def test_reasoning_gym_pays_the_stored_answer_in_each_form():
+    families = SUMS["families"] | {"graph_color": {}}
+    factory = make_factory("reasoning_gym", {"families": families})
+    (right,) = factory().demonstrate(START, 0)  # pyright: ignore
+    number = right["content"].removeprefix("#### ")
+    for text, paid in {
+        right["content"]: 1.0, f"so <answer>{number}</answer>": 1.0, number: 1.0,
+        f"perhaps {number} or not": 0.0, "": 0.0,
+    }.items():  # fmt: skip
+        assert play(factory, [say(text)], START)[-1][1:] == (paid, True)
+    partial = make_factory("reasoning_gym", {"families": families, "partial_credit": True})
+    assert 0 < play(partial, [say(f"perhaps {number} or not")], START)[-1][1] < 1
+    with pytest.raises(ValueError, match="graph_color"):
+        factory().demonstrate({"id": "x", "index": 5}, 0)  # pyright: ignore
+    with pytest.raises(ValueError, match="index"):
+        factory().start(PROBLEM, 0)
+
+
+@needs_environments
+def test_reasoning_gym_puts_the_question_in_a_template_and_reads_the_last_number():
+    families = {"chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 4, "max_digits": 4}}
+    template = "Q: {question}\nWrite one number."
+    options = {"families": families, "template": template, "last_number": True}
+    factory: Any = make_factory("reasoning_gym", options)
+    (question,), _ = make_factory("reasoning_gym", {"families": families})().start(START, 0)
+    shown = factory().start(START, 0)[0][0]["content"]
+    assert shown == template.replace("{question}", question["content"])
+    number = int(factory().demonstrate(START, 0)[0]["content"].removeprefix("#### "))
+    for text, paid in {
+        f"1 + 6 = {number} apples.": 1.0, f"It is {number:,}.": 1.0,
+        f"<answer>{number} or 1</answer>": 0.0, f"#### {number}\nI have used 2 numbers": 1.0,
+        f"{number} or 3": 0.0, "no": 0.0, "": 0.0,
+    }.items():  # fmt: skip
+        assert play(factory, [say(text)], START)[-1][1:] == (paid, True), text
+    wrong = [{"template": "Question"}]
+    wrong += [{"families": {name: {}}} for name in ("graph_color", "fraction_simplification")]
+    for changes, word in zip(wrong, ("question", "last_number", "last_number"), strict=True):
+        with pytest.raises(ValueError, match=word):
+            make_factory("reasoning_gym", options | changes)().start(START, 0)

@@ -1,0 +1,536 @@
+"""Rows of a source that are each well formed: which are used, in which split, and how counted."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from stages.records.preferences import Preference, RawPreference, UnpairedExample
+from stages.records.problems import BadRow, Demonstration, Problem, Prompt, Turn
+from stages.records.steps import RawSteps, StepLabels
+from stages.records.transcripts import earlier_turns, render_question, render_transcript
+from stages.rewards import answer_checker
+from stages.sources import (
+    catalogue,
+    conversations,
+    data_summary,
+    near_copies,
+    preference_files,
+    problem_files,
+    splitting,
+    step_files,
+)
+from stages.sources.feedback_tasks import MixtureConfig
+from stages.sources.problem_files import FileSource, SourceReport
+from stages.sources.quarantine import FileLimits
+from stages.sources.splitting import Shares
+
+ADAPTER: Any = TypeAdapter(catalogue.SourceConfig)
+WORDS = {"kind": "word_problems", "num_problems": 20, "max_value": 199, "guess_share": 0.3,
+         "slip_share": 0.2, "misconception_share": 0.2}  # fmt: skip
+GOOD = Problem(
+    id="a", question="2+2?", answer="4", solution=None, split="train", line=1, file="a.jsonl"
+)
+USER, SYSTEM = Turn("user", "2+2?"), Turn("system", "Be brief.")
+TALK = (Turn("user", "Hi"), Turn("assistant", "Ho"), USER)
+
+
+def sort(*rows: Any) -> tuple[list[str], dict[int, str]]:
+    """Ids of the problems that are used; line -> kind of the reason of the others."""
+    screened = catalogue.screen_rows(rows)
+    kinds = {row.line: row.reason.partition(":")[0] for row in screened.bad}
+    return [problem.id for problem in screened.problems], kinds
+
+
+def change(number: int, **changes: Any) -> Problem:
+    return replace(GOOD, **({"id": f"{number}", "line": number} | changes))
+
+
+SCREENED: dict[str, tuple[list[dict[str, Any]], dict[int, str]]] = {
+    # changes of rows 0, 1, ..; those that are left out
+    "the same row": ([{}, {}, {"question": " 2+2?\n"}, {"answer": "so 4\n#### 4"}],
+                     dict.fromkeys((1, 2, 3), "repeated")),
+    "another solution": ([{}, {"solution": "#### 4"}], {}),
+    "another form": ([{}, {"answer": None}], {}),
+    "another system message": ([{}, {"turns": (SYSTEM, USER)}], {}),
+    "other tools": ([{}, {"tools": "[]"}], {}),
+    "other thoughts": ([{}, {"reply": Turn("assistant", "4", reasoning="so")}], {}),
+    "another weight": (
+        [{"turns": TALK}, {"turns": (TALK[0], replace(TALK[1], is_imitated=False), USER)}], {}),
+    "the same id": ([{"id": "x"}, {"id": "x", "question": "?"}], {1: "duplicate id"}),
+    "no value": ([{"answer": answer} for answer in ("nan", "four", "who can tell", "9" * 5000)],
+                 dict.fromkeys((0, 1, 3), "answer does not parse")),
+    "a test question first": ([{"split": "test", "question": " 2+2? "}, {}, {"split": None}],
+                              {1: "overlap", 2: "overlap"}),
+    "a test question last": ([{}, {"split": None}, {"split": "test"}],
+                             dict.fromkeys(range(2), "overlap")),
+    "a test question of a conversation": (
+        [{}, {"turns": (replace(SYSTEM, content="Be exact."), USER)}, {"turns": (USER,)},
+         {"turns": (SYSTEM, USER), "split": "test"}], dict.fromkeys(range(3), "overlap")),
+    "a wrong gold answer": ([{"answer": "5"}, {"split": "test"}], {0: "overlap"}),
+    "several gold answers": (
+        [{"question": question, "answer": answer} for question, answer in (
+            ("2*7?", "14"), ("2*7? ", "15"), ("2*7?", "14.0"), ("1/2?", "0.5"), ("1/2?", "1/2"),
+            ("1 or 2?", "1"), ("1 or 2?", "1 or 2"), ("2*7?", None), ("x?", "1"), ("X?", "2"))],
+        dict.fromkeys(range(3), "contradiction")),
+    "several gold answers in the test": ([{"split": "test"}, {"split": "test", "answer": "5"}],
+                                         dict.fromkeys(range(2), "contradiction")),
+    "several gold answers under other tools": ([{"tools": "a"}, {"tools": "b", "answer": "5"}], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SCREENED)
+def test_a_row_is_used_unless(kind):
+    changes, left_out = SCREENED[kind]
+    ids, kinds = sort(*(change(number, **more) for number, more in enumerate(changes)))
+    assert kinds == left_out
+    assert len(ids) == len(changes) - len(left_out)
+
+
+def test_a_gold_answer_within_a_text_is_taken_out():
+    rows = [
+        change(0, answer="half of 8\n#### 4"),
+        change(1, question="?", answer=r"so \boxed{\frac{3}{4}}"),
+    ]
+    assert [row.answer for row in catalogue.screen_rows(rows).problems] == ["4", r"\frac{3}{4}"]
+
+
+def test_ids_that_begin_anew_in_the_test_split_lose_no_test_question():
+    rows = [change(number, question=f"{number}+1?") for number in range(3)]
+    tests = [replace(row, question=f"{row.question}!", split="test") for row in rows[:2]]
+    other = change(9, id="test-1", question="?")
+    assert sort(*rows, other, *tests) == (["0", "1", "2", "test-1", "test-0", "test-test-1"], {})
+    assert sort(*tests, *rows)[0] == ["0", "1", "train-0", "train-1", "2"]
+
+
+def test_bad_rows_are_counted_over_all_rows_and_harmless_ones_warned_of():
+    wrong = BadRow(file="a.jsonl", line=9, reason="not JSON: x", content="{")
+    screened = catalogue.screen_rows([GOOD, *(replace(GOOD, line=n) for n in (2, 3)), wrong])
+    screened.check_share(0.25)
+    with pytest.raises(ValueError, match=r"1 of 4 rows .*1 not JSON.*24\.0%") as error:
+        screened.check_share(0.24)
+    assert "a.jsonl, line 9" in str(error.value)
+    assert [*screened.warn_of_left_out(0.5)] == []
+    (warning,) = screened.warn_of_left_out(0.4)
+    assert warning.startswith("2 of 4")
+    with pytest.raises(ValueError, match="rows"):
+        catalogue.screen_rows([]).check_share(0.5)
+    invalid = replace(wrong, reason="marked as invalid: x")
+    with pytest.raises(ValueError, match=r"of 1 all.*1 marked as invalid"):
+        catalogue.screen_rows([invalid]).check_share(0.0)
+
+
+def test_labels_of_a_row_count_once_and_too_much_of_a_file_is_refused():
+    limits = FileLimits(licence="", max_tokens=1, max_bad_share=0.5, max_long_share=0.25)
+    tie, wrong, long = (BadRow(file="f", line=line, reason=reason, content="")
+                       for line, reason in ((3, "tie: x"), (2, "odd: x"), (1, "long"))
+    )  # fmt: skip
+    assert limits.left_out("p", [tie, wrong, wrong], [long], 2, 4) == [long, wrong, wrong, tie]
+    for bad, over_long, limit in (([wrong, replace(wrong, line=4)], [], "max_bad_share"),
+                                  ([], [long], "max_long_share"),
+                                  ([tie] * 3, [], "3 tie")):  # fmt: skip
+        with pytest.raises(ValueError, match=limit):
+            limits.left_out("p", bad, over_long, 3)
+
+
+# --- sources
+
+
+def write(folder: Path, name: str, *rows: object) -> dict[str, Any]:
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return {"path": str(folder / name)}
+
+
+def test_the_kind_of_a_source_is_read_off_its_form():
+    config = ADAPTER.validate_python(WORDS)
+    first = catalogue.read_source(config, 0).problems
+    assert (len(first), catalogue.read_source(config, 0).problems) == (20, first)
+    assert catalogue.read_source(config, 1).problems != first
+    several = [
+        {"path": "a.jsonl", "licence": "CC0-1.0"},
+        {"path": ["b.csv", "c.csv"], "licence": "MIT"},
+    ]
+    source = ADAPTER.validate_python(several)
+    assert (catalogue.name_of(source), catalogue.licence_of(source)) == (
+        "a.jsonl, b.csv, c.csv", "CC0-1.0, MIT",
+    )  # fmt: skip
+    assert catalogue.licence_of(ADAPTER.validate_python({"path": "a.jsonl"})) is None
+    assert str(catalogue.licence_of(config)).startswith("Apache-2.0")
+    for wrong in (WORDS | {"kind": "math"}, []):
+        with pytest.raises(ValidationError):
+            ADAPTER.validate_python(wrong)
+
+
+def test_several_sources_have_ids_of_their_own_and_know_of_their_test(tmp_path):
+    chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}
+    rows = [{"id": n, "question": f"{n}+1?", "answer": "4"} for n in range(3)]
+    sources = [write(tmp_path, "a.jsonl", *rows), write(tmp_path, "b.jsonl", chat)]
+    screened = catalogue.read_source(ADAPTER.validate_python(sources), 0)
+    assert [row.id for row in screened.problems] == ["1-0", "1-1", "1-2", "2-b-000001"]
+    assert [report.form for report in screened.reports] == ["problems", "conversations"]
+    write(tmp_path, "b.jsonl", *(row | {"question": f"{row['id']}+2?"} for row in rows))
+    folder = {"path": str(tmp_path)}
+    assert len(catalogue.read_source(ADAPTER.validate_python(folder), 0).problems) == 3
+    ignoring = ADAPTER.validate_python(folder | {"ignore": ["id"]})
+    assert len(catalogue.read_source(ignoring, 0).problems) == 6
+    (tmp_path / "a.jsonl").rename(tmp_path / "train.jsonl")
+    write(tmp_path, "test.jsonl", {"question": " ", "answer": "4"})
+    assert catalogue.read_source(ignoring, 0).has_test
+    assert not catalogue.screen_rows([GOOD]).has_test
+
+
+def test_solutions_that_contradict_the_gold_answers_are_refused(tmp_path):
+    """At most a tenth of them may state another answer."""
+    columns = {"question": "problem", "answer": "level", "solution": "solution"}
+    for wrong, is_refused in ((2, False), (3, True)):
+        rows = [{"problem": f"{n}?", "level": str(n + (n < wrong)),
+                 "solution": rf"So \boxed{{{n}}}"} for n in range(20)]  # fmt: skip
+        source = ADAPTER.validate_python(write(tmp_path, "m.jsonl", *rows) | {"columns": columns})
+        if not is_refused:
+            assert catalogue.read_source(source, 0).agreement == pytest.approx(0.9)
+            continue
+        with pytest.raises(ValueError, match=r"(?s)3 of 20 .*line 1: .*'1'.*'0'"):
+            catalogue.read_source(source, 0)
+    alone = ADAPTER.validate_python(write(tmp_path, "m.jsonl", {"question": "?", "answer": "4"}))
+    assert catalogue.read_source(alone, 0).agreement is None
+
+
+def test_the_gold_answer_of_math_is_in_its_solution(tmp_path):
+    boxed = (r"\frac{1}{2}", r"\text{(C)}", r"5.4 \text{ cents}", "204_5")
+    rows = [
+        {"problem": f"{n}?", "solution": rf"So $\boxed{{{answer}}}$."}
+        for n, answer in enumerate(boxed)
+    ]
+    problems = catalogue.read_source(
+        ADAPTER.validate_python(write(tmp_path, "m.jsonl", *rows)), 0
+    ).problems
+    assert [problem.answer for problem in problems] == [*boxed]
+
+
+def test_the_first_rows_or_a_share_of_the_questions_are_a_first_try(tmp_path):
+    def read(rows: list[Any], **options: Any) -> set[str]:
+        source = FileSource.model_validate(write(tmp_path, "a.jsonl", *rows) | options)
+        return {row.question for row in problem_files.read_problems(source, SourceReport(path=""))
+                if isinstance(row, Problem)}  # fmt: skip
+
+    rows = [{"question": f"{n}+1?", "answer": n + 1} for n in range(400)]
+    assert read(rows, limit=3) == {"0+1?", "1+1?", "2+1?"}
+    half = read(rows, share=0.5)
+    assert 160 < len(half) < 240
+    assert read(rows[::-1], share=0.5) == half
+    assert read(rows, share=0.25) < half
+
+
+def test_a_report_describes_what_is_read_of_each_split(tmp_path):
+    says = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "So."}]
+    write(tmp_path, "train.jsonl", {"messages": says})
+    write(
+        tmp_path,
+        "test.jsonl",
+        {"problem": "3 + 5?", "final_answer": "8", "solution": "8", "level": 5},
+    )
+    report = SourceReport(path="folder")
+    assert len([*problem_files.read_problems(FileSource(path=str(tmp_path)), report)]) == 2
+    assert report.columns == {
+        "messages": "messages", "question (test)": "problem", "answer (test)": "final_answer",
+        "solution (test)": "solution",
+    }  # fmt: skip
+    text = problem_files.describe_report(report)
+    assert [
+        name for name in ("conversations, of test problems", "level", "problem") if name not in text
+    ] == []
+
+
+def test_other_tasks_are_made_of_generated_problems_alone():
+    mixture = MixtureConfig(judge=0.5, critique=0.0, revise=0.5, max_prompt_tokens=192)
+    config = ADAPTER.validate_python(WORDS)
+    problems = catalogue.read_source(config, 0).problems
+    assert {row.task for row in catalogue.make_exchanges(config, mixture, problems, 0)} == {
+        "judge",
+        "revise",
+    }
+    assert catalogue.make_exchanges(config, None, problems, 0) == []
+    files = {"source": {"path": "a.jsonl"}, "prompt_template": "{question}", "max_prompt_tokens": 9,
+             "max_completion_tokens": 9, "max_bad_share": 0.1,
+             "shares": {"preference": 0.1, "dev": 0.1, "test": 0.1}}  # fmt: skip
+    prepare: Any = catalogue.PreparationConfig.model_validate
+    assert prepare(files | {"mixture": None}).max_message_tokens == 0
+    none = mixture.model_copy(update={"judge": 0.0, "revise": 0.0})
+    assert prepare(files | {"mixture": none}).max_message_tokens == 192
+    with pytest.raises(ValueError, match=r"mixture.*judge=0\.5"):
+        prepare(files | {"mixture": mixture})
+
+
+# --- splits
+
+
+SHARES = Shares(preference=0.2, dev=0.1, test=0.1)
+
+
+def sums(count: int, **changes: Any) -> list[Problem]:
+    return [replace(GOOD, id=f"{n}", question=f"{n}+1?", **changes) for n in range(count)]
+
+
+def test_a_problem_is_in_a_split_by_its_question_alone():
+    everything = sums(4000)
+    splits = splitting.split_problems(everything, SHARES)
+    place = {row.id: name for name, rows in splits.items() for row in rows}
+    assert len(place) == sum(map(len, splits.values())) == 4000
+    for name, share in (("train", 0.6), ("preference", 0.2), ("dev", 0.1), ("test", 0.1)):
+        # Four standard deviations of a binomial count are 0.031 at most.
+        assert len(splits[name]) / 4000 == pytest.approx(share, abs=0.031)
+    others = [replace(row, question=f" {row.question.upper()}\n") for row in everything[::-3]]
+    others += [replace(row, question="another text", turns=(
+        SYSTEM, Turn("user", row.question), Turn("assistant", "Hm"), USER))
+        for row in everything[::-3]]  # fmt: skip
+    for name, rows in splitting.split_problems(others, SHARES).items():
+        assert {place[row.id] for row in rows} == {name}
+    tests = sums(7, split="test")
+    fixed = splitting.split_problems([*everything, *tests], SHARES)
+    assert fixed["test"] == tests
+    assert len(fixed["train"]) / 4000 == pytest.approx(0.7, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("count", "shares", "has_test", "words"),
+    [(3, SHARES, False, "3 problems, of 3"), (4000, SHARES, True, "test split"),
+     (100, Shares(preference=0.5, dev=0.3, test=0.3), False, r"1\.1")],
+)  # fmt: skip
+def test_a_split_without_problems_is_refused(count, shares, has_test, words):
+    with pytest.raises(ValueError, match=words):
+        splitting.split_problems(sums(count), shares, has_test=has_test)
+
+
+@pytest.mark.parametrize(
+    ("turns", "opening"),
+    [
+        ("user:Hi", "hi"), ("system:S|user: HI ", "hi"), ("user:Hi|assistant:Ho|user:And?", "hi"),
+        ("assistant:Hello!|user:Hi", "hello! hi"),
+        ("assistant:Hello!|user:Hi|assistant:Ho", "hello! hi"),
+        ("user:a|user:b|assistant:c", "a b"), ("assistant:Hello!|user:Ho", "hello! ho"),
+    ],
+)  # fmt: skip
+def test_a_conversation_opens_with_what_stands_before_the_first_answer(turns, opening):
+    parsed = [Turn(*part.split(":")) for part in turns.split("|")]
+    assert splitting.opening(parsed) == opening
+
+
+def test_normalising_drops_only_what_does_not_change_a_question():
+    assert splitting.normalise_question(" What  IS\n２+2? ") == "what is 2+2?"
+    assert splitting.normalise_question("2 - 2?") != splitting.normalise_question("2 + 2?")
+
+
+@pytest.mark.parametrize("system", [(), (SYSTEM,)])
+def test_a_question_shows_its_turns_and_is_read_back(system):
+    for talk in (TALK[:1], TALK):
+        turns = [*system, *talk]
+        assert conversations.parse_question(render_question(turns)) == turns
+        if not system:
+            transcript = f"{render_transcript(turns)} Yes"
+            assert conversations.parse_transcript(transcript) == [*turns, Turn("assistant", "Yes")]
+
+
+def test_each_earlier_answer_is_a_demonstration_of_its_own():
+    turns = (Turn("assistant", "Good day!"), *TALK)
+    (earlier,) = earlier_turns([replace(GOOD, turns=turns, solution="4")])
+    assert (earlier.turns, earlier.solution, earlier.id) == (turns[:2], "Ho", "a-turn-2")
+    assert [*earlier_turns([replace(GOOD, turns=TALK[:1])])] == []
+
+
+def raw_pair(question: str, *more: Turn) -> tuple[RawPreference, str]:
+    raw = RawPreference(
+        turns=(Turn("user", question), *more), plain_prompt=question, plain_lead="", chosen="a",
+        rejected="b", probability=1.0, line=1, file="f",
+    )  # fmt: skip
+    return raw, question
+
+
+def test_pairs_and_steps_of_a_problem_are_on_one_side():
+    more = Turn("assistant", "Hm"), Turn("user", "And?")
+    pairs = [raw_pair(f"say {i}", *turns) for i in range(2000) for turns in ((), more)]
+    sides: Any = preference_files.split_pairs(pairs, 0.1)
+    assert sum(map(len, sides.values())) == 4000
+    assert len(sides["heldout"]) == pytest.approx(
+        400, abs=110
+    )  # four standard deviations of 2 x 200
+    assert not {*sides["heldout"]} & {*sides["train"]}
+    some: Any = preference_files.split_pairs(pairs[::-3], 0.1)
+    assert {*some["heldout"]} <= {*sides["heldout"]}
+    with pytest.raises(ValueError, match="1 rows"):
+        preference_files.split_pairs(pairs[:1], 0.5)
+    asked = [Prompt(id="", task="", question="SAY 1", prompt="", prompt_ids=[], answer=None)]
+    assert [row for _, row in preference_files.exclude_openings(pairs[:6], asked)] == [
+        "say 0", "say 0", "say 2", "say 2",
+    ]  # fmt: skip
+    labels = StepLabels(id="", index=0, prompt="", prompt_ids=[], steps=["a"], step_ids=[[1]],
+                        labels=[1.0, 0.4, None], num_completions=[0], true_labels=None,
+                        correct=None, source="")  # fmt: skip
+    rows = [replace(labels, prompt=f"{text}{i}") for i in range(200) for text in ("say ", "SAY  ")]
+    held = [row.prompt for row in step_files.split_solutions(rows, 0.5)["heldout"]]
+    assert {text.split()[1] for text in held if text[0] == "s"} == {
+        text.split()[1] for text in held if text[0] == "S"
+    }
+    with pytest.raises(ValueError, match="max_tokens"):
+        step_files.describe_solutions([])
+    counts = step_files.describe_solutions([labels, replace(labels, labels=[0.5], prompt="b")])
+    assert (counts["solutions"]["erroneous"], counts["solutions"]["problems"]) == (1, 2)
+    assert counts["labels"] == {"steps": 2, "labelled": 3, "wrong": 1, "mean": 0.633333}
+
+
+def test_a_step_is_cut_at_the_separator_and_labelled_at_its_last_part():
+    whole = RawSteps(line=1, question="", steps=["a", "b:\n- c\n \n- d", "e\nf"], source="",
+                     labels=[1.0, 0.0, None], num_completions=[0, 8, 9],
+                     true_labels=[True, False, False])  # fmt: skip
+    result = step_files.cut_steps(whole, "\n")
+    # A blank line belongs to the part before it; what is tokenised ends with one more separator.
+    assert result.steps == ["a", "b:", "- c\n ", "- d", "e", "f"]
+    assert result.labels == [1.0, None, None, 0.0, None, None]
+    assert result.true_labels == [True, None, None, False, None, False]
+    assert result.num_completions == [0, 0, 0, 8, 0, 9]
+    assert step_files.cut_steps(whole, "\n\n") == whole
+    assert step_files.cut_steps(replace(whole, true_labels=None), "\n").true_labels is None
+
+
+# --- near copies, repetitions, counts
+
+
+def grams(first: int, last: int) -> str:
+    return " ".join(f"w{number}" for number in range(first, last))
+
+
+def test_a_near_copy_holds_more_than_half_of_a_questions_8_grams():
+    question, short = grams(0, 17), "too short to have an eight gram"  # 10 different 8-grams
+    texts = [grams(0, 12), f"x {grams(0, 13).upper()}!", grams(8, 17), short, "", question]
+    assert [*near_copies.find_near_copies(texts, [question, short])] == [
+        None, 0, None, None, None, 0,
+    ]  # fmt: skip
+    # Six 8-grams of the first question and all of the second: the nearer one.
+    assert [*near_copies.find_near_copies([grams(0, 13)], [question, grams(2, 11)])] == [1]
+
+
+@pytest.mark.parametrize(("count", "is_template"), [(1, False), (2, False), (3, True)])
+def test_an_8_gram_of_three_questions_is_a_template(count, is_template):
+    questions = [f"{grams(0, 9)} {number}" for number in range(count)]
+    found = [*near_copies.find_near_copies([grams(0, 9)], questions)]
+    assert found == [None if is_template else 0]
+
+
+def test_near_copies_of_the_test_are_left_out_of_the_other_splits():
+    test = change(1, id="t", question=grams(0, 17), split="test")
+    copy = change(2, id="c", question="Copy this.", solution=grams(0, 17))
+    splits = {"train": [GOOD, copy], "preference": [GOOD], "dev": [GOOD], "test": [test]}
+    screened = catalogue.ScreenedSource(num_rows=5)
+    assert catalogue.exclude_near_copies(splits, screened) == splits | {"train": [GOOD]}
+    assert [row.reason for row in screened.bad] == ["near copy: of test question 't'"]
+    screened.check_share(0.0)
+    with pytest.raises(ValueError, match="train"):
+        catalogue.exclude_near_copies(splits | {"train": [copy]}, screened)
+    spoken = replace(
+        copy, turns=(Turn("user", grams(0, 17)), Turn("assistant", "?"), USER), solution=None
+    )
+    assert catalogue.exclude_near_copies(splits | {"train": [GOOD, spoken]}, screened)["train"] == [
+        GOOD
+    ]
+
+
+def test_a_question_counts_once_in_dev_and_test_and_keeps_its_solutions_in_training():
+    rows = [
+        change(n, question=question)
+        for n, question in enumerate(("What is 2?", "what is  2?", "2+2?"))
+    ]
+    splits = {"train": rows, "preference": rows, "dev": rows, "test": rows}
+    screened = catalogue.ScreenedSource(num_rows=3)
+    once = [rows[0], rows[2]]
+    assert catalogue.exclude_repeated_questions(splits, screened) == splits | {
+        "dev": once,
+        "test": once,
+    }
+    assert [(row.line, row.reason.partition(":")[0]) for row in screened.bad] == [
+        (1, "repeated question")
+    ] * 2
+    screened.check_share(0.0)
+    tools = [replace(rows[0], tools=name) for name in ("a", "b")]
+    assert catalogue.exclude_repeated_questions(splits | {"test": tools}, screened)["test"] == tools
+
+
+def test_pairs_and_labels_are_counted():
+    names: Any = {"id": "1", "prompt_ids": [1, 2]}
+    pairs = [Preference(**names, prompt="", chosen="", chosen_ids=[1] * long, rejected="",
+                        rejected_ids=[1] * 2, probability=1.0, source="human")
+             for long in (1, 2, 3, 4)]  # fmt: skip
+    assert preference_files.describe_pairs(pairs) == {
+        "pairs": 4, "prompts": 1, "mean_probability": 1.0, "mean_prompt_tokens": 2.0,
+        "mean_chosen_tokens": 2.5, "mean_rejected_tokens": 2.0, "longer_chosen_share": 0.625,
+    }  # fmt: skip
+    labelled = [UnpairedExample(**names, completion_ids=[1] * 3, desirable=n > 0) for n in range(4)]
+    assert preference_files.describe_labelled(labelled)["desirable_share"] == 0.75
+
+
+def test_lengths_are_nearest_ranks():
+    for values, ranks in (
+        (range(1, 101), (1, 50, 95, 100)),
+        ([7], (7, 7, 7, 7)),
+        ([3, 1], (1, 1, 3, 3)),
+    ):
+        expected = dict(zip(("min", "median", "p95", "max"), ranks, strict=True))
+        assert data_summary.length_quantiles(values) == expected
+    assert data_summary.length_quantiles([]) == {}
+
+
+def test_prepared_rows_are_counted_by_split_task_and_question():
+    summary = data_summary.DataSummary()
+    for split, question in (
+        ("train", "a?"),
+        ("train", "A ?"),
+        ("train", "b?"),
+        ("train", "b? "),
+        ("test", "B?"),
+    ):
+        ids = [1] * len(split)
+        summary.add_prompt(
+            split, Prompt(id="", task="", question=question, prompt="", prompt_ids=ids, answer=None)
+        )
+    for number, task in enumerate(("solve", "judge", "solve"), start=1):
+        ids = [*range(number), 7] if task == "judge" else [number]
+        summary.add_demonstration(Demonstration(
+            id=task, task=task, prompt="", prompt_ids=[9 - number], completion="a\n\nb\n",
+            completion_ids=ids,
+        ))  # fmt: skip
+    card = summary.describe()
+    empty = {"preference": 0, "dev": 0}
+    assert card["counts"] == {"train": 4, "test": 1, "demonstrations": 3} | empty
+    assert {name: number for name, number in card["overlaps"].items() if number} == {
+        "train-test": 1
+    }
+    assert card["repeated_questions"] == {"train": 1, "test": 0} | empty
+    assert card["demonstrations_by_task"] == {"solve": 2, "judge": 1}
+    assert sorted(summary.all_completion_tokens()) == [1, 1, 3]
+    assert (summary.completion_lines, summary.longest_prompt, summary.largest_id) == (6, 5, 8)
+    assert summary.example is not None
+    assert summary.example.completion_ids == [1]
+    later = Demonstration(
+        id="", task="x", prompt="", prompt_ids=[1], completion="", completion_ids=[2, 99]
+    )
+    summary.add_demonstration(later)
+    assert summary.largest_id == 99
+
+
+def test_digests_are_of_files_and_of_those_in_folders(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "folder" / "b").write_bytes(b"2")
+    assert splitting.file_digests(tmp_path, ["a", "folder"]) == {
+        name: hashlib.sha256(content).hexdigest()
+        for name, content in (("a", b"1"), ("folder/b", b"2"))
+    }  # fmt: skip
+
+
+def test_a_placeholder_that_a_template_names_can_be_checked():
+    assert answer_checker.is_correct("The answer is None.", "None.")
+    for answer in ("Paris", "Lutetia", "Lyon"):
+        is_right = answer_checker.is_correct(f"The answer is {answer}.", "Paris or Lutetia")
+        assert is_right == (answer != "Lyon")
