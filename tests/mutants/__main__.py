@@ -32,7 +32,7 @@ LIMIT_SECONDS = 900
 """A fault that makes a test hang is noticed, too."""
 PINNED = {"MKL_CBWR": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
           "OMP_NUM_THREADS": "1"}  # fmt: skip
-MARKS = "not learning and not mutation and not slow and not weekly"
+MARKS = "not learning and not slow and not weekly"
 OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--import-mode=importlib",
            "-m", MARKS]  # fmt: skip
 
