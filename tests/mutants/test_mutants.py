@@ -17,8 +17,8 @@ def test_every_fault_can_be_planted():
         assert [test for test in tests if not (ROOT / test).exists()] == []
 
 
-def test_there_are_enough_and_each_has_a_name():
+def test_there_are_enough_and_ids_of_a_list_are_unique():
     assert len(FAULTS) >= 150
-    assert [
-        name for name, number in Counter(fault.id for fault in FAULTS).items() if number > 1
-    ] == []
+    for name, (_, faults) in LISTS.items():
+        numbers = Counter(fault.id for fault in faults)
+        assert (name, [fault for fault, number in numbers.items() if number > 1]) == (name, [])

@@ -248,8 +248,8 @@ def test_every_environment_that_started_is_closed_once():
             counts["closed"] += 1
 
     check_replay(Holding, [ROW], preset(), 0)
-    # Two are played, both replayed, and one demonstrates.
-    assert counts == {"started": 5, "closed": 5}
+    # Of two seeds each, two played and a demonstration; all of them, and one twice, together.
+    assert counts == {"started": 11, "closed": 11}
 
 
 def test_what_close_raises_is_logged(caplog):

@@ -13,11 +13,11 @@ from stages.studies.staleness import Staleness
 from stages.studies.token_verdict import SeedResult
 
 SFT = {"train": "sft", "preset": "sft", "from": "base", "on": "demonstrations"}
-GRPO = {"train": "grpo", "preset": "g", "from": "sft", "on": "rewards/rule"}
+GRPO = {"train": "grpo", "preset": "grpo_deepseekmath", "from": "sft", "on": "rewards/rule"}
 PLAN = {
     "policies": {
-        "sft": SFT, "grpo": GRPO, "other": GRPO | {"preset": "o"}, "later": GRPO | {"from": "grpo"},
-        "dpo": GRPO | {"train": "dpo"},
+        "sft": SFT, "grpo": GRPO, "other": GRPO | {"preset": "dapo"},
+        "later": GRPO | {"from": "grpo"}, "dpo": GRPO | {"train": "dpo"},
     }
 }  # fmt: skip
 
