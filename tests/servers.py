@@ -111,9 +111,10 @@ def hanging() -> Iterator[str]:
 
 
 class Proxy:
-    """Forwards to a port, to none while that is 0; after `limit` bytes it cuts or hangs for ever.
+    """Forwards to a port; after `limit` bytes it cuts or hangs for ever.
 
-    The server behind it may return on another port.
+    While its server is away it refuses connections, as a dead server does: a client may retry for
+    minutes where a connection is accepted and cut. The server may return on another port.
     """
 
     def __init__(self, port: int, limit: float = float("inf"), *, hangs: bool = False) -> None:
@@ -122,6 +123,24 @@ class Proxy:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.own_port = self.listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.own_port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def refuse(self) -> None:
+        """Refuse connections until `resume`; the port stays bound."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", self.own_port))  # but it does not listen
+        for item in self.sockets:
+            with suppress(OSError):
+                item.shutdown(socket.SHUT_RDWR)
+        self.sockets.clear()
+
+    def resume(self, port: int) -> None:
+        """Forward to a server that has returned."""
+        self.port = port
+        self.listener.listen(64)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:

@@ -88,7 +88,12 @@ CHANGES = {
         {"trace_code", *of_policy("dpo", "dpo-ai")},
     ),
     "a row": Change(add_row, of_policy("dapo"), ["dapo"]),
-    "an own reward": Change(add_reward, {"reward@mine", *of_policy("mine")}, ["mine"]),
+    # the samples of every policy are scored again
+    "an own reward": Change(
+        add_reward,
+        {"trace_code", "reward@mine", *of_policy("mine"), *(f"evaluate@{x}" for x in POLICIES)},
+        ["mine"],
+    ),
     "an own environment": Change(
         add_environment, {"trace_code", *OF_GAME, *of_policy("copy", "play")}, ["copy", "play"]
     ),

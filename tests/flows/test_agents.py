@@ -320,6 +320,7 @@ class Prefect:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.proxy = folder, Proxy(0)
+        self.proxy.refuse()
         self.environment = make_environment(
             PREFECT_HOME=str(folder),
             PREFECT_API_URL=f"{self.proxy.url}/api",
@@ -335,11 +336,11 @@ class Prefect:
 
     def start(self) -> None:
         self.server.start("/api/health")
-        self.proxy.port = self.server.port
+        self.proxy.resume(self.server.port)
 
     def die(self) -> None:
-        self.proxy.port = 0
         self.server.send(signal.SIGKILL)
+        self.proxy.refuse()
 
     def background(self, name: str, repo: ToyRepo, *command: str) -> Any:
         environment = repo.environment | self.environment | {"PWD": str(repo.path)}

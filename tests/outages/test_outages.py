@@ -159,7 +159,7 @@ def test_a_killed_and_resumed_stage_is_shown_and_ends_as_if_it_had_never_been(tm
     live.append(repo.start("python", "-m", "stages.track", "--live"))
     output = repo.repro()  # from the beginning, with track at its end
     live[1].send_signal(signal.SIGINT)
-    outputs = [item.communicate(timeout=60)[0] for item in live]
+    outputs = [item.communicate(timeout=600)[0] for item in live]
     assert "Traceback" not in "".join(outputs)
     assert "MLflow: 7 runs added" in output
     assert repo.record("train@sft")["attempt"] == 2

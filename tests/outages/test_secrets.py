@@ -124,7 +124,7 @@ def test_nothing_that_is_written_or_listed_holds_a_secret(tmp_path):
         assert "MLflow: 0 runs added" in printed[-1]
         unreachable = planted | {"MLFLOW_TRACKING_URI": f"http://me:{TRACKING}@127.0.0.1:9"}
         printed += [repo.run("python", "-m", "stages.track", **unreachable)]
-        assert "127.0.0.1:9" in printed[-1]
+        assert "127.0.0.1" in printed[-1]
         live.terminate()
         printed.append(live.communicate(timeout=60)[0])
         assert [key for key in endpoint.keys if key] != []

@@ -133,7 +133,10 @@ def can_move(reader: Reader, key: Key, content: Mapping[str, Any], files: Files)
         before = {name: {**content[name], **item} if isinstance(item, dict) else item
                   for name, item in given.items()}  # fmt: skip
         base = {**content, **before}
-        known = reader.read(base, facts, files)
+        try:
+            known = reader.read(base, facts, files)
+        except ValueError:  # a row that this context refuses cannot move in it
+            continue
         try:
             if reader.read(with_other(base, key), facts, files) != known:
                 return True
