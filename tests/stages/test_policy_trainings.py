@@ -342,7 +342,7 @@ def test_vllm_draws_from_the_policy_as_it_learns(method, preset, rank, endless):
     write_wide_policy()
     gaps, written = {}, {}
     for engine in ("transformers", "vllm", "vllm"):
-        _, history = train(method, "rewards/rule", preset, rank=rank, engine=engine)
+        _, history = train(method, "rewards/scorer", preset, rank=rank, engine=engine)
         gaps[engine] = [step["sampling/logprob_gap"] for step in history]
         weights = load_weights(POLICY / f"model/{SEED}")
         result = (TRAINING / "rollouts.jsonl").read_bytes(), weights
