@@ -1,6 +1,10 @@
 """Runs of a seed, without a stage: for tests of loops, and of the runtime that starts seeds."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 from stages.loops.run import Run
 from stages.rows import Row
@@ -22,3 +26,19 @@ def make_run(
         row=Row(name="toy"), config=None, seed=seed, rank=rank, outputs=outputs or (folder,),
         folder=folder, log=log, progress=progress or Progress(),
     )  # fmt: skip
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    """Wait for an event, at most two minutes."""
+    end = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or waits for its parent to take note."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

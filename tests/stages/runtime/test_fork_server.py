@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
+from seed_runs import has_ended, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -76,20 +76,6 @@ def dvc(tmp_path):
         )  # fmt: skip
 
     return start
-
-
-def wait_until(is_true):
-    end = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def has_ended(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_the_work_is_done_by_a_fork_as_the_stage_itself_would(dvc, tmp_path):

@@ -17,7 +17,7 @@ import pytest
 import stage_inputs
 import torch
 from safetensors.torch import load_file
-from seed_runs import make_run
+from seed_runs import has_ended, make_run, wait_until
 from stage_inputs import PRESETS, SEEDS
 
 from stages.loops.work import Step
@@ -148,20 +148,6 @@ os._exit(status)
 ])  # fmt: skip
 def test_a_request_to_end_is_raised_once_unless_it_is_ignored(number, hangup, status):
     assert run_program(LISTENS.format(number=number, hangup=hangup)).returncode == status
-
-
-def wait_until(is_true):
-    end = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def has_ended(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.mark.slow
