@@ -5,6 +5,10 @@
     python -m flows.local --remote             restore what other clones computed, share the rest
     python -m flows.local -n                   only list what would run, and why; unlike `dvc repro
                                                --dry` also where an input is still to be made
+    python -m flows.local -q                   print nothing but the table where a stage failed
+
+-j is short for --max-parallel, -n for --dry-run, -q for --quiet. --timeout-hours 12 bounds each
+stage.
 
 The result is that of `dvc repro`. Stages lock the GPUs they use by themselves, so `-j` may exceed
 the number of GPUs.

@@ -4,6 +4,7 @@
     python -m flows.pipeline train@grpo -j 1   one stage and what it needs
     python -m flows.pipeline --remote          restore what other clones computed, share the rest
     python -m flows.pipeline --pools           each stage by an agent of the work pool that it needs
+    python -m flows.pipeline --alert ops       a failure is sent to this notification block
     python -m flows.pipeline --pools --seeds   each seed of a stage by an agent, then joined by one
 
 The graph is that of dvc.yaml, the cache is DVC's, and each stage runs as
@@ -11,6 +12,7 @@ The graph is that of dvc.yaml, the cache is DVC's, and each stage runs as
 schedule, the agents and the page that shows the run: its name says commit and stages, and its
 artifacts are the table of stages, the verdict, the accuracies with their picture, and the report's
 address. Without PREFECT_API_URL the flow starts a server for the time of its run.
+Options -j, -n and --timeout-hours as of `python -m flows.local`.
 """
 
 import base64

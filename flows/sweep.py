@@ -4,7 +4,7 @@
 
 queues four flow runs of the deployment `point/sweep`. Each is `dvc exp run --temp` in the agent's
 clone: a copy that shares its cache, so that what a point does not change is restored. A point is an
-experiment of DVC and a group of MLflow, by the same name.
+experiment of DVC and a group of MLflow, by the same name. --timeout-hours 12 bounds each point.
 """
 
 import argparse

@@ -7,8 +7,11 @@ does not depend on MLflow). Brings MLflow up to date (`tracking/view`), as the l
 so and succeeds: the next one adds what is missing. Prints at its end how long each stage took, the
 verdict, and where the report is.
 
-`python -m stages.track --live`, started beside `dvc repro`, shows the metrics of running stages in
-MLflow, at most ten seconds old, until it is interrupted. Nothing depends on it.
+    python -m stages.track
+    python -m stages.track --live
+
+`--live`, started beside `dvc repro`, shows the metrics of running stages in MLflow, at most ten
+seconds old, until it is interrupted. Nothing depends on it.
 
 Environment: MLFLOW_TRACKING_URI (default: mlflow.db in the repository), MLFLOW_EXPERIMENT_NAME,
 POSTTRAIN_TRACK_WEIGHTS=1 to copy checkpoints into MLflow too.

@@ -1,0 +1,115 @@
+"""The command `posttrain`: one name for the commands of this project.
+
+    posttrain                     the commands, a line for each
+    posttrain why --help          what a command does, its examples and its exit status
+    posttrain run -j 2            the same as python -m flows.local -j 2
+
+To be called in a checkout, whose code it runs. Help is the docstring of the command's module, read
+without importing it. `source <(posttrain completion bash)` completes names; zsh likewise.
+"""
+
+import ast
+import difflib
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+COMMANDS = {
+    "run": "flows.local",
+    "check": "stages.plan --check",
+    "doctor": "stages.doctor",
+    "why": "flows.why",
+    "reach": "flows.reach",
+    "export": "stages.export",
+    "serve": "flows.serve",
+    "rescore": "stages.rescore",
+    "replay": "stages.replay",
+    "track": "stages.track",
+    "pipeline": "flows.pipeline",
+    "sweep": "flows.sweep",
+    "seeds": "flows.seeds",
+    "experiments": "flows.experiments",
+    "study": "stages.studies",
+    "new": "flows.new",
+}
+"""Name -> words after `python -m`."""
+EXIT_STATUS = """\
+Exit status: 0, done; 1, the work failed or has a finding; 2, wrong words, and nothing was done."""
+COMPLETION = {
+    "bash": 'complete -o default -W "{names}" posttrain',
+    "zsh": 'autoload -U compinit && compinit\ncompdef \'_arguments "1: :({names})" "*: :_files"\' '
+    "posttrain",
+}
+"""Shell -> what makes it complete the first word."""
+
+
+def main() -> int:
+    """Run a command in place of this process, or print help; returns the exit status."""
+    name, *words = sys.argv[1:] or ["--help"]
+    text = inform(name, words)
+    if text is not None:
+        print(text)
+        return 0
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, [*COMMANDS, "completion"], n=1)
+        hint = f"do you mean {close[0]}?" if close else "`posttrain` lists them."
+        print(f"expected a command of posttrain, found {name!r}: {hint}", file=sys.stderr)
+    elif not locate_source(name).exists():
+        print(
+            f"expected a checkout of posttrain, found none in {Path.cwd()}: cd into yours, then "
+            f"run the command again",
+            file=sys.stderr,
+        )
+    else:
+        # The same as `python -m` in every way, signals and the exit status included.
+        os.execv(sys.executable, [sys.executable, "-m", *COMMANDS[name].split(), *words])
+    return 2
+
+
+def inform(name: str, words: Sequence[str]) -> str | None:
+    """What to print where a command line only asks for it: help, the version, completion."""
+    if name in ("-h", "--help"):
+        return describe_all()
+    if name == "--version":
+        return f"posttrain {version('posttrain')}"
+    if name == "completion" and len(words) == 1 and words[0] in COMPLETION:
+        return COMPLETION[words[0]].format(names=" ".join(COMMANDS))
+    if name in COMMANDS and {"-h", "--help"} & {*words}:
+        return describe(name)
+    return None
+
+
+def locate_source(name: str) -> Path:
+    """The module of a command in the current folder."""
+    path = Path(*COMMANDS[name].split()[0].split("."))
+    return path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def describe(name: str) -> str:
+    """A command's help: its module's docstring, with the command's name for the module's."""
+    source = Path(__file__).parents[1] / locate_source(name)
+    text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    for command, module in COMMANDS.items():
+        text = text.replace(f"python -m {module}", f"posttrain {command}")
+    return f"{text}\n\n{EXIT_STATUS}"
+
+
+def describe_all() -> str:
+    """The list of commands: the first sentence of each help."""
+    width = max(map(len, COMMANDS))
+    columns = shutil.get_terminal_size().columns
+    rows = [f"  {name:{width}}  {describe(name).splitlines()[0]}" for name in COMMANDS]
+    return "\n".join([
+        "usage: posttrain <command> [words]     posttrain <command> --help     posttrain --version",
+        "",
+        *(row if len(row) <= columns else row[: columns - 3] + "..." for row in rows),
+        "",
+        "`dvc repro` runs the pipeline; these commands check, explain, watch and use it.",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""A new row of params.yaml, and for a reward or an environment a file that works as it stands.
+
+    posttrain new policy rloo --preset rloo   a policy like `grpo`, by another preset
+    posttrain new reward short                stages/rewards/own/short.py, its row, and a policy
+    posttrain new environment higher          stages/environments/own/higher.py, row, and a policy
+
+Rows are added at the end of their tables; nothing that stands is changed. Then `posttrain check`
+says whether the plan is valid, and `dvc repro` computes what is new.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+PARAMS = Path("params.yaml")
+REWARD = '''"""The fewer lines, the better."""
+
+from stages.records.problems import Prompt
+
+
+def reward(prompt: Prompt, completion: str) -> float:
+    """1 for one line, 1/2 for two, and so on."""
+    return 1 / max(1, len(completion.splitlines()))
+'''
+ENVIRONMENT = '''"""Guess a number: the environment says whether it is higher or lower."""
+
+from stages.environments.environment import Message, Reply, Row, Start, write_message
+
+
+class Game:
+    """One episode; what it needs is kept in `self`, since several are played at the same time."""
+
+    def start(self, row: Row, seed: int) -> Start:
+        """The first messages, and no tools."""
+        self.secret = 1 + seed % 20
+        return [write_message("user", "Guess a number from 1 to 20.")], None
+
+    def step(self, message: Message) -> Reply:
+        """The answer to a message of the policy; paid and done when the guess is right."""
+        guess = int("".join(filter(str.isdecimal, message["content"])) or 0)
+        hint = write_message("user", "higher" if guess < self.secret else "lower")
+        return Reply(messages=[hint], reward=float(guess == self.secret), done=guess == self.secret)
+'''
+FILES = {"reward": ("rewards", REWARD), "environment": ("environments", ENVIRONMENT)}
+"""Kind -> the folder below stages/ with own files, and the file."""
+ROWS = {
+    "policy": {"policies": "{{train: grpo, preset: {preset}, from: sft, on: rewards/rule}}"},
+    "reward": {
+        "rewards": "{{by: rule, preset: rule_own, from: base, on: own/{name}}}",
+        "policies": "{{train: grpo, preset: {preset}, from: sft, on: rewards/{name}}}",
+    },
+    "environment": {
+        "environments": "{{by: own, preset: game, from: base, on: own/{name}}}",
+        "policies": "{{train: grpo, preset: {preset}, from: sft, on: environments/{name}}}",
+    },
+}
+"""Kind -> table -> the row that is added to it."""
+
+
+def main() -> int:
+    """Write the rows and the file; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="posttrain new", allow_abbrev=False)
+    parser.add_argument("kind", choices=[*ROWS])
+    parser.add_argument("name")
+    parser.add_argument("--preset", default="grpo_deepseekmath")
+    options = parser.parse_args()
+    try:
+        written = write(options.kind, options.name, options.preset)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print("\n".join([*written, "Next: posttrain check, then dvc repro"]))
+    return 0
+
+
+def write(kind: str, name: str, preset: str) -> list[str]:
+    """Add the rows to params.yaml and write the file; returns a line for each.
+
+    Raises:
+        ValueError: the name cannot be a Python module's, or is in use.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ValueError(f"expected a name of small letters, digits and _, found {name!r}")
+    text = PARAMS.read_text(encoding="utf-8")
+    tables = YAML(typ="safe", pure=True).load(text)
+    rows = {table: row.format(name=name, preset=preset) for table, row in ROWS[kind].items()}
+    for table in rows:
+        if name in (tables.get(table) or {}):
+            raise ValueError(f"{table} in {PARAMS} has a row {name} already: choose another name")
+    lines = []
+    if kind in FILES:
+        folder, content = FILES[kind]
+        path = Path("stages", folder, "own", f"{name}.py")
+        if path.exists():
+            raise ValueError(f"{path} exists already: choose another name")
+        path.write_text(content, encoding="utf-8")
+        lines.append(f"{path}: edit it")
+    for table, row in rows.items():
+        text = add_row(text, table, f"{name}: {row}")
+        lines.append(f"{PARAMS}, {table}: {name}: {row}")
+    PARAMS.write_text(text, encoding="utf-8")
+    return lines
+
+
+def add_row(text: str, table: str, row: str) -> str:
+    """The YAML text with a row at the end of a table, which may be written as `{}`."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if re.match(rf"{table}:(\s|$)", line))
+    lines[start] = re.sub(r":\s*\{\}", ":", lines[start])
+    end = start + 1
+    while end < len(lines) and re.match(r"[ #]|$", lines[end]):
+        end += 1
+    while end > start + 1 and not lines[end - 1].startswith(" "):  # the next table's comments
+        end -= 1
+    return "\n".join([*lines[:end], f"  {row}", *lines[end:], ""])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

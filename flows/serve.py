@@ -1,0 +1,45 @@
+"""An OpenAI-compatible server of an exported policy, on this machine alone.
+
+    posttrain serve exported                  http://127.0.0.1:8000/v1/chat/completions
+    posttrain serve exported --port 8001
+    posttrain serve exported --print          only print the line
+
+The server is vLLM's where that is installed, else that of transformers. The folder is one that
+`posttrain export` wrote, or any model in the format of transformers. For other machines, put a
+server that checks passwords before it; vLLM reads one from VLLM_API_KEY.
+"""
+
+import argparse
+import importlib.util
+import os
+import shlex
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Replace this process by the server, or print its line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="posttrain serve", allow_abbrev=False)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--print", action="store_true", help="only print the line")
+    options = parser.parse_args()
+    if not (options.folder / "config.json").is_file():
+        print(
+            f"expected a folder with a model, found no {options.folder / 'config.json'}: "
+            f"posttrain export <policy> {options.folder}",
+            file=sys.stderr,
+        )
+        return 2
+    server = "vllm" if importlib.util.find_spec("vllm") else "transformers"
+    words = [server, "serve", str(options.folder), "--host", "127.0.0.1"]
+    words += ["--port", str(options.port)]
+    print(shlex.join(words), flush=True)
+    if not options.print:
+        program = Path(sys.executable).with_name(server)
+        os.execvp(program if program.exists() else server, words)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The command `posttrain`: help without imports, wrong words, new rows that are valid."""
+
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows import new
+from flows.command_line import COMMANDS, COMPLETION, describe, locate_source
+
+ROOT = Path(__file__).parents[2]
+
+
+def posttrain(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows.command_line", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_every_option_and_an_example(name: str):
+    source = (ROOT / locate_source(name)).read_text(encoding="utf-8")
+    options = re.findall(r'add_argument\(\s*(?:"-\w", )?"(--[\w-]+)"', source)
+    text = describe(name)
+    assert [option for option in options if option not in text] == []
+    assert re.search(rf"^\s*posttrain {name}\b", text, re.MULTILINE)
+
+
+def test_help_costs_less_than_half_a_second_of_cpu():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    results = [posttrain(*words) for words in (["--help"], ["pipeline", "--help"], ["--version"])]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert [result.returncode for result in results] == [0, 0, 0]
+    assert seconds < 1.5
+
+
+@pytest.mark.parametrize("shell", COMPLETION)
+def test_every_command_is_completed(shell: str):
+    output = posttrain("completion", shell).stdout
+    assert {*COMMANDS} <= {*re.findall(r"\w+", output)}
+
+
+@pytest.mark.parametrize(("words", "named"), [
+    (["evport", "sft"], "export"),
+    (["serve", "nowhere"], "config.json"),
+    (["new", "reward", "Not-a-module"], "Not-a-module"),
+    (["new", "policy", "grpo"], "grpo"),
+])  # fmt: skip
+def test_wrong_words_are_refused_by_name(words: list[str], named: str):
+    result = posttrain(*words)
+    assert (result.returncode, named in result.stderr) == (2, True)
+
+
+def test_outside_a_checkout_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    result = posttrain("check", cwd=tmp_path)
+    assert (result.returncode, str(tmp_path) in result.stderr) == (2, True)
+
+
+def test_a_command_runs_its_module_with_its_words_and_exit_status(tmp_path: Path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}", encoding="utf-8")
+    result = posttrain("serve", str(model), "--port", "9", "--print")
+    assert result.returncode == 0
+    assert result.stdout.split()[-5:] == [str(model), "--host", "127.0.0.1", "--port", "9"]
+
+
+def test_new_rows_and_files_pass_the_check_as_they_stand(tmp_path: Path):
+    for name in ("params.yaml", "dvc.yaml", "constraints.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("stages", "flows"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for words in (["policy", "rloo", "--preset", "rloo"], ["reward", "short"],
+                  ["environment", "number"]):  # fmt: skip
+        assert posttrain("new", *words, cwd=tmp_path).returncode == 0
+    before = (ROOT / "params.yaml").read_text(encoding="utf-8").splitlines()
+    after = (tmp_path / "params.yaml").read_text(encoding="utf-8").splitlines()
+    assert len(after) == len(before) + 5
+    assert [line for line in before if line not in after] == ["environments: {}"]
+    result = posttrain("check", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_row_is_added_at_the_end_of_its_table():
+    text = "a:\n  x: 1\n\n# of b\nb: {}\n\nc: 2\n"
+    text = new.add_row(new.add_row(text, "a", "y: 2"), "b", "z: 3")
+    assert text == "a:\n  x: 1\n  y: 2\n\n# of b\nb:\n  z: 3\n\nc: 2\n"
