@@ -12,7 +12,7 @@ The graph is that of dvc.yaml, the cache is DVC's, and each stage runs as
 schedule, the agents and the page that shows the run: its name says commit and stages, and its
 artifacts are the table of stages, the verdict, the accuracies with their picture, and the report's
 address. Without PREFECT_API_URL the flow starts a server for the time of its run.
-Options -j, -n and --timeout-hours as of `python -m flows.local`.
+Options -j and --timeout-hours as of `python -m flows.local`.
 """
 
 import base64
