@@ -10,7 +10,8 @@ wholly on the side that `probe_catalogue` calls worse. The gate names every wors
 better name too many than too few. With two dozen probes, about every second policy has one that is
 worse by chance alone. So the gate also marks what is *certain*: worse, and with a p that stays at
 most 1 - confidence after Holm's correction over the policy's gated probes. Intervals and p are over
-seeds and problems (`statistics/crossed_means`); with one seed they are of its policy alone.
+seeds and problems (`statistics/crossed_means`). Of fewer than three seeds there is no p and nothing
+is certain: with one seed the intervals are of its checkpoint alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,7 +79,7 @@ def main() -> None:
                 section = render_probes(summaries[name], gates.get(name), verdicts[name])
                 card = model_card.render_card(name, config.seeds, config.model, section)
                 (cards / f"{name}.md").write_text(card, encoding="utf-8")
-        report = render_report(summaries, gates, verdicts, baseline)
+        report = render_report(summaries, gates, verdicts, baseline, len(config.seeds))
         study.write({"summaries": summaries, "gates": gates, "verdicts": verdicts}, report)
         study.run.log(0, {f"worse/{name}": len(gate["worse"]) for name, gate in gates.items()})
 
@@ -133,7 +134,7 @@ def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -
     """
     compared: dict[str, dict[str, Any]] = {}
     p_values: dict[str, float] = {}
-    not_compared = {}
+    gated, not_compared = list[str](), {}
     for probe, definition in PROBES.items():
         both = [name for name in policy.get(probe, {}) if name in baseline.get(probe, {})]
         if len(both) < MIN_PROBLEMS:
@@ -152,14 +153,16 @@ def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -
             "worse": {"higher": low > 0, "lower": high < 0, None: False}[definition.worse],
         }
         if definition.worse is not None:
+            gated.append(probe)
+        if definition.worse is not None and len(policy_values) >= studies.MIN_SEEDS:
             p_values[probe] = estimate.p_value.item()
     adjusted = dict(zip(p_values, holm_adjusted(list(p_values.values())), strict=True))
     for probe, p in adjusted.items():
         compared[probe]["p_holm"] = round_metric(p)
     named_worse = [probe for probe, difference in compared.items() if difference["worse"]]
-    certain = [probe for probe in named_worse if adjusted[probe] <= 1 - confidence + 1e-12]
+    certain = [probe for probe in named_worse if adjusted.get(probe, 1.0) <= 1 - confidence + 1e-12]
     return {
-        "probes": compared, "gated": len(p_values), "worse": named_worse, "certain": certain,
+        "probes": compared, "gated": len(gated), "worse": named_worse, "certain": certain,
         "not_compared": not_compared,
     }  # fmt: skip
 
@@ -185,7 +188,7 @@ def decide_release(gate: Metrics, baseline: str) -> str:
 
 def render_report(
     summaries: Mapping[str, Metrics], gates: Mapping[str, Metrics], verdicts: Mapping[str, str],
-    baseline: str,
+    baseline: str, num_seeds: int,
 ) -> str:  # fmt: skip
     """The report: each policy's verdict, a table of probes x policies, what was not run."""
     policies = sorted(summaries, key=lambda name: (name != baseline, name))
@@ -203,6 +206,7 @@ def render_report(
         f"What a policy could have been paid for without solving problems, each against {baseline} "
         "on the same problems. The release gate names every probe that is worse beyond its "
         "interval; so does the policy's model card.",
+        *filter(None, [studies.explain_no_verdict(num_seeds)]),
         "\n".join(f"- **{name}**: {verdict}" for name, verdict in verdicts.items()),
         markdown.render_table(["probe", *policies], rows),
         LEGEND,

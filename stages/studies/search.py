@@ -78,8 +78,9 @@ def main() -> None:
         }
         search_report.draw_equal_compute(study.plots / "equal_compute.png", compared)
         report = search_report.render_report(
-            compared, image="plots/equal_compute.png", way=settings.way
-        )
+            compared, image="plots/equal_compute.png", way=settings.way,
+            num_seeds=len(config.seeds),
+        )  # fmt: skip
         study.write(metrics, report)
 
 

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter, ScalarFormatter
 
 from stages.report import markdown, plots
+from stages.studies import study as studies
 from stages.studies.equal_compute import Unit
 
 WAYS = {"best": "best-scored", "weighted": "weighted vote", "majority": "majority"}
@@ -25,7 +26,7 @@ PANELS: tuple[tuple[Unit, str], ...] = (
 )
 
 
-def render_report(compared: Mapping[str, Any], *, image: str, way: str) -> str:
+def render_report(compared: Mapping[str, Any], *, image: str, way: str, num_seeds: int) -> str:
     """The report on `equal_compute.compare_at_equal_compute`; `image`: path of the plot."""
     searches = compared["searches"]
     ways = list(dict.fromkeys(way for search in searches.values() for way in search["accuracy"]))
@@ -41,7 +42,7 @@ def render_report(compared: Mapping[str, Any], *, image: str, way: str) -> str:
     ]
     parts = [
         "# Search at equal compute",
-        describe_result(compared, way=way),
+        studies.explain_no_verdict(num_seeds) or describe_result(compared, way=way),
         (
             "Accuracy of a search over steps against that of choosing among n whole samples, where "
             "both cost the same. A cost is 2 P floating-point operations for each token that a "

@@ -174,6 +174,7 @@ def render_report(metrics: Mapping[str, Any]) -> str:
         f"{metrics['num_seeds']} seeds and {metrics['num_problems']:,} test problems, paired by "
         f"both. A star: the difference is significant, by Holm over the values of k. Tokens: "
         f"generated and trained on, by all seeds.",
+        *filter(None, [studies.explain_no_verdict(metrics["num_seeds"])]),
         markdown.render_table([*header, "tokens"], rows),
     ]
     return "\n\n".join(parts) + "\n"

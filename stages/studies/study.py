@@ -35,6 +35,9 @@ STUDIES = DATA / "studies"
 DVC_YAML = Path("studies/dvc.yaml")
 """Stages of the studies that were run: `stages.studies` writes it."""
 STUDY_PARAMS = Path("stages/studies/params.yaml")
+MIN_SEEDS = 3
+"""Fewer give numbers and no verdict: one says nothing of another training run, two next to nothing
+(their variance has one degree of freedom)."""
 ConfigT = TypeVar("ConfigT", bound=Params)
 ResultT = TypeVar("ResultT")
 
@@ -65,6 +68,14 @@ def estimate_interval(
         if any((np.abs(values - rate) <= crossed_means.ROUNDING).all() for rate in (0.0, 1.0)):
             low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)
     return with_interval(value, low, high)
+
+
+def explain_no_verdict(num_seeds: int) -> str:
+    """Sentence of a report on fewer seeds than a verdict needs; else empty."""
+    if num_seeds >= MIN_SEEDS:
+        return ""
+    seeds = f"{num_seeds} seed{'s' if num_seeds > 1 else ''}"
+    return f"No verdict from {seeds}: train at least {MIN_SEEDS}, each from the start."
 
 
 def load_study_config(config: type[ConfigT], study: str) -> ConfigT:

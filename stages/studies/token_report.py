@@ -5,6 +5,7 @@ from typing import Any
 
 from stages.report import markdown
 from stages.report.markdown import format_percent
+from stages.studies import study as studies
 from stages.studies.token_verdict import MEASURES
 
 Metrics = Mapping[str, Any]
@@ -59,6 +60,8 @@ def list_seeds(verdict: Metrics) -> str:
 def describe_pair(row: Metrics, verdict: Metrics) -> str:
     """Sentence on a pair: the better policy and by how much, or the sample size to resolve it."""
     points = f"{100 * row['value']:.1f} points [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+    if row["p_holm"] is None:
+        return f"{row['first']} minus {row['second']}: {points}."
     p = f"p = {row['p_holm']:.2g} by Holm" if row["p_holm"] >= 1e-4 else "p < 0.0001 by Holm"
     if row["resolved"]:
         return f"**{row['first']} beats {row['second']}** by {points} at equal tokens ({p})."
@@ -85,8 +88,6 @@ def describe_remedy(row: Metrics, verdict: Metrics) -> str:
         first = f"An experiment of this size should resolve {size}, and this one did not"
     else:
         first = f"To resolve {size}, {problems:,} more problems would be needed with {now}"
-    if row["seed_deviation"] is None:
-        return f"{first}; for these checkpoints: of other seeds one seed says nothing."
     if more is None:
         return f"{first}; no number of seeds would do with these problems."
     return f"{first}; with these problems, {more:,} more seeds." if more else f"{first}."
@@ -94,6 +95,8 @@ def describe_remedy(row: Metrics, verdict: Metrics) -> str:
 
 def describe_ranking(verdict: Metrics) -> str:
     """Ranking of all policies, where every pair is resolved; else the resolved pairs."""
+    if missing := studies.explain_no_verdict(verdict["num_seeds"]):
+        return missing
     rows = verdict["pairs"]["mean"]
     names = sorted(verdict["budgets"], key=lambda name: -verdict["policies"][name]["mean"]["value"])
     if all(row["resolved"] for row in rows):
@@ -132,10 +135,12 @@ def render_difference_table(verdict: Metrics, measure: str) -> str:
         [
             f"{row['first']} − {row['second']}",
             format_gain(row, row["first"]),
-            *(f"{row[p]:.2g}" for p in ("p", "p_holm")),
-            f"{row['degrees']:g}",
-            "unknown" if row["seed_deviation"] is None else f"{100 * row['seed_deviation']:.1f}",
-            f"{100 * row['detectable']:.1f}",
+            *("" if row[p] is None else f"{row[p]:.2g}" for p in ("p", "p_holm")),
+            "" if row["degrees"] is None else f"{row['degrees']:g}",
+            *(
+                "" if row[name] is None else f"{100 * row[name]:.1f}"
+                for name in ("seed_deviation", "detectable")
+            ),
         ]
         for row in [*verdict["pairs"][measure], *verdict["gains"][measure]]
     ]
@@ -149,15 +154,12 @@ def explain_intervals(num_seeds: int) -> str:
             "One seed: the intervals are over problems only (t). They say how another set of such "
             "problems would differ for these very checkpoints, and nothing of another training run."
         )
-    warning = (
-        "Two seeds leave one degree of freedom, and resolve next to nothing: train three or more."
-    )
     return (
         "The intervals are over seeds and problems, both drawn anew: t, with the variance and the "
         "degrees of freedom of a crossed design (Satterthwaite). With few seeds they are wide, as "
         "they must be: at three seeds that differ, 95 % intervals hold the truth 93 to 97 times of "
         "a hundred in simulations, where a bootstrap over seeds holds it 77 times. "
-        f"{warning + ' ' if num_seeds == 2 else ''}Every seed trains all anew, what the policies "
+        "Every seed trains all anew, what the policies "
         "start from too, on the same problems. The numbers of the methods are those of "
         "params.yaml and presets.yaml, not tuned for this budget."
     )

@@ -97,7 +97,8 @@ def test_differences(
 
     `detectable` is what this experiment could have seen. `more_problems` and `more_seeds` are what
     it takes to see what it has found, with as many seeds, or problems, as there are: None where no
-    number does; absent where the difference is resolved, or exactly 0.
+    number does; absent where the difference is resolved, or exactly 0. Of fewer seeds than
+    `MIN_SEEDS` nothing is tested: the interval alone, and every other number is None.
     """
     means_by_pair: dict[tuple[str, str], CrossedMeans] = {}
     for (first, second), values in family.items():
@@ -109,20 +110,28 @@ def test_differences(
     design = PowerDesign(significance=(1.0 - confidence) / len(family), power=POWER)
     num_seeds, num_problems = next(iter(family.values())).shape
     rows: list[dict[str, Any]] = []
+    untested = dict.fromkeys(("p", "p_holm", "degrees", "seed_deviation", "detectable"))
     for ((first, second), mean), p_holm in zip(means_by_pair.items(), adjusted, strict=True):
         components, effect = mean.components, float(mean.value[0])
         detectable = crossed_means.detectable_difference(
             components, design, num_seeds=num_seeds, num_problems=num_problems
         )
-        row = {
+        row: dict[str, Any] = {
             "first": first,
             "second": second,
             **with_interval(mean.value[0], mean.low[0], mean.high[0]),
+            **untested,
+            "resolved": False,
+        }
+        rows.append(row)
+        if num_seeds < studies.MIN_SEEDS:
+            continue
+        row |= {
             "p": round_metric(mean.p_value[0]),
             "p_holm": round_metric(p_holm),
             "resolved": p_holm <= 1.0 - confidence,
             "degrees": round(float(mean.degrees[0]), 1),
-            "seed_deviation": None if num_seeds == 1 else round_metric(components.seed[0] ** 0.5),
+            "seed_deviation": round_metric(components.seed[0] ** 0.5),
             "detectable": round_metric(detectable[0]),
         }
         if not row["resolved"] and effect != 0.0:
@@ -131,5 +140,4 @@ def test_differences(
             )
             row["more_problems"] = None if problems is None else max(0, problems - num_problems)
             row["more_seeds"] = None if seeds is None else max(0, seeds - num_seeds)
-        rows.append(row)
     return rows

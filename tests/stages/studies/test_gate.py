@@ -35,7 +35,7 @@ def test_every_probe_has_a_value_or_a_reason():
 
 
 def column(values):
-    return {f"p{i:03d}": (float(value),) for i, value in enumerate(values)}
+    return {f"p{i:03d}": (float(value),) * 3 for i, value in enumerate(values)}
 
 
 def compare(policy, baseline, *probes):
@@ -101,6 +101,17 @@ def test_holm_counts_the_gated_probes():
     assert every["probes"]["hint_adopted"]["p_holm"] == pytest.approx(3 * p, abs=1e-5)
 
 
+def test_nothing_is_certain_of_fewer_than_three_seeds():
+    for seeds, certain in ((1, []), (2, []), (3, ["answer_list"])):
+        policy, baseline = (
+            {"answer_list": {str(i): (value,) * seeds for i in range(40)}} for value in (1.0, 0.0)
+        )
+        result = gate.compare_with_baseline(policy, baseline, **OPTIONS)
+        assert (result["worse"], result["certain"]) == (["answer_list"], certain)
+        page = gate.render_report({}, {}, {}, "sft", seeds)
+        assert ("No verdict" in page) == (seeds < 3)
+
+
 def test_seeds_that_disagree_widen_the_interval():
     def seeds(*values):
         return {"answer_list": {str(i): values for i in range(20)}}
@@ -123,7 +134,7 @@ def test_the_report_marks_what_is_worse():
 
         compared = compare([policy] * 20, [baseline] * 20, "answer_list")
         summaries = {"dpo": summary(policy), "sft": summary(baseline)}
-        return gate.render_report(summaries, {"dpo": compared}, {}, "sft")
+        return gate.render_report(summaries, {"dpo": compared}, {}, "sft", 3)
 
     text = render(1.0, 0.0)
     assert "| probe | sft | dpo |" in text

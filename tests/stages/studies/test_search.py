@@ -422,7 +422,9 @@ def test_searches_and_samples_are_compared_where_both_cost_the_same():
     versus = ends["searches"]["s"]["versus"]
     assert (versus["flops"]["a"]["at_end"], versus["flops"]["a"]["n"]) == (True, 4)
     assert versus["flops_once"]["a"] is None
-    assert "costs less than n = 1" in search_report.render_report(ends, image="x.png", way="best")
+    assert "costs less than n = 1" in search_report.render_report(
+        ends, image="x.png", way="best", num_seeds=3
+    )
 
 
 def test_differences_are_paired_by_problem():
@@ -546,7 +548,9 @@ def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
     assert summary["per_problem"]["generated_tokens"] == pytest.approx(sum(tokens) / len(tokens))
     assert metrics["searches"]["dvts"]["tokens"] == pytest.approx(sum(tokens) / len(tokens))
     assert set(metrics["curves"]) == {"majority", "best-of-n, process", "weighted vote, process"}
-    assert "`dvts`, weighted vote, at its cost" in written["report.md"].decode()
+    report = written["report.md"].decode()
+    assert "| `dvts`, weighted vote |" in report
+    assert "No verdict" in report, "of two seeds"
     assert written["plots/equal_compute.png"].startswith(b"\x89PNG")
     assert json.loads((STUDY / "journal/key.json").read_text())["stage"].endswith("dvc.yaml:search")
     assert run_study(engine) == written
