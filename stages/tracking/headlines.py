@@ -38,7 +38,6 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
         for name in ("success", "reward", "turns", "tool_calls", "failed", "generated_tokens")
     },
     "pool": {"generated_tokens": ["generated_tokens"]},
-    "rescore": {name: [name] for name in ("old", "new", "rank_correlation", "change_sides")},
 }
 """Stage -> name in MLflow -> where it stands in the metrics.json of a seed, or in the last step of
 its history: the first that is there. A run shows the mean over seeds; of a policy's training also
