@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import jinja2
 import numpy as np
 import pydantic
 from jaxtyping import Float
@@ -25,6 +26,7 @@ from stages.config import PARAMS_PATH, Params, error_messages, pick_sections, re
 from stages.loops.run import Run
 from stages.params import read_facts
 from stages.records.metrics import with_interval
+from stages.report import markdown
 from stages.rows import DATA, Row
 from stages.runtime import outputs, runs, seeds
 from stages.runtime.journal import Journal
@@ -78,6 +80,20 @@ def explain_no_verdict(num_seeds: int) -> str:
         return ""
     seeds = f"{num_seeds} seed{'s' if num_seeds > 1 else ''}"
     return f"No verdict from {seeds}: train at least {MIN_SEEDS}, each from the start."
+
+
+def render(study: str, **values: Any) -> str:
+    """The report of a study, from its template `<study>.md.j2` beside this file."""
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "percent": markdown.format_percent, "number": markdown.format_number,
+        "points": markdown.format_points,
+    }  # fmt: skip
+    return environment.get_template(f"{study}.md.j2").render(values)
 
 
 def load_study_config(config: type[ConfigT], study: str) -> ConfigT:

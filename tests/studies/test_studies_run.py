@@ -1,4 +1,4 @@
-"""The studies that run stages in copies, on a small run of the real ones."""
+"""The study that trains rows again in copies, on a small run of the real stages."""
 
 import json
 import os
@@ -25,8 +25,9 @@ BUDGET = 40_000
 def run(tmp_path_factory: pytest.TempPathFactory) -> RepoCopy:
     """SFT and DPO policies with their samples, made by the stages themselves."""
     path: Path = tmp_path_factory.mktemp("run")
-    ignored = shutil.ignore_patterns("__pycache__", "plan.py")
-    shutil.copytree(ROOT / "stages", path / "stages", ignore=ignored)
+    ignored = shutil.ignore_patterns("__pycache__", "plan.py", "smollm2")
+    for package in ("stages", "studies"):
+        shutil.copytree(ROOT / package, path / package, ignore=ignored)
     shutil.copy(ROOT / "constraints.txt", path)
     content, presets = (read_yaml(ROOT / name) for name in (PARAMS_PATH, PRESETS_PATH))
     shrink(content, presets)
@@ -34,16 +35,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RepoCopy:
     studied_run.write_yaml(path / PARAMS_PATH, content)
     studied_run.write_yaml(path / PRESETS_PATH, presets)
     settings = read_yaml(ROOT / STUDY_PARAMS)
-    settings["label_noise"]["flip_percents"] = [0, 50]
-    settings["equal_tokens"] |= {"policies": ["dpo", "grpo"], "tokens": BUDGET}
-    settings["staleness"] |= {"policy": "grpo", "ages": [1]}
-    settings["rounding"] |= {"policies": ["sft"], "roundings": ["native-2"]}
+    experiments = settings["retrain"]["experiments"]
+    variants = experiments["label_noise"]["variants"]
+    variants["flipped-50"] = {"preset": {"members": 1, "flip_percent": 50}}
+    del variants["flipped-10"], variants["flipped-25"]
+    experiments["equal_tokens"] = {"rows": ["policies/dpo", "policies/grpo"], "tokens": BUDGET}
+    del experiments["staleness"]["variants"]["k2"], experiments["staleness"]["variants"]["k4"]
+    experiments["rounding"]["rows"] = ["policies/sft"]
     studied_run.write_yaml(path / STUDY_PARAMS, settings)
     studied_run.write_json(path / ".dvc/.keep", {})
     (path / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     plan = {name: content[name] for name in ("policies", "pools", "pairs", "steps", "rewards")}
     copy = RepoCopy(path=path)
-    start(copy, "prepare_data")
+    start(copy, "stages.prepare_data")
     studied_run.write_json(path / "data/plan.json", plan)
     for policy in ("dpo", "grpo"):
         for table, name in copies.list_needed_rows(plan, "policies", policy):
@@ -54,9 +58,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RepoCopy:
     return copy
 
 
-def start(copy: RepoCopy, module: str) -> None:
+def start(copy: RepoCopy, module: str, *words: str) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "POSTTRAIN_ROUNDING"}
-    command = [sys.executable, "-m", f"stages.{module}"]
+    command = [sys.executable, "-m", module, *words]
     done = subprocess.run(
         command, cwd=copy.path, env=environment, capture_output=True, text=True, check=False
     )
@@ -67,45 +71,39 @@ def metrics(copy: RepoCopy, study: str) -> dict:
     return json.loads((copy.data / f"studies/{study}/metrics.json").read_text())
 
 
-def test_rounding(run):
-    start(run, "studies.rounding")
-    result = metrics(run, "rounding")
-    assert result["roundings"] == ["pinned", "native-2"]
-    assert len(result["policies"]["sft"]["test"]["accuracy"]) == 2
-    (path,) = run.data.glob("runs/studies/rounding/*/run.json")
-    record = json.loads(path.read_text())
-    assert record["stage"] == "studies/dvc.yaml:rounding"
-
-
-def test_label_noise(run):
-    start(run, "studies.label_noise")
-    result = metrics(run, "label_noise")
-    assert set(result) == {"0", "50"}
-    assert set(result["50"]) == {"0", "1"}
+def test_a_reward_model_learns_less_from_wrong_labels(run):
+    start(run, "studies.retrain", "label_noise")
+    accuracy = metrics(run, "retrain/label_noise")["accuracy"]["rewards/preference"]
+    levels = {variant: accuracy[variant]["mean"] for variant in ("flipped-0", "flipped-50")}
+    assert set(levels["flipped-50"]["seeds"]) == {"0", "1"}
     # Half of the labels wrong say nothing.
-    means = {
-        p: sum(item["accuracy"]["value"] for item in item.values()) for p, item in result.items()
-    }
-    assert means["0"] > means["50"]
+    assert levels["flipped-0"]["value"] > levels["flipped-50"]["value"]
+    (path,) = run.data.glob("runs/studies/retrain/label_noise/*/run.json")
+    assert json.loads(path.read_text())["stage"] == "studies/dvc.yaml:retrain@label_noise"
 
 
 def test_both_seeds_spend_the_budget_and_no_more_than_a_step_above_it(run):
-    start(run, "studies.equal_tokens")
-    result = metrics(run, "equal_tokens")
-    assert [(row["policy"], row["seed"]) for row in result["spent"]] == [
-        (policy, seed) for policy in ("dpo", "grpo") for seed in (0, 1)
+    start(run, "studies.retrain", "equal_tokens")
+    spent = metrics(run, "retrain/equal_tokens")["spent"]
+    assert sorted((row["row"], row["seed"]) for row in spent) == [
+        (f"policies/{policy}", seed) for policy in ("dpo", "grpo") for seed in (0, 1)
     ]
-    for row in result["spent"]:
-        assert BUDGET <= row["total"] < 1.3 * BUDGET
-        assert row["total"] == row["before"] + row["generated"] + row["trained"]
-        assert bool(row["before"]) == (row["policy"] == "dpo")
+    for row in spent:
+        assert BUDGET <= row["before"] + row["generated"] + row["trained"] < 1.3 * BUDGET
+        assert bool(row["before"]) == (row["row"] == "policies/dpo")
 
 
-def test_a_stale_policy_is_compared_with_the_one_of_the_run(run):
+def test_variants_are_compared_with_the_run(run):
+    """Of a preset, for which the parents are shared, and of params.yaml, for which they are not."""
     plan = json.loads((run.data / "plan.json").read_text())
     run.run(copies.make_row_command("policies", "grpo", plan["policies"]["grpo"]))
     run.run(copies.make_sample_command("grpo"))
-    start(run, "studies.staleness")
-    result = metrics(run, "staleness")
-    assert result["ages"].keys() == result["tokens"].keys() == {"0", "1"}
-    assert result["differences"]["mean"].keys() == {"1"}
+    for experiment, row, variant in (
+        ("staleness", "policies/grpo", "k1"),
+        ("rounding", "policies/sft", "native"),
+    ):
+        start(run, "studies.retrain", experiment)
+        result = metrics(run, f"retrain/{experiment}")
+        assert result["accuracy"][row].keys() == {"run", variant}
+        assert result["differences"][row]["mean"].keys() == {f"{variant} - run"}
+        assert {row["seed"] for row in result["spent"]} == {0, 1}
