@@ -5,7 +5,7 @@
 An experiment of params.yaml names rows and variants of them. Each variant is trained with every
 seed in a copy of the run (`copies`), where all else is the same; what the rows are made from is
 shared with the run, or made again too where the variant changes params.yaml. So differences from
-the reference are paired by seed and by problem. Besides, the standard deviation of accuracy between
+the run are paired by seed and by problem. Besides, the standard deviation of accuracy between
 variants stands beside that between seeds: a difference that is smaller would not be the same with
 another seed.
 
@@ -62,8 +62,6 @@ class Experiment(Params):
     rows: list[str] = Field(min_length=1)
     """`policies/<row>` or `rewards/<row>`."""
     variants: dict[Name, Variant] = Field(default_factory=dict)
-    reference: str = RUN
-    """The variant that the others are compared with; `run`: the row as the run made it."""
     tokens: int | None = Field(default=None, ge=1)
     """In place of variants: what each row and seed may generate and train on."""
 
@@ -71,11 +69,8 @@ class Experiment(Params):
     def _check_kind(self) -> "Experiment":
         if bool(self.variants) == (self.tokens is not None):
             raise ValueError("expected either variants or tokens: name one of them")
-        if self.reference not in (RUN, *self.variants) or RUN in self.variants:
-            raise ValueError(
-                f"expected `reference` to be {RUN} or the name of a variant, none of which is "
-                f"called {RUN}; found {self.reference} and {', '.join(self.variants)}"
-            )
+        if RUN in self.variants:
+            raise ValueError(f"expected no variant called {RUN}, which is the run: rename it")
         return self
 
 
@@ -103,11 +98,10 @@ class Task:
 
     def list_cells(self) -> list[Cell]:
         """(row, variant) of all that is measured, references first."""
-        rows, reference = self.experiment.rows, self.experiment.reference
+        rows = self.experiment.rows
         if self.experiment.tokens is not None:
             return [(f"{POLICIES}/{self.baseline}", RUN), *((row, BUDGET) for row in rows)]
-        variants = dict.fromkeys([reference, *self.experiment.variants])
-        return [(row, variant) for row in rows for variant in variants]
+        return [(row, variant) for row in rows for variant in (RUN, *self.experiment.variants)]
 
 
 def main(name: str) -> None:
@@ -127,7 +121,7 @@ def main(name: str) -> None:
             for row, variant in cells
         }
         metrics = retrain_metrics.compare_cells(
-            results, config.seeds, experiment.reference,
+            results, config.seeds,
             confidence=config.retrain.confidence, are_rivals=experiment.tokens is not None,
         )  # fmt: skip
         metrics["tokens"] = experiment.tokens

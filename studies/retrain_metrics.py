@@ -56,7 +56,6 @@ def make_table(seeds: Sequence[Sequence[SeedResult]]) -> Tables:
 def compare_cells(
     results: Mapping[Cell, Sequence[Sequence[SeedResult]]],
     seeds: Sequence[int],
-    reference: str,
     *,
     confidence: float,
     are_rivals: bool = False,
@@ -64,7 +63,7 @@ def compare_cells(
     """The numbers of `data/studies/retrain/<experiment>/metrics.json`.
 
     Families of differences, each adjusted by Holm for each measure: of every row its variants minus
-    `reference`; of rivals, the first of which is the baseline, all pairs of the others, the larger
+    the run; of rivals, the first of which is the baseline, all pairs of the others, the larger
     accuracy first, and each minus the baseline. Of fewer than `MIN_SEEDS` seeds nothing is tested.
 
     Returns:
@@ -90,9 +89,9 @@ def compare_cells(
     else:
         families = {
             row: {
-                f"{variant} - {reference}": ((row, variant), (row, reference))
+                f"{variant} - {RUN}": ((row, variant), (row, RUN))
                 for variant in variants
-                if variant != reference
+                if variant != RUN
             }
             for row, variants in by_row.items()
         }

@@ -68,7 +68,7 @@ def test_rows_fit_together_and_variants_change_them(fields, word):
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"variants": STALE, "tokens": 9}, {"variants": STALE, "reference": "k2"},
+    [{}, {"variants": STALE, "tokens": 9},
      {"variants": STALE | {RUN: {}}}, {"variants": {"../k": {}}}],
     ids=str,
 )  # fmt: skip
@@ -77,12 +77,9 @@ def test_an_experiment_has_variants_or_a_budget(fields):
         Experiment(rows=PAIR, **fields)
 
 
-def test_references_are_measured_beside_the_variants():
+def test_the_run_is_measured_beside_the_variants():
     cells = task(rows=["policies/grpo"], variants=STALE).list_cells()
     assert cells == [("policies/grpo", RUN), ("policies/grpo", "k1")]
-    both = STALE | {"k2": {"preset": {"staleness": 2}}}
-    cells = task(rows=["policies/grpo"], variants=both, reference="k2").list_cells()
-    assert cells == [("policies/grpo", "k2"), ("policies/grpo", "k1")]
     assert task(rows=PAIR, tokens=9).list_cells() == [
         ("policies/sft", RUN), *((row, retrain.BUDGET) for row in PAIR),
     ]  # fmt: skip
@@ -144,9 +141,7 @@ def compare(are_rivals=True, **rows):
         for name, table in rows.items()
     }
     seeds = range(len(next(iter(cells.values()))))
-    return retrain_metrics.compare_cells(
-        cells, [*seeds], next(iter(rows)), confidence=0.95, are_rivals=are_rivals
-    )
+    return retrain_metrics.compare_cells(cells, [*seeds], confidence=0.95, are_rivals=are_rivals)
 
 
 def render(metrics, **values):
@@ -242,11 +237,11 @@ def test_rewards_have_levels_of_each_seed_and_neither_bounds_nor_tests():
             ("rewards/a", variant): [
                 [SeedResult(id="heldout", accuracy=share, greedy=None)] for share in shares
             ]
-            for variant, shares in {"clean": (0.9, 0.8, 0.7), "noisy": (0.6, 0.5, 0.4)}.items()
+            for variant, shares in {RUN: (0.9, 0.8, 0.7), "noisy": (0.6, 0.5, 0.4)}.items()
         },
-        [0, 1, 2], "clean", confidence=0.95,
+        [0, 1, 2], confidence=0.95,
     )  # fmt: skip
-    level = metrics["accuracy"]["rewards/a"]["clean"]["mean"]
+    level = metrics["accuracy"]["rewards/a"][RUN]["mean"]
     assert level == {
         "value": 0.8, "low": None, "high": None, "seeds": {"0": 0.9, "1": 0.8, "2": 0.7},
     }  # fmt: skip
