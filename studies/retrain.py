@@ -97,7 +97,7 @@ class Task:
     baseline: str
 
     def list_cells(self) -> list[Cell]:
-        """(row, variant) of all that is measured, references first."""
+        """(row, variant) of all that is measured, those of the run first."""
         rows = self.experiment.rows
         if self.experiment.tokens is not None:
             return [(f"{POLICIES}/{self.baseline}", RUN), *((row, BUDGET) for row in rows)]

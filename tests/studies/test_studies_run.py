@@ -51,6 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RepoCopy:
         for table, name in copies.list_needed_rows(plan, "policies", policy):
             if name != "grpo":  # which the study alone trains
                 copy.run(copies.make_row_command(table, name, plan[table][name]))
+    copy.run(copies.make_row_command("rewards", "preference", plan["rewards"]["preference"]))
     for name in ("sft", "dpo"):
         copy.run(copies.make_sample_command(name))
     return copy
