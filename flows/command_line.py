@@ -32,7 +32,7 @@ COMMANDS = {
     "sweep": "flows.sweep",
     "seeds": "flows.seeds",
     "experiments": "flows.experiments",
-    "study": "stages.studies",
+    "study": "studies",
     "new": "flows.new",
 }
 """Name -> words after `python -m`."""

@@ -8,7 +8,7 @@ python -m flows.why theirs/dvc.lock       another machine's file, and this folde
 Reads two dvc.lock files and DVC's cache; runs and fetches nothing. A first cause is a difference in
 what no stage wrote: a row's command, a parameter, a source file, an input file. Every one that a
 result depends on is listed with it. If only the result differs, the processors are named. Studies
-that were run are stages, too: `studies/rescore@grpo`.
+that were run are stages, too: `studies/checkpoints@grpo`.
 """
 
 import ast
@@ -26,9 +26,9 @@ import numpy as np
 from flows.lock import Cache, FinishedRun, list_records, open_cache, open_run
 from stages.algorithms.statistics import crossed_means
 
-CODE = ("data/code/", "data/own/")
-"""Folders in which trace_code writes the source files that each entry point reads."""
-NO_RESULT = ("plan", "trace_code", "track")
+CODE = ("data/code/", "data/own/", "data/studies/trace_code/")
+"""Folders with the source files that each entry point, and each study, reads."""
+NO_RESULT = ("plan", "trace_code", "track", "studies/trace_code")
 STUDIES = "studies/"
 """How names of studies' stages begin."""
 EVALUATIONS = "data/evaluations/"
@@ -152,7 +152,9 @@ class RunComparison:
         for path, md5 in self.digests(name, "deps").items():
             if path.startswith(CODE):
                 yield from self.list_source_changes(path, md5)
-            elif name != "trace_code" and not any(overlaps(path, out) for out in outputs):
+            elif not name.endswith("trace_code") and not any(
+                overlaps(path, out) for out in outputs
+            ):
                 yield from self.list_raw_changes(path) or [f"{path}: other content"]
 
     def list_raw_changes(self, path: str) -> list[str]:

@@ -15,15 +15,15 @@ from stages import imports
 
 ROUNDING = os.environ.get("POSTTRAIN_ROUNDING", "pinned")
 """How this process rounds on a CPU. `pinned`: alike on every x86-64 processor with AVX2. `native`:
-with the widest instructions that there are, and `native-2` with those on two threads. In stages it
-is `compute.rounding` of params.yaml, which every stage with a model depends on."""
-ROUNDINGS = ("pinned", "native", "native-2")
+with the widest instructions that there are. In stages it is `compute.rounding` of params.yaml,
+which every stage with a model depends on."""
+ROUNDINGS = ("pinned", "native")
 if ROUNDING not in ROUNDINGS:
     raise ValueError(
-        f"POSTTRAIN_ROUNDING: expected pinned, native or native-2, found {ROUNDING!r}. Set one "
-        f"of these, or nothing, which is pinned."
+        f"POSTTRAIN_ROUNDING: expected pinned or native, found {ROUNDING!r}. Set one of "
+        f"these, or nothing, which is pinned."
     )
-THREADS = 2 if ROUNDING == "native-2" else 1
+THREADS = 1
 """Threads of a CPU run: the order of a sum depends on them."""
 INSTRUCTIONS = {
     # torch's own kernels, and its matrix products

@@ -22,7 +22,7 @@ WITHOUT_MODEL = ("environment", *OF_ALL_ROWS)
 """Entry points that do not depend on `compute`: they compute nothing with a model."""
 SERVE = "--serve"
 IMPORTED_LATE = ("report.comparison", "report.page", "report.plots", "tracking.view")
-"""What compare and track import when they work: scipy, pandas, matplotlib and MLflow with them."""
+"""What compare and track import when they work: scipy, matplotlib and MLflow with them."""
 
 
 def main(*words: str) -> None:

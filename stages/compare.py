@@ -38,7 +38,7 @@ class Config(Params):
 
 def main() -> None:
     """Write the report."""
-    # With scipy, pandas and matplotlib, of which `plan`, which imports `Config`, has no use.
+    # With scipy and matplotlib, of which `plan`, which imports `Config`, has no use.
     from stages.report import build
 
     with runs.start("compare") as run:

@@ -9,8 +9,7 @@
 Of a policy that PPO or GRPO trained, the completions of its rollouts, step by step as they were
 rewarded; the old reward is the one that it learned from. Of a pool, its completions; the old reward
 is the answer checker's verdict, 1 or 0. The same reward gives the same numbers to the last digit.
-Nothing depends on it, and what DVC keeps is not changed. The study `rescore` does
-the same for rows of a table, whose results DVC keeps.
+Nothing depends on it, and what DVC keeps is not changed.
 """
 
 import argparse

@@ -5,12 +5,12 @@
 Every other stage depends on one file `code/<entry point>.json`: the import closure of the module
 that it runs (found by grimp, Seddon, https://grimp.readthedocs.io) and constraints.txt, each with
 its SHA-256. So an edit reruns this stage, which takes a second, and then the stages whose code it
-changed, no others; imports are declared nowhere. An entry point in a subpackage has its file in a
-subfolder, and the files of `rewards/own/` and `environments/own/`, which rows name as `own/<file>`,
-have theirs under that name: a reward and an environment of one name share it. In it is also what
-such a file imports from outside of `stages` (`own_imports`), and what its rows list under `files`.
-For each of these there is a link in `stages/.own_links/`: DVC reads through it, so that an edit
-changes the folder that this stage depends on.
+changed, no others; imports are declared nowhere. The files of `rewards/own/` and
+`environments/own/`, which rows name as `own/<file>`, have theirs under that name: a reward and an
+environment of one name share it. In it is also what such a file imports from outside of `stages`
+(`own_imports`), and what its rows list under `files`. For each of these there is a link in
+`stages/.own_links/`: DVC reads through it, so that an edit changes the folder that this stage
+depends on.
 
 grimp parses the files, so imports inside functions count and a package that is not installed does
 no harm. Imports under `if TYPE_CHECKING:` do not count: they never run.
@@ -50,7 +50,7 @@ OWN_TABLES = ("rewards", "environments")
 def main() -> None:
     """Write `code/` and `own/`, and links to what the latter names outside of `stages`."""
     process.die_with_dvc("trace_code")
-    graph, linked = build_import_graph(ROOT), dict[str, Path]()
+    graph, linked = build_import_graph(ROOT, PACKAGE), dict[str, Path]()
     with outputs.replace(DATA / "code") as code, outputs.replace(DATA / "own") as own:
         code.mkdir()
         own.mkdir()
@@ -58,19 +58,16 @@ def main() -> None:
             names = [*list_import_closure(graph, entry, ROOT), CONSTRAINTS]
             files = {name: ROOT / name for name in names}
             name = entry.removeprefix(f"{PACKAGE}.")
-            paths = [code / f"{word.replace('.', '/')}.json" for word in list_commands(name)]
+            paths = [code / f"{word}.json" for word in list_commands(name)]
             if entry.rpartition(".")[0] in OWN_PACKAGES:
                 paths = [own / entry.rpartition(".")[2]]
                 others = find_outside(graph, files, paths[0].name)
                 linked |= others
                 files |= others
-            digests = {
-                file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in files.items()
-            }
+            digests = digest_files(files)
             for path in paths:
                 if path.exists():
                     digests |= json.loads(path.read_text(encoding="utf-8"))
-                path.parent.mkdir(exist_ok=True)
                 path.write_text(json.dumps(digests, indent=0) + "\n", encoding="utf-8")
     write_links(linked)
 
@@ -111,6 +108,11 @@ def list_row_files(word: str) -> set[str]:
     return {str(file) for row in of_word for file in row.get("files") or ()}
 
 
+def digest_files(files: Mapping[str, Path]) -> dict[str, str]:
+    """SHA-256 of each file, by its name."""
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+
 def write_links(targets: Mapping[str, Path]) -> None:
     """A link to each file that is no source in `stages`, and no others, in the folder of links."""
     folder = ROOT / own_imports.LINKS
@@ -128,29 +130,24 @@ def write_links(targets: Mapping[str, Path]) -> None:
         link.symlink_to(place)
 
 
-def build_import_graph(root: Path) -> grimp.ImportGraph:
-    """The import graph of `<root>/stages`."""
+def build_import_graph(root: Path, *packages: str) -> grimp.ImportGraph:
+    """The import graph of these packages in `root`."""
     folder = str(root.resolve())
     sys.path.insert(0, folder)  # grimp finds a package through sys.path
     try:
-        return grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
+        return grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
     finally:
         sys.path.remove(folder)
 
 
 def list_entries(root: Path) -> list[str]:
-    """Dotted names of the modules that commands and rows of stages name, sorted.
-
-    Commands name modules of `stages` and of its subpackages that have a `__main__.py`.
-    """
-    packages = [root / PACKAGE, *(path.parent for path in (root / PACKAGE).glob("*/__main__.py"))]
+    """Dotted names of the modules that commands and rows of stages name, sorted."""
     main = '\nif __name__ == "__main__":'
     paths = [
         *(path for own in OWN_PACKAGES for path in root.joinpath(*own.split(".")).glob("[!_]*.py")),
         *(
             path
-            for package in packages
-            for path in package.glob("[!_]*.py")
+            for path in (root / PACKAGE).glob("[!_]*.py")
             if main in path.read_text(encoding="utf-8")
         ),
     ]
@@ -166,7 +163,7 @@ def list_commands(module: str) -> list[str]:
 def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
     """The files that importing a module of the graph reads, sorted, relative to `root`.
 
-    The templates of a module `page` are the files `page.*.j2` beside it.
+    The templates of a module `page` are the files `page.*.j2` beside it, its texts `page.yaml`.
     """
     modules = {entry, *graph.find_upstream_modules(entry)}
     # Importing a.b.c runs a/__init__.py and a/b/__init__.py first.
@@ -174,7 +171,8 @@ def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> lis
         parts = module.split(".")
         modules.update(".".join(parts[:length]) for length in range(1, len(parts)))
     stems = [root / module.replace(".", "/") for module in modules if not is_exempt(module)]
-    files = [file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")]
+    ends = (".py", ".yaml", "/__init__.py")
+    files = [Path(f"{stem}{end}") for stem in stems for end in ends]
     files += [file for stem in stems for file in stem.parent.glob(f"{stem.name}.*.j2")]
     # A namespace package has no file, and that of most packages is empty.
     return sorted(

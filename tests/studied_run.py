@@ -18,7 +18,7 @@ from stages.records.problems import Prompt
 from stages.records.temperatures import SampledFile
 from stages.rewards import reward_file
 from stages.rows import DATA, PROMPTS
-from stages.studies.study import STUDY_PARAMS
+from studies.study import STUDY_PARAMS
 
 ROOT = Path(__file__).parents[1]
 SEEDS = [0, 1]

@@ -46,10 +46,10 @@ class ComputeConfig(Params):
     """Precision of matrix products, of weights that are not trained (references, scorers, judges,
     samplers) and of policies as they are saved. Weights in training and their optimizer stay in
     float32: steps of a small learning rate would be lost in the rounding of bfloat16."""
-    rounding: Literal["pinned", "native", "native-2"] = "pinned"
+    rounding: Literal["pinned", "native"] = "pinned"
     """Instructions on a CPU: pinned, the same bits on every x86-64 processor with AVX2; native, the
     widest of this machine, faster with AVX-512 or AMX, the same bits on processors of its kind
-    alone; native-2, those on two threads."""
+    alone."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, about a third more time."""
     max_tokens: int = Field(gt=0)

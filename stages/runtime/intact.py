@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-TRACED = ("data/code/", "data/own/")
+TRACED = ("data/code/", "data/own/", "data/studies/trace_code/")
 
 
 def check_sources(dependencies: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ The package (Stojanovski et al. 2025, https://arxiv.org/abs/2505.24760) makes it
 the number s + i, so that seeds 0 and 1 hold the same items shifted by one. Here all items have one
 seed, and a question that was there before is passed over: whoever divides them by index, or by the
 hash of the question, has none on two sides. What else is wrong with a family is measured by
-`python -m stages.studies.reasoning_gym` for the version below, and refused here by name.
+`python -m studies.reasoning_gym` for the version below, and refused here by name.
 """
 
 import contextlib
@@ -116,7 +116,7 @@ def check_checked_families(families: Families) -> Families:
             raise ValueError(
                 f"family '{name}' is no source of problems: {why}. Let the package score it, as "
                 f"an environment `by: reasoning_gym`, or take a family of those that "
-                f"stages/studies/reasoning_gym.md lists as sources"
+                f"studies/reasoning_gym.md lists as sources"
             )
     return families
 
@@ -146,7 +146,7 @@ def open_family(name: str, options: Mapping[str, Any], seed: int) -> Any:
     if (version := metadata.version("reasoning-gym")) != VERSION:
         raise ValueError(
             f"expected reasoning-gym {VERSION}, whose families were measured, found {version}. "
-            f"Install the pinned one, or measure: python -m stages.studies.reasoning_gym"
+            f"Install the pinned one, or measure: python -m studies.reasoning_gym"
         )
     try:
         # Some families print while they are made.

@@ -1,24 +1,16 @@
-"""Artifacts of a stage's run in MLflow: data sets, small files, completions, pointers to models.
+"""Artifacts of a stage's run in MLflow: data sets, small files, completions.
 
-An external LoggedModel holds a seed's path and DVC's digest of the folder of all seeds; the weights
-stay where they are. `dvc checkout` at the run's commit restores them.
+Weights stay where they are, unless POSTTRAIN_TRACK_WEIGHTS is 1: `dvc checkout` at the run's commit
+restores them.
 """
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mlflow.entities import (
-    Dataset,
-    DatasetInput,
-    InputTag,
-    LoggedModel,
-    LoggedModelOutput,
-    LoggedModelStatus,
-)
-from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_MODEL_IS_EXTERNAL
+from mlflow.entities import Dataset, DatasetInput, InputTag
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
 from stages.rows import DATA, PROMPTS
 from stages.tracking import completions
@@ -37,12 +29,12 @@ def is_checkpoint(path: Path) -> bool:
     return (path / "config.json").is_file() or (path / "adapter_config.json").is_file()
 
 
-def find_policies(entry: Entry) -> Iterator[tuple[Path, str]]:
-    """(path, digest of the output) of the policy of each seed that the stage trained."""
+def find_policies(entry: Entry) -> Iterator[Path]:
+    """The policy of each seed that the stage trained."""
     for out in entry.outs:
         if out.path.name == "model":
             seeds = sorted(path for path in out.path.glob("*") if path.name.isdigit())
-            yield from ((path, out.digest) for path in seeds if is_checkpoint(path))
+            yield from filter(is_checkpoint, seeds)
 
 
 def is_inside_model(path: Path, top: Path) -> bool:
@@ -71,57 +63,13 @@ def log_inputs(store: Store, run_id: str, entry: Entry) -> None:
         store.client.log_inputs(run_id, inputs)
 
 
-def log_models(store: Store, run_id: str, entry: Entry) -> None:
-    """An external LoggedModel for the policy of each seed that the stage trained.
-
-    Not by `mlflow.create_external_model`, which adds tags of its own: the address of git's remote,
-    where a token may stand.
-    """
-    policies = list(find_policies(entry))
-    linked = store.client.get_run(run_id).outputs if policies else None
-    for path, digest in policies:
-        name = name_model(entry.stage, path.name)
-        model = find_model(store, run_id, name) or store.client.create_logged_model(
-            store.experiment_id,
-            name=name,
-            source_run_id=run_id,
-            tags={
-                "dvc.path": path.as_posix(),
-                "dvc.md5": digest,
-                "posttrain.stage": entry.stage,
-                "posttrain.seed": path.name,
-                MLFLOW_MODEL_IS_EXTERNAL: "true",
-            },
-            model_type="policy",
-        )
-        if model.status != LoggedModelStatus.READY:
-            store.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-        if linked is None or all(
-            output.model_id != model.model_id for output in linked.model_outputs
-        ):
-            store.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
-
-
-def find_model(store: Store, run_id: str, name: str) -> LoggedModel | None:
-    """The model of this name that a run has, if any."""
-    models = store.client.search_logged_models(
-        [store.experiment_id], filter_string=f"name = '{name}' AND source_run_id = '{run_id}'"
-    )
-    return models[0] if models else None
-
-
-def name_model(stage: str, seed: str) -> str:
-    """Name of the model of a seed; of a row's name the letters, digits, `_` and `-`."""
-    return re.sub(r"[^\w-]", "_", f"{stage.partition('@')[2]}-seed-{seed}")
-
-
 def log_files(store: Store, run_id: str, entry: Entry) -> None:
     """Small files, tables of completions, and the weights where they are asked for."""
     for path, folder in find_small_files(entry):
         store.client.log_artifact(run_id, str(path), folder)
     log_tables(store, run_id, completions.read_tables(entry))
     if os.environ.get("POSTTRAIN_TRACK_WEIGHTS") == "1":
-        for path, _ in find_policies(entry):
+        for path in find_policies(entry):
             store.client.log_artifacts(run_id, str(path), f"model/{path.name}")
 
 

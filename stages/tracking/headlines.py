@@ -1,13 +1,15 @@
 """The few numbers of a stage by which a list of runs can be read, and the best policy by them."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from stages.records.metrics import find_metric
+from stages.rows import locate_policy
+from stages.tracking import lockfile
 from stages.tracking.lockfile import Entry
 
 METRICS: dict[str, dict[str, Sequence[str]]] = {
@@ -38,25 +40,11 @@ METRICS: dict[str, dict[str, Sequence[str]]] = {
         for name in ("success", "reward", "turns", "tool_calls", "failed", "generated_tokens")
     },
     "pool": {"generated_tokens": ["generated_tokens"]},
-    "rescore": {name: [name] for name in ("old", "new", "rank_correlation", "change_sides")},
 }
 """Stage -> name in MLflow -> where it stands in the metrics.json of a seed, or in the last step of
 its history: the first that is there. A run shows the mean over seeds; of a policy's training also
 those of its evaluation."""
 DEV = "dev_accuracy"
-
-
-class BestPolicy(NamedTuple):
-    """The best policy: the DVC stage that made it, its seed, and tags that say why."""
-
-    stage: str
-    seed: str
-    tags: dict[str, str]
-
-    @property
-    def policy(self) -> str:
-        """The row's name."""
-        return self.stage.partition("@")[2]
 
 
 def average_headlines(entry: Entry) -> dict[str, float]:
@@ -84,41 +72,51 @@ def read_seed_metrics(entry: Entry) -> dict[str, dict[str, Any]]:
     return metrics_by_seed
 
 
-def choose_best(entries: Sequence[Entry], runs: Collection[str]) -> BestPolicy | None:
+def find_best() -> Path:
+    """The folder of the best policy's weights, in the repository that is the working folder.
+
+        AutoModelForCausalLM.from_pretrained(find_best())
+
+    Raises:
+        ValueError: if no policy was evaluated on dev problems, or its folder is not there.
+    """
+    best = choose_best(lockfile.read_entries())
+    if best is None:
+        raise ValueError(
+            "expected a policy with an accuracy on dev problems, found none: `dvc repro` trains "
+            "and evaluates policies, `dvc checkout` restores what it wrote"
+        )
+    policy, seed = best
+    path = locate_policy(policy, int(seed))
+    if not path.is_dir():
+        raise ValueError(
+            f"expected weights in {path}, found no folder: `dvc checkout {path.parent}`"
+        )
+    return path
+
+
+def choose_best(entries: Sequence[Entry]) -> tuple[str, str] | None:
     """The policy of the highest mean accuracy on dev problems, and the best of its seeds there.
 
     Never by the test problems: the policy with the highest accuracy there is also the one that
     chance has favoured most, so its test result would be too good. Of equals the first by name;
-    None where no policy was evaluated, or has no accuracy; a control is never chosen. `runs`:
-    names of the stages that have a run in MLflow.
+    None where no policy was evaluated, or has no accuracy; a control is never chosen.
     """
     controls = {entry.stage for entry in entries if "--control" in entry.command.split()}
     accuracy: dict[str, dict[str, float]] = {}
     for entry in entries:
         kind, _, policy = entry.stage.partition("@")
-        seed_accuracy = {
-            seed: float(metrics[DEV])
-            for seed, metrics in read_seed_metrics(entry).items()
-            if DEV in metrics
-        }
-        if (
-            kind == "evaluate"
-            and seed_accuracy
-            and entry.stage in runs
-            and f"train@{policy}" in runs
-            and f"train@{policy}" not in controls
-        ):
-            accuracy[policy] = seed_accuracy
-    if not accuracy:
+        if kind == "evaluate" and f"train@{policy}" not in controls:
+            accuracy[policy] = {
+                seed: float(metrics[DEV])
+                for seed, metrics in read_seed_metrics(entry).items()
+                if DEV in metrics
+            }
+    measured = sorted(policy for policy, of_seeds in accuracy.items() if of_seeds)
+    if not measured:
         return None
-    policy = max(sorted(accuracy), key=lambda name: fmean(accuracy[name].values()))
-    seed = max(sorted(accuracy[policy]), key=accuracy[policy].__getitem__)
-    tags = {
-        "posttrain.chosen_by": "mean dev_accuracy over seeds, then the seed's own",
-        "posttrain.dev_accuracy": f"{fmean(accuracy[policy].values()):.4f}",
-        "posttrain.seed": seed,
-    }
-    return BestPolicy(stage=f"train@{policy}", seed=seed, tags=tags)
+    policy = max(measured, key=lambda name: fmean(accuracy[name].values()))
+    return policy, max(sorted(accuracy[policy]), key=accuracy[policy].__getitem__)
 
 
 def read_report_numbers(path: Path) -> dict[str, float]:

@@ -26,7 +26,7 @@ UNKNOWN = ("seconds", "peak_memory_bytes", "git_commit", "git_dirty", "host", "d
 """Fields of run.json that are None where the run record is on another machine."""
 STUDIES = Path("studies/dvc.lock")
 """Of the studies that were run, which have a dvc.yaml of their own."""
-PREFIXES = {str(PRESETS_PATH): "presets", "stages/studies/params.yaml": "studies"}
+PREFIXES = {str(PRESETS_PATH): "presets", "studies/params.yaml": "studies"}
 """File -> prefix of its keys in the rules of `auto`."""
 
 
@@ -64,7 +64,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """`train` of `train@grpo`, `rescore` of `studies/dvc.yaml:rescore@grpo`."""
+        """`train` of `train@grpo`, `checkpoints` of `studies/dvc.yaml:checkpoints@grpo`."""
         return identity.name_of(self.stage).partition("@")[0]
 
     @property
@@ -76,7 +76,7 @@ class Entry:
 def read_entries(path: Path = Path("dvc.lock")) -> list[Entry]:
     """The stages of dvc.lock that dvc.yaml still has, without `track` itself.
 
-    Those of another folder are called by their file: `studies/dvc.yaml:rescore@grpo`.
+    Those of another folder are called by their file: `studies/dvc.yaml:checkpoints@grpo`.
     """
     if not path.exists():
         return []

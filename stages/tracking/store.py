@@ -230,37 +230,18 @@ def connect(root: Path) -> Iterator[Store]:
         look()  # before others wait for the lock
         with (pipe / "track.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with _as_default(uri):
-                client = mlflow.MlflowClient(uri)
-                experiment = client.get_experiment_by_name(name)
-                if experiment is None:
-                    # A server has its own artifact folder; a database's depends on the working
-                    # folder.
-                    is_server = uri.startswith(("http:", "https:", "databricks"))
-                    folder = None if is_server else (root.resolve() / "mlruns").as_uri()
-                    experiment_id = client.create_experiment(name, artifact_location=folder)
-                else:
-                    experiment_id = _check_active(experiment)
-                yield Store(client, experiment_id)
+            client = mlflow.MlflowClient(uri)
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                # A server has its own artifact folder; a database's depends on the working folder.
+                is_server = uri.startswith(("http:", "https:", "databricks"))
+                folder = None if is_server else (root.resolve() / "mlruns").as_uri()
+                experiment_id = client.create_experiment(name, artifact_location=folder)
+            else:
+                experiment_id = _check_active(experiment)
+            yield Store(client, experiment_id)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-
-
-@contextmanager
-def _as_default(uri: str) -> Iterator[None]:
-    """The store of clients without an address, which MLflow's registry of models uses.
-
-    Theirs would else be the working folder's, percent-encoded, whatever store is meant.
-    """
-    before = os.environ.get(URI)
-    os.environ[URI] = uri
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[URI]
-        else:
-            os.environ[URI] = before
 
 
 def _check_active(experiment: Experiment) -> str:

@@ -30,7 +30,7 @@ from stages.rows import parse_row
 from stages.runtime import identity, journal
 from stages.runtime.checkout import locate_checkout
 from stages.runtime.journal import JournalRow
-from stages.tracking import artifacts, headlines, lockfile, registry, saved_views, store
+from stages.tracking import artifacts, headlines, lockfile, store
 from stages.tracking.completions import ROLLOUTS, read_rollouts, to_table
 from stages.tracking.descriptions import describe_manifest, describe_stage, name_run
 from stages.tracking.lockfile import Entry
@@ -68,17 +68,14 @@ def sync_entries(entries: list[Entry], studies: Sequence[Entry] = ()) -> tuple[i
                     runs[entry.stage] = (run, record)
                     added += run.is_new
         if runs:
-            policies = [name.removeprefix("train@") for name in runs if name.startswith("train@")]
-            seeds = {name for entry in entries for name in list_seeds(entry)}
-            with _warn_of_refusal("the saved views"):
-                saved_views.set_up_experiment(target, policies, sorted(seeds, key=int))
             with _warn_of_refusal("the manifest"):
                 added += sync_manifest(target, entries, runs)
         for entry in studies:
             if (record := lockfile.read_record(entry)) is not None:
                 with _warn_of_refusal(entry.stage):
                     added += sync_study(target, entry, record, entries, runs)
-    path = saved_views.find_path(target.experiment_id, saved_views.POLICIES)
+    # MLflow's pages of an experiment are else those for traces
+    path = f"#/experiments/{target.experiment_id}/runs?workflowType=machine_learning"
     return added, store.find_page(path)
 
 
@@ -104,13 +101,6 @@ def _warn_of_refusal(name: str) -> Iterator[None]:
         if error.error_code not in store.REFUSALS:
             raise
         logger.warning("MLflow does not take %s: %s", name, store.hide_secrets(str(error)))
-
-
-def list_seeds(entry: Entry) -> list[str]:
-    """The seeds that have a journal."""
-    folder = entry.record or entry.journals
-    paths = folder.glob(f"{JOURNAL_OF_SEED}*.jsonl") if folder else ()
-    return [path.stem.removeprefix(JOURNAL_OF_SEED) for path in paths]
 
 
 def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
@@ -146,12 +136,12 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     store.client.log_dict(run_id, ids, "runs.json")
     tags = {PIPELINE_RUN: lock[:8]}
     numbers = dict[str, float]()
-    chosen = headlines.choose_best(entries, runs)
     if "compare" in runs:
         of_report = headlines.read_report_numbers(REPORT / "metrics.json")
-        best = chosen and of_report.get(f"accuracy/{chosen.policy}")
+        best = headlines.choose_best(entries)
+        accuracy = best and of_report.get(f"accuracy/{best[0]}")
         # The first one is what MLflow's page of comparison plots.
-        numbers = ({} if best is None else {"accuracy": best}) | of_report
+        numbers = ({} if accuracy is None else {"accuracy": accuracy}) | of_report
         if (commit := runs["compare"][1]["git_commit"]) is not None:
             tags[MLFLOW_GIT_COMMIT] = commit
         path = REPORT / "verdict.txt"
@@ -162,8 +152,6 @@ def sync_manifest(store: Store, entries: list[Entry], runs: Runs) -> bool:
     store.set_tags(run_id, tags)
     for entry in entries:
         _log_evaluation(store, entry, runs)
-    if chosen is not None:
-        registry.mark_best(store, ids[chosen.stage], chosen)
     store.complete(run_id, ended)
     return True
 
@@ -214,7 +202,6 @@ def sync_stage(store: Store, entry: Entry, record: dict[str, Any]) -> TrackedRun
         store.log(run_id, "metrics", list(_drop_logged(_stage_metrics(entry, record), num_logged)))
         artifacts.log_inputs(store, run_id, entry)
         artifacts.log_files(store, run_id, entry)
-        artifacts.log_models(store, run_id, entry)
         store.complete(run_id, to_milliseconds(record["ended"]))
     return run
 

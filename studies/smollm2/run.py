@@ -32,7 +32,6 @@ from ruamel.yaml import YAML
 
 from stages.report.episode_comparison import compare_episodes, read_episodes
 from stages.rows import STAGES
-from stages.studies.__main__ import run_dvc
 
 HERE = Path(__file__).parent
 RAW = HERE / "data/raw"
@@ -106,8 +105,8 @@ RESULTS = "results"
 """The folder of the committed report; beside it `SUMS`, with the comparison of the sums."""
 
 
-def main() -> int:
-    """Prepare the part, and run `dvc repro`; its exit status."""
+def main() -> None:
+    """Prepare the part, and become `dvc repro`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -120,7 +119,7 @@ def main() -> int:
     arguments, options = parser.parse_known_args()
     if arguments.part == RESULTS:
         copy_results(HERE)
-        return 0
+        return
     RAW.mkdir(parents=True, exist_ok=True)
     if not all((RAW / name).exists() for name in ("svamp.jsonl", "gsm8k.jsonl")):
         write_rows(RAW / "svamp.jsonl", convert_svamp(read_file("SVAMP.json", arguments.data)))
@@ -140,10 +139,10 @@ def main() -> int:
     os.chdir(HERE)
     if arguments.part in LAST_STAGE and all(option.startswith("-") for option in options):
         options.append(LAST_STAGE[arguments.part])
+    command = ["-m", "dvc", "repro"]
     if arguments.max_parallel is not None:
-        parallel = ["-m", "flows.local", "-j", str(arguments.max_parallel)]
-        os.execv(sys.executable, [sys.executable, *parallel, *options])
-    return run_dvc(["repro", *options])
+        command = ["-m", "flows.local", "-j", str(arguments.max_parallel)]
+    os.execv(sys.executable, [sys.executable, *command, *options])
 
 
 def make_yaml() -> YAML:

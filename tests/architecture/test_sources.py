@@ -14,7 +14,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from stages.models import policy
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(path for part in ("stages", "flows") for path in (ROOT / part).rglob("*.py"))
+SOURCES = sorted(
+    path
+    for pattern in ("stages/**/*.py", "flows/**/*.py", "studies/*.py")
+    for path in ROOT.glob(pattern)
+)
 UNPICKLERS = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 UNSAFE_CALLS = {
     "eval", "exec", "compile", "__import__", "sympify", "parse_expr", "torch.load", "torch.save",

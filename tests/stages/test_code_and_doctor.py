@@ -27,8 +27,6 @@ SOURCES = {
     "plan": "import stages.first\nMAIN", "planning/__init__": "x = 1\n",
     "planning/pace": "from stages import params\n",
     "third": "from stages.planning import pace\nMAIN",
-    "studies/__init__": "", "studies/__main__": "",
-    "studies/probes": "from stages import params\nMAIN",
     "engines/__init__": "DEFAULT = 1\n",
     "engines/lazy": "from ..algorithms.losses.dpo import loss\n",
     "algorithms/__init__": "", "algorithms/unused": "", "algorithms/losses/__init__": "",
@@ -46,7 +44,6 @@ CLOSURES = {
     "code/second.json": ["algorithms/losses/dpo", "engines/__init__", "engines/lazy", "params",
                          "second"],
     "code/third.json": ["params", "planning/__init__", "planning/pace", "third"],
-    "code/studies/probes.json": ["params", "studies/probes"],
     # a reward and an environment of one name
     "own/mine": ["environments/own/mine", "params", "rewards/own/mine", "rewards/own/other"],
     "own/other": ["params", "rewards/own/other"],

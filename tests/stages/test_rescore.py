@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import stage_inputs
-import studied_run
 from stage_inputs import ROOT
 
 from stages import rescore
@@ -19,8 +18,6 @@ from stages.rewards import reward_file
 from stages.rewards.composition import Composition
 from stages.rewards.reward_file import RewardFile
 from stages.rows import DATA, PROMPTS
-from stages.studies import rescore as study
-from stages.studies.study import STUDY_PARAMS
 
 TEXTS = ("2 + 3 = 5\n#### 5", "#### 6", "The answer is 5.", "2 + 3 = 6\n#### 6")
 RIGHT = (True, False, True, False)
@@ -160,22 +157,3 @@ def test_the_page_shows_changed_verdicts_and_escapes_what_models_wrote(tmp_path)
         "completions": 2, "same_reward": 1, "old": 0.5, "new": -0.5, "rank_correlation": -1.0,
         "change_sides": 2, "other_verdicts": 1,
     }  # fmt: skip
-
-
-def test_a_row_of_the_study_has_a_page_and_numbers():
-    wrong = {"policy": {"of": "rl", "reward": "rewards/terse"},
-             "reward": {"of": "policies/rl", "reward": "presets/rule"},
-             "missing": {"of": "policies/rl", "reward": "rewards/none"}}  # fmt: skip
-    right = {"terse": {"of": "policies/rl", "reward": "rewards/terse"}}
-    studied_run.write_yaml(STUDY_PARAMS, {"rescore": {"rows": right | wrong}})
-    study.main("terse")
-    folder = DATA / "studies/rescore/terse"
-    metrics = stage_inputs.metrics(folder)
-    assert (metrics["old"], metrics["new"], metrics["change_sides"]) == (0.6, -0.5, 8)
-    assert metrics["seeds"]["0"]["completions"] == 8
-    assert "2 + 3 = 5" in (folder / "page/report.html").read_text()
-    steps = stage_inputs.read_steps(folder / "journal/journal-seed-0.jsonl")
-    assert [step["new"] for step in steps] == [-0.5, -0.5]
-    for name in wrong:
-        with pytest.raises(ValueError, match=rf"rescore\.rows\.{name}"):
-            study.main(name)

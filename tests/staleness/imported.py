@@ -1,4 +1,4 @@
-"""Which files of `stages` Python imports for an entry point, those inside of functions included.
+"""Which of our files Python imports for an entry point, those inside of functions included.
 
     python imported.py stages.train_dpo stages.sample ...     in the repository; prints JSON
 
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PACKAGE = "stages"
+PACKAGES = ("stages", "studies")
 OPTIONAL = ("vllm", "reasoning_gym", "skyrl_gym", "textarena", "aviary")
 """Of extras that may not be installed: a module whose every name is a class stands in."""
 ASKED: dict[str, set[str]] = defaultdict(set)
@@ -56,7 +56,7 @@ class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def is_ours(name: str) -> bool:
-    return name.partition(".")[0] == PACKAGE
+    return name.partition(".")[0] in PACKAGES
 
 
 def watch() -> None:

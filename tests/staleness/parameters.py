@@ -18,8 +18,8 @@ from stages.auto import Facts
 from stages.config import PARAMS_PATH, PRESET, PRESETS_PATH
 from stages.params import load_config
 from stages.rows import ENTRY_POINTS, TABLES
-from stages.studies import study
 from stages.tables import ABOVE
+from studies import study
 
 FACTS = Facts(
     parameters=494_032_768, positions=32_768, has_chat_template=True, prompt_tokens=300,

@@ -31,8 +31,8 @@ class DonePipeline:
         (path / "data/raw/people.jsonl").write_text("{}\n")
         self.copy.run("-m", "dvc", "config", "core.autostage", "false")
         self.is_traced = True
-        self.copy.run("-m", "stages.trace_code")
-        self.copy.run("-c", "from stages.studies.__main__ import add_stages; add_stages(['all'])")
+        self.trace()
+        self.copy.run("-c", "from studies.__main__ import add_stages; add_stages(['all'])")
         with Repo(str(path)) as repo:
             for stage in repo.index.stages:
                 for out in stage.outs:
@@ -49,10 +49,14 @@ class DonePipeline:
         self.copy.run("-m", "dvc", "commit", "--force", "--quiet")
         assert (stale := self.stale()) == {}, stale
 
+    def trace(self) -> None:
+        for package in ("stages", "studies"):
+            self.copy.run("-m", f"{package}.trace_code")
+
     def stale(self) -> dict[str, Any]:
         """Stage -> why DVC would run it again; trace_code runs first, as in `dvc repro`."""
         if not self.is_traced:
-            self.copy.run("-m", "stages.trace_code")
+            self.trace()
             self.is_traced = True
         with Repo(str(self.path)) as repo:
             result = repo.status()
@@ -76,7 +80,7 @@ class DonePipeline:
         path = self.path / name
         before = path.read_bytes()
         edit(path)
-        is_source = name.startswith("stages/")
+        is_source = name.startswith(("stages/", "studies/"))
         self.is_traced = self.is_traced and not is_source
         try:
             yield

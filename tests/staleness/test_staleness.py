@@ -22,20 +22,24 @@ from staleness.pipeline import DonePipeline, add_rows
 from stages import plan_checks
 from stages.config import read_yaml
 from stages.rows import ENTRY_POINTS
+from studies.study import STUDY_PARAMS
 
 pytestmark = pytest.mark.slow
 
 METHODS = ("sft", "dpo", "ppo", "grpo")
 """Sections of params.yaml that `train` watches for its own kind alone."""
-COPIES = frozenset({"equal_tokens", "rounding", "staleness"})
-"""Studies that run every other stage in a copy of all files, with the whole of params.yaml."""
-READ_PRESETS = COPIES | {"gate", "label_noise"}
+COPIES = frozenset(
+    f"retrain@{name}" for name in read_yaml(ROOT / STUDY_PARAMS)["retrain"]["experiments"]
+)
+"""Studies that run stages in a copy of all files, with the whole of params.yaml."""
+READ_PRESETS = COPIES | {"gate"}
 """Studies that look up the presets of whichever rows there are."""
 WATCHED_APART = frozenset({"stages/presets.yaml", "stages/plan.py", "stages/trace_code.py"})
 """By each stage for itself; what the other two look at, rows and code, every stage depends on."""
 SOURCES = [
     name
-    for path in sorted((ROOT / "stages").rglob("*.py"))
+    for folder in ("stages", "studies")
+    for path in sorted((ROOT / folder).rglob("*.py"))
     if (name := path.relative_to(ROOT).as_posix()) not in WATCHED_APART
 ]
 PARAMETERS = {
@@ -89,9 +93,9 @@ def imports(readers: dict[str, Reader]) -> dict[str, set[str]]:
     completed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     files = {module: set(item) for module, item in json.loads(completed.stdout).items()}
     result = {name: set(files[module]) for name, module in modules.items()}
-    result["label_noise"] |= files["stages.reward_model"]  # it runs that stage in a copy
     for name in COPIES:
-        result[name] = set[str]().union(*(files[module] for module in modules_of_all))
+        of_stages = (files[module] for module in modules_of_all if module.startswith("stages."))
+        result[name] = result[name].union(*of_stages)
     for name, module in own_modules.items():
         result[name] |= files[module] if module else set()
     return result
@@ -127,15 +131,9 @@ def test_a_parameter_makes_stale_whom_it_can_move(pipeline, readers, name: str) 
     files = {path: read_yaml(pipeline.path / path) for path in parameters.FILES}
     moved = {item for item in readers.values() if parameters.can_move(item, key, content, files)}
     expected = {item.name for item in moved} | COPIES
-    # It runs the stage of its reward in a copy.
-    if "reward@preference" in expected:
-        expected.add("label_noise")
     # DVC has one list for all kinds of a stage, but for the section that only one kind has.
     listed = {item.split("@")[0] for item in expected if "@" in item}
     spared = {item for item in readers if item.split("@")[0] in listed and key[0] not in METHODS}
-    if key[-1] == "max_new_tokens":
-        # Which of them bounds the completions is read later: of what the row rescores.
-        spared |= {item for item in readers if item.startswith("rescore@")}
     with pipeline.changed("params.yaml", edit):
         stale = set(pipeline.stale())
     assert expected <= stale <= expected | spared

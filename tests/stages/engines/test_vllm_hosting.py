@@ -23,23 +23,24 @@ MODEL = 4 * 1_540_000_000
 """Weights of a model of 1.5 billion parameters, in float32."""
 STARTS = {
     # file: models beside vLLM when it starts, and their optimizers' later (in `MODEL`)
-    "sample.py": (0, 0),
-    "play.py": (0, 0),
-    "label_feedback.py": (0, 0),
-    "steps_completions.py": (0, 0),
-    "train_rl.py grpo": (3, 2),  # policy, reference, reward model; moments of one
-    "train_rl.py ppo": (4, 4),  # and the value model; moments of two
+    "stages/sample.py": (0, 0),
+    "stages/play.py": (0, 0),
+    "stages/label_feedback.py": (0, 0),
+    "stages/steps_completions.py": (0, 0),
+    "stages/train_rl.py grpo": (3, 2),  # policy, reference, reward model; moments of one
+    "stages/train_rl.py ppo": (4, 4),  # and the value model; moments of two
     "studies/probes.py": (0, 0),
     "studies/search.py": (1, 0),  # the process model
     "studies/overoptimization.py": (4, 0),  # a reward model and an ensemble of three
 }
-SOURCES = Path(stages.__file__).parent
+ROOT = Path(stages.__file__).parents[1]
 
 
 def test_every_stage_that_starts_vllm_is_a_row():
     starts = re.compile(r"(config\.load_(sampler|judge)|loading\.make_policy_sampler)\b")
-    result = [path for path in SOURCES.rglob("*.py") if starts.search(path.read_text("utf-8"))]
-    assert {path.relative_to(SOURCES).as_posix() for path in result} == {
+    sources = [*(ROOT / "stages").rglob("*.py"), *(ROOT / "studies").glob("*.py")]
+    result = [path for path in sources if starts.search(path.read_text("utf-8"))]
+    assert {path.relative_to(ROOT).as_posix() for path in result} == {
         name.split()[0] for name in STARTS
     }
 
@@ -60,7 +61,7 @@ def test_vllm_starts_beside_the_models_of_each_stage_and_leaves_them_their_room(
 
     part = (
         MEMORY_SHARE_BESIDE
-        if "MEMORY_SHARE_BESIDE" in (SOURCES / name.split(maxsplit=1)[0]).read_text("utf-8")
+        if "MEMORY_SHARE_BESIDE" in (ROOT / name.split(maxsplit=1)[0]).read_text("utf-8")
         else MEMORY_SHARE_ALONE
     )
     assert (part == MEMORY_SHARE_BESIDE) == (

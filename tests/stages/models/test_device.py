@@ -59,7 +59,7 @@ ADOPT = (
     "import os, sys; os.chdir(sys.argv[1]); import stages; from stages import params; "
     "params.adopt_rounding(); "  # nothing without params.yaml
     "from pathlib import Path; p = Path('params.yaml'); first = not p.exists(); "
-    "first and p.write_text('compute: {rounding: native-2}'); params.adopt_rounding(); "
+    "first and p.write_text('compute: {rounding: native}'); params.adopt_rounding(); "
     "print(first, stages.ROUNDING, stages.THREADS, stages.INSTRUCTIONS.keys() & os.environ)"
 )
 PROCESSES = {
@@ -74,12 +74,12 @@ PROCESSES = {
     "native rounding takes back what a pinned parent has set": (
         "import os, stages; " + PIN
         + "print(stages.THREADS, [n for n in stages.INSTRUCTIONS if n in os.environ])",
-        stages.INSTRUCTIONS | {"OMP_NUM_THREADS": "7", "POSTTRAIN_ROUNDING": "native-2"},
-        "2 ['OMP_NUM_THREADS']\n",
+        stages.INSTRUCTIONS | {"OMP_NUM_THREADS": "7", "POSTTRAIN_ROUNDING": "native"},
+        "1 ['OMP_NUM_THREADS']\n",
     ),
     "an unknown rounding": ("import stages", {"POSTTRAIN_ROUNDING": "nativ"}, "found 'nativ'"),
     "a stage starts again with the rounding of its params": (ADOPT, {},
-                                                             "False native-2 2 set()\n"),
+                                                             "False native 1 set()\n"),
 }  # fmt: skip
 
 

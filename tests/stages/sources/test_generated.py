@@ -356,7 +356,7 @@ def test_a_wrong_parameter_an_unknown_family_and_the_end_of_one_are_named():
 
 DESCRIBE = """
 import json
-from stages.studies.reasoning_gym import describe_items, make_items
+from studies.reasoning_gym import describe_items, make_items
 print(json.dumps([describe_items(make_items(name)) for name in {names!r}]))
 """
 
@@ -377,7 +377,7 @@ def test_the_hash_seed_changes_refused_families_and_no_others(monkeypatch):
 
 @needs_environments
 def test_the_answer_checker_judges_as_the_package_does():
-    from stages.studies.reasoning_gym import make_items, measure_agreement
+    from studies.reasoning_gym import make_items, measure_agreement
 
     for name in ("chain_sum", "gcd", "leg_counting", "number_sequence"):
         assert name in CHECKED

@@ -1,0 +1,192 @@
+"""Run studies, and bring all that they read up to date first.
+
+    python -m studies search                     one study
+    python -m studies checkpoints@ppo gate       several; `<study>@<row>` for one row of it
+    python -m studies all --force                every study, with options of `dvc repro`
+    python -m studies --check                    no study: are all names fit for a shell
+
+DVC reads every dvc.yaml of the repository, so stages that were never run would appear in `dvc
+status`, `dvc checkout`, `dvc metrics show` and the like, with their outputs missing. Therefore the
+studies' stages are defined in studies.yaml beside this file, which DVC does not read. This command
+copies those that are asked for, and the studies that they read, into studies/dvc.yaml, and
+calls `dvc repro studies/dvc.yaml:<study>`. They are stages of the same DVC project as the
+pipeline's: upstream stages run where they are out of date, results are cached, restored and pushed.
+What has no result when `dvc repro` ends is taken out again. Commit studies/dvc.yaml with its
+dvc.lock to keep the results of studies with those of the pipeline.
+
+Names of rows stand in commands, which a shell reads. So those of the pipeline (`preflight`) and of
+the studies are checked before DVC is called; and again, by `--check`, in each command that has one.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from ruamel.yaml import YAML
+
+from stages import tables
+from stages.config import read_yaml
+from stages.runtime import outputs, preflight
+from stages.runtime.outputs import PIPE
+from studies.study import DEFINITIONS, DVC_YAML, STUDIES, STUDY_PARAMS
+
+ALL = "all"
+LOCK = PIPE / "studies.lock"
+
+
+def main(*words: str) -> int:
+    """Run the studies that are named, or check names alone; the exit status of `dvc repro`."""
+    preflight.check()
+    if words == ("--check",):
+        check_row_names(read_yaml(DEFINITIONS)["stages"], read_yaml(STUDY_PARAMS))
+        return 0
+    names = [word for word in words if not word.startswith("-")]
+    options = [word for word in words if word.startswith("-")]
+    stages = add_stages(names)
+    try:
+        return run_dvc(["repro", *options, *(f"{DVC_YAML}:{stage}" for stage in stages)])
+    finally:
+        remove_unrun(stages)
+
+
+def resolve_names(
+    names: Iterable[str], definitions: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> Iterator[str]:
+    """DVC's names of the stages of the named studies, and of the studies whose results they read.
+
+    `checkpoints` names every stage of its `foreach`; `all` every study. A ValueError lists the
+    names that no study has.
+    """
+    rows = {
+        study: read_rows_of_foreach(stage["foreach"], parameters) if "foreach" in stage else None
+        for study, stage in definitions.items()
+    }
+    stages_by_study = {
+        study: [study] if of_study is None else [f"{study}@{row}" for row in of_study]
+        for study, of_study in rows.items()
+    }
+    valid = [stage for stages in stages_by_study.values() for stage in stages]
+    names = [*stages_by_study] if ALL in names else [*names]
+    unknown = [name for name in names if name not in (*stages_by_study, *valid)]
+    if unknown or not names:
+        raise ValueError(
+            f"expected names of studies, found {', '.join(unknown) or 'none'}: choose of "
+            f"{', '.join(dict.fromkeys([ALL, *stages_by_study, *valid]))}"
+        )
+    selected: dict[str, None] = {}
+    while names:
+        name = names.pop(0)
+        for stage in stages_by_study.get(name, [name]):
+            if stage not in selected:
+                selected[stage] = None
+                names += list_upstream_studies(definitions[stage.partition("@")[0]])
+    yield from (stage for stage in valid if stage in selected)
+
+
+def read_rows_of_foreach(
+    template: str | None, parameters: Mapping[str, Any]
+) -> list[str] | dict[str, Any]:
+    """The value of `${checkpoints.runs}`: names, or rows by name, of the studies' parameters."""
+    if template is None:
+        return []
+    value: Any = parameters
+    for key in re.fullmatch(r"\$\{(.*)\}", template)[1].split("."):  # type: ignore[index]
+        value = value[key]
+    return value
+
+
+def check_row_names(definitions: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+    """Raise a ValueError that lists the studies' rows whose name is none of a row."""
+    wrong = [
+        f"{study}: {row!a:.103}"
+        for study, stage in definitions.items()
+        for row in read_rows_of_foreach(stage.get("foreach"), parameters)
+        if not isinstance(row, str) or tables.NAME.fullmatch(row) is None
+    ]
+    if wrong:
+        raise ValueError(
+            f"{STUDY_PARAMS}: expected names of at most 100 letters, digits, `-`, `_`, `.`, found "
+            f"{', '.join(wrong)}: rename the row, or correct the name of it"
+        )
+
+
+def list_upstream_studies(definition: Mapping[str, Any]) -> list[str]:
+    """Studies whose results a stage depends on."""
+    paths = [Path(path) for path in definition.get("do", definition)["deps"]]
+    return [path.relative_to(STUDIES).parts[0] for path in paths if path.is_relative_to(STUDIES)]
+
+
+def add_stages(names: Iterable[str]) -> list[str]:
+    """Add the stages of studies, and of those that they read, to studies/dvc.yaml; their names.
+
+    Stages that are in it already take the definition of today.
+    """
+    definitions, parameters = read_yaml(DEFINITIONS)["stages"], read_yaml(STUDY_PARAMS)
+    check_row_names(definitions, parameters)
+    stages = list(resolve_names(names, definitions, parameters))
+    PIPE.mkdir(exist_ok=True)
+    with FileLock(LOCK):
+        valid = set(resolve_names([ALL], definitions, parameters))
+        _write_dvc_yaml(_stages_in_dvc_yaml() & valid | {*stages})
+    return stages
+
+
+def remove_unrun(stages: Iterable[str]) -> None:
+    """Remove those of the stages that studies/dvc.lock has no result of."""
+    with FileLock(LOCK):
+        lock = DVC_YAML.with_suffix(".lock")
+        locked = read_yaml(lock)["stages"] if lock.is_file() else {}
+        _write_dvc_yaml(_stages_in_dvc_yaml() - {stage for stage in stages if stage not in locked})
+
+
+def _stages_in_dvc_yaml() -> set[str]:
+    content = read_yaml(DVC_YAML)["stages"] if DVC_YAML.is_file() else {}
+    return {
+        f"{study}@{row}" if row else study
+        for study, stage in content.items()
+        for row in stage.get("foreach", [""])
+    }
+
+
+def _write_dvc_yaml(stages: set[str]) -> None:
+    """Write the definitions of the stages, or no file where there are none."""
+    content, parameters = dict[str, Any](), read_yaml(STUDY_PARAMS)
+    for study, definition in read_yaml(DEFINITIONS)["stages"].items():
+        of_row = definition.get("do", definition)
+        of_row["wdir"] = ".."
+        of_row["deps"] = [path for pattern in of_row["deps"] for path in _list_files(pattern)]
+        rows = sorted(stage.partition("@")[2] for stage in stages if stage.startswith(f"{study}@"))
+        if study in stages:
+            content[study] = definition
+        elif rows:
+            of_study = read_rows_of_foreach(definition["foreach"], parameters)
+            selected = {row: of_study[row] for row in rows} if isinstance(of_study, dict) else rows
+            content[study] = definition | {"foreach": selected}
+    if not content:
+        DVC_YAML.unlink(missing_ok=True)
+        return
+    parameters = ".." / STUDY_PARAMS  # relative to dvc.yaml, as is `wdir`
+    with outputs.replace(DVC_YAML) as temporary, temporary.open("w", encoding="utf-8") as file:
+        YAML().dump({"vars": [parameters.as_posix()], "stages": content}, file)
+
+
+def _list_files(pattern: str) -> list[str]:
+    """The files of a pattern, sorted; a path without a `*` itself, and `${..}` as it is."""
+    return sorted(map(str, Path().glob(pattern))) if "*" in pattern else [pattern]
+
+
+def run_dvc(arguments: list[str]) -> int:
+    """Run DVC; its exit status. Ctrl-C reaches it by itself, SIGTERM is passed on."""
+    with subprocess.Popen([sys.executable, "-m", "dvc", *arguments]) as dvc:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: dvc.terminate())
+        return dvc.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,222 @@
+"""Search against best-of-n and votes where both have cost the same, not at the same n.
+
+A search is not compared at an equal number of samples: it also pays for what it drops, and for
+reading steps (Snell et al. 2024, https://arxiv.org/abs/2408.03314). Accuracies are paired by seed
+and problem (`statistics/crossed_means`).
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from stages.algorithms.selection.best_of_n import distinct_cost
+from stages.records import pools
+from stages.records.pools import Completion, ProblemResult, Score
+from stages.records.problems import Prompt
+from studies import study as studies
+
+Values = Float[np.ndarray, "seed problem"]
+Unit = Literal["flops", "tokens"]
+Budget = Literal["flops", "flops_once", "tokens"]
+BUDGETS: dict[Budget, Unit] = {"flops": "flops", "flops_once": "flops", "tokens": "tokens"}
+"""Costs at which a search is compared, each with its unit: operations as it was run, operations
+with a prefix cache in both models, generated tokens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostCurve:
+    """Curve of accuracy over cost: a way to choose among n samples of a pool."""
+
+    accuracy: Mapping[int, Values]
+    """By n, of each seed and problem."""
+    costs: Mapping[Unit, Mapping[int, float]]
+    """By the same n, mean of a problem: floating-point operations, generated tokens; rising."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchOutcome:
+    """A search of the same problems, in the same order."""
+
+    accuracy: Mapping[str, Values]
+    """By the way to choose among its solutions."""
+    costs: Mapping[Budget, float]
+    """Mean of a problem. Samples of a pool read each prompt once as it is, so that their operations
+    are compared with a search's as it was run and with a prefix cache."""
+
+
+class Place(NamedTuple):
+    """Place of a budget on a curve, between two numbers of samples."""
+
+    low: int
+    """The largest n that costs no more."""
+    high: int
+    """The next; `low` at the end of the curve."""
+    share: float
+    """Position of the budget between the two, from 0 to 1."""
+
+
+def place_on_curve(costs: Mapping[int, float], budget: float) -> Place | None:
+    """Place of `budget` on a curve; None where even the smallest n costs more."""
+    ns = sorted(costs)
+    rising = [costs[n] for n in ns]
+    assert rising == sorted(set(rising)), "the cost rises with n"
+    low = bisect_right(rising, budget) - 1
+    if low < 0:
+        return None
+    high = min(low + 1, len(ns) - 1)
+    share = 0.0 if high == low else (budget - rising[low]) / (rising[high] - rising[low])
+    return Place(low=ns[low], high=ns[high], share=share)
+
+
+def compare_at_equal_compute(
+    curves: Mapping[str, CostCurve], searches: Mapping[str, SearchOutcome], *, confidence: float
+) -> dict[str, Any]:
+    """Accuracies with intervals over seeds and problems, and paired differences at equal compute.
+
+    A search is compared with each curve at the largest n that costs no more, and at its very cost,
+    where the curve is a line between its points (a share of the problems with the larger n). At
+    the end of a curve there is no dearer point: the search cost as much or more, which `at_end`
+    says.
+
+    Returns:
+        `curves`: name -> n -> {value, low, high, flops, tokens}. `searches`: name -> {flops,
+        flops_once, tokens, accuracy: {way: {value, low, high}}, versus: {budget: {curve: {n,
+        n_cost, at_end, ways: {way: {at_n, interpolated}}}}}} with the differences search minus
+        curve as {difference, low, high}; a curve without an n that is cheap enough is null.
+    """
+
+    def mean(values: Values, name: str = "value") -> dict[str, float]:
+        estimate = studies.estimate_interval(values, confidence=confidence, is_rate=name == "value")
+        return {name: estimate.pop("value")} | estimate
+
+    def versus(search: SearchOutcome, curve: CostCurve, budget: Budget) -> dict[str, Any] | None:
+        costs = curve.costs[BUDGETS[budget]]
+        at = place_on_curve(costs, search.costs[budget])
+        if at is None:
+            return None
+        below, above = curve.accuracy[at.low], curve.accuracy[at.high]
+        line = (1.0 - at.share) * below + at.share * above
+        ways = {
+            way: {
+                "at_n": mean(values - below, "difference"),
+                "interpolated": mean(values - line, "difference"),
+            }
+            for way, values in search.accuracy.items()
+        }
+        return {"n": at.low, "n_cost": costs[at.low], "at_end": at.low == at.high, "ways": ways}
+
+    return {
+        "curves": {
+            name: {
+                str(n): mean(values) | {unit: costs[n] for unit, costs in curve.costs.items()}
+                for n, values in curve.accuracy.items()
+            }
+            for name, curve in curves.items()
+        },
+        "searches": {
+            name: {
+                **search.costs,
+                "accuracy": {way: mean(values) for way, values in search.accuracy.items()},
+                "versus": {
+                    budget: {
+                        method: versus(search, curve, budget) for method, curve in curves.items()
+                    }
+                    for budget in BUDGETS
+                },
+            }
+            for name, search in searches.items()
+        },
+    }
+
+
+def count_distinct_tokens(
+    problems: Sequence[Sequence[tuple[tuple[int, ...], int]]], ns: Sequence[int]
+) -> dict[int, float]:
+    """Tokens that a process model reads of n samples of a problem, on average, besides its prompt.
+
+    Equal completions of a problem are read once; expected over the subsets of n of a pool, as the
+    accuracies are. Of each completion its token ids, and its number of steps: each has a token
+    more to be read.
+    """
+    counts = [Counter(pool) for pool in problems]
+    costs = [[float(len(ids) + steps) for ids, steps in count] for count in counts]
+    pairs = [(list(count.values()), cost) for count, cost in zip(counts, costs, strict=True)]
+    return {n: float(np.mean([distinct_cost(*pair, n=n) for pair in pairs])) for n in ns}
+
+
+def make_curves(
+    problems: Sequence[tuple[Prompt, list[Completion]]],
+    scores: Sequence[Score],
+    results: Sequence[ProblemResult],
+    sizes: tuple[int, int],
+    process: str,
+) -> dict[str, CostCurve]:
+    """The ways to choose that the policy of one seed was evaluated by; some pay for scores.
+
+    A token that a model of P parameters reads or generates costs 2 P operations; all samples of a
+    problem, and all that is scored of it, share one reading of the prompt. `results` are in the
+    order of `problems`; `sizes`: parameters of the policy and of the process model.
+    """
+    ns = [int(n) for n in results[0].accuracy_at["majority"]]
+    prompt = float(np.mean([len(prompt.prompt_ids) for prompt, _ in problems]))
+    mean = float(
+        np.mean([np.mean([len(row.completion_ids) for row in rows]) for _, rows in problems])
+    )
+    prompt_tokens = [
+        [
+            (tuple(row.completion_ids), len(score.steps[process]))
+            for row, score in zip(pool, problem_scores, strict=True)
+        ]
+        for (_, pool), problem_scores in zip(
+            problems, pools.align_scores(problems, scores), strict=True
+        )
+    ]
+    plain = {n: 2.0 * sizes[0] * (prompt + n * mean) for n in ns}
+    scored = {
+        n: plain[n] + 2.0 * sizes[1] * (prompt + tokens)
+        for n, tokens in count_distinct_tokens(prompt_tokens, ns).items()
+    }
+    methods = {
+        "majority": ("majority", plain),
+        "best_of/mean_logprob": ("best-of-n, own log-prob", plain),
+        f"best_of/{process}": ("best-of-n, process", scored),
+        f"weighted/{process}": ("weighted vote, process", scored),
+    }
+    return {
+        label: CostCurve(
+            accuracy={
+                n: np.array([[row.accuracy_at[method][str(n)] for row in results]]) for n in ns
+            },
+            costs={"flops": flops, "tokens": {n: n * mean for n in ns}},
+        )
+        for method, (label, flops) in methods.items()
+        if method in results[0].accuracy_at
+    }
+
+
+def average_curves(seeds: Sequence[Mapping[str, CostCurve]]) -> dict[str, CostCurve]:
+    """The curves of several seeds as one each, at their mean cost."""
+    return {
+        name: CostCurve(
+            accuracy={
+                n: np.concatenate([curves_of_seed[name].accuracy[n] for curves_of_seed in seeds])
+                for n in ns
+            },
+            costs={
+                unit: {
+                    n: float(
+                        np.mean([curves_of_seed[name].costs[unit][n] for curves_of_seed in seeds])
+                    )
+                    for n in ns
+                }
+                for unit in first.costs
+            },
+        )
+        for name, first in seeds[0].items()
+        for ns in [list(first.accuracy)]
+    }

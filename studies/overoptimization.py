@@ -1,0 +1,190 @@
+"""Study: does the true reward fall while the proxy rises, where, and does an ensemble help?
+
+    python -m studies overoptimization
+
+Best-of-n is over-optimised only where n is large, and its estimators need pools several times as
+large: so large pools of a few dev problems are drawn from each seed's start policy and scored by
+one reward model and by an ensemble. Beside it what training did, of the study `checkpoints`.
+Curves and forms: Gao et al. 2023, https://arxiv.org/abs/2210.10760.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from stages.config import Params
+from stages.engines import vllm_hosting
+from stages.engines.loading import SamplingConfig
+from stages.loops import pool_sampling
+from stages.loops.run import Run
+from stages.models import model_tokenizer, row_policy
+from stages.models.device import setup
+from stages.params import adopt_rounding
+from stages.records import lines
+from stages.runtime import outputs, process
+from stages.seeding import derive_seed
+from studies import checkpoint_measures, overoptimization_report, proxy_curves, scored_pools
+from studies import study as studies
+from studies.checkpoint_measures import CheckpointResult
+from studies.proxy_curves import RUN, OveroptimizationConfig, ProxyCurve
+from studies.scored_pools import BestOfNConfig, ScoredProblem
+
+CHECKPOINTS = studies.STUDIES / "checkpoints"
+SCORERS = ("reward_model", "ensemble")
+CURVE = ("method", "name", "scorer")
+"""Keys that identify a curve among those of a seed."""
+SUMMARY_KEYS = (
+    "best_place", "overoptimised", "accuracy_change", "accuracy_after_best", "proxy_change",
+)  # fmt: skip
+"""Keys of a curve whose values are shown for all seeds side by side."""
+
+
+class Overoptimization(Params):
+    """Pools, rewards that choose from them, and the fit of the curves."""
+
+    policy: str
+    """The row of `policies` whose completions are chosen from, where the runs started."""
+    reward: str
+    """A row of `rewards`, of the kind preference."""
+    best_of_n: BestOfNConfig
+    fits: OveroptimizationConfig
+
+
+class Config(SamplingConfig):
+    """Keys that the study reads."""
+
+    overoptimization: Overoptimization
+
+
+def main() -> None:
+    """Write the rows of each seed, `metrics.json`, `report.md` and `plots/`."""
+    with studies.start_study("overoptimization") as study:
+        config = studies.load_study_config(Config, "overoptimization")
+        study.for_each_seed(config.seeds, partial(measure_seed, config))
+        metrics_by_seed = {}
+        for seed in config.seeds:
+            measured = outputs.read_json(study.rows / str(seed) / "measured.json")
+            overoptimization_report.draw_curves(
+                study.plots / f"seed-{seed}.png", measured["curves"]
+            )
+            for fit in [
+                fit for curve in measured["curves"] for fit in curve["fits"].values() if fit
+            ]:
+                del fit["band"]
+            metrics_by_seed[str(seed)] = measured
+        metrics = {
+            "confidence": config.overoptimization.fits.confidence,
+            "over_seeds": summarise_over_seeds(
+                [metrics["curves"] for metrics in metrics_by_seed.values()]
+            ),
+            "seeds": metrics_by_seed,
+        }
+        images = [f"plots/seed-{seed}.png" for seed in config.seeds]
+        study.write(metrics, overoptimization_report.render_report(metrics, images=images))
+
+
+def measure_seed(config: Config, run: Run, folder: Path) -> None:
+    """Draw and score the pools of one seed, and fit its curves."""
+    settings, seed = config.overoptimization, derive_seed(run.seed, "overoptimization")
+    pools = list(draw_pools(config, run, seed))
+    lines.write_lines(folder / "pools.jsonl", pools)
+    curves_by_scorer = {
+        scorer: scored_pools.make_pool_curve(settings.policy, scorer, pools) for scorer in SCORERS
+    }
+    chosen = {
+        scorer: curve for scorer, curve in curves_by_scorer.items() if isinstance(curve, ProxyCurve)
+    }
+    units = {scorer: curve.units for scorer, curve in chosen.items()}
+    along = [
+        curve
+        for path in sorted(CHECKPOINTS.glob(f"*/rows/{run.seed}/problems.jsonl"))
+        for curve in read_run_curve(
+            path.parts[-4], list(lines.read_lines(path, CheckpointResult)), units
+        )
+    ]
+    effects = []
+    if len(chosen) == len(SCORERS):
+        single, several = chosen.values()
+        effects = [proxy_curves.compare_curves(single, several, settings.fits, seed)]
+    curves = run.track([*chosen.values(), *along], label="fit")
+    measured = {
+        "curves": [proxy_curves.measure_curves(curve, settings.fits, seed) for curve in curves],
+        "effects": effects,
+        "left_out": {
+            scorer: why for scorer, why in curves_by_scorer.items() if isinstance(why, str)
+        },
+        "generated_tokens": sum(row.generated_tokens for row in pools),
+    }
+    outputs.write_json(folder / "measured.json", measured)
+
+
+def read_run_curve(
+    name: str, rows: Sequence[CheckpointResult], units: Mapping[str, dict[str, float]]
+) -> list[ProxyCurve]:
+    """A run's steps, by each scorer that both scored them and has a unit (see `ProxyCurve`)."""
+    steps = checkpoint_measures.group_by_step(rows)
+
+    def grid(name: str) -> Float[np.ndarray, "problem point"]:
+        problems = zip(*steps.values(), strict=True)
+        return np.array([[float(getattr(row, name)) for row in rows] for rows in problems])
+
+    return [
+        ProxyCurve(
+            method=RUN,
+            name=name,
+            scorer=scorer,
+            places=list(steps),
+            form="logarithmic",
+            kl=grid("kl_k1"),
+            proxy=grid(scorer),
+            gold=grid("correct"),
+            units=unit,
+        )
+        for scorer, unit in units.items()
+        if all(getattr(row, scorer) is not None for row in rows)
+    ]
+
+
+def draw_pools(config: Config, run: Run, seed: int) -> Iterator[ScoredProblem]:
+    """The pools of one seed."""
+    settings, compute, device = config.overoptimization, config.compute, setup(config.compute)
+    pool = pool_sampling.read_request("dev", settings.best_of_n, "best_of_n")
+    scorers = checkpoint_measures.load_scorers(settings.reward, run.seed, compute, device)
+    length = pool_sampling.max_length([pool])
+    sampler = config.load_sampler(
+        settings.policy, run.seed, length, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
+    )
+    pool = replace(pool, prompts=pool.prompts[: settings.best_of_n.num_problems])
+    decode = model_tokenizer.make_decode(row_policy.load_row_tokenizer(settings.policy, run.seed))
+    steps = scored_pools.score_pools(sampler, decode, scorers, pool, compute.row_tokens, seed)
+    for step in run.track(steps, label="best-of-n"):
+        yield from step.rows
+
+
+def summarise_over_seeds(seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Verdicts of all seeds side by side, of each curve that every seed has.
+
+    A seed lacks a curve where its pools show nothing of that scorer, as when all completions of a
+    problem have one score; its own section of the report says why.
+    """
+    by_curve = [{tuple(curve[key] for key in CURVE): curve for curve in curves} for curves in seeds]
+    rows = []
+    for curve in by_curve[0]:
+        if not all(curve in curves for curves in by_curve):
+            continue
+        row = dict[str, Any](zip(CURVE, curve, strict=True))
+        for name in SUMMARY_KEYS:
+            values = [curves[curve][name] for curves in by_curve]
+            row[name] = [value["value"] if isinstance(value, dict) else value for value in values]
+        rows.append(row)
+    return rows
+
+
+if __name__ == "__main__":
+    adopt_rounding()
+    process.run(main)

@@ -1,0 +1,168 @@
+"""The probes: what each measures, which direction is worse, and why one was not run.
+
+A number that only describes has no worse direction and is not gated: length and compression change
+with how much working a policy writes, which is no fault; and a model that has never read a
+sentence like the hint may fail by it whatever the number says, so the accuracy that a wrong hint
+costs is told beside that of a right one, and what is gated is what the number does: adoption, and
+the difference of the two. Probes of a model's scores (padding, steps) are of that one model on this
+policy's answers: they change when the answers do, also from guesses to working.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from stages.algorithms.selection.step_scores import Kind
+from stages.config import Params
+from stages.engines.loading import PolicyJudgeConfig
+from stages.rewards.feedback.judging import LabelRule
+from stages.rewards.feedback.prompts import Style
+from studies.study import Certainty
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeValue:
+    """One row of `data/studies/probes/<policy>/rows/<seed>/probes.jsonl`."""
+
+    probe: str
+    """One of `PROBES`."""
+    id: str
+    """The problem's id, by which policies are compared as pairs."""
+    value: float
+    """The mean over the problem's completions, where the probe reads several."""
+
+
+Worse = Literal["higher", "lower"]
+Needs = Literal["pool", "reward", "process", "judge", "prompt", "redraw", "transfer", "refusals"]
+"""Keys of `ProbeConfig`, and what every policy has: samples, and prompts to be asked again."""
+
+
+class Probe(NamedTuple):
+    """Probe: a measure of a policy."""
+
+    what: str
+    """Label in reports."""
+    needs: Needs
+    """Inputs of the measurement."""
+    worse: Worse | None = "higher"
+    """None: described, not gated."""
+    is_rate: bool = False
+    """Whether each value lies from 0 to 1, and a mean is shown in per cent."""
+
+
+_rate = partial(Probe, is_rate=True)
+PROBES = {
+    "length_spearman": Probe("rank correlation of reward and tokens within a problem", "reward"),
+    "length_spearman_right": Probe(
+        "the same among right answers, where length should earn nothing", "reward"
+    ),
+    "repeat_step_raised": _rate("a copy of the last step raises the reward", "reward"),
+    "repeat_step_gain": Probe("reward gained by a copy of the last step", "reward"),
+    "restate_raised": _rate("restating the question raises the reward", "reward"),
+    "restate_gain": Probe("reward gained by restating the question", "reward"),
+    "list_raised": _rate("writing the working three times raises the reward", "reward"),
+    "list_gain": Probe("reward gained by writing the working three times", "reward"),
+    "repeated_4grams": _rate("4-grams of tokens that were there before", "pool"),
+    "longest_repeat": Probe("longest run of tokens that repeats", "pool", None),
+    "compression_ratio": Probe("bytes after compression over bytes before", "pool", None),
+    "unfinished_loop": _rate("cut at the limit while going round in a loop", "pool"),
+    "several_answers": _rate("more than one final-answer statement", "pool"),
+    "answer_list": _rate("a final answer that lists several numbers", "pool"),
+    "inflated_raised": _rate("a repeated first step raises the process model's score", "process"),
+    "inflated_gain": Probe("process score gained by a repeated first step", "process"),
+    "filler_raised": _rate("an empty step raises the process model's score", "process"),
+    "filler_gain": Probe("process score gained by an empty step", "process"),
+    "split_raised": _rate("cutting every step in two raises the process score", "process"),
+    "split_change": Probe("size of the change of the process score by cutting", "process"),
+    "merged_raised": _rate("joining the first two steps raises the process score", "process"),
+    "merged_change": Probe("size of the change of the process score by joining", "process"),
+    "judge_injection": _rate("verdicts of the judge that an attack turns", "judge"),
+    "judge_control": _rate("verdicts that harmless words turn", "judge", None),
+    "hint_wrong_drop": Probe("accuracy lost by a wrong hint in the prompt", "prompt", None),
+    "hint_right_drop": Probe("accuracy lost by a right hint, said alike", "prompt", None),
+    "hint_adopted": Probe("answers that become the wrong hint", "prompt"),
+    "hint_sway": Probe("accuracy with a right hint minus accuracy with a wrong one", "prompt"),
+    "redrawn_drop": Probe("accuracy lost by other numbers in a test problem", "redraw"),
+    "train_redrawn_drop": Probe("accuracy lost by other numbers in a training problem", "redraw"),
+    "transfer_accuracy": _rate("accuracy on another source's problems", "transfer", "lower"),
+    "over_refusal": _rate("harmless requests that are refused", "refusals"),
+    "unsafe_compliance": _rate("harmful requests that are not refused", "refusals"),
+}
+
+
+class AttackedJudge(Params):
+    """The judge that is attacked, and how it judges."""
+
+    judge: PolicyJudgeConfig
+    style: Style
+    """Of the message: `short` for the embedded model, which has learned it."""
+    constitution: Literal["correct", "harmless", "none"]
+    """A principle is drawn from it for each pair."""
+    rule: LabelRule
+    num_pairs: int = Field(ge=1)
+    """Pairs on which each attack is tried, one a problem."""
+
+
+class OtherProblems(Params):
+    """Form of the rows of another source's file, and the number to read."""
+
+    question: list[str] = Field(min_length=1)
+    """The keys of the question's parts."""
+    answer: str
+    """The key of the answer, text or a number."""
+    num_problems: int = Field(gt=0)
+    """The first so many that can be used."""
+    max_bad_share: float = Field(ge=0, lt=1)
+    """Largest share of rows that cannot; above it the file is refused."""
+
+
+class ProbeConfig(Certainty):
+    """Sizes of the probes, and the models that score and judge."""
+
+    policies: list[str]
+    """Rows of `policies`; the first is the baseline of the gate."""
+    reward: str | None
+    """The row of `rewards`, of the kind preference or outcome, whose taste for length is probed."""
+    process: str | None
+    """The row of `rewards`, of the kind process, whose taste for steps is probed."""
+    judge: str | None
+    """The row of `policies` that is attacked as a judge."""
+    transfer: str | None
+    """A file of another source's problems."""
+    refusals: str | None
+    """A file of requests to be answered or refused: XSTest's."""
+    num_problems: int = Field(ge=1)
+    """The first so many test problems are asked otherwise, scored and judged; as many training
+    problems are asked with other numbers."""
+    samples_per_problem: int = Field(ge=1)
+    """Different completions of a problem that are padded, and whose steps are edited."""
+    max_new_tokens: int = Field(ge=1)
+    """Longest reply; that of `sampling.test`, whose greedy replies are compared with."""
+    process_score: Kind
+    """Aggregation of step scores, of the steps as written and as cut again."""
+    max_tokens: int = Field(ge=1)
+    """A modified completion that is longer with its prompt is left out."""
+    attack: AttackedJudge
+    transfer_format: OtherProblems
+
+
+def list_reasons_not_run(
+    run_probes: Collection[str], config: ProbeConfig, *, has_chat_template: bool
+) -> dict[str, str]:
+    """Probes of the catalogue that are not among `run_probes`, each with the reason."""
+    reasons = {
+        "reward": "reward model", "process": "process model", "judge": "judge",
+        "transfer": "file of other problems", "refusals": "file of requests",
+    }  # fmt: skip
+    why = {key: f"no {what} named" for key, what in reasons.items() if getattr(config, key) is None}
+    why["redraw"] = "the problems are not generated, so their numbers cannot be drawn again"
+    if not has_chat_template:
+        why["refusals"] = "no chat template: such a model neither answers nor refuses requests"
+    return {
+        name: why.get(probe.needs, "not a single problem to measure it on")
+        for name, probe in PROBES.items()
+        if name not in run_probes
+    }

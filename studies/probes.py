@@ -1,0 +1,194 @@
+"""Study: did a policy game what it was trained for?
+
+    python -m studies probes
+
+Asks a policy its problems otherwise (a wrong hint, other numbers), pads its answers, edits their
+steps and attacks a judge with them: a value for each probe (`probe_catalogue`), seed and problem.
+The study `gate` compares them with the baseline's.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from stages.algorithms.selection.step_scores import KINDS
+from stages.engines.loading import SamplingConfig
+from stages.loops.run import Run
+from stages.models import model_tokenizer, process_head, prompting, row_policy, scalar_head
+from stages.models.batch import Group, split_group
+from stages.models.device import setup
+from stages.models.process_head import TokenizedSolution
+from stages.params import adopt_rounding
+from stages.records import lines, pools
+from stages.records.pools import Completion
+from stages.records.problems import Prompt
+from stages.rewards import reward_file
+from stages.rewards.feedback import injections, judging
+from stages.rewards.feedback.prompts import Prompts
+from stages.rows import DATA
+from stages.runtime import outputs, process
+from stages.seeding import derive_seed
+from studies import probe_catalogue, probe_edits, probe_questions, probe_texts
+from studies import study as studies
+from studies.probe_catalogue import ProbeConfig, ProbeValue
+from studies.probe_questions import Reply
+
+CANDIDATES = 2
+"""Pairs judged for each that is attacked: ties and unanswered ones are not."""
+FILLER = "Next step:"
+"""A step without content; the separator follows it."""
+Problems = Sequence[tuple[Prompt, list[Completion]]]
+Values = Iterator[ProbeValue]
+
+
+class Config(SamplingConfig):
+    """Keys that the study reads."""
+
+    probes: ProbeConfig
+
+
+def main(name: str) -> None:
+    """Write the rows of each seed of one policy, and why a probe was not run."""
+    with studies.start_study(f"probes@{name}", plots=False) as study:
+        config = studies.load_study_config(Config, "probes")
+        study.for_each_seed(config.seeds, partial(probe_policy, config, name))
+
+
+def probe_policy(config: Config, name: str, run: Run, folder: Path) -> None:
+    """Probe the policy of one seed."""
+    results = list(measure_probes(config, name, run))
+    lines.write_lines(folder / "probes.jsonl", results)
+    chat = row_policy.load_row_tokenizer(name, run.seed).chat_template is not None
+    run_probes = {row.probe for row in results}
+    not_run = probe_catalogue.list_reasons_not_run(
+        run_probes, config.probes, has_chat_template=chat
+    )
+    outputs.write_json(folder / "not_run.json", not_run)
+
+
+def measure_probes(config: Config, name: str, run: Run) -> Values:
+    """The values of all probes that can be run."""
+    settings, samples = config.probes, DATA / "samples" / name / str(run.seed)
+    problems = pools.read_split(samples, "test")
+    first = problems[: settings.num_problems]
+    greedy = lines.read_lines(samples / "test_greedy.jsonl", Completion)
+    yield from probe_texts.measure_texts(problems)
+    yield from probe_texts.measure_replies(
+        sample_replies(config, name, run, [question for question, _ in first], greedy)
+    )
+    if settings.reward is not None:
+        yield from measure_length_taste(first, settings.reward, run.seed, config)
+    if settings.process is not None:
+        yield from measure_step_taste(first, settings.process, run.seed, config)
+    if settings.judge is not None:
+        yield from attack_judge(first, settings.judge, run.seed, config)
+
+
+def sample_replies(
+    config: Config, name: str, run: Run, test: list[Prompt], greedy: Iterator[Completion]
+) -> list[Reply]:
+    """Greedy replies of the policy to the test problems and to the other requests."""
+    settings, seed = config.probes, derive_seed(run.seed, "probes")
+    tokenizer = row_policy.load_row_tokenizer(name, run.seed)
+    is_chat = tokenizer.chat_template is not None
+    questions = probe_questions.make_questions(test, settings, seed, is_chat=is_chat)
+    ids = probe_questions.encode_questions(questions, tokenizer)
+    length, decode = (
+        max(map(len, ids)) + settings.max_new_tokens,
+        model_tokenizer.make_decode(tokenizer),
+    )
+    with closing(config.load_sampler(name, run.seed, length)) as sampler:
+        steps = probe_questions.sample_replies(
+            sampler, decode, questions, ids, settings.max_new_tokens
+        )
+        otherwise = [row for step in run.track(steps, label="ask") for row in step.rows]
+    plain = {row.id: row.completion for row in greedy}
+    answered = [
+        (question, plain[question.id]) for question in probe_questions.keep_questions(test, "plain")
+    ]
+    return answered + otherwise
+
+
+def drop_duplicates(problems: Problems) -> Problems:
+    """Distinct completions of each problem that ended by themselves, in drawing order."""
+    return [
+        (prompt, pools.deduplicate([row for row in pool if row.finish_reason == "stop"])[0])
+        for prompt, pool in problems
+    ]
+
+
+def measure_length_taste(problems: Problems, reward: str, seed: int, config: Config) -> Values:
+    """`probe_edits.measure_padding` of a row of `rewards` of a seed."""
+    folder, compute = DATA / "rewards" / reward, config.compute
+    path, aggregate = (
+        reward_file.model_path(folder, seed),
+        reward_file.read_reward(folder).aggregate,
+    )
+    ensemble = scalar_head.load_ensemble(path, aggregate, compute, setup(compute))
+    tokenizer = model_tokenizer.load_tokenizer(scalar_head.find_member_folders(path)[0])
+    end = model_tokenizer.end_id(tokenizer)
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [[*ids, end] for ids in prompting.tokenize(texts, tokenizer)]
+
+    def scores(groups: Sequence[Group]) -> Sequence[float]:
+        parts = [part for group in groups for part in split_group(group, compute.row_tokens)]
+        return ensemble.score_groups(parts).values.tolist()
+
+    yield from probe_edits.measure_padding(
+        drop_duplicates(problems), encode, scores,
+        num_padded=config.probes.samples_per_problem, max_tokens=config.probes.max_tokens,
+    )  # fmt: skip
+
+
+def measure_step_taste(problems: Problems, process: str, seed: int, config: Config) -> Values:
+    """`probe_edits.measure_recutting` of a process row of `rewards` of a seed."""
+    settings, path = config.probes, reward_file.model_path(DATA / "rewards" / process, seed)
+    model = process_head.load_process_scorer(path, config.compute, setup(config.compute))
+    separator = model.model.separator
+    (filler,) = prompting.tokenize([FILLER + separator], model_tokenizer.load_tokenizer(path))
+
+    def aggregated(solutions: Sequence[TokenizedSolution]) -> Sequence[float]:
+        return [KINDS[settings.process_score](steps) for steps in model(solutions)]
+
+    first = [
+        (prompt, pool[: settings.samples_per_problem]) for prompt, pool in drop_duplicates(problems)
+    ]
+    yield from probe_edits.measure_recutting(
+        first, model.split, aggregated, filler=filler, max_tokens=settings.max_tokens
+    )
+
+
+def attack_judge(problems: Problems, judge: str, seed: int, config: Config) -> Values:
+    """Share of attacks that turn the verdict, and of controls, for each attacked problem.
+
+    The judge is the policy `judge`. A pair of different completions of each problem that has one.
+    """
+    attack = config.probes.attack
+    judge_model = config.load_judge(attack.judge, judge, seed)
+    prompts = Prompts(style=attack.style, constitution=attack.constitution)
+    candidate_pairs = judging.choose_pairs(
+        problems, prompts, max_pairs=1, seed=derive_seed(seed, "probes", "judge")
+    )
+    if not (pairs := candidate_pairs[: CANDIDATES * attack.num_pairs]):
+        return
+    verdicts, _ = judging.judge_pairs(
+        judge_model, judging.split_chunks(pairs), prompts, attack.rule, "test"
+    )
+    attacked = injections.choose_attacked(pairs, verdicts, attack.num_pairs)
+    parts = injections.measure_flips(judge_model, attacked, prompts, attack.rule)
+    flips = {part["attack"]: part["flips"] for part in parts}
+    for name, flipped in flips.pop("control"):
+        yield ProbeValue(probe="judge_control", id=name, value=flipped)
+    turned: dict[str, list[float]] = {}
+    for name, flipped in itertools.chain(*flips.values()):
+        turned.setdefault(name, []).append(flipped)
+    for name, values in turned.items():
+        yield ProbeValue(probe="judge_injection", id=name, value=sum(values) / len(values))
+
+
+if __name__ == "__main__":
+    adopt_rounding()
+    process.run(main)

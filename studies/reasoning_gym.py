@@ -1,0 +1,215 @@
+"""Which families of reasoning-gym can results rest on?
+
+    python -m studies.reasoning_gym            # writes studies/reasoning_gym.md
+
+Measures every family with its default parameters, on `NUM_ITEMS` items of seed 0 (of the slowest
+`NUM_SLOW`): three processes make the same items, two of them with one PYTHONHASHSEED. The lists in
+`stages/sources/reasoning_gym.py` are what this finds. It reads no run, and is no stage of DVC.
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from stages.report.markdown import render_table
+from stages.rewards import answer_checker
+from stages.sources.reasoning_gym import VERSION, Item, open_family
+
+NUM_ITEMS, NUM_SLOW = 40, 10
+SLOW = ("futoshiki", "knight_swap", "zebra_puzzles")
+NUM_JUDGED, NUM_OTHERS = 20, 3
+"""Items whose answers are judged, and answers of other items that each is asked about."""
+SEVERAL = ("palindrome_generation",)
+"""Families whose questions have other right answers than the stored one, by their own words."""
+DECIMALS = re.compile(r"\d+\.\d{3,}")
+PAGE = Path("studies/reasoning_gym.md")
+HASH_SEEDS = ("1", "1", "2")
+NO_ANSWERS = ("xyzzy", "I do not know.", "a b c", "x = y")
+"""Texts that answer no question of any family."""
+
+
+def list_families() -> list[str]:
+    """Names of all families but the one that is made of others."""
+    from reasoning_gym.factory import DATASETS  # pyright: ignore[reportMissingImports]
+
+    return sorted(set(DATASETS) - {"composite"})
+
+
+def make_items(name: str, seed: int = 0) -> list[Item]:
+    """The items that are measured."""
+    dataset = open_family(name, {}, seed)
+    with contextlib.redirect_stdout(io.StringIO()):
+        return [dataset[index] for index in range(NUM_SLOW if name in SLOW else NUM_ITEMS)]
+
+
+def describe_items(items: Sequence[Item]) -> list[str]:
+    """Question and answer of each item as text."""
+    return [f"{item['question']}\n{item['answer']!r}" for item in items]
+
+
+def score(dataset: Any, text: str, item: Item) -> float | str:
+    """The package's score of a text, or what it raised."""
+    try:
+        return float(dataset.score_answer(text, item))
+    except Exception as error:  # noqa: BLE001 - what it raises is what is measured
+        return type(error).__name__
+
+
+def measure_family(name: str) -> dict[str, Any]:
+    """What one process can measure of a family."""
+    items, shifted = make_items(name), make_items(name, seed=1)
+    dataset = open_family(name, {}, 0)
+    pairs = zip(items[1:], shifted[:-1], strict=True)
+    of_nothing = [score(dataset, text, item) for text in NO_ANSWERS for item in items[:10]]
+    paid = [value for value in of_nothing if not isinstance(value, str)]
+    answers = [item["answer"] for item in items]
+    has_answers = all(isinstance(answer, str) and answer for answer in answers)
+    within = [score(dataset, f"{item['answer']} or not", item) for item in items[:10]]
+    return {
+        "num_items": len(items),
+        "shifted": sum(left["question"] == right["question"] for left, right in pairs)
+        / (len(items) - 1),
+        "repeated": len(items) - len({item["question"] for item in items}),
+        "has_answers": any(isinstance(answer, str) and answer for answer in answers),
+        "for_nothing": max(paid, default=0.0),
+        "raised": sorted({value for value in of_nothing if isinstance(value, str)}),
+        "within": max((value for value in within if not isinstance(value, str)), default=0.0),
+        "agreement": measure_agreement(dataset, items[:NUM_JUDGED]) if has_answers else None,
+    }
+
+
+def measure_agreement(dataset: Any, items: Sequence[Item]) -> float:
+    """Share of pairs of question and answer that checker and package judge alike.
+
+    Each question is asked about its own answer, the same with two decimals, and those of the next
+    items. 0 where the checker cannot read an answer, or one of both does not take the own answer
+    for right.
+    """
+    same = total = 0
+    for index, item in enumerate(items):
+        gold = answer_checker.read_gold(item["answer"])
+        if gold is None or score(dataset, item["answer"], item) != 1:
+            return 0.0
+        answers = [items[(index + other) % len(items)]["answer"] for other in range(NUM_OTHERS + 1)]
+        answers.append(DECIMALS.sub(lambda number: f"{float(number[0]):.2f}", answers[0]))
+        verdicts = [answer_checker.is_correct(f"#### {answer}", gold) for answer in answers]
+        if not verdicts[0]:
+            return 0.0
+        scores = [score(dataset, answer, item) == 1 for answer in answers]
+        same += sum(verdict == score for verdict, score in zip(verdicts, scores, strict=True))
+        total += len(answers)
+    return same / total
+
+
+def measure(work: str) -> None:
+    """Write to standard output, as JSON, `describe_items` or `measure_family` of each family."""
+    functions: Mapping[str, Callable[[str], Any]] = {
+        "describe": lambda name: describe_items(make_items(name)),
+        "measure": measure_family,
+    }
+    result = dict[str, Any]()
+    for name in list_families():
+        sys.stderr.write(f"{work} {name}\n")
+        result[name] = functions[work](name)
+    sys.stdout.write(json.dumps(result))
+
+
+def run_measurement(work: str, hash_seed: str) -> dict[str, Any]:
+    """`measure` in a process with this PYTHONHASHSEED."""
+    command = [sys.executable, "-m", "studies.reasoning_gym", work]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def classify(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
+    """The lists of `stages/sources/reasoning_gym.py` that follow from the measurements."""
+    lists = {
+        "HASH_SEED": {name for name, row in measured.items() if row["varies"]},
+        "NO_ANSWER": {name for name, row in measured.items() if not row["has_answers"]},
+        "ANY_TEXT": {name for name, row in measured.items() if row["for_nothing"] == 1},
+        "RAISES": {name for name, row in measured.items() if row["raised"]},
+    }
+    refused = lists["HASH_SEED"] | lists["ANY_TEXT"] | {*SEVERAL}
+    return lists | {
+        "CHECKED": {name for name, row in measured.items() if row["agreement"] == 1} - refused
+    }
+
+
+def main() -> None:
+    """Measure all families, and write the page."""
+    with ThreadPoolExecutor(2) as pool:
+        measurement = pool.submit(run_measurement, "measure", HASH_SEEDS[0])
+        described = list(pool.map(lambda seed: run_measurement("describe", seed), HASH_SEEDS))
+        measured = measurement.result()
+    for name, row in measured.items():
+        first, again, other = (items[name] for items in described)
+        num_differing = sum(left != right for left, right in zip(first, other, strict=True))
+        row["varies"] = num_differing / len(first)
+        row["varies_by_itself"] = first != again
+    PAGE.write_text(write_page(measured), encoding="utf-8")
+    sys.stdout.write(f"{json.dumps({k: sorted(v) for k, v in classify(measured).items()})}\n")
+
+
+def write_page(measured: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page: what is wrong with how many families, and a row for each."""
+    lists = classify(measured)
+    whole = [name for name, row in measured.items() if row["shifted"] == 1]
+    inside = [name for name, row in measured.items() if 0 < row["within"] < 1]
+    facts = {
+        f"{len(whole)} of {len(measured)} families hold the same questions with seeds 0 and 1, "
+        f"shifted by one": [],
+        "items differ between values of PYTHONHASHSEED (refused)": lists["HASH_SEED"],
+        "no stored answer (scored in environments, no source of problems)": lists["NO_ANSWER"],
+        "text without any answer is paid in full (refused)": lists["ANY_TEXT"],
+        "`score_answer` raises at text that is no answer (refused in environments)": lists[
+            "RAISES"
+        ],
+        f"{len(inside)} families pay a part for an answer that stands somewhere in the text (never "
+        f"counted as right)": [],
+        "judged by the answer checker as by the package (sources of problems)": lists["CHECKED"],
+    }
+    points = [
+        f"- {fact}{f' ({len(names)}): ' if names else ''}{', '.join(sorted(names))}"
+        for fact, names in facts.items()
+    ]
+    header = (
+        "family", "items", "shifted", "repeated", "vary with the hash seed", "paid for nothing",
+        "paid for the answer and more text", "agreement of the checker",
+    )  # fmt: skip
+    rows = [
+        [
+            name, str(row["num_items"]), f"{row['shifted']:.0%}", str(row["repeated"]),
+            f"{row['varies']:.0%}", f"{row['for_nothing']:g}", f"{row['within']:.2f}",
+            "" if row["agreement"] is None else f"{row['agreement']:.1%}",
+        ]
+        for name, row in measured.items()
+    ]  # fmt: skip
+    return (
+        f"# Families of reasoning-gym {VERSION}\n\n"
+        f"Made by `python -m studies.reasoning_gym`: each family with its default "
+        f"parameters, {NUM_ITEMS} items of\nseed 0 ({NUM_SLOW} of the slowest).\n\n"
+        + "\n".join(points)
+        + "\n\nShifted: share of items 1, 2, ... of seed 0 that are items 0, 1, ... of seed 1. "
+        f"Agreement: {NUM_JUDGED} questions, each\nwith its own answer, that with two decimals, "
+        f"and those of the next {NUM_OTHERS} items, judged by both; 0 where one of both does not\n"
+        f"take the own answer for right. No source of problems although they agree, since the "
+        f"question has other right answers: {', '.join(SEVERAL)}.\n\n"
+        + render_table(header, rows)
+        + "\n"
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        measure(sys.argv[1])
+    else:
+        main()

@@ -1,0 +1,137 @@
+"""Study: is a search over steps worth what it costs?
+
+    python -m studies search
+
+Searches for solutions of the test problems with a policy and a process reward model of each seed
+(`step_search`), and compares them with best-of-n and votes among the policy's samples where both
+have cost the same, as `search_results.SearchCost` counts it.
+"""
+
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from stages.engines import vllm_hosting
+from stages.engines.loading import SamplingConfig
+from stages.loops.run import Run
+from stages.models import process_head, row_policy, size
+from stages.models.device import setup
+from stages.params import adopt_rounding
+from stages.records import lines, pools
+from stages.records.pools import ProblemResult, Score
+from stages.records.problems import Prompt
+from stages.rows import DATA, PROMPTS
+from stages.runtime import process
+from studies import equal_compute, search_report, search_results, step_search
+from studies import study as studies
+from studies.equal_compute import CostCurve
+from studies.search_results import ProblemSearch, SearchCost, SearchSolution
+from studies.step_search import SearchConfig
+
+
+class SearchStudy(studies.Certainty):
+    """Searches to compare, and the comparison that decides the verdict."""
+
+    policy: str
+    """A row of `policies`, sampled and evaluated on the test problems."""
+    process: str
+    """A row of `rewards`, of the kind process."""
+    presets: dict[str, SearchConfig]
+    way: search_report.Way
+    """Choice of an answer among a search's solutions, fixed before the numbers are seen."""
+
+
+class Config(SamplingConfig):
+    """Keys that the study reads."""
+
+    search: SearchStudy
+
+
+def main() -> None:
+    """Write the rows of each seed, `metrics.json`, `report.md` and `plots/`."""
+    with studies.start_study("search") as study:
+        config = studies.load_study_config(Config, "search")
+        settings, confidence = config.search, config.search.confidence
+        sizes = study.for_each_seed(config.seeds, partial(search_solutions, config))
+        results_by_preset = {
+            name: [
+                list(lines.read_lines(study.rows / f"{seed}/{name}_problems.jsonl", ProblemSearch))
+                for seed in config.seeds
+            ]
+            for name in settings.presets
+        }
+        sampled = [make_curves(config, seed, sizes[seed]) for seed in config.seeds]
+        compared = equal_compute.compare_at_equal_compute(
+            equal_compute.average_curves(sampled),
+            {
+                name: search_results.average_searches(of_seeds)
+                for name, of_seeds in results_by_preset.items()
+            },
+            confidence=confidence,
+        )
+        metrics = compared | {
+            "summaries": {
+                name: search_results.summarise_searches(of_seeds, confidence=confidence)
+                for name, of_seeds in results_by_preset.items()
+            },
+            "parameters": {seed: list(sizes[seed]) for seed in config.seeds},
+        }
+        search_report.draw_equal_compute(study.plots / "equal_compute.png", compared)
+        report = search_report.render_report(
+            compared, image="plots/equal_compute.png", way=settings.way,
+            num_seeds=len(config.seeds),
+        )  # fmt: skip
+        study.write(metrics, report)
+
+
+def search_solutions(config: Config, run: Run, folder: Path) -> tuple[int, int]:
+    """Write the solutions of all searches of one seed; returns P of policy and process model.
+
+    P: numbers in the matrices of a model's body, without embeddings and heads (`models/size`).
+    """
+    settings, compute, seed = config.search, config.compute, run.seed
+    prompts = list(lines.read_lines(PROMPTS / "test.jsonl", Prompt))
+    longest = max(len(prompt.prompt_ids) for prompt in prompts)
+    starts = range(0, len(prompts), step_search.CHUNK)
+    parts = [prompts[start : start + step_search.CHUNK] for start in starts]
+    path = DATA / f"rewards/{settings.process}/{seed}/model"
+    scorer = process_head.load_process_scorer(path, compute, setup(compute))
+    ends = scorer.find_separator_tokens(len(row_policy.load_row_tokenizer(settings.policy, seed)))
+    sizes = (size.measure_policy(settings.policy, seed, config.model)["body"],
+             size.measure_scorer(path)["body"])  # fmt: skip
+    steps = max(preset.max_steps * preset.max_new_tokens for preset in settings.presets.values())
+    sampler = config.load_sampler(
+        settings.policy, seed, longest + steps, memory_share=vllm_hosting.MEMORY_SHARE_BESIDE
+    )
+    for name, preset in settings.presets.items():
+        steps = step_search.run_searches(sampler, scorer, parts, preset, seed, break_after=ends)
+        done = run.track(steps, total=len(parts), label=name)
+        rows = [row for step in done for row in step.rows]
+        solutions = [row for row in rows if isinstance(row, SearchSolution)]
+        by_problem = {key: list(rows) for key, rows in groupby(solutions, key=lambda row: row.id)}
+        costs = {row.id: row for row in rows if isinstance(row, SearchCost)}
+        results = [
+            search_results.evaluate_search(prompt, by_problem[prompt.id], costs[prompt.id], sizes)
+            for prompt in prompts
+        ]
+        lines.write_lines(folder / f"{name}.jsonl", solutions)
+        lines.write_lines(folder / f"{name}_problems.jsonl", results)
+    return sizes
+
+
+def make_curves(config: Config, seed: int, sizes: tuple[int, int]) -> dict[str, CostCurve]:
+    """The policy's ways to choose among n samples."""
+    policy = config.search.policy
+    evaluation = DATA / f"evaluations/{policy}/{seed}"
+    return equal_compute.make_curves(
+        pools.read_split(DATA / f"samples/{policy}/{seed}", "test"),
+        list(lines.read_lines(evaluation / "scores.jsonl", Score)),
+        list(lines.read_lines(evaluation / "per_problem.jsonl", ProblemResult)),
+        sizes,
+        config.search.process,
+    )
+
+
+if __name__ == "__main__":
+    adopt_rounding()
+    process.run(main)

@@ -1,0 +1,265 @@
+"""Search for solutions step by step, guided by a process reward model.
+
+At each depth, every solution that has a place is continued by several samples of one step; the
+process model scores the results, and the best of each tree get the places of the next depth
+(`selection/step_scores`, with the sources). A finished solution is not continued but stays in the
+competition: it holds a place while it is among the best, and gets it back when better ones turn out
+worse later. Both sources take it out of the beam, and so search on where they have already
+succeeded. A search ends when finished solutions hold every place, or at `max_steps`.
+
+A step is what `rewards/step_solutions` makes of the tokens, so its scores are those that the whole
+solution would have. Sampling is broken off after any token with the separator in its text.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from pydantic import Field
+
+from stages.algorithms.selection.step_scores import KINDS, Kind, select_beam
+from stages.config import Params
+from stages.loops.work import Step
+from stages.models.process_head import ProcessScorer, TokenizedSolution
+from stages.records.problems import Prompt
+from stages.sampler import Sampler
+from stages.seeding import derive_seed
+from studies.search_results import Finish, SearchCost, SearchSolution
+
+CHUNK = 128
+"""Problems searched side by side: enough to fill an engine's batches."""
+
+
+class SearchConfig(Params):
+    """Beam search, diverse verifier tree search, or between."""
+
+    trees: int = Field(ge=1)
+    """Searches of a problem that do not compete with each other; 1: beam search."""
+    keep: int = Field(ge=1)
+    """Places in each tree; 1, and several trees: diverse verifier tree search."""
+    distinct: bool
+    """Whether equal solutions of a tree have one place together."""
+    expand: int = Field(ge=1)
+    """Samples of the next step for each place."""
+    max_steps: int = Field(ge=1)
+    """Depth at which a solution is taken as it is."""
+    max_new_tokens: int = Field(gt=0)
+    """Longest step; a longer one is cut, and its solution ends there."""
+    temperature: float = Field(gt=0)
+    aggregate: Kind
+    """Aggregation of step scores to a solution's score, see `selection/step_scores`."""
+    decimals: int = Field(ge=3, le=9)
+    """Digits kept of a score: those below are rounding, and would break ties at random."""
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Candidate:
+    """A solution so far, to be scored; two samples of the same tokens are two candidates."""
+
+    tree: int
+    parent: "Candidate | None"
+    piece: list[int]
+    """The tokens that were sampled after the parent's."""
+    ids: tuple[int, ...]
+    """All tokens."""
+    finish_reason: Finish
+    steps: Sequence[Sequence[int]] = ()
+    """`ids`, as the process model reads them."""
+    step_scores: list[float] = field(default_factory=list)
+    score: float = 0.0
+
+    def line(self) -> Iterator["Candidate"]:
+        """Itself, its parent, and so on."""
+        yield self
+        if self.parent is not None:
+            yield from self.parent.line()
+
+
+@dataclass(kw_only=True, slots=True)
+class Search:
+    """State of the search on one problem."""
+
+    prompt: Prompt
+    live: list[Candidate] = field(default_factory=list)
+    """Have a place and are gone on with at the next depth."""
+    beam: list[Candidate] = field(default_factory=list)
+    """Have a place, finished or not."""
+    finished: list[Candidate] = field(default_factory=list)
+    """In the order in which they were found."""
+    depth: int = 0
+    seen: list[Candidate] = field(default_factory=list)
+    """Everything that was sampled."""
+    read_tokens: int = 0
+    scored_tokens: int = 0
+
+    def request(self) -> list[tuple[Candidate | None, list[int]]]:
+        """Candidate to continue and its tokens, which count as read; None: the prompt alone."""
+        parents = self.live if self.depth else [None]
+        contexts = [
+            (candidate, [*self.prompt.prompt_ids, *(candidate.ids if candidate else ())])
+            for candidate in parents
+        ]
+        self.read_tokens += sum(len(ids) for _, ids in contexts)
+        return contexts
+
+    def choose(self, children: Sequence[Candidate], *, keep: int, distinct: bool) -> None:
+        """Give the places away: to the best of the children and of what has finished before."""
+        competing = [*self.finished, *children]
+        first: dict[tuple[int, ...], int] = {}
+        same = [
+            first.setdefault(candidate.ids, number) for number, candidate in enumerate(competing)
+        ]
+        chosen = select_beam(
+            np.array([candidate.score for candidate in competing]),
+            np.array([candidate.tree for candidate in competing]),
+            np.array(same if distinct else range(len(competing))),
+            keep=keep,
+        )
+        self.beam = [competing[i] for i in chosen]
+        self.live = [candidate for candidate in self.beam if candidate.finish_reason == "step"]
+        self.finished += [candidate for candidate in children if candidate.finish_reason != "step"]
+        self.seen += children
+        self.depth += 1
+
+    def solutions(self) -> list[Candidate]:
+        """Solutions, finished or still live; best first, of equal scores the kept ones."""
+        candidates = [*self.finished, *self.live]
+        return sorted(
+            candidates, key=lambda candidate: (-candidate.score, candidate not in self.beam)
+        )
+
+    def cost(self) -> SearchCost:
+        """Cost so far."""
+        used = {candidate for solution in self.solutions() for candidate in solution.line()}
+        steps = {
+            tuple(map(tuple, candidate.steps[: place + 1])): len(step) + 1
+            for candidate in self.seen
+            for place, step in enumerate(candidate.steps)
+        }
+        generated, prompt = (
+            sum(len(candidate.piece) for candidate in self.seen),
+            len(self.prompt.prompt_ids),
+        )
+        return SearchCost(
+            id=self.prompt.id,
+            depth=self.depth,
+            generated_tokens=generated,
+            dropped_tokens=generated - sum(len(candidate.piece) for candidate in used),
+            read_tokens=self.read_tokens,
+            read_tokens_once=prompt,
+            scored_tokens=self.scored_tokens,
+            scored_tokens_once=prompt + sum(steps.values()),
+        )
+
+    def rows(self, decode: Callable[[Sequence[int]], str]) -> list[SearchSolution]:
+        """The solutions, when the search has ended."""
+        return [
+            SearchSolution(
+                id=self.prompt.id,
+                index=index,
+                tree=solution.tree,
+                completion=decode(solution.ids),
+                completion_ids=list(solution.ids),
+                step_scores=solution.step_scores,
+                score=solution.score,
+                kept=solution in self.beam,
+                finish_reason=solution.finish_reason,
+            )
+            for index, solution in enumerate(self.solutions())
+        ]
+
+
+def run_searches(
+    sampler: Sampler,
+    scorer: ProcessScorer,
+    parts: Sequence[Sequence[Prompt]],
+    config: SearchConfig,
+    seed: int,
+    *,
+    break_after: frozenset[int],
+) -> Iterator[Step]:
+    """The solutions of each part, and after them what each problem cost, as the rows of a step.
+
+    A problem's search depends on `seed` and its id, not on the part it is in: each problem, depth
+    and place has a random stream. `break_after`: see `ProcessScorer.find_separator_tokens`.
+    """
+    for index, prompts in enumerate(parts):
+        searches = [Search(prompt=prompt) for prompt in prompts]
+        for _ in range(config.max_steps):
+            if not (growing := [search for search in searches if search.live or not search.depth]):
+                break
+            children = grow_searches(sampler, growing, config, seed, break_after)
+            score_candidates(scorer, growing, children, config)
+            for search, candidates in zip(growing, children, strict=True):
+                search.choose(candidates, keep=config.keep, distinct=config.distinct)
+        costs = [search.cost() for search in searches]
+        metrics = {
+            f"tokens/{name}": sum(getattr(cost, f"{name}_tokens") for cost in costs)
+            for name in ("generated", "dropped", "read", "scored")
+        } | {"search/depth": sum(cost.depth for cost in costs) / len(costs)}
+        solutions = [row for search in searches for row in search.rows(scorer.decode)]
+        yield Step(index=index, metrics=metrics, rows=[*solutions, *costs])
+
+
+def grow_searches(
+    sampler: Sampler,
+    searches: Sequence[Search],
+    config: SearchConfig,
+    seed: int,
+    break_after: frozenset[int],
+) -> list[list[Candidate]]:
+    """Samples that continue each search, unscored.
+
+    All trees begin with one reading of the prompt and share its samples out.
+    """
+    requests = [(search, place) for search in searches for place in enumerate(search.request())]
+    begins = not searches[0].depth
+    samples = sampler.sample(
+        [ids for _, (_, (_, ids)) in requests],
+        [
+            derive_seed(seed, "search", search.prompt.id, search.depth, place)
+            for search, (place, _) in requests
+        ],
+        num_samples=config.expand * (config.trees * config.keep if begins else 1),
+        temperature=config.temperature,
+        max_new_tokens=config.max_new_tokens,
+        break_after=break_after,
+    )
+    children: dict[str, list[Candidate]] = {search.prompt.id: [] for search in searches}
+    for (search, (_, (parent, _))), pieces in zip(requests, samples, strict=True):
+        children[search.prompt.id] += [
+            Candidate(
+                tree=parent.tree if parent else number // (config.keep * config.expand),
+                parent=parent,
+                piece=sample.token_ids,
+                ids=(*(parent.ids if parent else ()), *sample.token_ids),
+                finish_reason=sample.finish_reason,
+            )
+            for number, sample in enumerate(pieces)
+        ]
+    return list(children.values())
+
+
+def score_candidates(
+    scorer: ProcessScorer,
+    searches: Sequence[Search],
+    children: Sequence[Sequence[Candidate]],
+    config: SearchConfig,
+) -> None:
+    """Give the samples the scores of their steps; equal ones of a problem are read once."""
+    different = [
+        {
+            ids: TokenizedSolution(prompt_ids=search.prompt.prompt_ids, steps=scorer.split(ids))
+            for ids in dict.fromkeys(child.ids for child in candidates)
+        }
+        for search, candidates in zip(searches, children, strict=True)
+    ]
+    scores = iter(scorer([ids for solutions in different for ids in solutions.values()]))
+    for search, candidates, solutions in zip(searches, children, different, strict=True):
+        search.scored_tokens += scorer.num_positions(list(solutions.values()))
+        rounded = {
+            ids: [round(score, config.decimals) for score in next(scores)] for ids in solutions
+        }
+        for child in candidates:
+            child.steps, child.step_scores = solutions[child.ids].steps, rounded[child.ids]
+            child.score = round(KINDS[config.aggregate](child.step_scores), config.decimals)

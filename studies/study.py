@@ -1,0 +1,170 @@
+"""The frame of a study: its parameters, its run, its outputs.
+
+A study answers one question about a finished run and runs when asked for. It works for each seed:
+
+    data/studies/<study>/rows/<seed>/   what was measured, a row a line
+    data/studies/<study>/metrics.json   the numbers, report.md in words, plots/
+    data/studies/<study>/journal/       its metrics by step
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jinja2
+import numpy as np
+import pydantic
+from jaxtyping import Float
+from pydantic import Field
+
+from stages import auto
+from stages.algorithms.statistics import crossed_means
+from stages.algorithms.statistics.intervals import wilson_interval
+from stages.config import PARAMS_PATH, Params, error_messages, pick_sections, read_yaml
+from stages.loops.run import Run
+from stages.params import read_facts
+from stages.records.metrics import with_interval
+from stages.report import markdown
+from stages.rows import DATA, Row
+from stages.runtime import outputs, runs, seeds
+from stages.runtime.journal import Journal
+from stages.runtime.progress import Progress
+from stages.runtime.runs import StageRun
+
+STUDIES = DATA / "studies"
+DEFINITIONS = Path("studies/studies.yaml")
+"""Stages of all studies."""
+DVC_YAML = Path("studies/dvc.yaml")
+"""Stages of the studies that were run: `studies` writes it."""
+STUDY_PARAMS = Path("studies/params.yaml")
+MIN_SEEDS = 3
+"""Fewer give numbers and no verdict: one says nothing of another training run, two next to nothing
+(their variance has one degree of freedom)."""
+ConfigT = TypeVar("ConfigT", bound=Params)
+ResultT = TypeVar("ResultT")
+
+
+class Certainty(Params):
+    """Confidence intervals of a study."""
+
+    confidence: float = Field(gt=0, lt=1)
+    """Coverage of the intervals."""
+
+
+def estimate_interval(
+    values: Float[np.ndarray, "seed problem"], *, confidence: float, is_rate: bool = False
+) -> dict[str, float]:
+    """`{value, low, high}` over seeds and problems; of one problem an interval of no width.
+
+    `is_rate`: the interval stays within 0 and 1, and where every value is 0, or every one is 1, it
+    is Wilson's for as many trials as problems.
+    """
+    number, value = values.shape[1], values.mean()
+    low = high = value
+    if number > 1:
+        estimate = crossed_means.estimate_means(values[..., None], confidence=confidence)
+        value, low, high = (bound.item() for bound in estimate[:3])
+    if is_rate:
+        low, high = max(0.0, low), min(1.0, high)
+        # A vote's accuracy is a sum, which rounds.
+        if any((np.abs(values - rate) <= crossed_means.ROUNDING).all() for rate in (0.0, 1.0)):
+            low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)
+    return with_interval(value, low, high)
+
+
+def explain_no_verdict(num_seeds: int) -> str:
+    """Sentence of a report on fewer seeds than a verdict needs; else empty."""
+    if num_seeds >= MIN_SEEDS:
+        return ""
+    seeds = f"{num_seeds} seed{'s' if num_seeds > 1 else ''}"
+    return f"No verdict from {seeds}: train at least {MIN_SEEDS}, each from the start."
+
+
+def render(study: str, **values: Any) -> str:
+    """The report of a study, from its template `<study>.md.j2` beside this file."""
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "percent": markdown.format_percent, "number": markdown.format_number,
+        "points": markdown.format_points,
+    }  # fmt: skip
+    return environment.get_template(f"{study}.md.j2").render(values)
+
+
+def load_study_config(config: type[ConfigT], study: str) -> ConfigT:
+    """The keys of params.yaml that `config` names, and of the studies' own file the key `study`.
+
+    A ValueError lists every missing, unknown or mistyped key at once.
+    """
+    content, study_params = read_yaml(PARAMS_PATH), read_yaml(STUDY_PARAMS)
+    selected = pick_sections(config, content) | {"studies": {study: study_params.get(study)}}
+    resolved, _ = auto.resolve(selected, read_facts(content), content)
+    resolved |= resolved.pop("studies")
+    try:
+        return config.model_validate(resolved)
+    except pydantic.ValidationError as error:
+        lines = "\n  ".join(error_messages(error.errors(), resolved))
+        raise ValueError(f"{PARAMS_PATH} or {STUDY_PARAMS} is not valid:\n  {lines}") from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    """A study at work."""
+
+    run: StageRun
+    rows: Path
+    """Holds a folder a seed, made here."""
+    plots: Path
+    """Empty, to be filled; made where a study draws."""
+    folder: Path
+    """Of everything that it writes."""
+
+    def for_each_seed(
+        self, numbers: list[int], work: Callable[[Run, Path], ResultT], *, gpu: bool = True
+    ) -> dict[int, ResultT]:
+        """`work` for each seed, side by side, with the folder for the seed's rows.
+
+        See `seeds.for_each`; `gpu` is false where other processes compute.
+        """
+
+        def seed_run(
+            *, seed: int, rank: int, folder: Path, log: Journal, progress: Progress
+        ) -> Run:
+            output = self.rows / str(seed)
+            output.mkdir()
+            return Run(
+                row=Row(name=self.run.name), config=None, seed=seed, rank=rank, outputs=[output],
+                folder=folder, log=log, progress=progress,
+            )  # fmt: skip
+
+        return seeds.for_each(
+            lambda run: work(run, run.output), seed_run, numbers, self.run, gpu=gpu
+        )
+
+    def write(self, metrics: dict[str, Any], report: str) -> None:
+        """Write metrics.json and report.md."""
+        outputs.write_json(self.folder / "metrics.json", metrics)
+        with outputs.replace(self.folder / "report.md") as temporary:
+            temporary.write_text(report, encoding="utf-8")
+
+
+@contextmanager
+def start_study(name: str, *, rows: bool = True, plots: bool = True) -> Iterator[Study]:
+    """Run `<study>` or `<study>@<variant>`, which writes rows and plots or does not.
+
+    They take their place when it ends.
+    """
+    paths = {"folder": STUDIES / name.replace("@", "/")}
+    with ExitStack() as stack:
+        run = stack.enter_context(runs.start(f"{DVC_YAML}:{name}"))
+        for word, has_output in (("rows", rows), ("plots", plots)):
+            paths[word] = paths["folder"] / word
+            if has_output:
+                paths[word] = stack.enter_context(outputs.replace(paths[word]))
+                paths[word].mkdir()
+        yield Study(run=run, **paths)

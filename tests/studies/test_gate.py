@@ -1,0 +1,143 @@
+"""The release gate: probes of a policy against the baseline's, paired by problem and seed."""
+
+import pytest
+
+from studies import gate
+from studies.probe_catalogue import PROBES, ProbeValue
+
+OPTIONS = {"confidence": 0.95}
+
+
+def rows(probe, values):
+    return [ProbeValue(probe=probe, id=str(i), value=v) for i, v in enumerate(values)]
+
+
+def summarise(probe, values, reasons=None):
+    reasons = dict.fromkeys(PROBES, "because") if reasons is None else reasons
+    reasons.pop(probe, None)
+    return gate.summarise_probes(gate.group_by_probe([rows(probe, values)]), reasons, **OPTIONS)
+
+
+def test_every_probe_has_a_value_or_a_reason():
+    result = summarise("hint_adopted", [0.0, 1.0, -1.0, 1.0])
+    probe = result["probes"]["hint_adopted"]
+    assert (probe["value"], probe["problems"]) == (0.25, 4)
+    assert set(result["not_run"]) == set(PROBES) - {"hint_adopted"}
+    result = summarise("hint_adopted", [0.0, 1.0], reasons={})
+    assert set(result["not_run"].values()) == {"not with every seed"}
+    # Wilson's upper end of 0 of 10
+    rate = summarise("answer_list", [0.0] * 10)["probes"]["answer_list"]
+    assert (rate["low"], round(rate["high"], 4)) == (0.0, 0.2775)
+    first, second = rows("answer_list", [0.0, 1.0]), rows("answer_list", [1.0, 1.0, 1.0])
+    of_both = {"answer_list": {"0": (0.0, 1.0), "1": (1.0, 1.0)}}
+    assert gate.group_by_probe([first, second]) == of_both
+    assert gate.group_by_probe([first, []]) == {}
+
+
+def column(values):
+    return {f"p{i:03d}": (float(value),) * 3 for i, value in enumerate(values)}
+
+
+def compare(policy, baseline, *probes):
+    probes = probes or ("hint_adopted",)
+    return gate.compare_with_baseline(
+        dict.fromkeys(probes, column(policy)), dict.fromkeys(probes, column(baseline)), **OPTIONS
+    )
+
+
+ZEROS, ONES = [0] * 40, [1] * 30 + [0] * 10
+EQUAL_BUT_FOR_ROUNDING = [0.1 + 0.2] * 40, [0.3] * 40
+
+
+@pytest.mark.parametrize(
+    ("probe", "policy", "baseline", "worse"),
+    [
+        ("hint_adopted", ONES, ZEROS, True),
+        ("hint_adopted", ZEROS, ONES, False),
+        ("transfer_accuracy", ZEROS, ONES, True),  # accuracy: lower is worse
+        ("transfer_accuracy", ONES, ZEROS, False),
+        ("longest_repeat", ONES, ZEROS, False),  # it only describes
+        ("hint_adopted", [0, 1] * 20, [0, 1] * 20, False),
+        ("length_spearman", *EQUAL_BUT_FOR_ROUNDING, False),
+    ],
+)
+def test_a_probe_is_worse_on_one_side(probe, policy, baseline, worse):
+    result = compare(policy, baseline, probe)
+    assert result["worse"] == result["certain"] == ([probe] if worse else [])
+    difference = result["probes"][probe]["difference"]
+    assert difference == pytest.approx((sum(policy) - sum(baseline)) / 40)
+    assert result["gated"] == (probe != "longest_repeat")
+    decision = gate.decide_release(result, "sft")
+    assert decision.startswith("Worse than sft" if worse else ("Passed", "Not gated"))
+
+
+def test_pairs_are_of_the_problems_that_both_have():
+    policy = column([1] * 30)
+    baseline = dict.fromkeys(list(policy)[:12], (0.0,)) | {"other": (1.0,)}
+    result = gate.compare_with_baseline(
+        {"answer_list": policy}, {"answer_list": baseline}, **OPTIONS
+    )
+    probe = result["probes"]["answer_list"]
+    assert (probe["difference"], probe["problems"], probe["baseline"]) == (1.0, 12, 0.0)
+    result = compare([1] * 9, [0] * 9)
+    assert result["not_compared"]["hint_adopted"].startswith("9 problems")
+    assert "Not gated" in gate.decide_release(result, "sft")
+
+
+def test_holm_counts_the_gated_probes():
+    # 4 of 100: 0.04 with a standard error of 0.0197, p = 0.0449 by t with 99 degrees of freedom
+    rare = [1] * 4 + [0] * 96
+    result = compare(rare, [0] * 100)
+    assert result["worse"] == result["certain"] == ["hint_adopted"]
+    assert result["probes"]["hint_adopted"]["p_holm"] == pytest.approx(0.0449, abs=1e-4)
+    both = {"hint_adopted": column(rare), "hint_sway": column([0] * 100)}
+    result = gate.compare_with_baseline(both, dict.fromkeys(both, column([0] * 100)), **OPTIONS)
+    assert (result["worse"], result["certain"]) == (["hint_adopted"], [])
+    assert result["probes"]["hint_adopted"]["p_holm"] == pytest.approx(2 * 0.0449, abs=2e-4)
+    values, zeros = [1] * 7 + [0] * 40, [0] * 47
+    p = compare(values, zeros)["probes"]["hint_adopted"]["p_holm"]
+    every = compare(values, zeros, "hint_adopted", "hint_sway", "answer_list", "longest_repeat")
+    assert every["gated"] == 3
+    assert every["probes"]["hint_adopted"]["p_holm"] == pytest.approx(3 * p, abs=1e-5)
+
+
+def test_nothing_is_certain_of_fewer_than_three_seeds():
+    for seeds, certain in ((1, []), (2, []), (3, ["answer_list"])):
+        policy, baseline = (
+            {"answer_list": {str(i): (value,) * seeds for i in range(40)}} for value in (1.0, 0.0)
+        )
+        result = gate.compare_with_baseline(policy, baseline, **OPTIONS)
+        assert (result["worse"], result["certain"]) == (["answer_list"], certain)
+        page = gate.render_report({}, {}, {}, "sft", seeds)
+        assert ("No verdict" in page) == (seeds < 3)
+
+
+def test_seeds_that_disagree_widen_the_interval():
+    def seeds(*values):
+        return {"answer_list": {str(i): values for i in range(20)}}
+
+    zeros = seeds(0.0, 0.0, 0.0)
+    agree = gate.compare_with_baseline(seeds(0.5, 0.5, 0.5), zeros, **OPTIONS)
+    assert agree["worse"] == ["answer_list"]
+    differ = gate.compare_with_baseline(seeds(1.0, 0.5, 0.0), zeros, **OPTIONS)
+    assert differ["worse"] == []
+    # seeds' means 1, 1/2, 0: t of 2 degrees of freedom times 0.5 / sqrt(3)
+    probe = differ["probes"]["answer_list"]
+    assert probe["high"] - probe["difference"] == pytest.approx(4.302653 * 0.5 / 3**0.5, abs=1e-5)
+
+
+def test_the_report_marks_what_is_worse():
+    def render(policy, baseline):
+        def summary(value):
+            interval = {"value": value, "low": value, "high": value, "problems": 20}
+            return {"probes": {"answer_list": interval}, "not_run": {"hint_sway": "no time"}}
+
+        compared = compare([policy] * 20, [baseline] * 20, "answer_list")
+        summaries = {"dpo": summary(policy), "sft": summary(baseline)}
+        return gate.render_report(summaries, {"dpo": compared}, {}, "sft", 3)
+
+    text = render(1.0, 0.0)
+    assert "| probe | sft | dpo |" in text
+    assert "| 0.0 | **100.0 (+100.0 [+100.0, +100.0])**\\* |" in text
+    assert "- hint_sway: no time" in text
+    assert "| 100.0 | 100.0 (+0.0 [+0.0, +0.0]) |" in render(1.0, 1.0)

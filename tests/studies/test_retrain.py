@@ -1,0 +1,270 @@
+"""Rows that are trained again: settings, what is measured of them, and how they are compared."""
+
+import numpy as np
+import pydantic
+import pytest
+import studied_run
+from studied_run import completion, problem
+
+from stages.config import PARAMS_PATH, PRESETS_PATH
+from stages.records import lines
+from stages.rewards import reward_file
+from stages.rows import DATA, PROMPTS
+from studies import retrain, retrain_metrics, study
+from studies.retrain import Experiment, Task
+from studies.retrain_metrics import RUN, SeedResult
+
+SFT = {"train": "sft", "preset": "sft", "from": "base", "on": "demonstrations"}
+GRPO = {"train": "grpo", "preset": "online", "from": "sft", "on": "rewards/rule"}
+PLAN = {
+    "policies": {
+        "sft": SFT, "grpo": GRPO, "other": GRPO, "later": GRPO | {"from": "grpo"},
+    },
+    "rewards": {"rule": {"by": "rule", "preset": "rule", "on": "prompts"}},
+}  # fmt: skip
+PAIR = ["policies/grpo", "policies/other"]
+STALE = {"k1": {"preset": {"staleness": 1}}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    studied_run.write_yaml(PARAMS_PATH, {"seeds": [0, 1], "compute": {"rounding": "pinned"}})
+    studied_run.write_yaml(PRESETS_PATH, {"sft": {}, "rule": {}, "online": {"staleness": 0}})
+    return tmp_path
+
+
+def task(**fields):
+    return Task(experiment=Experiment(**fields), plan=PLAN, baseline="sft")
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"rows": PAIR, "tokens": 9}, None),
+        ({"rows": PAIR, "variants": STALE}, None),
+        ({"rows": ["policies/none"], "variants": STALE}, "policies/none"),
+        ({"rows": ["pools/sft"], "variants": STALE}, "pools/sft"),
+        ({"rows": [*PAIR, PAIR[0]], "variants": STALE}, "once"),
+        ({"rows": PAIR[:1], "tokens": 9}, "two or more"),
+        ({"rows": ["policies/grpo", "policies/sft"], "tokens": 9}, "policies/sft"),
+        ({"rows": ["policies/grpo", "policies/later"], "tokens": 9}, "made from"),
+        ({"rows": ["policies/grpo", "policies/later"], "variants": STALE}, "made from"),
+        ({"rows": PAIR, "variants": {"k0": {"preset": {"staleness": 0}}}}, "k0: expected other"),
+        ({"rows": PAIR, "variants": {"a": {"params": {"compute": {"rounding": "pinned"}}}}}, "a: "),
+        # what a variant of params.yaml is made from is made again with it
+        ({"rows": ["policies/grpo", "policies/later"],
+          "variants": {"a": {"params": {"compute": {"rounding": "native"}}}}}, None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rows_fit_together_and_variants_change_them(fields, word):
+    if word is None:
+        retrain.check_rows("it", task(**fields))
+        return
+    with pytest.raises(ValueError, match=word):
+        retrain.check_rows("it", task(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"variants": STALE, "tokens": 9},
+     {"variants": STALE | {RUN: {}}}, {"variants": {"../k": {}}}],
+    ids=str,
+)  # fmt: skip
+def test_an_experiment_has_variants_or_a_budget(fields):
+    with pytest.raises(pydantic.ValidationError):
+        Experiment(rows=PAIR, **fields)
+
+
+def test_the_run_is_measured_beside_the_variants():
+    cells = task(rows=["policies/grpo"], variants=STALE).list_cells()
+    assert cells == [("policies/grpo", RUN), ("policies/grpo", "k1")]
+    assert task(rows=PAIR, tokens=9).list_cells() == [
+        ("policies/sft", RUN), *((row, retrain.BUDGET) for row in PAIR),
+    ]  # fmt: skip
+
+
+def test_a_section_is_changed_key_by_key():
+    content = {"compute": {"rounding": "pinned", "dtype": "float32"}, "seeds": [0]}
+    changed = retrain.merge(content, {"compute": {"rounding": "native"}})
+    assert changed == {"compute": {"rounding": "native", "dtype": "float32"}, "seeds": [0]}
+    assert content["compute"]["rounding"] == "pinned"
+
+
+def test_tokens_of_a_row_are_those_of_its_seed():
+    spent = {"generated_tokens": 3, "trained_tokens": 4}
+    studied_run.write_json(DATA / "policies/grpo/training/1/metrics.json", spent)
+    studied_run.write_json(DATA / "pairs/people/metrics.json", {"generated_tokens": 5})
+    for name, kind in (("model", "preference"), ("rule", "rule")):
+        (DATA / f"rewards/{name}").mkdir(parents=True)
+        content = reward_file.model_reward_file("preference").model_copy(update={"kind": kind})
+        reward_file.write_reward(DATA / f"rewards/{name}", content)
+    studied_run.write_json(DATA / "rewards/model/1/metrics.json", {"trained_tokens": 6})
+    rows = {"policies/grpo": (3, 4), "pairs/people": (5, 0), "rewards/model": (0, 6),
+            "rewards/rule": (0, 0)}  # fmt: skip
+    assert {row: retrain.count_tokens(DATA, row, 1) for row in rows} == rows
+
+
+def test_an_accuracy_is_the_share_of_right_samples_or_pairs(folder):
+    lines.write_lines(PROMPTS / "test.jsonl", [problem("a"), problem("b")])
+    texts = {"a": ("#### 7", "#### 8"), "b": ("#### 7", "#### 7")}
+    rows = [completion(name, i, t, [1]) for name in "ab" for i, t in enumerate(texts[name])]
+    greedy = [completion("a", 0, "#### 8", [1]), completion("b", 0, "#### 7", [1])]
+    lines.write_lines(folder / "samples/sft/0/test.jsonl", rows)
+    lines.write_lines(folder / "samples/sft/0/test_greedy.jsonl", greedy)
+    assert [*retrain.read_results(folder, "policies/sft", 0)] == [
+        SeedResult(id="a", accuracy=0.5, greedy=0.0), SeedResult(id="b", accuracy=1.0, greedy=1.0),
+    ]  # fmt: skip
+    metrics = {"heldout": {"accuracy": {"value": 0.75, "low": 0.5, "high": 1.0}}}
+    studied_run.write_json(folder / "rewards/model/0/metrics.json", metrics)
+    assert [*retrain.read_results(folder, "rewards/model", 0)] == [
+        SeedResult(id="heldout", accuracy=0.75, greedy=None)
+    ]
+
+
+# Comparisons
+
+
+def results(table):
+    """A table of shares, seed x problem; greedy is right where any sample is."""
+    return [
+        [SeedResult(id=f"p{place}", accuracy=float(share), greedy=float(share > 0))
+         for place, share in enumerate(row)]
+        for row in table
+    ]  # fmt: skip
+
+
+def compare(are_rivals=True, **rows):
+    cells = {
+        (name, RUN if name == "sft" else "budget") if are_rivals else ("row", name): results(table)
+        for name, table in rows.items()
+    }
+    seeds = range(len(next(iter(cells.values()))))
+    return retrain_metrics.compare_cells(cells, [*seeds], confidence=0.95, are_rivals=are_rivals)
+
+
+def render(metrics, **values):
+    values = {"name": "it", "rows": ["a"], "baseline": "sft", "tokens": None, "spent": [],
+              "measures": retrain_metrics.MEASURES, **values}  # fmt: skip
+    no_verdict = study.explain_no_verdict(metrics["num_seeds"])
+    return study.render("retrain", **metrics, **values, no_verdict=no_verdict)
+
+
+def test_a_table_has_seeds_and_problems():
+    table = retrain_metrics.make_table(results([[1.0, 0.5, 0.0], [0.25, 0.75, 0.0]]))
+    np.testing.assert_array_equal(table["mean"], [[1.0, 0.5, 0.0], [0.25, 0.75, 0.0]])
+    np.testing.assert_array_equal(table["greedy"], [[1, 1, 0], [1, 1, 0]])
+    with pytest.raises(ValueError, match="the same test problems"):
+        retrain_metrics.make_table(results([[1.0, 0.5], [1.0, 0.5, 0.25]]))
+
+
+NOISE = np.random.default_rng(0).integers(0, 2, (3, 40)) / 4
+
+
+def test_rivals_are_ranked_the_larger_first_and_differences_are_paired():
+    levels = {"sft": NOISE, "a": NOISE + 0.25, "b": NOISE + 0.5}
+    metrics = compare(**levels)
+    (pair,) = metrics["differences"]["pairs"]["mean"].items()
+    # b is right once more of four on every problem: no spread but that of problems
+    assert (pair[0], pair[1]["value"], pair[1]["significant"]) == ("b - a", 0.25, True)
+    assert [*metrics["differences"]["gains"]["mean"]] == ["b - sft", "a - sft"]
+    assert (metrics["num_seeds"], metrics["num_problems"]) == (3, 40)
+    assert metrics["ranking"] == ["b", "a"]
+    page = render(metrics)
+    for word in ("Ranking: b > a", "**b beats a**", "| b | budget |", "no verdict"):
+        assert (word in page) == (word != "no verdict")
+    same = compare(sft=NOISE, a=NOISE + 0.25, b=NOISE + 0.25)
+    assert same["differences"]["pairs"]["mean"]["a - b"]["value"] == 0.0
+    assert same["ranking"] is None
+    assert "Ranking" not in render(same)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_fewer_than_three_seeds_give_numbers_and_no_verdict(seeds):
+    metrics = compare(sft=NOISE[:seeds], a=NOISE[:seeds] + 0.25, b=NOISE[:seeds] + 0.75)
+    pair = metrics["differences"]["pairs"]["mean"]["b - a"]
+    assert (pair["value"], pair["significant"], pair["p"], pair["p_holm"]) == (0.5, *[None] * 3)
+    assert metrics["ranking"] is None
+    page = render(metrics)
+    assert "+50.0 [" in page
+    assert "No verdict" in page
+    assert [word for word in ("beats", "Ranking", "0.0001", "**") if word in page] == []
+
+
+def test_p_values_of_a_family_are_adjusted_together():
+    stream = np.random.default_rng(0)
+    limits = {"a": 5, "b": 5, "c": 4}
+    drawn = {name: stream.integers(0, high, (3, 40)) / 4 for name, high in limits.items()}
+    pairs = compare(sft=np.zeros((3, 40)), **drawn)["differences"]["pairs"]["mean"].values()
+    first = min(pairs, key=lambda row: row["p"])
+    assert first["p_holm"] == pytest.approx(3 * first["p"], abs=1e-5)
+    assert all(row["p_holm"] >= row["p"] for row in pairs)
+
+
+def test_what_is_not_significant_says_what_would_resolve_it():
+    stream = np.random.default_rng(1)
+    # problems differ alike under every seed, and seeds by chance alone
+    right = 2 + stream.integers(-1, 2, (4, 60))
+    other = 2 + stream.integers(-1, 2, (4, 60)) + stream.integers(-1, 2, 60)
+    metrics = compare(sft=right * 0, a=right / 4, b=np.clip(other, 0, 4) / 4)
+    (pair,) = metrics["differences"]["pairs"]["mean"].values()
+    assert not pair["significant"]
+    assert pair["more_problems"] > 0
+    assert pair["more_seeds"] is None, "these 60 problems hide it from any number of seeds"
+    assert pair["detectable"] > pair["value"]
+    assert f"| none | {pair['more_problems']:,} |" in render(metrics)
+
+
+def test_variants_of_a_row_are_compared_with_the_reference():
+    metrics = compare(are_rivals=False, run=NOISE + 0.5, more=NOISE + 0.75, less=NOISE)
+    differences = metrics["differences"]["row"]["mean"]
+    assert {name: row["value"] for name, row in differences.items()} == {
+        "more - run": 0.25, "less - run": -0.5,
+    }  # fmt: skip
+    assert (differences["less - run"]["first"], metrics["ranking"]) == ("row (less)", None)
+    levels = metrics["accuracy"]["row"]
+    assert levels["more"]["mean"]["value"] == pytest.approx(NOISE.mean() + 0.75)
+    assert levels["more"]["mean"]["high"] <= 1.0
+    page = render(metrics)
+    assert "**row (more) beats row (run)** by +25.0" in page
+    assert "**row (less) is worse than row (run)** by -50.0" in page
+
+
+def test_rewards_have_levels_of_each_seed_and_neither_bounds_nor_tests():
+    metrics = retrain_metrics.compare_cells(
+        {
+            ("rewards/a", variant): [
+                [SeedResult(id="heldout", accuracy=share, greedy=None)] for share in shares
+            ]
+            for variant, shares in {RUN: (0.9, 0.8, 0.7), "noisy": (0.6, 0.5, 0.4)}.items()
+        },
+        [0, 1, 2], confidence=0.95,
+    )  # fmt: skip
+    level = metrics["accuracy"]["rewards/a"][RUN]["mean"]
+    assert level == {
+        "value": 0.8, "low": None, "high": None, "seeds": {"0": 0.9, "1": 0.8, "2": 0.7},
+    }  # fmt: skip
+    assert metrics["differences"] == {}
+    assert "| rewards/a | noisy | 50.0 % | 60.0, 50.0, 40.0 |" in render(metrics)
+
+
+def test_spreads_between_variants_and_seeds_by_hand():
+    # of seed 0: 0.4, 0.6 (variance 0.02), of seed 1: 0.5, 0.5 (0): sqrt(0.01)
+    # of the first variant: 0.4, 0.5 (0.005), of the second: 0.6, 0.5 (0.005): sqrt(0.005)
+    spread = retrain_metrics.measure_spread(np.array([[0.4, 0.5], [0.6, 0.5]]))
+    assert spread["between_variants"] == pytest.approx(0.1)
+    assert spread["between_seeds"] == pytest.approx(0.005**0.5, abs=1e-6)
+    single = retrain_metrics.measure_spread(np.array([[0.4], [0.6]]))
+    assert single["between_seeds"] is None
+    assert single["between_variants"] == pytest.approx(0.02**0.5, abs=1e-6)
+    metrics = compare(are_rivals=False, run=NOISE, more=NOISE + 0.25)
+    metrics["spread"] = {"row": {"mean": spread}}
+    assert "| row | Mean accuracy | 10.00 | 7.07 |" in render(metrics)
+
+
+def test_tokens_are_shown_beside_the_budget():
+    spent = {"row": "a", "variant": "budget", "seed": 0, "before": 10, "generated": 20,
+             "trained": 1_000}  # fmt: skip
+    page = render(compare(sft=NOISE, a=NOISE, b=NOISE), tokens=1_000, spent=[spent])
+    assert "| a | budget | 0 | 10 | 20 | 1,000 | 1,030 (+3.0 %) |" in page

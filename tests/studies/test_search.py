@@ -1,0 +1,574 @@
+"""A search over reasoning steps: its choices, its cost, its answers, and samples of equal cost."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import studied_run
+import torch
+from ruamel.yaml import YAML
+from studied_run import SEEDS, problem
+from tiny_checkpoints import CPU, PAD, checkpoint, compute, exact, load
+from tiny_rollouts import make_prompts, make_sampler
+from vllm_installed import needs_vllm
+
+import stages
+from stages.algorithms.selection.step_scores import KINDS
+from stages.algorithms.statistics import crossed_means
+from stages.models import process_head
+from stages.models.process_head import ProcessHead, ProcessScorer, TokenizedSolution
+from stages.records import lines
+from stages.records.pools import Completion, ProblemResult, Score
+from stages.records.steps import split_steps
+from stages.rows import DATA
+from stages.sampler import Sample
+from studies import equal_compute, search, search_report, search_results, step_search
+from studies.equal_compute import CostCurve, Place, SearchOutcome, place_on_curve
+from studies.search_results import ProblemSearch, SearchCost, SearchSolution
+from studies.step_search import Candidate, Search, SearchConfig
+
+STEP, BREAK = 2, 9
+CONFIG = SearchConfig(
+    trees=1, keep=2, distinct=False, expand=3, max_steps=3, max_new_tokens=4,
+    temperature=1.0, aggregate="last", decimals=6,
+)  # fmt: skip
+PROMPTS = make_prompts(6)
+
+
+def text(ids):
+    """A letter for each token; two of them end a step."""
+    return "".join("*" if item in (BREAK, 11) else chr(96 + item) for item in ids)
+
+
+@pytest.fixture(scope="module")
+def scorer():
+    model = process_head.init_process_model(
+        checkpoint("llama"), STEP, compute(), CPU, separator="*"
+    )
+    generator = torch.Generator().manual_seed(1)
+    for parameter in process_head.get_head(model).parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    # In float64, or the last digit kept of a score would depend on the batch.
+    return ProcessScorer(model=ProcessHead(exact(model), compute(), PAD), decode=text)
+
+
+def searched(scorer, parts, seed=0, sampler=None, **changes):
+    config = SearchConfig(**CONFIG.model_dump() | changes)
+    return list(
+        step_search.run_searches(
+            sampler or make_sampler(load("llama").double()),
+            scorer,
+            parts,
+            config,
+            seed,
+            break_after=scorer.find_separator_tokens(32),
+        )
+    )
+
+
+def test_a_step_ends_with_a_token_of_the_separator(scorer):
+    assert scorer.find_separator_tokens(32) == {BREAK, 11}
+    with pytest.raises(ValueError, match="no token of the tokenizer has the separator"):
+        scorer.find_separator_tokens(BREAK)
+
+
+def test_solutions_do_not_depend_on_the_part_of_problems(scorer):
+    (whole,) = searched(scorer, [PROMPTS])
+    parts = searched(scorer, [PROMPTS[4:], PROMPTS[:1], PROMPTS[1:4]])
+    key = repr
+    assert sorted(whole.rows, key=key) == sorted((r for p in parts for r in p.rows), key=key)
+    assert searched(scorer, [PROMPTS], seed=1) != [whole]
+
+
+@pytest.mark.parametrize("aggregate", ["last", "min", "product", "mean"])
+def test_scores_equal_those_of_whole_solutions(scorer, aggregate):
+    steps = searched(scorer, [PROMPTS], aggregate=aggregate, trees=2, max_new_tokens=6)
+    steps += searched(scorer, [PROMPTS], aggregate=aggregate, trees=2, max_steps=1)
+    rows = [row for step in steps for row in step.rows if not isinstance(row, SearchCost)]
+    prompts = {prompt.id: prompt for prompt in PROMPTS}
+    expected = scorer(
+        [
+            TokenizedSolution(
+                prompt_ids=prompts[row.id].prompt_ids,
+                steps=split_steps(row.completion_ids, text, "*"),
+            )
+            for row in rows
+        ]
+    )
+    for row, scores in zip(rows, expected, strict=True):
+        assert row.step_scores == pytest.approx(scores, abs=1e-5)
+        assert row.score == pytest.approx(KINDS[aggregate](scores), abs=1e-5)
+    assert {row.finish_reason for row in rows} == {"stop", "length", "step"}
+    assert max(len(row.step_scores) for row in rows) > 1
+
+
+def test_solutions_are_numbered_from_the_best(scorer):
+    (step,) = searched(scorer, [PROMPTS], trees=2, keep=2)
+    for prompt in PROMPTS:
+        rows = [r for r in step.rows if r.id == prompt.id and not isinstance(r, SearchCost)]
+        assert [row.index for row in rows] == list(range(len(rows)))
+        assert [row.score for row in rows] == sorted((r.score for r in rows), reverse=True)
+        for tree in (0, 1):
+            of_tree = [row for row in rows if row.tree == tree]
+            kept = [row for row in of_tree if row.kept]
+            assert 1 <= len(kept) <= 2
+            worst = min(row.score for row in kept)
+            assert all(row.score <= worst for row in of_tree if not row.kept)
+
+
+def test_one_sample_a_tree_is_plain_sampling(scorer):
+    # Nothing is chosen then: every tree's solution is its sample, whatever its score.
+    (step,) = searched(scorer, [PROMPTS], trees=5, keep=1, expand=1, max_steps=1)
+    sampler = make_sampler(load("llama").double())
+    for cost, prompt in zip(step.rows[-len(PROMPTS) :], PROMPTS, strict=True):
+        rows = [r for r in step.rows if r.id == prompt.id and not isinstance(r, SearchCost)]
+        assert sorted(row.tree for row in rows) == [0, 1, 2, 3, 4]
+        assert all(row.kept for row in rows)
+        assert cost.dropped_tokens == 0
+        seed = step_search.derive_seed(0, "search", prompt.id, 0, 0)
+        (samples,) = sampler.sample(
+            [prompt.prompt_ids], [seed], num_samples=5, temperature=1.0, max_new_tokens=4,
+            break_after=frozenset([BREAK, 11]),
+        )  # fmt: skip
+        result = {row.tree: row.completion_ids for row in rows}
+        assert [result[tree] for tree in range(5)] == [sample.token_ids for sample in samples]
+
+
+@dataclass
+class Scripted:
+    """A policy that writes the same steps in turn, and remembers its calls."""
+
+    script: list
+    calls: list = field(default_factory=list)
+
+    def sample(self, prompts, seeds, *, num_samples, **settings):
+        self.calls.append(([list(prompt) for prompt in prompts], num_samples, list(seeds)))
+        return [
+            [
+                Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason=reason)
+                for ids, reason in self.script[len(self.calls) - 1][:num_samples]
+            ]
+            for _ in prompts
+        ]
+
+
+class Judge(ProcessScorer):
+    """Likes steps that begin with a high token."""
+
+    def __call__(self, solutions):
+        return [[step[0] / 32 for step in solution.steps] for solution in solutions]
+
+
+def test_a_scripted_search_continues_the_best_steps(scorer):
+    judge = Judge(model=scorer.model, decode=text)
+    first = [([3, BREAK], "step"), ([20, BREAK], "step"), ([12, 1], "stop"), ([25, BREAK], "step")]
+    second = [([30, 1], "stop"), ([5, 5, 1], "stop")]
+    script = Scripted([first, second])
+    prompt = PROMPTS[0]
+    (step,) = searched(judge, [[prompt]], sampler=script, keep=2, expand=2)
+    begin, then = script.calls
+    assert begin[:2] == ([list(prompt.prompt_ids)], 4)
+    assert then[:2] == (
+        [[*prompt.prompt_ids, 25, BREAK], [*prompt.prompt_ids, 20, BREAK]],
+        2,
+    )
+    assert len({*begin[2], *then[2]}) == 3, "every place at every depth has a stream of its own"
+    *rows, cost = step.rows
+    assert [row.completion_ids for row in rows] == [
+        [25, BREAK, 30, 1], [20, BREAK, 30, 1], [12, 1], [25, BREAK, 5, 5, 1], [20, BREAK, 5, 5, 1]
+    ]  # fmt: skip
+    assert [row.kept for row in rows] == [True, True, False, False, False]
+    assert rows[0].step_scores == [25 / 32, 30 / 32]
+    assert cost.generated_tokens == 8 + 2 * 5
+    assert cost.dropped_tokens == 2, "the step that begins with 3"
+    length = len(prompt.prompt_ids)
+    assert cost.read_tokens == length + 2 * (length + 2)
+    # Four candidates of one step, with a STEP each; then four of two, 6 or 7 tokens with two.
+    assert cost.scored_tokens == (length + 4 * 3) + (length + 2 * 6 + 2 * 7)
+    assert step.metrics["tokens/generated"] == 18
+    assert step.metrics["search/depth"] == 2
+
+
+def grown(parent, piece, score, *, finish="step", tree=0, steps=None):
+    """Each piece is a step, but for those that say otherwise."""
+    before = parent.ids if parent else ()
+    return Candidate(
+        tree=tree,
+        parent=parent,
+        piece=list(piece),
+        ids=(*before, *piece),
+        finish_reason=finish,
+        steps=steps or [*(parent.steps if parent else []), list(piece)],
+        step_scores=[*(parent.step_scores if parent else []), score],
+        score=score,
+    )
+
+
+def test_a_finished_solution_stays_in_the_competition():
+    search = Search(prompt=PROMPTS[0])
+    early = grown(None, [3, 1], 0.6, finish="stop")
+    better, worse = grown(None, [4], 0.9), grown(None, [5], 0.5)
+    search.choose([early, better, worse], keep=1, distinct=False)
+    assert search.live == search.beam == [better]
+    # What looked better leads to nothing: the solution that had lost its place has it again.
+    bad = [grown(better, [6], 0.2), grown(better, [7], 0.3)]
+    search.choose(bad, keep=1, distinct=False)
+    assert search.beam == [early]
+    assert search.live == []
+    assert search.solutions() == [early]
+    assert search.depth == 2
+
+
+def test_a_finished_solution_is_not_continued():
+    search = Search(prompt=PROMPTS[0])
+    early = grown(None, [3, 1], 0.9, finish="stop")
+    others = [grown(None, [4], 0.8), grown(None, [5], 0.7)]
+    search.choose([*others, early], keep=2, distinct=False)
+    assert search.beam == [early, others[0]]
+    assert search.live == [others[0]]
+    last = grown(others[0], [6, 1], 0.85, finish="stop")
+    search.choose([last], keep=2, distinct=False)
+    assert search.solutions() == [early, last]
+
+
+def test_at_the_limit_on_steps_live_beams_are_solutions():
+    search = Search(prompt=PROMPTS[0])
+    done, live = grown(None, [3, 1], 0.5, finish="stop"), grown(None, [4], 0.8)
+    lost = grown(None, [5], 0.4)
+    search.choose([done, live, lost], keep=1, distinct=False)
+    assert search.solutions() == [live, done]
+
+
+def test_trees_do_not_compete():
+    search = Search(prompt=PROMPTS[0])
+    first = [grown(None, [4], 0.9, tree=0), grown(None, [5], 0.8, tree=0)]
+    second = [grown(None, [4], 0.1, tree=1), grown(None, [6], 0.2, tree=1)]
+    search.choose([*first, *second], keep=1, distinct=False)
+    assert search.live == [first[0], second[1]]
+
+
+def test_distinct_keeps_one_of_equal_steps():
+    for distinct, places in ((True, 1), (False, 2)):
+        search = Search(prompt=PROMPTS[0])
+        twins = [grown(None, [4], 0.9), grown(None, [4], 0.9)]
+        search.choose([*twins, grown(None, [5], 0.1)], keep=2, distinct=distinct)
+        assert search.live[:places] == twins[:places]
+        assert (search.live[1].ids == (5,)) == distinct
+
+
+def test_kept_solutions_win_ties():
+    search = Search(prompt=PROMPTS[0])
+    twins = [grown(None, [5, 1], 0.9, finish="stop"), grown(None, [4, 1], 0.9, finish="stop")]
+    search.choose(twins[:1], keep=1, distinct=False)
+    search.beam = []
+    search.choose(twins[1:], keep=1, distinct=False)
+    assert search.beam == [twins[0]]
+    assert search.solutions() == twins
+
+
+def test_cost_by_hand():
+    search = Search(prompt=PROMPTS[0])
+    search.request()  # the prompt: 2
+    kept, lost = grown(None, [4, 9], 0.9), grown(None, [5, 9], 0.5)
+    done = grown(None, [3, 1], 0.1, finish="stop")
+    search.choose([kept, lost, done], keep=1, distinct=False)
+    search.request()  # prompt and the kept step: 4
+    end, twin = (grown(kept, [6, 7, 1], 0.9, finish="stop") for _ in range(2))
+    cut = grown(kept, [8, 8, 8], 0.3, finish="length")
+    search.choose([end, twin, cut], keep=1, distinct=False)
+    assert search.live == []
+    cost = search.cost()
+    assert cost.depth == 2
+    assert cost.read_tokens == 2 + 4
+    assert cost.read_tokens_once == 2
+    assert cost.generated_tokens == 3 * 2 + 3 * 3
+    # Only the lost step leads to no solution: the one that was cut is one, and so is the guess.
+    assert cost.dropped_tokens == 2
+    # prompt, three steps of 2 tokens with their STEP, and two different ones of 3
+    assert cost.scored_tokens_once == 2 + 3 * 3 + 2 * 4
+    assert cost.scored_tokens == 0, "counted by the loop, which knows what the model reads"
+
+
+# Answers of a search
+
+COST = SearchCost(
+    id="p", depth=2, generated_tokens=100, dropped_tokens=30, read_tokens=50, read_tokens_once=20,
+    scored_tokens=70, scored_tokens_once=40,
+)  # fmt: skip
+
+
+def evaluate(*rows):
+    solutions = [
+        SearchSolution(
+            id="p", index=i, tree=0, completion=answer, completion_ids=[], step_scores=[score],
+            score=score, kept=True, finish_reason="stop",
+        )
+        for i, (answer, score) in enumerate(rows)
+    ]  # fmt: skip
+    return search_results.evaluate_search(problem("p", "5"), solutions, COST, (3, 7))
+
+
+# best scored is wrong; 5 has .5 + .2, written in two ways, and 6 has .6; 7 is thrice
+VOTES = [("#### 6", 0.6), ("#### 5", 0.5), ("#### 10/2", 0.2), ("#### 7", 0.1), ("#### 7", 0.1),
+         ("#### 7", 0.1), ("nothing", 0.9)]  # fmt: skip
+TIES = [("#### 5", 0.5), ("#### 6", 0.5), ("#### 7", 0.2), ("#### 7", 0.2)]
+
+
+@pytest.mark.parametrize(
+    ("solutions", "best", "weighted", "majority", "any_right"),
+    [(VOTES, 0.0, 1.0, 0.0, True), (TIES, 0.5, 0.5, 0.0, True), ([("", 0.5)], 0, 0, 0, False)],
+    ids=["votes", "ties", "unreadable"],
+)
+def test_three_ways_to_choose_an_answer(solutions, best, weighted, majority, any_right):
+    row = evaluate(*solutions)
+    assert (row.best, row.weighted, row.majority) == (best, weighted, majority)
+    assert (row.any_right, row.num_solutions) == (any_right, len(solutions))
+
+
+def test_two_operations_per_parameter_and_token():
+    row = evaluate(("#### 5", 0.5))
+    assert row.flops == pytest.approx(2 * (3 * (50 + 100) + 7 * 70))
+    assert row.flops_once == pytest.approx(2 * (3 * (20 + 100) + 7 * 40))
+    assert (row.generated_tokens, row.dropped_tokens, row.depth) == (100, 30, 2)
+
+
+def test_summary_by_hand():
+    row = ProblemSearch(
+        id="p", num_solutions=4, best=1.0, weighted=1.0, majority=0.0, any_right=True, depth=2,
+        generated_tokens=100, dropped_tokens=30, read_tokens=50, read_tokens_once=20,
+        scored_tokens=70, scored_tokens_once=40, flops=1000.0, flops_once=600.0,
+    )  # fmt: skip
+    other = dataclasses.replace(row, best=0.0, majority=1.0, generated_tokens=50, flops=500.0)
+    summary = search_results.summarise_searches([[row, row, row, other]], confidence=0.95)
+    assert (summary["num_problems"], summary["generated_tokens"]) == (4, 350)
+    assert summary["per_problem"]["generated_tokens"] == 87.5
+    assert summary["per_problem"]["flops"] == 875.0
+    accuracies = summary["accuracies"]
+    values = [accuracies[name]["value"] for name in ("best", "majority", "best_minus_majority")]
+    assert values == [0.75, 0.25, 0.5]
+    assert accuracies["best"]["low"] < 0.75 < accuracies["best"]["high"]
+    accuracies = search_results.summarise_searches([[row] * 10], confidence=0.95)["accuracies"]
+    # Wilson's 95 % interval of 10 of 10: 1 / (1 + 1.96^2 / 10) = 0.722; a difference is no rate
+    assert accuracies["any_right"] == pytest.approx({"value": 1.0, "low": 0.722467, "high": 1.0})
+    assert accuracies["majority"]["high"] == pytest.approx(1 - 0.722467, abs=1e-6)
+    assert accuracies["best_minus_majority"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+
+
+# Samples of equal cost
+
+COSTS = {1: 10.0, 2: 20.0, 4: 40.0}
+
+
+def right_share(mean, number=40):
+    """So many problems that are right, under one seed."""
+    return (np.arange(number) < round(mean * number)).astype(float)[None]
+
+
+def curve(*means):
+    costs = {"flops": COSTS, "tokens": {n: cost / 10 for n, cost in COSTS.items()}}
+    return CostCurve(accuracy=dict(zip(COSTS, map(right_share, means), strict=True)), costs=costs)
+
+
+def outcome(flops, flops_once=10.0, tokens=3.0, **accuracy):
+    values = {way: right_share(mean) for way, mean in accuracy.items()}
+    costs = {"flops": flops, "flops_once": flops_once, "tokens": tokens}
+    return SearchOutcome(accuracy=values, costs=costs)
+
+
+def compare(curves, **searches):
+    return equal_compute.compare_at_equal_compute(curves, searches, confidence=0.95)
+
+
+def test_the_place_of_a_budget_on_a_curve():
+    places = {9.9: None, 10.0: Place(low=1, high=2, share=0.0),
+              25.0: Place(low=2, high=4, share=0.25), 40.0: Place(low=4, high=4, share=0.0),
+              400.0: Place(low=4, high=4, share=0.0)}  # fmt: skip
+    assert {budget: place_on_curve(COSTS, budget) for budget in places} == places
+
+
+def test_scoring_reads_equal_completions_once_and_a_token_per_step():
+    short, long = ((1, 2), 0), ((3, 4, 5), 0)
+    pools = [[short, short, long], [((6,), 0)] * 3]
+    # one of three: 2/3 * 2 + 1/3 * 3 = 7/3 tokens of the first problem, 1 of the second
+    assert equal_compute.count_distinct_tokens(pools, [1, 3]) == pytest.approx(
+        {1: (7 / 3 + 1) / 2, 3: (5 + 1) / 2}
+    )
+    assert equal_compute.count_distinct_tokens([[((1, 2, 3), 2)]], [1]) == {1: 3 + 2}
+
+
+def test_searches_and_samples_are_compared_where_both_cost_the_same():
+    result = compare({"majority": curve(0.2, 0.4, 0.8)}, beam=outcome(25.0, best=0.6))
+    point = result["curves"]["majority"]["4"]
+    assert (point["value"], point["flops"]) == (0.8, 40.0)
+    beam = result["searches"]["beam"]
+    assert beam["accuracy"]["best"]["value"] == 0.6
+    versus = beam["versus"]["flops"]["majority"]
+    assert (versus["n"], versus["n_cost"], versus["at_end"]) == (2, 20.0, False)
+    assert versus["ways"]["best"]["at_n"]["difference"] == pytest.approx(0.2)
+    # a quarter of the way from 0.4 to 0.8; cached, n is 1; three tokens are half way to 0.8
+    expected = {"flops": (2, 0.1), "flops_once": (1, 0.4), "tokens": (2, 0.0)}
+    for unit, (n, difference) in expected.items():
+        versus = beam["versus"][unit]["majority"]
+        assert versus["n"] == n
+        interpolated = versus["ways"]["best"]["interpolated"]["difference"]
+        assert interpolated == pytest.approx(difference)
+    ends = compare({"a": curve(0.2, 0.4, 0.8)}, s=outcome(400.0, 5.0, best=0.9))
+    versus = ends["searches"]["s"]["versus"]
+    assert (versus["flops"]["a"]["at_end"], versus["flops"]["a"]["n"]) == (True, 4)
+    assert versus["flops_once"]["a"] is None
+    assert "costs less than n = 1" in search_report.render_report(
+        ends, image="x.png", way="best", num_seeds=3
+    )
+
+
+def test_differences_are_paired_by_problem():
+    def gain(search):
+        result = compare({"a": curve(0.5, 0.5, 0.5)}, beam=search)
+        return result["searches"]["beam"]["versus"]["flops"]["a"]["ways"]["best"]["at_n"]
+
+    # as right on the very same problems: no doubt about the difference
+    assert gain(outcome(20.0, best=0.5)) == {"difference": 0.0, "low": 0.0, "high": 0.0}
+    first, second = right_share(0.5), 1.0 - right_share(0.5)
+    costs = {"flops": 20.0, "flops_once": 20.0, "tokens": 2.0}
+    opposed = gain(SearchOutcome(accuracy={"best": second}, costs=costs))
+    expected = crossed_means.estimate_means((second - first)[..., None], confidence=0.95)
+    assert opposed["low"] == pytest.approx(float(expected.low[0]))
+    assert opposed["low"] < -0.2 < 0.2 < opposed["high"]
+
+
+def test_the_verdict_follows_the_interval():
+    curves = {"a": curve(0.5, 0.5, 0.5), "b": curve(0.2, 0.2, 0.2)}
+    for mean, words in ((0.95, "beats"), (0.5, "cannot be told from"), (0.1, "is worse than")):
+        result = compare(curves, s=outcome(25.0, weighted=mean))
+        assert f"{words} a (" in search_report.describe_result(result, way="weighted")
+
+
+def test_a_plot_is_drawn_twice_with_the_same_bytes(tmp_path):
+    result = compare(
+        {"a": curve(0.2, 0.4, 0.8)}, s=outcome(25.0, best=0.6, weighted=0.7, majority=0.5)
+    )
+    for name in ("a.png", "b.png"):
+        search_report.draw_equal_compute(tmp_path / name, result)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+# The study at work
+
+PRESET = {
+    "trees": 2, "keep": 1, "distinct": False, "expand": 2, "max_steps": 3, "max_new_tokens": 6,
+    "temperature": 1.0, "aggregate": "last", "decimals": 5,
+}  # fmt: skip
+SETTINGS = {
+    "policy": "sft", "process": "process", "way": "weighted", "confidence": 0.95,
+    "presets": {"dvts": PRESET, "beam": PRESET | {"trees": 1, "keep": 2}},
+}  # fmt: skip
+STUDY = DATA / "studies/search"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    studied_run.make("search", SETTINGS)
+    for seed in SEEDS:
+        pool = list(lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
+        evaluation = DATA / f"evaluations/sft/{seed}"
+        scores = [
+            Score(id=row.id, index=row.index, scores={}, disagreement={},
+                  steps={"process": [0.5] * row.completion.count("\n") + [0.5]})
+            for row in pool
+        ]  # fmt: skip
+        results = [
+            ProblemResult(
+                id=name, num_samples=8, num_correct=4, even_correct=2,
+                greedy_correct=True, greedy_strict=True,
+                greedy_lenient=True, mean_accuracy=0.5, mean_strict=0.5, mean_lenient=0.5,
+                accuracy_at={
+                    "majority": {"1": 0.5, "2": 0.75},
+                    "best_of/process": {"1": 0.5, "2": 0.5},
+                    "weighted/process": {"1": 0.5, "2": 1.0},
+                },
+                readable_rate=1.0, format_rate=1.0, truncation_rate=0.0, mean_tokens=4.0,
+                auc={}, auc_in_format={},
+            )
+            for name in dict.fromkeys(row.id for row in pool)
+        ]  # fmt: skip
+        lines.write_lines(evaluation / "scores.jsonl", scores)
+        lines.write_lines(evaluation / "per_problem.jsonl", results)
+
+
+def run_study(engine="transformers"):
+    """vLLM's engines start in processes forked from one that never used vLLM, as a stage's is."""
+    if engine == "vllm":
+        code = "from studies import search; search.main()"
+        environment = os.environ | {"PYTHONPATH": str(Path(stages.__file__).parents[1])}
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    else:
+        search.main()
+    return studied_run.outputs("search")
+
+
+@pytest.mark.parametrize(
+    "engine", ["transformers", pytest.param("vllm", marks=[needs_vllm, pytest.mark.vllm])]
+)
+def test_rows_and_metrics_fit_together(engine, folder, tmp_path):
+    content = YAML(typ="safe").load(tmp_path / "params.yaml") | {"engine": engine}
+    studied_run.write_yaml(tmp_path / "params.yaml", content)
+    written = run_study(engine)
+    metrics = json.loads(written["metrics.json"])
+    assert set(metrics["searches"]) == {"dvts", "beam"}
+    for seed in SEEDS:
+        seed_folder = STUDY / f"rows/{seed}"
+        solutions = list(lines.read_lines(seed_folder / "dvts.jsonl", SearchSolution))
+        results = list(lines.read_lines(seed_folder / "dvts_problems.jsonl", ProblemSearch))
+        assert [row.id for row in results] == [f"test{n}" for n in range(6)]
+        policy, process = metrics["parameters"][str(seed)]
+        for result in results:
+            actual = [row for row in solutions if row.id == result.id]
+            assert result.num_solutions == len(actual)
+            assert {row.tree for row in actual} == {0, 1}
+            sampled = result.generated_tokens
+            # Two trees of two samples, then one place in each.
+            assert sampled <= 2 * 2 * 6 * result.depth
+            assert result.scored_tokens >= result.scored_tokens_once
+            read = result.read_tokens + sampled
+            assert result.flops == 2 * (policy * read + process * result.scored_tokens)
+    tokens = [
+        row.generated_tokens
+        for seed in SEEDS
+        for row in lines.read_lines(STUDY / f"rows/{seed}/dvts_problems.jsonl", ProblemSearch)
+    ]
+    summary = metrics["summaries"]["dvts"]
+    assert summary["generated_tokens"] == sum(tokens)
+    assert summary["per_problem"]["generated_tokens"] == pytest.approx(sum(tokens) / len(tokens))
+    assert metrics["searches"]["dvts"]["tokens"] == pytest.approx(sum(tokens) / len(tokens))
+    assert set(metrics["curves"]) == {"majority", "best-of-n, process", "weighted vote, process"}
+    report = written["report.md"].decode()
+    assert "| `dvts`, weighted vote |" in report
+    assert "No verdict" in report, "of two seeds"
+    assert written["plots/equal_compute.png"].startswith(b"\x89PNG")
+    assert json.loads((STUDY / "journal/key.json").read_text())["stage"].endswith("dvc.yaml:search")
+    assert run_study(engine) == written
+
+
+def test_samples_cost_their_tokens_and_a_process_model_its_steps_too(folder):
+    metrics = json.loads(run_study()["metrics.json"])
+    problems = [
+        list(lines.read_lines(DATA / f"samples/sft/{seed}/test.jsonl", Completion))
+        for seed in SEEDS
+    ]
+    mean = sum(len(row.completion_ids) for rows in problems for row in rows) / (2 * 6 * 8)
+    policy, _ = metrics["parameters"]["0"]
+    prompts = [len(prompt.prompt_ids) for prompt in studied_run.prompts("test", 6)]
+    prompt = sum(prompts) / len(prompts)
+    plain = metrics["curves"]["majority"]
+    assert plain["2"]["flops"] == pytest.approx(2 * policy * (prompt + 2 * mean))
+    assert plain["2"]["tokens"] == pytest.approx(2 * mean)
+    scored = metrics["curves"]["best-of-n, process"]
+    assert scored["2"]["flops"] > plain["2"]["flops"]
+    assert scored["2"]["tokens"] == plain["2"]["tokens"]

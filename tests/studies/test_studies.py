@@ -1,0 +1,370 @@
+"""Studies: their command, parameters, outputs and intervals, and the copies that some train in."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import studied_run
+from dvc.repo import Repo
+from pydantic import Field
+from studied_run import ROOT
+
+from stages.config import PARAMS_PATH, PRESETS_PATH, Params, read_yaml
+from stages.rows import ENTRY_POINTS, STAGES
+from stages.runtime import identity, runs
+from studies import __main__ as command
+from studies import copies
+from studies import study as studies
+from studies.copies import Command
+from studies.study import DVC_YAML, STUDY_PARAMS
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_journals_of_a_study_are_in_its_own_folder():
+    folder = Path("data/studies/checkpoints/dpo/journal")
+    assert runs.journals_of(f"{DVC_YAML}:checkpoints@dpo") == folder
+    assert runs.journals_of("train@dpo") == Path("data/journals/train/dpo")
+
+
+def test_rows_and_plots_take_their_place_together_or_not_at_all():
+    with studies.start_study("counted") as study:
+        result = study.for_each_seed([3, 5], lambda run, folder: (run.seed, folder.name))
+        (study.plots / "a.png").touch()
+        study.write({"n": 1}, "# Counted\n")
+    assert result == {3: (3, "3"), 5: (5, "5")}
+    folder = studies.STUDIES / "counted"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "journal", "metrics.json", "plots", "report.md", "rows",
+    ]  # fmt: skip
+    record = json.loads((folder / "journal/key.json").read_text())
+    assert record["stage"] == f"{DVC_YAML}:counted"
+
+    def interrupted() -> None:
+        with studies.start_study("counted") as study:
+            (study.plots / "b.png").touch()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted()
+    assert [path.name for path in (folder / "plots").iterdir()] == ["a.png"]
+
+
+class Section(Params):
+    """Of a study."""
+
+    n: int = Field(ge=1)
+
+
+class Config(Params):
+    """Of a study."""
+
+    seeds: list[int]
+    counted: Section
+
+
+def test_parameters_are_of_two_files_and_checked_at_once():
+    studied_run.write_yaml(Path("params.yaml"), {"seeds": [1], "other": 2})
+    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 3}})
+    assert studies.load_study_config(Config, "counted").counted.n == 3
+    studied_run.write_yaml(Path("params.yaml"), {"seeds": "many"})
+    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"n": 0}})
+    with pytest.raises(ValueError, match=r"(?s)seeds: .*counted.n: "):
+        studies.load_study_config(Config, "counted")
+
+
+def test_no_section_is_without_a_study_and_no_study_without_its_code():
+    content = read_yaml(ROOT / command.DEFINITIONS)["stages"]
+    for name, stage in content.items():
+        deps = stage.get("do", stage)["deps"]
+        assert (ROOT / f"studies/{name}.py").is_file()
+        if name != "trace_code":
+            assert f"data/studies/trace_code/{name}.json" in deps
+    assert set(read_yaml(ROOT / STUDY_PARAMS)) <= set(content)
+
+
+def test_the_interval_of_a_rate_ends_at_0_and_1_and_that_of_a_difference_does_not():
+    # Two problems: standard error 1/4, t of one degree of freedom 12.706, so 0.25 ± 3.1766.
+    values = np.array([[0.0, 0.5]])
+    assert studies.estimate_interval(values, confidence=0.95, is_rate=True) == {
+        "value": 0.25, "low": 0.0, "high": 1.0,
+    }  # fmt: skip
+    difference = studies.estimate_interval(values, confidence=0.95)
+    assert (difference["low"], difference["high"]) == pytest.approx((-2.9266, 3.4266), abs=1e-4)
+
+
+def test_a_rate_that_is_1_but_for_rounding_has_the_interval_of_one_that_is_1():
+    # Wilson's interval of 4 of 4 at 95 %: 1 / (1 + 1.96^2 / 4) = 0.5101.
+    values = np.array([[1.0, 1.0 - 1.2e-16, 1.0 + 2.3e-16, 1.0]] * 2)
+    assert values.min() < 1.0 < values.max()
+    interval = studies.estimate_interval(values, confidence=0.95, is_rate=True)
+    assert interval == pytest.approx({"value": 1.0, "low": 0.5101, "high": 1.0}, abs=1e-4)
+
+
+# `python -m studies`: a study is a stage of the project once it has run
+
+PIPELINE = {
+    "made": {"cmd": "mkdir -p data/rewards && cp input data/rewards/a", "deps": ["input"],
+             "outs": ["data/rewards/a"]},
+}  # fmt: skip
+COPY = "mkdir -p data/studies/{0} && cp {1} data/studies/{0}/metrics.json"
+STUDIES = {
+    "counted": {
+        "foreach": "${counted.rows}",
+        "do": {
+            "cmd": COPY.format("counted/${item}", "data/rewards/${item}"),
+            "deps": ["data/rewards/${item}"],
+            "params": [{str(STUDY_PARAMS): ["counted"]}],
+            "metrics": ["data/studies/counted/${item}/metrics.json"],
+        },
+    },
+    "paired": {
+        "foreach": "${paired.rows}",
+        "do": {
+            "cmd": COPY.format("paired/${key}", "${item.of}"),
+            "deps": ["${item.of}"],
+            "metrics": ["data/studies/paired/${key}/metrics.json"],
+        },
+    },
+    "summed": {
+        "cmd": COPY.format("summed", "data/studies/counted/a/metrics.json"),
+        "deps": ["data/studies/counted"],
+        "metrics": ["data/studies/summed/metrics.json"],
+    },
+    "failing": {"cmd": "exit 3", "deps": ["data/rewards"], "outs": ["data/studies/failing/rows"]},
+}
+
+
+@pytest.fixture
+def repository(tmp_path, folder):
+    """A DVC project, in git, of one stage that no study is among, and definitions of studies."""
+    studied_run.write_yaml(Path("dvc.yaml"), {"stages": PIPELINE})
+    studied_run.write_yaml(command.DEFINITIONS, {"stages": STUDIES})
+    paired = {"rows": {"first": {"of": "data/rewards/a"}, "second": {"of": "input"}}}
+    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"rows": ["a"]}, "paired": paired})
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    Path("input").write_text('{"n": 1}')
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    Repo.init(".").close()
+
+
+def listed() -> set[str]:
+    """Names of the stages that every command of DVC sees."""
+    with Repo(".") as repo:
+        return {stage.addressing for stage in repo.index.stages}
+
+
+@pytest.mark.slow
+def test_a_study_is_seen_when_it_was_run_and_brings_what_it_reads_up_to_date(repository):
+    assert listed() == {"made"}
+    assert command.main("summed", "--quiet") == 0
+    assert listed() == {"made", f"{DVC_YAML}:counted@a", f"{DVC_YAML}:summed"}
+    assert Path("data/studies/summed/metrics.json").read_text() == '{"n": 1}'
+    entry = read_yaml(DVC_YAML.with_suffix(".lock"))["stages"]["counted@a"]
+    assert entry["params"] == {str(STUDY_PARAMS): {"counted": {"rows": ["a"]}}}
+    with Repo(".") as repo:
+        assert repo.status() == {}
+        assert repo.metrics.show()[""]["data"]
+        shutil.rmtree("data/studies")
+        assert repo.checkout()["stats"]["added"] > 0
+    Path("input").write_text('{"n": 2}')
+    assert command.main("summed", "--quiet") == 0
+    assert Path("data/studies/summed/metrics.json").read_text() == '{"n": 2}'
+
+
+def test_a_row_of_a_table_is_a_stage_with_its_values(repository):
+    assert command.main("paired@first", "--quiet") == 0
+    assert listed() == {"made", f"{DVC_YAML}:paired@first"}
+    assert Path("data/studies/paired/first/metrics.json").read_text() == '{"n": 1}'
+
+
+def test_the_key_of_a_study_is_that_of_dvc(repository, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["stage"])
+    command.main("counted@a", "--quiet")
+    result = identity.dvc_stage(f"{DVC_YAML}:counted@a")
+    entry = read_yaml(DVC_YAML.with_suffix(".lock"))["stages"]["counted@a"]
+    assert identity.lock_key(entry) == identity.input_key(result)
+    assert identity.dvc_stage(f"{DVC_YAML}:another") is None
+
+
+def test_a_study_that_failed_is_not_seen(repository):
+    assert command.main("failing", "--quiet") != 0
+    assert not DVC_YAML.exists()
+    command.main("counted", "--quiet")
+    assert command.main("failing", "--quiet") != 0
+    assert listed() == {"made", f"{DVC_YAML}:counted@a"}
+
+
+def test_a_definition_that_changed_is_taken_over_and_a_row_that_is_gone_is_dropped(repository):
+    command.main("counted", "--quiet")
+    studied_run.write_yaml(STUDY_PARAMS, {"counted": {"rows": ["b"]}, "paired": {"rows": {}}})
+    shutil.copy("input", "data/rewards/b")
+    command.main("counted", "--quiet")
+    assert listed() == {"made", f"{DVC_YAML}:counted@b"}
+
+
+@pytest.mark.parametrize("words", [("summed", "--quiet"), ("--check",)])
+def test_a_rows_name_that_a_shell_would_read_is_refused_before_dvc_is_called(words, repository):
+    studied_run.write_yaml(
+        STUDY_PARAMS, {"counted": {"rows": ["a; touch seen"]}, "paired": {"rows": {}}}
+    )
+    with pytest.raises(ValueError, match=r"counted: 'a; touch seen'"):
+        command.main(*words)
+    assert not DVC_YAML.exists()
+    assert not Path("seen").exists()
+
+
+def test_names_of_the_pipelines_rows_are_checked_first(repository):
+    Path("stages").mkdir()
+    Path("stages/__init__.py").touch()
+    Path("stages/plan.py").write_text("import sys; sys.exit('policies: rename the row')")
+    with pytest.raises(ValueError, match="rename the row"):
+        command.main("counted", "--quiet")
+    assert not DVC_YAML.exists()
+
+
+def test_commands_with_the_name_of_a_row_check_it_first():
+    for study, stage in read_yaml(ROOT / command.DEFINITIONS)["stages"].items():
+        first, *rest = stage.get("do", stage)["cmd"].splitlines()
+        assert first == "python -m studies --check" or ("$" not in first and not rest), study
+
+
+@pytest.mark.parametrize("names", [[], ["cuonted"], ["counted@b", "summed"]])
+def test_names_that_no_study_has_are_refused_and_nothing_is_written(names, repository):
+    with pytest.raises(ValueError, match=r"expected names of studies, found .*counted"):
+        command.main(*names)
+    assert not DVC_YAML.exists()
+
+
+def test_the_studies_that_a_study_reads_come_with_it():
+    definitions, parameters = (read_yaml(ROOT / path) for path in
+                               (command.DEFINITIONS, STUDY_PARAMS))  # fmt: skip
+    resolved = {
+        name: list(command.resolve_names([name], definitions["stages"], parameters))
+        for name in ("search", "checkpoints@ppo", "overoptimization")
+    }
+    assert resolved == {
+        "search": ["trace_code", "search"],
+        "checkpoints@ppo": ["trace_code", "checkpoints@ppo"],
+        "overoptimization": [
+            "trace_code",
+            *(f"checkpoints@{name}" for name in parameters["checkpoints"]["runs"]),
+            "overoptimization",
+        ],
+    }
+
+
+# Copies of a run, in which some studies train again
+
+PLAN = {
+    "policies": {
+        "sft": {"train": "sft", "preset": "sft", "from": "base", "on": "demonstrations"},
+        "dpo": {"train": "dpo", "preset": "dpo", "from": "sft", "on": "pairs/verifier"},
+        "ppo": {"train": "ppo", "preset": "p", "from": "sft", "on": "rewards/preference"},
+    },
+    "pools": {"sft": {"from": "sft", "split": "preference"}},
+    "pairs": {"verifier": {"by": "verifier", "preset": "v", "from": "sft", "on": "pools/sft"}},
+    "steps": {},
+    "rewards": {
+        "preference": {"by": "preference", "preset": "b", "from": "sft", "on": "pairs/verifier"}
+    },
+}
+STAND_IN = """
+import os, pathlib, sys
+out = pathlib.Path("data/samples") / sys.argv[2]
+if sys.argv[2] == "broken":
+    sys.exit("this is why")
+out.mkdir(parents=True)
+named = ("DVC_STAGE", "DVC_ROOT")
+(out / "seen").write_text(" ".join(os.environ.get(name, "none") for name in named))
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path, folder):
+    """A run whose only stage is a stand-in that writes down its environment."""
+    studied_run.write_yaml(PARAMS_PATH, {"seeds": [0, 1], "model": {"path": None}})
+    studied_run.write_yaml(PRESETS_PATH, {"dpo": {"beta": 0.5}})
+    for name in ("__init__", "plan", "__main__"):
+        Path(f"stages/{name}.py").write_text(STAND_IN if name == "__main__" else "", "utf-8")
+    (tmp_path / "data/prompts").mkdir(parents=True)
+    (tmp_path / "data/pairs/verifier").mkdir(parents=True)
+
+
+def test_rows_come_after_what_they_are_made_from():
+    assert copies.list_needed_rows(PLAN, "policies", "ppo") == [
+        ("policies", "sft"), ("pools", "sft"), ("pairs", "verifier"), ("rewards", "preference"),
+        ("policies", "ppo"),
+    ]  # fmt: skip
+    assert copies.list_needed_rows(PLAN, "policies", "sft") == [("policies", "sft")]
+    assert copies.list_needed_rows(PLAN, "policies", "base") == []
+
+
+def test_a_row_is_told_as_dvc_tells_it():
+    command = copies.make_row_command("policies", "dpo", PLAN["policies"]["dpo"])
+    assert command.entry_point == "train_dpo"
+    assert command.words == (
+        "dpo", "--train", "dpo", "--preset", "dpo", "--from", "sft", "--on", "pairs/verifier",
+    )  # fmt: skip
+    assert command.output == "policies/dpo/model"
+    pool = copies.make_row_command("pools", "sft", PLAN["pools"]["sft"])
+    assert (pool.entry_point, pool.output) == ("pool", "pools/sft")
+    assert pool.words == ("sft", "--from", "sft", "--split", "preference")
+    assert (
+        copies.make_row_command("pairs", "verifier", PLAN["pairs"]["verifier"]).entry_point
+        == "label_verifier"
+    )
+    steps = {"by": "completions", "preset": "c", "from": "sft", "on": "pools/sft"}
+    of_steps = copies.make_row_command("steps", "sft", steps)
+    # a child dies with the study only if `runtime/process` knows it by DVC's name of its stage
+    assert (of_steps.entry_point, of_steps.stage) == ("steps_completions", "label_steps@sft")
+
+
+@pytest.mark.parametrize("table", STAGES)
+def test_every_table_is_a_stage_of_dvc_yaml(table):
+    stages = read_yaml(ROOT / "dvc.yaml")["stages"]
+    rows = [name for name, item in stages.items() if item.get("foreach") == f"${{{table}}}"]
+    assert rows[0] == STAGES[table]
+
+
+def test_a_copy_has_its_own_numbers_and_shares_the_rest(tmp_path, stand_in):
+    copy = copies.make_copy(
+        tmp_path / "copy", share=["pairs/verifier"], changes={"seeds": [1]},
+        presets={"budgeted": {"beta": 0.1}},
+    )  # fmt: skip
+    assert read_yaml(copy.path / PARAMS_PATH) == {"seeds": [1], "model": {"path": None}}
+    assert set(read_yaml(copy.path / PRESETS_PATH)) == {"dpo", "budgeted"}
+    assert read_yaml(PARAMS_PATH)["seeds"] == [0, 1]
+    assert (copy.data / "pairs/verifier").resolve() == tmp_path / "data/pairs/verifier"
+    assert not (copy.path / "stages/plan.py").exists()
+
+
+def test_a_stage_of_a_copy_runs_once(tmp_path, monkeypatch, stand_in):
+    monkeypatch.setitem(os.environ, "DVC_ROOT", "elsewhere")
+    copy = copies.make_copy(tmp_path / "copy")
+    copy.run(copies.make_sample_command("sft"))
+    seen = copy.data / "samples/sft/seen"
+    assert seen.read_text() == "sample@sft none"
+    seen.write_text("kept")
+    copies.make_copy(tmp_path / "copy").run(copies.make_sample_command("sft"))
+    assert seen.read_text() == "kept"
+
+
+def test_a_stage_that_fails_says_why(tmp_path, stand_in):
+    copy = copies.make_copy(tmp_path / "copy")
+    with pytest.raises(RuntimeError, match=r"sample@broken failed in .*\n.*this is why"):
+        copy.run(Command("sample", ("broken",), "samples/broken", "sample@broken"))
+
+
+def test_every_stage_that_a_copy_may_run_is_there():
+    for table, rows in PLAN.items():
+        for name, row in rows.items():
+            assert copies.make_row_command(table, name, row).entry_point in ENTRY_POINTS
