@@ -124,7 +124,7 @@ def serve(owner: int, check: Callable[[], object], import_more: Callable[[], obj
     Args:
         owner: Process id of the flow or dvc.
         check: Checks the plan, and imports the entry points.
-        import_more: Imports what the check does not, while the first stage starts.
+        import_more: Imports what the check does not, while the first stage works.
     """
     before = dict(os.environ)
     gc.disable()  # searching the million objects of the imports for garbage takes a second
@@ -148,21 +148,24 @@ def serve(owner: int, check: Callable[[], object], import_more: Callable[[], obj
     null = os.open(os.devnull, os.O_RDWR)
     for stream in STREAMS:  # else a reader of the check's output waits for this
         os.dup2(null, stream)
-    import_more()
-    imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    gc.freeze()  # or each fork would copy what the collector touches
+    is_complete = False
     while True:
+        gc.freeze()  # or each fork would copy what the collector touches
         ready, _, _ = select.select([listener, owner_end], [], [])
         if owner_end in ready:
             os._exit(0)
         stage, _ = listener.accept()
         if os.fork():
             stage.close()
+            if not is_complete:
+                import_more()
+                is_complete = True
             continue
         try:
             listener.close()
             os.close(owner_end)
-            return _keep(stage, imported)
+            variables = os.environ.items()
+            return _keep(stage, {name: v for name, v in variables if before.get(name) != v})
         except BaseException:  # noqa: BLE001 - the stage ended meanwhile: nobody would read it
             os._exit(1)
 
