@@ -13,6 +13,8 @@ checks the plan, and leaves a fork server for the stages that it runs (`runtime/
 
 import importlib
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from stages.runtime import fork_server, process
@@ -25,8 +27,8 @@ IMPORTED_LATE = ("report.comparison", "report.page", "report.plots", "tracking.v
 """What compare and track import when they work: scipy, pandas, matplotlib and MLflow with them."""
 
 
-def main(*words: str) -> None:
-    """Call `main` of the module that the first word names."""
+def find_main(words: Sequence[str]) -> partial[None]:
+    """`main` of the module that the first word names, with its words."""
     # Here, because a process that has its work done by a fork has no use for them.
     from stages.params import adopt_rounding
     from stages.rows import ENTRY_POINTS
@@ -40,7 +42,7 @@ def main(*words: str) -> None:
     if words[0] not in WITHOUT_MODEL:
         adopt_rounding()
     # A module that has several entry points needs the first word.
-    load(modules[words[0]]).main(*words[words[0] in OF_ALL_ROWS :])
+    return partial(load(modules[words[0]]).main, *words[words[0] in OF_ALL_ROWS :])
 
 
 def check() -> None:
@@ -68,4 +70,4 @@ if __name__ == "__main__":
             words = fork_server.serve(int(words[1]), check, import_more)
         elif words:
             fork_server.work_in_fork(imports_much=words[0] not in WITHOUT_MODEL)
-        main(*words)
+        find_main(words)()
