@@ -1,17 +1,12 @@
 """LLM post-training as reproducible, cached stages.
 
 This file runs before every import of a stage's process, which import torch, numpy and transformers.
-It fixes the instructions with which they compute, and makes the start faster; `runtime.runs.start`
-takes the latter back.
+It fixes the instructions with which they compute.
 """
 
-import gc
 import os
 import pwd
-import sys
 from pathlib import Path
-
-from stages import imports
 
 ROUNDING = os.environ.get("POSTTRAIN_ROUNDING", "pinned")
 """How this process rounds on a CPU. `pinned`: alike on every x86-64 processor with AVX2. `native`:
@@ -77,10 +72,3 @@ try:
     pwd.getpwuid(os.getuid())
 except KeyError:  # in a container; DVC, torch and MLflow ask for the name of the user
     os.environ.setdefault("USER", str(os.getuid()))
-
-COLLECTOR = gc.get_threshold()
-"""The garbage collector's thresholds as the interpreter has them."""
-if sys.argv[0] == "-m":  # `python -m stages <entry point>`: 4.4 s of imports become 2.7 s
-    # Looking through the million objects of the imports for garbage, again and again, takes 1 s.
-    gc.set_threshold(1_000_000)
-    imports.install()

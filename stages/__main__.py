@@ -13,6 +13,8 @@ checks the plan, and leaves a fork server for the stages that it runs (`runtime/
 
 import importlib
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from stages.runtime import fork_server, process
@@ -25,15 +27,12 @@ IMPORTED_LATE = ("report.comparison", "report.page", "report.plots", "tracking.v
 """What compare and track import when they work: scipy, matplotlib and MLflow with them."""
 
 
-def main(*words: str) -> None:
-    """Call `main` of the module that the first word names."""
+def find_main(words: Sequence[str]) -> partial[None]:
+    """`main` of the module that the first word names, with its words."""
     # Here, because a process that has its work done by a fork has no use for them.
     from stages.params import adopt_rounding
     from stages.rows import ENTRY_POINTS
 
-    if words and words[0] == SERVE:
-        serve(int(words[1]))
-        return
     modules = {**ENTRY_POINTS, **{name: name for name in OF_ALL_ROWS}}
     if not words or words[0] not in modules:
         sys.exit(
@@ -43,17 +42,12 @@ def main(*words: str) -> None:
     if words[0] not in WITHOUT_MODEL:
         adopt_rounding()
     # A module that has several entry points needs the first word.
-    load(modules[words[0]]).main(*words[words[0] in OF_ALL_ROWS :])
+    return partial(load(modules[words[0]]).main, *words[words[0] in OF_ALL_ROWS :])
 
 
-def serve(owner: int) -> None:
-    """Check the plan, which imports every entry point, and leave a fork server."""
-    before = fork_server.look_before()
-    from stages.params import adopt_rounding
-
-    adopt_rounding()
+def check() -> None:
+    """Check the plan, which imports every entry point."""
     load("plan").main("--check")
-    fork_server.start(main, owner, before, import_more)
 
 
 def import_more() -> None:
@@ -69,6 +63,11 @@ def load(name: str) -> Any:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1] != SERVE:
-        fork_server.work_in_fork(is_rounded=sys.argv[1] in WITHOUT_MODEL)
-    process.run(main)
+    with process.ending():
+        words = sys.argv[1:]
+        if words[:1] == [SERVE]:
+            load("params").adopt_rounding()
+            words = fork_server.serve(int(words[1]), check, import_more)
+        elif words:
+            fork_server.work_in_fork(imports_much=words[0] not in WITHOUT_MODEL)
+        find_main(words)()

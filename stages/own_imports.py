@@ -18,7 +18,6 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from stages.code_origin import OWN, PACKAGE, is_installed, is_of_library
-from stages.imports import packages_distributions
 from stages.runtime.versions import normalize
 
 LINKS, LINK = f"{PACKAGE.name}/.own_links/", ".link"
@@ -134,7 +133,7 @@ def find_spec(module: str, folders: list[str] | None) -> ModuleSpec | None:
 @cache
 def list_packages() -> dict[str, list[str]]:
     """Installed packages, by the names that can be imported."""
-    return packages_distributions()
+    return dict(metadata.packages_distributions())
 
 
 def describe_package(name: str) -> tuple[str, Path]:

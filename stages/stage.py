@@ -28,8 +28,6 @@ from stages.loops.run import LOOP, Run
 from stages.params import load_config
 from stages.rows import DATA
 from stages.runtime import finished_seeds, outputs, ranks, runs, seeds
-from stages.runtime.journal import Journal
-from stages.runtime.progress import Progress
 from stages.runtime.runs import StageRun
 
 logger = logging.getLogger(__name__)
@@ -90,31 +88,19 @@ def run(
             return
         paths = [DATA / path.format(row.name) for path in OUTPUTS[stage]]
         folders = open_folders(stack, stage_run.folder, paths, is_partial=is_partial)
-
-        def seed_run(
-            *, seed: int, rank: int, folder: Path, log: Journal, progress: Progress
-        ) -> Run:
-            of_seed = [(folder / path.name if rank else path) / str(seed) for path in folders]
-            for path in of_seed:
-                path.mkdir(parents=True, exist_ok=True)
-            return Run(
-                row=row, config=values, seed=seed, rank=rank, outputs=of_seed, folder=folder,
-                log=log, progress=progress,
-            )  # fmt: skip
-
-        whole = Run(
+        run = Run(
             row=row, config=values, seed=values.seeds[0], outputs=folders,
             folder=stage_run.folder, log=stage_run.log,
         )  # fmt: skip
         if prepare is not None:
-            prepare(whole)
+            prepare(run)
         if not per_seed:
-            with whole.progress.shown(partial(stage_run.display.update, None)):
-                write_metrics(whole, work(whole))
+            with run.progress.shown(partial(stage_run.display.update, None)):
+                write_metrics(run, work(run))
             return
         take_finished(stage_run, numbers, folders)
         seeds.for_each(
-            partial(finish_seed, work, stage_run), seed_run,
+            partial(finish_seed, work, stage_run), run,
             [seed for seed in numbers if seed not in stage_run.earlier], stage_run,
             gpu=gpu, num_processes=getattr(values, "num_processes", 1),
             num_samplers=getattr(values, "num_samplers", 0),

@@ -29,8 +29,6 @@ from stages.records.metrics import with_interval
 from stages.report import markdown
 from stages.rows import DATA, Row
 from stages.runtime import outputs, runs, seeds
-from stages.runtime.journal import Journal
-from stages.runtime.progress import Progress
 from stages.runtime.runs import StageRun
 
 STUDIES = DATA / "studies"
@@ -131,19 +129,12 @@ class Study:
 
         See `seeds.for_each`; `gpu` is false where other processes compute.
         """
-
-        def seed_run(
-            *, seed: int, rank: int, folder: Path, log: Journal, progress: Progress
-        ) -> Run:
-            output = self.rows / str(seed)
-            output.mkdir()
-            return Run(
-                row=Row(name=self.run.name), config=None, seed=seed, rank=rank, outputs=[output],
-                folder=folder, log=log, progress=progress,
-            )  # fmt: skip
-
+        of_study = Run(
+            row=Row(name=self.run.name), config=None, seed=numbers[0], outputs=[self.rows],
+            folder=self.run.folder, log=self.run.log,
+        )  # fmt: skip
         return seeds.for_each(
-            lambda run: work(run, run.output), seed_run, numbers, self.run, gpu=gpu
+            lambda run: work(run, run.output), of_study, numbers, self.run, gpu=gpu
         )
 
     def write(self, metrics: dict[str, Any], report: str) -> None:

@@ -67,11 +67,6 @@ def train(run):
     write(training / str(run.seed), {"metrics.json": json.dumps(metrics)})
 
 
-def make_run(*, seed, rank, folder, log, progress):
-    return Run(row=Row(name=name), config=None, seed=seed, rank=rank, outputs=[folder],
-               folder=folder, log=log, progress=progress)
-
-
 def write(folder, files):
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
@@ -90,7 +85,9 @@ with runs.start(stage) as run:
             outputs.replace(folder / "training") as training,
         ):
             model.mkdir(), training.mkdir()
-            seeds.for_each(train, make_run, content["seeds"], run, gpu=True)
+            row_run = Run(row=Row(name=name), config=None, seed=0, outputs=[], folder=run.folder,
+                          log=run.log)
+            seeds.for_each(train, row_run, content["seeds"], run, gpu=True)
     elif kind == "sample":
         with outputs.replace(data / "samples" / name) as folder:
             for seed in content["seeds"]:

@@ -12,120 +12,27 @@ model, only rank 0 writes lines and states.
 """
 
 import json
-import logging
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors.torch import load_file, save_file
-from torch import Tensor
-
-from stages.loops.run import LOOP
-from stages.loops.state import TENSORS, Metrics, State
-from stages.loops.training import POLICY_PREFIX, spaced_steps
+from stages.loops.run import STATES
+from stages.loops.state import Metrics, State
+from stages.loops.training import POLICY_PREFIX
 from stages.loops.work import Step
 from stages.models import sharding
 from stages.records import lines
-from stages.runtime import checkpoints, outputs, process
+from stages.runtime import checkpoints, outputs
 from stages.runtime.journal import TIMES
 
 if TYPE_CHECKING:
     from stages.loops.run import Run, Save
 
-logger = logging.getLogger(__name__)
-
-STATES, REFERENCE = "states", "reference"
 HISTORY, ROLLOUTS, POLICIES = "history.jsonl", "rollouts.jsonl", "checkpoints"
 
 
-def load_state(run: "Run", name: str) -> State:
-    """The state of the last whole checkpoint of a loop of this run, on all ranks; or a new one."""
-    states = run.folder / LOOP / name / STATES
-    checkpoint = sharding.broadcast_from_rank0(
-        None if run.rank else checkpoints.find_last_checkpoint(states)
-    )
-    if checkpoint is None:
-        return State()
-    state = State.read(checkpoint)
-    if not run.rank:
-        loop = f", {name}" if name else ""
-        logger.info("seed %d%s: goes on after step %d", run.seed, loop, state.step)
-    return state
-
-
-def compute_once(run: "Run", compute: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
-    """The tensors of `compute`, such as a reference's log-probs: when a run resumes, from disk."""
-    folder = run.folder / LOOP / REFERENCE
-    checkpoint = sharding.broadcast_from_rank0(
-        None if run.rank else checkpoints.find_last_checkpoint(folder)
-    )
-    if checkpoint is not None:
-        return [value for _, value in sorted(load_file(checkpoint / TENSORS).items())]
-    values = [value.contiguous() for value in compute()]
-    tensors = {f"{number:08d}": value for number, value in enumerate(values)}
-    if not run.rank:
-        checkpoints.write(folder, 0, lambda path: save_file(tensors, path / TENSORS), {})
-    return values
-
-
-def record_steps(
-    run: "Run",
-    steps: Iterator[Step],
-    state: State,
-    *,
-    total: int | None,
-    name: str,
-    num_checkpoints: int,
-    save: "Save | None",
-) -> list[Metrics]:
-    """Take every step of a loop, and write it; returns the metrics of all steps. See `Run.record`.
-
-    `steps` changes the model when it is asked for the next step, and `state` with it.
-    """
-    policies = spaced_steps(total or 0, num_checkpoints)
-    record = _LoopRecord(run, state, run.folder / LOOP / name)
-    # Several processes that wait for each other can only end together.
-    may_stop = lambda: sharding.get_world_size() == 1 and not state.is_updating  # noqa: E731
-    try:
-        with process.between(may_stop):
-            for step in run.track(steps, total=total, done=state.step, label=name, unit="steps"):
-                record.add(step)
-                if save is not None and state.step in policies:
-                    record.save_policy(save)
-                state.is_updating = False
-                signs = record.is_due(), process.is_stop_requested()
-                is_due, is_stopped = sharding.broadcast_from_rank0(signs)
-                if is_stopped:
-                    raise process.Stopped(process.STATUS)
-                if is_due:
-                    record.checkpoint()
-            if name:
-                record.checkpoint()
-    except process.Stopped:
-        record.checkpoint()
-        logger.info("seed %d: stopped by a signal, after step %d", run.seed, state.step)
-        raise
-    finally:
-        record.close()
-    return record.history
-
-
-def copy_record(run: "Run", target: Path, *, rollouts: bool) -> None:
-    """Copy history, intermediate policies and, where wanted, rollouts to the outputs.
-
-    A run that is killed meanwhile still has them in its scratch folder.
-    """
-    loop = run.folder / LOOP
-    for name in (HISTORY, *([ROLLOUTS] if rollouts else [])):
-        shutil.copyfile(loop / name, target / name)
-    if (loop / POLICIES).exists():
-        # The same files under a second name: none is ever written into.
-        shutil.copytree(loop / POLICIES, target / POLICIES, copy_function=outputs.link_or_copy)
-
-
-class _LoopRecord:
+class LoopRecord:
     """Checkpointed record of a training loop: its history, rollouts, policies and states."""
 
     def __init__(self, run: "Run", state: State, folder: Path) -> None:

@@ -8,17 +8,20 @@ as sampling, that are already in `parts/`.
 Importing this file imports no torch, which takes a second: stages without a model do not need it.
 """
 
+import logging
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stages import meter, rows
 from stages.records import lines
 from stages.rows import Row
-from stages.runtime import outputs
+from stages.runtime import checkpoints, journal, outputs, process, usage
 from stages.runtime.journal import Journal
-from stages.runtime.progress import Progress
+from stages.runtime.progress import Progress, Show
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,8 +29,12 @@ if TYPE_CHECKING:
     from stages.loops.state import Metrics, State
     from stages.loops.work import Step
 
+logger = logging.getLogger(__name__)
+
 LOOP = "loop"
 """Folder of a run's training loops in its scratch: checkpoints, history, rollouts, policies."""
+REFERENCE, STATES = "reference", "states"
+"""Folders of checkpoints in it: of what a run computes once, and of each loop's state."""
 Save = Callable[[Path], None]
 """Writes the policy with its present weights, for others to read (`policy.save_model`)."""
 ItemT = TypeVar("ItemT")
@@ -45,18 +52,19 @@ WATCHED = {
 
 @dataclass(kw_only=True, slots=True)
 class Run:
-    """A seed run; or, before any seed, the whole stage run with the row's output folders."""
+    """The run of a row, with the row's output folders; or that of a seed, opened from it."""
 
     row: Row
     config: Any
     """The entry point's `Config`."""
     seed: int
+    """Of a row's run the first."""
     rank: int = 0
     """Which of the processes that train one model this is; ranks after 0 write no output."""
     outputs: Sequence[Path]
-    """Output folders of this seed; metrics.json is written into the last one."""
+    """Output folders; metrics.json is written into the last one."""
     folder: Path
-    """Scratch of this seed and rank alone that survives a kill; never an output."""
+    """Scratch of this row, or of this seed and rank, that survives a kill; never an output."""
     log: Journal
     """Writes the metrics of a step into the journal; of ranks after 0, into scratch."""
     progress: Progress = field(default_factory=Progress)
@@ -66,6 +74,30 @@ class Run:
 
     def __post_init__(self) -> None:
         self.progress.begin(read_counts=lambda: meter.COUNTS)
+
+    @contextmanager
+    def of_seed(self, seed: int, rank: int = 0, show: Show | None = None) -> Iterator["Run"]:
+        """The run of a seed of this row, with its folders and its journal; `show` has its progress.
+
+        Ranks after 0 have a scratch of their own, write their outputs there, and show nothing.
+        """
+        folder = self.folder / f"seed-{seed}"
+        if rank:
+            folder /= f"rank-{rank}"
+        of_row = [folder / path.name for path in self.outputs] if rank else self.outputs
+        of_seed = [path / str(seed) for path in of_row]
+        for path in (folder, *of_seed):
+            path.mkdir(parents=True, exist_ok=True)
+        progress = Progress()
+        with (
+            journal.writing(folder / "journal.jsonl") as log,
+            usage.sampling(folder / usage.USAGE),
+            nullcontext() if show is None or rank else progress.shown(show),
+        ):
+            yield replace(
+                self, seed=seed, rank=rank, outputs=of_seed, folder=folder, log=log,
+                progress=progress,
+            )  # fmt: skip
 
     @property
     def source(self) -> Path:
@@ -111,15 +143,17 @@ class Run:
         )
         for number, item in enumerate(items):
             done += 1 if sizes is None else sizes[number]
-            metrics = getattr(item, "metrics", None)
-            watched: dict[str, float] = {}
-            if isinstance(metrics, dict) and hasattr(item, "index"):
-                self.log(item.index, metrics)  # pyright: ignore[reportAttributeAccessIssue]
-                watched = {
-                    WATCHED[name]: float(metrics[name]) for name in WATCHED if name in metrics
-                }
-            self.progress.advance(done, watched)
+            self._report(item, done)
             yield item
+
+    def _report(self, item: Any, done: int) -> None:
+        """Log and show an item; `done`: how many there are with it."""
+        metrics = getattr(item, "metrics", None)
+        watched: dict[str, float] = {}
+        if isinstance(metrics, dict) and hasattr(item, "index"):
+            self.log(item.index, metrics)
+            watched = {WATCHED[name]: float(metrics[name]) for name in WATCHED if name in metrics}
+        self.progress.advance(done, watched)
 
     def parts(
         self, name: str, work: Callable[[int], "Iterator[Step]"], row_type: type[Any]
@@ -154,20 +188,43 @@ class Run:
 
         They may take an hour, and are not computed again when the run resumes.
         """
-        from stages.loops import resume
+        from safetensors.torch import load_file, save_file
+
+        from stages.loops.state import TENSORS
 
         self.progress.begin("reference", unit="tokens", read_counts=lambda: meter.COUNTS)
-        return resume.compute_once(self, compute)
+        folder = self.folder / LOOP / REFERENCE
+        if (checkpoint := self._find_checkpoint(folder)) is not None:
+            return [value for _, value in sorted(load_file(checkpoint / TENSORS).items())]
+        values = [value.contiguous() for value in compute()]
+        tensors = {f"{number:08d}": value for number, value in enumerate(values)}
+        if not self.rank:
+            checkpoints.write(folder, 0, lambda path: save_file(tensors, path / TENSORS), {})
+        return values
 
     def resume(self, name: str = "") -> "State":
         """The state from which a training loop goes on, and which `record` then checkpoints.
 
-        `name`: which of several loops of this run.
+        It is that of the last whole checkpoint, on all ranks; or a new one. `name`: which of
+        several loops of this run.
         """
-        from stages.loops import resume
+        from stages.loops.state import State
 
-        self._loop, self._state = name, resume.load_state(self, name)
-        return self._state
+        checkpoint = self._find_checkpoint(self.folder / LOOP / name / STATES)
+        state = State() if checkpoint is None else State.read(checkpoint)
+        if checkpoint is not None and not self.rank:
+            loop = f", {name}" if name else ""
+            logger.info("seed %d%s: resumes after step %d", self.seed, loop, state.step)
+        self._loop, self._state = name, state
+        return state
+
+    def _find_checkpoint(self, folder: Path) -> Path | None:
+        """The last whole checkpoint of rank 0 in a folder, on all ranks."""
+        from stages.models import sharding
+
+        return sharding.broadcast_from_rank0(
+            None if self.rank else checkpoints.find_last_checkpoint(folder)
+        )
 
     def record(
         self,
@@ -179,25 +236,64 @@ class Run:
     ) -> "list[Metrics]":
         """Take every step of the loop that was resumed; returns the metrics of all steps.
 
-        Each step is logged and its lines are written as it comes, and the state now and then.
-        `save` writes `num_checkpoints` intermediate policies, evenly spaced over the `total` steps;
-        there are none where `total` is None because a budget of tokens decides. The end of a loop
-        with a name is checkpointed, for the loops after it.
+        `steps` changes the model when it is asked for the next step, and the state with it. Each
+        step is logged and its lines are written as it comes, and the state now and then. `save`
+        writes `num_checkpoints` intermediate policies, evenly spaced over the `total` steps; there
+        are none where `total` is None because a budget of tokens decides. The end of a loop with a
+        name is checkpointed, for the loops after it.
 
         A process that is asked to end does so between two steps, or within a step that has changed
         nothing yet, once the state is on disk.
         """
-        from stages.loops import resume
+        from stages.loops.resume import LoopRecord
+        from stages.loops.training import spaced_steps
+        from stages.models import sharding
 
-        return resume.record_steps(
-            self, steps, self._state, total=total, name=self._loop,
-            num_checkpoints=num_checkpoints, save=save,
-        )  # fmt: skip
+        state, policies = self._state, spaced_steps(total or 0, num_checkpoints)
+        record = LoopRecord(self, state, self.folder / LOOP / self._loop)
+        # Several processes that wait for each other can only end together.
+        may_stop = lambda: sharding.get_world_size() == 1 and not state.is_updating  # noqa: E731
+        self.progress.begin(
+            self._loop, unit="steps", total=total, done=state.step, read_counts=lambda: meter.COUNTS
+        )
+        try:
+            with process.between(may_stop):
+                for done, step in enumerate(steps, start=state.step + 1):
+                    self._report(step, done)
+                    record.add(step)
+                    if save is not None and state.step in policies:
+                        record.save_policy(save)
+                    state.is_updating = False
+                    flags = record.is_due(), process.is_stop_requested()
+                    is_due, is_stopped = sharding.broadcast_from_rank0(flags)
+                    if is_stopped:
+                        raise process.Stopped(process.STATUS)
+                    if is_due:
+                        record.checkpoint()
+                if self._loop:
+                    record.checkpoint()
+        except process.Stopped:
+            record.checkpoint()
+            logger.info("seed %d: stopped by a signal, after step %d", self.seed, state.step)
+            raise
+        finally:
+            record.close()
+        return record.history
 
     def write_policy(self, save: Save, *, rollouts: bool = False) -> None:
-        """Write the trained policy, its history, intermediate policies and perhaps rollouts."""
-        from stages.loops import resume
+        """Write the trained policy, its history, intermediate policies and perhaps rollouts.
+
+        A run that is killed meanwhile still has them in its scratch folder.
+        """
+        from stages.loops.resume import HISTORY, POLICIES, ROLLOUTS
 
         save(self.model_path)
-        if not self.rank:
-            resume.copy_record(self, self.output, rollouts=rollouts)
+        if self.rank:
+            return
+        loop = self.folder / LOOP
+        for name in (HISTORY, *([ROLLOUTS] if rollouts else [])):
+            shutil.copyfile(loop / name, self.output / name)
+        if (loop / POLICIES).exists():
+            # The same files under a second name: none is ever written into.
+            copy = outputs.link_or_copy
+            shutil.copytree(loop / POLICIES, self.output / POLICIES, copy_function=copy)

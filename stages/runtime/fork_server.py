@@ -1,148 +1,239 @@
-"""Fork server: the stages of a `dvc repro`, or of a flow, are forked from a process with torch.
+"""Fork server: the stages of a `dvc repro`, or of a flow, are forked from one process.
 
-The check of the plan imports every entry point, which takes most of a stage's start. The process
-that has done it does the work of each later `python -m stages` in a fork: with the words,
-variables, streams and process group of that process, which passes signals on, waits, and ends with
-the same exit status. When one of the two is killed, so is the other. A stage for which the server
-has another environment, folder or code starts by itself, as does one without a server. The server
-stays until its workers and its owner have ended: the flow, or the dvc where no flow started it.
+torch and transformers take a second each to import, and a stage needs both, however little of them
+it uses. So one process imports every entry point, to check the plan, and stays:
+
+    stage    `python -m stages train_grpo ...`: waits, and ends as its worker ends
+    server   imports once, forks; ends with the flow, or with the dvc where no flow started it
+    keeper   one for each stage: the worker's parent, which tells the stage how the worker ended
+    worker   the keeper's fork, with the words, variables, streams and process group of the stage
+
+A signal to end goes from the stage to the worker. When the stage is killed, so is the worker; when
+the keeper is killed, the worker is asked to end. The address of the server is a digest of what a
+fork has from it: variables, folder, interpreter, code. A stage of other code finds no server there.
 """
 
+import fcntl
+import gc
+import hashlib
 import json
 import os
 import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
-import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import psutil
 
 import stages
 from stages.runtime import process
+from stages.runtime.outputs import PIPE
 
 OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
 OF_ROUNDING = frozenset({"POSTTRAIN_ROUNDING", *stages.INSTRUCTIONS})
 """Variables by which a process adopts the rounding of params.yaml; a fork has the server's."""
 CREDENTIALS = struct.Struct("3i")
 """Process, user and group at the other end of a socket."""
-NUM_STREAMS = 3
-REQUEST_SECONDS = 5.0
-"""A process that was stopped while it asked would hold up all others."""
-Files = dict[str, tuple[int, int]]
-"""Path -> size and time of change."""
+STREAMS = (0, 1, 2)
 
 
-class StateBeforeImports(NamedTuple):
-    """What a process had before it imported the entry points.
-
-    An edit that comes later, also while they are imported, has another time than in `files`.
-    """
-
-    environment: dict[str, str]
-    files: Files
+def launch(owner: psutil.Process) -> subprocess.CompletedProcess[str]:
+    """Check the plan in a process that leaves a server for the stages of a flow or a dvc."""
+    command = [sys.executable, "-m", "stages", "--serve", str(owner.pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def look_before() -> StateBeforeImports:
-    """The variables, and the files of `stages`, as they are; to be called before the imports."""
-    package = Path(stages.__file__).parent
-    return StateBeforeImports(dict(os.environ), _describe(map(str, package.rglob("*.py"))))
-
-
-def work_in_fork(*, is_rounded: bool = True) -> None:
+def work_in_fork(*, imports_much: bool) -> None:
     """Have the server do the work of this process, and end as it ends; return if it cannot.
 
-    `is_rounded`: whether the work keeps the rounding of this process. Otherwise it adopts that of
-    params.yaml, as the server has.
+    `imports_much`: whether the work needs what the server imports. Then a server is launched where
+    there is none, and the fork adopts the rounding of params.yaml, as this process would.
+    Otherwise a server is used where there is one with this process's rounding.
     """
     dvc, owner = process.find_dvc(), process.find_flow_or_dvc()
-    if dvc is None or owner is None:
+    if dvc is None or owner is None or not hasattr(os, "pidfd_open"):  # Linux alone has it
         return
-    with _connect(owner) as server:
-        if server is None:
-            return
-        signals = _PassedSignals()
-        request = {
-            "program": sys.executable, "command": sys.orig_argv, "argv": sys.argv,
-            "environment": dict(os.environ), "folder": str(Path.cwd()), "dvc": dvc.pid,
-            "group": os.getpgid(0), "ignored": signals.ignored,
-            "rounding": stages.ROUNDING if is_rounded else None,
-        }  # fmt: skip
-        stream = server.makefile("rw", encoding="utf-8")
-        with signals.caught():
-            with suppress(OSError):  # it ended just now
-                socket.send_fds(server, [b"\n"], [*range(NUM_STREAMS)])
-                stream.write(f"{json.dumps(request)}\n")
-                stream.flush()
-            if worker := _read_message(stream).get("process"):
-                process.die_with_parent(signal.SIGTERM)
-                signals.pass_to(worker)
-                _end_with(_read_message(stream).get("status"), worker)
+    address = locate(owner)
+    server = _connect(address)
+    if server is None and imports_much:
+        PIPE.mkdir(exist_ok=True)
+        with (PIPE / "server.lock").open("a") as lock:  # of two stages that start together one
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            server = _connect(address)
+            if server is None:
+                launch(owner)  # a plan that is not valid is refused by the work of this process
+                server = _connect(address)
+    if server is None:
+        return
+    caught = [number for number in process.SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    request = {
+        "command": sys.orig_argv, "argv": sys.argv, "environment": dict(os.environ),
+        "dvc": dvc.pid, "group": os.getpgid(0), "caught": caught,
+        "rounding": None if imports_much else stages.ROUNDING,
+    }  # fmt: skip
+    with server, server.makefile("rw", encoding="utf-8") as stream:
+        signal.pthread_sigmask(signal.SIG_BLOCK, caught)  # until there is a worker to pass them to
+        with suppress(OSError):  # it ended just now
+            socket.send_fds(server, [b"\n"], STREAMS)
+            stream.write(f"{json.dumps(request)}\n")
+            stream.flush()
+        worker = _read_message(stream).get("process")
+        if worker is not None:
+            process.die_with_parent(signal.SIGTERM)
+            for number in caught:
+                signal.signal(number, lambda number, _: _send(worker, number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
+        if worker is not None:
+            _end_with(_read_message(stream).get("status"), worker)
 
 
-def start(
-    main: Callable[..., None],
-    owner: int,
-    before: StateBeforeImports,
-    prepare: Callable[[], None] = lambda: None,
-) -> None:
-    """Fork the server of a flow or a dvc; return at once.
+def locate(owner: psutil.Process) -> str:
+    """The address of the server that can work for this process: it is gone with the server.
+
+    It has files of `stages` with size and time, also those that no entry point imports: an edit,
+    also one while they are imported, leads to another address.
+    """
+    state = Path(f"/proc/{owner.pid}/stat").read_text(encoding="utf-8")
+    # Process ids come again. psutil's time of a start may differ by a second between processes.
+    start = state.rpartition(")")[2].split()[19]
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("DVC_") and name not in OF_THE_SHELL | OF_ROUNDING
+    }
+    code = {
+        str(path): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(Path(stages.__file__).parent.rglob("*.py"))
+    }
+    content = [os.getuid(), owner.pid, start, sys.executable, str(Path.cwd()), variables, code]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return f"\0posttrain-{digest}"
+
+
+def serve(owner: int, check: Callable[[], object], import_more: Callable[[], object]) -> list[str]:
+    """The words of a stage, in a fork of this process for each stage of a flow or a dvc.
+
+    The process that called this ends when the server is ready for stages.
 
     Args:
-        main: The work of a stage, with its words.
-        owner: Its process id.
-        before: Of `look_before`.
-        prepare: What the server does first, while the first stage starts: it imports more.
+        owner: Process id of the flow or dvc.
+        check: Checks the plan, and imports the entry points.
+        import_more: Imports what the check does not, while the first stage works.
     """
-    if not hasattr(os, "pidfd_open"):  # Linux alone has it
-        return
+    before = dict(os.environ)
+    gc.disable()  # searching the million objects of the imports for garbage takes a second
+    with suppress(psutil.Error):  # it has ended
+        address = locate(psutil.Process(owner))  # before the imports
+    check()
+    listener = socket.socket(socket.AF_UNIX)
     try:
-        server = _Server(main, psutil.Process(owner), before)
-    except (OSError, psutil.Error):  # the owner has ended, or has a server
-        return
+        listener.bind(address)
+        listener.listen()
+        owner_end = os.pidfd_open(owner)
+    except (OSError, NameError):  # it has ended, or has a server
+        sys.exit(0)
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fork():
-        return
-    try:
-        server.serve(prepare)
-    finally:
         os._exit(0)
-
-
-@contextmanager
-def _connect(owner: psutil.Process) -> Iterator[socket.socket | None]:
-    """The connection to the server of a flow or a dvc; None where it has none."""
-    with socket.socket(socket.AF_UNIX) as server:
+    process.ignore()  # the owner says when this ends
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no keeper is waited for
+    os.setpgid(0, 0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in STREAMS:  # else a reader of the check's output waits for this
+        os.dup2(null, stream)
+    is_complete = False
+    while True:
+        gc.freeze()  # or each fork would copy what the collector touches
+        ready, _, _ = select.select([listener, owner_end], [], [])
+        if owner_end in ready:
+            os._exit(0)
+        stage, _ = listener.accept()
+        if os.fork():
+            stage.close()
+            if not is_complete:
+                import_more()
+                is_complete = True
+            continue
         try:
-            server.connect(_name_address(owner))
-            yield server if _user_of(server) == os.getuid() else None
-        except (OSError, psutil.Error):
-            yield None
+            listener.close()
+            os.close(owner_end)
+            variables = os.environ.items()
+            return _keep(stage, {name: v for name, v in variables if before.get(name) != v})
+        except BaseException:  # noqa: BLE001 - the stage ended meanwhile: nobody would read it
+            os._exit(1)
 
 
-def _name_address(owner: psutil.Process) -> str:
-    """The address of the owner's server: an abstract one, which is gone with the server.
+def _keep(stage: socket.socket, imported: Mapping[str, str]) -> list[str]:
+    """Fork a worker for a stage, and tell it how the worker ended; returns in the worker.
 
-    Process ids come again, so it has the owner's start, in ticks since the machine's: of two
-    processes, psutil's `create_time` may differ by a second, since the clock is adjusted.
+    `imported`: variables that the server's imports set.
     """
-    state = Path(f"/proc/{owner.pid}/stat").read_text(encoding="utf-8")
-    start = state.rpartition(")")[2].split()[19]
-    return f"\0posttrain-{os.getuid()}-{owner.pid}-{start}"
+    _, descriptors, _, _ = socket.recv_fds(stage, 1, len(STREAMS))
+    with stage.makefile("r", encoding="utf-8") as stream:
+        request = _read_message(stream)
+    is_ours = _user_of(stage) == os.getuid() and len(descriptors) == len(STREAMS)
+    if not is_ours or request["rounding"] not in (None, stages.ROUNDING):
+        os._exit(0)
+    keeper = os.getpid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    worker = os.fork()
+    if worker:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        ready, _, _ = select.select([stage, os.pidfd_open(worker)], [], [])
+        if stage in ready:  # it was killed
+            os.kill(worker, signal.SIGKILL)
+        _, status = os.waitpid(worker, 0)
+        with suppress(OSError):
+            _write_message(stage, {"status": os.waitstatus_to_exitcode(status)})
+        os._exit(0)
+    for number in request["caught"]:
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, default)
+    process.die_with_parent(signal.SIGTERM, parent=keeper)
+    os.setpgid(0, request["group"])
+    process.dvc_of_work = psutil.Process(request["dvc"])
+    # Before any work: without this message the stage works itself.
+    _write_message(stage, {"process": os.getpid()})
+    stage.close()
+    for stream, descriptor in zip(STREAMS, descriptors, strict=True):
+        os.dup2(descriptor, stream)
+        os.close(descriptor)
+    rounding = {name: os.environ[name] for name in OF_ROUNDING & os.environ.keys()}
+    of_stage = {k: v for k, v in request["environment"].items() if k not in OF_ROUNDING}
+    os.environ.clear()
+    os.environ.update(of_stage | imported | rounding)
+    sys.argv, sys.orig_argv = request["argv"], request["command"]
+    gc.enable()
+    return sys.argv[1:]
+
+
+def _connect(address: str) -> socket.socket | None:
+    """The connection to the server at an address; None: there is none of this user."""
+    server = socket.socket(socket.AF_UNIX)
+    with suppress(OSError):
+        server.connect(address)
+        if _user_of(server) == os.getuid():
+            return server
+    server.close()
+    return None
 
 
 def _user_of(connection: socket.socket) -> int:
     """The user of the process at the other end."""
     content = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     return CREDENTIALS.unpack(content)[1]
+
+
+def _write_message(connection: socket.socket, message: Mapping[str, int]) -> None:
+    connection.sendall(f"{json.dumps(message)}\n".encode())
 
 
 def _read_message(stream: TextIO) -> dict[str, Any]:
@@ -152,10 +243,15 @@ def _read_message(stream: TextIO) -> dict[str, Any]:
     return {}
 
 
+def _send(worker: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(worker, number)
+
+
 def _end_with(status: int | None, worker: int) -> NoReturn:
     """End as a process ended: with its exit status, or by the signal -status.
 
-    None: the server was killed, and the kernel has asked the worker to end.
+    None: the keeper was killed, and the kernel has asked the worker to end.
     """
     if status is None:
         with suppress(ProcessLookupError):
@@ -166,242 +262,3 @@ def _end_with(status: int | None, worker: int) -> NoReturn:
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status)
-
-
-@dataclass
-class _PassedSignals:
-    """Requests to end, which this process passes on to the worker."""
-
-    worker: int | None = None
-    pending: list[int] = field(default_factory=list[int])
-    ignored: list[int] = field(
-        default_factory=lambda: [
-            number for number in process.SIGNALS if signal.getsignal(number) == signal.SIG_IGN
-        ]
-    )
-
-    @contextmanager
-    def caught(self) -> Iterator[None]:
-        """Meanwhile signals are passed on; those for which there was no worker come at the end."""
-        numbers = [number for number in process.SIGNALS if number not in self.ignored]
-        before = {number: signal.signal(number, self._catch) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            for number in self.pending:
-                os.kill(os.getpid(), number)
-
-    def pass_to(self, worker: int) -> None:
-        """Pass on what came before, and what comes from now on."""
-        self.worker = worker
-        while self.pending:
-            self._send(self.pending.pop(0))
-
-    def _catch(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self.worker is None:
-            self.pending.append(number)
-        else:
-            self._send(number)
-
-    def _send(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            assert self.worker is not None
-            os.kill(self.worker, number)
-
-
-@dataclass
-class _Client:
-    """A process that waits for the end of its worker."""
-
-    connection: socket.socket
-    worker: int
-    dvc_end: int | None
-    """Descriptor of the end of its dvc; None once that has been seen."""
-
-    def list_descriptors(self) -> list[int]:
-        """What the server watches, besides the worker."""
-        return [self.connection.fileno(), *([] if self.dvc_end is None else [self.dvc_end])]
-
-    def end_worker(self, ready: Collection[int]) -> None:
-        """Kill the worker if its client was killed; ask it to end if the dvc has ended.
-
-        Where a shell between the two lives on, the client does not hear of the dvc's end.
-        """
-        if self.connection.fileno() in ready:
-            os.kill(self.worker, signal.SIGKILL)
-        elif self.dvc_end in ready:
-            self.forget_dvc()
-            os.kill(self.worker, signal.SIGTERM)
-
-    def forget_dvc(self) -> None:
-        """Close the descriptor of the dvc, if it is open."""
-        if self.dvc_end is not None:
-            os.close(self.dvc_end)
-            self.dvc_end = None
-
-
-class _Server:
-    """The process that is forked for each stage."""
-
-    def __init__(
-        self, main: Callable[..., None], owner: psutil.Process, before: StateBeforeImports
-    ) -> None:
-        """Listen, from now on; an OSError if the owner has ended or has a server."""
-        self.main, self.before = main, before
-        self.folder = str(Path.cwd())
-        self.imported: dict[str, str] = {}
-        """Variables that the imports set."""
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(_name_address(owner))
-        self.listener.listen()
-        self.owner_end = os.pidfd_open(owner.pid)
-        self.clients: dict[int, _Client] = {}
-        """Descriptor of a worker's end -> the process that waits for it."""
-
-    def serve(self, prepare: Callable[[], None]) -> None:
-        """Serve until the owner ends, and wait for the workers, each of which ends with its dvc."""
-        process.ignore()  # the owner says when this ends
-        os.setpgid(0, 0)
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in range(NUM_STREAMS):  # else a reader of the check's output waits for this
-            os.dup2(null, number)
-        prepare()
-        self.imported = {
-            name: value
-            for name, value in os.environ.items()
-            if self.before.environment.get(name) != value
-        }
-        is_served = True
-        while is_served or self.clients:
-            clients = self.clients.values()
-            watched = [*self.clients, *(n for each in clients for n in each.list_descriptors())]
-            if is_served:
-                watched += [self.listener.fileno(), self.owner_end]
-            ready, _, _ = select.select(watched, [], [])
-            for worker_end in [end for end in self.clients if end in ready]:
-                self._report_end(worker_end)
-            for client in clients:
-                client.end_worker(ready)
-            if is_served and self.owner_end in ready:
-                is_served = False
-                self.listener.close()
-            elif is_served and self.listener.fileno() in ready:
-                with suppress(OSError):  # the process that asked, or its dvc, has ended
-                    self._accept()
-
-    def _accept(self) -> None:
-        """Fork a worker for the next process that asks, unless it is of another kind."""
-        with ExitStack() as of_request, ExitStack() as of_client:
-            connection = of_client.enter_context(self.listener.accept()[0])
-            if _user_of(connection) != os.getuid():
-                return
-            connection.settimeout(REQUEST_SECONDS)
-            _, descriptors, _, _ = socket.recv_fds(connection, 1, NUM_STREAMS)
-            for descriptor in descriptors:
-                of_request.callback(os.close, descriptor)
-            with connection.makefile("r", encoding="utf-8") as stream:
-                request = _read_message(stream)
-            if len(descriptors) < NUM_STREAMS or not self._can_serve(request):
-                return
-            connection.settimeout(None)
-            dvc_end = os.pidfd_open(request["dvc"])
-            of_client.callback(os.close, dvc_end)
-            server, worker = os.getpid(), os.fork()
-            if worker == 0:
-                self._work(server, connection, [*descriptors, dvc_end], request)
-            self.clients[os.pidfd_open(worker)] = _Client(connection, worker, dvc_end)
-            of_client.pop_all()
-
-    def _can_serve(self, request: Mapping[str, Any]) -> bool:
-        """Whether a fork of this process has what the process that asks would have by itself."""
-
-        def select_variables(environment: Mapping[str, str]) -> dict[str, str]:
-            return {
-                name: value
-                for name, value in environment.items()
-                if not name.startswith("DVC_") and name not in OF_THE_SHELL | OF_ROUNDING
-            }
-
-        return (
-            bool(request)
-            and request["program"] == sys.executable
-            and request["rounding"] in (None, stages.ROUNDING)
-            and request["folder"] == self.folder
-            and select_variables(request["environment"])
-            == select_variables(self.before.environment)
-            and _list_imported().items() <= self.before.files.items()
-        )
-
-    def _report_end(self, worker_end: int) -> None:
-        """Tell the process that waits for a worker how it has ended."""
-        client = self.clients.pop(worker_end)
-        _, status = os.waitpid(client.worker, 0)
-        with suppress(OSError):  # it has ended itself
-            _write(client.connection, {"status": os.waitstatus_to_exitcode(status)})
-        client.connection.close()
-        client.forget_dvc()
-        os.close(worker_end)
-
-    def _work(
-        self,
-        server: int,
-        client: socket.socket,
-        descriptors: list[int],
-        request: Mapping[str, Any],
-    ) -> NoReturn:
-        """The worker: becomes the process that asked, but for its id, and does its work."""
-        try:
-            for number in process.SIGNALS:
-                is_ignored = number in request["ignored"]
-                default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-                signal.signal(number, signal.SIG_IGN if is_ignored else default)
-            process.die_with_parent(signal.SIGTERM, parent=server)
-            os.setpgid(0, request["group"])
-            process.dvc_of_work = psutil.Process(request["dvc"])
-            # Before any work: without this message the process that asked works itself.
-            _write(client, {"process": os.getpid()})
-            for number, descriptor in enumerate(descriptors[:NUM_STREAMS]):
-                os.dup2(descriptor, number)
-            of_clients = [n for each in self.clients.values() for n in each.list_descriptors()]
-            for descriptor in [
-                *descriptors, *self.clients, *of_clients, client.detach(), self.listener.detach(),
-                self.owner_end,
-            ]:  # fmt: skip
-                os.close(descriptor)
-            rounding = {name: os.environ[name] for name in OF_ROUNDING & os.environ.keys()}
-            os.environ.clear()
-            os.environ.update(request["environment"] | self.imported)
-            for name in OF_ROUNDING:
-                os.environ.pop(name, None)
-            os.environ.update(rounding)
-            sys.argv, sys.orig_argv = request["argv"], request["command"]
-            process.run(self.main)
-        except BaseException:  # noqa: BLE001
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(1)
-
-
-def _write(client: socket.socket, message: dict[str, int]) -> None:
-    client.sendall(f"{json.dumps(message)}\n".encode())
-
-
-def _list_imported() -> Files:
-    """The files of `stages` that this process has imported, as they are now."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(stages.__name__)]
-    return _describe(file for module in modules if (file := getattr(module, "__file__", None)))
-
-
-def _describe(paths: Iterable[str]) -> Files:
-    files = Files()
-    for path in paths:
-        try:
-            state = os.stat(path)  # noqa: PTH116
-        except FileNotFoundError:
-            files[path] = -1, -1
-        else:
-            files[path] = state.st_size, state.st_mtime_ns
-    return files

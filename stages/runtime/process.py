@@ -51,8 +51,9 @@ def return_free_memory() -> None:
         malloc_trim(0)
 
 
-def run(main: Callable[..., None]) -> None:
-    """Call `main` with the words of the command line, and end the process as soon as it returns.
+@contextmanager
+def ending() -> Iterator[None]:
+    """A command: when the block is done, so is the process, at once.
 
     Threads are waited for and exit handlers called. The million objects that torch and transformers
     made are not taken apart, which takes a second. The same holds for a SystemExit (argparse,
@@ -69,7 +70,7 @@ def run(main: Callable[..., None]) -> None:
     terminal.escape_output(sys.stderr)
     status = None
     try:
-        main(*sys.argv[1:])
+        yield
     except SystemExit as request:
         status = request.code
     except ValueError as error:
@@ -88,6 +89,12 @@ def run(main: Callable[..., None]) -> None:
     os._exit(status or 0)
 
 
+def run(main: Callable[..., None]) -> None:
+    """Call `main` with the words of the command line, and end the process (`ending`)."""
+    with ending():
+        main(*sys.argv[1:])
+
+
 def is_for_users(error: ValueError) -> bool:
     """Whether this package's own code raised it, and not a library or the interpreter."""
     trace = error.__traceback__
@@ -96,55 +103,64 @@ def is_for_users(error: ValueError) -> bool:
     return trace is not None and PACKAGE in Path(trace.tb_frame.f_code.co_filename).parents
 
 
-def die_with_dvc(stage: str) -> None:
-    """Have this process asked to end when dvc ends, which runs `stage`; at once if it has ended.
-
-    An orphan would work for nobody, and go on writing into the outputs of its successor.
-    """
-    if os.environ.get("DVC_STAGE") != stage or not hasattr(os, "pidfd_open"):
-        return
-    parent: psutil.Process | None = psutil.Process(die_with_parent(signal.SIGTERM))
-    is_shell = parent.name() in SHELLS
-    if is_shell:
-        parent = parent.parent()
-    if parent is None or (parent.pid == 1 and "dvc" not in " ".join(parent.cmdline())):
-        raise Stopped(STATUS)
-    if is_shell:
-        # A shell that did not replace itself by the command outlives dvc: watch dvc itself.
-        descriptor = os.pidfd_open(parent.pid)
-
-        def wait() -> None:
-            select.select([descriptor], [], [])
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        threading.Thread(target=wait, name="watch-dvc", daemon=True).start()
-
-
 dvc_of_work: psutil.Process | None = None
 """The dvc for which this process was forked (`runtime/fork_server`): none of its parents."""
 
 
 def find_dvc() -> psutil.Process | None:
-    """The command `dvc` that runs this process, itself or by a shell; None where none does."""
+    """The process of DVC that runs this one as a command, itself or by a shell; None: none does."""
     if dvc_of_work is not None:
         return dvc_of_work
-    if "DVC_STAGE" in os.environ:
-        with suppress(psutil.Error):
-            for parent in psutil.Process().parents()[:2]:
-                if "dvc" in [Path(word).name for word in parent.cmdline()]:
-                    return parent
+    if "DVC_STAGE" not in os.environ:
+        return None
+    with suppress(psutil.Error):  # it has ended
+        parent = psutil.Process().parent()
+        if parent is not None and parent.name() in SHELLS:
+            parent = parent.parent()
+        # Who lost its parent has process 1 for one, which in a container may be dvc.
+        if parent is not None and (parent.pid != 1 or "dvc" in " ".join(parent.cmdline())):
+            return parent
     return None
 
 
+def die_with_dvc(stage: str) -> None:
+    """Have this process asked to end when dvc ends, which runs `stage`; at once if it has ended.
+
+    An orphaned process would keep writing into the outputs of its successor. A shell that did not
+    replace itself by the command outlives dvc, so dvc itself is watched.
+    """
+    if os.environ.get("DVC_STAGE") != stage or not hasattr(os, "pidfd_open"):
+        return
+    dvc, end = find_dvc(), None
+    if dvc is not None:
+        with suppress(ProcessLookupError):
+            end = os.pidfd_open(dvc.pid)
+    if end is None:
+        raise Stopped(STATUS)
+    process = os.getpid()
+
+    def wait() -> None:
+        select.select([end], [], [])
+        os.kill(process, signal.SIGTERM)
+
+    threading.Thread(target=wait, name="watch-dvc", daemon=True).start()
+
+
 def find_flow_or_dvc() -> psutil.Process | None:
-    """The process whose stages share a fork server: the flow that started the dvc, else the dvc."""
+    """The process whose stages share a fork server: the flow that started the dvc, else the dvc.
+
+    None for a program that calls DVC as a library: it may live on for days.
+    """
     dvc = find_dvc()
-    if dvc is not None and FLOW in os.environ:
-        with suppress(psutil.Error):
-            for parent in dvc.parents():
-                if str(parent.pid) == os.environ[FLOW]:
-                    return parent
-    return dvc
+    if dvc is None:
+        return None
+    with suppress(psutil.Error):
+        for parent in dvc.parents() if FLOW in os.environ else ():
+            if str(parent.pid) == os.environ[FLOW]:
+                return parent
+        if "dvc" in [Path(word).name for word in dvc.cmdline()]:
+            return dvc
+    return None
 
 
 def is_dvc_quiet() -> bool:

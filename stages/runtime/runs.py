@@ -5,7 +5,6 @@ writes itself. It seeds nothing, draws no random number that a stage could see, 
 work but paths, and never reads a record back.
 """
 
-import gc
 import json
 import logging
 import os
@@ -98,7 +97,6 @@ def start(stage: str, *, is_partial: bool = False) -> Iterator[StageRun]:
     # DVC is asked who this stage is: its own bars and lines would come a second time.
     logging.getLogger("dvc.progress").setLevel(logging.CRITICAL)
     logging.getLogger("dvc").handlers.clear()
-    _finish_imports()
     if ranks.read_torchrun_rank():
         versions.check()  # as `preflight` does for the first rank
         process.ignore()  # the first rank says when all end
@@ -160,12 +158,6 @@ def _leave_record(execution: identity.Execution, folder: Path, record: dict[str,
         _dump(temporary / KEY_FILE, {"input_key": execution.input_key, "stage": execution.stage})
         for name, path in journals.items():
             journal.copy_without_times(path, temporary / name)
-
-
-def _finish_imports() -> None:
-    """Take back what made the imports faster (stages/__init__.py)."""
-    gc.freeze()  # what is imported by now lives as long as the process
-    gc.set_threshold(*stages.COLLECTOR)
 
 
 def journals_of(stage: str) -> Path:

@@ -14,43 +14,38 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from stages.runtime import gpu_slot, journal, ranks, usage
-from stages.runtime import process as stage_process
-from stages.runtime.process import die_with_parent
-from stages.runtime.progress import Display, Progress, Show, Snapshot
-from stages.runtime.usage import USAGE
+from stages.runtime import gpu_slot, process, ranks
+from stages.runtime.progress import Show, Snapshot
 
 if TYPE_CHECKING:
     from stages.runtime.runs import StageRun
 
 logger = logging.getLogger(__name__)
 
-_Pipes = dict[connection.Connection, tuple[int, BaseProcess]]
 ResultT = TypeVar("ResultT")
 
 
-MakeRun = Callable[..., Any]
-"""Makes the run of a seed, in the process that does its work, from the keywords
+class RowRun(Protocol):
+    """The run of a row (`loops/run`), from which the runs of its seeds are opened."""
 
-    seed
-    rank     which of the processes that train one model this is; those after 0 write no output
-    folder   scratch of this seed and rank alone that survives a kill; never an output
-    log      the seed's journal; of a rank after 0, scratch
-    progress how far the seed is (`Progress`): the work changes it, and a thread shows it
-"""
+    folder: Path
+    """Scratch, with a folder `seed-<seed>` for each."""
+
+    def of_seed(self, seed: int, rank: int, show: Show | None) -> AbstractContextManager[Any]:
+        """The run of a seed and rank: with a journal, and its progress shown by `show`."""
+        ...
 
 
 def for_each(
     work: Callable[[Any], ResultT],
-    make_run: MakeRun,
+    run: RowRun,
     numbers: Sequence[int],
     stage_run: "StageRun",
     *,
@@ -58,7 +53,7 @@ def for_each(
     num_processes: int = 1,
     num_samplers: int = 0,
 ) -> dict[int, ResultT]:
-    """The results of `work(run)` by seed, in the order of `numbers`.
+    """The results of `work(run of the seed)` by seed, in the order of `numbers`.
 
     A single seed is worked on in this process, and under torchrun each seed after the other.
     Otherwise each seed has a process, and a GPU where `gpu` is set and there is one; the first
@@ -71,125 +66,96 @@ def for_each(
     if not numbers:  # all are finished: no GPU is waited for
         return {}
     num_gpus = num_processes + num_samplers if gpu else 0
-    task = _Task(work, make_run, stage_run.folder, num_gpus, num_processes)
-    if len(numbers) > 1 and ranks.read_torchrun_rank() is None:
-        return _fork(task, numbers, stage_run.display)
-    results = {}
-    with gpu_slot.take(min(num_gpus, 1) if ranks.read_torchrun_rank() is not None else num_gpus):
-        for seed in numbers:
-            with task.begin(seed, partial(stage_run.display.update, seed)) as run:
-                results[seed] = work(run)
-    return results
+    open_seed = partial(_open_seed, work, run, num_processes)
+    display, is_launched = stage_run.display, ranks.read_torchrun_rank() is not None
+    results: dict[int, ResultT] = {}
+    if len(numbers) == 1 or is_launched:
+        with gpu_slot.take(min(num_gpus, 1) if is_launched else num_gpus):
+            for seed in numbers:
+                with open_seed(seed, partial(display.update, seed)) as of_seed:
+                    results[seed] = work(of_seed)
+        return results
 
+    def work_in_fork(seed: int, pipe: connection.Connection) -> None:
+        with _reporting(pipe) as show:
+            with gpu_slot.take(num_gpus), open_seed(seed, show) as of_seed:
+                result = work(of_seed)
+            pipe.send(("result", result))
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """The work of every seed; see `for_each`."""
-
-    work: Callable[[Any], Any]
-    make_run: MakeRun
-    folder: Path
-    num_gpus: int
-    num_processes: int
-
-    @contextmanager
-    def begin(self, seed: int, show: Show) -> Iterator[Any]:
-        """The run of a seed in this process, while processes of its other ranks work, too."""
-        folder = self.folder / f"seed-{seed}"
-        folder.mkdir(exist_ok=True)
-        other_rank = partial(self._work_as, seed, folder)
-        with (
-            ranks.joined(other_rank, self.num_processes, folder) as rank,
-            self._open(seed, folder, rank, show) as run,
-        ):
-            yield run
-
-    def _work_as(self, seed: int, folder: Path, rank: int) -> None:
-        with self._open(seed, folder, rank) as run:
-            self.work(run)
-
-    @contextmanager
-    def _open(self, seed: int, folder: Path, rank: int, show: Show | None = None) -> Iterator[Any]:
-        """The run of a rank, with its scratch folder and journal; ranks after 0 show nothing."""
-        folder = folder / f"rank-{rank}" if rank else folder
-        folder.mkdir(exist_ok=True)
-        progress = Progress()
-        with ExitStack() as stack:
-            log = stack.enter_context(journal.writing(folder / "journal.jsonl"))
-            stack.enter_context(usage.sampling(folder / USAGE))
-            if show is not None and not rank:
-                stack.enter_context(progress.shown(show))
-            yield self.make_run(seed=seed, rank=rank, folder=folder, log=log, progress=progress)
-
-
-def _fork(task: _Task, numbers: Sequence[int], display: Display) -> dict[int, Any]:
-    """The result of each seed, from a process of its own."""
     context = multiprocessing.get_context("fork")
-    pipes: _Pipes = {}
-    processes = []
+    pipes: dict[connection.Connection, tuple[int, BaseProcess]] = {}
+    processes: list[BaseProcess] = []
     sys.stdout.flush()
     sys.stderr.flush()
     try:
         for seed in numbers:
             ours, theirs = context.Pipe(duplex=False)
-            processes.append(context.Process(target=_child, args=(task, seed, theirs)))
+            processes.append(context.Process(target=work_in_fork, args=(seed, theirs)))
             pipes[ours] = seed, processes[-1]  # pyright: ignore[reportArgumentType]
             processes[-1].start()
             theirs.close()
-        results = _receive(pipes, display)
+        while pipes:
+            for pipe in connection.wait(list(pipes)):
+                assert isinstance(pipe, connection.Connection)
+                seed, fork = pipes[pipe]
+                try:
+                    kind, content = pipe.recv()
+                except EOFError:
+                    fork.join()
+                    raise RuntimeError(
+                        f"if memory ran out, set fewer `seeds`: the process of seed {seed} "
+                        f"ended without a word, exited with {fork.exitcode}"
+                    ) from None
+                if kind == "progress":
+                    display.update(seed, content)
+                elif kind == "result":
+                    results[seed] = content
+                    del pipes[pipe]
+                else:
+                    error, trace = content
+                    error.add_note(f"in the work of seed {seed}:\n{trace}")
+                    raise error
     finally:
-        started = [process for process in processes if process.pid]
-        for process in started if pipes else ():  # those beside a failed one keep their work
-            process.terminate()
-        for process in started:
-            process.join(stage_process.SECONDS_TO_END if pipes else None)
-            process.kill()
-            process.join()
+        started = [fork for fork in processes if fork.pid]
+        for fork in started if pipes else ():  # those beside a failed one keep their work
+            fork.terminate()
+        for fork in started:
+            fork.join(process.SECONDS_TO_END if pipes else None)
+            fork.kill()
+            fork.join()
     return {seed: results[seed] for seed in numbers}
 
 
-def _receive(pipes: _Pipes, display: Display) -> dict[int, Any]:
-    """The result of each process, by seed; a pipe leaves `pipes` when its result has come."""
-    results: dict[int, Any] = {}
-    while pipes:
-        for pipe in connection.wait(list(pipes)):
-            assert isinstance(pipe, connection.Connection)
-            seed, process = pipes[pipe]
-            try:
-                kind, content = pipe.recv()
-            except EOFError:
-                process.join()
-                raise RuntimeError(
-                    f"if memory ran out, set fewer `seeds`: the process of seed {seed} "
-                    f"ended without a word, exited with {process.exitcode}"
-                ) from None
-            if kind == "progress":
-                display.update(seed, content)
-            elif kind == "result":
-                results[seed] = content
-                del pipes[pipe]
-            else:
-                error, trace = content
-                error.add_note(f"in the work of seed {seed}:\n{trace}")
-                raise error
-    return results
+@contextmanager
+def _open_seed(
+    work: Callable[[Any], Any], run: RowRun, num_processes: int, seed: int, show: Show
+) -> Iterator[Any]:
+    """The run of a seed in this process, while processes of its other ranks work, too."""
+
+    def work_as(rank: int) -> None:
+        with run.of_seed(seed, rank, None) as of_rank:
+            work(of_rank)
+
+    folder = run.folder / f"seed-{seed}"
+    folder.mkdir(exist_ok=True)
+    with (
+        ranks.joined(work_as, num_processes, folder) as rank,
+        run.of_seed(seed, rank, show) as of_seed,
+    ):
+        yield of_seed
 
 
-def _child(task: _Task, seed: int, pipe: connection.Connection) -> None:
-    """The process of a seed: ends with its parent, sends its progress, then its result."""
+@contextmanager
+def _reporting(pipe: connection.Connection) -> Iterator[Show]:
+    """The process of a seed: ends with its parent, sends its progress, and an error as its end."""
+
+    def show(snapshot: Snapshot) -> None:
+        with suppress(OSError):  # the parent has ended, and this process is about to
+            pipe.send(("progress", snapshot))
+
     try:
-        die_with_parent(signal.SIGTERM)
-
-        def show(snapshot: Snapshot) -> None:
-            with suppress(OSError):  # the parent has ended, and this process is about to
-                pipe.send(("progress", snapshot))
-
-        with (
-            gpu_slot.take(task.num_gpus),
-            task.begin(seed, show) as run,
-        ):
-            result = task.work(run)
-        pipe.send(("result", result))
+        process.die_with_parent(signal.SIGTERM)
+        yield show
     except BaseException as error:  # noqa: BLE001
         trace = traceback.format_exc()
         try:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import psutil
 import pytest
 from seed_runs import has_ended, wait_until
+from toy_repo import ROOT
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,16 +24,16 @@ for command in sys.argv[1:]:
     print("status", ended.returncode, flush=True)
 """
 CHECK = """
-import os
 from stages.runtime import fork_server, process
-before = fork_server.look_before()
-import imports
+def check():
+    import imports
+fork_server.serve(process.find_flow_or_dvc().pid, check, lambda: None)
 from work import main
-fork_server.start(main, process.find_flow_or_dvc().pid, before)
+process.run(main)
 """
 STAGE = """
 from stages.runtime import fork_server, process
-fork_server.work_in_fork()
+fork_server.work_in_fork(imports_much=False)
 from work import main
 process.run(main)
 """
@@ -96,15 +98,32 @@ def test_a_stage_ends_as_its_forked_work_does(words, status, dvc):
     assert output.splitlines()[-1] == f"status {status}"
 
 
-@pytest.mark.parametrize("victim", ["stage", "dvc", "server"])
-def test_the_forked_work_ends_with_the_stage_dvc_or_server_and_none_stays(victim, dvc, tmp_path):
+@pytest.mark.parametrize("victim", ["stage", "dvc", "keeper"])
+def test_the_forked_work_ends_with_the_stage_dvc_or_keeper_and_none_stays(victim, dvc, tmp_path):
     program, working = dvc("check.py", "stage.py hang"), tmp_path / "working"
     wait_until(lambda: working.exists() and working.read_text())
-    worker = int(working.read_text())
-    server = psutil.Process(worker).ppid()
+    worker = psutil.Process(int(working.read_text()))
+    keeper = worker.parent()
     [stage] = psutil.Process(program.pid).children()
-    pids = {"stage": stage.pid, "dvc": program.pid, "server": server}
+    of_dvc = [worker, keeper, keeper.parent(), stage]
+    pids = {"stage": stage.pid, "dvc": program.pid, "keeper": keeper.pid}
     os.kill(pids[victim], signal.SIGTERM if victim == "stage" else signal.SIGKILL)
     program.wait()
-    wait_until(lambda: all(map(has_ended, (worker, server, stage.pid))))
+    wait_until(lambda: all(has_ended(each.pid) for each in of_dvc))
     assert (tmp_path / "tidied").exists()
+
+
+@pytest.mark.parametrize("edit", ["code", "variable"])
+def test_a_server_of_other_code_or_variables_is_not_used(edit, dvc, tmp_path, monkeypatch):
+    package = tmp_path / "stages"
+    shutil.copytree(ROOT / "stages/runtime", package / "runtime")
+    shutil.copy(ROOT / "stages/__init__.py", package)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "edit.py").write_text("open('stages/runtime/journal.py', 'a').write('#')")
+    stage = "stage.py describe two"
+    if edit == "variable":
+        (tmp_path / "other.py").write_text(f"import os\nos.environ['ONE'] = '1'\n{STAGE}")
+    commands = ["edit.py", stage] if edit == "code" else ["other.py describe two"]
+    output, _ = dvc("check.py", stage, *commands).communicate("", timeout=120)
+    answers = [json.loads(line) for line in output.splitlines() if line[0] == "{"]
+    assert [answer["forked"] for answer in answers] == [True, False]

@@ -17,10 +17,10 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from dvc.stage.serialize import to_single_stage_lockfile
-from seed_runs import make_run
+from seed_runs import for_each_seed
 from terminals import run_on_terminal
 
-from stages.runtime import identity, intact, preflight, runs, seeds
+from stages.runtime import identity, intact, preflight, runs
 from stages.runtime.identity import Execution
 
 KEY = "5" * 64
@@ -66,6 +66,7 @@ def repo(shared_toy_repo):
 
 def test_dvc_lock_is_read_again_while_another_dvc_writes_it(repo, monkeypatch):
     monkeypatch.chdir(repo.path)
+    monkeypatch.setattr(sys, "argv", ["work.py", STAGE])
     loaded = identity.dvc_stage(STAGE)
     key = identity.input_key(loaded)
     entry = to_single_stage_lockfile(loaded)
@@ -120,10 +121,10 @@ def test_parameters_edited_meanwhile_give_no_result_and_those_of_others_do(repo,
     with runs.start(STAGE) as run:
         repo.set_params(rate="0.5")
         with pytest.raises(ValueError, match=STAGE):  # before it learns from others than its own
-            seeds.for_each(lambda run: None, make_run, [0], run)
+            for_each_seed(lambda run: None, [0], run)
         repo.set_params()
         repo.set_params(goal=0.75)  # which evaluate reads
-        seeds.for_each(lambda run: None, make_run, [0], run)
+        for_each_seed(lambda run: None, [0], run)
     (record,) = Path("data/runs/train/sft").iterdir()
     shutil.rmtree(record)
     with pytest.raises(ValueError, match=STAGE), runs.start(STAGE):

@@ -17,12 +17,12 @@ import pytest
 import stage_inputs
 import torch
 from safetensors.torch import load_file
-from seed_runs import has_ended, make_run, wait_until
+from seed_runs import for_each_seed, has_ended, wait_until
 from stage_inputs import PRESETS, SEEDS
 
 from stages.loops.work import Step
 from stages.rows import DATA
-from stages.runtime import gpu_slot, journal, ranks, runs, seeds, usage
+from stages.runtime import gpu_slot, journal, ranks, runs, usage
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -44,7 +44,7 @@ process.run(main)
 
 
 def run_program(text, *words, **options):
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     return subprocess.run([sys.executable, "-c", text, *words], env=environment, check=False,
                           capture_output=True, text=True, timeout=300, **options)  # fmt: skip
 
@@ -214,7 +214,7 @@ def work(run):
 def test_each_seed_has_a_process_and_a_journal_and_results_keep_their_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with runs.start("train@toy") as run:
-        results = seeds.for_each(work, make_run, [2, 0, 1], run)
+        results = for_each_seed(work, [2, 0, 1], run)
     assert list(results) == [2, 0, 1]
     for seed, result in results.items():
         losses = [10.0 * seed + i for i in range(3)]
@@ -225,7 +225,7 @@ def test_each_seed_has_a_process_and_a_journal_and_results_keep_their_order(tmp_
 
 
 def test_one_seed_works_in_this_process(run):
-    alone = seeds.for_each(work, make_run, [1], run)
+    alone = for_each_seed(work, [1], run)
     assert alone == {1: {"losses": [10.0, 11.0, 12.0], "process": os.getpid()}}
 
 
@@ -265,14 +265,15 @@ def test_the_failure_of_a_seed_is_named_and_asks_the_others_to_end(fail, error, 
             Path("tidied").touch()
 
     with pytest.raises(error, match=mentions) as caught:
-        seeds.for_each(fail_second, make_run, [0, 1], run)
+        for_each_seed(fail_second, [0, 1], run)
     assert fail is die or "seed 1" in caught.value.__notes__[0]
     assert Path("tidied").exists()
 
 
 ASKED = """
 import os, signal
-from stages.runtime import runs, seeds
+from seed_runs import for_each_seed
+from stages.runtime import runs
 parent, fork = os.getpid(), os.fork
 def fork_and_ask():
     if (child := fork()) == 0:
@@ -281,8 +282,7 @@ def fork_and_ask():
 os.fork = fork_and_ask
 try:
     with runs.start("train@toy") as run:
-        nothing = lambda *_, **__: None
-        seeds.for_each(nothing, nothing, {numbers}, run, num_processes={number})
+        for_each_seed(lambda _: None, {numbers}, run, num_processes={number})
 finally:
     print("this is the" + " parent" * (os.getpid() == parent), flush=True)
 """

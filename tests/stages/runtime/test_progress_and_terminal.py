@@ -160,9 +160,9 @@ def test_drawn_lines_neither_wrap_nor_go_below_the_screen(columns, rows, monkeyp
 
 PROGRAM = """
 import logging, sys, time
-from seed_runs import make_run
+from seed_runs import for_each_seed
 from stages.loops.work import Step
-from stages.runtime import process, runs, seeds
+from stages.runtime import process, runs
 
 METRICS = {"reward/mean": 0.71, "unseen": 1.0, "length/truncated": 0.25}
 
@@ -178,7 +178,7 @@ def work(run):
 
 def main():
     with runs.start("train@row") as run:
-        seeds.for_each(work, make_run, [0, 1], run)
+        for_each_seed(work, [0, 1], run)
     open("ended", "w").close()
 
 process.run(main)
