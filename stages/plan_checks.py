@@ -91,7 +91,11 @@ def find_problems(
             changed, whole = (
                 override_section(part, row.kind, row.overrides) for part in (sections, params)
             )
-            of_row = resolve_auto(whole, changed, facts)
+            try:
+                of_row = resolve_auto(whole, changed, facts)
+            except ValueError as error:
+                problems.append(f"{row}: {error}")
+                continue
             of_row[PRESET] = of_row.pop("presets").get(name)
         places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
         places |= {row.kind: str(row)} if row.overrides else {}
@@ -199,25 +203,28 @@ def check_row(
                 f"{row}: preset '{row.words[PRESET]}' has the separator {end!r:.100} and the "
                 f"preset of its labels, {row.words['on']}, {labelled!r:.100}: take the same"
             )
+    prepare = configs.get("prepare_data")
+    if row.entry_point == "reward_rule" and prepare is not None:
+        read = prepare.data.answer_forms
+        for kind in preset.kinds():
+            if (form := components.FORMS.get(kind, read[0])) not in read:
+                yield (
+                    f"{row}: the component '{kind}' rewards answers in the form '{form}', which "
+                    f"data.answer_forms does not list: add it there, or take another preset"
+                )
     try:
         if row.entry_point == "reward_rule":
-            yield from check_forms(row, preset, configs)
             describe_reward(row.name, configs, tables)
         elif row.kind == "sft":
-            check_demonstrated(row, preset, tables)
+            table, _, name = row.words["on"].partition("/")
+            by = tables[PAIRS].get(name, {}).get("by") if table == PAIRS else None
+            sft.check_teacher(row.words["on"], preset, has_teacher=by == "teacher")
         elif row.kind in ("grpo", "ppo"):
             check_signal(row, config, configs, tables)
     except pydantic.ValidationError as error:
         yield from error_messages(error.errors(), {}, {"": str(row)})
     except ValueError as error:
         yield f"{row}: {error}"
-
-
-def check_demonstrated(row: TableRow, preset: Any, tables: Tables) -> None:
-    """Raise a ValueError for a preset with a teacher whose row names no demonstrations of one."""
-    table, _, name = row.words["on"].partition("/")
-    by = tables[PAIRS].get(name, {}).get("by") if table == PAIRS else None
-    sft.check_teacher(row.words["on"], preset, has_teacher=by == "teacher")
 
 
 def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -> None:
@@ -232,19 +239,6 @@ def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -
             reward = describe_reward(on.partition("/")[2], configs, tables)
         if reward is not None:
             check_reward(getattr(config, row.kind), preset, reward)
-
-
-def check_forms(row: TableRow, composition: Any, configs: Configs) -> Iterator[str]:
-    """Components that reward a form of answers that the answer checker does not read."""
-    if (prepare := configs.get("prepare_data")) is None:
-        return
-    read = prepare.data.answer_forms
-    for kind in composition.kinds():
-        if (form := components.FORMS.get(kind, read[0])) not in read:
-            yield (
-                f"{row}: the component '{kind}' rewards answers in the form '{form}', which "
-                f"data.answer_forms does not list: add it there, or take another preset"
-            )
 
 
 def describe_reward(name: str, configs: Configs, tables: Tables) -> RewardFile | None:
