@@ -74,7 +74,7 @@ def check_bounds(name: str, value: Any) -> None:
 
     `name`: of the key, as `BOUNDS` has it.
     """
-    if isinstance(value, list | Mapping):
+    if isinstance(value, list | tuple | Mapping):
         items = value.items() if isinstance(value, Mapping) else [(name, item) for item in value]
         for key, item in items:
             check_bounds(str(key), item)

@@ -80,7 +80,7 @@ def find_problems(
         wrong = list(check_override_keys(str(row), row.overrides, params.get(row.kind)))
         config, name = entry_points[row.entry_point], row.words.get(PRESET, "")
         if name and name not in presets:
-            fitting = [preset for preset in presets if fits(config, presets[preset])]
+            fitting = [str(preset) for preset in presets if fits(config, presets[preset])]
             remedy = suggest(name, fitting)
             wrong.append(f"{row}.preset: {PRESETS_PATH} has no {name!a:.103}{remedy}")
         if wrong:
@@ -143,7 +143,7 @@ def check_kind(row: TableRow, presets: Content, entry_points: EntryPoints) -> li
     if not users or row.entry_point in users:
         return []
     config = entry_points[row.entry_point]
-    fitting = [preset for preset in presets if fits(config, presets[preset])]
+    fitting = [str(preset) for preset in presets if fits(config, presets[preset])]
     return [
         f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
         f"{row.entry_point} are {', '.join(fitting) or 'none'}"
