@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import Any, NamedTuple
 
 from stages.config import AUTO, NO_RULE
@@ -85,261 +84,168 @@ class Rule(NamedTuple):
     function: Callable[[Facts, Content], Any]
     """Of the facts and of params.yaml."""
     description: str
-    source: str
+    source: str = "ours"
 
 
-RULES: dict[str, Rule] = {}
-"""Pattern of keys, as `fnmatch` reads it -> its rule. The first that matches counts: a preset of
-yours has the rule of `presets.*`."""
-
-OURS = "ours"
 DAPO = "Yu et al. 2025 (DAPO): 4096 of 20480"
 ZEPHYR = "Tunstall et al. 2023 (Zephyr)"
+SIZES = (3.3e5, 1.35e8, 7e9)
+"""Parameters of the models whose rates are known: the embedded one, SmolLM2, published ones."""
 
 
-def rule(
-    pattern: str, embedded: Any, source: str = OURS, description: str = ""
-) -> Callable[..., Any]:
-    """Decorator that adds a function to RULES, described by its docstring."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        described = description or " ".join((function.__doc__ or "").split()).removesuffix(".")
-        RULES[pattern] = Rule(embedded, function, described, source)
-        return function
-
-    return register
+def round_rate(rate: float, params: Content) -> float:
+    """The learning rate to two digits; ten times as high for LoRA."""
+    return float(f"{rate * (10 if params['lora']['rank'] else 1):.1e}")
 
 
-@rule("engine", "transformers")
-def choose_engine(facts: Facts, _: Content) -> str:
-    """vllm from 100 M parameters, whatever the machine."""
-    return "vllm" if facts.parameters >= 1e8 else "transformers"
+def scale_rate(highest: float, at_1b: float, source: str) -> Rule:
+    """Learning rate min(at_1b * max(1/2, sqrt(1e9 / parameters)), highest)."""
+
+    def choose(facts: Facts, params: Content) -> float:
+        scaled = at_1b * max(0.5, math.sqrt(1e9 / facts.parameters))
+        return round_rate(min(scaled, highest), params)
+
+    words = f"{at_1b:g} × sqrt(1e9 / parameters), from {at_1b / 2:g} to {highest:g}; LoRA: × 10"
+    return Rule(highest, choose, words, source)
 
 
-@rule("lora", {"rank": 0, "alpha": 16}, "size ours; Schulman et al. 2025 (LoRA Without Regret)")
-def choose_lora(facts: Facts, _: Content) -> dict[str, int]:
-    """Rank 32, alpha 32 above 2 B parameters, else all weights."""
-    return {"rank": 32 if facts.parameters > 2e9 else 0, "alpha": 32}
+def interpolate_rate(rates: Sequence[float], source: str) -> Rule:
+    """Linear between models of `SIZES` parameters, in logarithms; beyond the ends that of the end.
+
+    `rates`: of those models.
+    """
+
+    def choose(facts: Facts, params: Content) -> float:
+        size = min(max(facts.parameters, SIZES[0]), SIZES[-1])
+        place = next(place for place, largest in enumerate(SIZES[1:]) if size <= largest)
+        share = math.log(size / SIZES[place]) / math.log(SIZES[place + 1] / SIZES[place])
+        return round_rate(rates[place] * (rates[place + 1] / rates[place]) ** share, params)
+
+    known = f"{', '.join(f'{rate:g}' for rate in rates)} at 0.33 M, 135 M, 7 B parameters"
+    return Rule(rates[0], choose, f"{known}, log-linear between; LoRA: × 10", source)
 
 
-@rule("compute.dtype", "float32")
-def choose_dtype(facts: Facts, _: Content) -> str:
-    """bfloat16 from 50 M parameters."""
-    return "bfloat16" if facts.parameters >= 5e7 else "float32"
-
-
-@rule("compute.gradient_checkpointing", False)
-def choose_gradient_checkpointing(facts: Facts, _: Content) -> bool:
-    """From 1 B parameters."""
-    return facts.parameters >= 1e9
-
-
-@rule("compute.max_tokens", 4096)
-def choose_micro_batch_tokens(facts: Facts, _: Content) -> int:
-    """8192, or the longest prompt with an answer if longer."""
-    return max(8192, facts.row_tokens)
-
-
-@rule("compute.row_tokens", 512)
-def choose_row_tokens(facts: Facts, _: Content) -> int:
-    """2048, or all positions; 0 with sliding windows, or attention without PyTorch's masks."""
-    return min(2048, facts.positions) if facts.shares_rows else 0
-
-
-@rule("compute.pack_tokens", 128)
-def choose_pack_tokens(facts: Facts, _: Content) -> int:
-    """128 below 50 M parameters, else 0: masks rule out the fastest kernels; 0 if row_tokens is."""
-    return 128 if facts.parameters < 5e7 and facts.shares_rows else 0
-
-
-@rule("compute.max_batch", 1024)
-def choose_decoding_batch(facts: Facts, _: Content) -> int:
-    """2^17 positions in the cache, as a power of two from 16 to 1024."""
-    return 2 ** max(4, min(10, int(math.log2(2**17 / facts.row_tokens))))
-
-
-@rule("data.mixture", None)
 def choose_mixture(facts: Facts | None, params: Content) -> dict[str, Any] | None:
-    """Judging tasks with generated problems, else null."""
+    """Judging tasks, where problems are generated."""
     if not is_generated(params["data"]["source"]):
         return None
     longest = 192 if facts is None else facts.positions // 2
     return {"judge": 0.1, "critique": 0.0, "revise": 0.0, "max_prompt_tokens": longest}
 
 
-@rule("data.max_prompt_tokens", 96)
-@rule("data.mixture.max_prompt_tokens", 192)
-def choose_prompt_tokens(facts: Facts, _: Content) -> int:
-    """Half of the positions."""
-    return facts.positions // 2
+def fit_request(reply: Callable[[Facts], int]) -> Callable[[Facts, Content], int]:
+    """Longest prompt, two samples and 512 tokens about them; room is left for the `reply`."""
+
+    def choose(facts: Facts, params: Content) -> int:
+        room = min(facts.positions - reply(facts), facts.positions * 7 // 8)
+        longest_sample = max(split["max_new_tokens"] for split in params["sampling"].values())
+        return min(max(1, room), facts.prompt_tokens + 2 * longest_sample + 512)
+
+    return choose
 
 
-@rule("data.max_completion_tokens", 64)
-def choose_completion_tokens(facts: Facts, _: Content) -> int:
-    """The other half."""
-    return facts.positions - facts.positions // 2
-
-
-@rule("studies.search.*.max_new_tokens", 16)
-def choose_search_step_tokens(facts: Facts, _: Content) -> int:
-    """Of a step: a quarter of an answer."""
-    return max(1, facts.answer_tokens // 4)
-
-
-@rule("*.max_new_tokens", 32, "ours; 8192: Luo et al. 2025 (DeepScaleR), first stage")
-def choose_new_tokens(facts: Facts, _: Content) -> int:
-    """An answer: twice the longest solution, rounded up to 64s, at least 256; 8192 more to think.
-
-    1024 without solutions. At most 7/8 of the positions after the longest prompt.
-    """
-    return facts.answer_tokens
-
-
-@rule("sft.batch_size", 8)
-def choose_sft_batch_size(facts: Facts, _: Content) -> int:
-    """About 100 updates an epoch, as a power of two from 8 to 128."""
-    return 2 ** max(3, min(7, int(math.log2(max(1, facts.demonstrations / 100)))))
-
-
-@rule("*.prompts_per_step", 64)
-def choose_prompts_per_step(facts: Facts, _: Content) -> int:
-    """64, or all train prompts where there are fewer."""
-    return min(64, facts.train_prompts)
-
-
-def choose_num_steps(facts: Facts, params: Content, *, method: str) -> int:
-    """One pass over the train prompts, 200 at most."""
-    return min(200, math.ceil(facts.train_prompts / params[method]["prompts_per_step"]))
-
-
-for _method, _embedded in {"ppo": 12, "grpo": 32}.items():
-    _words = "One pass over the train prompts, 200 at most"
-    rule(f"{_method}.num_steps", _embedded, OURS, _words)(partial(choose_num_steps, method=_method))
-
-
-def choose_learning_rate(facts: Facts, params: Content, *, at_1b: float, highest: float) -> float:
-    """Learning rate of a model of P parameters, to two digits; LoRA: times 10.
-
-    min(at_1b * max(1/2, sqrt(1e9 / P)), highest)
-    """
-    scaled = at_1b * max(0.5, math.sqrt(1e9 / facts.parameters))
-    return float(f"{min(scaled, highest) * (10 if params['lora']['rank'] else 1):.1e}")
-
-
-for _pattern, _highest, _at_1b, _source in (
-    ("sft.optim.learning_rate", 1.5e-3, 2e-5, ZEPHYR),
-    ("ppo.optim.learning_rate", 5e-5, 1e-6, "verl's GSM8K example"),
-    ("ppo.value_optim.learning_rate", 3e-4, 5e-6, "Dai et al. 2024 (Safe RLHF)"),
-    ("presets.cold_start.learning_rate", 3e-4, 2e-5, ZEPHYR),
-    ("presets.rejection_sampling.learning_rate", 5e-4, 2e-5, ZEPHYR),
-    ("presets.pretraining.learning_rate", 1.5e-3, 2e-5, ZEPHYR),
-    ("presets.process.optim.learning_rate", 1e-3, 1e-5, "as reward models"),
-    ("presets.*.optim.learning_rate", 5e-4, 1e-5, "Ouyang et al. 2022: 9e-6 at 6 B"),
-    ("presets.*.learning_rate", 5e-4, 2e-5, ZEPHYR),
-):
-    _range = f"from {_at_1b / 2:g} to {_highest:g}; LoRA: × 10"
-    rule(_pattern, _highest, _source, f"{_at_1b:g} × sqrt(1e9 / parameters), {_range}")(
-        partial(choose_learning_rate, at_1b=_at_1b, highest=_highest)
-    )
-
-
-SIZES = (3.3e5, 1.35e8, 7e9)
-"""Parameters of the models whose rates are known: the embedded one, SmolLM2, published ones."""
-
-
-def interpolate_learning_rate(facts: Facts, params: Content, *, rates: Sequence[float]) -> float:
-    """Learning rate between those of models of `SIZES` parameters; LoRA: times 10.
-
-    Linear in the logarithms of size and rate; beyond the ends that of the end.
-    """
-    size = min(max(facts.parameters, SIZES[0]), SIZES[-1])
-    place = next(place for place, largest in enumerate(SIZES[1:]) if size <= largest)
-    share = math.log(size / SIZES[place]) / math.log(SIZES[place + 1] / SIZES[place])
-    rate = rates[place] * (rates[place + 1] / rates[place]) ** share
-    return float(f"{rate * (10 if params['lora']['rank'] else 1):.1e}")
-
-
-for _section, _rates, _source in (
-    ("dpo", (1e-4, 1e-5, 5e-7), f"studies/smollm2; {ZEPHYR}"),
-    ("grpo", (2e-4, 3e-5, 1e-6), "studies/smollm2; Shao et al. 2024 (DeepSeekMath)"),
-):
-    _known = f"{', '.join(f'{rate:g}' for rate in _rates)} at 0.33 M, 135 M, 7 B parameters"
-    rule(
-        f"{_section}.optim.learning_rate", _rates[0], _source,
-        f"{_known}, log-linear between; LoRA: × 10",
-    )(partial(interpolate_learning_rate, rates=_rates))  # fmt: skip
-
-
-@rule("presets.*.overlong_buffer", 8, DAPO)
-def choose_overlong_buffer(_: Facts, params: Content) -> int:
-    """A fifth of grpo.max_new_tokens."""
-    return max(1, params["grpo"]["max_new_tokens"] // 5)
-
-
-@rule("presets.*.buffer", 8, DAPO)
-def choose_component_buffer(facts: Facts, _: Content) -> int:
-    """A fifth of an answer."""
-    return max(1, facts.answer_tokens // 5)
-
-
-@rule("presets.*.per", 32)
-def choose_length_penalty_unit(facts: Facts, _: Content) -> int:
-    """An answer."""
-    return facts.answer_tokens
-
-
-@rule("presets.*.target", 16)
-def choose_length_target(facts: Facts, _: Content) -> int:
-    """Half of the longest solution; without solutions a quarter of an answer."""
+def choose_target(facts: Facts, _: Content) -> int:
+    """Length that a reward aims at."""
     length = facts.completion_tokens
     return max(1, length // 2 if length else facts.answer_tokens // 4)
 
 
-def choose_request_tokens(facts: Facts, params: Content, *, reply: int) -> int:
-    """Longest prompt, two samples and 512 tokens about them; room is left for the `reply`."""
-    room = min(facts.positions - reply, facts.positions * 7 // 8)
-    longest_sample = max(split["max_new_tokens"] for split in params["sampling"].values())
-    return min(max(1, room), facts.prompt_tokens + 2 * longest_sample + 512)
+def one_pass(method: str) -> Callable[[Facts, Content], int]:
+    """Steps of a pass over the train prompts."""
+    return lambda f, p: min(200, math.ceil(f.train_prompts / p[method]["prompts_per_step"]))
 
 
-@rule("presets.revision.max_prompt_tokens", 192)
-def choose_revision_prompt_tokens(facts: Facts, params: Content) -> int:
-    """The longest prompt, two samples and 512 tokens; at most 7/8 of the positions.
-
-    At most all but an answer.
-    """
-    return choose_request_tokens(facts, params, reply=facts.answer_tokens)
-
-
-@rule("*.max_prompt_tokens", 240)
-def choose_judge_prompt_tokens(facts: Facts, params: Content) -> int:
-    """The longest prompt, two samples and 512 tokens; at most 7/8 of the positions.
-
-    At most all but 256.
-    """
-    return choose_request_tokens(facts, params, reply=256)
-
-
-@rule("*.min_option_mass", 0.5, "Lee et al. 2023 (RLAIF)")
-def choose_min_option_mass(_: Facts, __: Content) -> float:
-    """0: the options are compared with each other alone."""
-    return 0.0
-
-
-@rule("*.style", "short")
-def choose_judge_style(facts: Facts, _: Content) -> str:
-    """full with a chat template, else short."""
-    return "full" if facts.has_chat_template else "short"
-
-
-@rule("*.max_tokens", 256)
-@rule("presets.processbench.max_tokens", 8192)
-@rule("presets.math_aps.max_tokens", 4096)
-@rule("presets.math_shepherd.max_tokens", 2048)
-@rule("presets.prm800k.max_tokens", 2048)
-def choose_file_row_tokens(facts: Facts, _: Content) -> int:
-    """All positions, 8192 at most."""
+def limit_row(facts: Facts, _: Content) -> int:
+    """Tokens of a row of a file."""
     return min(facts.positions, 8192)
+
+
+def power_of_two(low: int, high: int, number: float) -> int:
+    """2^floor(log2(number)), its exponent between the two."""
+    return 2 ** max(low, min(high, int(math.log2(number))))
+
+
+ROW = limit_row, "All positions, 8192 at most"
+PASS = "One pass over the train prompts, 200 at most"
+REQUEST = (
+    "The longest prompt, two samples and 512 tokens; at most 7/8 of the positions. At most all but"
+)
+ANSWER = (
+    "An answer: twice the longest solution, rounded up to 64s, at least 256; 8192 more to think. "
+    "1024 without solutions. At most 7/8 of the positions after the longest prompt"
+)
+RULES: dict[str, Rule] = {
+    "engine": Rule("transformers", lambda f, _: "vllm" if f.parameters >= 1e8 else "transformers",
+        "vllm from 100 M parameters, whatever the machine"),
+    "lora": Rule({"rank": 0, "alpha": 16},
+        lambda f, _: {"rank": 32 if f.parameters > 2e9 else 0, "alpha": 32},
+        "Rank 32, alpha 32 above 2 B parameters, else all weights",
+        "size ours; Schulman et al. 2025 (LoRA Without Regret)"),
+    "compute.dtype": Rule("float32", lambda f, _: "bfloat16" if f.parameters >= 5e7 else "float32",
+        "bfloat16 from 50 M parameters"),
+    "compute.gradient_checkpointing": Rule(False, lambda f, _: f.parameters >= 1e9,
+        "From 1 B parameters"),
+    "compute.max_tokens": Rule(4096, lambda f, _: max(8192, f.row_tokens),
+        "8192, or the longest prompt with an answer if longer"),
+    "compute.row_tokens": Rule(512, lambda f, _: min(2048, f.positions) if f.shares_rows else 0,
+        "2048, or all positions; 0 with sliding windows, or attention without PyTorch's masks"),
+    "compute.pack_tokens": Rule(128,
+        lambda f, _: 128 if f.parameters < 5e7 and f.shares_rows else 0,
+        "128 below 50 M parameters, else 0: masks rule out the fastest kernels; 0 if row_tokens is",
+    ),
+    "compute.max_batch": Rule(1024, lambda f, _: power_of_two(4, 10, 2**17 / f.row_tokens),
+        "2^17 positions in the cache, as a power of two from 16 to 1024"),
+    "data.mixture": Rule(None, choose_mixture,
+        "Judging tasks with generated problems, else null"),
+    "data.mixture.max_prompt_tokens": Rule(192, lambda f, _: f.positions // 2,
+        "Half of the positions"),
+    "data.max_prompt_tokens": Rule(96, lambda f, _: f.positions // 2, "Half of the positions"),
+    "data.max_completion_tokens": Rule(64, lambda f, _: f.positions - f.positions // 2,
+        "The other half"),
+    "studies.search.*.max_new_tokens": Rule(16, lambda f, _: max(1, f.answer_tokens // 4),
+        "Of a step: a quarter of an answer"),
+    "*.max_new_tokens": Rule(32, lambda f, _: f.answer_tokens, ANSWER,
+        "ours; 8192: Luo et al. 2025 (DeepScaleR), first stage"),
+    "sft.batch_size": Rule(8, lambda f, _: power_of_two(3, 7, max(1, f.demonstrations / 100)),
+        "About 100 updates an epoch, as a power of two from 8 to 128"),
+    "*.prompts_per_step": Rule(64, lambda f, _: min(64, f.train_prompts),
+        "64, or all train prompts where there are fewer"),
+    "ppo.num_steps": Rule(12, one_pass("ppo"), PASS),
+    "grpo.num_steps": Rule(32, one_pass("grpo"), PASS),
+    "sft.optim.learning_rate": scale_rate(1.5e-3, 2e-5, ZEPHYR),
+    "ppo.optim.learning_rate": scale_rate(5e-5, 1e-6, "verl's GSM8K example"),
+    "ppo.value_optim.learning_rate": scale_rate(3e-4, 5e-6, "Dai et al. 2024 (Safe RLHF)"),
+    "presets.cold_start.learning_rate": scale_rate(3e-4, 2e-5, ZEPHYR),
+    "presets.rejection_sampling.learning_rate": scale_rate(5e-4, 2e-5, ZEPHYR),
+    "presets.pretraining.learning_rate": scale_rate(1.5e-3, 2e-5, ZEPHYR),
+    "presets.process.optim.learning_rate": scale_rate(1e-3, 1e-5, "as reward models"),
+    "presets.*.optim.learning_rate": scale_rate(5e-4, 1e-5, "Ouyang et al. 2022: 9e-6 at 6 B"),
+    "presets.*.learning_rate": scale_rate(5e-4, 2e-5, ZEPHYR),
+    "dpo.optim.learning_rate": interpolate_rate((1e-4, 1e-5, 5e-7), f"studies/smollm2; {ZEPHYR}"),
+    "grpo.optim.learning_rate": interpolate_rate((2e-4, 3e-5, 1e-6),
+        "studies/smollm2; Shao et al. 2024 (DeepSeekMath)"),
+    "presets.*.overlong_buffer": Rule(8, lambda _, p: max(1, p["grpo"]["max_new_tokens"] // 5),
+        "A fifth of grpo.max_new_tokens", DAPO),
+    "presets.*.buffer": Rule(8, lambda f, _: max(1, f.answer_tokens // 5),
+        "A fifth of an answer", DAPO),
+    "presets.*.per": Rule(32, lambda f, _: f.answer_tokens, "An answer"),
+    "presets.*.target": Rule(16, choose_target,
+        "Half of the longest solution; without solutions a quarter of an answer"),
+    "presets.revision.max_prompt_tokens": Rule(192, fit_request(lambda f: f.answer_tokens),
+        f"{REQUEST} an answer"),
+    "*.max_prompt_tokens": Rule(240, fit_request(lambda _: 256), f"{REQUEST} 256"),
+    "*.min_option_mass": Rule(0.5, lambda _, __: 0.0,
+        "0: the options are compared with each other alone", "Lee et al. 2023 (RLAIF)"),
+    "*.style": Rule("short", lambda f, _: "full" if f.has_chat_template else "short",
+        "full with a chat template, else short"),
+    "presets.prm800k.max_tokens": Rule(2048, *ROW),
+    "presets.math_shepherd.max_tokens": Rule(2048, *ROW),
+    "presets.math_aps.max_tokens": Rule(4096, *ROW),
+    "presets.processbench.max_tokens": Rule(8192, *ROW),
+    "*.max_tokens": Rule(256, *ROW),
+}  # fmt: skip
+"""Pattern of keys, as `fnmatch` reads it -> its rule, a function of (f) facts and (p) params.yaml.
+The first that matches counts: a preset of yours has the rule of `presets.*`."""
 
 
 class Resolved(NamedTuple):

@@ -7,9 +7,12 @@ names. `params` reads them. Knows nothing of stages, devices or tracking.
 """
 
 import difflib
+import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,12 +29,69 @@ AUTO = "auto"
 NO_RULE = "expected a value, found auto, for which stages/auto.py has no rule: write the value"
 
 
+LARGER = "larger models are named under model.path"
+BOUNDS = {
+    "seeds": (0, 2**63 - 1, "a seed is a number of 63 bits"),
+    "data_seed": (0, 2**63 - 1, "a seed is a number of 63 bits"),
+    "num_processes": (0, 2**16, "each process takes a GPU"),
+    "num_layers": (0, 2**10, LARGER),
+    **dict.fromkeys(("hidden_size", "num_heads", "intermediate_size", "max_length", "vocab_size"),
+                    (0, 2**22, LARGER)),
+    "*temperature": (
+        0.01, 100, "below, sampling is greedy; above, every token is as likely as any other"
+    ),
+    "*learning_rate": (1e-30, 1, "AdamW moves each weight by about this much in a step"),
+    "*token_budget": (0, 10**15, "no run reads more tokens"),
+    "*_tokens": (0, 2**27, "no model reads or writes more tokens at once"),
+}  # fmt: skip
+"""Pattern of keys, as `fnmatch` reads it -> smallest and largest magnitude of a number but 0,
+and the reason: no machine computes with others, and all published settings are far inside. The
+first pattern that matches counts. What a number means (above 0, a share) its `Config` says."""
+COUNTS = 0, 10**9, "no run would end"
+"""Of other whole numbers."""
+REALS = 1.2e-38, 1e18, "float32 holds neither smaller numbers nor larger squares"
+"""Of other numbers."""
+MAX_CHARACTERS = 100_000
+
+
 class Params(pydantic.BaseModel):
-    """A section of params.yaml: immutable, strictly typed, no unknown keys, no NaN."""
+    """A section of params.yaml: immutable, strictly typed, no unknown keys, no NaN, in bounds."""
 
     model_config = pydantic.ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False
     )
+
+    @pydantic.field_validator("*")
+    @classmethod
+    def _is_within_bounds(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        if not isinstance(value, Mapping):  # whose values other models, or other stages, check
+            check_bounds(str(info.field_name), value)
+        return value
+
+
+def check_bounds(name: str, value: Any) -> None:
+    """Raise a ValueError for a number or text, also inside lists and keys, that is out of bounds.
+
+    `name`: of the key, as `BOUNDS` has it.
+    """
+    if isinstance(value, list | tuple | Mapping):
+        items = value.items() if isinstance(value, Mapping) else [(name, item) for item in value]
+        for key, item in items:
+            check_bounds(str(key), item)
+    if isinstance(value, str) and len(value) > MAX_CHARACTERS:
+        raise ValueError(
+            f"expected at most {MAX_CHARACTERS} characters, found {len(value)}: {value[:40]!a} ..."
+        )
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value:
+        return
+    kind = COUNTS if isinstance(value, int) else REALS
+    low, high, reason = next((BOUNDS[key] for key in BOUNDS if fnmatchcase(name, key)), kind)
+    if not low <= abs(value) <= high:
+        expected = f"{low:g} to {high:g}" if low else f"at most {high:g}"
+        shown = repr(value)
+        if isinstance(value, int) and value.bit_length() > 100:
+            shown = f"a number of about {round(math.log10(abs(value)))} digits"
+        raise ValueError(f"expected {expected} ({reason}), found {shown}")
 
 
 def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
@@ -40,6 +100,7 @@ def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
     try:
         content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
         if isinstance(content, dict):
+            json.dumps(content, default=str, skipkeys=True)  # refuses a list that holds itself
             return content
         problem = "nothing" if content is None else f"a {type(content).__name__}"
     except OSError as error:
@@ -48,6 +109,7 @@ def read_yaml(path: Path = PARAMS_PATH) -> dict[str, Any]:
         mark, text = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         place += "" if mark is None else f", line {mark.line + 1}"
         problem = re.sub(r"^(but )?found | with value.*", "", text or str(error).splitlines()[0])
+        problem = problem.replace("Circular reference detected", "an alias inside what it names")
     raise ValueError(
         f"{place}: expected YAML in UTF-8, a value for each key, found {problem}. Correct it, or "
         f"take it back from git."

@@ -25,13 +25,10 @@ from stages import auto, tables
 from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.loops import overlap
 from stages.params import adopt_rounding
-from stages.planning import checkup, forecast, pace, speed
-from stages.planning import stage as stage_of
-from stages.planning.checkup import GIB, Machine, Model
-from stages.planning.forecast import Forecast
+from stages.planning import checkup, speed
+from stages.planning.checkup import GIB, Forecast, Machine, Model
+from stages.planning.jobs import Plan, Stage, Work, list_stages
 from stages.planning.speed import Arithmetic, Rates
-from stages.planning.stage import Plan, Stage
-from stages.planning.workload import Work
 from stages.report import forecast as detection
 from stages.runtime import process
 from stages.sources import problem_files
@@ -45,7 +42,11 @@ def main(*words: str) -> None:
     wrong = subprocess.run([sys.executable, "-m", "stages.plan", "--check"], check=False)
     if wrong.returncode:
         sys.exit("A plan that is not valid cannot be checked further: correct it first.")
-    checkup.go_offline()
+    import datasets.config
+    import huggingface_hub.constants
+
+    # Downloads are off in this process: a missing file is an error that says so.
+    huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     # A trial draws in its own process, where its memory is counted.
     os.environ.pop(overlap.SAMPLERS, None)
     recipes = [Path(recipe) for recipe in read_yaml(Path("dvc.yaml")).get("vars") or []]
@@ -67,7 +68,7 @@ def main(*words: str) -> None:
     presets = content.pop("presets")
     console.print(make_pairs_table("Text, as the model will read it", checkup.show_text(model)))
     plan = Plan(content=content, presets=presets, rows=rows, data=model.data)
-    stages = list(stage_of.list_stages(plan))
+    stages = list(list_stages(plan))
     forecasts = report_stages(stages, model, machine, plan, console)
     test = detection.plan_comparison(content, rows, model.data.prompts["test"])
     lines = [detection.describe_forecast(*test), *detection.describe_sizes(*test[:2])]
@@ -80,7 +81,7 @@ def main(*words: str) -> None:
 
 
 def join_problems(problems: Iterable[tuple[str, str]]) -> list[str]:
-    """Each problem once, behind the names of all stages that have it."""
+    """Each problem once, after the names of all stages that have it."""
     names = dict[str, list[str]]()
     for name, problem in problems:
         names.setdefault(problem, []).append(name)
@@ -99,15 +100,15 @@ def report_stages(
     if rates and (load := os.getloadavg()[0]) > len(os.sched_getaffinity(0)) + 1:
         console.print(f"Busy machine, load {load:.1f}: minutes are those of an idle one, roughly.")
     chosen = checkup.find_arithmetic(plan)
-    forecasts = list(forecast.forecast_stages(stages, model, machine, plan, rates.get(chosen)))
+    forecasts = list(checkup.forecast_stages(stages, model, machine, plan, rates.get(chosen)))
     work = [item.work for item in forecasts if item.work.operations]
     if len(rates) > 1 and work:
         console.print(make_speed_table(rates, work, chosen))
     console.print(make_forecast_table(forecasts))
-    if compared := pace.compare_estimates():
-        console.print(pace.describe_error(compared), markup=False)
+    if compared := speed.compare_estimates():
+        console.print(speed.describe_error(compared), markup=False)
     if machine.is_here:
-        pace.write_estimates({item.stage.name: item.seconds for item in forecasts if item.seconds})
+        speed.write_estimates({item.stage.name: item.seconds for item in forecasts if item.seconds})
     for item in forecasts:
         if item.unmeasured:
             console.print(f"{item.stage.name}: not measured, {item.unmeasured}", markup=False)

@@ -40,6 +40,7 @@ from stages.tables import (
     ENVIRONMENTS,
     EPISODES,
     HUB,
+    NAME,
     PAIRS,
     POLICIES,
     POOLS,
@@ -208,7 +209,13 @@ def list_tables(path: Path = DVC_YAML) -> tuple[list[Path], list[str]]:
     """params.yaml and the recipes that dvc.yaml names; what is wrong with names and `tables`."""
     paths, problems = [PARAMS_PATH], []
     for name in (read_yaml(path).get("vars") or []) if path.exists() else []:
-        if not isinstance(name, str) or Path(name).parent != RECIPES:
+        if isinstance(name, str) and NAME.fullmatch(Path(name).name) is None:
+            # It becomes a word of this stage's command.
+            problems.append(
+                f"{path}: vars: expected a file's name of letters, digits, `-`, `_`, `.`, found "
+                f"{name!a:.103}: rename the file"
+            )
+        elif not isinstance(name, str) or Path(name).parent != RECIPES:
             problems.append(
                 f"{path}: vars: expected files in {RECIPES}, where a change is noticed, found "
                 f"{name!a:.103}: move the rows there"
@@ -253,8 +260,10 @@ def delete_stale(data: Path, tables: Tables) -> None:
         names = {*tables[table], *([BASE] if folder == POLICIES else [])}
         (data / folder).mkdir(parents=True, exist_ok=True)
         for path in sorted((data / folder).iterdir()):
-            name = path.name.removeprefix(".").removesuffix(".partial").removesuffix(".old")
-            if path.name not in names and name not in names:
+            row = path.name
+            if row.startswith("."):  # what `runtime/outputs` left; no row's name begins so
+                row = row[1:].removesuffix(".partial").removesuffix(".old")
+            if row not in names:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         if not names:
             (data / folder / NO_ROWS).touch()

@@ -2,14 +2,13 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any
 
 import pydantic
 
-from stages import auto, bounds, source_checks
+from stages import auto, source_checks
 from stages.auto import Facts
 from stages.config import (
     PRESET,
@@ -29,7 +28,7 @@ from stages.report import evaluation_config
 from stages.rewards import components, reward_file
 from stages.rewards.reward_file import RewardFile
 from stages.rows import BASE, ENTRY_POINTS
-from stages.tables import ABOVE, PAIRS, REWARDS, TableRow, Tables, list_rows
+from stages.tables import GLOBAL_KEYS, PAIRS, REWARDS, TableRow, Tables, list_rows
 
 NEEDS_TRAINED = (
     "train_dpo", "train_ppo", "train_grpo", "pool", "label_judge", "label_revision",
@@ -62,29 +61,53 @@ def load_entry_points() -> dict[str, type[Params]]:
 def find_problems(
     params: Content, presets: Content, tables: Tables, entry_points: EntryPoints
 ) -> list[str]:
-    """Everything in params.yaml and presets.yaml that the entry points do not take, each once."""
+    """Everything in params.yaml and the presets of rows that entry points refuse, each once.
+
+    A preset that no row names is checked when a row names it: until then no reader is known.
+    """
     fields = {name for config in entry_points.values() for name in config.model_fields}
-    declared = sorted({*fields, *tables, *ABOVE} - {PRESET})
+    declared = sorted({*fields, *tables, *GLOBAL_KEYS} - {PRESET})
     problems = list(match_keys([str(name) for name in params], declared, ""))
     sections = {name: params[name] for name in fields & params.keys()} | {"presets": presets}
     # Before prepare_data has run, nothing is known of a model but that there will be facts.
     facts = measured_facts(params) or auto.UNMEASURED
-    resolve = functools.partial(resolve_auto, params, sections, facts)
     try:
-        content = resolve()
+        content = resolve_auto(params, sections, facts)
     except ValueError as error:
         return [*problems, str(error)]
-    presets, rows = content.pop("presets"), list(list_rows(tables))
-    configs, messages = validate_rows(rows, params, presets, entry_points, resolve)
-    problems += messages
+    presets, configs, rows = content.pop("presets"), Configs(), list(list_rows(tables))
+    for row in rows:
+        wrong = list(check_override_keys(str(row), row.overrides, params.get(row.kind)))
+        config, name = entry_points[row.entry_point], row.words.get(PRESET, "")
+        if name and name not in presets:
+            fitting = [str(preset) for preset in presets if fits(config, presets[preset])]
+            remedy = suggest(name, fitting)
+            wrong.append(f"{row}.preset: {PRESETS_PATH} has no {name!a:.103}{remedy}")
+        if wrong:
+            problems += wrong
+            continue
+        of_row = {**content, PRESET: presets.get(name)}
+        if row.overrides:  # from which other values follow
+            changed, whole = (
+                override_section(part, row.kind, row.overrides) for part in (sections, params)
+            )
+            try:
+                of_row = resolve_auto(whole, changed, facts)
+            except ValueError as error:
+                problems.append(f"{row}: {error}")
+                continue
+            of_row[PRESET] = of_row.pop("presets").get(name)
+        places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
+        places |= {row.kind: str(row)} if row.overrides else {}
+        configs[str(row)], wrong = validate(config, of_row, places)
+        if any(line.startswith(places[PRESET]) for line in wrong):
+            wrong = check_kind(row, presets, entry_points) or wrong
+        problems += wrong
     for name in sorted(entry_points.keys() - {row.entry_point for row in rows}):
         places = {"": f"stages/{ENTRY_POINTS.get(name, name)}.py"}
-        configs[name], messages = validate(entry_points[name], content, places)
-        problems += messages
-    used = {row.words.get(PRESET) for row in rows}
-    unused = {name: preset for name, preset in presets.items() if name not in used}
-    problems += check_unused_presets(unused, entry_points)
-    problems += [*check_bounds(sections, problems), *check_bounds_of_rows(rows)]
+        configs[name], wrong = validate(entry_points[name], content, places)
+        problems += wrong
+    configs = {place: config for place, config in configs.items() if config is not None}
     prepare = configs.get("prepare_data")
     source = source_checks.look_at_source(prepare.data) if prepare is not None else None
     for row in rows:
@@ -97,55 +120,9 @@ def find_problems(
     return list(dict.fromkeys(problems))
 
 
-def resolve_auto(
-    params: Content,
-    sections: Content,
-    facts: Facts,
-    kind: str = "",
-    overrides: Content = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Sections and presets with every `auto` replaced by its value.
-
-    `overrides`: keys of section `kind` with values of a row's own, which others follow from.
-    """
-    changed, whole = (override_section(content, kind, overrides) for content in (sections, params))
-    return {**whole, **auto.resolve(changed, facts, whole, strict=False)[0]}
-
-
-def validate_rows(
-    rows: Collection[TableRow],
-    params: Content,
-    presets: Content,
-    entry_points: EntryPoints,
-    resolve: Callable[[str, Content], dict[str, Any]],
-) -> tuple[Configs, list[str]]:
-    """The `Config` of each row that has a right one, and what is wrong with the others.
-
-    `resolve`: content of params.yaml for a kind of rows and the overrides of one.
-    """
-    configs, problems = Configs(), list[str]()
-    for row in rows:
-        name, config = row.words.get(PRESET, ""), entry_points[row.entry_point]
-        if messages := list(check_keys(row, params, presets, entry_points)):
-            problems += messages
-            continue
-        places = {"": str(row), PRESET: f"{PRESETS_PATH}: {name}"}
-        places |= {row.kind: str(row)} if row.overrides else {}
-        of_row = resolve(row.kind, row.overrides)
-        value, messages = validate(config, {**of_row, PRESET: of_row["presets"].get(name)}, places)
-        problems += messages
-        if value is not None:
-            configs[str(row)] = value
-    return configs, problems
-
-
-def check_keys(
-    row: TableRow, params: Content, presets: Content, entry_points: EntryPoints
-) -> Iterator[str]:
-    """A preset that is not there, or another kind's; keys that the row's section has not."""
-    yield from check_override_keys(str(row), row.overrides, params.get(row.kind))
-    if row.words.get(PRESET):
-        yield from check_preset(row, presets, entry_points)
+def resolve_auto(params: Content, sections: Content, facts: Facts) -> dict[str, Any]:
+    """params.yaml with `sections` in place of its own, every `auto` in them replaced."""
+    return {**params, **auto.resolve(sections, facts, params, strict=False)[0]}
 
 
 def check_override_keys(place: str, overrides: Content, section: Any) -> Iterator[str]:
@@ -159,75 +136,22 @@ def check_override_keys(place: str, overrides: Content, section: Any) -> Iterato
             yield from check_override_keys(f"{place}.{key}", value, keys[key])
 
 
-def check_preset(row: TableRow, presets: Content, entry_points: EntryPoints) -> Iterator[str]:
-    """A preset that is not there, or another kind's."""
-    name, config = row.words[PRESET], entry_points[row.entry_point]
-    if name in presets and fits(config, presets[name]):
-        return
-    fitting = [preset for preset in presets if fits(config, presets[preset])]
-    if name not in presets:
-        yield f"{row}.preset: {PRESETS_PATH} has no {name!a:.103}{suggest(name, fitting)}"
-    elif users := [user for user in entry_points if fits(entry_points[user], presets[name])]:
-        yield (
-            f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
-            f"{row.entry_point} are {', '.join(fitting) or 'none'}"
-        )
-
-
-def check_bounds(sections: Content, problems: list[str]) -> list[str]:
-    """Numbers and texts out of bounds, but for those with a problem of another kind."""
-    content = {name: value for name, value in sections.items() if name != "presets"}
-    lines = [
-        *bounds.check_bounds(content),
-        *bounds.check_bounds(sections["presets"], f"{PRESETS_PATH}: "),
-    ]
-    places = [line.partition(": expected")[0] + ":" for line in lines]
+def check_kind(row: TableRow, presets: Content, entry_points: EntryPoints) -> list[str]:
+    """A line for a preset, refused for this row, that is right for rows of another kind."""
+    name = row.words[PRESET]
+    users = [user for user in entry_points if fits(entry_points[user], presets[name])]
+    if not users or row.entry_point in users:
+        return []
+    config = entry_points[row.entry_point]
+    fitting = [str(preset) for preset in presets if fits(config, presets[preset])]
     return [
-        line
-        for line, place in zip(lines, places, strict=True)
-        if not any(problem.startswith(place) for problem in problems)
+        f"{row}.preset: '{name}' is a preset of {' and '.join(users)}; those of "
+        f"{row.entry_point} are {', '.join(fitting) or 'none'}"
     ]
-
-
-def check_bounds_of_rows(rows: Collection[TableRow]) -> Iterator[str]:
-    """Sizes of rows that are out of bounds."""
-    for row in rows:
-        yield from bounds.check_bounds({row.kind: row.overrides}, f"{row}: ")
-
-
-def check_unused_presets(presets: Content, entry_points: EntryPoints) -> Iterator[str]:
-    """What is wrong with presets that no row uses."""
-    for name, preset in sorted(presets.items(), key=str):
-        if isinstance(name, str):
-            yield from check_unused_preset(name, preset, entry_points)
-        else:
-            yield f"{PRESETS_PATH}: {name!r:.100}: expected text as a preset's name"
-
-
-def check_unused_preset(name: str, preset: Any, entry_points: EntryPoints) -> list[str]:
-    """What is wrong with a preset that no row uses, as one of the kind whose keys are nearest."""
-    place = f"{PRESETS_PATH}: {name}"
-    attempts: list[tuple[int, list[str]]] = []
-    for config in entry_points.values():
-        if PRESET not in config.model_fields:
-            continue
-        try:
-            preset_adapter(config).validate_python(preset)
-        except pydantic.ValidationError as error:
-            errors = [{**item, "loc": (PRESET, *item["loc"])} for item in error.errors()]
-            num_keys = sum(
-                item["type"] in ("extra_forbidden", "missing") and len(item["loc"]) <= 3
-                for item in errors
-            )  # a union puts its member between the preset and the key
-            lines = list(error_messages(errors, {PRESET: preset}, {PRESET: place}))
-            attempts.append((num_keys, lines))
-        else:
-            return []
-    return min(attempts, key=lambda attempt: (attempt[0], len(attempt[1])))[1]
 
 
 def fits(config: type[pydantic.BaseModel], preset: Any) -> bool:
-    """Whether `preset` is one of this configuration."""
+    """Whether `preset`, without any `auto`, is right for the entry point with this `Config`."""
     if PRESET not in config.model_fields:
         return False
     try:
@@ -279,25 +203,28 @@ def check_row(
                 f"{row}: preset '{row.words[PRESET]}' has the separator {end!r:.100} and the "
                 f"preset of its labels, {row.words['on']}, {labelled!r:.100}: take the same"
             )
+    prepare = configs.get("prepare_data")
+    if row.entry_point == "reward_rule" and prepare is not None:
+        read = prepare.data.answer_forms
+        for kind in preset.kinds():
+            if (form := components.FORMS.get(kind, read[0])) not in read:
+                yield (
+                    f"{row}: the component '{kind}' rewards answers in the form '{form}', which "
+                    f"data.answer_forms does not list: add it there, or take another preset"
+                )
     try:
         if row.entry_point == "reward_rule":
-            yield from check_forms(row, preset, configs)
             describe_reward(row.name, configs, tables)
         elif row.kind == "sft":
-            check_demonstrated(row, preset, tables)
+            table, _, name = row.words["on"].partition("/")
+            by = tables[PAIRS].get(name, {}).get("by") if table == PAIRS else None
+            sft.check_teacher(row.words["on"], preset, has_teacher=by == "teacher")
         elif row.kind in ("grpo", "ppo"):
             check_signal(row, config, configs, tables)
     except pydantic.ValidationError as error:
         yield from error_messages(error.errors(), {}, {"": str(row)})
     except ValueError as error:
         yield f"{row}: {error}"
-
-
-def check_demonstrated(row: TableRow, preset: Any, tables: Tables) -> None:
-    """Raise a ValueError for a preset with a teacher whose row names no demonstrations of one."""
-    table, _, name = row.words["on"].partition("/")
-    by = tables[PAIRS].get(name, {}).get("by") if table == PAIRS else None
-    sft.check_teacher(row.words["on"], preset, has_teacher=by == "teacher")
 
 
 def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -> None:
@@ -312,19 +239,6 @@ def check_signal(row: TableRow, config: Any, configs: Configs, tables: Tables) -
             reward = describe_reward(on.partition("/")[2], configs, tables)
         if reward is not None:
             check_reward(getattr(config, row.kind), preset, reward)
-
-
-def check_forms(row: TableRow, composition: Any, configs: Configs) -> Iterator[str]:
-    """Components that reward a form of answers that the answer checker does not read."""
-    if (prepare := configs.get("prepare_data")) is None:
-        return
-    read = prepare.data.answer_forms
-    for kind in composition.kinds():
-        if (form := components.FORMS.get(kind, read[0])) not in read:
-            yield (
-                f"{row}: the component '{kind}' rewards answers in the form '{form}', which "
-                f"data.answer_forms does not list: add it there, or take another preset"
-            )
 
 
 def describe_reward(name: str, configs: Configs, tables: Tables) -> RewardFile | None:

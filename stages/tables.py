@@ -19,7 +19,7 @@ from stages.rows import BASE, DATA, STAGES, TABLES
 Tables = dict[str, dict[str, dict[str, Any]]]
 """Table -> name -> the words of the row, each in the order in which it is written."""
 POLICIES, POOLS, PAIRS, STEPS, REWARDS, ENVIRONMENTS, EPISODES = TABLES
-ABOVE = ("seeds", "baseline", "tables")
+GLOBAL_KEYS = ("seeds", "baseline", "tables")
 """Keys of params.yaml that `plan` itself reads."""
 PREPARED = ("prompts", "demonstrations")
 RAW, HUB, OWN = "raw", "hub", "own"
@@ -56,7 +56,7 @@ Word = Annotated[str, Field(min_length=1)]
 
 
 class FromRow(Params):
-    """A row: each starts from, samples or asks a policy."""
+    """A row: each starts from, samples or queries a policy."""
 
     policy: Word = Field(alias="from")
 
@@ -76,7 +76,7 @@ class LearningRow(FromRow):
 
 
 class PolicyRow(LearningRow):
-    """A training: `policies`."""
+    """A training: `policies`. Its other keys are those of its section (`split_words`)."""
 
     train: Literal["sft", "dpo", "ppo", "grpo"]
     control: Literal["no_effect", "no_skill"] | None = None
@@ -95,23 +95,21 @@ class StepsRow(LearningRow):
     by: Literal["completions", "people"]
 
 
-class OwnCodeRow(LearningRow):
-    """A row that may name code of the user's."""
-
-    files: list[Word] = Field(default_factory=list[str])
-    """Files that this code opens, from the checkout on: dependencies, as what it imports is."""
-
-
-class RewardRow(OwnCodeRow):
+class RewardRow(LearningRow):
     """A reward: `rewards`."""
 
     by: Literal["rule", "preference", "outcome", "process"]
+    files: list[Word] = Field(default_factory=list[str])
+    """Files that code of the user's opens, from the checkout on: dependencies, as what it imports
+    is."""
 
 
-class EnvironmentRow(OwnCodeRow):
+class EnvironmentRow(LearningRow):
     """What answers a policy and rewards it: `environments`."""
 
     by: Literal["own", "reasoning_gym", "skyrl_gym", "textarena", "trl", "tinker", "aviary"]
+    files: list[Word] = Field(default_factory=list[str])
+    """As of rewards."""
 
 
 class EpisodesRow(FromRow):
@@ -172,7 +170,7 @@ class TableRow:
 def read_tables(paths: Collection[Path]) -> tuple[Tables, list[str]]:
     """The rows of these files together, and what is wrong with a file or with the rows left out."""
     tables: Tables = {table: {} for table in TABLES}
-    problems: list[str] = []
+    problems, files = list[str](), dict[tuple[str, str], Path]()
     for path in paths:
         try:
             content = read_yaml(path)
@@ -191,14 +189,16 @@ def read_tables(paths: Collection[Path]) -> tuple[Tables, list[str]]:
                 continue
             for name, words in rows.items():
                 wrong = list(check_row(table, name, words))
-                if not wrong and tables[table].setdefault(name, words) != words:
-                    wrong = [f"{table}.{name}: has other words in another file than in {path}"]
+                if not wrong and files.setdefault((table, name), path) != path:
+                    first = files[table, name]
+                    wrong = [f"{table}.{name}: is in {first} and in {path}: remove it from one"]
+                tables[table] |= {} if wrong else {name: words}
                 problems += wrong
     return tables, problems
 
 
 def check_row(table: str, name: Any, words: Any) -> Iterator[str]:
-    """A name that is no folder's, and words that a row of this table has not, or lacks."""
+    """A name that is no folder's, and words that no row of this table has, or that are missing."""
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
         expected = "a folder's name, of at most 100 letters, digits, `-`, `_`, `.`"
         yield f"{table}: expected {expected}, found {name!a:.103}: rename the row"
@@ -258,7 +258,7 @@ def check_names(tables: Tables) -> Iterator[str]:
                 yield f"{table}.{name}: differs from '{first}' in capitals alone; rename it"
     yield from check_controls(tables)
     yield from check_episodes(tables)
-    yield from find_circles(tables)
+    yield from find_cycles(tables)
 
 
 def check_files(row: TableRow) -> Iterator[str]:
@@ -290,7 +290,7 @@ def check_episodes(tables: Tables) -> Iterator[str]:
                 yield (
                     f"{row}.{key}: expected that of {first}, since the policies that play from the "
                     f"test starts of '{on}' are compared, found {row.words.get(key)} and "
-                    f"{first.words.get(key)}: set both alike"
+                    f"{first.words.get(key)}: set both to the same value"
                 )
         if (other := rows_by_policy.setdefault((on, policy), row)) is not row:
             yield (
@@ -317,46 +317,37 @@ def check_controls(tables: Tables) -> Iterator[str]:
 
 def check_source(row: TableRow, tables: Tables) -> str | None:
     """What is wrong with the word `on`, if anything is."""
-    on, kinds = row.words["on"], READS[row.table][row.kind]
+    on, kinds, problem = row.words["on"], READS[row.table][row.kind], None
     kind, _, name = on.partition("/")
     folders = list_sources(tables, kinds, OWN_SOURCES.get(row.table))
-    if kind in (RAW, HUB) and kind in kinds:
-        return check_people_source(kind, name)
-    if kind not in kinds and on in list_sources(tables, (*PREPARED, *TABLES)):
-        return f"{row.entry_point} learns nothing from '{on}'; it reads {' or '.join(kinds)}"
-    if on not in folders:
-        expected = (
+    split = tables[EPISODES].get(name, {}).get("split") if kind == EPISODES else "train"
+    by = tables[PAIRS].get(name, {}).get("by") if kind == PAIRS else None
+    if kind == HUB and kind in kinds:
+        if HUB_ID.fullmatch(name) is None:
+            problem = f"expected {HUB}/<owner>/<name>, the id of a data set, found {name!a:.103}"
+    elif kind == RAW and kind in kinds:
+        path = DATA / on
+        if DATA / RAW not in path.parents or ".." in path.parts or not path.exists():
+            problem = f"there is no file or folder {path}: put it there, or correct its name"
+    elif kind not in kinds and on in list_sources(tables, (*PREPARED, *TABLES)):
+        problem = f"{row.entry_point} learns nothing from '{on}'; it reads {' or '.join(kinds)}"
+    elif on not in folders and HUB in kinds:
+        problem = (
             f"expected a file in {DATA / RAW} (`{RAW}/<file>`) or a data set of the hub "
             f"(`{HUB}/<owner>/<name>`), found {on!a:.103}"
         )
-        return expected if HUB in kinds else f"no row makes {on!a:.103}{suggest(on, folders)}"
-    return check_made_source(row, on, tables)
-
-
-def check_made_source(row: TableRow, on: str, tables: Tables) -> str | None:
-    """What is wrong with another row as a source: what its kind makes, and of which split."""
-    kind, _, name = on.partition("/")
-    split = tables[EPISODES][name]["split"] if kind == EPISODES else "train"
-    if split != "train":
-        return f"'{on}' has `split: {split}`: what is learned from starts from rows of train"
-    by = tables[PAIRS][name]["by"] if kind == PAIRS else ""
-    if by and row.kind == "sft" and by not in DEMONSTRATING:
-        return f"'{on}', by {by}, holds no demonstrations; {' and '.join(DEMONSTRATING)} do"
-    if by in NO_PAIRS and row.kind != "sft":
-        return f"'{on}', by {by}, holds demonstrations and no pairs"
-    if by == "episodes" and row.kind != "dpo":
-        return f"'{on}', by {by}, holds pairs of episodes, from which `train: dpo` alone learns"
-    return None
-
-
-def check_people_source(kind: str, name: str) -> str | None:
-    """What is wrong with a file of data/raw, or with the id of a data set of the hub."""
-    if kind == HUB:
-        expected = f"expected {HUB}/<owner>/<name>, the id of a data set, found {name!a:.103}"
-        return None if HUB_ID.fullmatch(name) else expected
-    path = DATA / kind / name
-    missing = f"there is no file or folder {path}: put it there, or correct its name"
-    return None if path.exists() and name and ".." not in name.split("/") else missing
+    elif on not in folders:
+        problem = f"no row makes {on!a:.103}{suggest(on, folders)}"
+    elif split != "train":
+        problem = f"'{on}' has `split: {split}`: what is learned from starts from rows of train"
+    elif by is not None and row.kind == "sft" and by not in DEMONSTRATING:
+        makers = " and ".join(DEMONSTRATING)
+        problem = f"'{on}', by {by}, holds no demonstrations; {makers} do"
+    elif by in NO_PAIRS and row.kind != "sft":
+        problem = f"'{on}', by {by}, holds demonstrations and no pairs"
+    elif by == "episodes" and row.kind != "dpo":
+        problem = f"'{on}', by {by}, holds pairs of episodes, from which `train: dpo` alone learns"
+    return problem
 
 
 def list_sources(
@@ -369,23 +360,22 @@ def list_sources(
     return [*prepared, *folders, *(f"{OWN}/{path.stem}" for path in files)]
 
 
-def find_circles(tables: Tables) -> Iterator[str]:
+def find_cycles(tables: Tables) -> Iterator[str]:
     """Rows that need each other."""
-    needs = {f"{row.table}/{row.name}": list_needs(row, tables) for row in list_rows(tables)}
+    needs = dict[str, list[str]]()
+    for row in list_rows(tables):
+        words = [f"{POLICIES}/{row.words['from']}", row.words.get("on", "")]
+        parts = [word.partition("/") for word in words]
+        needs[f"{row.table}/{row.name}"] = [
+            f"{table}/{name}" for table, _, name in parts if name in tables.get(table, {})
+        ]
     while True:
         try:
             return TopologicalSorter(needs).prepare()
         except CycleError as error:
-            circle = error.args[1][::-1]
-            yield f"rows that need each other: {' -> '.join(circle)}"
-            needs[circle[0]].remove(circle[1])
-
-
-def list_needs(row: TableRow, tables: Tables) -> list[str]:
-    """The rows, as `policies/sft`, that make what a row reads."""
-    words = [f"{POLICIES}/{row.words['from']}", row.words.get("on", "")]
-    parts = [word.partition("/") for word in words]
-    return [f"{table}/{name}" for table, _, name in parts if name in tables.get(table, {})]
+            cycle = error.args[1][::-1]
+            yield f"rows that need each other: {' -> '.join(cycle)}"
+            needs[cycle[0]].remove(cycle[1])
 
 
 def list_rows(tables: Tables) -> Iterator[TableRow]:

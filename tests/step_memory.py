@@ -35,7 +35,7 @@ from stages.models.policy import Policy
 from stages.models.process_head import ProcessHead
 from stages.models.row_policy import LoraConfig
 from stages.models.scalar_head import Ensemble, ScalarHead
-from stages.planning.trial import Trial
+from stages.planning.memory import Trial
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.records.steps import StepLabels

@@ -68,6 +68,15 @@ def test_the_rows_presets_and_recipe_pass_the_check(
         path, code = own_file(folder)
         path.write_text(code, encoding="utf-8")
 
+    shutil.copy(ROOT / "params.yaml", "params.yaml")
+    (switch,) = re.findall(r"`(vars: .*)`", README)
+    recipes = YAML(typ="safe").load(switch)["vars"]
+    text = Path("dvc.yaml").read_text(encoding="utf-8")
+    Path("dvc.yaml").write_text(re.sub(r"(?m)^vars: .*$", switch, text))
+    paths, problems = plan.list_tables()
+    assert paths[1:] == [Path(recipe) for recipe in recipes]
+    assert problems + plan.check_plan(paths)[1] == []
+
     content = YAML(typ="safe").load(ROOT / "params.yaml")
     rows = [block for block in yaml_blocks() if block.keys() & tables.TABLES]
     assert len(rows) == 3
@@ -82,12 +91,4 @@ def test_the_rows_presets_and_recipe_pass_the_check(
         content["policies"][preset] = content["policies"]["grpo"] | {"preset": preset}
     with Path("params.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(content, file)
-
-    (switch,) = re.findall(r"`(vars: .*)`", README)
-    recipes = YAML(typ="safe").load(switch)["vars"]
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    text = Path("dvc.yaml").read_text(encoding="utf-8")
-    Path("dvc.yaml").write_text(re.sub(r"(?m)^vars: .*$", switch, text))
-    paths, problems = plan.list_tables()
-    assert paths[1:] == [Path(recipe) for recipe in recipes]
-    assert problems + plan.check_plan(paths)[1] == []
+    assert plan.check_plan(paths[:1])[1] == []

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from stages.config import Params
+from stages.config import Params, check_bounds
 from stages.environments import catalogue
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
@@ -71,6 +71,7 @@ class EnvironmentPreset(EpisodeLimits):
     @classmethod
     def _options_are_json(cls, options: dict[str, Any]) -> dict[str, Any]:
         check_options(options)
+        check_bounds("options", options)
         return options
 
     @model_validator(mode="after")

@@ -1,19 +1,443 @@
 """Memory of a stage: two steps of its loop on fake tensors, with the longest texts it may meet.
 
 Every completion is as long as it may be, and an optimizer step has two micro-batches if it has that
-many: from the second on, gradients, moments and activations are there together. Of more layers than
-`layers.EXACT_LAYERS` two smaller models are measured: each phase is a line over the number of
-layers (2 % too low was measured where activations are few). Tensors are counted (`fake_tensors`): a
-GPU's driver and kernels, the gaps of its allocator, and three grids of rows x vocabulary of 8 bytes
-with which the engine draws there, come besides.
+many: from the second on, gradients, moments and activations are there together. What decides memory
+is the stage's own: loop, preset, micro-batches, which models there are at once; texts mean nothing.
+Of more layers than `EXACT_LAYERS` two smaller models are measured: each phase is a line over the
+number of layers (2 % too low was measured where activations are few). Tensors are counted
+(`fake_tensors`): a GPU's driver and kernels, the gaps of its allocator, and three grids of rows x
+vocabulary of 8 bytes with which the engine draws there, come besides.
 """
 
-from dataclasses import replace
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from stages.planning.fake_tensors import WHOLE, count_live_bytes
-from stages.planning.layers import choose_layers, extend_line, keep_layers
-from stages.planning.trial import Models, Trial
-from stages.planning.trial_loops import LOOPS
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from stages.algorithms.ensemble import mean
+from stages.engines.transformers import TransformersSampler
+from stages.loops import kto, preference, process_reward, reward, rl, rollout_rewards, sft
+from stages.loops.kto import KtoReference
+from stages.loops.method import Settings
+from stages.loops.rollouts import RlModels, Rollouts, Task
+from stages.models import policy, row_policy
+from stages.models.policy import Policy
+from stages.models.process_head import ProcessHead, ProcessScorer, TokenizedSolution
+from stages.models.scalar_head import Ensemble, ScalarHead
+from stages.planning.fake_tensors import WHOLE, LiveBytes, count_live_bytes, make_fake
+from stages.records.preferences import Outcome, Preference
+from stages.records.problems import Demonstration, Prompt
+from stages.records.steps import StepLabels
+from stages.rewards.completion_rewards import CompletionRewards
+from stages.sampler import Sample
+
+PAD, EOS, TEXT, MARK = 0, 1, 2, 3
+HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "policy": (Policy, AutoModelForCausalLM, {}),
+    "reward": (ScalarHead, AutoModelForSequenceClassification, {"num_labels": 1}),
+    "process": (ProcessHead, AutoModelForTokenClassification, {"num_labels": 2}),
+}
+"""What a model is for -> what reads batches with it, and transformers' class of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """Sizes of a stage that a model computes in."""
+
+    entry_point: str
+    config: Any
+    """The entry point's `Config`, with its preset."""
+    base: PretrainedConfig
+    """Of the policy; reward and value models are made from it."""
+    prompt: int
+    """Tokens of the longest prompt."""
+    completion: int
+    """Of the longest completion."""
+    samples: int
+    """Completions of a prompt, where several are read or drawn side by side."""
+    scorers: tuple[str, ...] = ()
+    """What each model that a reward asks is for, a key of `HEADS`."""
+    is_gpu: bool = False
+    """Whether the memory of a GPU is planned."""
+
+    def completions(self, number: int) -> list[list[int]]:
+        """Completions of the largest length, all different."""
+        ids = [TEXT] * (self.completion - 1) + [EOS]
+        return [[MARK + i % 7, *ids[1:]] if len(ids) > 1 else ids for i in range(number)]
+
+    @property
+    def num_processes(self) -> int:
+        """That train its models together; what is measured is the first of them."""
+        return getattr(self.config, "num_processes", 1)
+
+    def numbers(self, num_prompts: int, per_prompt: int) -> range:
+        """Prompts of an optimizer step in one process: at most two micro-batches."""
+        length = self.prompt + per_prompt * self.completion
+        per_process = -(-num_prompts // self.num_processes)
+        return range(min(per_process, 2 * max(1, self.config.compute.max_tokens // length)))
+
+
+def is_vllm(config: Any) -> bool:
+    """Whether vLLM samples for a stage with this `Config`."""
+    return getattr(config, "engine", "") == "vllm"
+
+
+@dataclass(kw_only=True, slots=True)
+class Models:
+    """Fake models of a trial, whose bytes are counted."""
+
+    trial: Trial
+    live: LiveBytes
+    fake: FakeTensorMode
+    gradients: int = 0
+    """Bytes by which what is counted was corrected for gradients; outside an update are none."""
+    at_work: int = 0
+    """Bytes of the weights that are whole while a model is at work; two never are at a time."""
+
+    def build(self, use: str, *, trained: bool = False, spread: bool = True) -> Any:
+        """One for `use`, as it is when it is loaded; `trained`: with the adapters, if any.
+
+        `spread`: over the processes, if there are several.
+        """
+        reader, auto_class, labels = HEADS[use]
+        config = copy.deepcopy(self.trial.base)
+        config.update({"pad_token_id": PAD, "step_token_id": EOS, "step_separator": "\n"} | labels)
+        with self.fake:
+            model = auto_class.from_config(config)
+        # A fake tensor is where it is, and cannot be moved.
+        model.to = lambda *_: model
+        for tensor in (*model.parameters(), *model.buffers()):
+            self.live.see(tensor)
+        device = torch.device("cpu")
+        policy.prepare_model(model, self.trial.config.compute, device, trained=trained)
+        without = row_policy.add_adapters(model, self.trial.config.lora, 0) if trained else None
+        make_fake(model, self.fake)
+        if spread and self.trial.num_processes > 1:
+            self._spread(model, trained=trained)
+        batching = self.trial.config.compute, PAD
+        return Policy(model, *batching, without) if reader is Policy else reader(model, *batching)
+
+    def _spread(self, model: PreTrainedModel, *, trained: bool) -> None:
+        """Count what one process holds of a model that is spread over several (`sharding`).
+
+        A part of its weights, gradients and moments; whole, in the compute dtype, what is outside
+        its blocks, and a block that is at work and the next.
+        """
+        part, dtype = 1 / self.trial.num_processes, getattr(torch, self.trial.config.compute.dtype)
+        kinds = model._no_split_modules or ()
+        num_bytes = sum(tensor.nbytes for tensor in model.parameters())
+        for tensor in model.parameters():
+            # As they are gathered: no product casts and keeps them.
+            tensor.data = tensor.data.to(dtype)
+        blocks = [_size(module) for module in model.modules() if type(module).__name__ in kinds]
+        num_trained = sum(
+            tensor.numel() for tensor in model.parameters() if trained and tensor.requires_grad
+        )
+        gradients = round((4 * part - dtype.itemsize) * num_trained)
+        self.live.live += round(part * num_bytes) - dtype.itemsize * _size(model) + 3 * gradients
+        at_work = dtype.itemsize * (_size(model) - sum(blocks) + 2 * max(blocks, default=0))
+        self.live.live += max(0, at_work - self.at_work)
+        self.at_work = max(at_work, self.at_work)
+        self.gradients += gradients
+
+    def sampler(self, model: PreTrainedModel, max_prompts: int = 2**30) -> "FullLength":
+        """What the stage would sample from the model with, at most so many prompts at once."""
+        compute, engine = self.trial.config.compute, None
+        if not is_vllm(self.trial.config):
+            engine = TransformersSampler(
+                model=model, eos_ids=frozenset([EOS]), pad_id=PAD, max_batch=compute.max_batch,
+                max_tokens=compute.max_tokens,
+            )  # fmt: skip
+        return FullLength(engine=engine, trial=self.trial, live=self.live, max_prompts=max_prompts)
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FullLength:
+    """Sampler whose completions are made up and have the maximal length.
+
+    With the transformers engine, the memory of prefill and first token is counted. While it is
+    awake the phase is `sampling` or `forward pass`.
+    """
+
+    engine: TransformersSampler | None
+    """None: vLLM samples, whose memory is not counted here."""
+    trial: Trial
+    live: LiveBytes
+    max_prompts: int
+    """Prompts that the stage samples for at once."""
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **how: Any
+    ) -> list[list[Sample]]:
+        """Completions as long as they may be; every fake token ends one, so the cache is whole."""
+        with self.live.phase("sampling"):
+            if self.engine is not None:
+                num_prompts = min(
+                    self.max_prompts, max(1, self.engine.max_batch // how["num_samples"])
+                )
+                self.engine.sample([prompts[0]] * num_prompts, [seeds[0]] * num_prompts, **how)
+        self.live.enter("forward pass")
+        samples = [
+            Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason="stop")
+            for ids in self.trial.completions(how["num_samples"])
+        ]
+        return [samples for _ in prompts]
+
+    def sleep(self) -> None:
+        """See `stages.sampler.ColocatedSampler.sleep`."""
+        self.live.enter(WHOLE)
+
+    def close(self) -> None:
+        """See `stages.sampler.ColocatedSampler.close`."""
+
+
+# --- the loop of each kind of stage
+
+STEP = 16
+"""Tokens of a step of a solution."""
+
+
+def _sft(trial: Trial, models: Models) -> Iterator[Any]:
+    config = trial.config
+    settings = config.preset.override(config.sft)
+    numbers = trial.numbers(settings.batch_size, 1)
+    rows = [
+        Demonstration(
+            id=str(i), task="solve", prompt="", prompt_ids=[TEXT] * trial.prompt, completion="",
+            completion_ids=ids,
+        )
+        for i, ids in enumerate(trial.completions(len(numbers)))
+    ]  # fmt: skip
+    rows = [sft.as_document(row) for row in rows] if config.preset.learn_prompt else rows
+    model, teacher = models.build("policy", trained=True), None
+    if (loss := config.preset.teacher) is not None:
+        teacher = sft.Teacher(policy=models.build("policy"), loss=loss)
+    return sft.train(model, rows, [numbers] * 2, settings, teacher=teacher)
+
+
+def _pairs(trial: Trial, numbers: range) -> list[Preference]:
+    chosen, rejected = trial.completions(2)
+    return [
+        Preference(
+            id=str(i), prompt="", prompt_ids=[TEXT] * trial.prompt, chosen="", chosen_ids=chosen,
+            rejected="", rejected_ids=rejected, probability=1.0, source="verifier",
+        )
+        for i in numbers
+    ]  # fmt: skip
+
+
+def _dpo(trial: Trial, models: Models) -> Iterator[Any]:
+    sizes, preset = trial.config.dpo, trial.config.preset
+    model, numbers = models.build("policy", trained=True), trial.numbers(sizes.batch_size, 2)
+    pairs = _pairs(trial, numbers)
+    if preset.kind != preference.KTO:
+        zeros = torch.zeros(len(pairs), 2)
+        return preference.train(model, pairs, zeros, [numbers] * 2, preset, sizes)
+    rows = kto.make_unpaired_examples(pairs)
+    schedule = [range(min(len(rows), sizes.batch_size))] * 2
+    mismatched = [torch.zeros(len(rows_of_step)) for rows_of_step in schedule]
+    reference = KtoReference(matched=torch.zeros(len(rows)), mismatched=mismatched)
+    return kto.train(model, rows, reference, schedule, preset, sizes)
+
+
+def _reward_preference(trial: Trial, models: Models) -> Iterator[Any]:
+    preset = trial.config.preset
+    model, numbers = models.build("reward", trained=True), trial.numbers(preset.batch_size, 2)
+    pairs = _pairs(trial, numbers)
+    return reward.train(model, pairs, [numbers] * 2, preset)
+
+
+def _reward_outcome(trial: Trial, models: Models) -> Iterator[Any]:
+    preset = trial.config.preset
+    each = min(trial.samples, preset.max_per_problem)
+    model, numbers = models.build("reward", trained=True), trial.numbers(preset.batch_size, each)
+    problems = [
+        [
+            Outcome(
+                id=str(i), prompt_ids=[TEXT] * trial.prompt, completion_ids=ids, right=j % 2 == 0,
+                weight=1.0,
+            )
+            for j, ids in enumerate(trial.completions(each))
+        ]
+        for i in numbers
+    ]  # fmt: skip
+    return reward.train_outcomes(model, problems, [numbers] * 2, preset)
+
+
+def _reward_process(trial: Trial, models: Models) -> Iterator[Any]:
+    preset = trial.config.preset
+    model, numbers = (
+        models.build("process", trained=True),
+        trial.numbers(preset.batch_size, trial.samples),
+    )
+    rows = []
+    for i in numbers:
+        for j, ids in enumerate(trial.completions(trial.samples)):
+            steps = [ids[start : start + STEP] for start in range(0, len(ids), STEP)]
+            rows.append(
+                StepLabels(
+                    id=str(i), index=j, prompt="", prompt_ids=[TEXT] * trial.prompt,
+                    steps=[""] * len(steps), step_ids=steps, labels=[1.0] * len(steps),
+                    num_completions=[0] * len(steps), true_labels=None, correct=None, source="",
+                )
+            )  # fmt: skip
+    schedule = [range(len(rows))] * 2
+    return process_reward.train(model, rows, schedule, preset)
+
+
+def _online(trial: Trial, models: Models) -> Iterator[Any]:
+    config = trial.config
+    is_ppo = trial.entry_point == "train_ppo"
+    sizes = config.ppo if is_ppo else config.grpo
+    # Old log-probs are one grid of numbers; more epochs and mini-batches take no more than one.
+    # In the two steps of the trial the policy is trained, too.
+    single = {"num_epochs": 1, "num_minibatches": 1, "value_warmup_steps": 0}
+    preset = config.preset.model_copy(update=single)
+    numbers = trial.numbers(
+        -(-sizes.prompts_per_step // config.preset.num_minibatches), trial.samples
+    )
+    max_prompts = sizes.prompts_per_step * preset.max_rounds
+    sizes = sizes.model_copy(update={"prompts_per_step": len(numbers), "num_steps": 2})
+    settings = Settings(config=sizes, method=preset.for_engine("transformers"), seed=0)
+    trained = models.build("policy", trained=True)
+    initial = teacher = None
+    if preset.measures_kl or preset.teacher_reads_solution:
+        initial = trained if trial.config.lora.rank else models.build("policy")
+    if preset.has_teacher:
+        teacher = initial if preset.teacher_reads_solution else models.build("policy")
+    # See `engines/loading`: each of several processes draws from a whole copy.
+    drawn_from = trained if trial.num_processes == 1 else models.build("policy", spread=False)
+    actor = RlModels(
+        policy=trained, reference=initial if preset.measures_kl else None, teacher=teacher,
+        decode=lambda _: "", sampler=models.sampler(drawn_from.model, max_prompts),
+    )  # fmt: skip
+    task = Task(
+        prompts=[
+            Prompt(id=str(i), task="solve", question="", prompt="", answer="",
+                   prompt_ids=[TEXT] * trial.prompt)
+            for i in range(settings.max_prompts())
+        ],
+        reward=_rewards(trial, models),
+        check_answers=None,
+    )  # fmt: skip
+    if preset.teacher_reads_solution:  # as long as prompts and solutions may be
+        shown = [TEXT] * (2 * trial.prompt + trial.completion)
+        task = replace(task, teacher_prompts={prompt.id: shown for prompt in task.prompts})
+    schedule = [range(len(task.prompts))] * 2
+    if is_ppo:
+        actor = replace(actor, value=models.build("reward", trained=True))
+    return rl.train(actor, task, schedule, settings)
+
+
+def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], CompletionRewards]:
+    """The models of the reward read all that was drawn; what they say is made up, to differ."""
+    scorers = [models.build(use, spread=False) for use in trial.scorers]
+    use = trial.scorers[0] if trial.scorers else ""
+
+    def judge(batch: Rollouts) -> CompletionRewards:
+        with models.live.phase("scoring"):
+            if use == "reward":
+                rollout_rewards.score_completions(Ensemble(members=scorers, aggregate=mean), batch)
+            elif use == "process":
+                whole = [
+                    TokenizedSolution(prompt_ids=[TEXT] * trial.prompt, steps=[sample.token_ids])
+                    for sample in batch.samples
+                ]
+                ProcessScorer(model=scorers[0], decode=lambda _: "")(whole)
+        ends = torch.zeros_like(batch.mask())
+        ends[:, -1] = True
+        totals = [float(i % trial.samples) for i in range(len(ends))]
+        if use != "process":
+            return CompletionRewards(totals=totals)
+        paid = ends * torch.tensor(totals)[:, None]
+        return CompletionRewards(totals=[0.0] * len(ends), step_rewards=paid, step_ends=ends)
+
+    return judge
+
+
+def _sampling(trial: Trial, models: Models) -> Iterator[Any]:
+    sampler = models.sampler(models.build("policy").model)
+    models.live.reset_peaks()
+    _draw(sampler, trial, trial.samples)
+    return iter(())
+
+
+def _draw(sampler: FullLength, trial: Trial, each: int) -> None:
+    settings = {"temperature": 1.0, "max_new_tokens": trial.completion}
+    sampler.sample([[TEXT] * trial.prompt], [0], num_samples=each, **settings)
+
+
+def _judging(trial: Trial, models: Models) -> Iterator[Any]:
+    sampler = models.sampler(models.build("policy").model)
+    models.live.reset_peaks()
+    if trial.completion > 1:
+        _draw(sampler, trial, 1)  # it thinks before it chooses
+    number = max(1, trial.config.compute.max_tokens // trial.prompt)
+    with models.live.phase("forward pass"):
+        list(sampler.engine.next_logprobs([[TEXT] * trial.prompt] * number, [EOS]))  # pyright: ignore[reportOptionalMemberAccess]
+    return iter(())
+
+
+ONLINE = ("train_ppo", "train_grpo")
+"""Those that sample from the policy that they train."""
+LOOPS: dict[str, Callable[[Trial, Models], Iterator[Any]]] = {
+    "train_sft": _sft, "train_dpo": _dpo, "train_ppo": _online, "train_grpo": _online,
+    "reward_preference": _reward_preference, "reward_outcome": _reward_outcome,
+    "reward_process": _reward_process, "pool": _sampling, "sample": _sampling,
+    "play_policy": _sampling, "steps_completions": _sampling, "label_revision": _sampling,
+    "label_judge": _judging,
+}  # fmt: skip
+"""Entry point -> its loop, ready to be stepped; where none is left to step, it ran."""
+
+
+# --- the peak
+
+EXACT_LAYERS = 4
+"""Models of so many layers are measured whole."""
+
+
+def choose_layers(base: PretrainedConfig, growth: int = 2) -> tuple[int, ...]:
+    """Numbers of layers to measure: all, or n and `growth` times n of more than that."""
+    text = base.get_text_config(decoder=True)
+    total, kinds = int(text.num_hidden_layers), getattr(text, "layer_types", None)
+    # Where layers differ, a stretch that repeats.
+    period = next(p for p in range(1, total + 1) if not kinds or kinds[p:] == kinds[:-p])
+    num_small = period * -(-2 // period)
+    num_large = growth * num_small
+    return (total,) if total <= max(EXACT_LAYERS, num_large) else (num_small, num_large)
+
+
+def keep_layers(base: PretrainedConfig, num_layers: int) -> PretrainedConfig:
+    """Configuration of the model with its first `num_layers` layers."""
+    base = copy.deepcopy(base)
+    text = base.get_text_config(decoder=True)
+    text.num_hidden_layers = num_layers
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:num_layers]
+    return base
+
+
+def extend_line(costs: Mapping[int, float], total: int) -> float:
+    """Cost of `total` layers on the line through two costs by number of layers, or the only one."""
+    small, large = min(costs), max(costs)
+    if small == large:
+        return costs[small]
+    return costs[small] + (costs[large] - costs[small]) / (large - small) * (total - small)
 
 
 def predict_peaks(trial: Trial) -> dict[str, int]:

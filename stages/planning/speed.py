@@ -1,31 +1,65 @@
-"""Speed of the base model on this machine, in each arithmetic, and which of them to choose.
+"""Speed of this machine: of earlier runs, or of timed passes in each arithmetic; which to choose.
 
-A rate is operations per second of all seeds that run side by side (`workload`, `algorithms/flops`),
-for each kind of pass. Seeds share the memory's bandwidth, so as many processes as run side by side
-are timed at once, and their rates added. Rounding is fixed when a process starts, so each rounding
-has processes of its own: `timed_passes`. They import side by side, and are timed in turn, but for
-float32, where pinned and native passes take as long and share the places.
+    python -m stages.planning.speed < request.json
+
+A rate is operations per second (`jobs`, `algorithms/flops`). That of an earlier run is of a whole
+stage and all its seeds: of the latest run of the same entry point on the same processor or GPU with
+a model of similar size. Without one, passes of the base model with random weights are timed, by the
+stages' own code: micro-batches and log-probabilities of a `Policy`, and `TransformersSampler`; the
+optimizer is not, a few per cent of a step. Seconds of a pass are a line over the model's layers
+(`memory.choose_layers`); those of a decode step are a line over the rows of its batch: the weights
+are read once, whatever the number of rows, and each row adds its own operations. Seeds share the
+memory's bandwidth, so as many processes as run side by side are timed at once, and their rates
+added. Rounding is fixed when a process starts, so each arithmetic has a process of its own.
 """
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from statistics import fmean
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from stages.planning.workload import Work
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers.initialization import no_init_weights
 
-TIMEOUT = 300
-"""Seconds after which a measurement is given up."""
+import stages
+from stages.algorithms import flops
+from stages.algorithms.flops import Matrices, Passes
+from stages.config import Params
+from stages.engines.transformers import TransformersSampler
+from stages.models import device, policy, row_policy, size
+from stages.models.batch import eval_no_grad, make_groups, micro_batches
+from stages.models.device import ComputeConfig
+from stages.models.policy import Policy
+from stages.models.row_policy import LoraConfig
+from stages.planning.jobs import Work
+from stages.planning.memory import choose_layers, extend_line, keep_layers
+from stages.rows import DATA
+from stages.runtime import outputs, process
+from stages.runtime.outputs import PIPE
+from stages.runtime.runs import JOURNALS, KEY_FILE, find_records
+from stages.stage import OUTPUTS
+
 GAIN = 1.3
 """Times as fast that a costlier arithmetic has to be, to be recommended."""
 FLOAT32, BFLOAT16, PINNED, NATIVE = "float32", "bfloat16", "pinned", "native"
+REMEMBERED = PIPE / "doctor.json"
+"""The last estimates, to be compared with the times that follow."""
+VLLM_START = 15.0
+"""Guessed seconds until vLLM is ready."""
+SIMILAR_SIZE = 4.0
+"""Largest ratio of two models' sizes for which the rate of one predicts the other's."""
 
 
 class Arithmetic(NamedTuple):
@@ -37,7 +71,7 @@ class Arithmetic(NamedTuple):
     def describe_cost(self) -> str:
         """What it costs against pinned float32."""
         costs = ["less precise"] * (self.dtype == BFLOAT16)
-        costs += ["bits that hold on this kind of processor alone"] * (self.rounding != PINNED)
+        costs += ["results reproducible on this kind of processor only"] * (self.rounding != PINNED)
         return ", ".join(costs) or "nothing: the same bits on every processor with AVX2"
 
 
@@ -93,10 +127,182 @@ def recommend(seconds: Mapping[Arithmetic, float]) -> Arithmetic:
     precise = {item: time for item, time in seconds.items() if item.dtype == FLOAT32}
     fastest = min(precise, key=precise.__getitem__)
     best = fastest if precise[SIMPLEST] >= GAIN * precise[fastest] else SIMPLEST
-    for item, time in seconds.items():
-        if item.dtype == BFLOAT16 and precise[fastest] >= GAIN * time:
+    for item, expected in seconds.items():
+        if item.dtype == BFLOAT16 and precise[fastest] >= GAIN * expected:
             best = item
     return best
+
+
+# --- timed passes
+
+TIMEOUT = 300
+"""Seconds after which the measurement of an arithmetic is given up."""
+SECONDS = 0.4
+"""Time that a pass of the larger model takes, if as many rows are in a pass of a stage."""
+LAYER_GROWTH = 3
+"""Layers of the larger of two models, over those of the smaller one."""
+REPEATS = 2
+"""Passes of each model that are timed, of which the quickest counts."""
+SMALLEST = {"forward": 1, "sampled": 8, "trained": 1}
+"""Kind of pass -> rows of the smallest."""
+ROW_GROWTH = 4
+"""Rows of the larger of two sampled batches over those of the smaller one, at least."""
+NEW_TOKENS = 4
+"""Tokens that each row samples: the first from the prompt's pass, the others in a step each."""
+LEAST = 1e-6
+"""Seconds that a row is taken to cost at least, where its cost cannot be measured."""
+TEXT, PAD = 1, 0
+WEIGHT = 0.02
+"""Largest weight."""
+
+
+class Request(Params):
+    """What is to be timed."""
+
+    base: dict[str, Any]
+    """The base model's configuration."""
+    compute: ComputeConfig
+    lora: LoraConfig
+    prompt: int
+    """Mean tokens of a prompt."""
+    completion: int
+    batch_size: int
+    """Rows of a training step."""
+    num_processes: int
+    """Processes side by side."""
+
+
+class Cost(NamedTuple):
+    """Cost of a pass."""
+
+    seconds: float
+    operations: int
+
+
+class TimedModel:
+    """The base model with some of its layers, and the passes to time."""
+
+    def __init__(self, base: PreTrainedConfig, request: Request, place: torch.device) -> None:
+        torch.manual_seed(0)
+        with no_init_weights():  # which would take three times as long as numbers of one range
+            model = AutoModelForCausalLM.from_config(base, dtype=torch.float32)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.uniform_(-WEIGHT, WEIGHT)
+        self.matrices = size.count_matrices(model)
+        self._request = request
+        policy.prepare_model(model, request.compute, place)
+        row_policy.add_adapters(model, request.lora, 0)
+        self._policy = Policy(model, request.compute, PAD)
+        self._sampler = TransformersSampler(
+            model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=request.compute.max_batch
+        )
+
+    def find_largest(self, kind: str) -> int:
+        """Rows of a full pass in a stage."""
+        request = self._request
+        if kind == "sampled":
+            return request.compute.max_batch
+        fitting = max(1, request.compute.max_tokens // (request.prompt + request.completion))
+        return min(fitting, request.batch_size) if kind == "trained" else fitting
+
+    def run(self, kind: str, rows: int) -> Cost:
+        """Cost of a pass of so many rows: `trained`, `forward` or `sampled`."""
+        request, positions, outputs = self._request, 0, 0
+        prompt = [TEXT] * request.prompt
+        begin = read_clock()
+        if kind == "sampled":
+            self._sampler.sample(
+                [prompt], [0], num_samples=rows, temperature=1.0, max_new_tokens=NEW_TOKENS
+            )
+            positions, outputs = len(prompt) + rows * (NEW_TOKENS - 1), rows * NEW_TOKENS
+        else:
+            texts = [(prompt, [[TEXT] * request.completion])] * rows
+            groups = make_groups(texts, request.compute.row_tokens)
+            with nullcontext() if kind == "trained" else eval_no_grad(self._policy):
+                for batch in micro_batches(groups, request.compute, PAD, self._policy.device):
+                    read = self._policy(batch, temperature=1.0, entropy=False)
+                    if kind == "trained":
+                        (-read.logprobs.mean()).backward()
+                    positions += batch.num_tokens
+                    outputs += int(batch.mask.sum())
+            self._policy.zero_grad(set_to_none=True)
+        count = flops.count_training_flops if kind == "trained" else flops.count_forward_flops
+        operations = count(self.matrices, Passes(positions=positions, outputs=outputs))
+        return Cost(read_clock() - begin, operations)
+
+
+def read_clock() -> float:
+    """Seconds of a clock that stands still while another process has the core.
+
+    A GPU and several threads are waited for: there it is a clock on the wall.
+    """
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.process_time() if stages.THREADS == 1 else time.perf_counter()
+
+
+def measure_cost(models: Mapping[int, TimedModel], kind: str, rows: int, total: int) -> Cost:
+    """Cost of a pass with `total` layers; `models`: by the number of theirs."""
+    for model in models.values():
+        model.run(kind, rows)  # libraries choose and compile kernels for these shapes
+    costs: dict[int, Cost] = {}
+    for _ in range(REPEATS):
+        for number, model in models.items():
+            cost = model.run(kind, rows)
+            costs[number] = min(cost, costs.get(number, cost))
+    return extend_costs(costs, total)
+
+
+def extend_costs(costs: Mapping[int, Cost], total: int) -> Cost:
+    """Cost with `total` layers; costs by the number of layers."""
+    seconds, operations = (
+        extend_line({number: cost[i] for number, cost in costs.items()}, total) for i in (0, 1)
+    )
+    # A disturbance can make the line fall; no model is quicker than one with fewer layers.
+    slowest = max(cost.seconds for cost in costs.values())
+    return Cost(max(seconds, slowest), round(operations))
+
+
+def split_sampling(costs: Mapping[int, Cost], forward: float) -> dict[str, float]:
+    """`sampled`, operations per second of rows, and `step`, seconds of a decode step without rows.
+
+    `costs`: of two batches of one prompt, by their rows; `forward`: operations per second of the
+    prompt's forward pass. On the line through both, a batch of no rows costs its prompt and its
+    steps.
+    """
+    few, many = sorted(costs)
+    seconds = max(LEAST, (costs[many].seconds - costs[few].seconds) / (many - few))
+    operations = (costs[many].operations - costs[few].operations) / (many - few)
+    prompt = (costs[few].operations - few * operations) / forward
+    steps = costs[few].seconds - few * seconds - prompt
+    return {"sampled": operations / seconds, "step": max(0.0, steps) / (NEW_TOKENS - 1)}
+
+
+def measure(request: Request) -> dict[str, float]:
+    """Operations per second by kind of pass, and `step`: seconds of a decode step without rows."""
+    base = AutoConfig.for_model(**request.base)
+    total = base.get_text_config(decoder=True).num_hidden_layers
+    place = device.setup(request.compute)
+    models = {
+        number: TimedModel(keep_layers(base, number), request, place)
+        for number in choose_layers(base, LAYER_GROWTH)
+    }
+    largest, rows = models[max(models)], dict[str, int]()
+    for kind, fewest in SMALLEST.items():
+        few = min(fewest, largest.find_largest(kind))
+        largest.run(kind, few)  # libraries choose their kernels
+        fitting = int(few * SECONDS / largest.run(kind, few).seconds)
+        rows[kind] = max(few, min(largest.find_largest(kind), fitting))
+    rates = dict[str, float]()
+    for kind in ("trained", "forward"):
+        cost = measure_cost(models, kind, rows[kind], total)
+        rates[kind] = cost.operations / cost.seconds
+    few = min(SMALLEST["sampled"], largest.find_largest("sampled"))
+    many = max(ROW_GROWTH * few, rows["sampled"])
+    costs = {number: measure_cost(models, "sampled", number, total) for number in (few, many)}
+    return rates | split_sampling(costs, rates["forward"])
 
 
 def measure_rates(
@@ -104,99 +310,156 @@ def measure_rates(
 ) -> dict[Arithmetic, Rates]:
     """Rates in each arithmetic, of so many processes side by side.
 
-    `request`: `timed_passes.Request` without what differs between them. A ValueError where the base
-    model cannot be run.
+    `request`: `Request` without what differs between them. A ValueError, with the last line of
+    errors, where the base model cannot be run.
     """
     rates: dict[Arithmetic, Rates] = {}
-    with _start([*dict.fromkeys(each.rounding for each in arithmetics)]) as processes:
-        for process in processes.values():
-            _read_line(process)  # its imports are over
-        for turn in take_turns(arithmetics, num_processes):
-            for (dtype, rounding), number in turn.items():
-                compute = {**request["compute"], "dtype": dtype, "rounding": rounding}
-                content = {**request, "compute": compute, "num_processes": number}
-                _write_line(processes[rounding], json.dumps(content))
-            for each, number in turn.items():
-                parts = [json.loads(_read_line(processes[each.rounding])) for _ in range(number)]
-                rates[each] = add_rates(parts, num_processes)
-    return {each: rates[each] for each in arithmetics}
-
-
-def take_turns(
-    arithmetics: Sequence[Arithmetic], num_processes: int
-) -> Iterator[dict[Arithmetic, int]]:
-    """Arithmetics that are timed at the same time, each with its number of processes."""
-    native, remaining = Arithmetic(FLOAT32, NATIVE), [*arithmetics]
-    if num_processes > 1 and {SIMPLEST, native} <= {*arithmetics}:
-        yield {SIMPLEST: num_processes - num_processes // 2, native: num_processes // 2}
-        remaining = [each for each in arithmetics if each not in (SIMPLEST, native)]
-    yield from ({each: num_processes} for each in remaining)
-
-
-def add_rates(parts: Sequence[Mapping[str, float]], num_processes: int) -> Rates:
-    """Rates of so many processes side by side; `parts`: of those that were timed.
-
-    The others are taken to be as fast.
-    """
-    kinds = {
-        kind: num_processes * fmean(part[kind] for part in parts)
-        for kind in ("trained", "forward", "sampled")
-    }
-    step = fmean(part["step"] for part in parts) / num_processes
-    return Rates(**kinds, step=step, start=max(part["start"] for part in parts))
-
-
-@contextmanager
-def _start(roundings: Sequence[str]) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """A process for each rounding, ended at the end.
-
-    A ValueError has the last line of errors of the one that ended first.
-    """
-    with ExitStack() as stack:
-        errors = {
-            rounding: stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
-            for rounding in roundings
-        }
-        processes: dict[str, subprocess.Popen[str]] = {}
-        timer = threading.Timer(TIMEOUT, lambda: [each.kill() for each in processes.values()])
+    for each in arithmetics:
+        compute = {**request["compute"], **each._asdict()}
+        content = {**request, "compute": compute, "num_processes": num_processes}
         try:
-            timer.start()
-            for rounding in roundings:
-                processes[rounding] = subprocess.Popen(
-                    [sys.executable, "-m", "stages.planning.timed_passes"],
-                    env=os.environ | {"POSTTRAIN_ROUNDING": rounding}, text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors[rounding],
-                )  # fmt: skip
-            yield processes
-        except (EOFError, BrokenPipeError):
-            ended = next(name for name, each in processes.items() if each.poll() is not None)
-            errors[ended].seek(0)
-            lines = errors[ended].read().strip().splitlines()
+            result = subprocess.run(
+                [sys.executable, "-m", "stages.planning.speed"], input=json.dumps(content),
+                env=os.environ | {"POSTTRAIN_ROUNDING": each.rounding}, capture_output=True,
+                text=True, check=True, timeout=TIMEOUT,
+            )  # fmt: skip
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            lines = str(error.stderr or "").strip().splitlines()
             reason = lines[-1].strip().rstrip(".") if lines else "no answer, for want of memory"
             raise ValueError(
                 f"expected the base model to run on this machine, found: {reason:.250}. Times are "
                 f"not forecast without an earlier run."
-            ) from None
-        finally:
-            timer.cancel()
-            for process in processes.values():
-                process.kill()
-                process.communicate()
+            ) from error
+        rates[each] = add_rates(json.loads(result.stdout.splitlines()[-1]))
+    return rates
 
 
-def _write_line(process: subprocess.Popen[str], text: str) -> None:
-    pipe: IO[str] = process.stdin  # pyright: ignore[reportAssignmentType]
+def add_rates(parts: Sequence[Mapping[str, float]]) -> Rates:
+    """Rates of processes side by side."""
+    kinds = {kind: sum(part[kind] for part in parts) for kind in ("trained", "forward", "sampled")}
+    step = fmean(part["step"] for part in parts) / len(parts)
+    return Rates(**kinds, step=step, start=max(part["start"] for part in parts))
+
+
+def main() -> None:
+    """Answer a request on standard input with the rates of each process."""
+    start = time.process_time()
+    request = Request.model_validate_json(sys.stdin.read())
+    if torch.cuda.is_available():
+        parts = [measure(request)]
+    else:  # forked, as the seeds of a stage
+        number, context = request.num_processes, multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(number, context, process.die_with_parent) as pool:
+            parts = [*pool.map(_measure, [request] * number)]
+    sys.stdout.write(json.dumps([part | {"start": start} for part in parts]) + "\n")
+
+
+def _measure(request: Request) -> dict[str, float]:
     try:
-        pipe.write(f"{text}\n")
-        pipe.flush()
-    except BrokenPipeError:
-        process.wait()
-        raise
+        return measure(request)
+    except Exception:  # noqa: BLE001, some of transformers' cannot be sent from a process
+        raise RuntimeError(traceback.format_exc()) from None
 
 
-def _read_line(process: subprocess.Popen[str]) -> str:
-    pipe: IO[str] = process.stdout  # pyright: ignore[reportAssignmentType]
-    if not (line := pipe.readline()):
-        process.wait()
-        raise EOFError
-    return line
+# --- earlier runs
+
+
+def read_rates(parameters: int) -> dict[str, tuple[float, float]]:
+    """Stage -> operations per second (or 0) and seconds of its last run here, at a similar size."""
+    device, rates = describe_device(), {}
+    for path in sorted(JOURNALS.glob(f"*/*/{KEY_FILE}")):
+        stage, row = path.parts[-3:-1]
+        record = read_last_record(path)
+        if record is None or device != (record["device"], record["cpu"]["model"]):
+            continue
+        if any(seed["host"] != record["host"] for seed in record.get("seeds", {}).values()):
+            continue  # its seconds are those of several machines
+        folder = DATA / OUTPUTS.get(stage, ("none",))[-1].format(row)
+        done = 0.0
+        for metrics in sorted(folder.glob("*/metrics.json")):
+            work = json.loads(metrics.read_text(encoding="utf-8")).get("work") or {}
+            sizes = [model["parameters"] for model in work.values()]
+            if sizes and not 1 / SIMILAR_SIZE < max(sizes) / parameters < SIMILAR_SIZE:
+                break
+            done += sum(_operations(model) for model in work.values())
+        else:
+            rates[f"{stage}@{row}"] = (done / record["seconds"], record["seconds"])
+    # Those that write no operations say nothing of the model's size: the others do.
+    return rates if any(operations for operations, _ in rates.values()) else {}
+
+
+def read_last_record(key: Path) -> dict[str, Any] | None:
+    """The run.json of the execution that wrote the outputs beside a key.json, if it was here."""
+    if not key.is_file():
+        return None
+    content = json.loads(key.read_text(encoding="utf-8"))
+    records = find_records(content["stage"], content["input_key"])
+    return json.loads((records[-1] / "run.json").read_text(encoding="utf-8")) if records else None
+
+
+def describe_device() -> tuple[str, str]:
+    """The device and the processor, as run.json names them."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return gpu, stages.processor().get("model name", "")
+
+
+def _operations(work: Mapping[str, Any]) -> int:
+    names = ("body", "output", "trained_body", "trained_output")
+    model = Matrices(**{name: work[name] for name in names})
+    return sum(
+        (flops.count_training_flops if kind == "trained" else flops.count_forward_flops)(
+            model, Passes(**passes)
+        )
+        for kind, passes in work.items()
+        if isinstance(passes, dict)
+    )
+
+
+def find_rate(name: str, rates: Mapping[str, tuple[float, float]]) -> float | None:
+    """Operations per second of a stage's own run, or of one of its kind; None: there was none."""
+    kind = name.partition("@")[0]
+    kinds = [kind, "pool"] if kind == "sample" else [kind]
+    same = [rates[name][0]] if name in rates else []
+    of_kind = [value for stage, (value, _) in rates.items() if stage.partition("@")[0] in kinds]
+    return next((value for value in same + of_kind if value > 0), None)
+
+
+def write_estimates(expected: Mapping[str, float]) -> None:
+    """Write the estimates for `compare_estimates`."""
+    PIPE.mkdir(exist_ok=True)
+    outputs.write_json(REMEMBERED, {"at": time.time(), "seconds": dict(expected)})
+
+
+def compare_estimates(path: Path = REMEMBERED) -> dict[str, tuple[float, float]]:
+    """Stage -> its last estimate and what it took, in seconds, of those that have run since."""
+    if not path.is_file():
+        return {}
+    remembered, compared = json.loads(path.read_text(encoding="utf-8")), {}
+    for name, expected in remembered["seconds"].items():
+        record = read_last_record(JOURNALS / name.replace("@", "/") / KEY_FILE)
+        if (
+            record is not None
+            and datetime.fromisoformat(record["ended"]).timestamp() > remembered["at"]
+            and record["seconds"] > 0
+        ):
+            compared[name] = expected, record["seconds"]
+    return compared
+
+
+def describe_error(compared: Mapping[str, tuple[float, float]]) -> str:
+    """Line on the error of estimates, sum of |expected - actual| over the sum of actual seconds.
+
+    It names the stage whose estimate was furthest from its time.
+    """
+    errors = {name: abs(expected - actual) for name, (expected, actual) in compared.items()}
+    share = sum(errors.values()) / sum(actual for _, actual in compared.values())
+    worst = max(errors, key=errors.__getitem__)
+    expected, actual = compared[worst]
+    return (
+        f"The last estimates were off by {share:.0%} (stages that ran since: {len(compared)}), "
+        f"most for {worst}: {expected:.0f} s expected, {actual:.0f} s taken."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -158,7 +158,7 @@ def test_dvc_watches_what_a_stage_reads_and_every_key_is_read(configs):
             assert watched <= {kind}.union(*fields.values()), f"{stage}: {name}"
     assert seen == set(configs)
     read = {field for config in configs.values() for field in config.model_fields} - {PRESET}
-    assert read | {*TABLES, *tables.ABOVE} == set(read_yaml(ROOT / "params.yaml"))
+    assert read | {*TABLES, *tables.GLOBAL_KEYS} == set(read_yaml(ROOT / "params.yaml"))
 
 
 def test_every_preset_is_of_exactly_one_kind(configs):

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from stages import label_people, plan, plan_checks, prepare_data, rows, source_checks
+from stages import label_people, plan, prepare_data, rows, source_checks
 from stages.models import policy
 from stages.models.model_tokenizer import train_tokenizer
 from stages.records import lines as records
@@ -124,7 +124,7 @@ def contents() -> dict[str, Any]:
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """The files that the plan reads; unused presets that are as committed are checked once."""
+    """The files that the plan reads."""
     monkeypatch.chdir(tmp_path)
     Path("stages").mkdir()
     for name in (PARAMS, PRESETS, "dvc.yaml"):
@@ -132,19 +132,6 @@ def repository(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "stages/recipes", "stages/recipes")
     for name in ("rewards", "environments"):
         Path(f"stages/{name}").symlink_to(ROOT / "stages" / name)
-    monkeypatch.setattr(plan_checks, "check_unused_preset", check_unused_preset)
-
-
-CHECKED: dict[str, list[str]] = {}
-CHECK_UNUSED = plan_checks.check_unused_preset
-
-
-def check_unused_preset(name: str, preset: Any, entry_points: Any) -> list[str]:
-    """That of the plan, once for each preset: its messages take most of the time of a check."""
-    key = f"{name} {preset!r}"
-    if key not in CHECKED:
-        CHECKED[key] = CHECK_UNUSED(name, preset, entry_points)
-    return CHECKED[key]
 
 
 def put(content: Any, path: str, value: Any) -> None:

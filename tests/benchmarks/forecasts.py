@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it: modules 
 
 from study_copy import StudyCopy, load_run
 
-from stages.planning import pace
+from stages.planning import speed
 
 ROWS = [
     "policies/grpo", "policies/dpo", "policies/dpo-ai", "policies/ppo", "rewards/outcome",
@@ -82,7 +82,7 @@ def main() -> None:
         for command in ("stages.doctor", "dvc repro"):
             copy.run("-m", *command.split(), stdout=sys.stderr)
         with contextlib.chdir(copy.path):
-            table = format_table(pace.compare_estimates())
+            table = format_table(speed.compare_estimates())
     print(table)
 
 

@@ -20,7 +20,7 @@ from stages.models.policy import Policy
 from stages.models.row_policy import LoraConfig
 from stages.optim import OptimConfig, make_adamw, step_optimizer
 from stages.planning import memory
-from stages.planning.trial import Trial
+from stages.planning.memory import Trial
 from stages.records.problems import Demonstration
 from tests import presets
 from tests.gpu.scales import COMPUTE, Scale, build, token_ids

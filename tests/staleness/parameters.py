@@ -18,7 +18,7 @@ from stages.auto import Facts
 from stages.config import PARAMS_PATH, PRESET, PRESETS_PATH
 from stages.params import load_config
 from stages.rows import ENTRY_POINTS, TABLES
-from stages.tables import ABOVE
+from stages.tables import GLOBAL_KEYS
 from studies import study
 
 FACTS = Facts(
@@ -47,7 +47,7 @@ Files = Mapping[Path, Any]
 def leaves(content: Mapping[str, Any], above: Key = ()) -> Iterator[Key]:
     """Every key of a file that has a value and no further keys, rows left out."""
     for name, value in content.items():
-        if not above and name in (*TABLES, *ABOVE):
+        if not above and name in (*TABLES, *GLOBAL_KEYS):
             continue
         if isinstance(value, Mapping):
             yield from leaves(value, (*above, name))

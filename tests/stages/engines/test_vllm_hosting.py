@@ -12,7 +12,7 @@ import stages
 from stages.engines import vllm_hosting
 from stages.engines.vllm_hosting import MEMORY_SHARE_ALONE, MEMORY_SHARE_BESIDE, vllm_memory_share
 from stages.planning import checkup
-from stages.planning.stage import Plan
+from stages.planning.jobs import Plan
 from stages.runtime import gpu_slot
 
 GIB = 2**30

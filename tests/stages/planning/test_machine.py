@@ -16,14 +16,11 @@ from transformers import LlamaConfig
 
 from stages.models import model_tokenizer
 from stages.models.row_policy import LoraConfig
-from stages.planning import checkup, forecast, memory, pace, speed, timed_passes
+from stages.planning import checkup, memory, speed
 from stages.planning.checkup import GIB, Machine, Model
-from stages.planning.layers import choose_layers, extend_line, keep_layers
-from stages.planning.speed import Arithmetic, Rates
-from stages.planning.stage import Data, Plan, Stage
-from stages.planning.timed_passes import Cost
-from stages.planning.trial import Trial
-from stages.planning.workload import Work
+from stages.planning.jobs import Data, Plan, Stage, Work
+from stages.planning.memory import Trial, choose_layers, extend_line, keep_layers
+from stages.planning.speed import Arithmetic, Cost, Rates
 
 GPU = Machine(name="a GPU", bytes=80 * GIB, is_gpu=True)
 CPU = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
@@ -45,17 +42,9 @@ def test_seconds_of_work_by_hand():
     assert rates.multiply(4) == Rates(trained=24.0, forward=8.0, sampled=4.0, step=0.125, start=4.0)
     kinds = ("trained", "forward", "sampled", "step", "start")
     parts = [dict(zip(kinds, x, strict=True)) for x in ((6, 2, 1, 0.5, 4), (5, 3, 2, 0.7, 3))]
-    for number, step in ((2, 0.3), (4, 0.15)):  # of four, two were timed
-        numbers = 5.5 * number, 2.5 * number, 1.5 * number, step, 4
-        assert speed.add_rates(parts, number) == Rates(**dict(zip(kinds, numbers, strict=True)))
+    assert speed.add_rates(parts) == Rates(**dict(zip(kinds, (11, 5, 3, 0.3, 4), strict=True)))
 
 
-TURNS = [
-    ([PINNED, NATIVE, BFLOAT16], 2, [{PINNED: 1, NATIVE: 1}, {BFLOAT16: 2}]),
-    ([PINNED, NATIVE, BFLOAT16], 3, [{PINNED: 2, NATIVE: 1}, {BFLOAT16: 3}]),
-    ([PINNED, NATIVE, BFLOAT16], 1, [{PINNED: 1}, {NATIVE: 1}, {BFLOAT16: 1}]),
-    ([PINNED, TWO], 2, [{PINNED: 2}, {TWO: 2}]),  # of two threads each
-]
 BEST = [
     # seconds pinned, native and in bfloat16, and the arithmetic to choose
     ((13.0, 11.0, 9.0), PINNED),  # 1.18 and 1.22 times as fast
@@ -66,9 +55,7 @@ BEST = [
 ]  # fmt: skip
 
 
-def test_arithmetics_are_measured_in_turns_and_a_costlier_one_is_to_be_much_faster():
-    for arithmetics, number, turns in TURNS:
-        assert [*speed.take_turns(arithmetics, number)] == turns
+def test_a_costlier_arithmetic_is_to_be_much_faster():
     for seconds, best in BEST:
         measured = dict(zip((PINNED, NATIVE, BFLOAT16), seconds, strict=True))
         assert speed.recommend(measured) == best, seconds
@@ -88,21 +75,21 @@ def test_costs_are_a_line_over_layers_and_rows():
     assert extend_line({2: 5.0, 4: 9.0}, 30) == 5 + 2 * 28
     assert extend_line({2: 5.0}, 2) == 5.0
     costs = {layers: Cost(1 + 2.0 * layers, 10 * layers) for layers in (2, 6)}
-    assert timed_passes.extend_costs(costs, 30) == Cost(61.0, 300)
+    assert speed.extend_costs(costs, 30) == Cost(61.0, 300)
     # A line that falls is a disturbance.
-    assert timed_passes.extend_costs({2: Cost(5.0, 10), 6: Cost(2.0, 30)}, 10) == Cost(5.0, 50)
+    assert speed.extend_costs({2: Cost(5.0, 10), 6: Cost(2.0, 30)}, 10) == Cost(5.0, 50)
     # A prompt of 40 operations at 20 a second; 3 steps of 0.5 s; a row: 6 operations, 2 s.
     costs = {rows: Cost(2 + 3 * 0.5 + 2 * rows, 40 + 6 * rows) for rows in (8, 32)}
-    assert timed_passes.split_sampling(costs, forward=20.0) == {"sampled": 3.0, "step": 0.5}
+    assert speed.split_sampling(costs, forward=20.0) == {"sampled": 3.0, "step": 0.5}
     costs = {8: Cost(8.0, 40 + 6 * 8), 32: Cost(7.5, 40 + 6 * 32)}  # rows cost nothing
-    split = timed_passes.split_sampling(costs, forward=20.0)
-    assert split == pytest.approx({"step": 2.0, "sampled": 6 / timed_passes.LEAST}, rel=1e-5)
+    split = speed.split_sampling(costs, forward=20.0)
+    assert split == pytest.approx({"step": 2.0, "sampled": 6 / speed.LEAST}, rel=1e-5)
 
 
 def test_rows_of_a_full_pass_by_hand():
-    request = timed_passes.Request(**REQUEST, num_processes=1)
+    request = speed.Request(**REQUEST, num_processes=1)
     settings = request.compute.model_copy(update={"rounding": "pinned"})
-    model = timed_passes.TimedModel(BASE, request.model_copy(update={"compute": settings}),
+    model = speed.TimedModel(BASE, request.model_copy(update={"compute": settings}),
         torch.device("cpu"))  # fmt: skip
     rows = {kind: model.find_largest(kind) for kind in ("sampled", "forward", "trained")}
     assert rows == {"sampled": 16, "forward": 256 // (7 + 5), "trained": 4}
@@ -126,7 +113,7 @@ MATRICES = {"body": 100, "output": 10, "trained_body": 100, "trained_output": 10
 @pytest.fixture
 def record(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pace, "describe_device", lambda: ("cpu", "this one"))
+    monkeypatch.setattr(speed, "describe_device", lambda: ("cpu", "this one"))
 
     def write(path, content):
         path = tmp_path / "data" / path
@@ -149,30 +136,30 @@ def record(tmp_path, monkeypatch):
 def test_a_rate_is_of_all_seeds_of_a_run_on_this_machine_with_a_model_of_this_size(record):
     record("kto", 10.0, processor="another")
     record("ipo", 10.0, host="there")
-    assert pace.read_rates(110) == {}
+    assert speed.read_rates(110) == {}
     record("sft", 10.0)
     # 6 operations for each number of a matrix and position: 6 (100 x 20 + 10 x 5), of two seeds.
-    assert pace.read_rates(110) == {"train@sft": (2 * 6 * 2050 / 10.0, 10.0)}
-    assert pace.read_rates(1000) == {}
+    assert speed.read_rates(110) == {"train@sft": (2 * 6 * 2050 / 10.0, 10.0)}
+    assert speed.read_rates(1000) == {}
 
 
 def test_a_stages_own_rate_comes_before_those_of_its_kind():
     rates = {"train@sft": (5.0, 1.0), "train@dpo": (7.0, 1.0), "pool@sft": (3.0, 1.0)}
     expected = {"train@dpo": 7.0, "train@new": 5.0, "sample@sft": 3.0, "label@judge": None}
-    assert {name: pace.find_rate(name, rates) for name in expected} == expected
-    assert pace.find_rate("train@sft", {"train@sft": (0.0, 1.0)}) is None
+    assert {name: speed.find_rate(name, rates) for name in expected} == expected
+    assert speed.find_rate("train@sft", {"train@sft": (0.0, 1.0)}) is None
 
 
 def test_estimates_are_compared_with_what_ran_since(record):
-    assert pace.compare_estimates() == {}
-    pace.write_estimates({"train@sft": 12.0, "train@dpo": 15.0, "train@never": 99.0})
-    written = json.loads(pace.REMEMBERED.read_text())
+    assert speed.compare_estimates() == {}
+    speed.write_estimates({"train@sft": 12.0, "train@dpo": 15.0, "train@never": 99.0})
+    written = json.loads(speed.REMEMBERED.read_text())
     record("sft", 10.0)
     record("dpo", 20.0)
     for shift, expected in ((60, {}), (-60, {"train@sft": (12, 10), "train@dpo": (15, 20)})):
-        pace.REMEMBERED.write_text(json.dumps(written | {"at": written["at"] + shift}))
-        assert pace.compare_estimates() == expected
-    line = pace.describe_error(expected)
+        speed.REMEMBERED.write_text(json.dumps(written | {"at": written["at"] + shift}))
+        assert speed.compare_estimates() == expected
+    line = speed.describe_error(expected)
     assert "23%" in line  # (2 + 5) / (10 + 20)
     assert "train@dpo: 15" in line
 
@@ -183,11 +170,11 @@ def test_an_earlier_run_comes_before_measured_rates():
     stage = Section(name="train@sft")
 
     def seconds(recorded, work=work, trial=None, rates=rates):
-        return forecast.forecast_seconds(stage, work, trial, recorded, rates)[0]
+        return checkup.forecast_seconds(stage, work, trial, recorded, rates)[0]
 
     assert seconds({"train@dpo": (73.0, 1.0)}) == 730 / 73
     assert seconds({}) == 10 + 1 + 3 + 5
-    assert seconds({}, trial=trial()) == 19 + pace.VLLM_START
+    assert seconds({}, trial=trial()) == 19 + speed.VLLM_START
     assert seconds({}, rates=None) == 0.0
     assert seconds({"train@sft": (0.0, 8.0)}, work=Work(tokens=0)) == 8.0
 
@@ -205,19 +192,19 @@ def test_vllms_share_by_hand():
     # Six tenths of the 50 GiB that are free beside policy, reference and moments, while awake.
     phases = {"update": 50 * GIB, "sampling": 30 * GIB, "forward pass": 35 * GIB}
     expected = {"update": 50 * GIB, "sampling": 60 * GIB, "forward pass": 65 * GIB}
-    assert forecast.add_vllm(phases, 20 * GIB, GPU) == expected
-    assert forecast.add_vllm({"update": 5, "sampling": 3}, 2, CPU) == {"update": 7, "sampling": 5}
+    assert checkup.add_vllm(phases, 20 * GIB, GPU) == expected
+    assert checkup.add_vllm({"update": 5, "sampling": 3}, 2, CPU) == {"update": 7, "sampling": 5}
     for held, minimum, words in (
         (phases, 31 * GIB, "30.0 .* 31.0"),
         ({"sampling": 90 * GIB}, GIB, "0.0"),
     ):
         with pytest.raises(ValueError, match=words):
-            forecast.add_vllm(held, minimum, GPU)
+            checkup.add_vllm(held, minimum, GPU)
     # Weights, and two matrices of 2 heads of 16 at each of 3 layers and 100 positions; bfloat16.
     small = 2 * (1000 + 2 * 3 * 2 * 16 * 100)
-    assert forecast.minimum_of_vllm(trial(dtype="bfloat16"), GPU, 1000) == small
-    assert forecast.minimum_of_vllm(trial(), CPU, 1000) == 4 * 1000 + GIB
-    only = forecast._measure(trial(dtype="bfloat16"), GPU, 1000)
+    assert checkup.minimum_of_vllm(trial(dtype="bfloat16"), GPU, 1000) == small
+    assert checkup.minimum_of_vllm(trial(), CPU, 1000) == 4 * 1000 + GIB
+    only = checkup._measure(trial(dtype="bfloat16"), GPU, 1000)
     assert only == ({"sampling": small}, None, None)
 
 
@@ -227,7 +214,7 @@ def test_what_fake_tensors_cannot_run_is_told_apart_from_what_cannot_work(monkey
             raise error
 
         monkeypatch.setattr(memory, "predict_peaks", predict)
-        return forecast._measure(Measured("train_sft", BIGGER, rows=1).trial(), GPU, 1000)
+        return checkup._measure(Measured("train_sft", BIGGER, rows=1).trial(), GPU, 1000)
 
     assert raising(TypeError("x")) == ({}, "TypeError: x", None)
     assert raising(AssertionError("x")) == ({}, "AssertionError: x", None)  # in no file of stages/
@@ -235,7 +222,7 @@ def test_what_fake_tensors_cannot_run_is_told_apart_from_what_cannot_work(monkey
     monkeypatch.undo()
     config = Measured("train_sft", EMBEDDED).config()
     with pytest.raises(AssertionError):
-        forecast._measure(Trial(entry_point="train_sft", config=config, base=BASE, prompt=0,
+        checkup._measure(Trial(entry_point="train_sft", config=config, base=BASE, prompt=0,
             completion=3, samples=1), GPU, 1000)  # fmt: skip
 
 
@@ -246,7 +233,7 @@ def test_trials_end_after_torch_has_computed_on_two_threads():
 import torch
 from types import SimpleNamespace
 from step_memory import EMBEDDED, Measured
-from stages.planning import forecast
+from stages.planning import checkup
 from stages.planning.checkup import GIB, Machine
 
 torch.set_num_threads(2)
@@ -254,7 +241,7 @@ torch.ones(2000, 2000).tril()
 trials = [Measured(name, EMBEDDED, rows=40).trial() for name in ("train_sft", "train_dpo")]
 stages = [SimpleNamespace(name=trial.entry_point) for trial in trials]
 cpu = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
-print(*[all(phases.values()) for phases, _, _ in forecast.measure_trials(stages, trials, cpu, 9)])
+print(*[all(phases.values()) for phases, _, _ in checkup.measure_trials(stages, trials, cpu, 9)])
 """
     paths = os.pathsep.join(path for path in sys.path if path)
     result = subprocess.run(

@@ -9,13 +9,10 @@ from transformers import Qwen3Config
 
 from stages.engines.transformers import TransformersSampler
 from stages.planning import memory
-from stages.planning.trial import Trial
-from stages.planning.trial_loops import LOOPS
+from stages.planning.memory import LOOPS, Trial
 
 BF16, CHECKPOINTED = {"dtype": "bfloat16"}, {"gradient_checkpointing": True}
 FOUR_LAYERS = BIGGER | {"num_hidden_layers": 4}
-# 48 of a group each, of which two are tried: the others' masks are 4 % of it all.
-MANY = {"rows": 24, "max_tokens": PROMPT + SAMPLES * COMPLETION, "max_batch": 16}
 FAST = [
     # entry point, changes; one row of each loop at least, and relative tolerance
     ("train_sft", {}, 0.01), ("train_sft", BF16, 0.01), ("train_dpo", {}, 0.01),
@@ -26,7 +23,7 @@ FAST = [
 SLOW = [
     ("train_dpo", BF16 | CHECKPOINTED | {"rank": 8}, 0.01), ("train_grpo", {}, 0.01),
     ("train_grpo", BF16 | {"rank": 8}, 0.01), ("train_ppo", {"rank": 8}, 0.01),
-    ("train_grpo", {"rank": 8, "preset": {"name": "opd"}}, 0.01), ("train_grpo", MANY, 0.015),
+    ("train_grpo", {"rank": 8, "preset": {"name": "opd"}}, 0.01),
 ]  # fmt: skip
 SAMPLING = {"pool", "sample", "play_policy", "steps_completions", "label_revision", "label_judge"}
 """Entry points that only sample: below."""

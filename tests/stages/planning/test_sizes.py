@@ -13,8 +13,8 @@ import pytest
 
 from stages.algorithms.flops import Matrices
 from stages.config import PRESETS_PATH, read_yaml
-from stages.planning import workload
-from stages.planning.stage import (
+from stages.planning import jobs
+from stages.planning.jobs import (
     Data,
     Plan,
     Stage,
@@ -245,30 +245,30 @@ WORK = {
 def test_work_by_hand(name, monkeypatch):
     entry_point, on, config, expected = WORK[name]
     request = Section(message=lambda *_: 80 * "x", draw_principle=lambda _: None)
-    monkeypatch.setattr(workload, "Prompts", lambda **_: request)  # 20 tokens
-    found = workload.forecast_work(stage(entry_point, on, **config), PLAN, MODEL)
+    monkeypatch.setattr(jobs, "Prompts", lambda **_: request)  # 20 tokens
+    found = jobs.forecast_work(stage(entry_point, on, **config), PLAN, MODEL)
     assert {key: getattr(found, key) for key in expected} == expected
     assert found.operations == found.trained + found.forward + found.sampled
 
 
 def test_every_entry_point_with_a_model_has_a_row():
-    assert workload.COUNTED.keys() <= {row[0] for row in WORK.values()}
+    assert jobs.COUNTED.keys() <= {row[0] for row in WORK.values()}
 
 
 def test_two_completions_make_one_pair():
     two = {**CONTENT, "sampling": {**CONTENT["sampling"], "preference": {"num_samples": 2}}}
     judged = stage("train_dpo", "pairs/judge", dpo=Section(**ONE))
     plan = replace(PLAN, content=two)
-    assert workload.forecast_work(judged, plan, MODEL).tokens == 2 * 40 * 1 * 40
+    assert jobs.forecast_work(judged, plan, MODEL).tokens == 2 * 40 * 1 * 40
 
 
 def test_lengths_of_prepared_rows_by_hand():
     prompt = Prompt(id="p", task="solve", question="", prompt="", prompt_ids=[1] * 10, answer="")
     summary = DataSummary()
     summary.add_prompt("train", prompt)
-    alone = workload.summarise_data(summary)
+    alone = jobs.summarise_data(summary)
     summary.add_demonstration(SHOWN)
-    found = workload.summarise_data(summary)
+    found = jobs.summarise_data(summary)
     assert found.prompts == {"train": 1, "preference": 0, "dev": 0, "test": 0}
     assert (found.prompt, found.completion, found.longest) == (10.0, 20.0, (30, 20))
     assert (alone.demonstrations, alone.completion, alone.example) == (0, 256.0, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stages.planning import checkup
-from stages.planning.stage import Plan
+from stages.planning.jobs import Plan
 from stages.runtime import ranks, runs, versions
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,482 @@
+"""What the stages of a plan have to do: texts, completions, tokens and operations of each.
+
+Counted from the rows of the tables, the sizes of params.yaml and the mean lengths of the data, as
+`algorithms/flops` counts what was done. It is assumed that a policy's completions are as long as
+the demonstrations, with as many lines, but that the longest of a batch reaches its limit; that an
+episode's turns are half as long as its environment allows; that half of the problems have both
+right and wrong completions (a judge chooses between any two); and that no two completions of a
+problem are equal.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from stages import plan_checks, tables
+from stages.algorithms import flops
+from stages.algorithms.flops import Matrices, Passes
+from stages.config import PRESET, override_section, pick_sections
+from stages.environments.definition import EnvironmentPreset
+from stages.loops import pool_sampling, step_labels
+from stages.records.problems import Demonstration
+from stages.rewards.composition import Composition
+from stages.rewards.feedback import injections, judging
+from stages.rewards.feedback.prompts import Prompts
+from stages.rows import STAGES
+from stages.sources.data_summary import DataSummary
+from stages.tables import ENVIRONMENTS, EPISODES, PAIRS, POLICIES, POOLS, REWARDS, STEPS, Tables
+
+Content = Mapping[str, Any]
+OF_POLICIES = ("sample", "evaluate")
+"""Stages that each policy has besides."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """How many rows there are, and how many tokens they have."""
+
+    prompts: Mapping[str, int]
+    """By split."""
+    demonstrations: int
+    prompt: float
+    """Mean tokens."""
+    completion: float
+    completion_lines: float
+    """Mean lines of a completion."""
+    longest: tuple[int, int]
+    """Tokens of a prompt and of a completion."""
+    example: Demonstration | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What stages read: params.yaml and presets.yaml, every `auto` replaced; all rows; the data."""
+
+    content: Content
+    presets: Content
+    rows: Tables
+    data: Data
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """A row that is made, or a policy that is sampled from or evaluated."""
+
+    name: str
+    """As DVC has it: `train@sft`."""
+    entry_point: str
+    words: Mapping[str, Any]
+    config: Any
+    """The entry point's `Config`."""
+
+
+def list_stages(plan: Plan) -> Iterator[Stage]:
+    """Every stage in which a model may compute; rows that are wrong are left out."""
+    entry_points = plan_checks.load_entry_points()
+    stages = [
+        (f"{STAGES[row.table]}@{row.name}", row.entry_point, row.words, row.kind, row.overrides)
+        for row in tables.list_rows(plan.rows)
+    ]
+    for kind in OF_POLICIES:
+        stages += [(f"{kind}@{name}", kind, {}, "", {}) for name in plan.rows[POLICIES]]
+    for name, entry_point, words, section, overrides in stages:
+        preset = plan.presets.get(words.get(PRESET, ""))
+        content = {**override_section(plan.content, section, overrides), PRESET: preset}
+        config = entry_points[entry_point]
+        config = config.model_validate(pick_sections(config, content))
+        yield Stage(name=name, entry_point=entry_point, words=words, config=config)
+
+
+def is_remote(stage: Stage) -> bool:
+    """Whether an endpoint judges, so that no model computes here."""
+    judge = getattr(getattr(stage.config, "preset", None), "judge", None)
+    return getattr(judge, "kind", "") == "endpoint"
+
+
+def max_lengths(stage: Stage, plan: Plan) -> tuple[int, int]:
+    """Tokens of a prompt and of a completion, as long as the stage may meet them."""
+    config, prompt = stage.config, plan.data.longest[0]
+    if (environment := find_environment(stage, plan)) is not None:
+        # Of a transcript the length of all of it is limited.
+        prompt = min(prompt, environment.max_tokens - 1)
+        return prompt, environment.max_tokens - prompt
+    match stage.entry_point:
+        case "train_ppo" | "train_grpo":
+            completion = getattr(config, stage.entry_point[6:]).max_new_tokens
+        case "sample":
+            completion = _longest_sample(plan, "dev", "test")
+        case "pool":
+            completion = _longest_sample(plan, stage.words["split"], "heldout")
+        case "label_revision":
+            prompt, completion = config.preset.max_prompt_tokens, config.preset.max_new_tokens
+        case "label_judge" if not is_remote(stage):
+            prompt = config.preset.judge.max_prompt_tokens
+            completion = 1 + getattr(config.preset.reasoning, "max_new_tokens", 0)
+        case _:
+            prompt, completion = _longest_written(stage.words.get("on", ""), plan)
+    return prompt, completion
+
+
+def find_environment(stage: Stage, plan: Plan) -> EnvironmentPreset | None:
+    """Preset of the environment in which the stage plays, or whose episodes it learns from."""
+    table, _, name = stage.words.get("on", "").partition("/")
+    while table in (PAIRS, EPISODES) and name in plan.rows.get(table, {}):
+        table, _, name = plan.rows[table][name]["on"].partition("/")
+    if table != ENVIRONMENTS:
+        return None
+    return EnvironmentPreset.model_validate(plan.presets[plan.rows[ENVIRONMENTS][name][PRESET]])
+
+
+def count_starts(environment: EnvironmentPreset, split: str, plan: Plan) -> int:
+    """Rows of a split that episodes start from."""
+    if environment.starts == "prompts":
+        return plan.data.prompts.get(split, 0)
+    return getattr(environment.starts, split)
+
+
+def _longest_sample(plan: Plan, *samplings: str) -> int:
+    return max(plan.content["sampling"][split]["max_new_tokens"] for split in samplings)
+
+
+def _longest_written(on: str, plan: Plan) -> tuple[int, int]:
+    # Tokens of the longest prompt and completion in the folder `on`.
+    table, _, name = on.partition("/")
+    if table == POOLS:
+        split = plan.rows[POOLS][name]["split"]
+        return plan.data.longest[0], _longest_sample(plan, split, "heldout")
+    if table not in (PAIRS, STEPS):
+        return plan.data.longest
+    words = plan.rows[table][name]
+    preset = plan.presets[words[PRESET]]
+    if words["by"] == "people":
+        # Of people's rows the length of both together is known.
+        prompt = min(plan.data.longest[0], preset["max_tokens"] - 1)
+        return prompt, preset["max_tokens"] - prompt
+    prompt, completion = _longest_written(words["on"], plan)
+    return prompt, max(completion, preset.get("max_new_tokens", 0))
+
+
+def list_scorers(reward: str, plan: Plan) -> tuple[str, ...]:
+    """What each model of `rewards/..` is for: `reward`, `process` or `policy`.
+
+    None in environments, and none of a teacher, which is no reward.
+    """
+    table, _, name = reward.partition("/")
+    if table != REWARDS:
+        return ()
+    words = plan.rows[REWARDS][name]
+    preset = plan.presets[words[PRESET]]
+    if words["by"] != "rule":
+        use = "process" if words["by"] == "process" else "reward"
+        return (use,) * preset.get("members", 1)
+    kinds = Composition.model_validate(preset).kinds()
+    if kinds & {"scorer", "process"}:
+        return list_scorers(words["on"], plan)
+    return ("policy",) if "judge" in kinds else ()
+
+
+def count_completions(stage: Stage, plan: Plan) -> int:
+    """Completions of a prompt that the stage draws, or reads side by side."""
+    match stage.entry_point:
+        case "train_ppo" | "train_grpo":
+            return getattr(stage.config, stage.entry_point[6:]).completions_per_prompt
+        case "sample":
+            return plan.content["sampling"]["test"]["num_samples"]
+        case "pool":
+            return plan.content["sampling"][stage.words["split"]]["num_samples"]
+        case "play_policy":
+            environment = find_environment(stage, plan)
+            assert environment is not None
+            return stage.words.get("num_episodes", environment.num_episodes)
+        case "steps_completions":
+            return max(1, stage.config.preset.num_completions)
+        case _:
+            num_samples = plan.content["sampling"][pool_split(stage, plan)]["num_samples"]
+            return label_preset(stage, plan).get("max_solutions_per_problem", num_samples)
+
+
+def pool_split(stage: Stage, plan: Plan) -> str:
+    """Split of the problems in the pool from which the stage's input was made."""
+    words: Mapping[str, Any] = stage.words
+    while (table := words.get("on", "").partition("/"))[0] in (PAIRS, STEPS):
+        words = plan.rows[table[0]][table[2]]
+    return plan.rows[POOLS].get(table[2], {}).get("split", "preference")
+
+
+def label_preset(stage: Stage, plan: Plan) -> Content:
+    """The preset that labelled the steps or pairs which the stage learns from."""
+    table, _, name = stage.words.get("on", "").partition("/")
+    return plan.presets.get(plan.rows[table][name][PRESET], {}) if table in (PAIRS, STEPS) else {}
+
+
+# --- tokens and operations
+
+CONTRASTS = 0.5
+"""Share of problems with right and wrong completions."""
+ASSUMED_TOKENS, ASSUMED_LINES = 256, 4
+"""Size of a completion where the data have no solutions."""
+CHARACTERS = 4
+"""Of a token of a judge's request."""
+Number = float | int
+"""Means and counts of tokens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """Tokens and floating-point operations of a stage, for all seeds together."""
+
+    tokens: Number
+    """Tokens that are generated, and those that are trained on, counted in each epoch."""
+    trained: int = 0
+    """Operations of forward and backward passes."""
+    forward: int = 0
+    """Operations of forward passes over given tokens."""
+    sampled: int = 0
+    """Operations of forward passes that generate a token each."""
+    steps: int = 0
+    """Decode steps: each samples a token of every row of a batch."""
+
+    @property
+    def operations(self) -> int:
+        """Of all passes."""
+        return self.trained + self.forward + self.sampled
+
+
+def summarise_data(summary: DataSummary) -> Data:
+    """Counts and lengths of prepared rows; without demonstrations a length is assumed."""
+    written = summary.all_completion_tokens()
+    lines = summary.completion_lines / len(written) if written else ASSUMED_LINES
+    return Data(
+        prompts={split: len(lengths) for split, lengths in summary.prompt_tokens.items()},
+        demonstrations=len(written), prompt=fmean(summary.all_prompt_tokens()),
+        completion=fmean(written or [ASSUMED_TOKENS]), completion_lines=lines,
+        longest=(summary.longest_prompt, max(written or [ASSUMED_TOKENS])), example=summary.example,
+    )  # fmt: skip
+
+
+class Count:
+    """Adds up a stage's passes, of one seed."""
+
+    def __init__(self, model: Matrices, max_batch: int) -> None:
+        self.tokens = 0.0
+        self.operations = {"trained": 0, "forward": 0, "sampled": 0}
+        self.steps = 0
+        self._model, self._max_batch = model, max_batch
+
+    def add(self, kind: str, times: Number, positions: Number, outputs: Number) -> None:
+        """`times` rows of so many positions, `outputs` of them with logits, go forward.
+
+        `trained`: and backward; `sampled`: a position at a time.
+        """
+        passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
+        count = flops.count_training_flops if kind == "trained" else flops.count_forward_flops
+        self.operations[kind] += count(self._model, passes)
+
+    def sample(
+        self, prompts: Number, prompt: Number, *, completions: int, tokens: Number, limit: int,
+        per_call: int, turns: int = 1,
+    ) -> None:  # fmt: skip
+        """Completions of `prompts` prompts of so many tokens are sampled, `per_call` at once.
+
+        `tokens`: mean of a completion, of all its turns; `limit`: of a turn at most.
+        """
+        self.add("forward", prompts, prompt, 0)
+        sampled = round(prompts * completions * tokens)
+        self.add("sampled", 1, sampled, sampled)
+        per_batch = max(1, self._max_batch // completions)
+        calls, remainder = divmod(math.ceil(prompts), per_call)
+        batches = calls * math.ceil(per_call / per_batch) + math.ceil(remainder / per_batch)
+        self.steps += turns * batches * limit
+
+
+def forecast_work(stage: Stage, plan: Plan, model: Matrices) -> Work:
+    """What the stage takes if all goes as assumed; nothing where no model computes.
+
+    A prompt that completions share is read once for all of them.
+    """
+    count = Count(model, plan.content["compute"]["max_batch"])
+    seeds = len(plan.content["seeds"])
+    if stage.entry_point in COUNTED and not is_remote(stage):
+        COUNTED[stage.entry_point](stage, plan, count)
+    by_kind = {kind: seeds * number for kind, number in count.operations.items()}
+    return Work(tokens=seeds * count.tokens, steps=seeds * count.steps, **by_kind)
+
+
+def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
+    preset, data = stage.config.preset, plan.data
+    number, completion = data.demonstrations, data.completion
+    if (environment := find_environment(stage, plan)) is not None:
+        number = count_starts(environment, "train", plan)
+        completion = _episode_tokens(environment)
+    if preset.teacher is not None:
+        limit = label_preset(stage, plan).get("max_samples_per_problem")
+        each = count_completions(stage, plan)
+        number = _problems(stage, plan) * (each if limit is None else min(limit, each))
+    times = preset.override(stage.config.sft).num_epochs * (preset.num_demonstrations or number)
+    count.tokens = times * completion
+    count.add("trained", times, data.prompt + completion, completion)
+    if preset.teacher is not None:
+        count.add("forward", times, data.prompt + completion, completion)
+
+
+def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
+    is_policy, data = stage.entry_point == "train_dpo", plan.data
+    settings = stage.config.dpo if is_policy else stage.config.preset
+    each = min(label_preset(stage, plan).get("max_pairs_per_problem", 1), _most_pairs(stage, plan))
+    # The others do not need right and wrong completions.
+    by = plan.rows[PAIRS][stage.words["on"].partition("/")[2]]["by"]
+    share = CONTRASTS if by in ("verifier", "episodes") else 1.0
+    pairs = share * each * _problems(stage, plan)
+    times = settings.num_epochs * pairs * getattr(settings, "members", 1)
+    both = 2 * data.completion
+    count.tokens = times * both
+    count.add("trained", times, data.prompt + both, both if is_policy else 0)
+    if is_policy:
+        count.add("forward", pairs, data.prompt + both, both)
+
+
+def _completions(stage: Stage, plan: Plan, count: Count) -> None:
+    preset, each = stage.config.preset, count_completions(stage, plan)
+    shown = min(each, getattr(preset, "max_per_problem", each)) * plan.data.completion
+    num_labelled = label_preset(stage, plan).get("num_problems") or plan.data.demonstrations
+    # An outcome model may leave out problems without right or without wrong completions.
+    share = CONTRASTS if getattr(preset, "one_class_weight", None) == 0 else 1.0
+    times = share * preset.num_epochs * min(num_labelled, _problems(stage, plan))
+    count.tokens = times * shown
+    count.add("trained", times, plan.data.prompt + shown, 0)
+
+
+def _online(stage: Stage, plan: Plan, count: Count) -> None:
+    is_ppo, preset = stage.entry_point == "train_ppo", stage.config.preset
+    sizes = stage.config.ppo if is_ppo else stage.config.grpo
+    environment = find_environment(stage, plan)
+    completion = plan.data.completion if environment is None else _episode_tokens(environment)
+    tokens = count_completions(stage, plan) * completion
+    times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + tokens
+    count.tokens = times * tokens * (1 + preset.num_epochs)
+    reuse = preset.num_epochs * preset.num_minibatches > 1
+    turns = (
+        {"turns": 1, "limit": sizes.max_new_tokens} if environment is None else _turns(environment)
+    )
+    count.sample(
+        times, plan.data.prompt, completions=count_completions(stage, plan), tokens=completion,
+        per_call=sizes.prompts_per_step, **turns,
+    )  # fmt: skip
+    # Read by the reference and, where it moves on meanwhile, by the policy; scored.
+    count.add("forward", times * (preset.measures_kl + reuse), positions, tokens)
+    if preset.needs_policy_logprobs:
+        stale = max(0, sizes.num_steps - 1) if preset.staleness else 0
+        count.add("forward", stale * sizes.prompts_per_step, positions, tokens)
+    shown = plan.data.prompt + completion if preset.teacher_reads_solution else 0
+    count.add("forward", times * preset.has_teacher, positions + shown, tokens)
+    models = list_scorers(stage.words["on"], plan)
+    count.add("forward", times * (len(models) + is_ppo), positions, 0)
+    count.add("trained", times * preset.num_epochs, positions, tokens)
+    if is_ppo:
+        count.add("trained", times * preset.num_epochs, positions, 0)
+
+
+def _played(stage: Stage, plan: Plan, count: Count) -> None:
+    environment = find_environment(stage, plan)
+    assert environment is not None
+    number = count_starts(environment, stage.words["split"], plan)
+    completions = count_completions(stage, plan)
+    tokens = _episode_tokens(environment)
+    count.tokens = number * completions * tokens
+    count.sample(
+        number, plan.data.prompt, completions=completions, tokens=tokens, per_call=max(1, number),
+        **_turns(environment),
+    )  # fmt: skip
+
+
+def _turns(environment: EnvironmentPreset) -> dict[str, int]:
+    limit = min(environment.max_turn_tokens, environment.max_tokens)
+    return {"turns": environment.max_turns, "limit": limit}
+
+
+def _episode_tokens(environment: EnvironmentPreset) -> float:
+    # Half of what the limits of an episode allow.
+    allowed = environment.max_turns * environment.max_turn_tokens
+    return min(allowed, environment.max_tokens) / 2
+
+
+def _samples(stage: Stage, plan: Plan, count: Count) -> None:
+    sampling, split = plan.content["sampling"], stage.words.get("split", "test")
+    dev = "heldout" if stage.entry_point == "pool" else "dev"
+    for prompts, name in ((split, split), ("dev", dev)):
+        number, settings = plan.data.prompts.get(prompts, 0), sampling[name]
+        numbers = [settings["num_samples"]]
+        if stage.entry_point == "sample":
+            temperatures = plan.content["temperatures"]
+            # The greedy completion, and a few at each of the other temperatures.
+            numbers += [1, *[temperatures["num_samples"]] * len(temperatures["tried"])]
+        for completions in numbers:
+            count.tokens += number * completions * plan.data.completion
+            count.sample(
+                number, plan.data.prompt, completions=completions, tokens=plan.data.completion,
+                limit=settings["max_new_tokens"], per_call=pool_sampling.CHUNK,
+            )  # fmt: skip
+
+
+def _evaluated(_stage: Stage, plan: Plan, count: Count) -> None:
+    number = plan.data.prompts.get("test", 0)
+    shown = plan.content["sampling"]["test"]["num_samples"] * plan.data.completion
+    for name, words in plan.rows[REWARDS].items():
+        if words["by"] != "rule":
+            models = list_scorers(f"{REWARDS}/{name}", plan)
+            count.add("forward", len(models) * number, plan.data.prompt + shown, 0)
+
+
+def _steps(stage: Stage, plan: Plan, count: Count) -> None:
+    preset, data, problems = stage.config.preset, plan.data, _problems(stage, plan)
+    problems = min(problems, preset.num_problems or problems) + data.prompts.get("dev", 0)
+    # The last step is followed by nothing.
+    steps = max(0.0, data.completion_lines - 1)
+    prefixes = problems * preset.max_solutions_per_problem * steps
+    half = data.completion / 2
+    count.tokens = prefixes * preset.num_completions * half
+    if preset.num_completions:
+        split = pool_split(stage, plan)
+        count.sample(
+            prefixes, data.prompt + half, completions=preset.num_completions, tokens=half,
+            limit=_longest_sample(plan, split), per_call=step_labels.CHUNK,
+        )  # fmt: skip
+
+
+def _judged(stage: Stage, plan: Plan, count: Count) -> None:
+    preset, data = stage.config.preset, plan.data
+    prompts = Prompts(style=preset.style, constitution=preset.constitution)
+    request = prompts.message("", "", "", prompts.draw_principle(0))
+    length = len(request) / CHARACTERS + data.prompt + 2 * data.completion
+    each = min(preset.max_pairs_per_problem, _most_pairs(stage, plan))
+    heldout = each * data.prompts.get("dev", 0)
+    attacked = len(injections.TRIED) * min(heldout, preset.injection_pairs)
+    pairs = each * _problems(stage, plan) + heldout + attacked
+    if preset.reasoning is None:
+        count.add("forward", 2 * pairs, length, 1)
+    else:
+        limit = preset.reasoning.max_new_tokens
+        count.tokens = 2 * pairs * limit
+        per_call = 2 * judging.CHUNK
+        count.sample(2 * pairs, length, completions=1, tokens=limit, limit=limit, per_call=per_call)
+
+
+COUNTED: dict[str, Callable[[Stage, Plan, Count], None]] = {
+    "train_sft": _demonstrations, "train_dpo": _pairs, "reward_preference": _pairs,
+    "reward_outcome": _completions, "reward_process": _completions, "train_ppo": _online,
+    "train_grpo": _online, "pool": _samples, "sample": _samples, "steps_completions": _steps,
+    "label_judge": _judged, "play_policy": _played, "evaluate": _evaluated,
+}  # fmt: skip
+"""Entry point -> what counts its work."""
+
+
+def _most_pairs(stage: Stage, plan: Plan) -> int:
+    """Pairs of two different completions of a problem, at least 1."""
+    return max(1, math.comb(count_completions(stage, plan), 2))
+
+
+def _problems(stage: Stage, plan: Plan) -> int:
+    """Number of problems in the pool from which the stage's input was made."""
+    return plan.data.prompts.get(pool_split(stage, plan), 0)
