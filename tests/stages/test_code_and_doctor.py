@@ -114,7 +114,7 @@ def test_the_first_word_names_the_module_whose_main_has_the_words(word, monkeypa
 
     monkeypatch.setattr(__main__, "load", Module)
     monkeypatch.setattr("stages.params.adopt_rounding", lambda: calls.append("rounding"))
-    __main__.main(word, "new")
+    __main__.find_main([word, "new"])()
     is_whole = word in __main__.OF_ALL_ROWS
     module = word if is_whole else rows.ENTRY_POINTS[word]
     expected = (module, ("new",) if is_whole else (word, "new"))
@@ -125,7 +125,7 @@ def test_the_first_word_names_the_module_whose_main_has_the_words(word, monkeypa
 @pytest.mark.parametrize("words", [(), ("train_sfd", "new")])
 def test_a_word_that_is_no_entry_point_is_refused(words):
     with pytest.raises(SystemExit, match="train_sft"):
-        __main__.main(*words)
+        __main__.find_main(words)
 
 
 @pytest.mark.parametrize(
