@@ -28,9 +28,8 @@ from stages.models.device import ComputeConfig, setup
 from stages.models.policy import Policy
 from stages.params import adopt_rounding
 from stages.records import lines, pools
-from stages.report import markdown, plots
+from stages.report import plots
 from stages.report.evaluation_config import Intervals
-from stages.report.markdown import format_number, format_percent
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.seeding import derive_seed
@@ -84,7 +83,7 @@ def main(name: str) -> None:
         draw_disagreement(study.plots / "disagreement.png", steps_by_seed)
         study.write(
             {str(seed): metrics for seed, metrics in steps_by_seed.items()},
-            render_report(name, steps_by_seed),
+            studies.render("checkpoints", name=name, seeds=steps_by_seed),
         )
 
 
@@ -179,40 +178,6 @@ def _lines(axes: Axes, seeds: Seeds, quantity: str, over: str, nothing: str) -> 
             axes.fill_between(places, low, high, color=colour, alpha=0.2, lw=0)
     if not axes.collections:
         axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center")
-
-
-def render_report(name: str, seeds: Seeds) -> str:
-    """Report of every seed, step by step (Markdown)."""
-    parts = [
-        f"# {name}, step by step",
-        *(
-            f"### seed {seed}\n\nBest on dev: step {run['best_step']}.\n\n{_table(run['steps'])}"
-            for seed, run in seeds.items()
-        ),
-        "Samples of the dev problems, the same random streams at every step. KL: from the policy "
-        "that the run started from, nats a completion, by k1 and k3. Entropy: nats a token. "
-        "Repeated: runs of four tokens that the completion has said before. Disagreement: standard "
-        "deviation between the ensemble's members.",
-        *(f"![plots/{plot}.png](plots/{plot}.png)" for plot in ("training", "disagreement")),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _table(steps: Mapping[str, Any]) -> str:
-    header = ["step", "accuracy", "one reward model", "ensemble", "disagreement", "KL"]
-    rows = [
-        [
-            step,
-            format_percent(metrics["correct"]),
-            *(format_number(metrics[key]) for key in ("reward_model", "ensemble", "ensemble_std")),
-            f"{metrics['kl_k1']['value']:.3f}, {metrics['kl_k3']['value']:.3f}",
-            f"{metrics['tokens']['value']:.1f}",
-            f"{metrics['entropy']['value']:.3f}",
-            *(f"{100 * metrics[key]['value']:.1f} %" for key in ("truncated", "repetition")),
-        ]
-        for step, metrics in steps.items()
-    ]
-    return markdown.render_table([*header, "tokens", "entropy", "cut", "repeated"], rows)
 
 
 if __name__ == "__main__":

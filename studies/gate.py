@@ -33,13 +33,6 @@ from studies.probe_catalogue import PROBES, ProbeConfig, ProbeValue
 
 PROBES_PATH = studies.STUDIES / "probes"
 BASELINE = "This is the baseline, which the others are compared with."
-LEGEND = (
-    "Value of each policy, in brackets its difference from the baseline's on the same problems "
-    "with the interval of that difference; rates in per cent, other numbers in their own units. "
-    "**Bold**: worse, the interval lies wholly on the worse side (↑ higher is worse, ↓ lower is "
-    "worse; a row without an arrow only describes). \\*: also after Holm's correction over the "
-    "policy's probes."
-)
 MIN_PROBLEMS = 10
 """Fewer pairs say nothing: there is no honest interval of them."""
 BOUNDS = ("difference", "low", "high")
@@ -201,19 +194,12 @@ def render_report(
         for probe, definition in PROBES.items()
         if any(probe in summaries[policy]["probes"] for policy in policies)
     ]
-    parts = [
-        "# Probes of reward hacking",
-        f"What a policy could have been paid for without solving problems, each against {baseline} "
-        "on the same problems. The release gate names every probe that is worse beyond its "
-        "interval; so does the policy's model card.",
-        *filter(None, [studies.explain_no_verdict(num_seeds)]),
-        "\n".join(f"- **{name}**: {verdict}" for name, verdict in verdicts.items()),
-        markdown.render_table(["probe", *policies], rows),
-        LEGEND,
-    ]
-    if missing := "\n".join(_not_run(summaries, policies)):
-        parts += ["Not run:", missing]
-    return "\n\n".join(parts) + "\n"
+    return studies.render(
+        "gate", baseline=baseline, verdicts=verdicts,
+        no_verdict=studies.explain_no_verdict(num_seeds),
+        table=markdown.render_table(["probe", *policies], rows),
+        not_run=[*_not_run(summaries, policies)],
+    )  # fmt: skip
 
 
 def render_probes(probes: Metrics, gate: Metrics | None, verdict: str) -> str:

@@ -29,44 +29,12 @@ PANELS: tuple[tuple[Unit, str], ...] = (
 def render_report(compared: Mapping[str, Any], *, image: str, way: str, num_seeds: int) -> str:
     """The report on `equal_compute.compare_at_equal_compute`; `image`: path of the plot."""
     searches = compared["searches"]
-    ways = list(dict.fromkeys(way for search in searches.values() for way in search["accuracy"]))
-    header = ["search", "GFLOP a problem", "with a cache", "generated tokens"]
-    rows = [
-        [
-            f"`{name}`",
-            *(f"{search[cost] / 1e9:.3g}" for cost in ("flops", "flops_once")),
-            f"{search['tokens']:.1f}",
-            *(markdown.format_percent(search["accuracy"].get(way)) for way in ways),
-        ]
-        for name, search in searches.items()
-    ]
-    parts = [
-        "# Search at equal compute",
-        studies.explain_no_verdict(num_seeds) or describe_result(compared, way=way),
-        (
-            "Accuracy of a search over steps against that of choosing among n whole samples, where "
-            "both cost the same. A cost is 2 P floating-point operations for each token that a "
-            "model of P parameters (without embeddings and heads) reads or generates: the "
-            "policy's prompts and prefixes, every sampled token, those of dropped candidates too, "
-            "and all that the process model reads. A search reads its prefixes again at each "
-            "depth; a prefix cache would save that. Tokens are those that the policy generated."
-        ),
-        f"![Accuracy against compute]({image})",
-        markdown.render_table([*header, *(WAYS[way] for way in ways)], rows),
-    ]
-    header = ["search", *(f"against {curve}" for curve in compared["curves"])]
-    for budget, title in TITLES.items():
-        rows = [
-            [
-                f"`{name}`, {WAYS[way]}",
-                *(_cell(entry, way) for entry in search["versus"][budget].values()),
-            ]
-            for name, search in searches.items()
-            for way in search["accuracy"]
-        ]
-        parts.append(f"{title}, points gained by the search, paired by seed and problem:")
-        parts.append(markdown.render_table(header, rows))
-    return "\n\n".join(parts) + "\n"
+    return studies.render(
+        "search", image=image, labels=WAYS, titles=TITLES, searches=searches,
+        curves=[*compared["curves"]],
+        ways=list(dict.fromkeys(way for search in searches.values() for way in search["accuracy"])),
+        verdict=studies.explain_no_verdict(num_seeds) or describe_result(compared, way=way),
+    )  # fmt: skip
 
 
 def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
@@ -92,15 +60,6 @@ def describe_result(compared: Mapping[str, Any], *, way: str) -> str:
         what = "; it ".join(parts) or "costs less than one sample by any of the curves"
         sentences.append(f"`{name}`, {WAYS[way]}, at its cost {what}.")
     return " ".join(sentences)
-
-
-def _cell(entry: Mapping[str, Any] | None, way: str) -> str:
-    if entry is None:
-        return "costs less than n = 1"
-    gain = markdown.format_points(entry["ways"][way]["interpolated"])
-    if entry["at_end"]:
-        return f"{gain} at n = {entry['n']}, the largest"
-    return f"{gain} just above n = {entry['n']}"
 
 
 def draw_equal_compute(path: Path, compared: Mapping[str, Any]) -> None:

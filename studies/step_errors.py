@@ -218,30 +218,22 @@ def render_report(seeds: Seeds, *, confidence: float) -> str:
         if estimates := [metrics[name]["f1"] for metrics in seeds.values() if name in metrics]:
             mean = 100 * fmean(estimate["value"] for estimate in estimates)
             table_rows.append([label, f"{mean:.1f}", *map(markdown.format_percent, estimates)])
-    parts = [
-        "# First wrong steps",
-        describe_result(seeds),
-        f"F1 of the shares of erroneous and of correct solutions that are told rightly, in "
-        f"per cent, with {confidence:.0%} intervals over problems:",
-        markdown.render_table(["found by", "mean", *numbers], table_rows),
-        "Steps up to the first error, where a threshold calls them wrong or right:",
-        markdown.render_table(["steps", *numbers], _steps(seeds)),
-        *(f"![seed {seed}](plots/{seed}/step_scores.png)" for seed in seeds),
-    ]
-    return "\n\n".join(parts) + "\n"
+    return studies.render(
+        "step_errors", seeds=seeds, confidence=confidence, gains=[*describe_gains(seeds)],
+        f1=markdown.render_table(["found by", "mean", *numbers], table_rows),
+        steps=markdown.render_table(["steps", *numbers], _steps(seeds)),
+    )  # fmt: skip
 
 
-def describe_result(seeds: Seeds) -> str:
-    """Sentence on the F1 of the process model minus that of each rule that reads no step."""
-    sentences = []
+def describe_gains(seeds: Seeds) -> Iterator[str]:
+    """F1 of the process model minus that of each rule that reads no step, in words."""
     for name, words in RULES.items():
         if gains := [
             metrics[name]["model_f1_minus_this"] for metrics in seeds.values() if name in metrics
         ]:
             above = sum(difference["low"] > 0 for difference in gains)
             gain = 100 * fmean(difference["value"] for difference in gains)
-            sentences.append(f"{gain:+.1f} points over `{words}` (above 0 in {above} seeds)")
-    return f"Over {len(seeds)} seeds the process model's F1 is {'; '.join(sentences)}."
+            yield f"{gain:+.1f} points over `{words}` (above 0 in {above} seeds)"
 
 
 def _steps(seeds: Seeds) -> Iterator[list[str]]:

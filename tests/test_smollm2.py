@@ -143,10 +143,6 @@ def test_a_part_is_run_by_dvc_or_with_stages_side_by_side(
         commands.append(words[2:])
         raise Replaced
 
-    def run_dvc(words: list[str]) -> int:
-        commands.append(["dvc", *words])
-        raise Replaced
-
     commands: list[list[str]] = []
     shutil.copy(FOLDER / "study.yaml", tmp_path)
     raw = tmp_path / "data/raw"
@@ -154,7 +150,7 @@ def test_a_part_is_run_by_dvc_or_with_stages_side_by_side(
     for name in ("svamp.jsonl", "gsm8k.jsonl"):
         (raw / name).touch()
     monkeypatch.chdir(tmp_path)
-    for name, value in {"HERE": tmp_path, "RAW": raw, "run_dvc": run_dvc}.items():
+    for name, value in {"HERE": tmp_path, "RAW": raw}.items():
         monkeypatch.setattr(study, name, value)
     monkeypatch.setattr(study.os, "execv", replace)
     monkeypatch.setattr(sys, "argv", ["run.py", *words])

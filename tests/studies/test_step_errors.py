@@ -61,6 +61,9 @@ def test_detection_by_hand():
     assert result["always_correct"]["f1"]["value"] == 0.0
     assert result["always_correct"]["model_f1_minus_this"]["value"] == 0.5
     assert list(result["right_answer_wrong_process"].values()) == [1, 1.0, 0.0]
+    # of an even number of steps the earlier of the middle two
+    wrong = [solution(4, 2), solution(2, 0), solution(1, 0)]
+    assert step_error_metrics.predict_by_rules(wrong)["outcome_and_middle"] == [1, 0, 0]
     unknown = [*rows[:3], solution(4, -1, "d", correct=None)]
     assert set(step_error_metrics.predict_by_rules(unknown)) == {"always_correct"}
 

@@ -186,18 +186,18 @@ def test_a_change_adds_what_was_executed_and_its_reversal_adds_nothing() -> None
     assert sync() == 0
     assert set(View().runs()) == set(runs)
     # a stage executed once more, with the same results, comes below the manifest that there is
-    record = lockfile.read_entries()[3].record
+    record = lockfile.read_entries()[4].record
     again = record.with_name(record.name + "3")
     shutil.copytree(record, again)
     content = json.loads((record / "run.json").read_text())
-    later = {"execution_id": "3train@dpo", "ended": "2026-01-01T00:00:09+00:00"}
+    later = {"execution_id": "3train@sft", "ended": "2026-01-01T00:00:09+00:00"}
     write(again / "run.json", content | later)
     assert sync() == 1
     tags = {name: run.data.tags for name, run in View().runs().items()}
     first = runs["evaluate sft"].data.tags["mlflow.parentRunId"]
-    assert tags["train dpo 3"]["mlflow.parentRunId"] == first
+    assert tags["train sft 3"]["mlflow.parentRunId"] == first
     note = "mlflow.note.content"
-    assert tags["evaluate dpo"][note] == runs["evaluate dpo"].data.tags[note]
+    assert tags["evaluate sft"][note] == runs["evaluate sft"].data.tags[note], "of its own parent"
 
 
 def test_results_from_elsewhere_are_found_or_added_without_times(monkeypatch) -> None:
