@@ -72,12 +72,15 @@ class Params(pydantic.BaseModel):
 def check_bounds(name: str, value: Any) -> None:
     """Raise a ValueError for a number or text, also inside lists and keys, that is out of bounds.
 
-    `name`: of the key, as `BOUNDS` has it.
+    `name`: of the key, as `BOUNDS` has it. Keys inside `value` are named in the message.
     """
-    if isinstance(value, list | tuple | Mapping):
-        items = value.items() if isinstance(value, Mapping) else [(name, item) for item in value]
-        for key, item in items:
+    for item in value if isinstance(value, list | tuple) else ():
+        check_bounds(name, item)
+    for key, item in value.items() if isinstance(value, Mapping) else ():
+        try:
             check_bounds(str(key), item)
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from None
     if isinstance(value, str) and len(value) > MAX_CHARACTERS:
         raise ValueError(
             f"expected at most {MAX_CHARACTERS} characters, found {len(value)}: {value[:40]!a} ..."
