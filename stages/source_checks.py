@@ -115,11 +115,13 @@ def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
         limit, report = choose_limit(containers.list_files(str(path))), SourceReport(path=str(path))
         if row.entry_point == "label_people":
             columns, ignore = preset.columns, preset.ignore
-            parsed = preference_files.read_preferences(place, columns, ignore, limit, report=report)
+            parsed = preference_files.read_preferences(
+                place, columns, ignore, limit, where=preset.where, report=report
+            )
             rows = list(parsed)
         else:
             solutions = step_files.read_solutions(
-                place, preset.format, preset.ignore, report=report
+                place, preset.format, preset.ignore, where=preset.where, report=report
             )
             rows = list(itertools.islice(solutions, limit))
         bad = [item for item in rows if isinstance(item, BadRow)]

@@ -166,7 +166,7 @@ def list_commands(module: str) -> list[str]:
 def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> list[str]:
     """The files that importing a module of the graph reads, sorted, relative to `root`.
 
-    The templates of a module `page` are the files `page.*.j2` beside it.
+    The templates of a module `page` are the files `page.*.j2` beside it, and its data `page.yaml`.
     """
     modules = {entry, *graph.find_upstream_modules(entry)}
     # Importing a.b.c runs a/__init__.py and a/b/__init__.py first.
@@ -174,7 +174,9 @@ def list_import_closure(graph: grimp.ImportGraph, entry: str, root: Path) -> lis
         parts = module.split(".")
         modules.update(".".join(parts[:length]) for length in range(1, len(parts)))
     stems = [root / module.replace(".", "/") for module in modules if not is_exempt(module)]
-    files = [file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")]
+    suffixes = (".py", ".yaml")
+    files = [stem.with_suffix(suffix) for stem in stems for suffix in suffixes]
+    files += [stem / "__init__.py" for stem in stems]
     files += [file for stem in stems for file in stem.parent.glob(f"{stem.name}.*.j2")]
     # A namespace package has no file, and that of most packages is empty.
     return sorted(

@@ -79,7 +79,7 @@ DIFFERENCE = re.compile(
 STRENGTH = re.compile(
     r"(?:(?:preference|label|annotat(?:or|ion)|inter_annotator|rater|human|judge|overall)_)?"
     r"(?:strength|confidence|certainty|agreement)(?:_(?:score|rate|level|share))?"
-    r"|strength_of_preference|overall_preference"
+    r"|strength_of_preference|overall_preference|margin|(?:\w+_)?weights?"
 )
 """Name of a column that says how strong or how sure a preference is."""
 SCALE = re.compile(
@@ -198,9 +198,8 @@ def _read_lead(fields: Mapping[str, Any], pair: Ratings) -> float | None:
 
 def _read_level(value: Any) -> float | None:
     """A number, or 1 for true and 0 for false."""
-    flags = {"true": 1.0, "false": 0.0}
-    level = flags.get(str(value).strip().lower())
-    return read_number(value) if level is None else level
+    number, flag = read_number(value), columns_of.read_flag(value)
+    return float(flag) if number is None and flag is not None else number
 
 
 def _split_words(name: str) -> tuple[str, ...]:
@@ -252,7 +251,7 @@ def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
 def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     """Raise RejectedError for a pair of which a column says that neither answer is preferred."""
     for name in find_columns(tuple(fields), _TIE):
-        if name not in ignore and str(fields[name]).strip().lower() in ("true", "yes", "1", "1.0"):
+        if name not in ignore and columns_of.read_flag(fields[name]):
             raise RejectedError(f"{TIE}: '{name}' says so; keep such pairs as ignore: [{name}]")
     for name in find_columns(tuple(fields), _VERDICT):
         if name not in ignore and str(fields[name]).strip().lower() in ("tie", "tied", "draw"):
