@@ -59,7 +59,7 @@ class Columns(Params):
     id: str | None = None
     """An id, unique within the source; else it is the file's name and the row's number."""
     split: str | None = None
-    """`train` or `test`."""
+    """`train`, `dev` (or `validation`) or `test`."""
 
     @field_validator("*")
     @classmethod
@@ -293,13 +293,14 @@ def says_test(name: str, value: Any) -> bool:
 
 
 def read_split(column: str, value: Any) -> str:
-    """`train` or `test`, as a column of splits or a flag says; else what stands there."""
+    """`train`, `dev` or `test`, as a column of splits or a flag says; else what stands there."""
     text = str(value).strip().lower()
     if text in TRUE | FALSE and find_mark(column) in ("held out", "trained"):
         return "test" if says_test(column, value) else "train"
     if find_mark(column) == "domain" and (match := _SPLIT_AFTER.fullmatch(text)):
-        return SPLITS[match[1]]
-    return SPLITS.get(text, str(value))
+        text = match[1]
+    split = SPLITS.get(text, str(value))
+    return "dev" if split == "validation" else split
 
 
 def check_valid(
@@ -427,6 +428,16 @@ class ColumnSample:
         """Whether the texts hold the marks of Math-Shepherd's steps."""
         inputs = self.values("input")
         return bool(self.values(name)) and any("\u043a\u0438" in str(text) for text in inputs)
+
+    def has_steps(self, labels: str) -> bool:
+        """Whether a list of flags stands beside a list of as many texts, which are no choices."""
+        return any(
+            isinstance(flags := fields.get(labels), list) and isinstance(texts, list)
+            and len(texts) == len(flags) > 0 and name not in (labels, *NAMES["choices"])
+            and all(isinstance(text, str) for text in texts)
+            and all(read_flag(flag) is not None or str(flag) in ("-1", "+", "-") for flag in flags)
+            for fields in self.rows for name, texts in fields.items()
+        )  # fmt: skip
 
     def pair(self) -> tuple[str, str] | None:
         """The columns of two answers to compare."""
@@ -598,13 +609,17 @@ def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> N
     unread = [name for name in names if name not in used and may_answer.search(name)
               and not re.fullmatch(NAMES["answer_described"], name.lower())]  # fmt: skip
     unread = [name for name in unread if sample.values(name)]
-    unread += sample.gold_paths(name for name in names if name not in used)
+    others = [name for name in names if name not in used]
+    unread += sample.gold_paths(others)
+    printed = [name for name in others if any(map(is_printed, sample.values(name)))]
+    unread = list(dict.fromkeys([*unread, *printed]))
     if unread and not any(map(sample.values, NAMES["replies"])):
         shown = ", ".join(unread[:5])
         raise ValueError(
             f"the rows have a question, and no column whose name is known to hold its answer, but "
             f"{shown}: name them under columns (answer, choices, assistant) with the question, or "
-            f"the question alone: columns: {{user: {used[0]}}}. Columns: {sample.available()}"
+            f"the question alone: columns: {{user: {used[0]}}}. "
+            f"{f'{printed[0]!r} holds {PRINTED}. ' if printed else ''}Columns: {sample.available()}"
         )
 
 
@@ -622,9 +637,9 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
             f"`pairs` with `by: people`.{imitate * is_better}"
         )
     refuse_steps(sample)
-    ranked = [
-        name for name in (*NAMES["replies"], "completions", "responses") if sample.is_list(name)
-    ]
+    lists = (*NAMES["replies"], "completions", "responses")
+    ranked = [name for name in lists if sample.is_list(name)
+              and any(len(value) > 1 for value in sample.values(name))]  # fmt: skip
     if ranked:
         raise ValueError(
             f"'{ranked[0]}' holds several answers to each prompt: name the file in a row of "
@@ -666,13 +681,27 @@ def refuse_steps(sample: ColumnSample) -> None:
         "prm800k": sample.values("label.steps"),
         "math_shepherd": sample.are_marked("label"),
         "processbench": sample.is_list("steps"),
-        "stepwise": sample.values("labels") and sample.is_list("completions"),
+        "stepwise": sample.values("labels")
+        and (sample.is_list("completions") or sample.has_steps("labels")),
     }
+    replies = {
+        str(content) for name in NAMES["message_lists"] for messages in sample.values(name)
+        if isinstance(messages, list) for message in messages
+        if isinstance(message, dict) and message.get("role") == "assistant"
+        for content in [message.get("content")]
+    }  # fmt: skip
+    if replies and replies <= {"+", "-"}:
+        raise ValueError(
+            "the rows are labelled reasoning steps, each a turn with the reply + or -: write them "
+            "as {prompt: .., completions: [<steps>], labels: [+, -, ..]}, and name the file in a "
+            "row of `steps`, as {by: people, preset: stepwise, ..}."
+        )
     if kind := next((kind for kind, has_steps in formats.items() if has_steps), None):
         raise ValueError(
             f"the rows are labelled reasoning steps: name the file in a row of `steps`, as "
             f"{{by: people, preset: {kind}, ..}} (format {{kind: {kind}}}), if they have the "
-            f"columns of that format. Columns: {sample.available()}"
+            f"columns of that format; of `stepwise` they are named as {{kind: stepwise, "
+            f"question: .., steps: .., labels: ..}}. Columns: {sample.available()}"
         )
 
 

@@ -770,7 +770,7 @@ def find_splits(
     if isinstance(paths, str) and (is_hub or (is_saved_dataset(paths) and name is None)):
         loaded = load_splits(paths, name, revision)
         return {split: partial(read_dataset, rows, split) for split, rows in loaded.items()}, []
-    files: Mapping[Any, Sequence[Path]] | None = None
+    files: Mapping[Any, Sequence[Path]] | str | None = None
     if isinstance(paths, str):
         files = dataset_card.find_files(paths, name)
     if files is None and name is not None:
@@ -779,6 +779,8 @@ def find_splits(
             f"whose files are there. Delete `name`, or correct the path."
         )
     unread = list[Path]()
+    if isinstance(files, str):  # the folder of the configuration
+        paths, files = files, None
     if files is None:
         files, unread = (_select_files(paths, splits), []) if splits else split_by_name(paths)
     return {split: partial(read_files, members, paths) for split, members in files.items()}, unread

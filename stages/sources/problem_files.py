@@ -35,7 +35,7 @@ from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
 from stages.sources.unread import NUM_SAMPLE, Unread
 
-SPLITS = ("train", "test")
+SPLITS = ("train", "dev", "test")
 MAX_UNIT_WORDS = 2
 """A longer text is no unit, but perhaps a unit of a textbook, unless its words are known."""
 NO_UNITS = frozenset({"-", "--", "n/a", "na", "unitless", "dimensionless", "no unit", "no units"})
@@ -335,7 +335,7 @@ def parse_problem(
         split = columns_of.read_split(str(columns.split), values["split"])
         if split not in SPLITS:
             raise RejectedError(
-                f"unknown split: '{columns.split}' should be train or test and is {split!r:.60}"
+                f"unknown split: '{columns.split}' should be train, dev or test, is {split!r:.60}"
             )
     is_plain = len(turns) == 1 and columns.question is not None and tools is None
     name = _SUFFIXES.sub("", file).replace("/", "-")

@@ -27,6 +27,8 @@ for the markers. "Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.
 
     {"prompt": "...", "completions": ["...", "..."], "labels": [true, false]}
 
+Other names of these columns are fields of the format (`question`, `steps`, `labels`).
+
 A step with the separator inside is cut there, as the same text is when a policy samples it, so that
 a model reads one text in one way (`cut`). Its label was made of the whole step and stands at the
 last part. The parts before it have none, whatever it is: of a wrong step nobody knows which part
@@ -143,21 +145,27 @@ class Stepwise(Params):
     """Steps with a label each, as TRL has them; how the labels were made is not known."""
 
     kind: Literal["stepwise"]
+    question: str = "prompt"
+    steps: str = "completions"
+    """The column of the lists of steps."""
+    labels: str = "labels"
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """The one solution of a row."""
-        steps = raw_rows.read_list(fields, "completions", "no steps")
-        labels = raw_rows.read_list(fields, "labels", "no labels")
+        steps = raw_rows.read_list(fields, self.steps, "no steps")
+        labels = raw_rows.read_list(fields, self.labels, "no labels")
         flags = [_read_flag(label) for label in labels]
         if len(labels) != len(steps) or None in flags:
             expected = f"true or false, 1 or 0, or + or - for each of the {len(steps)} steps"
-            raise RejectedError(f"no labels: 'labels' should be {expected} and is {labels!r:.60}")
+            raise RejectedError(
+                f"no labels: '{self.labels}' should be {expected} and is {labels!r:.60}"
+            )
         return [
             RawSteps(
                 line=line,
                 file=file,
-                question=raw_rows.read_text(fields, "prompt"),
-                steps=[raw_rows.read_text({"completions": text}, "completions") for text in steps],
+                question=raw_rows.read_text(fields, self.question),
+                steps=[raw_rows.read_text({self.steps: text}, self.steps) for text in steps],
                 labels=flags,
                 num_completions=[0] * len(steps),
                 source=self.kind,
@@ -176,15 +184,21 @@ COLUMNS = {
     "math_shepherd": ("input", "label"),
     "math_aps": ("question", "reasoning_steps"),
     "processbench": ("id", "problem", "steps", "label", "final_answer_correct"),
-    "stepwise": ("prompt", "completions", "labels"),
 }
-"""Kind of a format -> the columns that it reads."""
+"""Kind of a format -> the columns that it reads; of `stepwise` its fields say so."""
 GOLD = (
     "answer", "final_answer", "ground_truth", "solution", "question.ground_truth_answer",
     "question.ground_truth_solution", "question.pre_generated_steps",
     "question.pre_generated_answer",
 )  # fmt: skip
 """Columns that labels of steps were made by, and that change nothing in what they say."""
+
+
+def list_columns(form: Format) -> tuple[str, ...]:
+    """The columns that a format reads."""
+    if isinstance(form, Stepwise):
+        return form.question, form.steps, form.labels
+    return COLUMNS[form.kind]
 
 
 def read_solutions(
@@ -210,7 +224,7 @@ def read_solutions(
     """
     report = report or SourceReport(path="")
     report.form, report.rows = f"labelled steps ({form.kind})", {"unsplit": 0}
-    names, where = COLUMNS[form.kind], where or {}
+    names, where = list_columns(form), where or {}
     unread = Unread([*names, *where], [*ignore, *GOLD])
     for row in unread.watch(columns_of.keep_rows(containers.open_rows(place), where)):
         report.rows["unsplit"] += 1
@@ -226,7 +240,7 @@ def _parse(
     fields: Mapping[str, Any], line: int, file: str, *, form: Format, ignore: Sequence[str]
 ) -> list[RawSteps]:
     """The solutions of a row; RejectedError where it has none, or is marked as invalid."""
-    columns_of.check_valid(fields, COLUMNS[form.kind], ignore)
+    columns_of.check_valid(fields, list_columns(form), ignore)
     return form.solutions(fields, line, file)
 
 

@@ -172,6 +172,8 @@ class Unread:
             return self._contradicts(row, value)
         if lowered in _EXACT and self.gold is not None:
             return None if columns_of.says_nothing_exact(value) else "bears on the gold answer"
+        if columns_of.is_printed(value):
+            return f"holds {columns_of.PRINTED}"
         is_known = lowered in _GUARDED or (key in _GOLDS and is_column and self.gold is None)
         if _read_number(value) is not None or columns_of.read_flag(value) is not None:
             is_known = lowered in NAMES["beside_question"]  # else an id, or one flag of many
@@ -185,8 +187,6 @@ class Unread:
             why = "holds schemas or calls of tools"
         elif _holds(parsed, columns_of.is_conversation) and not said.repeats(parsed):
             why = "holds messages"
-        elif columns_of.is_printed(value):
-            why = f"holds {columns_of.PRINTED}"
         return why
 
     def _contradicts(self, row: RawRow, value: Any) -> str | None:
