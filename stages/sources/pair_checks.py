@@ -88,14 +88,6 @@ SCALE = re.compile(
     r"|(?:min|max|minimum|maximum)_(?:score|rating)|(?:score|rating)_(?:min|max)"
 )
 """Name of a column that says of what, or from what to what, a number is a score."""
-DESCRIBES = re.compile(
-    r"(?:\w+_)?(?:id|ids|idx|index|uuid|guid|hash|sha\d*|md5|urls?|uri|link|sources?|src|origin"
-    r"|dataset|models?|generator|policy|annotators?|raters?|worker|judge|author|language|lang"
-    r"|locale|licen[cs]e|date|time|timestamp|created|created_at|updated_at|version|category"
-    r"|categories|domain|type|kind|split|subset|tags?|file|filename|path|status|batch|metadata|meta"
-    r"|reason|explanation|rationale|comment|notes?|difficulty|finish_reason)"
-)
-"""Name of a column with the origin or kind of a row, which cannot be its prompt."""
 
 
 class Ratings(NamedTuple):
@@ -264,11 +256,3 @@ def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
 def find_columns(names: tuple[str, ...], pattern: re.Pattern[str]) -> tuple[str, ...]:
     """The columns whose names, in any spelling, are what a pattern matches."""
     return tuple(name for name in names if pattern.fullmatch(normalise_name(name)))
-
-
-def may_ask(value: Any) -> bool:
-    """Whether it is a conversation, or a text that is no number, no flag and not blank."""
-    if isinstance(value, str) and value.strip().lower() in ("", "true", "false"):
-        return False
-    is_text = isinstance(value, str) or columns_of.is_conversation(value)
-    return is_text and read_number(value) is None

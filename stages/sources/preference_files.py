@@ -294,7 +294,6 @@ def read_preferences(
             for name in _find_unread_beside(row.fields, columns):
                 if name not in expressions:
                     unread.refuse(row, name, "may say which answer is better, or how much")
-            _check_prompt(row, columns, ignore)
             _check_rival(row, columns, ignore)
     if report is not None:
         report.rows["unsplit"], report.unused = len(rows), [*unread.names]
@@ -399,40 +398,6 @@ def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iter
     if columns.a is not None and columns.score_a is None:
         beside += pair_checks.find_columns(names, pair_checks.DIFFERENCE)
     yield from (name for name in beside if not columns_of.is_empty(fields.get(name)))
-
-
-_ANSWERED = re.compile(r"(?:assistant|model|gpt|bot):$", re.IGNORECASE)
-"""End of a transcript, behind which the answer begins."""
-
-
-def _check_prompt(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> None:
-    """Raise a ValueError where two texts have no prompt, and another column may hold it."""
-    names = (columns.chosen, columns.rejected) if columns.chosen else (columns.a, columns.b)
-    if columns.prompt is not None or None in names or len(row.fields) == len(names):
-        return
-    texts = [columns_of.evaluate(row.fields, str(name)) for name in names]
-    if not all(map(_is_plain, texts)):
-        return
-    answers = [text.strip() for text in texts]
-    if _ANSWERED.search(answers[0][: _count_common(*answers)]):
-        return
-    used = {columns_of.root(name, row.fields)
-            for name in columns_of.all_names(columns.used().values())}  # fmt: skip
-    unasking = pair_checks.find_columns(tuple(row.fields), pair_checks.DESCRIBES)
-    candidates = [
-        name
-        for name in row.fields
-        if name not in (*used, *ignore, *unasking) and pair_checks.may_ask(row.fields[name])
-        and str(row.fields[name]).strip() not in answers
-    ]  # fmt: skip
-    if candidates:
-        name, value = candidates[0], row.fields[candidates[0]]
-        raise ValueError(
-            f"{row.file}, row {row.line}: '{names[0]}' and '{names[1]}' are texts without a "
-            f"prompt, and '{name}' may hold it ({value!r:.60}). If it does, name it under "
-            f"`columns`: {{prompt: {name}, {_show_columns(columns)}}}; if the answers "
-            f"themselves begin with their prompt, ignore: [{', '.join(candidates)}]."
-        )
 
 
 def _show_columns(columns: PairColumns, changed: Mapping[str, str] | None = None) -> str:

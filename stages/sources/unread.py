@@ -249,7 +249,7 @@ class Unread:
         if column.is_number:
             numbers = [float(value) for value, _ in counts]
             is_whole = all(map(float.is_integer, numbers))
-            are_ids = is_whole and len(counts) == column.num_rows
+            are_ids = is_whole and (len(counts) == column.num_rows or len(counts) > MAX_VALUES)
             is_large = max(map(abs, numbers)) > (MAX_SCORE if is_whole else 1e6)
             return [] if are_ids or is_large else counts
         return counts if len(counts) == 2 and column.num_rows >= MIN_ROWS else []

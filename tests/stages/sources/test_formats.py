@@ -291,9 +291,9 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_what_a_file_says_is_read_or_named(name, tmp_path):
+def test_what_a_file_says_is_read_or_named(name):
     words, options, expected = NAMED[name]
-    source = {"path": str(BY_CONTENT / name)}
+    source: dict[str, Any] = {"path": str(BY_CONTENT / name)}
     if words:
         with pytest.raises(ValueError, match=words):
             list(problem_files.read_problems(FileSource(**source), SourceReport(path="")))

@@ -295,6 +295,12 @@ def test_a_problem_is_in_a_split_by_its_question_alone():
     assert len(fixed["train"]) / 4000 == pytest.approx(0.7, abs=0.03)
 
 
+def test_the_place_of_a_row_is_no_score(tmp_path):
+    rows = [{"prompt": f"{n}?", "response": "So.", "meta": {"place": n}} for n in range(300)]
+    source = FileSource.model_validate(write(tmp_path, "m.jsonl", *rows))
+    assert len(catalogue.read_source(source, 0).problems) == 300
+
+
 def test_conversations_that_open_alike_are_split_by_their_whole_text():
     everything = [
         replace(row, question=f"Play game {number % 3}. {row.question}", turns=(
