@@ -103,7 +103,9 @@ def read_pairs(run: Run) -> dict[str, Any]:
     place = locate_rows(run.row.on, preset)
     report = SourceReport(path=run.row.on)
     columns, ignore = preset.columns, preset.ignore
-    parsed = list(preference_files.read_preferences(place, columns, ignore, report=report))
+    parsed = list(
+        preference_files.read_preferences(place, columns, ignore, where=preset.where, report=report)
+    )
     sys.stdout.write(f"{problem_files.describe_report(report)}\n")
     bad = [row for row in parsed if isinstance(row, BadRow)]
     labelled = [row for row in parsed if isinstance(row, RawLabelled)]
@@ -157,7 +159,11 @@ def read_steps(run: Run) -> dict[str, Any]:
     """Write step labels out of a file; returns their metrics."""
     table_row, preset = run.row, run.config.preset
     place, report = locate_rows(run.row.on, preset), SourceReport(path=run.row.on)
-    parsed = list(step_files.read_solutions(place, preset.format, preset.ignore, report=report))
+    parsed = list(
+        step_files.read_solutions(
+            place, preset.format, preset.ignore, where=preset.where, report=report
+        )
+    )
     sys.stdout.write(f"{problem_files.describe_report(report)}\n")
     bad = [row for row in parsed if isinstance(row, BadRow)]
     raws = [raw for row in parsed if not isinstance(row, BadRow) for raw in row]

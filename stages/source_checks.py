@@ -7,12 +7,13 @@ Data sets of the hub are not looked at: a plan needs no network.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages.config import PRESET
 from stages.records.problems import INSTEAD, NO_SOLUTIONS, BadRow, Problem
+from stages.rewards import answer_checker
 from stages.rows import DATA
 from stages.sources import containers, preference_files, problem_files, quarantine, step_files
 from stages.sources.catalogue import PreparationConfig, SourceConfig
@@ -24,8 +25,8 @@ RAW = DATA / "raw"
 NEEDS_GOLD = ("label_verifier", "label_selection", "steps_completions", "reward_outcome")
 """Entry points that ask the answer checker."""
 READS_PEOPLE = ("label_people", "steps_people")
-MAX_WHOLE_BYTES = 32 * 2**20
-"""Of all files of a source or row together: about two seconds."""
+MAX_WHOLE_BYTES = 4 * 2**20
+"""Of all files of a source or row together: about a second."""
 
 
 class SourceContent(NamedTuple):
@@ -61,7 +62,8 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
             looked_at = looked_at or describe_limit(limit)
             limits = [number for number in (limit, item.limit) if number is not None]
             read = item.model_copy(update={"limit": min(limits, default=None), "share": 1.0})
-            rows = list(problem_files.read_problems(read, SourceReport(path=str(item.path))))
+            report = SourceReport(path=str(item.path))
+            rows = list(problem_files.read_problems(read, report))
         except ValueError as error:
             problems.append(f"data.source: {error}")
             continue
@@ -70,6 +72,7 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
         solved = [row for row in rows if isinstance(row, Problem)]
         has_gold = has_gold or any(row.answer is not None for row in solved)
         has_solutions = has_solutions or any(row.solution is not None for row in solved)
+        problems += _find_unstated(solved, section, report.columns)
     if are_whole and not problems and list_file_sources(section.source):
         try:
             share = section.max_bad_share
@@ -79,6 +82,25 @@ def look_at_source(section: PreparationConfig) -> SourceContent:
     if not list_file_sources(section.source):
         has_gold = has_solutions = True
     return SourceContent(has_gold, has_solutions, problems, looked_at)
+
+
+def _find_unstated(
+    problems: Sequence[Problem], section: PreparationConfig, columns: Mapping[str, str]
+) -> Iterator[str]:
+    """That the answer checker reads too few final answers in solutions: prepare_data would stop."""
+    texts = [(row.solution, row.answer) for row in problems if row.solution and row.answer]
+    forms = section.checked_forms
+    unread = [repr(text[-60:]) for text, gold in texts
+              if not answer_checker.states_an_answer(text, gold, forms)]  # fmt: skip
+    try:
+        answer_checker.check_readable_share(len(texts) - len(unread), unread)
+    except ValueError as error:
+        field = "solution" if "solution" in columns else "assistant"
+        name = columns.get(field, "messages")
+        yield (
+            f"data.source: {error}. Where nothing imitates solutions, ignore: [{name}]; a template "
+            f'completes them, as columns: {{.., {field}: "{{{name}}}\\n#### {{<answer>}}"}}'
+        )
 
 
 def list_file_sources(source: SourceConfig) -> list[FileSource]:
@@ -115,11 +137,13 @@ def check_people_file(row: TableRow, config: Any) -> Iterator[str]:
         limit, report = choose_limit(containers.list_files(str(path))), SourceReport(path=str(path))
         if row.entry_point == "label_people":
             columns, ignore = preset.columns, preset.ignore
-            parsed = preference_files.read_preferences(place, columns, ignore, limit, report=report)
+            parsed = preference_files.read_preferences(
+                place, columns, ignore, limit, where=preset.where, report=report
+            )
             rows = list(parsed)
         else:
             solutions = step_files.read_solutions(
-                place, preset.format, preset.ignore, report=report
+                place, preset.format, preset.ignore, where=preset.where, report=report
             )
             rows = list(itertools.islice(solutions, limit))
         bad = [item for item in rows if isinstance(item, BadRow)]

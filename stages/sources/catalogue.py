@@ -234,7 +234,8 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
     """
     everything = list(rows)
     problems = [row for row in everything if isinstance(row, Problem)]
-    tests = {split_key(problem) for problem in problems if problem.split == "test"}
+    tests, devs = ({split_key(problem) for problem in problems if problem.split == split}
+                   for split in ("test", "dev"))  # fmt: skip
     screened = ScreenedSource(num_rows=len(everything), has_test=bool(tests))
     ids = {problem.id for problem in problems}
     rows_by_id = dict[tuple[str, bool], Problem]()
@@ -260,6 +261,8 @@ def screen_rows(rows: Iterable[Problem | BadRow]) -> ScreenedSource:
             )
         elif tests and row.split != "test" and split_key(row) in tests:
             reason = "overlap: the question is also a test question"
+        elif devs and row.split not in ("dev", "test") and split_key(row) in devs:
+            reason = "overlap: the question is also a dev question"
         else:
             rows_by_id[row.id, is_test] = rows_by_content[content, is_test] = row
             name = row.id

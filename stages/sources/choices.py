@@ -82,7 +82,8 @@ def read_choices(value: Any, column: str) -> Choices:
     """The choices of a row.
 
     A list of texts, perhaps with their letters in front; `{"text": [...], "label": [...]}`; a list
-    of such objects; letters with their texts; or JSON text of these. RejectedError for all else.
+    of such objects, or of others with one text beside their letters; letters with their texts; or
+    JSON text of these. RejectedError for all else.
     """
     labels: list[Any] = []
     value = columns.parse_json(value) or value if isinstance(value, str) else value
@@ -90,14 +91,18 @@ def read_choices(value: Any, column: str) -> Choices:
         texts, labels = value["text"], value.get("label", [])
     elif isinstance(value, Mapping):
         labels, texts = list(value), list(value.values())
-    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        texts, labels = ([item.get(key) for item in value] for key in ("text", "label"))
+        while texts and texts[-1] is None:  # of a column whose objects have the keys of all of them
+            del labels[-1], texts[-1]
     else:
-        texts = value if isinstance(value, list) else []
+        items = [_single(item) for item in value] if isinstance(value, list) else []
+        are_objects = bool(items) and all(isinstance(item, dict) for item in items)
+        labels, texts = _read_objects(items, column) if are_objects else ([], items)
     if not 1 < len(texts) <= len(string.ascii_uppercase):
         raise RejectedError(f"no choices: '{column}' should be a list of choices, is {value!r:.60}")
     if any(text is None for text in texts):
         raise RejectedError(f"no choices: one of those in '{column}' is null")
+    if odd := next((text for text in texts if isinstance(text, list | dict)), None):
+        raise RejectedError(f"no choices: one of those in '{column}' is no text: {odd!r:.60}")
     texts = [raw_rows.check_text(str(text), column).strip() for text in texts]
     letters = [_LABELLED.match(text) for text in texts]
     expected = string.ascii_uppercase[: len(texts)]
@@ -109,8 +114,25 @@ def read_choices(value: Any, column: str) -> Choices:
     return Choices(tuple(labels), tuple(texts), are_labelled)
 
 
+def _read_objects(items: Sequence[Mapping[str, Any]], column: str) -> tuple[list[Any], list[Any]]:
+    """The letters, if they have any, and the texts of choices that are objects."""
+    keys = {key: [item.get(key) for item in items] for item in items for key in item}
+    if "text" in keys:
+        return keys.get("label", [None] * len(items)), keys["text"]
+    letters = [*string.ascii_uppercase[: len(items)]]
+    labels = next((values for values in keys.values() if values == letters), [])
+    texts = [key for key, values in keys.items()
+             if values != labels and all(isinstance(value, str) for value in values)]  # fmt: skip
+    if len(texts) != 1:
+        raise RejectedError(
+            f"no choices: expected one text in each of those in '{column}', found "
+            f"{items[0]!r:.60}: name it under columns, as choices: {column}.{(texts or [*keys])[0]}"
+        )
+    return labels, keys[texts[0]]
+
+
 def _single(gold: Any) -> Any:
-    """A gold answer, perhaps taken out of a list of it alone."""
+    """A gold answer or a choice, perhaps taken out of a list of it alone."""
     return gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
 
 

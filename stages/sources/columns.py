@@ -3,13 +3,14 @@ r"""Columns: where in a row of a file its question, its answer, its messages and
 A column is named as `answer`, with a path into objects and lists as `reward_model.ground_truth` or
 `answers.0`, or as a template of several: `"{Body} {Question}"`, in which `{{` is a brace. A path
 through a list of objects is the list of what each has: `choices.text`. Where the usual names are
-used nothing has to be said: `recognise` finds them. The names are those of TRL, axolotl,
-LLaMA-Factory, ms-swift, verl, OpenRLHF and open-instruct, and of the data sets that are most used.
+used (columns.yaml) nothing has to be said: `recognise` finds them. The names are those of TRL,
+axolotl, LLaMA-Factory, ms-swift, verl, OpenRLHF and open-instruct, and of the data sets that are
+most used.
 
-What carries meaning is never dropped: a column or a key of a message that `MEANINGFUL` lists is
-read, or the file is refused with its name, unless `ignore` lists it.
+What nothing reads is judged in `unread`.
 """
 
+import ast
 import json
 import math
 import re
@@ -17,14 +18,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from functools import cache
+from pathlib import Path
 from statistics import fmean
 from string import Formatter
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import field_validator
 
-from stages.config import Params
-from stages.sources.containers import SPLITS, SYSTEM
+from stages.config import Params, Where, read_yaml
+from stages.records.problems import BadRow
+from stages.sources.containers import SPLITS, RawRow
 from stages.sources.quarantine import INVALID, RejectedError
 
 
@@ -56,7 +59,7 @@ class Columns(Params):
     id: str | None = None
     """An id, unique within the source; else it is the file's name and the row's number."""
     split: str | None = None
-    """`train` or `test`."""
+    """`train`, `dev` (or `validation`) or `test`."""
 
     @field_validator("*")
     @classmethod
@@ -71,130 +74,67 @@ class Columns(Params):
 
 
 MISSING = object()
+NAMES: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
+"""What a column may hold -> its usual names."""
 MAX_BARE_WORDS = 3
 """Solutions of so few words are gold answers without a working."""
 MAX_SPLIT_WORDS = 4
 """A longer text is no name of a split, whatever its words."""
 MIN_STATED = 0.9
 """Share of solutions that state an answer, above which they are the gold answers, too."""
-TEXT_LISTS = ("conversations", "conversation", "dialogue", "dialog", "data")
-"""Columns of lists of texts, the user's and the assistant's in turn (LIMA, UltraChat)."""
-MESSAGE_LISTS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
-QUESTIONS = (
-    "{Body} {Question}", "{body} {question}", "question.stem", "question.problem", "question",
-    "question_stem", "problem", "Question", "Problem", "query", "instruction", "prompt", "user",
-    "input", "inputs",
-)  # fmt: skip
-REPLIES = (
-    "completion", "response", "output", "reply", "assistant", "Completion", "Response", "Output",
-)  # fmt: skip
 FLAN = ("inputs", "targets")
 """A prompt and its reply, perhaps in a list; under `targets` alone is anything."""
-GOLDS = (
-    "reward_model.ground_truth", "reward_spec.ground_truth", "ground_truth", "final_answer",
-    "final_ans", "answerKey", "gold", "gold_answer", "expected_answer", "correct_answer", "target",
-    "answer", "Answer", "correct", "label",
-)  # fmt: skip
-REFERENCES = ("solution", "rationale", "cot", "Solution")
-SOLUTIONS = (*REFERENCES, "generated_solution")
-UNITS = ("unit", "units")
-CHOICES = ("question.choices", "choices", "options")
-SYSTEMS = ("system", "system_prompt", "system_message")
-TOOLS = ("tools", "functions", "available_tools")
-CALLS = ("answers", "tool_calls", "function_calls")
-PAIRED = (
-    ("chosen", "rejected"), ("response_1", "response_2"), ("response_0", "response_1"),
-    ("human_ref_A", "human_ref_B"), ("response_a", "response_b"), ("answer_a", "answer_b"),
-    ("conversation_a", "conversation_b"), ("response1", "response2"), ("answer_0", "answer_1"),
-    ("response_j", "response_k"), ("messages", "rejected_messages"),
-    ("messages", "rejected_response"), ("summaries.0.text", "summaries.1.text"),
-    ("preferred_output", "non_preferred_output"), ("chosen_response", "rejected_response"),
-    ("accepted", "rejected"), ("response_A", "response_B"),
-)  # fmt: skip
-BETTER_FIRST = (
-    ("chosen", "rejected"), ("response_j", "response_k"), ("messages", "rejected_messages"),
-    ("messages", "rejected_response"), ("preferred_output", "non_preferred_output"),
-    ("chosen_response", "rejected_response"), ("accepted", "rejected"),
-)  # fmt: skip
-"""Pairs of columns of which the first holds the better answer."""
-MEANINGFUL = frozenset({
-    "tools", "functions", "tool_calls", "function_call", "images", "image", "videos", "video",
-    "audios", "audio", "weight", "weights", "train", "loss", "label", "labels", "score", "scores",
-    "overall_score", "rating", "ratings", "helpfulness", "correctness", "quality", "rank",
-    "preference", "winner", "system", "system_prompt", "system_message", "choices", "options",
-    "context", "passage", "Body", "input", "history", "ground_truth", "answer", "final_answer",
-    "answerKey", "completion", "completions", "response", "responses", "output", "chosen",
-    "rejected", "messages", "conversations", "reasoning_content", "thinking", "prompt",
-    "instruction", "question", "problem", "test", "tests", "entry_point", "canonical_solution",
-    "solution", "kto_tag", "correct", "is_correct", "reward", "rewards", "sample_weight", "ranks",
-    "rejected_response", "rejected_responses", "rejected_messages", "body", "article", "passages",
-    "Passage", "Context", "ctx", "story", "support", "document", "documents", "paragraph",
-    "paragraphs", "table", "tables", "pre_text", "post_text", "reward_model", "reward_spec",
-    "reasoning", "complex_cot", "chain_of_thought", "loss_weight", "loss_mask", "train_on_turn",
-    "instructions", "ranking", "rankings", "margin", "probability", "thought", "thoughts",
-    "premise", "premises", "hypothesis", "background", "schema", "db_schema", "query",
-    "distractors", "distractor1", "nums", "numbers", "persona", "developer", "developer_message",
-    "hint", "hints", "lecture", "evidence", "facts", "theory", "chat_history", "dialogue_history",
-    "dialogue", "dialog", "chat_template_kwargs", "custom_system_prompt",
-    "conversation_history", "message_history", "previous_messages", "prev_messages",
-    "previous_turns", "previous_conversation", "prefix", "prefill", "response_prefix",
-    "assistant_prefix", "answer_prefix", "partial_solution", "partial_response", "previous_steps",
-    "initial_reason_steps",
-    "tolerance", "tol", "atol", "rtol", "error", "unit", "units",
-})  # fmt: skip
-"""Names of what decides how a row is to be used, or is a part of what it says; in any case."""
-_MEANINGFUL = frozenset(name.lower() for name in MEANINGFUL)
-_MEDIUM = re.compile(
-    r"(?:decoded_)?(?:image|img|picture|figure|video|audio)s?(?:_?\d+)?"
-    r"(?:_(?:path|url|file|bytes)s?)?"
-)
-_TOOLS = re.compile(
-    r"(?:available_)?(?:tools|functions)|(?:tool|function)s?_(?:list|schema|definition|spec)s?"
-)
-_THOUGHTS = re.compile(
-    r"(?!(?:type|kind|category|judge|judge?ment|preference|verdict|score|rating|comparison|label"
-    r"|evaluation|feedback|annotation|annotator)_)(?:\w+_)?(?:reasoning|thinking|thoughts?)"
-    r"(?:_(?:content|process|trajector(?:y|ies)|traces?|text|steps|chain))?(?: \(\w+\))?"
-    r"|(?:\w+_)?(?:long|short)_?cot"
-)
-"""Columns of what a model thought before its reply, as s1K has them; a judge's reasons are none."""
-_EXACT = frozenset({"tolerance", "tol", "atol", "rtol", "error", *UNITS})
-"""Names of what an answer may differ by, or is measured in; nothing where it is 0 or false."""
-MARKS = {
-    "split": r"(?:\w+_)?split(?:_name)?|subset|partition|set|fold|phase",
-    "held out": r"(?:is|in)_?(?:test(?:ing)?|eval(?:uation)?|validation|val|dev)"
-    r"(?:_?(?:set|split))?|(?:is_?)?(?:held|hold)_?out(?:_?set)?",
-    "trained": r"(?:is|in)_?train(?:ing)?(?:_?(?:set|split))?",
-    "valid": r"(?:\w+_)?is_?valid|valid",
-    "deleted": r"(?:\w+_)?is_?(?:deleted|removed|invalid)|deleted|removed|invalid",
-    "domain": r"domain",
-    "right": r"(?:is_)?(?:verified|correct|right|passed)|\w+_is_correct|correctness"
-    r"|correctness_(?:math_verify|llama|judge|label)|verif(?:y|ication)_(?:result|passed|success)"
-    r"|(?:(?:final_)?answer|response|reply|solution|output|completion|generation|judge|verifier|model"
-    r"|llm)_(?:is_?)?correct",
-    "wrong": r"(?:is_)?(?:incorrect|wrong)",
-}
-"""What a column says of its row by a word or a flag -> its name, in lower case."""
 TRUE = frozenset({"true", "t", "1", "1.0", "yes", "y"})
 FALSE = frozenset({"false", "f", "0", "0.0", "no", "n"})
-"""What a flag may be, in lower case; tables hold text alone."""
-_SPLIT_BEHIND = re.compile(r"[a-z\d]+_(train|test|validation)")
-"""A name with its split behind it, in lower case, as SHP has `askculinary_test` in `domain`."""
-GOOD, BAD = frozenset({"true", "1", "1.0"}), frozenset({"false", "0", "0.0"})
-"""Labels of a completion, in lower case; tables with gaps hold whole numbers as 1.0."""
+"""What a flag may be, in lower case; tables hold text alone, with gaps whole numbers as 1.0."""
+_SPLIT_AFTER = re.compile(r"[a-z\d]+_(train|test|validation)")
+"""A name with its split after it, in lower case, as SHP has `askculinary_test` in `domain`."""
 NOTHING = frozenset({"", "none", "null", "nan", "[]"})
-_MARKED = re.compile(r"_(?:is_)?correct$")
-_ANSWER_NOUN = r"(?:answer|response|reply|output|solution|completion|generation|text)s?"
-_OTHER_ANSWER = re.compile(
-    r"(?:model|student|user|llm|policy|baseline|candidate|predicted|generated)_"
-    rf"{_ANSWER_NOUN}|pred|prediction|response|completion|output|generation"
-)
-"""Columns of the answer of a model or a student, in lower case."""
-RIGHT = TRUE | {"correct", "right", "pass", "passed", "verified", "success"}
-WRONG = FALSE | {"incorrect", "wrong", "fail", "failed", "invalid", "unverified"}
 VALID = TRUE | {"valid", "ok", "correct", "pass", "passed", "complete"}
-CHOICE_COLUMN = re.compile(r"(?i:options?|choices?|ending|op|sol)[ _]?(?i:[a-j]|\d)|[A-J]")
+CHOICE_COLUMN = re.compile(NAMES["choice_column"])
 """Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
+
+
+def read_flag(value: Any) -> bool | None:
+    """What a flag says, also as a word or a digit; None: it is none."""
+    word = str(value).strip().lower()
+    return True if word in TRUE else False if word in FALSE else None
+
+
+def keep_rows(
+    rows: Iterable[RawRow | BadRow], where: Mapping[str, Where]
+) -> Iterator[RawRow | BadRow]:
+    """The rows whose columns have these values, flags and numbers also as words; and bad rows.
+
+    Raises:
+        ValueError: there are rows, and none has them.
+    """
+    others, kept = dict[str, dict[str, None]](), False
+    for row in rows:
+        values = {} if isinstance(row, BadRow) else {name: find(row.fields, name) for name in where}
+        if all(_is_among(value, where[name]) for name, value in values.items()):
+            kept = kept or not isinstance(row, BadRow)
+            yield row
+            continue
+        for name, value in values.items():
+            shown = "no such column" if value is MISSING else f"{value!r:.40}"
+            others.setdefault(name, {}).setdefault(shown, None)
+    if others and not kept:
+        shown = "; ".join(f"{name}: {', '.join([*values][:5])}" for name, values in others.items())
+        raise ValueError(
+            f"where: expected rows of {dict(where)}, found none: {shown}. Correct the column or "
+            f"its value."
+        )
+
+
+def _is_among(value: Any, wanted: Where) -> bool:
+    """Whether a value is one of those wanted, or the same flag as a word or a digit."""
+    for candidate in wanted if isinstance(wanted, list) else [wanted]:
+        flags = read_flag(value), read_flag(candidate)
+        is_same_flag = isinstance(candidate, bool) and flags[0] is flags[1]
+        if is_same_flag or to_text(value).strip().lower() == to_text(candidate).strip().lower():
+            return True
+    return False
 
 
 @cache
@@ -290,106 +230,14 @@ def check_names(expressions: Mapping[str, str], sample: Sequence[Mapping[str, An
                 )
 
 
-def find_unread(
-    fields: Mapping[str, Any], expressions: Iterable[str], ignore: Sequence[str],
-    *, has_gold: bool = True,
-) -> Iterator[str]:  # fmt: skip
-    """The columns of a row that carry meaning and are neither read nor ignored.
-
-    Also the tools, the system message and the media beside a path into an object that holds them,
-    or into a list of such objects, and a split in an object, as verl has it in `extra_info`.
-    Without `has_gold` no gold answer is read: what one is measured in means nothing.
-    """
-    paths = [*all_names(expressions)]
-    names = {root(name, fields) for name in paths}
-    for name, value in fields.items():
-        is_unread = name not in names and name not in ignore and not is_empty(value)
-        is_unread = is_unread and (has_gold or name.lower() not in _EXACT)
-        says_much = is_meaningful(name) and not _says_nothing(name, value)
-        if is_unread and (says_much or says_test(name, value)):
-            yield name
-        if name in paths or name in ignore:
-            continue
-        for key, mark in _parse_object(value).items():
-            path = f"{name}.{key}"
-            if says_test(path, mark) and path not in (*paths, *ignore):
-                yield path
-    beside = [
-        (f"{column}.{key}", key, value)
-        for column in sorted(names - {*paths})
-        for item in _objects_in(fields.get(column))
-        for key, value in item.items()
-    ]
-    for path, key, value in beside:
-        is_unread = not {path, root(path, fields)}.intersection((*ignore, *paths))
-        if is_unread and not is_empty(value) and (is_context(str(key)) or key == "context"):
-            yield path
-
-
-def _says_nothing(name: str, value: Any) -> bool:
-    """Whether a value of a column that carries meaning has none.
-
-    A mode of Nemotron's, the name of a reward model (Magpie), a flag (`is_reasoning`), a 0.
-    """
-    if name == "reasoning":
-        return str(value) in ("on", "off")
-    if name == "reward_model":
-        return isinstance(value, str) and not _parse_object(value)
-    if name.lower() not in _MEANINGFUL and is_thought(name):
-        return not isinstance(value, list) and len(str(value).split()) < 2
-    return name.lower() in _EXACT and says_nothing_exact(value)
-
-
-def _parse_object(value: Any) -> Mapping[str, Any]:
+def parse_object(value: Any) -> Mapping[str, Any]:
     """The object that a value is, perhaps as JSON text; an empty one where it is none."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         value = parse_json(value)
     return value if isinstance(value, Mapping) else {}
 
 
-def find_unread_keys(fields: Mapping[str, Any], expressions: Iterable[str]) -> Iterator[str]:
-    """Paths beside those that are read into an object, or into a list of objects, of a row."""
-    names = [*all_names(expressions)]
-    paths = [[part for part in name.split(".") if not part.isdecimal()] for name in names]
-    for column in dict.fromkeys(root(name, fields) for name in names):
-        objects = _objects_in(fields.get(column))
-        read_keys = {path[1] for path in paths if path[0] == column and len(path) > 1}
-        keys = dict.fromkeys(str(key) for item in objects for key in item)
-        if read_keys and column not in names:
-            yield from (f"{column}.{key}" for key in keys if key not in read_keys)
-
-
-def _objects_in(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of a list, or the value alone if it is an object."""
-    items: list[Any] = value if isinstance(value, list) else [value]
-    return [item for item in items if isinstance(item, Mapping)]
-
-
-def find_other_golds(
-    fields: Mapping[str, Any], columns: Columns, ignore: Sequence[str]
-) -> Iterator[str]:
-    """Columns with the name of a gold answer, beside the one that is read, that say another."""
-    if columns.answer is None or columns.choices is not None:  # of choices perhaps letter and text
-        return
-    names = [*all_names(columns.used().values()), *ignore]
-    candidates = [name for name in GOLDS if name in fields and name not in names]
-    gold = None
-    with suppress(RejectedError):  # a bad row is recorded with its line
-        gold = _gold_text(evaluate(fields, columns.answer)) if candidates else None
-    for name in candidates:
-        candidate = _gold_text(fields[name])
-        if gold and candidate and not _say_the_same(gold, candidate):
-            yield name
-
-
-def _gold_text(value: Any) -> str | None:
-    """A gold answer as text; None for a flag, an object and several answers."""
-    value = value[0] if isinstance(value, list) and len(value) == 1 else value
-    is_flag = isinstance(value, bool) or not isinstance(value, str | int | float)
-    return None if is_flag or is_empty(value) else str(value).strip().lower()
-
-
-def _say_the_same(first: str, second: str) -> bool:
+def say_the_same(first: str, second: str) -> bool:
     """Whether two gold answers are the same number or text, or the longer states the shorter."""
     with suppress(InvalidOperation):
         return Decimal(first) == Decimal(second)
@@ -405,9 +253,9 @@ def _states_text(answer: str, text: str) -> bool:
 
 def _find_reply(fields: Mapping[str, Any]) -> str:
     """The reply of a row, or the last message, if it is the assistant's; else an empty text."""
-    for name in (*REPLIES, *MESSAGE_LISTS):
+    for name in (*NAMES["replies"], *NAMES["message_lists"]):
         value = fields.get(name)
-        if isinstance(value, str) and name in REPLIES:
+        if isinstance(value, str) and name in NAMES["replies"]:
             return value
         last = value[-1] if isinstance(value, list) and value else None
         if isinstance(last, Mapping):
@@ -419,9 +267,9 @@ def _find_reply(fields: Mapping[str, Any]) -> str:
 
 @cache
 def find_mark(name: str) -> str | None:
-    """The key of `MARKS` that a column, or the last key of a path, is by its name."""
+    """The key of `NAMES["marks"]` that a column, or the last key of a path, is by its name."""
     key = name.rpartition(".")[2].lower()
-    return next((mark for mark, names in MARKS.items() if re.fullmatch(names, key)), None)
+    return next((mark for mark, names in NAMES["marks"].items() if re.fullmatch(names, key)), None)
 
 
 def says_test(name: str, value: Any) -> bool:
@@ -434,7 +282,7 @@ def says_test(name: str, value: Any) -> bool:
     if mark == "trained":
         return text in FALSE
     if mark == "domain":
-        return (match := _SPLIT_BEHIND.fullmatch(text)) is not None and match[1] != "train"
+        return (match := _SPLIT_AFTER.fullmatch(text)) is not None and match[1] != "train"
     if mark not in ("split", "held out"):
         return False
     words = re.findall(r"[a-z]+", text.replace("held_out", "heldout"))
@@ -445,13 +293,14 @@ def says_test(name: str, value: Any) -> bool:
 
 
 def read_split(column: str, value: Any) -> str:
-    """`train` or `test`, as a column of splits or a flag says; else what stands there."""
+    """`train`, `dev` or `test`, as a column of splits or a flag says; else what stands there."""
     text = str(value).strip().lower()
     if text in TRUE | FALSE and find_mark(column) in ("held out", "trained"):
         return "test" if says_test(column, value) else "train"
-    if find_mark(column) == "domain" and (match := _SPLIT_BEHIND.fullmatch(text)):
-        return SPLITS[match[1]]
-    return SPLITS.get(text, str(value))
+    if find_mark(column) == "domain" and (match := _SPLIT_AFTER.fullmatch(text)):
+        text = match[1]
+    split = SPLITS.get(text, str(value))
+    return "dev" if split == "validation" else split
 
 
 def check_valid(
@@ -491,98 +340,6 @@ def says_nothing_exact(value: Any) -> bool:
     return is_empty(value) or is_zero or text in FALSE | NOTHING
 
 
-def find_correctness(
-    fields: Mapping[str, Any], reading: "Reading", ignore: Sequence[str]
-) -> dict[str, bool]:
-    """Columns of a row that say whether what it has to imitate is right -> whether it is.
-
-    Where nothing is imitated only whether the row is verified counts: other words may be of an
-    answer that nobody reads.
-    """
-    marked = [name for name in fields if find_mark(name) in ("right", "wrong")]
-    if not marked:
-        return {}
-    columns = reading.columns
-    has_reply = any((columns.solution, columns.assistant, columns.calls))
-    if columns.messages is not None and not has_reply:
-        has_reply = not _ends_with_the_user(find(fields, columns.messages))
-    names = {root(name, fields) for name in all_names(reading.expressions())}
-    verdicts = dict[str, bool]()
-    for name in marked:
-        if name in names or name in ignore:
-            continue
-        if not has_reply and not name.lower().endswith("verified"):
-            continue
-        text = str(fields[name]).strip().lower()
-        if text not in RIGHT | WRONG or _may_be_an_answer(name, text, columns):
-            continue
-        if not has_reply or not _is_of_another(name, fields, names, columns):
-            verdicts[name] = (text in RIGHT) == (find_mark(name) == "right")
-    return verdicts
-
-
-def _may_be_an_answer(name: str, text: str, columns: Columns) -> bool:
-    """Whether `correct` or `incorrect` may say which answer is so, and not that something is."""
-    if name.lower() in ("incorrect", "wrong"):
-        return text not in ("true", "false")
-    is_letter = len(text) == 1 and (text.isalpha() or columns.choices is not None)
-    return name.lower() in ("correct", "right") and (is_letter or text in ("yes", "no"))
-
-
-def _is_of_another(
-    mark: str, fields: Mapping[str, Any], names: Iterable[str], columns: Columns
-) -> bool:
-    """Whether a verdict is of an answer that is not read, and that what is imitated does not state.
-
-    As `student_answer` with `student_is_correct`; or beside a solution, which people wrote, the
-    `prediction` of a model. Beside a model's reply that is what was read in it.
-    """
-    imitated = columns.solution or columns.assistant or columns.messages or ""
-    is_written = columns.solution in REFERENCES
-    subject = re.escape(_MARKED.sub("", mark.lower()))
-    of_subject = re.compile(rf"{subject}_{_ANSWER_NOUN}")
-    for name, value in fields.items():
-        is_answer = of_subject.fullmatch(name.lower()) or (
-            is_written and _OTHER_ANSWER.fullmatch(name.lower())
-        )
-        is_text = isinstance(value, str | int | float) and not is_empty(value)
-        if is_answer and is_text and name not in names and imitated:
-            return not _states_text(str(value), str(find(fields, imitated)))
-    return False
-
-
-def check_right(fields: Mapping[str, Any], reading: "Reading", ignore: Sequence[str]) -> None:
-    """Raise RejectedError for a row that says that what it has to imitate is wrong."""
-    verdicts = find_correctness(fields, reading, ignore)
-    if mark := next((name for name, is_right in verdicts.items() if not is_right), None):
-        raise RejectedError(
-            f"{INVALID}: '{mark}' is {fields[mark]!r:.60}; such rows are imitated as "
-            f"ignore: [{mark}]"
-        )
-
-
-def is_context(name: str) -> bool:
-    """Whether a column of this name is shown to the assistant beside the messages."""
-    lowered = name.lower()
-    is_system = lowered in SYSTEMS or SYSTEM.fullmatch(lowered) is not None
-    return (
-        _TOOLS.fullmatch(lowered) is not None or is_system or _MEDIUM.fullmatch(lowered) is not None
-    )
-
-
-@cache
-def is_meaningful(name: str) -> bool:
-    """Whether what a column of this name holds may not be dropped silently."""
-    lowered = name.lower()
-    is_choice = CHOICE_COLUMN.fullmatch(name) is not None
-    return lowered in _MEANINGFUL or is_choice or is_context(name) or is_thought(name)
-
-
-def is_thought(name: str) -> bool:
-    """Whether a column of this name holds what was thought before a reply."""
-    return _THOUGHTS.fullmatch(name.lower()) is not None
-
-
 def unwrap(value: Any) -> Any:
     """The text in JSON text of a list with it alone; other values as they are.
 
@@ -602,6 +359,11 @@ def is_empty(value: Any) -> bool:
     """Whether a value says nothing."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return value is None or is_nan or value in ("", [], {}, "[]")
+
+
+def is_better_first(first: str, second: str) -> bool:
+    """Whether of two columns of answers the first one holds the better, by their names."""
+    return [first, second, "better first"] in NAMES["two_answers"]
 
 
 class ColumnSample:
@@ -634,7 +396,7 @@ class ColumnSample:
     def is_good_or_bad(self, name: str) -> bool:
         """Whether the column says true or false, or 0 or 1, of a completion beside it."""
         values = self.values(name)
-        are_flags = {str(value).lower() for value in values} <= GOOD | BAD
+        are_flags = {str(value).lower() for value in values} <= TRUE | FALSE
         is_bool = any(isinstance(value, bool) for value in values)
         has_reply = self.first(("completion", "response", "output"), str, list) is not None
         return bool(values) and are_flags and (is_bool or has_reply)
@@ -659,7 +421,7 @@ class ColumnSample:
 
     def gold_paths(self, names: Iterable[str]) -> list[str]:
         """The paths of gold answers in columns of objects, or of JSON text of these."""
-        paths = (f"{name}.{gold}" for name in names for gold in GOLDS if "." not in gold)
+        paths = (f"{name}.{gold}" for name in names for gold in NAMES["golds"] if "." not in gold)
         return [path for path in paths if self.values(path)]
 
     def are_marked(self, name: str) -> bool:
@@ -667,9 +429,20 @@ class ColumnSample:
         inputs = self.values("input")
         return bool(self.values(name)) and any("\u043a\u0438" in str(text) for text in inputs)
 
+    def has_steps(self, labels: str) -> bool:
+        """Whether a list of flags stands beside a list of as many texts, which are no choices."""
+        return any(
+            isinstance(flags := fields.get(labels), list) and isinstance(texts, list)
+            and len(texts) == len(flags) > 0 and name not in (labels, *NAMES["choices"])
+            and all(isinstance(text, str) for text in texts)
+            and all(read_flag(flag) is not None or str(flag) in ("-1", "+", "-") for flag in flags)
+            for fields in self.rows for name, texts in fields.items()
+        )  # fmt: skip
+
     def pair(self) -> tuple[str, str] | None:
         """The columns of two answers to compare."""
-        return next((pair for pair in PAIRED if all(map(self.values, pair))), None)
+        pairs = ((first, second) for first, second, *_ in NAMES["two_answers"])
+        return next((pair for pair in pairs if all(map(self.values, pair))), None)
 
     def available(self) -> str:
         """The names of the columns."""
@@ -680,15 +453,15 @@ class ColumnSample:
         """System message, tools, id and split, which rows of every kind may have."""
         has_split = SPLITS.keys() & {str(value).lower() for value in self.values("split")}
         return {
-            "system": self.first(SYSTEMS, str),
-            "tools": self.first(TOOLS, list, str),
+            "system": self.first(NAMES["systems"], str),
+            "tools": self.first(NAMES["tools"], list, str),
             "id": "id" if self.values("id") else None,
             "split": "split" if has_split else None,
         }
 
     def choices(self) -> str | None:
         """The column of choices: lists, objects, or JSON text of these."""
-        for name in CHOICES:
+        for name in NAMES["choices"]:
             values = [parse_json(value) if isinstance(value, str) else value
                       for value in self.values(name)]  # fmt: skip
             if values and all(isinstance(value, list | dict) for value in values):
@@ -697,7 +470,7 @@ class ColumnSample:
 
     def unit(self) -> str | None:
         """The column of units, which the first rows may all leave empty."""
-        names = [name for name in UNITS if any(name in fields for fields in self.rows)]
+        names = [name for name in NAMES["units"] if any(name in fields for fields in self.rows)]
         texts = (name for name in names if not self.values(name) or self.first([name], str))
         return next(texts, None)
 
@@ -727,78 +500,75 @@ class ColumnSample:
         return bool(are_stated) and sum(are_stated) <= len(are_stated) / 2
 
 
-class Reading(NamedTuple):
-    """Which columns of a file are read."""
-
-    columns: Columns
-    duplicate: str | None = None
-    """A column of conversations that begin with the question: as Numina has them beside it."""
-    reply: str | None = None
-    """A column that says again what a turn of the conversation says, as Magpie has it."""
-
-    def expressions(self) -> list[str]:
-        """Everything that is read."""
-        repeated = [name for name in (self.duplicate, self.reply) if name is not None]
-        return [*self.columns.used().values(), *repeated]
-
-
-def recognise(rows: Sequence[Mapping[str, Any]]) -> Reading:
+def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
     """The columns of a file of problems or conversations, by their usual names.
 
     Raises:
-        ValueError: they are preference pairs, step labels, code or plain text; two readings are
-            possible; or no name is known.
+        ValueError: they are preference pairs, step labels, code or plain text; or no name is known.
     """
     sample = ColumnSample(rows)
     _refuse_other_kinds(sample)
-    candidates = [*MESSAGE_LISTS, "prompt", "question", "input"]
+    candidates = [*NAMES["message_lists"], "prompt", "question", "input"]
     messages = next(
         (name for name in candidates if any(map(is_conversation, sample.values(name)))), None
-    ) or next((name for name in TEXT_LISTS if sample.are_texts(name)), None)
-    question = sample.first([name for name in QUESTIONS if name != messages], str)
+    ) or next((name for name in NAMES["text_lists"] if sample.are_texts(name)), None)
+    question = sample.first([name for name in NAMES["questions"] if name != messages], str)
     if question == "instruction" and sample.values("input"):
         question = "{instruction}\n{input}"
-    calls = sample.first(CALLS, list, str) if sample.first(TOOLS, list, str) else None
+    calls = sample.first(NAMES["calls"], list, str)
+    calls = calls if sample.first(NAMES["tools"], list, str) else None
     if question is not None and messages is None and calls is not None:
-        return Reading(Columns(user=question, calls=calls, **sample.common()))
+        return Columns(user=question, calls=calls, **sample.common())
     used = {messages, *names_in(question or "")}
-    golds = [name for name in GOLDS if name not in used and not sample.is_flag(name)]
+    golds = [name for name in NAMES["golds"] if name not in used and not sample.is_flag(name)]
     gold = sample.first(golds, str, int, float, list)
-    solution = sample.first(SOLUTIONS, str) or sample.first(("solution",), str, list)
+    solution = sample.first(NAMES["solutions"], str) or sample.first(("solution",), str, list)
     has_targets = question == FLAN[0] and sample.values(FLAN[1])
     if question and not (messages or gold or solution or has_targets):
         _refuse_prompts_with_answers(sample, names_in(question))
-    if messages is not None and question is not None:
-        if not asks_the_same(rows, messages, question):
-            raise ValueError(
-                f"the rows hold a conversation in '{messages}' and a question in '{question}', "
-                f"which differ: name one of them under columns. Columns: {sample.available()}"
-            )
-        if solution is None:  # the conversation holds the reply
-            reply = sample.first([name for name in REPLIES if name not in used], str)
-            is_same = reply is not None and asks_the_same(rows, messages, reply)
-            columns = Columns(messages=messages, answer=gold, **sample.common())
-            return Reading(columns, question, reply if is_same else None)
-        return Reading(_of_problem(sample, question, gold, solution), messages)
-    if messages is not None:
-        if gold is None and sample.end_with_the_user(messages):
+    if messages is not None and (question is None or solution is None):
+        if gold is None and question is None and sample.end_with_the_user(messages):
             _refuse_prompts_with_answers(sample, [messages])
-        return Reading(_of_messages(sample, messages, gold))
+        return _of_messages(sample, messages, gold, has_question=question is not None)
     if question is None:
+        printed = next((name for fields in rows for name, value in fields.items()
+                        if is_printed(value)), None)  # fmt: skip
+        hint = f"'{printed}' holds {PRINTED}. " if printed else ""
         raise ValueError(
-            f"no column has a name that is known: say which is which, as columns: {{question: .., "
-            f"answer: ..}} or {{user: .., assistant: ..}} or {{messages: ..}}. "
+            f"no column has a name that is known: {hint}Say which is which, as columns: "
+            f"{{question: .., answer: ..}} or {{user: .., assistant: ..}} or {{messages: ..}}. "
             f"Columns: {sample.available()}"
         )
-    return Reading(_of_problem(sample, question, gold, solution))
+    return _of_problem(sample, question, gold, solution)
 
 
-def _of_messages(sample: ColumnSample, messages: str, gold: str | None) -> Columns:
-    """The columns of rows with a conversation and no question beside it."""
+PRINTED = (
+    "a list or an object as Python prints it: save the file as JSON lines or parquet, where it "
+    "keeps its type"
+)
+
+
+def is_printed(value: Any) -> bool:
+    """Whether it is the text of a list or object as Python prints it, and no JSON."""
+    if not isinstance(value, str) or not re.match(r"\s*(?:\{\s*'|\[\s*['{\[])", value):
+        return False
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        return parse_json(value) is None and isinstance(
+            ast.literal_eval(value.strip()), list | dict
+        )
+    return False
+
+
+def _of_messages(
+    sample: ColumnSample, messages: str, gold: str | None, *, has_question: bool
+) -> Columns:
+    """The columns of rows with a conversation, which holds the question and perhaps the reply."""
     stated = f"{messages}.1.ground_truth.value"  # of ORZ, whose assistant says nothing else
     if len(sample.values(stated)) == len(sample.rows):
         return Columns(question=f"{messages}.0.value", answer=stated, **sample.common())
-    reply = sample.first([name for name in REPLIES if name != messages], str, list)
+    reply = None
+    if not has_question:  # else it says again what a turn says
+        reply = sample.first([name for name in NAMES["replies"] if name != messages], str, list)
     if reply is None and gold is not None and sample.end_with_the_user(messages):
         reply = gold if _is_worked(sample.values(gold)) else None
     if reply is None:
@@ -812,7 +582,7 @@ def _of_problem(
     sample: ColumnSample, question: str, gold: str | None, solution: str | None
 ) -> Columns:
     """The columns of rows with a question: problems, or single exchanges without a gold answer."""
-    replies = [*REPLIES, FLAN[1]] if question == FLAN[0] else REPLIES
+    replies = [*NAMES["replies"], FLAN[1]] if question == FLAN[0] else NAMES["replies"]
     reply = sample.first([name for name in replies if name not in names_in(question)], str, list)
     if gold is None and solution is None:
         return Columns(user=question, assistant=reply, **sample.common())
@@ -832,30 +602,24 @@ def _of_problem(
     )  # fmt: skip
 
 
-_ANSWER_NAMES = re.compile(
-    r"answer|result|truth|target|spec|option|choice|^op[a-e]$|^cop$|correct|^text$|^solutions$"
-    r"|input_output|test_case|^test_list$|^code$|gold|solution\b|^response\b|^gt$|expected",
-    re.IGNORECASE,
-)
-
-
-_DESCRIBES_ANSWER = re.compile(r".*_(?:length|len|tokens|type|format|source|lang(?:uage)?|model)")
-"""Names of what holds no answer, as `expected_length` or `answer_type`."""
-
-
 def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> None:
     """A ValueError for questions alone beside columns that look like their answers."""
     names = dict.fromkeys(key for fields in sample.rows for key in fields)
-    unread = [name for name in names if name not in used and _ANSWER_NAMES.search(name)
-              and not _DESCRIBES_ANSWER.fullmatch(name.lower())]  # fmt: skip
+    may_answer = re.compile(NAMES["answer_like"], re.IGNORECASE)
+    unread = [name for name in names if name not in used and may_answer.search(name)
+              and not re.fullmatch(NAMES["answer_described"], name.lower())]  # fmt: skip
     unread = [name for name in unread if sample.values(name)]
-    unread += sample.gold_paths(name for name in names if name not in used)
-    if unread and not any(map(sample.values, REPLIES)):
+    others = [name for name in names if name not in used]
+    unread += sample.gold_paths(others)
+    printed = [name for name in others if any(map(is_printed, sample.values(name)))]
+    unread = list(dict.fromkeys([*unread, *printed]))
+    if unread and not any(map(sample.values, NAMES["replies"])):
         shown = ", ".join(unread[:5])
         raise ValueError(
             f"the rows have a question, and no column whose name is known to hold its answer, but "
             f"{shown}: name them under columns (answer, choices, assistant) with the question, or "
-            f"the question alone: columns: {{user: {used[0]}}}. Columns: {sample.available()}"
+            f"the question alone: columns: {{user: {used[0]}}}. "
+            f"{f'{printed[0]!r} holds {PRINTED}. ' if printed else ''}Columns: {sample.available()}"
         )
 
 
@@ -863,17 +627,19 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
     """A ValueError that says where rows belong that are neither problems nor conversations."""
     if pair := sample.pair():
         better, worse = pair
-        prompt = sample.first(QUESTIONS, str, list)
+        prompt = sample.first(NAMES["questions"], str, list)
         columns = f"{{user: {prompt}, assistant: {better}}}"
         columns = columns if prompt else f"{{messages: {better}}}"
         imitate = f" To imitate the better answers: columns: {columns}, ignore: [{worse}]."
-        is_better = pair in BETTER_FIRST
+        is_better = is_better_first(*pair)
         raise ValueError(
             f"the rows are preference pairs ('{better}', '{worse}'): name the file in a row of "
             f"`pairs` with `by: people`.{imitate * is_better}"
         )
     refuse_steps(sample)
-    ranked = [name for name in (*REPLIES, "completions", "responses") if sample.is_list(name)]
+    lists = (*NAMES["replies"], "completions", "responses")
+    ranked = [name for name in lists if sample.is_list(name)
+              and any(len(value) > 1 for value in sample.values(name))]  # fmt: skip
     if ranked:
         raise ValueError(
             f"'{ranked[0]}' holds several answers to each prompt: name the file in a row of "
@@ -899,7 +665,9 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
             "root to a leaf "
             "as a row of `messages`."
         )
-    if sample.values("text") and not sample.first((*QUESTIONS, *MESSAGE_LISTS), str, list):
+    if sample.values("text") and not sample.first(
+        (*NAMES["questions"], *NAMES["message_lists"]), str, list
+    ):
         raise ValueError(
             "the rows are plain text ('text') without a question: nothing is learned from text "
             "that answers nothing. Where it is a reply, name both: columns: {user: .., assistant: "
@@ -913,13 +681,27 @@ def refuse_steps(sample: ColumnSample) -> None:
         "prm800k": sample.values("label.steps"),
         "math_shepherd": sample.are_marked("label"),
         "processbench": sample.is_list("steps"),
-        "stepwise": sample.values("labels") and sample.is_list("completions"),
+        "stepwise": sample.values("labels")
+        and (sample.is_list("completions") or sample.has_steps("labels")),
     }
+    replies = {
+        str(content) for name in NAMES["message_lists"] for messages in sample.values(name)
+        if isinstance(messages, list) for message in messages
+        if isinstance(message, dict) and message.get("role") == "assistant"
+        for content in [message.get("content")]
+    }  # fmt: skip
+    if replies and replies <= {"+", "-"}:
+        raise ValueError(
+            "the rows are labelled reasoning steps, each a turn with the reply + or -: write them "
+            "as {prompt: .., completions: [<steps>], labels: [+, -, ..]}, and name the file in a "
+            "row of `steps`, as {by: people, preset: stepwise, ..}."
+        )
     if kind := next((kind for kind, has_steps in formats.items() if has_steps), None):
         raise ValueError(
             f"the rows are labelled reasoning steps: name the file in a row of `steps`, as "
             f"{{by: people, preset: {kind}, ..}} (format {{kind: {kind}}}), if they have the "
-            f"columns of that format. Columns: {sample.available()}"
+            f"columns of that format; of `stepwise` they are named as {{kind: stepwise, "
+            f"question: .., steps: .., labels: ..}}. Columns: {sample.available()}"
         )
 
 
@@ -947,30 +729,6 @@ def _ends_with_the_user(messages: Any) -> bool:
     messages = parse_json(messages) if isinstance(messages, str) else messages
     last = messages[-1] if isinstance(messages, list) and messages else None
     return isinstance(last, dict) and last.get("role", last.get("from")) in ("user", "human")
-
-
-def asks_the_same(rows: Sequence[Mapping[str, Any]], first: str, second: str) -> bool:
-    """Whether a turn of each conversation in one of the columns is the question in the other."""
-    for fields in rows:
-        values = [evaluate(fields, name) for name in (first, second)]
-        values = [parse_json(text) if is_conversation(text) and isinstance(text, str) else text
-                  for text in values]  # fmt: skip
-        turns = next((value for value in values if isinstance(value, list)), None)
-        question = next((value for value in values if isinstance(value, str)), None)
-        if turns is None or question is None:
-            continue
-        contents = [content for item in turns for content in _contents_of(item)]
-        if question.strip() not in [str(content).strip() for content in contents]:
-            return False
-    return True
-
-
-def _contents_of(message: Any) -> list[Any]:
-    """What a message says; a text in place of it itself, an exchange what both sides say."""
-    if not isinstance(message, dict):
-        return [message]
-    keys = ("content", "value", "text", "input", "output")
-    return [message[key] for key in keys if key in message]
 
 
 def _states_an_answer(text: str) -> bool:

@@ -14,9 +14,9 @@ number that no binary one equals in all its digits stays text. A row that cannot
 as a `BadRow` with file, line (of a JSON array: the number of the element) and reason; a file of
 which nothing can be read is a ValueError that names it.
 
-Beside the list of rows in an object may stand what describes it. What says something of all rows (a
-system message, tools) is refused, and so is a second list of objects; rows under `test` or `dev`
-get a column `split` that says so. An object with a question or messages is a row itself.
+What stands beside the list of rows in an object (a system message, tools) is a column of each row,
+unless it describes the file; a second list of objects is refused. Rows under `test` or `dev` get a
+column `split` that says so. An object with a question or messages is a row itself.
 
 A path is a file, a folder, a glob, a list of these, or a data set of the Hugging Face hub. Of a
 folder all data files are read, in the order of their names, and files with other endings are listed
@@ -95,20 +95,12 @@ ASKING = frozenset({
     "dialog", "chosen", "rejected",
 })  # fmt: skip
 """Keys of an object that is a row itself, whatever lists it holds; in any case."""
-FOR_ALL = frozenset({
-    "prompt", "instruction", "instructions", "input", "text", "prefix", "task_prefix", "template",
-    "prompt_template", "tools", "functions", "choices", "options", "context", "passage", "document",
-    "article", "label", "labels", "answer", "answers", "answer_key", "images", "image", "weight",
-})  # fmt: skip
-"""Keys beside a list of rows that say something of each of them; in any case."""
-SYSTEM = re.compile(r"sys(?:tem)?_?(?:prompt|message|instruction|msg)?s?")
-"""Name of a column, or of a key beside a list of rows, with a system message; in lower case."""
 DESCRIBING = frozenset({
     "authors", "author", "contributors", "creators", "citation", "citations", "licence", "licences",
     "license", "licenses", "features", "columns", "schema", "info", "metadata", "meta", "tags",
-    "sources", "references",
+    "sources", "references", "version", "id", "name",
 })  # fmt: skip
-"""Keys beside a list of rows that describe it, and may themselves be lists of objects."""
+"""Keys beside a list of rows that describe it, and are no columns of the rows."""
 MESSAGE_KEYS = frozenset({
     "role", "from", "content", "value", "name", "tool_calls", "function_call", "tool_call_id",
     "weight", "train", "training", "trainable", "loss", "loss_mask", "loss_weight", "refusal",
@@ -517,35 +509,35 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
 def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
     """The list of rows in an object, or the object alone where it is a row itself.
 
-    Rows of a list under the name of a held-out split get this `split`, unless they have one: where
-    rows are learned from, those that say so are refused.
+    What stands beside the list, other than a description, is a column of each row that has none of
+    this name. Rows of a list under the name of a held-out split get this `split`, unless they have
+    one: where rows are learned from, those that say so are refused.
 
     Raises:
-        ValueError: several lists, something beside the list that says something of all its rows,
-            or columns or named rows in the place of a list.
+        ValueError: several lists, or columns or named rows in the place of a list.
     """
     if ASKING.isdisjoint(map(str.lower, content)):
         names = [name for name, value in content.items() if _is_named_list(name, value)]
         filled = [name for name in names if content[name]]
-        beside = [name for name, value in content.items() if value and _says_of_all(name)]
-        lists = [name for name, value in content.items() if name in filled or
-                 (_holds_objects(value) and name.lower() not in DESCRIBING)]  # fmt: skip
+        beside = {name: value for name, value in content.items() if name not in names
+                  and value and isinstance(value, str | list | dict)
+                  and name.lower() not in DESCRIBING}  # fmt: skip
         if filled == ["examples"] and "prompt" in beside:
             return [content]  # a prompt with its shots
-        if filled and (beside or len(lists) > 1):
-            shown = ", ".join(map(repr, beside or lists))
-            what = "what is said of all of them" if beside else f"{len(lists)}"
-            hint = (
-                "Write it into each row, or delete it" if beside else
-                "Write each to a file of its own: train.json and test.json in a folder, or path "
-                "and test_path"
-            )  # fmt: skip
+        shared = ("tools", "functions", "choices", "options")
+        lists = filled + [name for name, value in beside.items()
+                          if _holds_objects(value) and name.lower() not in shared]  # fmt: skip
+        if filled and len(lists) > 1:
             raise ValueError(
-                f"{path}: expected one list of rows, found {what} ({shown:.200}). {hint}."
+                f"{path}: expected one list of rows, found {len(lists)} "
+                f"({', '.join(map(repr, lists)):.200}). Write each to a file of its own: "
+                f"train.json and test.json in a folder, or path and test_path."
             )
         if names:
             name = (filled or names)[0]
-            return _mark_split(content[name], _split_of_list(name) or content.get("split"))
+            split = _split_of_list(name) or beside.pop("split", None)
+            rows = _mark_split(content[name], split)
+            return [beside | row if isinstance(row, dict) else row for row in rows]
     _refuse_columns(path, content)
     return [content]
 
@@ -557,10 +549,6 @@ def _is_named_list(name: str, value: Any) -> bool:
 
 def _holds_objects(value: Any) -> bool:
     return isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
-
-
-def _says_of_all(name: str) -> bool:
-    return name.lower() in FOR_ALL or SYSTEM.fullmatch(name.lower()) is not None
 
 
 def _split_of_list(name: str) -> str | None:
@@ -782,7 +770,7 @@ def find_splits(
     if isinstance(paths, str) and (is_hub or (is_saved_dataset(paths) and name is None)):
         loaded = load_splits(paths, name, revision)
         return {split: partial(read_dataset, rows, split) for split, rows in loaded.items()}, []
-    files: Mapping[Any, Sequence[Path]] | None = None
+    files: Mapping[Any, Sequence[Path]] | str | None = None
     if isinstance(paths, str):
         files = dataset_card.find_files(paths, name)
     if files is None and name is not None:
@@ -791,6 +779,8 @@ def find_splits(
             f"whose files are there. Delete `name`, or correct the path."
         )
     unread = list[Path]()
+    if isinstance(files, str):  # the folder of the configuration
+        paths, files = files, None
     if files is None:
         files, unread = (_select_files(paths, splits), []) if splits else split_by_name(paths)
     return {split: partial(read_files, members, paths) for split, members in files.items()}, unread

@@ -232,6 +232,8 @@ def read_message(message: Any, ignore: Collection[str]) -> Turn | None:
         raise RejectedError(f"no message: a turn of the role {spoken_by!r} calls tools or reasons")
     if role == "tool" or calls:
         entry = entry | {content: _to_text(entry.get(content))}
+    if role == "system" and columns.is_empty(entry.get(content)):
+        return None
     text = _read_content(entry, content, ignore)
     if role == "system" and not text:
         return None

@@ -11,7 +11,8 @@
     ---
 
 A configuration counts where some of its files are in the folder, so that a part of a repository can
-be copied.
+be copied. `data_files` may also be a pattern, a list of them or a map of splits; where there is a
+`data_dir`, patterns are within it, and without them its files are split by their names.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,18 +27,20 @@ from stages.config import suggest
 NAME = "README.md"
 
 
-def find_files(folder: str, name: str | None) -> dict[str, list[Path]] | None:
-    """Split -> its files, of the configuration of this name, or of the only or default one.
+def find_files(folder: str, name: str | None) -> dict[str, list[Path]] | str | None:
+    """Split -> its files, of the configuration of this name, or of the only one.
 
-    None: the folder has no README.md that lists files which are there.
+    A text is the folder of a configuration that names no files. None: the folder has no README.md
+    that lists files which are there.
 
     Raises:
-        ValueError: there are several configurations and `name` is none of them.
+        ValueError: there are several configurations and `name` is none of them, or one names files
+            that are not in the folder.
     """
     splits_by_name = {
         str(config.get("config_name", "default")): files
         for config in _read_configs(Path(folder))
-        if (files := _list_splits(Path(folder), config.get("data_files")))
+        if (files := _list_splits(Path(folder), config))
     }
     if not splits_by_name:
         return None
@@ -57,7 +60,7 @@ def _read_configs(folder: Path) -> list[Mapping[str, Any]]:
     card = folder / NAME
     if not card.is_file():
         return []
-    text = card.read_text(encoding="utf-8", errors="replace")
+    text = card.read_text(encoding="utf-8-sig", errors="replace")
     _, mark, body = text.partition("---\n")
     try:
         header = (
@@ -67,25 +70,44 @@ def _read_configs(folder: Path) -> list[Mapping[str, Any]]:
         )
     except YAMLError as error:
         raise ValueError(f"{card}: expected YAML between its first --- and ---: {error}") from error
-    configs = header.get("configs") if isinstance(header, dict) else None
-    return [item for item in configs or [] if isinstance(item, dict)]
+    configs = (header.get("configs") if isinstance(header, dict) else None) or []
+    if not isinstance(configs, list) or not all(isinstance(item, dict) for item in configs):
+        raise ValueError(
+            f"{card}: expected `configs` to be a list of objects with config_name and data_files, "
+            f"found {configs!r:.60}. Correct it, or delete it: then the names of files say their "
+            f"split."
+        )
+    return configs
 
 
-def _list_splits(folder: Path, data_files: Any) -> dict[str, list[Path]]:
-    """Split -> its files that are in the folder."""
+def _list_splits(folder: Path, config: Mapping[str, Any]) -> dict[str, list[Path]] | str:
+    """Split -> its files that are in the folder; the folder of a configuration that names none."""
+    within = str(config.get("data_dir") or "")
+    patterns = list(_list_patterns(config.get("data_files")))
+    for path in [within, *(pattern for _, pattern in patterns)]:
+        if "://" in path or path.startswith("/") or ".." in Path(path).parts:
+            raise ValueError(
+                f"{folder / NAME}: expected paths within the folder under `configs`, found "
+                f"{path!r:.80}. Copy these files into the folder and correct the path, or delete "
+                f"`configs`: then the names of files say their split."
+            )
+    if within and not patterns:
+        return str(folder / within) if (folder / within).is_dir() else ""
     splits: dict[str, list[Path]] = {}
-    for split, pattern in _list_patterns(data_files):
-        files = sorted(file for file in folder.glob(pattern) if file.is_file())
+    for split, pattern in patterns:
+        files = sorted(file for file in (folder / within).glob(pattern) if file.is_file())
         splits.setdefault(split, []).extend(files)
     return {split: files for split, files in splits.items() if files}
 
 
 def _list_patterns(data_files: Any) -> Iterator[tuple[str, str]]:
     """Split and pattern of `data_files`: of one split a pattern or several, of more a list."""
+    if isinstance(data_files, Mapping) and "path" not in data_files:
+        data_files = [{"split": split, "path": path} for split, path in data_files.items()]
     entries: Sequence[Any] = data_files if isinstance(data_files, list) else [data_files]
     for entry in entries:
         split, path = "train", entry
-        if isinstance(entry, dict):
+        if isinstance(entry, Mapping):
             split, path = str(entry.get("split", split)), entry.get("path")
         patterns = path if isinstance(path, list) else [path]
         yield from ((split, str(pattern)) for pattern in patterns if pattern)

@@ -79,7 +79,7 @@ DIFFERENCE = re.compile(
 STRENGTH = re.compile(
     r"(?:(?:preference|label|annotat(?:or|ion)|inter_annotator|rater|human|judge|overall)_)?"
     r"(?:strength|confidence|certainty|agreement)(?:_(?:score|rate|level|share))?"
-    r"|strength_of_preference|overall_preference"
+    r"|strength_of_preference|overall_preference|margin|(?:\w+_)?weights?"
 )
 """Name of a column that says how strong or how sure a preference is."""
 SCALE = re.compile(
@@ -88,14 +88,6 @@ SCALE = re.compile(
     r"|(?:min|max|minimum|maximum)_(?:score|rating)|(?:score|rating)_(?:min|max)"
 )
 """Name of a column that says of what, or from what to what, a number is a score."""
-DESCRIBES = re.compile(
-    r"(?:\w+_)?(?:id|ids|idx|index|uuid|guid|hash|sha\d*|md5|urls?|uri|link|sources?|src|origin"
-    r"|dataset|models?|generator|policy|annotators?|raters?|worker|judge|author|language|lang"
-    r"|locale|licen[cs]e|date|time|timestamp|created|created_at|updated_at|version|category"
-    r"|categories|domain|type|kind|split|subset|tags?|file|filename|path|status|batch|metadata|meta"
-    r"|reason|explanation|rationale|comment|notes?|difficulty|finish_reason)"
-)
-"""Name of a column with the origin or kind of a row, which cannot be its prompt."""
 
 
 class Ratings(NamedTuple):
@@ -198,9 +190,8 @@ def _read_lead(fields: Mapping[str, Any], pair: Ratings) -> float | None:
 
 def _read_level(value: Any) -> float | None:
     """A number, or 1 for true and 0 for false."""
-    flags = {"true": 1.0, "false": 0.0}
-    level = flags.get(str(value).strip().lower())
-    return read_number(value) if level is None else level
+    number, flag = read_number(value), columns_of.read_flag(value)
+    return float(flag) if number is None and flag is not None else number
 
 
 def _split_words(name: str) -> tuple[str, ...]:
@@ -252,7 +243,7 @@ def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
 def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     """Raise RejectedError for a pair of which a column says that neither answer is preferred."""
     for name in find_columns(tuple(fields), _TIE):
-        if name not in ignore and str(fields[name]).strip().lower() in ("true", "yes", "1", "1.0"):
+        if name not in ignore and columns_of.read_flag(fields[name]):
             raise RejectedError(f"{TIE}: '{name}' says so; keep such pairs as ignore: [{name}]")
     for name in find_columns(tuple(fields), _VERDICT):
         if name not in ignore and str(fields[name]).strip().lower() in ("tie", "tied", "draw"):
@@ -265,11 +256,3 @@ def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
 def find_columns(names: tuple[str, ...], pattern: re.Pattern[str]) -> tuple[str, ...]:
     """The columns whose names, in any spelling, are what a pattern matches."""
     return tuple(name for name in names if pattern.fullmatch(normalise_name(name)))
-
-
-def may_ask(value: Any) -> bool:
-    """Whether it is a conversation, or a text that is no number, no flag and not blank."""
-    if isinstance(value, str) and value.strip().lower() in ("", "true", "false"):
-        return False
-    is_text = isinstance(value, str) or columns_of.is_conversation(value)
-    return is_text and read_number(value) is None

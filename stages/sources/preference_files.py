@@ -36,7 +36,7 @@ from itertools import combinations, islice, product, takewhile
 from statistics import fmean
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
-from stages.config import Params
+from stages.config import Params, Where
 from stages.records import transcripts
 from stages.records.preferences import (
     Preference,
@@ -47,7 +47,7 @@ from stages.records.preferences import (
 from stages.records.problems import BadRow, Prompt, Turn
 from stages.sources import columns as columns_of
 from stages.sources import containers, conversations, pair_checks, raw_rows, splitting
-from stages.sources.columns import MISSING, ColumnSample
+from stages.sources.columns import MISSING, NAMES, ColumnSample
 from stages.sources.containers import Place, RawRow
 from stages.sources.pair_checks import read_number
 from stages.sources.preference_votes import (
@@ -57,43 +57,14 @@ from stages.sources.preference_votes import (
     merge_rows,
     record_row,
 )
-from stages.sources.problem_files import NUM_SAMPLE, SourceReport, describe_unread
+from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import ALONE, MERGED, PARTED, TIE, RejectedError, bad_row
+from stages.sources.unread import NUM_SAMPLE, Unread
 
-PROMPTS = (
-    "prompt", "question", "instruction", "history", "query", "problem", "input", "post", "user",
-    "context", "trajectory", "question.full_text", "info.post",
-    "input.messages",
-)  # fmt: skip
-PROBABILITIES = (
-    "chosen_prob", "chosen_probability", "prob_chosen", "preference_probability",
-    "preference_prob", "probability_chosen", "p_chosen", "prob", "soft_label", "win_rate",
-)  # fmt: skip
-"""Columns that may be `probability` by another name."""
-COMPARED = (
-    ("score_A", "score_B"), ("score_a", "score_b"), ("score_0", "score_1"),
-    ("winner_model_a", "winner_model_b"),
-)  # fmt: skip
-"""Numbers of two answers, of which the better one has the higher."""
-STRENGTHS = ("preference_strength", "overall_preference")
-"""Numbers that are above 0 where the second answer is better."""
-WINNERS = ("winner", "preferred", "better_response_id", "preference", "choice")
 SIGNED = "preference"
 """Name of a winner, or a number around 0 where any is below it."""
-LISTS = (
-    "completions.response", "completions.text", "answers.answer", "answers.text", "responses",
-    "answers", "completions", "output", "responses.text",
-)  # fmt: skip
 RANKED = "output"
 """The list of answers whose name says that it is a ranking, the best first (LLaMA-Factory)."""
-LIST_SCORES = (
-    "overall_score", "score", "fine-grained_score", "rating", "rewards", "scores", "ratings",
-    "overall_scores", "pm_score",
-)  # fmt: skip
-RANKS = ("rank", "ranks")
-SINGLE = ("completion", "response", "output", "answer", *columns_of.MESSAGE_LISTS)
-DUPLICATES = ("messages", "response")
-"""Columns beside `chosen` and `rejected`, or scores, that say again what these say."""
 LABELS = "labels"
 """Beside `SHP` 1 where the first answer is better and 0 where the second is."""
 SHP = ("human_ref_A", "human_ref_B")
@@ -105,7 +76,7 @@ MIN_SIGNED = 10
 """So many preferences, of which none is negative, are no preferences around 0."""
 _COMPARES = re.compile(
     r"best|better|prefer|winner|chosen|choice|select|accepted|rank|scor|rating|label|vote|grade"
-    r"|quality|reward|correct|(?:^|_)(?:elos?|order|ordering|picked|annotations?)$",
+    r"|quality|reward|correct|margin|(?:^|_)(?:elos?|order|ordering|picked|annotations?)$",
     re.IGNORECASE,
 )
 """In the name of a column or key that says which of several answers is better."""
@@ -189,23 +160,28 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
         ValueError: no name is known.
     """
     sample = ColumnSample(rows)
-    prompt = sample.first(PROMPTS, str, list)
+    prompt = sample.first(NAMES["prompts"], str, list)
     if prompt == "instruction" and sample.values("input"):
         prompt = "{instruction}\n{input}"
-    common = {"prompt": prompt, "system": sample.first(columns_of.SYSTEMS, str)}
+    common = {"prompt": prompt, "system": sample.first(NAMES["systems"], str)}
     if pair := sample.pair():
         if prompt is None:
-            lists = [name for name in columns_of.MESSAGE_LISTS if name not in pair]
+            lists = [name for name in NAMES["message_lists"] if name not in pair]
             common["prompt"] = sample.first(lists, list)
         return PairColumns(**common, **_find_comparison(sample, *pair))
     answers = next(
-        (name for name in LISTS if sample.is_list(name) and not sample.has_objects(name)), None
+        (
+            name
+            for name in NAMES["answer_lists"]
+            if sample.is_list(name) and not sample.has_objects(name)
+        ),
+        None,
     )
     if answers is not None:
         folder = answers.rpartition(".")[0]
         scores, ranks = (
             sample.first([f"{folder}.{name}" if folder else name for name in names], list)
-            for names in (LIST_SCORES, RANKS)
+            for names in (NAMES["list_scores"], NAMES["ranks"])
         )
         if scores is None and ranks is None and answers != RANKED:
             columns_of.refuse_steps(sample)
@@ -218,11 +194,12 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
         return PairColumns(
             **common, answers=answers, scores=scores, ranks=None if scores else ranks
         )
-    answer = sample.first(SINGLE, str, list)
+    singles = ["completion", "response", "output", "answer", *NAMES["message_lists"]]
+    answer = sample.first(singles, str, list)
     label = next((name for name in ("label", "kto_tag") if sample.values(name)), None)
     if answer is not None and label is not None and sample.is_good_or_bad(label):
         return PairColumns(**common, answer=answer, label=label)
-    score = _find_numbers(sample, ("score", "rating", "overall_score", "helpfulness"))
+    score = _find_numbers(sample, NAMES["single_scores"])
     if answer is not None and score is not None:
         return PairColumns(**common, answer=answer, score=score)
     columns_of.refuse_steps(sample)
@@ -236,15 +213,18 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
 
 def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str, str | None]:
     """Columns that say which of two answers is better."""
-    if (first, second) in columns_of.BETTER_FIRST:
+    if columns_of.is_better_first(first, second):
         probability = "probability" if sample.values("probability") else None
         return {"chosen": first, "rejected": second, "probability": probability}
     pair: dict[str, str | None] = {"a": first, "b": second}
-    for names in COMPARED:
+    for names in NAMES["compared"]:
         if all(map(sample.values, names)):
             return pair | dict(zip(("score_a", "score_b"), names, strict=True))
-    winner, strength = sample.first(WINNERS, str, int), _find_numbers(sample, STRENGTHS)
-    winner = winner or sample.first([name for name in WINNERS if name != SIGNED], float)
+    winner, strength = (
+        sample.first(NAMES["winners"], str, int),
+        _find_numbers(sample, NAMES["strengths"]),
+    )
+    winner = winner or sample.first([name for name in NAMES["winners"] if name != SIGNED], float)
     if winner is None and any(_ORDER.fullmatch(str(value)) for value in sample.values("label")):
         winner = "label"
     if winner in (None, SIGNED) and _is_signed(sample, SIGNED):
@@ -270,7 +250,8 @@ def _is_signed(sample: ColumnSample, column: str) -> bool:
 
 def read_preferences(
     place: Place, columns: PairColumns, ignore: Sequence[str] = (),
-    limit: int | None = None, *, report: SourceReport | None = None,
+    limit: int | None = None, *, where: Mapping[str, Where] | None = None,
+    report: SourceReport | None = None,
 ) -> Iterator[RawPreference | RawLabelled | BadRow]:  # fmt: skip
     """The pairs or labelled completions of files or of the hub, and the rows that hold none.
 
@@ -279,13 +260,15 @@ def read_preferences(
         columns: Those that are named; found by their usual names where none is.
         ignore: Columns, and keys of messages, that may be dropped.
         limit: Read the first rows alone.
+        where: Column -> the value, or values, of the rows that are read.
         report: Filled in with the columns that are read and those that are not.
 
     Raises:
         ValueError: files or columns that are not there, columns that make no preference, or one
             that carries meaning and is not read.
     """
-    rows = list(islice(containers.open_rows(place), limit))
+    where = where or {}
+    rows = list(islice(columns_of.keep_rows(containers.open_rows(place), where), limit))
     sample = containers.sample_fields(rows[:NUM_SAMPLE], ignore)
     if not columns.used() and sample:
         columns = recognise(sample)
@@ -303,10 +286,19 @@ def read_preferences(
             f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
         )
     _check_read(columns, rows, ignore)
+    expressions = [*columns.used().values(), *where]
+    are_rated = bool(columns.score or columns.label)
+    unread = Unread(expressions, ignore, is_imitated=are_rated)
+    for row in unread.watch(rows):
+        if isinstance(row, RawRow):
+            for name in _find_unread_beside(row.fields, columns):
+                if name not in expressions:
+                    unread.refuse(row, name, "may say which answer is better, or how much")
+            _check_rival(row, columns, ignore)
     if report is not None:
-        report.rows["unsplit"] = len(rows)
+        report.rows["unsplit"], report.unused = len(rows), [*unread.names]
         if sample:
-            _describe_reading(report, rows, columns)
+            report.columns, report.form = columns.used(), FORMS[columns.forms()[0]]
     if columns.score is not None:
         yield from _compare_rated(rows, columns, ignore)
         return
@@ -318,8 +310,10 @@ def read_preferences(
 def _check_read(
     columns: PairColumns, rows: Sequence[RawRow | BadRow], ignore: Sequence[str]
 ) -> None:
-    """Raise a ValueError for a column that carries meaning and is not read, or is misread."""
-    if (name := columns.score or columns.scores) and name.rpartition(".")[2].lower() in RANKS:
+    """Raise a ValueError for a column that is misread."""
+    if (name := columns.score or columns.scores) and name.rpartition(".")[2].lower() in NAMES[
+        "ranks"
+    ]:
         raise ValueError(
             f"columns: expected a score, the higher the better, found '{name}': name it as `ranks` "
             f"with `answers`, or write the scores of single answers as numbers below 0"
@@ -329,20 +323,6 @@ def _check_read(
     _check_prompt_repeated(columns, rows)
     if columns.score is not None:
         _check_scales(columns, rows, ignore)
-    expressions = [*columns.used().values()]
-    is_ranking = bool(columns.answers) and not (columns.scores or columns.ranks)
-    droppable = [*ignore, *_find_droppable(columns)]
-    for row in (row for row in rows if isinstance(row, RawRow)):
-        unread = [*columns_of.find_unread(row.fields, expressions, droppable, has_gold=False)]
-        unread += [name for name in _find_unread_beside(row.fields, columns)
-                   if name not in (*ignore, *expressions, *unread)]  # fmt: skip
-        if is_ranking and not unread:
-            beside = _find_comparison_beside(row.fields, str(columns.answers))
-            unread = [name for name in beside if name not in (*ignore, *expressions)]
-        if unread:
-            raise ValueError(describe_unread(row, unread))
-        _check_prompt(row, columns, ignore)
-        _check_rival(row, columns, ignore)
 
 
 def _check_scales(
@@ -396,66 +376,28 @@ def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow | BadRow]
         )
 
 
-def _find_droppable(columns: PairColumns) -> Sequence[str]:
-    """Names that say again what the columns say that are read."""
-    if columns.answers and not (columns.scores or columns.ranks):
-        return ()
-    are_two = bool(columns.chosen or columns.a)
-    return DUPLICATES if are_two and (columns.a, columns.b) != SHP else (*DUPLICATES, LABELS)
-
-
 def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[str]:
     """What a row may say of its answers under names that mean something beside them alone.
 
-    A probability or a winner by another name, how sure the preference is, and a difference of
-    scores where nobody knows which answer is subtracted from which.
+    A probability or a winner by another name, how sure the preference is, a difference of scores
+    where nobody knows which answer is subtracted from which, and what may order a ranking.
     """
-    names = tuple(fields)
-    beside = [*pair_checks.find_columns(names, pair_checks.STRENGTH)]
-    if columns.chosen and columns.probability is None:
-        beside += [name for name in PROBABILITIES if name in fields]
-    if columns.a is not None and columns.score_a is None:
-        beside += pair_checks.find_columns(names, pair_checks.DIFFERENCE)
+    names, beside = tuple(fields), list[str]()
     if columns.answers is None:
         rivals = RIVALS if columns.winner in RIVALS else ()
         winners = pair_checks.find_columns(names, pair_checks.WINNER)
         beside += [name for name in winners if name not in rivals
                    and str(fields[name]).strip().lower() != "chosen"]  # fmt: skip
-    yield from (name for name in beside if not columns_of.is_empty(fields[name]))
-
-
-_ANSWERED = re.compile(r"(?:assistant|model|gpt|bot):$", re.IGNORECASE)
-"""End of a transcript, behind which the answer begins."""
-
-
-def _check_prompt(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> None:
-    """Raise a ValueError where two texts have no prompt, and another column may hold it."""
-    names = (columns.chosen, columns.rejected) if columns.chosen else (columns.a, columns.b)
-    if columns.prompt is not None or None in names or len(row.fields) == len(names):
-        return
-    texts = [columns_of.evaluate(row.fields, str(name)) for name in names]
-    if not all(map(_is_plain, texts)):
-        return
-    answers = [text.strip() for text in texts]
-    if _ANSWERED.search(answers[0][: _count_common(*answers)]):
-        return
-    used = {columns_of.root(name, row.fields)
-            for name in columns_of.all_names(columns.used().values())}  # fmt: skip
-    unasking = pair_checks.find_columns(tuple(row.fields), pair_checks.DESCRIBES)
-    candidates = [
-        name
-        for name in row.fields
-        if name not in (*used, *ignore, *unasking) and pair_checks.may_ask(row.fields[name])
-        and str(row.fields[name]).strip() not in answers
-    ]  # fmt: skip
-    if candidates:
-        name, value = candidates[0], row.fields[candidates[0]]
-        raise ValueError(
-            f"{row.file}, row {row.line}: '{names[0]}' and '{names[1]}' are texts without a "
-            f"prompt, and '{name}' may hold it ({value!r:.60}). If it does, name it under "
-            f"`columns`: {{prompt: {name}, {_show_columns(columns)}}}; if the answers "
-            f"themselves begin with their prompt, ignore: [{', '.join(candidates)}]."
-        )
+    elif not (columns.scores or columns.ranks):
+        yield from _find_comparison_beside(fields, columns.answers)
+    beside += pair_checks.find_columns(names, pair_checks.STRENGTH)
+    if (columns.a, columns.b) != SHP:
+        beside.append(LABELS)
+    if columns.chosen and columns.probability is None:
+        beside += NAMES["probabilities"]
+    if columns.a is not None and columns.score_a is None:
+        beside += pair_checks.find_columns(names, pair_checks.DIFFERENCE)
+    yield from (name for name in beside if not columns_of.is_empty(fields.get(name)))
 
 
 def _show_columns(columns: PairColumns, changed: Mapping[str, str] | None = None) -> str:
@@ -482,19 +424,6 @@ def _check_rival(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> No
 def _is_plain(value: Any) -> bool:
     """Whether it is text, and no conversation."""
     return isinstance(value, str) and not columns_of.is_conversation(value)
-
-
-def _describe_reading(
-    report: SourceReport, rows: Sequence[RawRow | BadRow], columns: PairColumns
-) -> None:
-    """Fill in how a file was read."""
-    report.columns, report.form = columns.used(), FORMS[columns.forms()[0]]
-    names = [*columns_of.all_names(report.columns.values())]
-    fields = [row.fields for row in rows if isinstance(row, RawRow)]
-    roots = {columns_of.root(name, fields[0]) for name in names}
-    unused = [key for row in fields for key in row if key not in roots]
-    unused += [path for row in fields for path in columns_of.find_unread_keys(row, names)]
-    report.unused = list(dict.fromkeys(unused))
 
 
 def _parse_row(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> LabelledRow | BadRow:
@@ -530,12 +459,13 @@ def _parse(
     answer = _read_answer(fields, columns, str(columns.answer), ignore)
     _check_answer(answer, str(columns.answer))
     label = columns_of.evaluate(fields, str(columns.label))
-    if str(label).lower() not in columns_of.GOOD | columns_of.BAD:
+    is_good = columns_of.read_flag(label)
+    if is_good is None:
         raise RejectedError(f"no label: '{columns.label}' should be true or false, is {label!r}")
     return [
         RawLabelled(
             turns=answer.turns, plain_prompt=answer.plain_prompt, plain_lead=answer.plain_lead,
-            completion=answer.text, desirable=str(label).lower() in columns_of.GOOD,
+            completion=answer.text, desirable=is_good,
             line=line, file=file,
         )
     ]  # fmt: skip
@@ -838,9 +768,8 @@ def _read_probability(fields: Mapping[str, Any], column: str | None) -> float:
     if column is None:
         return 1.0
     value = columns_of.evaluate(fields, column)
-    flags = {"true": 1.0, "false": 0.0}
-    if (text := str(value).strip().lower()) in flags:
-        return flags[text]
+    if (is_better := columns_of.read_flag(value)) is not None:
+        return float(is_better)
     if isinstance(value, str):
         with suppress(ValueError):  # tables hold text alone
             value = float(value)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from stages.config import Params
+from stages.config import Params, Where
 from stages.records.problems import BadRow, Problem, Turn
 from stages.records.transcripts import render_question, show_turn
 from stages.rewards.final_answer import extract_answer
@@ -30,13 +30,12 @@ from stages.sources import (
     tool_calls,
 )
 from stages.sources.choices import GoldForm, check_numbers, find_gold_form, read_choices
-from stages.sources.columns import MISSING, Columns, Reading
+from stages.sources.columns import MISSING, Columns
 from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
+from stages.sources.unread import NUM_SAMPLE, Unread
 
-NUM_SAMPLE = 200
-"""Rows by which the columns of a file are found."""
-SPLITS = ("train", "test")
+SPLITS = ("train", "dev", "test")
 MAX_UNIT_WORDS = 2
 """A longer text is no unit, but perhaps a unit of a textbook, unless its words are known."""
 NO_UNITS = frozenset({"-", "--", "n/a", "na", "unitless", "dimensionless", "no unit", "no units"})
@@ -84,6 +83,8 @@ class FileSource(Params):
     """Which column holds what; where none is named, they are found by their usual names."""
     ignore: list[str] = Field(default_factory=list)
     """Columns, and keys of messages, that say something and may be dropped."""
+    where: dict[str, Where] = Field(default_factory=dict)
+    """Column -> the value, or values, of the rows that are read; others are passed over."""
     limit: int | None = Field(default=None, gt=0)
     """The first rows of each split alone, for a first try."""
     share: float = Field(default=1.0, gt=0, le=1)
@@ -167,55 +168,45 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
 
     Raises:
         ValueError: files or columns that are not there, columns without a name that is known, or
-            one that carries meaning and is not read.
+            one that says something and is not read (`Unread`).
     """
     unused = dict[str, None]()
     for split, every_row in open_splits(source, report).items():
-        rows = itertools.islice(every_row, source.limit)
+        rows = itertools.islice(columns_of.keep_rows(every_row, source.where), source.limit)
         head = list(itertools.islice(rows, NUM_SAMPLE))
         sample = containers.sample_fields(head, source.ignore)
-        reading = find_columns(source.columns, sample)
+        columns = find_columns(source.columns, sample)
         gold_form = None
-        if reading.columns.choices is not None and reading.columns.answer is not None:
-            check_numbers(sample, reading.columns.choices, reading.columns.answer)
-            gold_form = find_gold_form(sample, reading.columns.choices, reading.columns.answer)
-        note_reading(report, reading.columns, split)
-        expressions = reading.expressions()
+        if columns.choices is not None and columns.answer is not None:
+            check_numbers(sample, columns.choices, columns.answer)
+            gold_form = find_gold_form(sample, columns.choices, columns.answer)
+        note_reading(report, columns, split)
+        unread = Unread(
+            [*columns.used().values(), *source.where], source.ignore, gold=columns.answer,
+            is_imitated=_imitates(columns, sample), are_choices=columns.choices is not None,
+            refuse_tests=split != "test",  # which a column may say again
+        )  # fmt: skip
         parse = partial(
-            parse_problem, reading=reading, split=split, ignore=source.ignore, gold_form=gold_form
+            parse_problem, columns=columns, split=split, ignore=source.ignore, gold_form=gold_form
         )
-        has_gold, num_rows = reading.columns.answer is not None, 0
-        for row in itertools.chain(head, rows):
+        num_rows = 0
+        for row in unread.watch(itertools.chain(head, rows)):
             num_rows += 1
-            if isinstance(row, BadRow):
-                yield row
-                continue
-            verdicts = columns_of.find_correctness(row.fields, reading, source.ignore)
-            droppable = [*source.ignore, *verdicts]
-            unread = itertools.chain(
-                columns_of.find_unread(row.fields, expressions, droppable, has_gold=has_gold),
-                columns_of.find_other_golds(row.fields, reading.columns, droppable),
-            )
-            if split == "test":  # which a column may say again
-                unread = (
-                    name
-                    for name in unread
-                    if not columns_of.says_test(name, columns_of.find(row.fields, name))
-                )
-            if unread := [*dict.fromkeys(unread)]:
-                raise ValueError(describe_unread(row, unread))
-            roots = {
-                columns_of.root(name, row.fields) for name in columns_of.all_names(expressions)
-            } | verdicts.keys()
-            if not repeats_the_row(row, reading, source.ignore):
-                roots.discard(str(reading.duplicate))
-            unused |= dict.fromkeys(name for name in row.fields if name not in roots)
-            unused |= dict.fromkeys(columns_of.find_unread_keys(row.fields, expressions))
-            for problem in _parse_solutions(row, reading.columns, parse):
+            problems = [row] if isinstance(row, BadRow) else _parse_solutions(row, columns, parse)
+            for problem in problems:
                 if isinstance(problem, BadRow) or is_taken(problem, source.share):
                     yield problem
         report.rows[split or "unsplit"] = num_rows
+        unused |= unread.names
     report.unused = list(unused)
+
+
+def _imitates(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the rows have replies to imitate."""
+    if columns.solution or columns.assistant or columns.calls:
+        return True
+    asks = columns.messages
+    return asks is not None and not columns_of.ColumnSample(sample).end_with_the_user(asks)
 
 
 def _parse_solutions(
@@ -262,37 +253,19 @@ def describe_report(report: SourceReport) -> str:
     lines = [f"{report.path}: {report.form}, {rows.replace(' of unsplit', '')}; read as {columns}"]
     if report.unused:
         lines.append(f"  columns that are not read: {', '.join(report.unused)}")
-        lines += _describe_other_replies(report)
     if report.unread_files:
         lines.append(f"  files or splits that are not read: {', '.join(report.unread_files)}")
     return "\n".join(lines)
 
 
-def _describe_other_replies(report: SourceReport) -> Iterator[str]:
-    """How to imitate the replies of a conversation that is not read beside a solution."""
-    columns = report.columns
-    asks, says = (
-        next((columns[field] for field in fields if field in columns), None)
-        for fields in (("question", "user"), ("solution", "assistant"))
-    )
-    for name in columns_of.MESSAGE_LISTS:
-        if asks and says and name in report.unused:
-            answer = f", answer: {columns['answer']}" if "answer" in columns else ""
-            dropped = ", ".join(part for part in (asks, says) if part != columns.get("answer"))
-            yield (
-                f"  '{says}' is imitated; to imitate the replies in '{name}': "
-                f"columns: {{messages: {name}{answer}}}, ignore: [{dropped}]"
-            )
-
-
-def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Reading:
+def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Columns:
     """The columns that are named, or those with usual names where none is.
 
     Raises:
         ValueError: one is not in the sample, none asks anything, or no name is known.
     """
     if not columns.used():
-        return columns_of.recognise(sample) if sample else Reading(columns)
+        return columns_of.recognise(sample) if sample else columns
     columns_of.check_names(columns.used(), sample)
     if not (columns.question or columns.user or columns.messages):
         raise ValueError(
@@ -305,7 +278,7 @@ def find_columns(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> Readi
                 f"columns: expected one of {', '.join(fields)}, found {' and '.join(names)}, which "
                 f"say the same: name one, perhaps as a template of both columns"
             )
-    return Reading(columns)
+    return columns
 
 
 def name_form(columns: Columns) -> str:
@@ -316,91 +289,6 @@ def name_form(columns: Columns) -> str:
     return "conversations" if any(replies) else "prompts"
 
 
-_THOUGHT_HINT = (
-    "What is thought before a reply is imitated with it as columns: {user: .., assistant: "
-    '"<think>\\n{<this column>}\\n</think>\\n{<the reply>}"}, beside a gold answer as {question: '
-    ".., answer: .., solution: <the same template>}, in `pairs` as such templates of chosen and "
-    "rejected"
-)
-_EXACT_HINT = "Answers are compared exactly, and none counts as right within a tolerance"
-_UNIT_HINT = (
-    "A unit is put behind the gold answer as columns: {unit: unit, ..}, or is a part of a "
-    'template, as {answer: "{<the answer>} {unit}", ..}'
-)
-HINTS = {
-    "tools": "Demonstrations are read with tools (columns: {tools: tools}), pairs without",
-    "functions": "Demonstrations are read with tools (columns: {tools: functions}), pairs without",
-    "helpfulness": "Rated answers are compared in a row of `pairs` with `by: people`",
-    "score": "Rated answers are compared in a row of `pairs` with `by: people`",
-    "reward_model": "Name the gold answer as columns: {messages: prompt, answer: reward_model...}",
-    **dict.fromkeys(("reasoning", "Complex_CoT", "reasoning_content", "thinking"), _THOUGHT_HINT),
-    **dict.fromkeys(("tolerance", "tol", "atol", "rtol", "error"), _EXACT_HINT),
-    **dict.fromkeys(("unit", "units"), _UNIT_HINT),
-}
-_CHOICES_HINT = (
-    "Choices in columns of their own become a part of the question as columns: {question: "
-    '"{<question>}\\n(A) {<first choice>}\\n(B) {<second choice>}", answer: ..}'
-)
-
-
-def describe_unread(row: RawRow, names: Sequence[str]) -> str:
-    """What to do about columns that carry meaning and are not read."""
-    hint = "Name what is needed under `columns`, also as a part of a template"
-    if any(map(columns_of.CHOICE_COLUMN.fullmatch, names)):
-        hint = _CHOICES_HINT
-    if any(map(columns_of.is_thought, names)):
-        hint = _THOUGHT_HINT
-    hint = next((HINTS[name] for name in names if name in HINTS), hint)
-    if any(columns_of.says_test(name, columns_of.find(row.fields, name)) for name in names):
-        hint = (
-            "What is not to be trained on is kept apart as columns: {split: .., ..}, in `pairs` by "
-            "a file of its own"
-        )
-    shown, value = ", ".join(names), columns_of.find(row.fields, names[0])
-    content = "" if value is MISSING else f" ({names[0]}: {value!r:.60})"  # MISSING: not in all
-    return (
-        f"{row.file}, row {row.line}: {shown} carries meaning and is not read{content}. {hint}; "
-        f"what may be dropped: ignore: [{shown}]."
-    )
-
-
-def repeats_the_row(row: RawRow, reading: Reading, ignore: Sequence[str]) -> bool:
-    """Whether a conversation beside a question and its solution says these again and no more.
-
-    False: its reply is another, or it cannot be read. That it asks another question is said where
-    the row is parsed.
-
-    Raises:
-        ValueError: it has a system message or other turns, which would be lost.
-    """
-    columns, name = reading.columns, reading.duplicate
-    asks = columns.question or columns.user
-    value = columns_of.find(row.fields, str(name)) if name is not None else None
-    if asks is None or columns_of.is_empty(value) or value is MISSING:
-        return True
-    try:
-        values = read_values(row.fields, columns)
-        turns = conversations.read_conversation(value, str(name), ignore)
-        solution = read_solution(values, columns)
-    except RejectedError:
-        return False
-    question = str(values["question" if columns.question else "user"]).strip()
-    if turns[0] == Turn("system", str(values.get("system") or "").strip()):
-        del turns[0]
-    if all(turn.content != question for turn in turns):
-        return True
-    first, *replies = turns
-    is_exchange = first.role == "user" and all(map(conversations.is_reply, replies))
-    if first.content != question or not is_exchange:
-        raise ValueError(
-            f"{row.file}, row {row.line}: '{name}' holds more turns than the question in '{asks}' "
-            f"and its reply ({', '.join(turn.role for turn in turns):.60}), which are not read. "
-            f"Name it as columns: {{messages: {name}, ..}}, or drop it: ignore: [{name}]."
-        )
-    texts = [_CALCULATOR.sub("", show_turn(turn)).strip() for turn in replies]
-    return texts in ([], [solution])
-
-
 def is_taken(problem: Problem, share: float) -> bool:
     """Whether a problem is within the share of the questions."""
     if share == 1.0:
@@ -409,7 +297,7 @@ def is_taken(problem: Problem, share: float) -> bool:
 
 
 def parse_problem(
-    fields: Mapping[str, Any], line: int, file: str, *, reading: Reading, split: str | None,
+    fields: Mapping[str, Any], line: int, file: str, *, columns: Columns, split: str | None,
     ignore: Sequence[str], gold_form: GoldForm | None = None,
 ) -> Problem:  # fmt: skip
     """The problem of a row.
@@ -417,12 +305,9 @@ def parse_problem(
     Raises:
         RejectedError: it lacks a column, or has one of another type than expected.
     """
-    columns = reading.columns
-    columns_of.check_valid(fields, reading.expressions(), ignore)
-    columns_of.check_right(fields, reading, ignore)
+    columns_of.check_valid(fields, columns.used().values(), ignore)
     values = read_values(fields, columns)
     turns = read_turns(values, columns, ignore)
-    _check_repeated(fields, reading)
     turns = add_reply(turns, values, columns, ignore)
     solution = read_solution(values, columns)
     reply = None
@@ -450,7 +335,7 @@ def parse_problem(
         split = columns_of.read_split(str(columns.split), values["split"])
         if split not in SPLITS:
             raise RejectedError(
-                f"unknown split: '{columns.split}' should be train or test and is {split!r:.60}"
+                f"unknown split: '{columns.split}' should be train, dev or test, is {split!r:.60}"
             )
     is_plain = len(turns) == 1 and columns.question is not None and tools is None
     name = _SUFFIXES.sub("", file).replace("/", "-")
@@ -489,18 +374,6 @@ def _may_be_unit(text: str) -> bool:
         return False
     is_formula = not {*"/^\\"}.isdisjoint(text)
     return len(words) <= MAX_UNIT_WORDS or is_formula or parse_number(f"1 {text}") is not None
-
-
-def _check_repeated(fields: Mapping[str, Any], reading: Reading) -> None:
-    """Raise RejectedError where a column that repeats a turn in most rows says another thing."""
-    columns = reading.columns
-    asks = str(columns.question or columns.user or columns.messages)
-    if reading.duplicate and not columns_of.asks_the_same([fields], asks, reading.duplicate):
-        raise RejectedError(f"contradiction: '{reading.duplicate}' asks another question")
-    if reading.reply and not columns_of.asks_the_same([fields], asks, reading.reply):
-        raise RejectedError(
-            f"contradiction: the reply in '{reading.reply}' is none of the turns in '{asks}'"
-        )
 
 
 def _check_reply(reply: Turn | None, solution: str | None, columns: Columns) -> None:

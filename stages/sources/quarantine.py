@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from pydantic import Field
 
-from stages.config import Params
+from stages.config import Params, Where
 from stages.records.problems import BadRow
 
 MAX_CONTENT = 500
@@ -100,6 +100,8 @@ class FileLimits(Params):
     split: str | None = None
     """The split, or of a folder without such a README.md words of the names of its files; null:
     `train`, or the only one."""
+    where: dict[str, Where] = Field(default_factory=dict)
+    """Column -> the value, or values, of the rows that are read; others are passed over."""
     licence: str
     """Under which licence the data may be used; recorded with the parameters."""
     max_tokens: int = Field(gt=0)

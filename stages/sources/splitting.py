@@ -3,11 +3,13 @@
 A problem's split is a function of its question (of a conversation: of its opening) alone: not of
 the seed, the order or the other problems. So the same question asked twice stays on one side,
 adding rows moves no other row, and runs with different seeds are compared on the same problems.
+Where so many conversations open alike that a split would be far from its share (agents' with their
+instruction), it follows from their whole text before the reply.
 """
 
 import hashlib
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,15 +72,19 @@ def split_problems(
             "(quarantine), or none is within `share`. Correct the test split, or name the train "
             "split's files alone as `path`: then test problems are taken from them."
         )
-    test_share = 0.0 if any(problem.split == "test" for problem in everything) else shares.test
-    if (total := shares.preference + shares.dev + test_share) >= 1:
+    given = {problem.split for problem in everything} & {"dev", "test"}
+    by_hash = {name: 0.0 if name in given else getattr(shares, name) for name in SPLITS[1:]}
+    if (total := sum(by_hash.values())) >= 1:
         raise ValueError(
             f"data.shares add up to {total:g}: nothing is left for the train split. Lower them."
         )
-    by_split: dict[str, list[Problem]] = {name: [] for name in SPLITS}
-    for problem in everything:
-        name = "test" if problem.split == "test" else _place(problem, shares, test_share)
-        by_split[name].append(problem)
+    by_split = _place_all(everything, given, by_hash, split_key)
+    if any(
+        _is_far(len(by_split[name]), share * len(everything)) for name, share in by_hash.items()
+    ):
+        # Conversations that open alike, as agents' do with their instruction.
+        whole = _place_all(everything, given, by_hash, _whole_key)
+        by_split = whole if all(whole.values()) else by_split
     empty = [name for name, members in by_split.items() if not members]
     if empty:
         raise ValueError(
@@ -89,13 +95,31 @@ def split_problems(
     return by_split
 
 
-def _place(problem: Problem, shares: Shares, test_share: float) -> str:
-    place = position(split_key(problem), "split")
-    for name, share in zip(SPLITS[1:], (shares.preference, shares.dev, test_share), strict=True):
-        if place < share:
-            return name
-        place -= share
-    return "train"
+def _place_all(
+    problems: Iterable[Problem], given: Collection[str | None], shares: Mapping[str, float],
+    key: Callable[[Problem], str],
+) -> dict[str, list[Problem]]:  # fmt: skip
+    """Problems by the split that the source gives them, else by where the hash of a text falls."""
+    by_split: dict[str, list[Problem]] = {name: [] for name in SPLITS}
+    for problem in problems:
+        name, place = "train", position(key(problem), "split")
+        if problem.split in given:
+            name, place = str(problem.split), 1.0
+        for split, share in shares.items():
+            if 0 <= place < share:
+                name = split
+            place -= share
+        by_split[name].append(problem)
+    return by_split
+
+
+def _is_far(count: int, expected: float) -> bool:
+    """Whether a split has less than half or more than twice of its share, and not by chance."""
+    return abs(count - expected) > max(expected / 2, 4 * expected**0.5, 1)
+
+
+def _whole_key(problem: Problem) -> str:
+    return normalise_question(problem.question)
 
 
 def position(text: str, purpose: str) -> float:

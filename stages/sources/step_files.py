@@ -27,6 +27,8 @@ for the markers. "Math-Shepherd" (Wang et al. 2024), https://arxiv.org/abs/2312.
 
     {"prompt": "...", "completions": ["...", "..."], "labels": [true, false]}
 
+Other names of these columns are fields of the format (`question`, `steps`, `labels`).
+
 A step with the separator inside is cut there, as the same text is when a policy samples it, so that
 a model reads one text in one way (`cut`). Its label was made of the whole step and stands at the
 last part. The parts before it have none, whatever it is: of a wrong step nobody knows which part
@@ -43,7 +45,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from stages.config import Params
+from stages.config import Params, Where
 from stages.records.problems import BadRow
 from stages.records.steps import RawSteps, StepLabels, split_steps
 from stages.sources import columns as columns_of
@@ -51,6 +53,7 @@ from stages.sources import containers, math_aps, prm800k, raw_rows, splitting
 from stages.sources.containers import Place
 from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import RejectedError, bad_row
+from stages.sources.unread import Unread
 
 
 class ProcessBench(Params):
@@ -134,31 +137,35 @@ class MathShepherd(Params):
 
 def _read_flag(label: Any) -> float | None:
     """1 for a right step, 0 for a wrong one; None: the label does not say which."""
-    text = str(label).strip().lower()
-    if text in columns_of.GOOD | columns_of.BAD:
-        return float(text in columns_of.GOOD)
-    return SIGNS.get(text)
+    flag = columns_of.read_flag(label)
+    return SIGNS.get(str(label).strip()) if flag is None else float(flag)
 
 
 class Stepwise(Params):
     """Steps with a label each, as TRL has them; how the labels were made is not known."""
 
     kind: Literal["stepwise"]
+    question: str = "prompt"
+    steps: str = "completions"
+    """The column of the lists of steps."""
+    labels: str = "labels"
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """The one solution of a row."""
-        steps = raw_rows.read_list(fields, "completions", "no steps")
-        labels = raw_rows.read_list(fields, "labels", "no labels")
+        steps = raw_rows.read_list(fields, self.steps, "no steps")
+        labels = raw_rows.read_list(fields, self.labels, "no labels")
         flags = [_read_flag(label) for label in labels]
         if len(labels) != len(steps) or None in flags:
             expected = f"true or false, 1 or 0, or + or - for each of the {len(steps)} steps"
-            raise RejectedError(f"no labels: 'labels' should be {expected} and is {labels!r:.60}")
+            raise RejectedError(
+                f"no labels: '{self.labels}' should be {expected} and is {labels!r:.60}"
+            )
         return [
             RawSteps(
                 line=line,
                 file=file,
-                question=raw_rows.read_text(fields, "prompt"),
-                steps=[raw_rows.read_text({"completions": text}, "completions") for text in steps],
+                question=raw_rows.read_text(fields, self.question),
+                steps=[raw_rows.read_text({self.steps: text}, self.steps) for text in steps],
                 labels=flags,
                 num_completions=[0] * len(steps),
                 source=self.kind,
@@ -177,11 +184,21 @@ COLUMNS = {
     "math_shepherd": ("input", "label"),
     "math_aps": ("question", "reasoning_steps"),
     "processbench": ("id", "problem", "steps", "label", "final_answer_correct"),
-    "stepwise": ("prompt", "completions", "labels"),
 }
-"""Kind of a format -> the columns that it reads."""
-GOLD = ("answer", "final_answer", "ground_truth", "solution")
+"""Kind of a format -> the columns that it reads; of `stepwise` its fields say so."""
+GOLD = (
+    "answer", "final_answer", "ground_truth", "solution", "question.ground_truth_answer",
+    "question.ground_truth_solution", "question.pre_generated_steps",
+    "question.pre_generated_answer",
+)  # fmt: skip
 """Columns that labels of steps were made by, and that change nothing in what they say."""
+
+
+def list_columns(form: Format) -> tuple[str, ...]:
+    """The columns that a format reads."""
+    if isinstance(form, Stepwise):
+        return form.question, form.steps, form.labels
+    return COLUMNS[form.kind]
 
 
 def read_solutions(
@@ -189,6 +206,7 @@ def read_solutions(
     form: Format,
     ignore: Sequence[str] = (),
     *,
+    where: Mapping[str, Where] | None = None,
     report: SourceReport | None = None,
 ) -> Iterator[list[RawSteps] | BadRow]:
     """The solutions of each row of files or of the hub, or the reason why it has none.
@@ -197,30 +215,24 @@ def read_solutions(
         place: File, folder, or split of the hub.
         form: What the rows hold.
         ignore: Columns that may be dropped.
+        where: Column -> the value, or values, of the rows that are read.
         report: Filled in with the columns that are read and those that are not.
 
     Raises:
-        ValueError: files that are not there, or a column that carries meaning and is not read.
+        ValueError: files that are not there, or a column that says something and is not
+            read (`Unread`).
     """
     report = report or SourceReport(path="")
     report.form, report.rows = f"labelled steps ({form.kind})", {"unsplit": 0}
-    names, droppable = COLUMNS[form.kind], [*ignore, *GOLD]
-    for row in containers.open_rows(place):
+    names, where = list_columns(form), where or {}
+    unread = Unread([*names, *where], [*ignore, *GOLD])
+    for row in unread.watch(columns_of.keep_rows(containers.open_rows(place), where)):
         report.rows["unsplit"] += 1
+        report.unused = [*unread.names]
         if isinstance(row, BadRow):
             yield row
             continue
-        if unread := [*columns_of.find_unread(row.fields, names, droppable, has_gold=False)]:
-            shown, value = ", ".join(unread), columns_of.find(row.fields, unread[0])
-            raise ValueError(
-                f"{row.file}, row {row.line}: {shown} carries meaning and is not read "
-                f"({unread[0]}: {value!r:.60}). Labelled steps of the format {form.kind} are read "
-                f"from {', '.join(names)}: write what belongs to the question into it, and keep "
-                f"rows of a test in a file of their own; what may be dropped: ignore: [{shown}]."
-            )
-        roots = {columns_of.root(name, row.fields) for name in names}
         report.columns |= {name: name for name in names if name.partition(".")[0] in row.fields}
-        report.unused += [key for key in row.fields if key not in {*roots, *report.unused}]
         yield raw_rows.parse_row(row, partial(_parse, form=form, ignore=ignore))
 
 
@@ -228,7 +240,7 @@ def _parse(
     fields: Mapping[str, Any], line: int, file: str, *, form: Format, ignore: Sequence[str]
 ) -> list[RawSteps]:
     """The solutions of a row; RejectedError where it has none, or is marked as invalid."""
-    columns_of.check_valid(fields, COLUMNS[form.kind], ignore)
+    columns_of.check_valid(fields, list_columns(form), ignore)
     return form.solutions(fields, line, file)
 
 

@@ -65,9 +65,12 @@ def read_rows(kind: str, rows: list[Any], options: Case, path: Path, ignore: lis
         return list(problem_files.read_problems(source, report)), report
     if kind == "pairs":
         columns = PairColumns.model_validate(options.get("columns", {}))
-        return list(preference_files.read_preferences(path, columns, ignore, report=report)), report
+        where = options.get("where")
+        pairs = preference_files.read_preferences(path, columns, ignore, where=where, report=report)
+        return list(pairs), report
     form: Any = TypeAdapter(step_files.Format).validate_python(options["form"])
-    parsed = step_files.read_solutions(path, form, ignore, report=report)
+    where = options.get("where")
+    parsed = step_files.read_solutions(path, form, ignore, where=where, report=report)
     return [item for row in parsed for item in (row if isinstance(row, list) else [row])], report
 
 

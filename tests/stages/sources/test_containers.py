@@ -66,7 +66,7 @@ def test_a_container_is_known_by_its_bytes_whatever_its_name(tmp_path, kind):
 
 
 MESSAGES = [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "a"}]
-DESCRIBED = {"version": "1", "licence": "MIT", "description": "d", "system": "", "test": [],
+DESCRIBED = {"version": "1", "licence": "MIT", "count": 2, "system": "", "test": [],
              "authors": [{"name": "a"}], "schema": {"fields": []}}  # fmt: skip
 SHOTS = {"question": "REAL?", "answer": "4", "examples": [{"question": "shot", "answer": "9"}]}
 PROMPTED = {"prompt": "REAL?", "examples": [{"prompt": "shot"}]}
@@ -75,6 +75,10 @@ EXCHANGE = {"prompt": [MESSAGES[0]], "completion": [MESSAGES[1]]}
 STEMS = {"question": {"stem": "a"}, "answer": {"stem": "b"}}
 READ = {
     "a description beside the rows": (DESCRIBED | {"data": ROWS}, ROWS),
+    "what is said of all rows": ({"system": "S", "tools": [{"name": "f"}],
+                                  "rows": [{"a": 1}, {"system": "T"}]},
+                                 [{"system": "S", "tools": [{"name": "f"}], "a": 1},
+                                  {"system": "T", "tools": [{"name": "f"}]}]),
     "rows of training": ({"train": ROWS}, ROWS),
     "rows of a test": ({"test": [{"a": 1}, {"a": 2, "split": "x"}]},
                        [{"split": "test", "a": 1}, {"split": "x", "a": 2}]),
@@ -172,9 +176,6 @@ REFUSED = {
     "two splits": (b'{"train": [{"a": 1}], "test": [{"a": 2}]}', "2 ('train', 'test')"),
     "a held-out list": (b'{"data": [{"a": 1}], "dev": [{"a": 2}]}', "2 ('data', 'dev')"),
     "another list": (b'{"data": [{"a": 1}], "more": [{"a": 2}]}', "2 ('data', 'more')"),
-    "a system message of all": (b'{"system": "S", "data": [{"a": 1}]}', "'system'"),
-    "a prefix of all": (b'{"rows": [{"a": 1}], "task_prefix": "Do:"}', "'task_prefix'"),
-    "tools of all": (b'{"rows": [{"a": 1}], "tools": [{"name": "f"}]}', "'tools'"),
     "columns": (b'{"question": ["a", "b"], "answer": ["4", "5"]}', "object of columns"),
     "columns of pandas": (b'{"q": {"0": "a", "1": "b"}, "a": {"0": "4", "1": "5"}}', "of columns"),
     "rows by name": (b'{"1": {"q": "a"}, "2": {"q": "b"}}', "object of rows"),

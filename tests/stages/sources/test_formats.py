@@ -137,8 +137,9 @@ def read_preferences(name: str, *ignore: str) -> list[RawPreference | RawLabelle
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_pair_has_its_prompt_and_the_better_answer_first(name):
     before = SYSTEM if name.startswith("axolotl") else []
-    ignore = ["labels"] * name.startswith("shp")  # every other one contradicts its scores
-    for number, pair in enumerate(read_preferences(name, *ignore)):
+    # Of SHP every other label contradicts its scores.
+    ignore = {"shp.jsonl": ["labels"], "helpsteer2_preference.jsonl": ["preference_statement"]}
+    for number, pair in enumerate(read_preferences(name, *ignore.get(name, ()))):
         assert isinstance(pair, RawPreference)
         assert pair.turns in (
             (*before, Turn("user", LONG[number])), (*before, Turn("user", SHORT[number])),
@@ -253,7 +254,58 @@ def test_reasoning_and_calls_are_parts_of_the_reply_unless_they_are_ignored(name
     assert all(problem.solution and problem.reply is None for problem in read(name, ignore=[key]))
 
 
+BY_CONTENT = FORMATS.with_name("formats_by_content")
+NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
+    # file -> words of its refusal, options by which it is read, words of the first problem
+    "logiqa2.jsonl": ("text", {"columns": {"question": "{text} {question}", "choices": "options",
+                                           "answer": "answer"}}, "(case 0). How many"),
+    "crux.jsonl": (
+        "code", {"columns": {"question": "{code}\n{input}", "answer": "output"}}, "def f"),
+    "tools_function_reply.jsonl": (
+        "function", {"columns": {"messages": "messages", "tools": "function"}}, '"name": "add"'),
+    "nemo_gym_other.jsonl": (
+        "responses_create_params", {"columns": {"messages": "responses_create_params.input",
+        "tools": "responses_create_params.tools", "answer": "expected_answer"},
+        "ignore": ["question"]}, "Use the tool."),
+    "prefixed.json": ("question_prefix", {"columns": {
+        "question": "{question_prefix}{question}", "answer": "answer"}}, "In base 7: Sum"),
+    "superni_plain.json": ("Definition", {"columns": {
+        "user": "{Definition.0} {input}", "assistant": "output"}}, "not digits. Sum"),
+    "swe_traj.jsonl": ("false in 3 of 6 rows", {"where": {"resolved": True}}, "OBSERVATION: 10"),
+    "card_two_datadirs": ("a, b", {"name": "a"}, "p0"),
+    "card_escape_abs": ("/etc/passwd", {}, ""), "card_yaml_bomb": ("configs", {}, ""),
+    "tal_scq.jsonl": ("answer_option_list", {"columns": {
+        "question": "problem", "choices": "answer_option_list", "answer": "answer_value"},
+        "ignore": ["answer_analysis"]}, "(A) $$4$$"),
+    "medqa_struct.parquet": ("", {}, "(D) 2"), "sys_missing_content.jsonl": ("", {}, "five"),
+    "sys_null_first_only.jsonl": ("", {}, "Be brief."), "thirty_openings.jsonl": ("", {}, "game 0"),
+    "agentinstruct.jsonl": ("", {}, "OK."), "no_solution_rl.jsonl": ("", {}, "easily"),
+    "hle.jsonl": ("answer_type", {"ignore": ["rationale", "answer_type"]}, "basket 0"),
+    "openai_eval.jsonl": ("", {}, "answer='5'"), "dev_split.jsonl": ("", {}, "train"),
+    "rlhflow_prm.jsonl": ("`steps`", {}, ""), "versaprm.jsonl": ("`steps`", {}, ""),
+    "py_cell.csv": ("parquet", {}, ""), "arrays_py.csv": ("options", {}, ""),
+    "synthetic1.jsonl": ("verification_info", {}, ""), "orpo_mix.jsonl": ("`pairs`", {}, ""),
+    "bfcl_simple.jsonl": (
+        "function", {"columns": {"messages": "question.0", "tools": "function"}}, "Mia picks"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_a_file_says_is_read_or_named(name):
+    words, options, expected = NAMED[name]
+    source: dict[str, Any] = {"path": str(BY_CONTENT / name)}
+    if words:
+        with pytest.raises(ValueError, match=words):
+            list(problem_files.read_problems(FileSource(**source), SourceReport(path="")))
+    if expected:
+        rows = list(problem_files.read_problems(
+            FileSource.model_validate(source | options), SourceReport(path="")))  # fmt: skip
+        assert not [row for row in rows if isinstance(row, BadRow)]
+        assert expected in str(rows[0])
+
+
 def test_the_tables_name_every_file():
+    assert {path.name for path in BY_CONTENT.iterdir()} - {"README.md"} == {*NAMED}
     named = {*CHATS, *PROBLEMS, *MESSAGES, *GOLDS, *PAIRS, *STEPS, *REFUSED, *TOOLS} | {
         "solution_without_statement.jsonl", "dpo_text_implicit.jsonl", "reasoning_content.jsonl",
         "thinking_key.jsonl", "tool_calls_at_end.jsonl",

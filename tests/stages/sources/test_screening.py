@@ -295,6 +295,33 @@ def test_a_problem_is_in_a_split_by_its_question_alone():
     assert len(fixed["train"]) / 4000 == pytest.approx(0.7, abs=0.03)
 
 
+def test_the_place_of_a_row_is_no_score(tmp_path):
+    rows = [{"prompt": f"{n}?", "response": "So.", "meta": {"place": n}} for n in range(300)]
+    source = FileSource.model_validate(write(tmp_path, "m.jsonl", *rows))
+    assert len(catalogue.read_source(source, 0).problems) == 300
+
+
+def test_conversations_that_open_alike_are_split_by_their_whole_text():
+    everything = [
+        replace(row, question=f"Play game {number % 3}. {row.question}", turns=(
+            Turn("user", f"Play game {number % 3}."), Turn("assistant", "Hm"),
+            Turn("user", row.question)))
+        for number, row in enumerate(sums(1500))
+    ]  # fmt: skip
+    splits = splitting.split_problems(everything, SHARES)
+    for name, share in {"preference": 0.2, "dev": 0.1, "test": 0.1}.items():
+        assert len(splits[name]) / 1500 == pytest.approx(share, abs=0.03), name
+
+
+def test_a_dev_set_of_the_source_is_kept_and_not_trained_on():
+    rows = [*sums(60), *(replace(row, id=f"d{row.id}", split="dev") for row in sums(20))]
+    screened = catalogue.screen_rows(rows)
+    splits = splitting.split_problems(screened.problems, SHARES)
+    assert [row.id for row in splits["dev"]] == [row.id for row in rows[60:]]
+    assert {row.reason for row in screened.bad} == {"overlap: the question is also a dev question"}
+    assert len(screened.bad) == 20
+
+
 @pytest.mark.parametrize(
     ("count", "shares", "has_test", "words"),
     [(3, SHARES, False, "3 problems, of 3"), (4000, SHARES, True, "test split"),

@@ -38,7 +38,7 @@ ROWS = {
 }
 
 
-def write_folder(folder: Path, names: str, kind: str) -> None:
+def write_folder(folder: Path, names: str, kind: str, card: str = CARD) -> None:
     """Files that hold a row of their name each; `saved`: splits of a saved data set."""
     is_saved, stems = names.startswith("saved "), names.removeprefix("saved ").split()
     splits = dict[str, Any]()
@@ -47,7 +47,7 @@ def write_folder(folder: Path, names: str, kind: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         splits[stem] = datasets.Dataset.from_list([ROWS[kind](stem)])
         if not is_saved:
-            path.write_text(CARD if name == "README.md" else json.dumps(ROWS[kind](stem)))
+            path.write_text(card if name == "README.md" else json.dumps(ROWS[kind](stem)))
         if name.endswith(".csv"):
             path.write_text(f"question,answer\n{stem}?,4\n")
     if is_saved:
@@ -73,12 +73,16 @@ def read_others(path: Path, *, kind: str, name=None, train=None, revision=None) 
     return " ".join(row[0].question.removesuffix("?") for row in rows)
 
 
-@pytest.mark.parametrize("case", FOLDERS, ids=lambda case: f"{case['files']} {case['with']}"[:80])
+@pytest.mark.parametrize(
+    "case", FOLDERS, ids=lambda case: f"{case['files']} {case.get('card', '')}"[:80]
+)
 def test_the_split_of_a_folder_is(case, tmp_path):
     options = case["with"]
     for kind in ROWS if "test" not in options else ["problems"]:
         folder = tmp_path / kind
-        write_folder(folder, case["files"], kind)
+        # A byte order mark changes nothing.
+        card = f"\ufeff---\nconfigs: {case['card']}\n---\n" if "card" in case else CARD
+        write_folder(folder, case["files"], kind, card)
         read = read_problems if kind == "problems" else partial(read_others, kind=kind)
         if "refused" not in case:
             expected = [case["train"], case.get("test", "")]

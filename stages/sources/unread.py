@@ -1,0 +1,371 @@
+r"""What the columns hold that nothing reads: listed, or the file is refused with the ways out.
+
+| an unread column holds | becomes of the file |
+|---|---|
+| five words or more in most rows, or the same sentence in all | refused |
+| messages; a schema or a call of a tool; a picture, sound or film; what Python prints | refused |
+| anything under a name by which columns are found (columns.yaml) | refused |
+| `test`, or a flag that says so, under a name of splits | refused |
+| true in some rows and false in others, beside a gold answer or a reply | refused with its shares |
+| two values, or numbers that may be scores, beside replies that are imitated | the same |
+| what is read, in part or whole; ids, dates, addresses, short names, other numbers | listed |
+
+So of a name that nobody knows its content decides, also in an object beside what is read there, and
+one level down in an object or in JSON text. Of a name that is known even a word is refused: it may
+be a part of the question. `ignore` lists what may be dropped, `where` which rows are kept.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from stages.records.problems import BadRow
+from stages.sources import columns as columns_of
+from stages.sources.columns import MISSING, NAMES
+from stages.sources.containers import RawRow
+from stages.sources.quarantine import RejectedError
+from stages.sources.splitting import normalise_question
+
+NUM_SAMPLE = 200
+"""Rows by which the columns of a file are found, and after which it is judged the first time."""
+MIN_WORDS = 5
+"""A text of so many words says something; a shorter one may be a name, a kind or an id."""
+MIN_ROWS = 4
+"""In fewer rows a column has two values by chance."""
+MAX_VALUES = 100
+"""Of a column with more different values they are not counted."""
+MAX_SCORE = 100
+"""Larger whole numbers are lengths, years or places."""
+_WORD = re.compile(r"[^\W\d_]+")
+_LEVELS = re.compile(r"\s(?:->|=>|>|\||/|»)\s")
+"""What parts the levels of a category, as in `Mathematics -> Algebra`."""
+_UNSPACED = "\u0e00"
+"""From Thai on many scripts do not part words by spaces."""
+_SENTENCE = re.compile(r"(?s).*[^\W\d_]\s+\w.*[.!?:。？！：]\W*")
+_MEDIUM = re.compile(
+    r"data:(?:image|audio|video)/.*|\S+\.(?:png|jpe?g|gif|webp|bmp|tiff?|mp3|wav|flac|ogg|m4a|mp4"
+    r"|webm|mov|avi)(?:\?\S*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_CONTENTS = ("content", "value", "text", "input", "output")
+"""Keys of what a message or an exchange says."""
+_GUARDING = (
+    "questions", "solutions", "choices", "beside_question", "message_lists", "replies", "systems",
+    "tools",
+)  # fmt: skip
+_GUARDED = frozenset(
+    name.rpartition(".")[2].lower() for role in _GUARDING for name in NAMES[role]
+) | {name.lower() for pair in NAMES["two_answers"] for name in pair[:2]}
+_GOLDS = frozenset(name for name in NAMES["golds"] if "." not in name)
+_EXACT = frozenset({*NAMES["tolerances"], *NAMES["units"]})
+"""Names of what an answer may differ by, or is measured in; nothing where it is 0 or false."""
+
+
+@dataclass(slots=True)
+class _Column:
+    """An unread column, or a key of an object."""
+
+    row: RawRow
+    sample: Any
+    """The first text of many words that nothing else says, else the first value, and its row."""
+    num_rows: int = 0
+    num_texts: int = 0
+    """Rows with such a text."""
+    values: Counter[str] = field(default_factory=Counter)
+    is_number: bool = True
+
+    def count(self, value: Any) -> None:
+        """Count a row with this value."""
+        text = str(value).strip()
+        self.num_rows += 1
+        if len(self.values) <= MAX_VALUES or text in self.values:
+            self.values[text] += 1
+        self.is_number = self.is_number and _read_number(value) is not None
+
+
+class Unread:
+    """The unread columns of a file, as its rows are read."""
+
+    def __init__(
+        self, expressions: Iterable[str], ignore: Collection[str] = (), *, gold: str | None = None,
+        is_imitated: bool = False, are_choices: bool = False, refuse_tests: bool = True,
+    ) -> None:  # fmt: skip
+        """Watch what no expression reads.
+
+        Args:
+            expressions: Columns, paths and templates that are read.
+            ignore: Columns, and paths into them, that may be dropped.
+            gold: The column of the gold answer; None: nothing is compared with one.
+            is_imitated: Whether replies are imitated, so that it counts whether they are good.
+            are_choices: Whether the gold answer is one of choices, of which letter and text differ.
+            refuse_tests: Whether rows that a column calls test are refused.
+        """
+        self.paths = [*columns_of.all_names(expressions)]
+        self.ignore, self.gold = frozenset(ignore), gold
+        self.is_imitated, self.are_choices = is_imitated, are_choices
+        self.refuse_tests = refuse_tests
+        self.names = dict[str, None]()
+        """The unread columns, for the report."""
+        self._columns = dict[str, _Column]()
+        self._refused = dict[str, tuple[RawRow, Any, str]]()
+
+    def watch(self, rows: Iterable[RawRow | BadRow]) -> Iterator[RawRow | BadRow]:
+        """The rows, as they are.
+
+        Raises:
+            ValueError: a column that nothing reads says something; after `NUM_SAMPLE` rows and at
+                the end.
+        """
+        for number, row in enumerate(rows, start=1):
+            if isinstance(row, RawRow):
+                self._look_at(row)
+            if number == NUM_SAMPLE:
+                self._check()
+            yield row
+        self._check()
+
+    def _look_at(self, row: RawRow) -> None:
+        said: _Said | None = None
+        for name, value in self._list_unread(row.fields):
+            self.names[name] = None
+            if columns_of.is_empty(value) or self.ignore & {name, name.partition(".")[0]}:
+                continue
+            column = self._columns.setdefault(name, _Column(row, value))
+            scalars = {path: mark for path, mark in _list_scalars(name, value)
+                       if path not in self.ignore and not columns_of.is_empty(mark)}  # fmt: skip
+            for path, mark in scalars.items():
+                if self.refuse_tests and columns_of.says_test(path, mark):
+                    self.refuse(row, path, "says that the row is not to be trained on")
+                self._columns.setdefault(path, _Column(row, mark)).count(mark)
+            column.num_rows += name not in scalars
+            said = said or _Said(row.fields, self.paths)
+            if why := self._find_meaning(row, name, value, said):
+                self.refuse(row, name, why)
+            texts = (text for text in _list_texts(value) if count_words(text) >= MIN_WORDS)
+            text = next((text for text in texts if not said.has(text)), None)
+            if text is not None:
+                if column.num_texts == 0:
+                    column.row, column.sample = row, text
+                column.num_texts += 1
+
+    def _list_unread(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Columns of which nothing is read, and of the others the keys of objects that are not."""
+        roots = {columns_of.root(path, fields) for path in self.paths}
+        for name, value in fields.items():
+            if name not in roots:
+                yield name, value
+            elif name not in self.paths:
+                keys = {_keys_of(path)[1] for path in self.paths if _keys_of(path)[0] == name}
+                for item in value if isinstance(value, list) else [columns_of.parse_object(value)]:
+                    for key, part in item.items() if isinstance(item, Mapping) else ():
+                        if key not in keys:
+                            yield f"{name}.{key}", part
+
+    def _find_meaning(self, row: RawRow, name: str, value: Any, said: "_Said") -> str | None:
+        """Why one value alone refuses a file; None: it does not."""
+        key, is_column, parsed = name.rpartition(".")[2], name in row.fields, _parse(value)
+        lowered, why = key.lower(), None
+        if key in _GOLDS and is_column and self.gold is not None and not self.are_choices:
+            return self._contradicts(row, value)
+        if lowered in _EXACT and self.gold is not None:
+            return None if columns_of.says_nothing_exact(value) else "bears on the gold answer"
+        if columns_of.is_printed(value):
+            return f"holds {columns_of.PRINTED}"
+        is_known = lowered in _GUARDED or (key in _GOLDS and is_column and self.gold is None)
+        if _read_number(value) is not None or columns_of.read_flag(value) is not None:
+            is_known = lowered in NAMES["beside_question"]  # else an id, or one flag of many
+        if columns_of.CHOICE_COLUMN.fullmatch(key):
+            is_known = True
+        if is_known and not said.repeats(parsed):
+            return "has a name by which columns are found"
+        if _holds(parsed, _is_medium):
+            why = "holds pictures, sound or film"
+        elif _holds(parsed, _is_schema):
+            why = "holds schemas or calls of tools"
+        elif _holds(parsed, columns_of.is_conversation) and not said.repeats(parsed):
+            why = "holds messages"
+        return why
+
+    def _contradicts(self, row: RawRow, value: Any) -> str | None:
+        """Why a column with the name of a gold answer is not dropped: it says another answer."""
+        gold = None
+        with suppress(RejectedError):  # a bad row is recorded with its line
+            gold = _gold_text(columns_of.evaluate(row.fields, str(self.gold)))
+        candidate = _gold_text(value)
+        if gold and candidate and not columns_of.say_the_same(gold, candidate):
+            return f"says another answer than '{self.gold}'"
+        return None
+
+    def refuse(self, row: RawRow, name: str, why: str) -> None:
+        """Refuse the file for what a column says, unless it is ignored."""
+        if not self.ignore & {name, name.partition(".")[0]}:
+            value = columns_of.find(row.fields, name)
+            self._refused.setdefault(name, (row, value, why))
+
+    def _check(self) -> None:
+        """Raise the ValueError that names every column that is refused."""
+        refused, shares = dict(self._refused), list[str]()
+        for name, column in self._columns.items():
+            if name in refused or (self.are_choices and name in _GOLDS):
+                continue
+            if 2 * column.num_texts > column.num_rows or _is_sentence(column):
+                refused[name] = (column.row, column.sample, "holds text")
+            elif counts := self._weigh(column):
+                value, count = counts[0]
+                refused[name] = (column.row, column.sample, "may say which rows are good")
+                shares.append(f"{name} is {value} in {count} of {column.num_rows} rows")
+                shares[-1] += f": where: {{{name}: {counts[-1][0]}}}" * (len(counts) == 2)
+        if not refused:
+            return
+        (row, value, why), *_ = refused.values()
+        names, shown = list(refused), ", ".join(refused)
+        chosen = f" Keep rows by it ({'; '.join(shares)})." if shares else ""
+        several = "" if len(names) == 1 else f", as do or may {', '.join(names[1:])}"
+        raise ValueError(
+            f"{row.file}, row {row.line}: '{names[0]}' {why} and is not read ({value!r:.60})"
+            f"{several}. Read it as columns: {{.., <field>: {names[0]}}}, also as a part of a "
+            f'template, as "{{{names[0]}}} {{<another column>}}".{chosen} What may be dropped: '
+            f"ignore: [{shown}]. What is read: {', '.join(dict.fromkeys(self.paths))}."
+        )
+
+    def _weigh(self, column: _Column) -> list[tuple[str, int]]:
+        """The values of a flag or a score that may decide which rows are good, with their counts.
+
+        The rarest first, of a flag false; nothing: it decides nothing.
+        """
+        counts = column.values.most_common()[::-1]
+        if len(counts) < 2:
+            return []
+        flags = Counter[bool | None]()
+        for value, count in counts:
+            flags[columns_of.read_flag(value)] += count
+        if flags.keys() == {True, False} and (self.is_imitated or self.gold is not None):
+            return [("false", flags[False]), ("true", flags[True])]
+        if not self.is_imitated:
+            return []
+        if column.is_number:
+            numbers = [float(value) for value, _ in counts]
+            is_whole = all(map(float.is_integer, numbers))
+            are_ids = is_whole and (len(counts) == column.num_rows or len(counts) > MAX_VALUES)
+            is_large = max(map(abs, numbers)) > (MAX_SCORE if is_whole else 1e6)
+            return [] if are_ids or is_large else counts
+        return counts if len(counts) == 2 and column.num_rows >= MIN_ROWS else []
+
+
+class _Said:
+    """What a row says where it is read."""
+
+    def __init__(self, fields: Mapping[str, Any], paths: Sequence[str]) -> None:
+        values = (columns_of.find(fields, path) for path in paths)
+        leaves = (text for value in values if value is not MISSING for text in _leaves(value))
+        self.texts = {normalise_question(text) for text in leaves}
+        self.everything = "\n".join(self.texts)
+
+    def has(self, text: str) -> bool:
+        """Whether a text is a part of what is read, but for white space and case."""
+        return normalise_question(text) in self.everything
+
+    def repeats(self, value: Any) -> bool:
+        """Whether all that a value says is read, short texts as a whole."""
+        texts = [normalise_question(text) for text in _leaves(value)]
+        return all(text in self.texts or (count_words(text) >= MIN_WORDS and self.has(text))
+                   for text in texts)  # fmt: skip
+
+
+def count_words(text: str) -> int:
+    """Words of a text, of a category of several levels those of its longest one; of an id none."""
+    parts = [part for part in _LEVELS.split(text) if len(part.split()) > 2]
+    longest = max((len(_WORD.findall(part)) for part in parts), default=0)
+    return longest + sum(character >= _UNSPACED for character in text) // 2
+
+
+def _is_sentence(column: _Column) -> bool:
+    """Whether a column says the same sentence in all rows."""
+    return len(column.values) == 1 and _SENTENCE.fullmatch(next(iter(column.values))) is not None
+
+
+def _keys_of(path: str) -> list[str]:
+    """The column and the keys of a path, without places in lists; a key for none."""
+    keys = [part for part in path.split(".") if not part.isdecimal()]
+    return [*keys, ""]
+
+
+def _parse(value: Any) -> Any:
+    """The list or object that JSON text is; other values as they are."""
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        parsed = columns_of.parse_json(value)
+        return parsed if isinstance(parsed, list | dict) else value
+    return value
+
+
+def _list_scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A value that is no list, and those of an object one level down, with their paths."""
+    parsed = columns_of.parse_object(value)
+    parts = {f"{name}.{key}": part for key, part in parsed.items()} if parsed else {name: value}
+    scalars = str | bool | int | float
+    yield from ((path, part) for path, part in parts.items() if isinstance(part, scalars))
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """The value and everything in it."""
+    yield value
+    for part in (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    ):
+        yield from _inside(part)
+
+
+def _holds(value: Any, is_such: Any) -> bool:
+    return any(map(is_such, _inside(value)))
+
+
+def _is_medium(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return bool({"bytes", "array"} & value.keys()) and not columns_of.is_empty(
+            [*value.values()]
+        )
+    return isinstance(value, bytes) or (
+        isinstance(value, str) and _MEDIUM.fullmatch(value) is not None
+    )
+
+
+def _is_schema(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return isinstance(value.get("name"), str) and bool({"parameters", "arguments"} & value.keys())
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Everything that a value says: texts, numbers and flags; of messages their contents."""
+    value = _parse(value)
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, Mapping):
+        is_message = columns_of.is_message(value)
+        for key, part in value.items():
+            if not is_message or key in _CONTENTS or not isinstance(part, str):
+                yield from _leaves(part)
+    elif not columns_of.is_empty(value):
+        yield str(value)
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    """The texts in a value, JSON text as what it is."""
+    return (part for part in _inside(_parse(value)) if isinstance(part, str))
+
+
+def _read_number(value: Any) -> float | None:
+    with suppress(ValueError, TypeError):
+        return None if isinstance(value, bool) else float(value)
+    return None
+
+
+def _gold_text(value: Any) -> str | None:
+    """A gold answer as text; None for a flag, an object and several answers."""
+    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    is_flag = isinstance(value, bool) or not isinstance(value, str | int | float)
+    return None if is_flag or columns_of.is_empty(value) else str(value).strip().lower()
