@@ -1,6 +1,5 @@
 """Runs of a seed, without a stage: for tests of loops, and of the runtime that starts seeds."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,6 @@ def for_each_seed(
 ) -> dict[int, Any]:
     """`seeds.for_each` without a row of params.yaml."""
     return seeds.for_each(work, make_run(folder=run.folder, log=run.log), numbers, run, **options)
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Wait for an event, at most two minutes."""
-    end = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def has_ended(pid: int) -> bool:

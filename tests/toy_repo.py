@@ -276,11 +276,11 @@ class ToyRepo:
         return psutil.Process(int(path.read_text()))
 
 
-def wait_until(true: Callable[[], object], what: str, seconds: float = 900.0) -> None:
+def wait_until(true: Callable[[], object], what: str = "an event", seconds: float = 900.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)
+        time.sleep(0.05)
 
 
 def make_environment(**extra: str) -> dict[str, str]:

@@ -128,15 +128,18 @@ def serve(owner: int, check: Callable[[], object], import_more: Callable[[], obj
     """
     before = dict(os.environ)
     gc.disable()  # searching the million objects of the imports for garbage takes a second
+    address = None
     with suppress(psutil.Error):  # it has ended
         address = locate(psutil.Process(owner))  # before the imports
     check()
+    if address is None:
+        sys.exit(0)
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(address)
         listener.listen()
         owner_end = os.pidfd_open(owner)
-    except (OSError, NameError):  # it has ended, or has a server
+    except OSError:  # it has ended, or has a server
         sys.exit(0)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -209,7 +212,7 @@ def _keep(stage: socket.socket, imported: Mapping[str, str]) -> list[str]:
     rounding = {name: os.environ[name] for name in OF_ROUNDING & os.environ.keys()}
     of_stage = {k: v for k, v in request["environment"].items() if k not in OF_ROUNDING}
     os.environ.clear()
-    os.environ.update(of_stage | imported | rounding)
+    os.environ.update({**of_stage, **imported, **rounding})
     sys.argv, sys.orig_argv = request["argv"], request["command"]
     gc.enable()
     return sys.argv[1:]

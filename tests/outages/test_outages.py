@@ -105,22 +105,6 @@ def test_an_upload_that_ends_anywhere_is_completed_by_the_next(
         assert contents(server.url, name) == never_out, name
 
 
-@pytest.mark.weekly
-def test_an_upload_that_ends_at_a_random_place_is_completed_by_the_next(
-    server, never_out, sync
-) -> None:
-    with Proxy(server.port) as proxy:
-        assert sync(proxy.url, "random") == 7
-        total = proxy.count
-    draw = random.Random(0)
-    for number in range(40):
-        name, limit = f"random-{number}", draw.randrange(total * 9 // 10)
-        with Proxy(server.port, limit, hangs=number % 4 == 0) as proxy:
-            sync(proxy.url, name, patience=IN_A_PIPELINE)
-        assert not isinstance(sync(server.url, name), Exception), limit
-        assert contents(server.url, name) == never_out, limit
-
-
 def test_a_server_that_is_stopped_killed_and_started_again(server, never_out, sync) -> None:
     with Proxy(server.port) as proxy:
         for number in (signal.SIGSTOP, signal.SIGKILL):

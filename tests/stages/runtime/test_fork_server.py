@@ -9,8 +9,8 @@ import sys
 
 import psutil
 import pytest
-from seed_runs import has_ended, wait_until
-from toy_repo import ROOT
+from seed_runs import has_ended
+from toy_repo import ROOT, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -98,8 +98,11 @@ def test_a_stage_ends_as_its_forked_work_does(words, status, dvc):
     assert output.splitlines()[-1] == f"status {status}"
 
 
-@pytest.mark.parametrize("victim", ["stage", "dvc", "keeper"])
-def test_the_forked_work_ends_with_the_stage_dvc_or_keeper_and_none_stays(victim, dvc, tmp_path):
+@pytest.mark.parametrize(("victim", "number"), [
+    ("stage", signal.SIGTERM), ("stage", signal.SIGKILL), ("dvc", signal.SIGKILL),
+    ("keeper", signal.SIGKILL),
+])  # fmt: skip
+def test_the_forked_work_ends_with_whom_it_is_for_and_none_stays(victim, number, dvc, tmp_path):
     program, working = dvc("check.py", "stage.py hang"), tmp_path / "working"
     wait_until(lambda: working.exists() and working.read_text())
     worker = psutil.Process(int(working.read_text()))
@@ -107,10 +110,10 @@ def test_the_forked_work_ends_with_the_stage_dvc_or_keeper_and_none_stays(victim
     [stage] = psutil.Process(program.pid).children()
     of_dvc = [worker, keeper, keeper.parent(), stage]
     pids = {"stage": stage.pid, "dvc": program.pid, "keeper": keeper.pid}
-    os.kill(pids[victim], signal.SIGTERM if victim == "stage" else signal.SIGKILL)
+    os.kill(pids[victim], number)
     program.wait()
     wait_until(lambda: all(has_ended(each.pid) for each in of_dvc))
-    assert (tmp_path / "tidied").exists()
+    assert (tmp_path / "tidied").exists() == ((victim, number) != ("stage", signal.SIGKILL))
 
 
 @pytest.mark.parametrize("edit", ["code", "variable"])

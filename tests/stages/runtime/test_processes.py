@@ -17,8 +17,9 @@ import pytest
 import stage_inputs
 import torch
 from safetensors.torch import load_file
-from seed_runs import for_each_seed, has_ended, wait_until
+from seed_runs import for_each_seed, has_ended
 from stage_inputs import PRESETS, SEEDS
+from toy_repo import wait_until
 
 from stages.loops.work import Step
 from stages.rows import DATA
