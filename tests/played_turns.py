@@ -5,8 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from stages.models.episode_rendering import render_episode
-from stages.models.turn_rendering import Message, Tools, TurnRenderer
+from stages.models.turn_rendering import Message, Tools, TurnRenderer, render_episode
 from stages.records.episodes import Episode
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]

@@ -31,6 +31,7 @@ from stages.models.model_tokenizer import (
     once_per_template,
 )
 from stages.models.prompting import get_bos_text, special_token_texts, tokenize, tokenize_behind
+from stages.records.episodes import Episode
 from stages.records.problems import (
     REASONING_KEYS,
     ToolCall,
@@ -293,6 +294,38 @@ class TurnRenderer:
         return Turn(
             "assistant", parsed.get("content") or "", reasoning=reasoning, calls=tuple(calls)
         )
+
+
+def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
+    """An episode that no policy sampled, with the tokens that its messages would be sampled as.
+
+    ValueError: a reply is not read as it was written.
+    """
+    messages, tools = list(episode.messages), episode.tools
+    first = episode.num_start_messages
+    ends = [i for i in range(first, len(messages)) if messages[i]["role"] == "assistant"]
+    token_ids: list[int] = []
+    sampled: list[tuple[int, int]] = []
+    for end, following in zip(ends, [*ends[1:], None], strict=True):
+        reply, reply_ids = (
+            messages[end],
+            renderer.render_reply(messages[:end], messages[end], tools),
+        )
+        calls = [call["function"] for call in reply.get("tool_calls") or ()]
+        read = renderer.read_reply(reply_ids, tools).get("tool_calls") or ()
+        if [call["function"] for call in read] != calls:
+            raise ValueError(
+                f"expected a message whose calls are read as they were written, found "
+                f"{reply!r:.200}: name the tools that `start` returns, and write arguments as an "
+                f"object"
+            )
+        sampled.append((len(token_ids), len(token_ids) + len(reply_ids)))
+        token_ids += reply_ids
+        if following is not None:
+            new = messages[end + 1 : following]
+            token_ids += renderer.render_new(messages[: end + 1], new, tools)
+    prompt_ids = renderer.render_start(messages[:first], tools)
+    return replace(episode, prompt_ids=prompt_ids, token_ids=token_ids, sampled=sampled)
 
 
 @once_per_template

@@ -24,9 +24,8 @@ from transformers import PreTrainedTokenizerFast
 
 from stages.models import chat_template, prompting
 from stages.models.call_form import ReplyError, find_form
-from stages.models.episode_rendering import render_episode
 from stages.models.model_tokenizer import end_id, train_tokenizer
-from stages.models.turn_rendering import Message, Tools, TurnRenderer
+from stages.models.turn_rendering import Message, Tools, TurnRenderer, render_episode
 from stages.records import transcripts
 from stages.records.problems import Problem, ToolCall, Turn
 
