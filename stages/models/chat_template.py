@@ -111,14 +111,12 @@ def find_unrendered(
         )
     kinds = ["tools"] if tools is not None else []
     kinds += ["results" for turn in turns if turn.role == "tool"]
-    kinds += [_name_parts(turn) for turn in turns if turn.calls or turn.reasoning]
+    kinds += [
+        "+".join(part for part in ("content", "reasoning", "calls") if getattr(turn, part))
+        for turn in turns if turn.calls or turn.reasoning
+    ]  # fmt: skip
     reasons = (find_lost_part(tokenizer, kind) for kind in dict.fromkeys(kinds))
     return next((reason for reason in reasons if reason is not None), None)
-
-
-def _name_parts(turn: Turn) -> str:
-    parts = {"content": turn.content, "reasoning": turn.reasoning, "calls": turn.calls}
-    return "+".join(name for name, value in parts.items() if value)
 
 
 @once_per_template
@@ -237,14 +235,14 @@ def _to_message(turn: Turn, *, are_texts: bool) -> dict[str, Any]:
     if turn.reasoning:
         message |= dict.fromkeys(REASONING_KEYS, turn.reasoning)
     if turn.calls:
-        message["tool_calls"] = [_to_call(call, are_texts=are_texts) for call in turn.calls]
+        message["tool_calls"] = [
+            ({} if call.id is None else {"id": call.id}) | {"type": "function", "function": {
+                "name": call.name,
+                "arguments": call.arguments if are_texts else json.loads(call.arguments),
+            }}
+            for call in turn.calls
+        ]  # fmt: skip
     if turn.answers is not None:
         message |= {"name": turn.answers.name} if turn.answers.name else {}
         message |= {"tool_call_id": turn.answers.id} if turn.answers.id is not None else {}
     return message
-
-
-def _to_call(call: ToolCall, *, are_texts: bool) -> dict[str, Any]:
-    arguments = call.arguments if are_texts else json.loads(call.arguments)
-    content = {"type": "function", "function": {"name": call.name, "arguments": arguments}}
-    return content if call.id is None else {"id": call.id, **content}

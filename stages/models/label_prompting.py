@@ -120,15 +120,6 @@ def _prompt_id(prompt: str) -> str:
     return f"prompt-{blake2b(prompt.encode(), digest_size=8).hexdigest()}"
 
 
-def _add_lead(
-    raw: RawSteps, prompt: str, tokenizer: PreTrainedTokenizerBase, separator: str
-) -> RawSteps:
-    """The solution as a policy writes it; of the lead, a part up to a separator is a step."""
-    first, *others = raw.steps
-    lead = chat_template.begin_reply(prompt, first, tokenizer)
-    return step_files.cut_steps(replace(raw, steps=[lead + first, *others]), separator)
-
-
 def encode_steps(
     raws: Sequence[RawSteps],
     tokenizer: PreTrainedTokenizerBase,
@@ -168,7 +159,10 @@ def _encode_solution(
     raw: RawSteps, prompt: str, tokenizer: PreTrainedTokenizerBase, separator: str
 ) -> StepLabels:
     """The tokenised steps of a solution with their labels, as the first one of its problem."""
-    text = _add_lead(raw, prompt, tokenizer, separator)
+    first, *others = raw.steps
+    # As a policy writes it; of what stands before a reply, a part up to a separator is a step.
+    first = chat_template.begin_reply(prompt, first, tokenizer) + first
+    text = step_files.cut_steps(replace(raw, steps=[first, *others]), separator)
     *steps, last = text.steps
     steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
     (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
