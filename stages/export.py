@@ -160,7 +160,8 @@ def set_temperature(folder: Path, temperature: float) -> None:
     config = GenerationConfig.from_pretrained(folder)
     config.do_sample = temperature > 0
     sampled = {"temperature": temperature, "top_k": 0, "top_p": 1.0}
-    config.update(**(sampled if config.do_sample else dict.fromkeys(sampled)))
+    for name, value in sampled.items():
+        setattr(config, name, value if config.do_sample else None)
     config._from_model_config = False  # which says that nobody chose these values
     config.save_pretrained(folder)
 

@@ -19,7 +19,8 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.records.problems import THOUGHTS
 
-Words, Value = ParamSpec("Words"), TypeVar("Value")
+Words = ParamSpec("Words")
+Value = TypeVar("Value")
 NUM_INTEGERS = 200
 PAD, EOS, STEP = "<|pad|>", "<|end|>", "<|step|>"
 # A number keeps the space before it, as words do; longer numbers split from the left, three
