@@ -2,34 +2,41 @@
 
     python -m stages.export <policy> <folder> [<seed>]
 
-Without a seed it is the first of the section `seeds`. The card (README.md, as model hubs read it)
-has data, method, accuracies with their intervals, the difference from the baseline and the commit.
-A tokenizer without a chat template gets one that renders messages as in training, so that chat and
-servers prompt the policy as it was trained. Of a policy trained in an environment the card names
-that, and its success there. The policy must be the one that dvc.lock names, to the bit. The folder
-must not exist. Nothing depends on it, and what DVC keeps is not changed.
+Without a seed it is the first that the policy was trained with. transformers 4.57 and 5 compute the
+same logits from the folder (`models/transformers_4`). The card (README.md, as model hubs read it)
+has data, method, accuracies with their intervals, the difference from the baseline, the commit and
+a program that asks the policy; of a policy that the report does not compare it says so. Parameters
+are those that dvc.lock has of the training, not today's. A tokenizer without a chat template gets
+one that renders messages as in training, so that chat and servers prompt the policy as it was
+trained; generation_config.json gets the temperature that was best on the dev split. Of a policy
+trained in an environment the card names that, and its success there. The policy must be the one
+that dvc.lock names, to the bit. The folder must not exist. Nothing depends on it, and what DVC
+keeps is not changed.
 """
 
 import json
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from transformers import GenerationConfig
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.config import read_yaml
+from stages import auto
+from stages.config import PARAMS_PATH, PRESETS_PATH, read_yaml
 from stages.environments import definition
-from stages.models import model_files, model_tokenizer
+from stages.models import model_files, model_tokenizer, transformers_4
 from stages.models.call_form import CallForm
 from stages.models.model_tokenizer import end_id
 from stages.models.prompting import PLACEHOLDER, TASK, get_bos_text
-from stages.params import LOCK_PATH
+from stages.params import LOCK_PATH, read_facts
 from stages.records import lines
 from stages.records.problems import Prompt
 from stages.records.transcripts import SPEAKERS, TOOL
 from stages.report import experiment, markdown, model_card
-from stages.rows import DATA, PROMPTS
+from stages.rows import DATA, PROMPTS, STAGES
 from stages.runtime import outputs, process, runs
 
 logger = logging.getLogger(__name__)
@@ -42,6 +49,30 @@ ACCURACIES = {
 ENVIRONMENT_PROMPTS = "The environment's messages and tools, by the chat template."
 
 
+USAGE = """\
+## Use
+
+Weights of seed {seed}; temperature {temperature}, by generation_config.json. A server that reads
+no `do_sample` there, such as vLLM, has to be told a temperature of 0. {fault}
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder = {folder}
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder)
+inputs = tokenizer.apply_chat_template(
+    [{{"role": "user", "content": {question}}}], add_generation_prompt=True,
+    return_tensors="pt", return_dict=True,
+)
+outputs = model.generate(**inputs, max_new_tokens={limit})
+print(tokenizer.decode(outputs[0, inputs["input_ids"].shape[1]:], skip_special_tokens=True))
+```
+"""
+MAX_NEW_TOKENS = 256
+"""In the card's program where the run's own limit is `auto`."""
+
+
 def main(policy: str = "", folder: str = "", seed: str = "") -> None:
     """Write the folder.
 
@@ -50,33 +81,38 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
             or the folder exists.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    params, plan = read_yaml(), outputs.read_json(PLAN)
+    plan = outputs.read_json(PLAN)
     outputs.check_exists(METRICS)
-    names, seeds = list(plan["policies"]), [str(value) for value in params["seeds"]]
+    metrics, row = outputs.read_json(METRICS), plan["policies"].get(policy)
+    params, presets = read_run(policy, plan) if row else (read_yaml(), {})
+    seeds = [str(value) for value in params["seeds"]]
     seed = seed or seeds[0]
-    if policy not in names or not folder or seed not in seeds:
+    if row is None or not folder or seed not in seeds:
         raise ValueError(
-            f"expected a policy ({', '.join(names)}), a new folder and a seed ({', '.join(seeds)}),"
-            f" found {policy or 'no policy'}, {folder or 'no folder'}, {seed}"
+            f"expected a policy ({', '.join(plan['policies'])}), a new folder and a seed "
+            f"({', '.join(seeds)}), found {policy or 'no policy'}, {folder or 'no folder'}, {seed}"
         )
     target, source = Path(folder), DATA / f"policies/{policy}/model/{seed}"
     if target.exists():
         raise ValueError(f"{target} exists: name a folder that does not")
     check_policy(policy, source)
-    template = params["data"]["prompt_template"]
-    environment = model_card.find_environment(plan, plan["policies"][policy])
-    tasks = set[str]()
+    template, tasks, question = params["data"]["prompt_template"], set[str](), "Hello"
+    environment = model_card.find_environment(plan, row)
     if environment is None:
         outputs.check_exists(PROMPTS / "test.jsonl")
-        tasks = {prompt.task for prompt in lines.read_lines(PROMPTS / "test.jsonl", Prompt)}
-        section = render_comparison(policy, describe_prompts(template, tasks))
+        for prompt in lines.read_lines(PROMPTS / "test.jsonl", Prompt):
+            question = question if tasks else prompt.question
+            tasks.add(prompt.task)
+        sections = [render_comparison(policy, metrics, describe_prompts(template, tasks))]
     else:
-        section = render_comparison(policy, ENVIRONMENT_PROMPTS)
-        section = f"{render_environment(environment, policy)}\n\n{section}"
-    card = model_card.render_card(policy, params["seeds"], params["model"], section)
+        sections = [render_environment(environment, policy, metrics)]
+        sections.append(render_comparison(policy, metrics, ENVIRONMENT_PROMPTS))
     with outputs.replace(target) as scratch:
         shutil.copytree(source, scratch)
-        (scratch / "README.md").write_text(card, encoding="utf-8")
+        fault = transformers_4.add_old_keys(scratch)
+        best = metrics.get("temperatures", {}).get("policies", {}).get(policy, {}).get("best")
+        if best is not None:
+            set_temperature(scratch, best)
         tokenizer = model_tokenizer.load_tokenizer(scratch)
         if tokenizer.chat_template is None:
             text = (
@@ -85,7 +121,49 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
                 else make_episode_template(tokenizer)
             )
             (scratch / "chat_template.jinja").write_text(text, encoding="utf-8")
-    logger.info("%s: policy %s, seed %s, with its card, README.md", target, policy, seed)
+        limit = params.get(row["train"], {}).get("max_new_tokens")
+        limit = limit if isinstance(limit, int) else MAX_NEW_TOKENS
+        sections.append(USAGE.format(
+            seed=seed, folder=json.dumps(target.name), limit=limit, fault=fault,
+            question=json.dumps(question, ensure_ascii=False),
+            temperature="that of the model" if best is None else f"{best:g}, the best on dev",
+        ).rstrip())  # fmt: skip
+        section = "\n\n".join(sections)
+        card = model_card.render_card(policy, params["seeds"], params["model"], presets, section)
+        (scratch / "README.md").write_text(card, encoding="utf-8")
+    logger.info("%s: policy %s, seed %s, with its card, README.md. %s", target, policy, seed, fault)
+
+
+def read_run(policy: str, plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sections of params.yaml, and presets by name, that a policy was trained with.
+
+    They are those of dvc.lock; what it has not is as today. The presets, without `auto`, are the
+    row's, and those of the reward and the environment that it learned from.
+    """
+    stages = read_yaml(LOCK_PATH).get("stages", {}) if LOCK_PATH.exists() else {}
+    words = model_card.list_presets(plan, policy)
+    rows = [row.partition("/")[::2] for row in reversed(words.values())]
+    params, entries = read_yaml(), read_yaml(PRESETS_PATH)
+    for stage in ("prepare_data", *(f"{STAGES[table]}@{name}" for table, name in rows)):
+        recorded = stages.get(stage, {}).get("params", {})
+        params |= recorded.get(str(PARAMS_PATH), {})
+        entries |= recorded.get(str(PRESETS_PATH), {})
+    used = {"presets": {word: entries[word] for word in words}}
+    return params, auto.resolve(used, read_facts(params), params)[0]["presets"]
+
+
+def set_temperature(folder: Path, temperature: float) -> None:
+    """Have generation_config.json name a temperature; 0: greedy decoding.
+
+    It is that of the whole distribution: transformers would cut it to 50 tokens by itself.
+    """
+    config = GenerationConfig.from_pretrained(folder)
+    config.do_sample = temperature > 0
+    sampled = {"temperature": temperature, "top_k": 0, "top_p": 1.0}
+    for name, value in sampled.items():
+        setattr(config, name, value if config.do_sample else None)
+    config._from_model_config = False  # which says that nobody chose these values
+    config.save_pretrained(folder)
 
 
 def check_policy(policy: str, source: Path) -> None:
@@ -167,7 +245,7 @@ def _quote(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def render_environment(name: str, policy: str) -> str:
+def render_environment(name: str, policy: str, metrics: Mapping[str, Any]) -> str:
     """The card's section on the environment that a policy learned in, and its success there."""
     environment = definition.read_environment(DATA / f"environments/{name}")
     packages = ", ".join(f"{key} {version}" for key, version in environment.packages.items())
@@ -176,7 +254,7 @@ def render_environment(name: str, policy: str) -> str:
         f"{environment.own_digest})"
     )
     source = ", ".join(part for part in (own, packages) if part)
-    played = outputs.read_json(METRICS).get("episodes", {}).get(name, {})
+    played = metrics.get("episodes", {}).get(name, {})
     estimates = played.get("policies", {}).get(policy)
     success = "Its success there was not measured: no row of `episodes` played it from test starts."
     if estimates is not None:
@@ -199,31 +277,34 @@ def describe_prompts(prompt_template: str, tasks: set[str]) -> str:
     return " ".join(sentences)
 
 
-def render_comparison(policy: str, prompts: str) -> str:
+def render_comparison(policy: str, metrics: Mapping[str, Any], prompts: str) -> str:
     """The card's sections on the run: accuracies with intervals, verdict, commit, and prompt.
 
     Without gold answers there are no accuracies.
     """
-    metrics = outputs.read_json(METRICS)
     baseline, level = metrics["baseline"], 100 * metrics["confidence"]
-    estimates, table = metrics["policies"][policy], []
+    estimates, table = metrics["policies"].get(policy), []
     for key, label in ACCURACIES.items():
-        if key in estimates:
+        if key in (estimates or {}):
             gain = metrics["gains"].get(key, {}).get(policy)
             points = "" if gain is None else markdown.format_points(gain)
             table.append([label, markdown.format_percent(estimates[key]), points])
+    if estimates is None:
+        results = ["The run's report does not compare this policy: its accuracy is not known."]
+    else:
+        intervals = (
+            f"Intervals of {level:g} % over seeds and problems; points over the policy `{baseline}`"
+            f" are paired by seed and problem."
+        )
+        header = ["accuracy", "all seeds", f"points over {baseline}"]
+        results = [intervals, markdown.render_table(header, table)] if table else []
+        results.append(" ".join(metrics["verdict"]))
     commit, has_edits = runs.git_state()
     at = f" at commit {commit}{' with edits' if has_edits else ''}" if commit is not None else ""
     digest = experiment.digest_folder(DATA / "evaluations")
-    accuracies = [
-        f"Intervals of {level:g} % over seeds and problems; points over the policy `{baseline}` are"
-        " paired by seed and problem.",
-        markdown.render_table(["accuracy", "all seeds", f"points over {baseline}"], table),
-    ]
     return "\n\n".join([
         "## Comparison",
-        *(accuracies if table else []),
-        " ".join(metrics["verdict"]),
+        *results,
         f"Exported{at}. Where these results are from: {experiment.describe_commit(digest)}; "
         "`dvc repro` there gives them again.",
         "## Prompt",

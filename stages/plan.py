@@ -159,6 +159,10 @@ def digest_inputs(params: dict[str, Any]) -> dict[str, str]:
         origin = model_files.describe_origin(params["model"]["path"])
         files = {} if origin is None else origin.files
         digests = {f"model.path/{name}": digest for name, digest in files.items()}
+        template = params["model"].get("chat_template")
+        if template not in (None, "keep_thoughts"):
+            text = model_files.read_template(template) or ""
+            digests["model.chat_template"] = hashlib.sha256(text.encode()).hexdigest()
     if isinstance(source, dict) and source.get("kind", "files") != "files":
         return digests  # generated
     sources = [FileSource(**item) for item in (source if isinstance(source, list) else [source])]

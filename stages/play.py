@@ -27,8 +27,7 @@ from stages.loops.episodes import Player
 from stages.loops.run import Run
 from stages.loops.work import Step
 from stages.models import model_tokenizer, row_policy, size
-from stages.models.episode_rendering import render_episode
-from stages.models.turn_rendering import TurnRenderer
+from stages.models.turn_rendering import TurnRenderer, render_episode
 from stages.records.episodes import (
     EPISODES,
     FAILED,

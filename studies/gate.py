@@ -22,6 +22,7 @@ import numpy as np
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import holm_adjusted
 from stages.config import Params
+from stages.params import load_preset
 from stages.records import lines, pools
 from stages.records.metrics import round_metric
 from stages.report import markdown, model_card
@@ -66,11 +67,15 @@ def main() -> None:
         }
         verdicts = {baseline: BASELINE}
         verdicts |= {name: decide_release(gate, baseline) for name, gate in gates.items()}
+        plan = outputs.read_json(DATA / "plan.json")
         with outputs.replace(study.folder / "cards") as cards:
             cards.mkdir()
             for name in names:
                 section = render_probes(summaries[name], gates.get(name), verdicts[name])
-                card = model_card.render_card(name, config.seeds, config.model, section)
+                presets = {word: load_preset(word) for word in model_card.list_presets(plan, name)}
+                card = model_card.render_card(
+                    name, config.seeds, config.model, presets, section
+                )  # fmt: skip
                 (cards / f"{name}.md").write_text(card, encoding="utf-8")
         report = render_report(summaries, gates, verdicts, baseline, len(config.seeds))
         study.write({"summaries": summaries, "gates": gates, "verdicts": verdicts}, report)

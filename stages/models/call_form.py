@@ -11,7 +11,6 @@ and behind the JSON objects, and the keys of name and arguments in them.
 Nothing that a model wrote is evaluated: it is JSON or an error.
 """
 
-import functools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.models import chat_template
 from stages.models.chat_template import CALL, OTHER_CALLS, TOOLS, USER
+from stages.models.model_tokenizer import once_per_template
 from stages.records.problems import ToolCall, Turn, split_thought
 
 _DECODER = json.JSONDecoder()
@@ -152,7 +152,7 @@ def make_call(name: Any, arguments: Any, number: Any, index: int) -> ToolCall | 
     return ToolCall(name, text, number or f"call{index:05d}")
 
 
-@functools.lru_cache(maxsize=8)
+@once_per_template
 def find_form(tokenizer: PreTrainedTokenizerBase) -> CallForm | None:
     """The form of the model's calls; None: its chat template writes no JSON object for them."""
     if tokenizer.chat_template is None:

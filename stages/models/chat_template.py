@@ -6,7 +6,6 @@ renders the same with and without them, or the same without tools and results, l
 say; this is tried with small conversations, once for each kind of turn.
 """
 
-import functools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from stages.models.model_tokenizer import end_id, eos_id
+from stages.models.model_tokenizer import end_id, eos_id, once_per_template
 from stages.records.problems import REASONING_KEYS, THOUGHTS, ToolCall, Turn, find_begun_thought
 
 USER = Turn("user", "How many?")
@@ -85,11 +84,11 @@ def begin_reply(prompt: str, reply: str, tokenizer: PreTrainedTokenizerBase) -> 
         return end
     if tokenizer.chat_template is None or reply.lstrip().startswith(tuple(THOUGHTS)):
         return ""
-    return _find_lead(tokenizer, str(tokenizer.chat_template))
+    return _find_lead(tokenizer)
 
 
-@functools.lru_cache(maxsize=8)
-def _find_lead(tokenizer: PreTrainedTokenizerBase, _template: str) -> str:
+@once_per_template
+def _find_lead(tokenizer: PreTrainedTokenizerBase) -> str:
     try:
         prompt = render_chat([USER], tokenizer)
         turns = [USER, Turn("assistant", ANSWER)]
@@ -112,23 +111,21 @@ def find_unrendered(
         )
     kinds = ["tools"] if tools is not None else []
     kinds += ["results" for turn in turns if turn.role == "tool"]
-    kinds += [_name_parts(turn) for turn in turns if turn.calls or turn.reasoning]
-    reasons = (find_lost_part(kind, tokenizer) for kind in dict.fromkeys(kinds))
+    kinds += [
+        "+".join(part for part in ("content", "reasoning", "calls") if getattr(turn, part))
+        for turn in turns if turn.calls or turn.reasoning
+    ]  # fmt: skip
+    reasons = (find_lost_part(tokenizer, kind) for kind in dict.fromkeys(kinds))
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def _name_parts(turn: Turn) -> str:
-    parts = {"content": turn.content, "reasoning": turn.reasoning, "calls": turn.calls}
-    return "+".join(name for name, value in parts.items() if value)
-
-
-@functools.lru_cache(maxsize=64)
-def find_lost_part(kind: str, tokenizer: PreTrainedTokenizerBase) -> str | None:
+@once_per_template
+def find_lost_part(tokenizer: PreTrainedTokenizerBase, kind: str) -> str | None:
     """Why a chat template is refused: a part of a conversation that it loses; None: it loses none.
 
     Args:
-        kind: `tools`, `results`, or the parts of an assistant's turn, joined by +.
         tokenizer: It has a chat template.
+        kind: `tools`, `results`, or the parts of an assistant's turn, joined by +.
     """
     for part, first, second in _make_variants(kind):
         name = {"calls": "tool calls", "results": "tool results"}.get(part, part)
@@ -184,7 +181,7 @@ def render_turns(
     TemplateError: the template refuses it, or leaves a turn of a prompt out.
     """
     roles = tuple(turn.role for turn in turns if turn.is_text)
-    if is_prompt and (lost := find_lost_turn(roles, tokenizer)):
+    if is_prompt and (lost := find_lost_turn(tokenizer, roles)):
         raise TemplateError(lost)
     are_texts = takes_text_arguments(tokenizer) if any(turn.calls for turn in turns) else False
     text = tokenizer.apply_chat_template(
@@ -196,8 +193,8 @@ def render_turns(
     return str(text)
 
 
-@functools.lru_cache(maxsize=1024)
-def find_lost_turn(roles: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> str | None:
+@once_per_template
+def find_lost_turn(tokenizer: PreTrainedTokenizerBase, roles: tuple[str, ...]) -> str | None:
     """Why a prompt of turns with these roles is refused: it lacks the text of one; else None.
 
     Many templates have no case for a system's turn, and render nothing of it; those of models that
@@ -217,7 +214,7 @@ def find_lost_turn(roles: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -
     )
 
 
-@functools.lru_cache(maxsize=8)
+@once_per_template
 def takes_text_arguments(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether the template wants arguments of calls as JSON text, and not as an object.
 
@@ -238,14 +235,14 @@ def _to_message(turn: Turn, *, are_texts: bool) -> dict[str, Any]:
     if turn.reasoning:
         message |= dict.fromkeys(REASONING_KEYS, turn.reasoning)
     if turn.calls:
-        message["tool_calls"] = [_to_call(call, are_texts=are_texts) for call in turn.calls]
+        message["tool_calls"] = [
+            ({} if call.id is None else {"id": call.id}) | {"type": "function", "function": {
+                "name": call.name,
+                "arguments": call.arguments if are_texts else json.loads(call.arguments),
+            }}
+            for call in turn.calls
+        ]  # fmt: skip
     if turn.answers is not None:
         message |= {"name": turn.answers.name} if turn.answers.name else {}
         message |= {"tool_call_id": turn.answers.id} if turn.answers.id is not None else {}
     return message
-
-
-def _to_call(call: ToolCall, *, are_texts: bool) -> dict[str, Any]:
-    arguments = call.arguments if are_texts else json.loads(call.arguments)
-    content = {"type": "function", "function": {"name": call.name, "arguments": arguments}}
-    return content if call.id is None else {"id": call.id, **content}

@@ -48,9 +48,12 @@ def encode_pairs(
     and rejected if it spells a special token or the chat template refuses its turns.
     """
     return _encode_answers(
-        raws, tokenizer, max_tokens, _encode_pair,
-        lambda raw: [raw.chosen, raw.rejected],
-        lambda pair: len(pair.prompt_ids) + max(len(pair.chosen_ids), len(pair.rejected_ids)),
+        raws, tokenizer, max_tokens, lambda raw: [raw.chosen, raw.rejected],
+        lambda raw, prompt, texts, ids: Preference(
+            id=_prompt_id(prompt), prompt=prompt, prompt_ids=ids[0],
+            chosen=texts[0], chosen_ids=ids[1], rejected=texts[1], rejected_ids=ids[2],
+            probability=raw.probability, source=SOURCE,
+        ),
     )  # fmt: skip
 
 
@@ -59,9 +62,11 @@ def encode_labelled(
 ) -> EncodedLabels[RawLabelled, tuple[RawLabelled, UnpairedExample]]:
     """Tokenised completions with their labels, each with its raw one; limits as of pairs."""
     return _encode_answers(
-        raws, tokenizer, max_tokens, _encode_labelled,
-        lambda raw: [raw.completion],
-        lambda row: len(row.prompt_ids) + len(row.completion_ids),
+        raws, tokenizer, max_tokens, lambda raw: [raw.completion],
+        lambda raw, prompt, _, ids: UnpairedExample(
+            id=_prompt_id(prompt), prompt_ids=ids[0], completion_ids=ids[1],
+            desirable=raw.desirable,
+        ),
     )  # fmt: skip
 
 
@@ -70,85 +75,49 @@ AnswersT = TypeVar("AnswersT", RawPreference, RawLabelled)
 
 def _encode_answers(
     raws: Sequence[AnswersT], tokenizer: PreTrainedTokenizerBase, max_tokens: int,
-    encode: Callable[[AnswersT, PreTrainedTokenizerBase], RowT],
-    answers: Callable[[AnswersT], list[str]], length: Callable[[RowT], int],
+    list_answers: Callable[[AnswersT], list[str]],
+    make_row: Callable[[AnswersT, str, list[str], list[list[int]]], RowT],
 ) -> EncodedLabels[AnswersT, tuple[AnswersT, RowT]]:  # fmt: skip
-    """Answers to prompts, tokenised; those that are rejected or over-long are set apart."""
+    """Answers to prompts, tokenised; those that are rejected or over-long are set apart.
+
+    `make_row` takes the raw row, the prompt, the answers with what a template or the source has
+    before them (`plain_lead`), and the tokens of the prompt and of each answer.
+    """
     encoded = EncodedLabels[AnswersT, tuple[AnswersT, RowT]]()
     specials = prompting.special_token_texts(tokenizer)
     in_answers = prompting.answer_special_texts(tokenizer)
     for raw in raws:
+        answers = list_answers(raw)
         reason = prompting.find_special_token(specials, *(turn.content for turn in raw.turns))
-        if reason := reason or prompting.find_special_token(in_answers, *answers(raw)):
+        if reason := reason or prompting.find_special_token(in_answers, *answers):
             encoded.rejected.append((raw, reason))
             continue
-        try:
-            row = encode(raw, tokenizer)
-        except TemplateError as error:
-            encoded.rejected.append((raw, f"chat template: it refuses these turns: {error}"))
-            continue
-        if (number := length(row)) > max_tokens:
-            reason = f"over-long pair: {number} tokens with its longer answer, at most {max_tokens}"
+        if tokenizer.chat_template is None:
+            prompt = prompting.get_bos_text(tokenizer) + raw.plain_prompt
+            texts = [raw.plain_lead + answer for answer in answers]
+        else:
+            try:
+                prompt = chat_template.render_chat(raw.turns, tokenizer)
+            except TemplateError as error:
+                encoded.rejected.append((raw, f"chat template: it refuses these turns: {error}"))
+                continue
+            texts = [
+                chat_template.begin_reply(prompt, answer, tokenizer) + answer for answer in answers
+            ]
+        (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
+        end = model_tokenizer.end_id(tokenizer)
+        ids = [[*answer, end] for answer in prompting.tokenize_behind(texts, tokenizer)]
+        if (length := len(prompt_ids) + max(map(len, ids))) > max_tokens:
+            reason = f"over-long pair: {length} tokens with its longer answer, at most {max_tokens}"
             encoded.over_long.append((raw, reason))
         else:
-            encoded.rows.append((raw, row))
+            encoded.rows.append((raw, make_row(raw, prompt, texts, [prompt_ids, *ids])))
     return encoded
 
 
 def _prompt_id(prompt: str) -> str:
     """Problem id of a prompt's text: pairs of one prompt are one problem."""
     return f"prompt-{blake2b(prompt.encode(), digest_size=8).hexdigest()}"
-
-
-def _render_answers(
-    raw: RawPreference | RawLabelled, answers: Sequence[str], tokenizer: PreTrainedTokenizerBase
-) -> tuple[str, list[str]]:
-    """Prompt and answers; without a chat template, `plain_lead` stands before each of them."""
-    if tokenizer.chat_template is None:
-        prompt = prompting.get_bos_text(tokenizer) + raw.plain_prompt
-        return prompt, [raw.plain_lead + answer for answer in answers]
-    prompt = chat_template.render_chat(raw.turns, tokenizer)
-    begin = chat_template.begin_reply
-    return prompt, [begin(prompt, answer, tokenizer) + answer for answer in answers]
-
-
-def _encode_pair(raw: RawPreference, tokenizer: PreTrainedTokenizerBase) -> Preference:
-    prompt, (chosen, rejected) = _render_answers(raw, [raw.chosen, raw.rejected], tokenizer)
-    (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
-    chosen_ids, rejected_ids = prompting.tokenize_behind([chosen, rejected], tokenizer)
-    end = model_tokenizer.end_id(tokenizer)
-    return Preference(
-        id=_prompt_id(prompt),
-        prompt=prompt,
-        prompt_ids=prompt_ids,
-        chosen=chosen,
-        chosen_ids=[*chosen_ids, end],
-        rejected=rejected,
-        rejected_ids=[*rejected_ids, end],
-        probability=raw.probability,
-        source=SOURCE,
-    )
-
-
-def _encode_labelled(raw: RawLabelled, tokenizer: PreTrainedTokenizerBase) -> UnpairedExample:
-    prompt, answers = _render_answers(raw, [raw.completion], tokenizer)
-    (prompt_ids,) = prompting.tokenize([prompt], tokenizer)
-    (completion_ids,) = prompting.tokenize_behind(answers, tokenizer)
-    return UnpairedExample(
-        id=_prompt_id(prompt),
-        prompt_ids=prompt_ids,
-        completion_ids=[*completion_ids, model_tokenizer.end_id(tokenizer)],
-        desirable=raw.desirable,
-    )
-
-
-def _add_lead(
-    raw: RawSteps, prompt: str, tokenizer: PreTrainedTokenizerBase, separator: str
-) -> RawSteps:
-    """The solution as a policy writes it; of the lead, a part up to a separator is a step."""
-    first, *others = raw.steps
-    lead = chat_template.begin_reply(prompt, first, tokenizer)
-    return step_files.cut_steps(replace(raw, steps=[lead + first, *others]), separator)
 
 
 def encode_steps(
@@ -190,7 +159,10 @@ def _encode_solution(
     raw: RawSteps, prompt: str, tokenizer: PreTrainedTokenizerBase, separator: str
 ) -> StepLabels:
     """The tokenised steps of a solution with their labels, as the first one of its problem."""
-    text = _add_lead(raw, prompt, tokenizer, separator)
+    first, *others = raw.steps
+    # As a policy writes it; of what stands before a reply, a part up to a separator is a step.
+    first = chat_template.begin_reply(prompt, first, tokenizer) + first
+    text = step_files.cut_steps(replace(raw, steps=[first, *others]), separator)
     *steps, last = text.steps
     steps = [*(step + separator for step in steps), last + separator * (not raw.finished)]
     (prompt_ids,) = prompting.tokenize([prompt], tokenizer)

@@ -152,6 +152,17 @@ def digest_file(path: str, _changed: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def read_template(path: str | None) -> str | None:
+    """The text of a chat template's file; None without a path. ValueError: it cannot be read."""
+    try:
+        return None if path is None else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"model.chat_template: expected keep_thoughts or a Jinja file in UTF-8, found no such "
+            f"file at '{path}' ({error}). Correct the path"
+        ) from error
+
+
 def check_model_files(path: str | None) -> None:
     """Raise a ValueError, before any work, for a folder without a whole model in safetensors."""
     folder = Path(path or "")

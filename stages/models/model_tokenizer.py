@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -19,6 +19,8 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages.records.problems import THOUGHTS
 
+Words = ParamSpec("Words")
+Value = TypeVar("Value")
 NUM_INTEGERS = 200
 PAD, EOS, STEP = "<|pad|>", "<|end|>", "<|step|>"
 # A number keeps the space before it, as words do; longer numbers split from the left, three
@@ -92,14 +94,21 @@ def _learned_merges(texts: Iterable[str], vocab_size: int) -> list[tuple[str, st
     return [(first, second) for first, second in merges][: max(vocab_size, 0)]
 
 
-def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer at `path`, with an end and a pad token; code beside it is never run."""
+def load_tokenizer(
+    path: str | Path, revision: str | None = None, chat_template: str | None = None
+) -> PreTrainedTokenizerBase:
+    """The tokenizer at `path`, with an end and a pad token; code beside it is never run.
+
+    `chat_template`: the text of another one than its own.
+    """
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             str(path), revision=revision or "main", trust_remote_code=False
         )
         # saved with every policy, and otherwise true where HF_HUB_OFFLINE is set
         tokenizer.init_kwargs["local_files_only"] = False
+        if chat_template is not None:
+            tokenizer.chat_template = chat_template
         pin_date(tokenizer)
         if tokenizer.chat_template is not None:
             text = tokenizer.apply_chat_template(PROBE, add_generation_prompt=True, tokenize=False)
@@ -261,13 +270,13 @@ def end_id(tokenizer: PreTrainedTokenizerBase) -> int:
     turn, and other tokens than the end of a sequence. Without an end of a turn, it is the end of a
     sequence.
     """
-    turn_end = _turn_end_id(tokenizer, _get_template(tokenizer))
+    turn_end = _turn_end_id(tokenizer)
     return eos_id(tokenizer) if turn_end is None else turn_end
 
 
 def end_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Ids at which sampling stops: the end of a sequence and that of a turn."""
-    ends = (tokenizer.eos_token_id, _turn_end_id(tokenizer, _get_template(tokenizer)))
+    ends = (tokenizer.eos_token_id, _turn_end_id(tokenizer))
     return frozenset(token_id for token_id in ends if isinstance(token_id, int))
 
 
@@ -307,16 +316,36 @@ def _get_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
     return template.get("default") if isinstance(template, dict) else template
 
 
-@functools.lru_cache(maxsize=8)
-def _turn_end_id(tokenizer: PreTrainedTokenizerBase, template: str | None) -> int | None:
+def once_per_template(
+    function: Callable[Concatenate[PreTrainedTokenizerBase, Words], Value],
+) -> Callable[Concatenate[PreTrainedTokenizerBase, Words], Value]:
+    """`function`, computed once for each chat template of a tokenizer, which may be replaced."""
+
+    @functools.lru_cache(maxsize=1024)
+    def compute(
+        tokenizer: PreTrainedTokenizerBase, _template: str, *words: Words.args, **more: Words.kwargs
+    ) -> Value:
+        return function(tokenizer, *words, **more)
+
+    @functools.wraps(function)
+    def look_up(
+        tokenizer: PreTrainedTokenizerBase, *words: Words.args, **more: Words.kwargs
+    ) -> Value:
+        return compute(tokenizer, str(tokenizer.chat_template), *words, **more)
+
+    return look_up
+
+
+@once_per_template
+def _turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Token that the chat template writes after an assistant's turn, be it the last one or not.
 
     None: there is no template, or it writes plain text there, another token after the last turn (as
     gpt-oss does, with the end of a sequence), or the beginning of the next turn.
     """
+    template, ends = _get_template(tokenizer), list[int | None]()
     if template is None:
         return None
-    ends: list[int | None] = []
     for turns in ([*PROBE, REPLY], [*PROBE, REPLY, *PROBE]):
         try:
             text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
-    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
 )
@@ -52,7 +51,15 @@ def load_pretrained(
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        _refuse_quantised(path, settings.get("revision"))
+        revision = settings.get("revision") or "main"
+        config, _ = PreTrainedConfig.get_config_dict(str(path), revision=revision)
+        quantisation = config.get("quantization_config") or config.get("compression_config")
+        # transformers itself makes plain weights of gpt-oss's (mxfp4); others would be saved so.
+        if quantisation and (kind := quantisation.get("quant_method")) != "mxfp4":
+            raise ValueError(
+                f"quantised weights ({kind}, by its config.json), which cannot be trained as they "
+                f"are: dequantise them elsewhere"
+            )
         model, report = auto_class.from_pretrained(
             str(path), dtype=torch.float32, use_safetensors=True,
             output_loading_info=True, ignore_mismatched_sizes=True, **settings,
@@ -71,20 +78,6 @@ def load_pretrained(
             f"Save it again with save_pretrained, or name another in params.yaml."
         ) from cause
     return model
-
-
-def _refuse_quantised(path: str | Path, revision: str | None) -> None:
-    """Raise a ValueError for weights that are quantised, and would be saved so after training.
-
-    transformers itself makes plain ones of gpt-oss's (mxfp4).
-    """
-    config, _ = PreTrainedConfig.get_config_dict(str(path), revision=revision or "main")
-    quantisation = config.get("quantization_config") or config.get("compression_config")
-    if quantisation and quantisation.get("quant_method") != "mxfp4":
-        raise ValueError(
-            f"quantised weights ({quantisation.get('quant_method')}, by its config.json), which "
-            f"cannot be trained as they are: dequantise them elsewhere"
-        )
 
 
 def _describe_fault(
@@ -113,20 +106,15 @@ def load_policy(
     version = revision or "main"
     model = load_pretrained(AutoModelForCausalLM, path, new=frozenset(), revision=version)
     if trained and model.generation_config is not None:
-        _check_generation_config(model.generation_config, path)
+        try:  # else transformers would refuse to save it with the trained policy
+            model.generation_config.validate(strict=True)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: expected a generation_config.json that can be saved with the trained "
+                f"policy, found {' '.join(str(error).split()):.250}. Correct the file: beside a "
+                f"temperature or top_p, write do_sample: true."
+            ) from error
     return prepare_model(model, compute, device, trained=trained)
-
-
-def _check_generation_config(config: GenerationConfig, path: str | Path) -> None:
-    """Raise a ValueError for what transformers would refuse to save with the trained policy."""
-    try:
-        config.validate(strict=True)
-    except ValueError as error:
-        raise ValueError(
-            f"{path}: expected a generation_config.json that can be saved with the trained policy, "
-            f"found {' '.join(str(error).split()):.250}. Correct the file: beside a temperature "
-            f"or top_p, write do_sample: true."
-        ) from error
 
 
 def prepare_model(
@@ -339,21 +327,14 @@ def save_model(
             state_dict[name] = value
     if sharding.get_rank() > 0:
         return
-    if model.can_generate():
-        _stop_at_ends(model, tokenizer)
+    if model.can_generate() and (generation := model.generation_config) is not None:
+        # Other tools end a completion where it ends here.
+        end, ends = model_tokenizer.end_id(tokenizer), generation.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends] if isinstance(ends, int) else []
+        if end not in ends:
+            generation.eos_token_id = [*ends, end]
     model.save_pretrained(path, state_dict=state_dict)
     config = copy.copy(model.config)
     config.dtype = dtype
     config.save_pretrained(path)
     tokenizer.save_pretrained(path)
-
-
-def _stop_at_ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Have `generation_config.json` name the token that completions end with here."""
-    generation, end = model.generation_config, model_tokenizer.end_id(tokenizer)
-    if generation is None:
-        return
-    ends = generation.eos_token_id
-    ends = ends if isinstance(ends, list) else [ends] if isinstance(ends, int) else []
-    if end not in ends:
-        generation.eos_token_id = [*ends, end]

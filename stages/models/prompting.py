@@ -147,7 +147,9 @@ def encode_problems(
             shown = decode(text.solution_ids)
             if not readable(shown, problem.answer):
                 reason = f"{UNREADABLE}: no final answer at the end of {shown[-60:]!r}"
-        reason = reason or _find_cut_thought(_written_solution(problem, text))
+        if not reason and (begin := find_open_thought(_written_solution(problem, text))):
+            ending = THOUGHTS[begin]
+            reason = f"truncated reply: expected {ending!r} after the thought that {begin!r} begins"
         reason = reason or _find_over_long("prompt", text.prompt_ids, max_prompt_tokens)
         reason = reason or _find_over_long("solution", completion_ids, max_completion_tokens)
         if reason:
@@ -210,13 +212,6 @@ def _context_texts(problem: Problem) -> Iterator[str]:
 def _written_solution(problem: Problem, text: RenderedProblem) -> str:
     """The solution, without what a chat template adds to it."""
     return problem.solution or "" if text.solution else ""
-
-
-def _find_cut_thought(reply: str) -> str | None:
-    begin = find_open_thought(reply)
-    if not begin:
-        return None
-    return f"truncated reply: expected {THOUGHTS[begin]!r} behind the thought that {begin!r} begins"
 
 
 def _find_over_long(name: str, token_ids: Sequence[int], limit: int) -> str | None:

@@ -22,7 +22,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import rows
 from stages.config import Params
-from stages.models import model_files, model_tokenizer, policy
+from stages.models import kept_thoughts, model_files, model_tokenizer, policy
 from stages.models.device import ComputeConfig
 from stages.rows import BASE
 
@@ -73,13 +73,29 @@ class ModelConfig(Params):
     thinking: bool | None
     """Whether a chat template with the switch `enable_thinking` has the model think first; null: as
     the template does by itself."""
+    chat_template: str | None = None
+    """`keep_thoughts`: the model's own, with earlier turns as they were sampled (`kept_thoughts`),
+    for environments of several turns; or a Jinja file below data/raw; null: the model's own."""
     tiny: TinyConfig
     """Its shape; not used when `path` is given."""
 
     @model_validator(mode="after")
     def _the_tiny_model_has_no_template(self) -> "ModelConfig":
-        if self.path is None and self.thinking is not None:
-            raise ValueError("expected thinking: null where path is null, found true or false")
+        if self.path is None and (self.thinking, self.chat_template) != (None, None):
+            raise ValueError(
+                f"expected thinking and chat_template of null where path is null, found "
+                f"{self.thinking} and {self.chat_template}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _dvc_watches_the_template(self) -> "ModelConfig":
+        file = None if self.chat_template == kept_thoughts.KEEP else self.chat_template
+        if file is not None and not Path(file).is_relative_to(rows.DATA / "raw"):
+            raise ValueError(
+                f"expected chat_template: keep_thoughts, or a file below {rows.DATA / 'raw'}, "
+                f"where DVC notices edits, found {file!r}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -113,7 +129,11 @@ class ModelConfig(Params):
         if self.path is None:
             return model_tokenizer.train_tokenizer(texts, self.tiny.vocab_size)
         path = model_files.locate_folder(self.path)
-        tokenizer = model_tokenizer.load_tokenizer(path, self.revision)
+        keep = self.chat_template == kept_thoughts.KEEP
+        text = None if keep else model_files.read_template(self.chat_template)
+        tokenizer = model_tokenizer.load_tokenizer(path, self.revision, text)
+        if keep:
+            kept_thoughts.keep_thoughts(tokenizer)
         if self.thinking is not None:
             model_tokenizer.set_thinking(tokenizer, thinking=self.thinking)
         return tokenizer

@@ -92,7 +92,8 @@ def model_facts(model: Mapping[str, Any]) -> Facts | None:
     return Facts(
         parameters=measure_frozen(model_without_weights)["parameters"], positions=positions,
         shares_rows=policy.can_share_rows(model_without_weights),
-        has_chat_template=tokenizer.chat_template is not None, thinks=model.get("thinking") is True,
+        has_chat_template=tokenizer.chat_template is not None or bool(model.get("chat_template")),
+        thinks=model.get("thinking") is True,
     )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
 """Messages of an episode as tokens, and sampled tokens as messages.
 
-What was sampled stays as it is. Behind a turn of the assistant come the tokens of the new messages
+What was sampled stays as it is. After a turn of the assistant come the tokens of the new messages
 alone: the difference of two renders by the chat template, of which the longer one has to begin with
 the shorter one, up to the token that ends the assistant's turn. A template that renders earlier
 turns otherwise once others follow (without their thoughts, as Qwen3's does) is refused: a model
-would read other tokens where it is used than where it was trained. What the template puts behind
-the end of a turn, a newline for example, stands there as it would.
+would read other tokens where it is used than where it was trained (`kept_thoughts` rewrites it).
+What the template puts after the end of a turn, a newline for example, stands there as it would.
 
 Without a chat template the first message stands as it is, after the begin token where the tokenizer
 has one; a later one between newlines; calls in the form of `call_form.CallForm`. Tools are not
@@ -23,8 +23,15 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from stages.models import chat_template
 from stages.models.call_form import CallForm, ReplyError, find_form, read_call
 from stages.models.chat_template import CALL, OTHER_CALLS, TOOLS, USER
-from stages.models.model_tokenizer import end_id, end_ids, eos_id, make_decode
+from stages.models.model_tokenizer import (
+    end_id,
+    end_ids,
+    eos_id,
+    make_decode,
+    once_per_template,
+)
 from stages.models.prompting import get_bos_text, special_token_texts, tokenize, tokenize_behind
+from stages.records.episodes import Episode
 from stages.records.problems import (
     REASONING_KEYS,
     ToolCall,
@@ -41,6 +48,10 @@ ROLES = ("system", "user", "assistant", "tool")
 SHOWN = 60
 """Characters of each text where two of them part."""
 CACHED_TEXTS = 4096
+REMEDY = (
+    "Where these are thoughts, set model.chat_template: keep_thoughts; else name a chat template "
+    "there that renders earlier turns the same whatever follows"
+)
 
 
 @dataclass(frozen=True)
@@ -114,8 +125,8 @@ class TurnRenderer:
         if tools and self._response_template is not None:
             turn = self._parse(token_ids, tools)
         else:
-            form = find_form(self.tokenizer) if tools else None
-            decode, calls = self._decode if form is None else self._decode_calls, ()
+            form, calls = find_form(self.tokenizer) if tools else None, ()
+            decode = self._decode if form is None else _decode_calls(self.tokenizer, form)
             reasoning, text = split_thought(self._begun_thought + decode(token_ids))
             if form is not None:
                 text, calls = form.read(text)
@@ -137,9 +148,15 @@ class TurnRenderer:
         if self._is_plain:
             return
         kinds = ("tools", "calls", "results") if tools else ()
-        for reason in (chat_template.find_lost_part(kind, self.tokenizer) for kind in kinds):
+        for reason in (chat_template.find_lost_part(self.tokenizer, kind) for kind in kinds):
             if reason is not None:
                 raise ValueError(reason)
+        thought = "content+reasoning"
+        if self._begun_thought and chat_template.find_lost_part(self.tokenizer, thought):
+            raise ValueError(
+                f"chat template: it begins a thought, {self._begun_thought!r}, in every prompt, "
+                f"and leaves it out of earlier turns. {REMEDY}"
+            )
         form = find_form(self.tokenizer)
         takes_several = form is None or form.between is not None
         for turns in _make_probes(has_tools=bool(tools), takes_several=takes_several):
@@ -162,11 +179,11 @@ class TurnRenderer:
                 f"tokenizer_config.json, or take another model"
             )
 
-    @functools.cached_property
+    @property
     def _is_plain(self) -> bool:
         return self.tokenizer.chat_template is None
 
-    @functools.cached_property
+    @property
     def _end(self) -> str:
         return str(self.tokenizer.convert_ids_to_tokens(end_id(self.tokenizer)))
 
@@ -175,22 +192,15 @@ class TurnRenderer:
         return make_decode(self.tokenizer)
 
     @functools.cached_property
-    def _decode_calls(self) -> Callable[[Sequence[int]], str]:
-        form = find_form(self.tokenizer)
-        return make_decode(self.tokenizer, "" if form is None else form.spelling)
-
-    @functools.cached_property
     def _defuse_text(self) -> Callable[[str], str]:
         """Text in which no special token is spelled; slow where there are hundreds of these."""
         specials = special_token_texts(self.tokenizer)
         return functools.lru_cache(maxsize=CACHED_TEXTS)(lambda text: defuse(text, specials))
 
-    @functools.cached_property
+    @property
     def _begun_thought(self) -> str:
         """Beginning of a thought that the template writes before each turn of the assistant."""
-        if self._is_plain:
-            return ""
-        return find_begun_thought(self._render([USER], None, is_prompt=True))
+        return _find_begun_thought(self.tokenizer)
 
     def _render(self, turns: Sequence[Turn], tools: Tools, *, is_prompt: bool) -> str:
         try:
@@ -286,6 +296,52 @@ class TurnRenderer:
         )
 
 
+def render_episode(renderer: TurnRenderer, episode: Episode) -> Episode:
+    """An episode that no policy sampled, with the tokens that its messages would be sampled as.
+
+    ValueError: a reply is not read as it was written.
+    """
+    messages, tools = list(episode.messages), episode.tools
+    first = episode.num_start_messages
+    ends = [i for i in range(first, len(messages)) if messages[i]["role"] == "assistant"]
+    token_ids: list[int] = []
+    sampled: list[tuple[int, int]] = []
+    for end, following in zip(ends, [*ends[1:], None], strict=True):
+        reply, reply_ids = (
+            messages[end],
+            renderer.render_reply(messages[:end], messages[end], tools),
+        )
+        calls = [call["function"] for call in reply.get("tool_calls") or ()]
+        read = renderer.read_reply(reply_ids, tools).get("tool_calls") or ()
+        if [call["function"] for call in read] != calls:
+            raise ValueError(
+                f"expected a message whose calls are read as they were written, found "
+                f"{reply!r:.200}: name the tools that `start` returns, and write arguments as an "
+                f"object"
+            )
+        sampled.append((len(token_ids), len(token_ids) + len(reply_ids)))
+        token_ids += reply_ids
+        if following is not None:
+            new = messages[end + 1 : following]
+            token_ids += renderer.render_new(messages[: end + 1], new, tools)
+    prompt_ids = renderer.render_start(messages[:first], tools)
+    return replace(episode, prompt_ids=prompt_ids, token_ids=token_ids, sampled=sampled)
+
+
+@once_per_template
+def _find_begun_thought(tokenizer: PreTrainedTokenizerBase) -> str:
+    if tokenizer.chat_template is None:
+        return ""
+    return find_begun_thought(chat_template.render_chat([USER], tokenizer))
+
+
+@once_per_template
+def _decode_calls(
+    tokenizer: PreTrainedTokenizerBase, form: CallForm
+) -> Callable[[Sequence[int]], str]:
+    return make_decode(tokenizer, form.spelling)
+
+
 def _to_turn(message: Message) -> Turn:
     role, content = message.get("role"), message.get("content")
     if role not in ROLES or not isinstance(content, str | None):
@@ -348,6 +404,5 @@ def _describe_parting(stem: str, whole: str) -> str:
         f"chat template: expected the render of a conversation to begin with that of its earlier "
         f"turns, and they part at character {place}, behind {whole[start:place]!r}: with the new "
         f"messages {whole[place : place + SHOWN]!r}, without {stem[place : place + SHOWN]!r}. A "
-        f"policy would read other tokens in use than in training. Change the chat template so that "
-        f"it renders earlier turns, thoughts included, the same whatever follows"
+        f"policy would read other tokens in use than in training. {REMEDY}"
     )

@@ -14,7 +14,6 @@ from typing import Any
 import jinja2
 from ruamel.yaml import YAML
 
-from stages.params import load_preset
 from stages.report import markdown
 from stages.report.experiment import shorten_path
 from stages.report.stage_metrics import COSTS, list_ancestors
@@ -44,7 +43,7 @@ A causal language model that began as `{{ base }}`
 {%- else -%}
 A Llama of {{ model.tiny.num_layers }} layers of {{ model.tiny.hidden_size }}, \
 with a vocabulary of at most {{ model.tiny.vocab_size }} that began with random weights
-{%- endif %}, trained by {{ method }}, once with each of the seeds {{ evaluation | join(", ") }}. \
+{%- endif %}, trained by {{ method }}, once with each of the seeds {{ seeds | join(", ") }}. \
 The checkpoints are `data/policies/{{ name }}/model/<seed>`; weights are safetensors, and no code \
 comes with them.
 
@@ -73,9 +72,13 @@ Preset `{{ word }}`: `{{ inline(presets[word]) }}`
 
 ## Results
 
+{% if evaluation %}
 {{ (evaluation.values() | first).num_problems }} test problems that no policy learned from.
 
 {{ results }}
+{% else %}
+This policy was not evaluated.
+{% endif %}
 
 {{ section }}
 
@@ -101,22 +104,22 @@ of other tasks, languages and lengths nothing is known.
 """
 
 
-def render_card(name: str, seeds: Sequence[int], model: Metrics, section: str) -> str:
+def render_card(
+    name: str, seeds: Sequence[int], model: Metrics, presets: Metrics, section: str
+) -> str:  # fmt: skip
     """The card of the policy `name`, of all its seeds.
 
-    `model` is the section of params.yaml; `section` is the Markdown that follows the results.
+    `model` is the section of params.yaml, `presets` has the entries of presets.yaml by name;
+    `section` is the Markdown that follows the results.
     """
     plan = outputs.read_json(DATA / "plan.json")
     row, data = plan["policies"][name], outputs.read_json(DATA / "prepared/data_card.json")
     evaluation, training = (
-        {seed: outputs.read_json(DATA / folder / f"{seed}/metrics.json") for seed in seeds}
-        for folder in (f"evaluations/{name}", f"policies/{name}/training")
-    )
+        {seed: outputs.read_json(folder / f"{seed}/metrics.json") for seed in seeds}
+        if folder.exists() else {}
+        for folder in (DATA / f"evaluations/{name}", DATA / f"policies/{name}/training")
+    )  # fmt: skip
     parents = [f"`{parent}`" for parent in list_ancestors(plan, f"policies/{name}")][:-1]
-    table, _, reward = row["on"].partition("/")
-    words = [row["preset"], *([plan["rewards"][reward]["preset"]] if table == "rewards" else [])]
-    if (environment := find_environment(plan, row)) is not None:
-        words.append(plan["environments"][environment]["preset"])
     template = jinja2.Template(
         TEMPLATE, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
@@ -124,15 +127,26 @@ def render_card(name: str, seeds: Sequence[int], model: Metrics, section: str) -
         name=name, model=model, data=data, row=row, section=section, source=_list_sources(data),
         base=model["path"] and shorten_path(model["path"]),
         has_golds=all(ACCURACY in metrics for metrics in evaluation.values()),
-        evaluation=evaluation, inline=_inline, method=METHODS[row["train"]],
+        seeds=seeds, evaluation=evaluation, inline=_inline, method=METHODS[row["train"]],
         header=_header(name, model, data, evaluation),
         parents=", ".join(parents) or "nothing but the base model",
-        presets={word: load_preset(word) for word in words},
+        presets=presets,
         results=markdown.render_table(
             ["", "mean", *(f"seed {seed}" for seed in seeds)], _results(evaluation)
         ),
         cost=[", ".join(f"{metrics[key]:,}" for metrics in training.values()) for key in COSTS[:2]],
     )  # fmt: skip
+
+
+def list_presets(plan: Metrics, name: str) -> dict[str, str]:
+    """Preset -> the row that has it: of a policy, its reward and its environment."""
+    row = plan["policies"][name]
+    places = [f"policies/{name}", row["on"], f"environments/{find_environment(plan, row)}"]
+    rows = [(place, *place.partition("/")[::2]) for place in places]
+    return {
+        plan[table][key]["preset"]: place for place, table, key in rows
+        if table in ("policies", "rewards", "environments") and key in plan.get(table, {})
+    }  # fmt: skip
 
 
 def find_environment(plan: Metrics, row: Metrics) -> str | None:
@@ -157,7 +171,7 @@ def _header(name: str, model: Metrics, data: Metrics, evaluation: Mapping[int, M
     accuracies = [
         {"type": "accuracy", "name": f"{label}, mean of the seeds", "value": _mean(key, evaluation)}
         for key, label in (("greedy_accuracy", "greedy decoding"), (ACCURACY, "one sample"))
-        if all(key in metrics for metrics in evaluation.values())
+        if evaluation and all(key in metrics for metrics in evaluation.values())
     ]
     dataset = {"name": f"{source}, test split", "type": source, "split": "test"}
     task = {"type": "text-generation"}
@@ -187,6 +201,8 @@ def _inline(value: Any) -> str:
 
 def _results(seeds: Mapping[int, Metrics]) -> Iterator[list[str]]:
     """Metrics that all seeds have, with each seed's; of a curve over n that of the largest n."""
+    if not seeds:
+        return
     first, *following = seeds.values()
     curves = [key.rpartition("/") for key in first]
     largest = dict(sorted((stem, int(n)) for stem, _, n in curves if n.isdecimal()))

@@ -1,5 +1,7 @@
 """A policy's folder for other tools: its weights, prompts as in training, and its card."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -7,12 +9,14 @@ import pytest
 import studied_run
 from ruamel.yaml import YAML
 from studied_run import write_json
+from tiny_checkpoints import CPU, compute
 from transformers import AutoTokenizer
 
 from stages import export
 from stages.config import read_yaml
 from stages.environments import definition
 from stages.environments.definition import EnvironmentFile
+from stages.models import policy
 from stages.models.prompting import render_conversation, render_prompts
 from stages.models.row_policy import TinyConfig, build_tiny
 from stages.models.turn_rendering import TurnRenderer
@@ -102,8 +106,9 @@ def test_messages_are_rendered_as_the_prompts_of_training(tasks):
 @pytest.mark.parametrize(("words", "seed"), [(("grpo", "out"), 0), (("grpo", "out", "1"), 1)])
 def test_the_weights_are_those_of_the_seed_by_default_the_first(words, seed):
     export.main(*words)
-    for path in (POLICY / str(seed)).iterdir():
-        assert (Path("out") / path.name).read_bytes() == path.read_bytes()
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert Path("out", name).read_bytes() == (POLICY / str(seed) / name).read_bytes()
+    assert f"Weights of seed {seed};" in read_card()
 
 
 def test_a_chat_template_of_the_model_stays():
@@ -112,9 +117,55 @@ def test_a_chat_template_of_the_model_stays():
     tokenizer.save_pretrained(POLICY / "0")
     before = {path.name: path.read_bytes() for path in (POLICY / "0").iterdir()}
     export.main("grpo", "out")
-    after = {path.name: path.read_bytes() for path in Path("out").iterdir()}
-    assert after.pop("README.md")
-    assert after == before == {path.name: path.read_bytes() for path in (POLICY / "0").iterdir()}
+    assert {path.name for path in Path("out").iterdir()} == before.keys() | {"README.md"}
+    assert Path("out/chat_template.jinja").read_bytes() == before["chat_template.jinja"]
+    assert before == {path.name: path.read_bytes() for path in (POLICY / "0").iterdir()}
+
+
+@pytest.mark.parametrize(("best", "values"), [
+    (0.0, {"do_sample": False}),
+    (0.75, {"do_sample": True, "temperature": 0.75, "top_k": 0, "top_p": 1.0}),
+])  # fmt: skip
+def test_the_best_temperature_on_dev_is_the_default_of_other_tools(best, values):
+    write_json(export.METRICS, METRICS | {"temperatures": {"policies": {"grpo": {"best": best}}}})
+    export.main("grpo", "out")
+    content = json.loads(Path("out/generation_config.json").read_bytes())
+    names = ("do_sample", "temperature", "top_k", "top_p")
+    assert {name: content[name] for name in names if content.get(name) is not None} == values
+    policy.load_policy("out", compute(), CPU)  # and it can be trained on
+
+
+def test_the_program_of_the_card_runs(monkeypatch, capsys):
+    export.main("grpo", "out")
+    (program,) = re.findall(r"```python\n(.*?)```", read_card(), re.DOTALL)
+    exec(program, {})
+    assert capsys.readouterr().out
+
+
+def test_the_policy_is_described_by_the_parameters_that_it_was_trained_with():
+    model = read_yaml()["model"] | {"path": "mine/then"}
+    stages = {
+        "prepare_data": {"data": {"prompt_template": "Then: {question}"}, "model": model},
+        "train@grpo": {"seeds": [1, 0], "model": model},
+    }
+    lock = {name: {"params": {"params.yaml": params}} for name, params in stages.items()}
+    lock["train@grpo"]["params"]["stages/presets.yaml"] = {"mine": {"then": 1}}
+    studied_run.write_yaml(Path("dvc.lock"), {"stages": lock})
+    export.main("grpo", "out")
+    assert render(*TALK[1:2]) == "Then: Hi\nyou"
+    for text in ("`mine/then`", "`{then: 1}`", "Weights of seed 1;", "the seeds 1, 0"):
+        assert text in read_card()
+
+
+def test_the_card_of_a_policy_that_the_report_leaves_out_has_no_results():
+    shutil.rmtree(DATA / "evaluations/grpo")
+    policies = {"sft": METRICS["policies"]["sft"]}
+    write_json(DATA / "evaluations/sft/0/metrics.json", {})
+    write_json(export.METRICS, METRICS | {"policies": policies, "gains": {}})
+    export.main("grpo", "out")
+    assert "model-index" not in read_card()
+    for text in ("accuracy |", METRICS["verdict"][0]):
+        assert text not in read_card()
 
 
 def test_the_card_has_accuracies_with_intervals_the_gain_and_the_data():

@@ -90,7 +90,9 @@ def test_the_command_refuses_before_it_writes(digest: str) -> None:
     row = {"train": "grpo", "preset": "mine", "from": "sft", "on": "rewards/rule"}
     studied_run.write_json(Path("data/plan.json"), {"policies": {"grpo": row}})
     studied_run.write_json(export.METRICS, {})
-    studied_run.write_yaml(Path("params.yaml"), {"seeds": [0, 1]})
+    studied_run.write_yaml(Path("params.yaml"), {"seeds": [0, 1], "model": {"path": None}})
+    Path("stages").mkdir()
+    studied_run.write_yaml(Path("stages/presets.yaml"), {"mine": {}})
     write_lock(digest.replace(digest[0], "x"))
     with pytest.raises(ValueError, match=r"as dvc\.lock has it, with the digest x"):
         export.main("grpo", "out", "1")

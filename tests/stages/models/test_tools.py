@@ -4,7 +4,6 @@ A new form of calls is a row of tools.yaml.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,17 @@ from chat_tokenizers import (
     make_tokenizer,
     make_tool_tokenizer,
 )
+from played_turns import TOOLS, call, make_episode, play, result
 from ruamel.yaml import YAML
 from transformers import PreTrainedTokenizerFast
 
 from stages.models import chat_template, prompting
 from stages.models.call_form import ReplyError, find_form
-from stages.models.episode_rendering import render_episode
 from stages.models.model_tokenizer import end_id, train_tokenizer
-from stages.models.turn_rendering import Message, Tools, TurnRenderer
+from stages.models.turn_rendering import Message, Tools, TurnRenderer, render_episode
 from stages.records import transcripts
-from stages.records.episodes import Episode
 from stages.records.problems import Problem, ToolCall, Turn
 
-TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 SCHEMAS = json.dumps(TOOLS)
 CALL = ToolCall("add", '{"a": 3, "b": 2}', "abcdefghi")
 CALLED, RESULT = Turn("assistant", "", calls=(CALL,)), Turn("tool", "5", answers=CALL)
@@ -151,49 +148,6 @@ def test_a_reply_follows_the_thought_that_the_prompt_has_begun(begin, end):
     assert completion == f"\n{end}\n\nFive.<|im_end|>"
 
 
-def call(*numbers: int, content: str = "", **more: Any) -> dict[str, Any]:
-    calls = [
-        {"type": "function", "id": f"call{index:05d}",
-         "function": {"name": "add", "arguments": {"a": number, "b": [{"c": "}"}]}}}
-        for index, number in enumerate(numbers)
-    ]  # fmt: skip
-    return {"role": "assistant", "content": content, **more, "tool_calls": calls}
-
-
-def result(text: str, index: int = 0) -> dict[str, Any]:
-    return {"role": "tool", "name": "add", "tool_call_id": f"call{index:05d}", "content": text}
-
-
-def make_episode(messages: Sequence[Message], tools: Tools, num_start: int) -> Episode:
-    return Episode(
-        id="e", index=0, env_seed=0, messages=messages, num_start_messages=num_start, tools=tools,
-        prompt_ids=[], token_ids=[], sampled=[], rewards=[1.0], reward=1.0, success=True,
-        ending="done", error=None,
-    )  # fmt: skip
-
-
-def play(
-    tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message], tools: Tools
-) -> tuple[list[int], list[Message]]:
-    """Tokens of a conversation as an episode has them, and the assistant's messages read back."""
-    renderer = TurnRenderer(tokenizer)
-    places = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
-    ids, read, sampled = renderer.render_start(messages[: places[0]], tools), list[Message](), []
-    start = len(ids)
-    for place, until in zip(places, [*places[1:], len(messages)], strict=True):
-        reply = renderer.render_reply(messages[:place], messages[place], tools)
-        read.append(renderer.read_reply(reply, tools))
-        sampled.append((len(ids) - start, len(ids) - start + len(reply)))
-        ids += reply
-        if until == len(messages):  # the same tokens, of an episode that ends with this turn
-            episode = make_episode(messages[: place + 1], tools, places[0])
-            rendered = render_episode(renderer, episode)
-            assert [*rendered.prompt_ids, *rendered.token_ids] == ids
-            assert rendered.sampled == sampled
-        ids += renderer.render_new(messages[: place + 1], messages[place + 1 : until], tools)
-    return ids, read
-
-
 SECOND = {"role": "user", "content": "\nNo. 2 + 2?"}
 TWO, ONE = [result("3"), result("4", 1)], [result("3")]
 TALKS = {
@@ -259,7 +213,6 @@ def read(tokenizer: PreTrainedTokenizerFast, text: str, tools: Tools = TOOLS) ->
 def test_a_thought_is_read_from_its_middle_and_known_by_its_end():
     r1, qwen = make_tokenizer("r1"), make_tokenizer("qwen_base")
     renderer = TurnRenderer(r1)
-    renderer.check(None)
     assert str(r1.decode(renderer.render_start([ASK], None))).endswith("<think>\n")
     message = FOUR | {"reasoning_content": "It is 2 + 2."}
     assert read(r1, "It is 2 + 2.\n</think>\n\nFour.", None) == message

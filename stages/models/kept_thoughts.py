@@ -1,0 +1,65 @@
+"""A chat template whose earlier turns stay as they were sampled, thoughts included.
+
+Templates of thinking models leave the thoughts out of earlier turns (Qwen3 once the user writes
+again, DeepSeek-R1 always). In an episode of several turns a policy would then read other tokens in
+use than in training, so such a template is refused (`turn_rendering`). `keep_thoughts` wraps it in
+another one (kept_thoughts.chat.j2), which everything that reads chat templates renders: each turn
+of the assistant is what the model's template writes of it as the last turn, with the thoughts that
+it drops, and between two turns stands what the model's template writes there. A conversation
+without earlier turns of the assistant is rendered as before. A client may send the thoughts beside
+the content (`reasoning_content`) or in it, as they were sampled.
+
+It takes a template that ends every turn of the assistant with the same token.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from stages.models.model_tokenizer import end_id
+from stages.models.turn_rendering import TurnRenderer
+from stages.records.problems import THOUGHTS
+
+KEEP = "keep_thoughts"
+"""The word for it in `model.chat_template`."""
+WRAPPER = Path(__file__).with_suffix(".chat.j2")
+FIRST_WORDS = "{%- macro original("
+
+
+def keep_thoughts(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Wrap the chat template, in place; of several, each. One that is wrapped stays as it is.
+
+    ValueError: it knows no thoughts, or wrapped it still does not fit episodes of several turns.
+    """
+    templates: Any = tokenizer.chat_template
+    by_name = templates if isinstance(templates, dict) else {"default": templates}
+    if FIRST_WORDS in str(templates):
+        return
+    marks = next((marks for marks in THOUGHTS.items() if marks[1] in str(templates)), None)
+    if marks is None:
+        raise ValueError(
+            f"model.chat_template: expected a chat template with thoughts, found none of "
+            f"{', '.join(sorted(set(THOUGHTS.values())))} in it. Set it to null."
+        )
+    literals = {
+        "@BEGIN_THOUGHT@": marks[0], "@END_THOUGHT@": marks[1],
+        "@END_TURN@": str(tokenizer.convert_ids_to_tokens(end_id(tokenizer))),
+    }  # fmt: skip
+    wrapper = WRAPPER.read_text(encoding="utf-8").removesuffix("\n")
+    for place, literal in literals.items():
+        wrapper = wrapper.replace(place, json.dumps(literal, ensure_ascii=False))
+    # Jinja drops a newline at the end of a template, but not at that of a macro.
+    kept = {
+        name: wrapper.replace("@ORIGINAL@", text.removesuffix("\n"))
+        for name, text in by_name.items()
+    }
+    tokenizer.chat_template = kept if isinstance(templates, dict) else kept["default"]
+    try:
+        TurnRenderer(tokenizer).check(None)
+    except ValueError as error:
+        raise ValueError(
+            f"model.chat_template: expected a template of which thoughts can be kept, found: "
+            f"{error} Name a template of your own: data/raw/<file>.jinja"
+        ) from error
