@@ -61,6 +61,49 @@ Metrics = dict[str, int | float]
 # On a GPU another kernel may be chosen when gradients are on, and round differently.
 FIRST_RATIO_TOLERANCE = {"cpu": 0.0, "cuda": 0.05}
 KL_ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
+CHOICES: dict[str, dict[str, tuple[Callable[..., Any], dict[str, str]]]] = {
+    "advantage": {
+        "group_zscore": (group_advantages.group_zscore, {"ddof": "ddof", "eps": "eps"}),
+        "group_centred": (group_advantages.group_centred, {}),
+        "mean_normalised": (group_advantages.mean_normalised, {"eps": "eps"}),
+        "batch_std": (group_advantages.batch_std, {"ddof": "ddof", "eps": "eps"}),
+        "leave_one_out": (group_advantages.leave_one_out, {}),
+    },
+    "surrogate": {
+        "clip": (surrogates.clipped_surrogate, {"low": "clip_low", "high": "clip_high"}),
+        "dual_clip": (
+            surrogates.dual_clip_surrogate,
+            {"low": "clip_low", "high": "clip_high", "cap": "dual_clip_cap"},
+        ),
+        "sequence_ratio": (
+            surrogates.sequence_ratio_surrogate,
+            {"low": "clip_low", "high": "clip_high", "normalise": "normalise_ratio"},
+        ),
+        "cispo": (surrogates.cispo, {"cap": "max_ratio"}),
+        "reinforce": (lambda new, _old, *inputs: surrogates.reinforce(new, *inputs), {}),
+        "kl_penalty": (surrogates.kl_penalty_surrogate, {"beta": "old_kl_coef"}),
+    },
+    "correction": {
+        "none": (lambda old, *_: torch.ones_like(old), {}),
+        "token_truncated": (importance_ratios.token_truncated, {"cap": "correction_cap"}),
+        "token_masked": (
+            importance_ratios.token_masked, {"low": "correction_low", "high": "correction_high"},
+        ),
+        "sequence_truncated": (importance_ratios.sequence_truncated, {"cap": "correction_cap"}),
+        "sequence_masked": (
+            importance_ratios.sequence_masked, {"low": "correction_low", "high": "correction_high"},
+        ),
+    },
+}  # fmt: skip
+"""Choice of a `Method` -> its value -> the function of `algorithms` that it is, and the fields of
+`Method` that are the function's hyperparameters, by the names of its arguments. Advantages that
+read more than the rewards of groups are written out in `compute_reward_advantages`."""
+
+
+def apply_choice(choice: str, method: Method, *inputs: Tensor, **more: Any) -> Any:
+    """Result of the function that the method chose, with the method's hyperparameters of it."""
+    function, fields = CHOICES[choice][getattr(method, choice)]
+    return function(*inputs, **{name: getattr(method, key) for name, key in fields.items()}, **more)
 
 
 # --- Length of a run
@@ -212,9 +255,9 @@ class Selection(NamedTuple):
     """Right by the verdict of the answer checker."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class SampledGroups:
-    """Groups of completions with their rewards."""
+    """Groups of completions with their rewards and the frozen models' log-probs."""
 
     rollouts: Rollouts
     rewards: CompletionRewards
@@ -227,16 +270,13 @@ class SampledGroups:
     `greedy_baseline`."""
     greedy_counts: dict[str, int] = field(default_factory=dict[str, int])
     """Tokens of the greedy completions, and the passes that they took."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardedRollouts:
-    """Rollout batch with its rewards and the frozen models' log-probs, before advantages."""
-
-    sampled: SampledGroups
-    calls: list[Rollouts]
+    calls: list[Rollouts] = field(default_factory=list[Rollouts])
     """Rollouts that each call of the sampler returned."""
-    frozen: "FrozenLogprobs"
+    frozen: dict[str, Grid] = field(default_factory=dict[str, Grid])
+    """Log-probs under `reference` and `teacher`, of those that there are. They do not depend on the
+    policy's weights, so the process that samples may compute them."""
+    frozen_counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Tokens that the two read."""
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -245,30 +285,12 @@ class RewardedRollouts:
         Rewards are not part of it: `draw_batch` computes them again. Cached, since a batch may be
         in several checkpoints.
         """
-        calls = [rollouts.encode_rollouts(call) for call in self.calls]
-        return {"calls": calls, **self.frozen.encode(self.sampled.rollouts.mask())}
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrozenLogprobs:
-    """Log-probs of a rollout batch under the frozen models, reference and teacher.
-
-    They do not depend on the policy's weights, so the process that samples may compute them.
-    """
-
-    ref_logprobs: Grid | None
-    """Under the reference; None: there is none."""
-    teacher_logprobs: Grid | None
-    """Under the teacher, which may read another prompt; None: there is none."""
-    counts: dict[str, int]
-    """Tokens that the two models read."""
-
-    def encode(self, mask: Mask) -> dict[str, Any]:
-        """JSON content, from which `decode_frozen_logprobs` restores them to the bit."""
-        grids = {"reference": self.ref_logprobs, "teacher": self.teacher_logprobs}
-        values = {name: None if grid is None else grid[mask] for name, grid in grids.items()}
-        content = {name: None if row is None else row.tolist() for name, row in values.items()}
-        return {**content, "counts": self.counts}
+        mask = self.rollouts.mask()
+        return {
+            "calls": [rollouts.encode_rollouts(call) for call in self.calls],
+            "frozen": {name: grid[mask].tolist() for name, grid in self.frozen.items()},
+            "counts": self.frozen_counts,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +340,7 @@ def train(
         num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.spent
     )
     stored = deque(saved.waiting)
-    waiting: deque[Callable[[], RewardedRollouts]] = deque()
+    waiting: deque[Callable[[], SampledGroups]] = deque()
     undrawn = enumerate(islice(schedule, state.step, None), state.step)
 
     with overlap.drawing(
@@ -440,7 +462,7 @@ def draw_batch(
     index: int,
     prompt_numbers: Sequence[int],
     stored: Mapping[str, Any] | None = None,
-) -> RewardedRollouts:
+) -> SampledGroups:
     """Sample and reward the completions of rollout batch `index` with the present weights.
 
     `prompt_numbers`: numbers of its prompts in `task.prompts`. `stored`: the `content` of this
@@ -471,13 +493,16 @@ def draw_batch(
         return subtract_length_penalties(task.reward(batch), batch, method, config.max_new_tokens)
 
     sampled = sample_and_reward(draw, reward, prompts, config, method)
-    batch = sampled.rollouts
-    frozen = (
-        decode_frozen_logprobs(stored, batch.mask())
-        if stored
-        else compute_frozen_logprobs(models, task, batch, config)
-    )
-    return RewardedRollouts(sampled=sampled, calls=calls, frozen=frozen)
+    sampled.calls, mask = calls, sampled.rollouts.mask()
+    if stored:
+        sampled.frozen_counts = stored["counts"]
+        sampled.frozen = {
+            name: torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(values))
+            for name, values in stored["frozen"].items()
+        }
+    else:
+        add_frozen_logprobs(sampled, models, task, config)
+    return sampled
 
 
 def draw_content(
@@ -487,46 +512,29 @@ def draw_content(
     return draw_batch(models, task, settings, index, prompt_numbers).content
 
 
-def compute_frozen_logprobs(
-    models: RlModels, task: Task, batch: Rollouts, config: RlConfig
-) -> FrozenLogprobs:
+def add_frozen_logprobs(
+    sampled: SampledGroups, models: RlModels, task: Task, config: RlConfig
+) -> None:
     """Log-probs under reference and teacher; the reference does not read failed episodes."""
-    mask, counts = batch.mask(), dict[str, int]()
-    ref_logprobs = teacher_logprobs = None
-    if models.reference is not None:
-        counted = ~batch.failed()
-        batches = rollouts.make_batches(models, batch, counted)
-        of_counted = mask & counted[:, None]
-        ref_logprobs = logprob_grid_no_grad(
-            models.reference, batches, of_counted, config.temperature
-        )
-        counts |= work.count_batch_passes("reference", "read", batches)
-    if models.teacher is not None:
-        batches = rollouts.make_batches(models, show_prompts(batch, task.teacher_prompts))
-        teacher_logprobs = logprob_grid_no_grad(models.teacher, batches, mask, config.temperature)
-        counts |= work.count_batch_passes("teacher", "read", batches)
-    return FrozenLogprobs(
-        ref_logprobs=ref_logprobs, teacher_logprobs=teacher_logprobs, counts=counts
-    )
-
-
-def decode_frozen_logprobs(content: Mapping[str, Any], mask: Mask) -> FrozenLogprobs:
-    """Log-probs from the content that `FrozenLogprobs.encode` made of them."""
-    grids = {
-        name: None
-        if content[name] is None
-        else torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(content[name]))
-        for name in ("reference", "teacher")
-    }
-    return FrozenLogprobs(
-        ref_logprobs=grids["reference"], teacher_logprobs=grids["teacher"], counts=content["counts"]
-    )
+    batch = sampled.rollouts
+    shown = show_prompts(batch, task.teacher_prompts)
+    every = torch.ones_like(batch.failed())
+    for name, model, read, counted in (
+        ("reference", models.reference, batch, ~batch.failed()),
+        ("teacher", models.teacher, shown, every),
+    ):
+        if model is not None:
+            batches, mask = rollouts.make_batches(models, read, counted), batch.mask()
+            sampled.frozen[name] = logprob_grid_no_grad(
+                model, batches, mask & counted[:, None], config.temperature
+            )
+            sampled.frozen_counts |= work.count_batch_passes(name, "read", batches)
 
 
 def make_experience(
     models: RlModels,
     task: Task,
-    rewarded: RewardedRollouts,
+    sampled: SampledGroups,
     settings: Settings,
     index: int,
     kl_coef: float,
@@ -537,7 +545,6 @@ def make_experience(
     unless another term of the loss (KL, entropy, negative log-likelihood) has a gradient there.
     """
     config, method = settings.config, settings.method
-    sampled = rewarded.sampled
     batch, rewards, used = sampled.rollouts, sampled.rewards, sampled.used
     verdicts = task.verdicts(batch)
     right = torch.tensor(verdicts)
@@ -546,7 +553,7 @@ def make_experience(
     metrics = rollouts.summarise_rollouts(batch, rewards, logged_verdicts)
     work.add_counts(metrics, sampled.greedy_counts)
     logprobs, logprob_metrics = measure_logprobs(models, batch, config, method, index)
-    ref_logprobs = rewarded.frozen.ref_logprobs
+    ref_logprobs = sampled.frozen.get("reference")
     penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
     selection = Selection(used=used, in_loss=in_loss, has_gradient=in_loss, right=right)
     # The value model reads the micro-batches before there are advantages; without a value model,
@@ -559,13 +566,13 @@ def make_experience(
         )
     else:
         advantages, advantage_metrics = compute_advantages(
-            rewarded, method, in_baseline, penalties, logprobs
+            sampled, method, in_baseline, penalties, logprobs
         )
         if not method.trains_on_zero_advantages():
             selection = selection._replace(has_gradient=in_loss & (advantages != 0).any(1))
         minibatches = make_minibatches(models, batch, settings, index, selection)
         estimates = {"advantages": advantages}
-    metrics |= logprob_metrics | kl_metrics | rewarded.frozen.counts | advantage_metrics
+    metrics |= logprob_metrics | kl_metrics | sampled.frozen_counts | advantage_metrics
     num_tokens = sum(int(each.mask.sum()) for each in join_batches(minibatches))
     metrics["tokens/trained"] = method.num_epochs * num_tokens
     return Experience(
@@ -823,7 +830,7 @@ def token_rewards(rewards: CompletionRewards, penalties: Grid, mask: Mask) -> Gr
 
 
 def compute_advantages(
-    rewarded: RewardedRollouts, method: Method, counted: Flags, penalties: Grid, logprobs: Grid
+    sampled: SampledGroups, method: Method, counted: Flags, penalties: Grid, logprobs: Grid
 ) -> tuple[Grid, Metrics]:
     """Advantages without a value model: from the teacher's log-probs, or else from rewards.
 
@@ -831,8 +838,7 @@ def compute_advantages(
     completions that are learned from, that of advantages of 0, and the KL from the teacher, if
     there is one.
     """
-    sampled, teacher_logprobs = rewarded.sampled, rewarded.frozen.teacher_logprobs
-    batch = sampled.rollouts
+    batch, teacher_logprobs = sampled.rollouts, sampled.frozen.get("teacher")
     metrics: Metrics = {
         "sampling/rounds": sampled.num_rounds,
         "sampling/used": sampled.used.float().mean().item(),
@@ -876,18 +882,6 @@ def compute_reward_advantages(
     scale = {"counted": counted, "ddof": method.ddof, "eps": method.eps}
     returns = rewards.rewards() - penalties.sum(1)
     match method.advantage:
-        case "group_zscore":
-            advantages = group_advantages.group_zscore(returns, groups, **scale)
-        case "batch_std":
-            advantages = group_advantages.batch_std(returns, groups, **scale)
-        case "group_centred":
-            advantages = group_advantages.group_centred(returns, groups, counted=counted)
-        case "mean_normalised":
-            advantages = group_advantages.mean_normalised(
-                returns, groups, counted=counted, eps=method.eps
-            )
-        case "leave_one_out":
-            advantages = group_advantages.leave_one_out(returns, groups, counted=counted)
         case "greedy_baseline":
             assert greedy_rewards is not None
             advantages = group_advantages.greedy_baseline(
@@ -912,6 +906,8 @@ def compute_reward_advantages(
             end_rewards = torch.tensor(rewards.totals) - penalties.sum(1)
             ends = group_advantages.group_zscore(end_rewards, groups, **scale)
             return method.step_weight * steps + ends[:, None] * mask
+        case _:
+            advantages = apply_choice("advantage", method, returns, groups, counted=counted)
     return advantages[:, None] * mask
 
 
@@ -1209,74 +1205,34 @@ def policy_loss(
     loss = aggregate(correction * surrogate + kl_coef * KL - entropy_coef * entropy)
            + positive_nll_coef * mean of (- log p) over the tokens of right completions
     """
-    method = settings.method
-    losses, is_clipped = surrogate_losses(
-        new.logprobs, old_logprobs, grids.advantages, mask, method, coefs.old_kl
-    )
-    losses = losses * correction_weights(old_logprobs, grids.sampler_logprobs, mask, method)
+    method = settings.method.model_copy(update={"old_kl_coef": coefs.old_kl})
+    inputs = new.logprobs, old_logprobs, grids.advantages, mask
+    losses, is_clipped = apply_choice("surrogate", method, *inputs)
+    # The gap between sampler and trainer is measured in any case (`rollouts.check_sampler_gap`).
+    inputs = old_logprobs, grids.sampler_logprobs, mask
+    losses = losses * apply_choice("correction", method, *inputs)
     if method.kl == "loss":
         assert grids.ref_logprobs is not None
         penalty = kl_losses(new.logprobs, grids.sampler_logprobs, grids.ref_logprobs, mask, method)
         losses = losses + coefs.kl * penalty
     if method.entropy_coef > 0:
         losses = losses - method.entropy_coef * new.entropies
-    loss = aggregate(losses, mask, minibatch, settings.config, method)
+    # Counts of the whole mini-batch: any split into micro-batches gives the same gradient.
+    tokens = {"num_tokens": minibatch.num_tokens}
+    sequences = {"num_sequences": minibatch.num_sequences}
+    function, counts = {
+        "sequence_mean": (aggregation.sequence_mean, sequences),
+        "token_mean": (aggregation.token_mean, tokens),
+        "fixed_length": (
+            aggregation.fixed_length_mean, sequences | {"length": settings.config.max_new_tokens}
+        ),
+        "sequence_sum": (aggregation.sequence_sum, sequences),
+    }[method.aggregation]  # fmt: skip
+    loss = function(losses, mask, **counts)
     if method.positive_nll_coef > 0 and minibatch.num_right_tokens:
         mean_nll = masked_sum(-new.logprobs, mask & grids.right) / minibatch.num_right_tokens
         loss = loss + method.positive_nll_coef * mean_nll
     return loss, is_clipped
-
-
-def surrogate_losses(
-    logprobs: Grid,
-    old_logprobs: Grid,
-    advantages: Grid,
-    mask: Mask,
-    method: Method,
-    old_kl_coef: float,
-) -> tuple[Grid, Mask]:
-    """Surrogate loss at each token, and a mask of the tokens where it is clipped or capped."""
-    inputs = logprobs, old_logprobs, advantages, mask
-    clip = {"low": method.clip_low, "high": method.clip_high}
-    match method.surrogate:
-        case "clip":
-            return surrogates.clipped_surrogate(*inputs, **clip)
-        case "dual_clip":
-            return surrogates.dual_clip_surrogate(*inputs, **clip, cap=method.dual_clip_cap)
-        case "sequence_ratio":
-            normalise = method.normalise_ratio
-            return surrogates.sequence_ratio_surrogate(*inputs, **clip, normalise=normalise)
-        case "cispo":
-            return surrogates.cispo(*inputs, cap=method.max_ratio)
-        case "reinforce":
-            return surrogates.reinforce(logprobs, advantages, mask)
-        case "kl_penalty":
-            return surrogates.kl_penalty_surrogate(*inputs, beta=old_kl_coef)
-
-
-def correction_weights(
-    old_logprobs: Grid, sampler_logprobs: Grid, mask: Mask, method: Method
-) -> Grid:
-    """Importance weights that correct for the difference between sampler and trainer.
-
-    With `none` every weight is 1. The difference is measured in any case, and training stops with a
-    ValueError where it is large (`rollouts.check_sampler_gap`).
-    """
-    inputs = old_logprobs, sampler_logprobs, mask
-    limits = {"low": method.correction_low, "high": method.correction_high}
-    match method.correction:
-        case "none":
-            return torch.ones_like(old_logprobs)
-        case "token_truncated":
-            return importance_ratios.token_truncated(*inputs, cap=method.correction_cap)
-        case "token_masked":
-            return importance_ratios.token_masked(*inputs, **limits)
-        case "sequence_truncated":
-            return importance_ratios.sequence_truncated(*inputs, cap=method.correction_cap)
-        case "sequence_masked":
-            return importance_ratios.sequence_masked(*inputs, **limits)
-        case "auto":
-            raise AssertionError("Method.for_engine decides what auto is")
 
 
 def kl_losses(
@@ -1298,26 +1254,3 @@ def kl_losses(
     if method.kl_corrected:
         penalty = kl.importance_corrected(penalty, to_sampler, torch.zeros_like(to_sampler))
     return penalty.expand(mask.shape)
-
-
-def aggregate(
-    losses: Grid, mask: Mask, minibatch: Minibatch, config: RlConfig, method: Method
-) -> Float[Tensor, ""]:
-    """Share of a micro-batch's token losses in the loss of the optimizer step.
-
-    The divisors are counts of the whole mini-batch, so any split into micro-batches gives the same
-    gradient.
-    """
-    num_tokens, num_sequences = minibatch.num_tokens, minibatch.num_sequences
-    match method.aggregation:
-        case "sequence_mean":
-            return aggregation.sequence_mean(losses, mask, num_sequences=num_sequences)
-        case "token_mean":
-            return aggregation.token_mean(losses, mask, num_tokens=num_tokens)
-        case "fixed_length":
-            length = config.max_new_tokens
-            return aggregation.fixed_length_mean(
-                losses, mask, num_sequences=num_sequences, length=length
-            )
-        case "sequence_sum":
-            return aggregation.sequence_sum(losses, mask, num_sequences=num_sequences)

@@ -99,7 +99,7 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns_with_its_adap
     method = presets.method("rloo", staleness=1)
     settings = Settings(config=config, method=method, seed=0)
     rewarded = rl.draw_batch(models, task, settings, 1, range(4))
-    batch = rewarded.sampled.rollouts
+    batch = rewarded.rollouts
     for name, weight in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.1, generator=torch.Generator().manual_seed(0))
