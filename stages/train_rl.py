@@ -188,12 +188,13 @@ def open_sampler_process(run: Run) -> Iterator[ForkedProcess | None]:
         yield None
         return
 
-    def load_there() -> tuple[RlModels, Task, Settings]:
+    def load_there() -> rl.Trainer:
         gpu_slot.show(1)
-        return load(run, only_samples=True)[:3]
+        models, task, settings, _ = load(run, only_samples=True)
+        return rl.Trainer(models=models, task=task, settings=settings)
 
     assert not torch.cuda.is_initialized(), "CUDA cannot be used in a fork of a process that does"
-    with closing(overlap.fork_sampler(load_there, rl.draw_content)) as sampler_process:
+    with closing(overlap.fork_sampler(load_there)) as sampler_process:
         gpu_slot.show(0)
         yield sampler_process
 
