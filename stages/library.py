@@ -19,6 +19,7 @@ Needs neither DVC nor MLflow nor Prefect. `stages.algorithms` needs only tensors
 """
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +32,7 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from stages import auto
-from stages.config import PRESETS_PATH, find_entry, read_yaml
+from stages.config import PRESETS_PATH, read_yaml
 from stages.engines import transformers as engine
 from stages.environments import checks
 from stages.environments.environment import Environment
@@ -98,12 +99,17 @@ def grpo(  # noqa: PLR0913
         learning_rate: constant, after a warm-up over a twentieth of the steps.
         seed: of the order of prompts and of sampling.
         compute: see `ComputeConfig`.
-        state: where to go on from; changed with each step. `model` is the one of the first start.
+        state: where to go on from; changed with each step. `model` is then the one of the first
+            start, before any step, since a copy of it is the reference.
+
+    A ValueError for what cannot be trained: weights that are not finite or not in float32, a preset
+    that needs more than a reward, a state that began from another model.
     """
     if environment is not None:
         max_new_tokens = limits.max_sampled_tokens()
     method = load_method(preset, max_new_tokens)
-    inner = get_inner_model(model)
+    inner, state = get_inner_model(model), state or State()
+    check_start(inner, state)
     task = make_task(prompts, reward, environment, limits, inner, tokenizer)
     optim = OptimConfig(
         learning_rate=learning_rate, warmup_share=0.05, schedule="constant", weight_decay=0.0,
@@ -116,6 +122,25 @@ def grpo(  # noqa: PLR0913
     settings = Settings(config=config, method=method, seed=seed)
     models = make_models(inner, tokenizer, compute)
     yield from rl.train(models, task, rl.make_schedule(task, settings), settings, state)
+
+
+def check_start(model: PreTrainedModel, state: State) -> None:
+    """Raise a ValueError if `state` began from other weights than the model's; note a new start.
+
+    The reference is a copy of the model at the start: from other weights, the KL would be measured
+    from another policy.
+    """
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    if state.step and state.start != digest.hexdigest():
+        raise ValueError(
+            f"state, after {state.step} steps, began from another model than the one passed, and "
+            f"its reference would be another: pass the model of the first start, as it was before "
+            f"training, or no state to start anew from this one"
+        )
+    state.start = digest.hexdigest()
 
 
 def make_task(
@@ -184,7 +209,7 @@ def make_models(
 def get_inner_model(model: nn.Module) -> PreTrainedModel:
     """The model of transformers; of a model of peft the one inside, with adapters in its layers.
 
-    A ValueError for any other model, and for weights that are not in float32.
+    A ValueError for any other model, and for weights that are not finite or not in float32.
     """
     inner = _unwrap_peft(model)
     if inner.dtype != torch.float32:
@@ -192,6 +217,11 @@ def get_inner_model(model: nn.Module) -> PreTrainedModel:
             f"expected weights in float32, found {inner.dtype}: steps of a small learning rate are "
             f"lost in its rounding. Load with dtype=torch.float32 and set compute.dtype instead."
         )
+    for name, parameter in inner.named_parameters():
+        if not parameter.isfinite().all():
+            raise ValueError(
+                f"expected finite weights, found NaN or infinity in {name}: load the model again"
+            )
     return inner
 
 
@@ -225,15 +255,22 @@ def make_prompts(
 
 
 def load_method(preset: str, max_new_tokens: int) -> Method:
-    """An entry of presets.yaml that is one of `train: grpo`; a ValueError names those there are."""
-    adapter, presets, names = TypeAdapter(GroupMethod), read_yaml(PRESETS), dict[str, str]()
+    """An entry of presets.yaml that learns from one reward per completion.
+
+    A ValueError for any other name, with those there are.
+    """
+    adapter, presets, names = TypeAdapter(GroupMethod), read_yaml(PRESETS), set[str]()
     for name, entry in auto.resolve({"presets": presets}, None)[0]["presets"].items():
         with suppress(ValidationError):
-            adapter.validate_python(entry)
-            names[name] = name
-    name = find_entry(names, preset, "the list of presets of GRPO and its relatives")
+            if adapter.validate_python(entry).advantage not in ("step_zscore", "teacher"):
+                names.add(name)
+    if preset not in names:
+        raise ValueError(
+            f"expected a preset that learns from one reward per completion, of {sorted(names)}, "
+            f"found '{preset}': pass one of these"
+        )
     # Lengths that are `auto` follow from this one, as for a model that params.yaml names.
     params = {"model": {"path": "the user's"}, "grpo": {"max_new_tokens": max_new_tokens}}
-    content = {"presets": {name: presets[name]}}
-    entry = auto.resolve(content, auto.UNMEASURED, params)[0]["presets"][name]
+    content = {"presets": {preset: presets[preset]}}
+    entry = auto.resolve(content, auto.UNMEASURED, params)[0]["presets"][preset]
     return adapter.validate_python(entry).for_engine("transformers")

@@ -68,8 +68,8 @@ def check_requests(
     if num_positions is not None and longest > num_positions:
         raise ValueError(
             f"prompt and completion may take {longest} tokens, the engine has {num_positions} "
-            f"positions: lower max_new_tokens or a judge's max_prompt_tokens, or drop the longest "
-            f"prompts in prepare_data"
+            f"positions: lower max_new_tokens or a judge's max_prompt_tokens, or leave out "
+            f"the longest prompts"
         )
 
 

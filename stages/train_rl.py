@@ -29,7 +29,6 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import model_validator
-from torch import nn
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
@@ -189,12 +188,13 @@ def open_sampler_process(run: Run) -> Iterator[ForkedProcess | None]:
         yield None
         return
 
-    def load_there() -> tuple[RlModels, Task, Settings]:
+    def load_there() -> rl.Trainer:
         gpu_slot.show(1)
-        return load(run, only_samples=True)[:3]
+        models, task, settings, _ = load(run, only_samples=True)
+        return rl.Trainer(models=models, task=task, settings=settings)
 
     assert not torch.cuda.is_initialized(), "CUDA cannot be used in a fork of a process that does"
-    with closing(overlap.fork_sampler(load_there, rl.draw_content)) as sampler_process:
+    with closing(overlap.fork_sampler(load_there)) as sampler_process:
         gpu_slot.show(0)
         yield sampler_process
 
@@ -204,153 +204,96 @@ def load(
 ) -> tuple[RlModels, Task, Settings, PreTrainedTokenizerBase]:
     """Models, task and settings of one seed, and the tokenizer.
 
-    `only_samples`: without the value model, and without a reward unless sampling depends on it.
+    The reference is a frozen copy of the policy; with adapters, the policy without them.
+    Distillation has a teacher, and a reference only if the KL from it enters the reward, the loss
+    or `kl_budget`. `only_samples`: without the value model, and without a reward unless sampling
+    depends on it.
     """
-    config, row = run.config, run.row
-    environment = read_environment(row)
-    settings = Settings(
-        config=config.sizes if environment is None else limit_sizes(config.sizes, environment),
-        method=config.preset.for_engine(config.engine),
-        seed=derive_seed(run.seed, f"train_{row.by}"),
-    )
-    sizes = settings.config
+    config, row, environment = run.config, run.row, read_environment(run.row)
+    compute, sizes, chosen = config.compute, config.sizes, config.preset.for_engine(config.engine)
+    prompts = list[Prompt]()
     if environment is not None:
-        max_length = environment.preset.max_tokens
-        models, tokenizer = load_models(
-            config, row, run.seed, settings, max_length, only_samples=only_samples
-        )
-        task = make_environment_task(row, environment, tokenizer)
+        limits = environment.preset
+        sizes = sizes.model_copy(update={"max_new_tokens": limits.max_sampled_tokens()})
+        max_length = limits.max_tokens
     else:
         prompts = list(lines.read_lines(rows.PROMPTS / "train.jsonl", Prompt))
-        teacher.check_answers(prompts, settings.method)
-        longest = max((len(prompt.prompt_ids) for prompt in prompts), default=0)
-        max_length = longest + sizes.max_new_tokens
-        models, tokenizer = load_models(
-            config, row, run.seed, settings, max_length, only_samples=only_samples
+        teacher.check_answers(prompts, chosen)
+        max_length = sizes.max_new_tokens + max(
+            (len(each.prompt_ids) for each in prompts), default=0
         )
-        if only_samples and not settings.method.samples_by_reward:
-            reward = overlap.zero_rewards
-        elif models.teacher is not None:
-            reward = rollout_rewards.reward_answers
+    settings = Settings(config=sizes, method=chosen, seed=derive_seed(run.seed, f"train_{row.by}"))
+    device, tokenizer = setup(compute), row_policy.load_row_tokenizer(row.policy, run.seed)
+    pad_id = model_tokenizer.pad_id(tokenizer)
+
+    def read(name: str, *, trained: bool = False) -> PreTrainedModel:
+        return row_policy.load_row_policy(
+            name, run.seed, config.model, compute, device, trained=trained
+        )
+
+    model = read(row.policy, trained=True)
+    without_adapters = row_policy.add_adapters(model, config.lora, settings.seed)
+    sampler = loading.make_policy_sampler(
+        config.engine,
+        2 if chosen.advantage == "gae" else 1,  # models that are trained, whose moments need memory
+        model,
+        tokenizer,
+        source=row_policy.locate_policy(row.policy, run.seed, config.model),
+        compute=compute,
+        max_length=max_length,
+    )
+    learner = shard_model(Policy(model, compute, pad_id, without_adapters))
+    initial = taught_by = None
+    if chosen.measures_kl or chosen.teacher_reads_solution:
+        initial = learner
+        if not without_adapters:
+            initial = shard_model(Policy(read(row.policy), compute, pad_id))
+    if chosen.has_teacher:
+        taught_by = initial
+        if not chosen.teacher_reads_solution:
+            taught_by = shard_model(Policy(read(teacher.find_teacher(row)), compute, pad_id))
+    value = None
+    if chosen.advantage == "gae" and not only_samples:
+        if chosen.value_init == "policy":
+            folder = row_policy.locate_policy_folder(row.policy, run.seed, config.model)
+            value = scalar_head.init_scalar_model(folder, pad_id, compute, device)
         else:
-            reward = rollout_rewards.load_reward(
-                row.source, run.seed, config.compute, models.policy.device, sizes.max_new_tokens
-            )
-        task = Task(
-            prompts=prompts,
-            reward=reward,
-            check_answers=None if prompts[0].answer is None else rollout_rewards.check_answers,
+            # Of an ensemble, its first member: a mean of weights is no mean of functions.
+            folders = scalar_head.find_member_folders(reward_file.model_path(row.source, run.seed))
+            value = scalar_head.load_scalar_model(folders[0], compute, device)
+        row_policy.add_adapters(value, config.lora, derive_seed(settings.seed, "value"))
+        value = shard_model(ScalarHead(value, compute, pad_id))
+    models = RlModels(
+        policy=learner, reference=initial if chosen.measures_kl else None, teacher=taught_by,
+        value=value, sampler=sampler, decode=model_tokenizer.make_decode(tokenizer),
+    )  # fmt: skip
+    if environment is not None:
+        factory, renderer = definition.load_factory(environment), TurnRenderer(tokenizer)
+        player = Player(factory=factory, renderer=renderer, limits=environment.preset)
+        task = episodes.make_task(player, definition.read_rows(row.source, "train"))
+        return models, task, settings, tokenizer
+    if only_samples and not chosen.samples_by_reward:
+        reward = overlap.zero_rewards
+    elif taught_by is not None:
+        reward = rollout_rewards.reward_answers
+    else:
+        reward = rollout_rewards.load_reward(
+            row.source, run.seed, compute, device, sizes.max_new_tokens
         )
-        if settings.method.teacher_reads_solution:
-            task = show_solutions(task, row, tokenizer)
+    checked = None if prompts[0].answer is None else rollout_rewards.check_answers
+    task = Task(prompts=prompts, reward=reward, check_answers=checked)
+    if chosen.teacher_reads_solution:
+        demonstrations = lines.read_lines(row.source / "demonstrations.jsonl", Demonstration)
+        begin_id: Any = tokenizer.bos_token_id
+        shown = teacher.show_solutions(prompts, demonstrations, begin_id)
+        prompts = [prompt for prompt in prompts if prompt.id in shown]
+        task = replace(task, prompts=prompts, teacher_prompts=shown)
     return models, task, settings, tokenizer
 
 
 def read_environment(row: Row) -> EnvironmentFile | None:
     """The environment that the row names in `on`; None: it names a reward."""
     return definition.read_environment(row.source) if row.on.startswith(FOLDER) else None
-
-
-def limit_sizes(sizes: RlConfig, environment: EnvironmentFile) -> RlConfig:
-    """The sizes with the environment's limit of sampled tokens."""
-    return sizes.model_copy(update={"max_new_tokens": environment.preset.max_sampled_tokens()})
-
-
-def make_environment_task(
-    row: Row, environment: EnvironmentFile, tokenizer: PreTrainedTokenizerBase
-) -> Task:
-    """Task of playing in an environment; a ValueError where the chat template does not fit it."""
-    starts = definition.read_rows(row.source, "train")
-    player = Player(
-        factory=definition.load_factory(environment),
-        renderer=TurnRenderer(tokenizer),
-        limits=environment.preset,
-    )
-    return episodes.make_task(player, starts)
-
-
-def show_solutions(task: Task, row: Row, tokenizer: PreTrainedTokenizerBase) -> Task:
-    """The task with the teacher's prompts, restricted to problems that have a right solution."""
-    path, begin_id = row.source / "demonstrations.jsonl", tokenizer.bos_token_id
-    demonstrations = lines.read_lines(path, Demonstration)
-    shown = teacher.show_solutions(task.prompts, demonstrations, begin_id)  # pyright: ignore[reportArgumentType]
-    prompts = [prompt for prompt in task.prompts if prompt.id in shown]
-    return replace(task, prompts=prompts, teacher_prompts=shown)
-
-
-def load_models(
-    config: Any,
-    row: Row,
-    seed: int,
-    settings: Settings,
-    max_length: int,
-    *,
-    only_samples: bool = False,
-) -> tuple[RlModels, PreTrainedTokenizerBase]:
-    """Policy of this row and seed, its reference, value model or teacher, and its sampler.
-
-    The reference is a frozen copy of the policy; with adapters, the policy without them. PPO also
-    has a value model. Distillation has a teacher, and a reference only if the KL from it enters the
-    reward, the loss or `kl_budget`. `max_length`: tokens of the longest prompt with its completion.
-    `only_samples`: without a value model.
-    """
-    compute, chosen = config.compute, settings.method
-    has_value = chosen.advantage == "gae"
-    device, tokenizer = setup(compute), row_policy.load_row_tokenizer(row.policy, seed)
-
-    def load(name: str, *, trained: bool = True) -> PreTrainedModel:
-        return row_policy.load_row_policy(
-            name, seed, config.model, compute, device, trained=trained
-        )
-
-    def frozen(name: str) -> Policy:
-        return shard_model(Policy(load(name, trained=False), compute, pad_id))
-
-    model = load(row.policy)
-    without_adapters = row_policy.add_adapters(model, config.lora, settings.seed)
-    sampler = loading.make_policy_sampler(
-        config.engine,
-        2 if has_value else 1,  # models that are trained, whose moments need memory
-        model,
-        tokenizer,
-        source=row_policy.locate_policy(row.policy, seed, config.model),
-        compute=compute,
-        max_length=max_length,
-    )
-    pad_id = model_tokenizer.pad_id(tokenizer)
-    learner = shard_model(Policy(model, compute, pad_id, without_adapters))
-    initial = teacher_policy = None
-    if chosen.measures_kl or chosen.teacher_reads_solution:
-        initial = learner if without_adapters else frozen(row.policy)
-    if chosen.has_teacher:
-        is_initial = chosen.teacher_reads_solution
-        teacher_policy = initial if is_initial else frozen(teacher.find_teacher(row))
-    models = RlModels(
-        policy=learner,
-        reference=initial if chosen.measures_kl else None,
-        teacher=teacher_policy,
-        sampler=sampler,
-        decode=model_tokenizer.make_decode(tokenizer),
-    )
-    if has_value and not only_samples:
-        models = replace(models, value=load_value_model(config, row, seed, settings, models))
-    return models, tokenizer
-
-
-def load_value_model(
-    config: Any, row: Row, seed: int, settings: Settings, models: RlModels
-) -> nn.Module:
-    """PPO's value model, on the policy's device: from the policy or from the reward model."""
-    compute, pad_id, device = config.compute, models.policy.pad_id, models.policy.device
-    if settings.method.value_init == "policy":
-        folder = row_policy.locate_policy_folder(row.policy, seed, config.model)
-        value = scalar_head.init_scalar_model(folder, pad_id, compute, device)
-    else:
-        # Of an ensemble, its first member: a mean of weights is no mean of functions.
-        members = scalar_head.find_member_folders(reward_file.model_path(row.source, seed))
-        value = scalar_head.load_scalar_model(members[0], compute, device)
-    row_policy.add_adapters(value, config.lora, derive_seed(settings.seed, "value"))
-    return shard_model(ScalarHead(value, compute, pad_id))
 
 
 def measure_models(models: RlModels, row: Row, seed: int) -> dict[str, dict[str, int]]:

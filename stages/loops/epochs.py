@@ -64,8 +64,8 @@ def endless_batches(num_rows: int, batch_size: int, seed: int) -> Iterator[list[
     """
     if num_rows < batch_size:
         raise ValueError(
-            f"a step may need {batch_size} prompts, the split train has {num_rows}: lower "
-            f"prompts_per_step, or prepare more problems"
+            f"a step may need {batch_size} prompts, there are {num_rows} to learn from: "
+            f"lower prompts_per_step, or add prompts"
         )
     pending: list[int] = []
     for epoch in itertools.count():

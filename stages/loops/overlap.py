@@ -24,17 +24,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from stages.loops.method import Settings
-from stages.loops.rollouts import RlModels, Rollouts, Task
+from stages.loops.rollouts import RlModels, Rollouts
 from stages.models import sharding
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.runtime.forked_process import ForkedProcess
 from stages.sampler import ColocatedSampler
+
+if TYPE_CHECKING:
+    from stages.loops.rl import Experience, Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +45,9 @@ SAMPLERS = "POSTTRAIN_SAMPLERS"
 ALIGNMENT = 64
 Stored = dict[str, Any] | None
 """JSON content from which a batch is restored; None: it has to be sampled."""
-BatchT = TypeVar("BatchT")
-DrawBatch = Callable[[RlModels, Task, Settings, int, Sequence[int], Stored], BatchT]
-"""Function that returns rollout batch `number`, of the prompts with these numbers."""
-DrawContent = Callable[[RlModels, Task, Settings, int, Sequence[int]], dict[str, Any]]
-"""Function that returns the JSON content of such a batch."""
-Start = Callable[[int, Sequence[int], Stored], Callable[[], BatchT]]
-"""Function that begins to draw a batch, and returns a function that waits for it and returns it."""
+Start = Callable[[int, Sequence[int], Stored], Callable[[], "Experience"]]
+"""Function that begins to draw rollout batch `number`, of the prompts with these numbers, and
+returns a function that waits for it and returns it."""
 
 
 def read_samplers() -> int:
@@ -60,14 +59,7 @@ def read_samplers() -> int:
 
 
 @contextmanager
-def drawing(
-    models: RlModels,
-    task: Task,
-    settings: Settings,
-    draw: DrawBatch[BatchT],
-    draw_content: DrawContent,
-    sampler_process: ForkedProcess | None,
-) -> Iterator[Start[BatchT]]:
+def drawing(trainer: "Trainer", sampler_process: ForkedProcess | None) -> Iterator[Start]:
     """Context with a function that starts to draw a batch, in order, with the present weights.
 
     Every draw has to be waited for before the weights change twice. `sampler_process`: that of
@@ -76,23 +68,23 @@ def drawing(
 
     def draw_here(
         number: int, prompt_numbers: Sequence[int], stored: Stored
-    ) -> Callable[[], BatchT]:
-        batch = draw(models, task, settings, number, prompt_numbers, stored)
+    ) -> Callable[[], "Experience"]:
+        batch = trainer.draw(number, prompt_numbers, stored)
         return lambda: batch
 
     if sampler_process is not None:
         context = nullcontext(sampler_process)
-    elif read_samplers() and _can_fork(models, settings):
-        context = closing(fork_sampler(lambda: (models, task, settings), draw_content))
+    elif read_samplers() and _can_fork(trainer.models, trainer.settings):
+        context = closing(fork_sampler(lambda: trainer))
     else:
         yield draw_here
         return
     with context as process:
-        weights, num_pending = SharedWeights(models.policy, process.memory), 0
+        weights, num_pending = SharedWeights(trainer.models.policy, process.memory), 0
 
         def start(
             number: int, prompt_numbers: Sequence[int], stored: Stored
-        ) -> Callable[[], BatchT]:
+        ) -> Callable[[], "Experience"]:
             nonlocal num_pending
             if stored is not None:
                 return draw_here(number, prompt_numbers, stored)
@@ -103,11 +95,11 @@ def drawing(
             num_pending += 1
 
             @cache
-            def wait() -> BatchT:
+            def wait() -> "Experience":
                 nonlocal num_pending
                 content = process.receive()
                 num_pending -= 1
-                return draw(models, task, settings, number, prompt_numbers, content)
+                return trainer.draw(number, prompt_numbers, content)
 
             return wait
 
@@ -135,24 +127,22 @@ def zero_rewards(batch: Rollouts) -> CompletionRewards:
     return CompletionRewards(totals=[0.0] * len(batch.samples))
 
 
-def fork_sampler(
-    load: Callable[[], tuple[RlModels, Task, Settings]], draw_content: DrawContent
-) -> ForkedProcess:
+def fork_sampler(load: Callable[[], "Trainer"]) -> ForkedProcess:
     """Fork the sampler process. It calls `load`, and draws with the weights last shared."""
 
     def prepare(memory: int) -> Callable[[Any], dict[str, Any]]:
-        models, task, settings = load()
-        weights = SharedWeights(models.policy, memory)
-        needs_rewards = settings.method.samples_by_reward
-        sampled_task = task if needs_rewards else replace(task, reward=zero_rewards)
+        trainer = load()
+        sampler, weights = trainer.models.sampler, SharedWeights(trainer.models.policy, memory)
+        if not trainer.settings.method.samples_by_reward:
+            trainer = replace(trainer, task=replace(trainer.task, reward=zero_rewards))
 
         def answer(request: Any) -> dict[str, Any]:
             number, prompt_numbers, is_first = request
             if is_first:
-                if isinstance(models.sampler, ColocatedSampler):
-                    models.sampler.sleep()
+                if isinstance(sampler, ColocatedSampler):
+                    sampler.sleep()
                 weights.read()
-            return draw_content(models, sampled_task, settings, number, prompt_numbers)
+            return trainer.draw(number, prompt_numbers).content
 
         return answer
 

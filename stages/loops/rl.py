@@ -1,15 +1,19 @@
 """GRPO, PPO and their relatives in one training loop; a `Method` is its choices.
 
     for each step
-        rollouts     sample several completions of each prompt from the policy, or from that of
-                     `staleness` steps before
-        rewards      score the completions
-        advantages   subtract a baseline: the group's mean (GRPO) or a value model (PPO); in
-                     distillation, the teacher's log-probs less the policy's
-        for each epoch and mini-batch, one optimizer step on
-            aggregate(correction * surrogate(importance ratio, advantage)
-                      + kl_coef * KL - entropy_coef * entropy)
-            + positive_nll_coef * mean negative log-likelihood of the tokens of right completions
+        draw         sample several completions of each prompt from the policy, or from that of
+                     `staleness` steps before, and score them
+        estimate     advantages: rewards less a baseline, the group's mean (GRPO) or a value model
+                     (PPO); in distillation, the teacher's log-probs less the policy's
+        learn        for each epoch and mini-batch, one optimizer step on
+                         aggregate(correction * surrogate(importance ratio, advantage)
+                                   + kl_coef * KL - entropy_coef * entropy)
+                         + positive_nll_coef * mean negative log-likelihood of the tokens of right
+                                               completions
+
+The steps are the methods of `Trainer`; `train` is the loop. What they pass on is an `Experience`,
+a rollout batch that gains fields: rewards and frozen log-probs when drawn, then advantages and
+mini-batches.
 
 The completions of one prompt are a group; a `Grid` is [completion, token], laid out as
 `Rollouts.mask()`. Invariants, each of which a test holds: the gradient does not depend on the
@@ -28,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from stages.algorithms import aggregation, group_advantages, kl, token_advantages
 from stages.algorithms.aggregation import masked_mean, masked_sum, masked_whiten
@@ -61,6 +65,49 @@ Metrics = dict[str, int | float]
 # On a GPU another kernel may be chosen when gradients are on, and round differently.
 FIRST_RATIO_TOLERANCE = {"cpu": 0.0, "cuda": 0.05}
 KL_ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
+CHOICES: dict[str, dict[str, tuple[Callable[..., Any], dict[str, str]]]] = {
+    "advantage": {
+        "group_zscore": (group_advantages.group_zscore, {"ddof": "ddof", "eps": "eps"}),
+        "group_centred": (group_advantages.group_centred, {}),
+        "mean_normalised": (group_advantages.mean_normalised, {"eps": "eps"}),
+        "batch_std": (group_advantages.batch_std, {"ddof": "ddof", "eps": "eps"}),
+        "leave_one_out": (group_advantages.leave_one_out, {}),
+    },
+    "surrogate": {
+        "clip": (surrogates.clipped_surrogate, {"low": "clip_low", "high": "clip_high"}),
+        "dual_clip": (
+            surrogates.dual_clip_surrogate,
+            {"low": "clip_low", "high": "clip_high", "cap": "dual_clip_cap"},
+        ),
+        "sequence_ratio": (
+            surrogates.sequence_ratio_surrogate,
+            {"low": "clip_low", "high": "clip_high", "normalise": "normalise_ratio"},
+        ),
+        "cispo": (surrogates.cispo, {"cap": "max_ratio"}),
+        "reinforce": (lambda new, _old, *inputs: surrogates.reinforce(new, *inputs), {}),
+        "kl_penalty": (surrogates.kl_penalty_surrogate, {"beta": "old_kl_coef"}),
+    },
+    "correction": {
+        "none": (lambda old, *_: torch.ones_like(old), {}),
+        "token_truncated": (importance_ratios.token_truncated, {"cap": "correction_cap"}),
+        "token_masked": (
+            importance_ratios.token_masked, {"low": "correction_low", "high": "correction_high"},
+        ),
+        "sequence_truncated": (importance_ratios.sequence_truncated, {"cap": "correction_cap"}),
+        "sequence_masked": (
+            importance_ratios.sequence_masked, {"low": "correction_low", "high": "correction_high"},
+        ),
+    },
+}  # fmt: skip
+"""Choice of a `Method` -> its value -> the function of `algorithms` that it is, and the fields of
+`Method` that are the function's hyperparameters, by the names of its arguments. Advantages that
+read more than the rewards of groups are written out in `compute_reward_advantages`."""
+
+
+def apply_choice(choice: str, method: Method, *inputs: Tensor, **more: Any) -> Any:
+    """Result of the function that the method chose, with the method's hyperparameters of it."""
+    function, fields = CHOICES[choice][getattr(method, choice)]
+    return function(*inputs, **{name: getattr(method, key) for name, key in fields.items()}, **more)
 
 
 # --- Length of a run
@@ -199,22 +246,13 @@ class Minibatch:
     """Tokens of right completions that have a gradient."""
 
 
-class Selection(NamedTuple):
-    """Masks over the completions of a rollout batch: how each takes part in the loss."""
+@dataclass(kw_only=True)
+class Experience:
+    """Rollout batch, which gains what a step learns from it; nothing in it has a gradient.
 
-    used: Flags
-    """Counted in the divisor of a mean over completions."""
-    in_loss: Flags
-    """Their tokens are counted in the divisor of a mean over tokens."""
-    has_gradient: Flags
-    """Passed through the model, since a term of the loss has a gradient there."""
-    right: Flags
-    """Right by the verdict of the answer checker."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampledGroups:
-    """Groups of completions with their rewards."""
+    `Trainer.draw` makes it with rewards and the frozen models' log-probs, `Trainer.estimate` adds
+    the rest.
+    """
 
     rollouts: Rollouts
     rewards: CompletionRewards
@@ -227,61 +265,32 @@ class SampledGroups:
     `greedy_baseline`."""
     greedy_counts: dict[str, int] = field(default_factory=dict[str, int])
     """Tokens of the greedy completions, and the passes that they took."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardedRollouts:
-    """Rollout batch with its rewards and the frozen models' log-probs, before advantages."""
-
-    sampled: SampledGroups
-    calls: list[Rollouts]
+    calls: list[Rollouts] = field(default_factory=list[Rollouts])
     """Rollouts that each call of the sampler returned."""
-    frozen: "FrozenLogprobs"
+    frozen: dict[str, Grid] = field(default_factory=dict[str, Grid])
+    """Log-probs under `reference` and `teacher`, of those that there are. They do not depend on the
+    policy's weights, so the process that samples may compute them."""
+    frozen_counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Tokens that the two read."""
+    verdicts: list[bool] = field(init=False)
+    """Verdict of the answer checker on each completion."""
+    minibatches: list[Minibatch] = field(init=False)
+    grids: TokenGrids = field(init=False)
+    metrics: Metrics = field(init=False)
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """JSON content for a checkpoint, of which `draw_batch` makes the batch without sampling.
+        """JSON content for a checkpoint, of which `draw` makes the batch without sampling.
 
-        Rewards are not part of it: `draw_batch` computes them again. Cached, since a batch may be
+        Rewards are not part of it: `draw` computes them again. Cached, since a batch may be
         in several checkpoints.
         """
-        calls = [rollouts.encode_rollouts(call) for call in self.calls]
-        return {"calls": calls, **self.frozen.encode(self.sampled.rollouts.mask())}
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrozenLogprobs:
-    """Log-probs of a rollout batch under the frozen models, reference and teacher.
-
-    They do not depend on the policy's weights, so the process that samples may compute them.
-    """
-
-    ref_logprobs: Grid | None
-    """Under the reference; None: there is none."""
-    teacher_logprobs: Grid | None
-    """Under the teacher, which may read another prompt; None: there is none."""
-    counts: dict[str, int]
-    """Tokens that the two models read."""
-
-    def encode(self, mask: Mask) -> dict[str, Any]:
-        """JSON content, from which `decode_frozen_logprobs` restores them to the bit."""
-        grids = {"reference": self.ref_logprobs, "teacher": self.teacher_logprobs}
-        values = {name: None if grid is None else grid[mask] for name, grid in grids.items()}
-        content = {name: None if row is None else row.tolist() for name, row in values.items()}
-        return {**content, "counts": self.counts}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Experience:
-    """Rollout batch with rewards, advantages and mini-batches; nothing in it has a gradient."""
-
-    rollouts: Rollouts
-    rewards: Float[Tensor, " completion"]
-    verdicts: list[bool]
-    """Verdict of the answer checker on each completion."""
-    minibatches: list[Minibatch]
-    grids: TokenGrids
-    metrics: Metrics
+        mask = self.rollouts.mask()
+        return {
+            "calls": [rollouts.encode_rollouts(call) for call in self.calls],
+            "frozen": {name: grid[mask].tolist() for name, grid in self.frozen.items()},
+            "counts": self.frozen_counts,
+        }
 
     def batches(self) -> list[Batch]:
         """The micro-batches of all mini-batches."""
@@ -309,6 +318,7 @@ def train(
     """
     config, method = settings.config, settings.method
     check_models(models, method)
+    trainer = Trainer(models=models, task=task, settings=settings)
     state = state or State()
     optimizers = make_optimizers(models, config, state)
     kl_coef = 0.0 if method.kl == "none" else method.kl_coef
@@ -318,12 +328,10 @@ def train(
         num_steps=config.num_steps, num_tokens=method.token_budget, spent=saved.spent
     )
     stored = deque(saved.waiting)
-    waiting: deque[Callable[[], RewardedRollouts]] = deque()
+    waiting: deque[Callable[[], Experience]] = deque()
     undrawn = enumerate(islice(schedule, state.step, None), state.step)
 
-    with overlap.drawing(
-        models, task, settings, draw_batch, draw_content, sampler_process
-    ) as start_draw:
+    with overlap.drawing(trainer, sampler_process) as start_draw:
         while not is_over:
             for number, prompt_numbers in islice(undrawn, method.staleness + 1 - len(waiting)):
                 content = stored.popleft() if stored else None
@@ -331,9 +339,8 @@ def train(
             if not waiting:
                 return
             index = state.step
-            experience = make_experience(
-                models, task, waiting.popleft()(), settings, index, coefs.kl
-            )
+            experience = waiting.popleft()()
+            trainer.estimate(experience, index, coefs.kl)
             process.check_stop()  # a reward or an environment may have caught the exception
             if isinstance(models.sampler, ColocatedSampler):
                 models.sampler.sleep()
@@ -345,10 +352,10 @@ def train(
             num_updates = budget.num_updates(index, per_step)
             check_warmup(method, budget, index)
             state.is_updating = True
-            learned = learn(models, optimizers, experience, settings, coefs, index, num_updates)
+            learned = trainer.learn(optimizers, experience, coefs, index, num_updates)
             metrics = join_metrics(experience.metrics, learned)
             if is_policy_trained(method, index):
-                coefs = next_coefs(coefs, method, metrics, len(experience.rewards))
+                coefs = next_coefs(coefs, method, metrics, len(experience.verdicts))
             kl_exceeded = method.kl_budget is not None and metrics["kl/sequence"] > method.kl_budget
             is_over = kl_exceeded or budget.is_spent()
             numbers = LoopState(
@@ -357,9 +364,329 @@ def train(
             )  # fmt: skip
             state.step, state.numbers = index + 1, vars(numbers)
             rows = rollouts.make_rows(
-                experience.rollouts, index, experience.rewards, experience.verdicts
+                experience.rollouts, index, experience.rewards.rewards(), experience.verdicts
             )
             yield Step(index=index, metrics=metrics, rows=rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """Models, task and settings of a run, and what a step does with them: draw, estimate, learn."""
+
+    models: RlModels
+    task: Task
+    settings: Settings
+
+    def draw(
+        self, index: int, prompt_numbers: Sequence[int], stored: Mapping[str, Any] | None = None
+    ) -> Experience:
+        """Sample and reward the completions of rollout batch `index` with the present weights.
+
+        `prompt_numbers`: numbers of its prompts in `task.prompts`. `stored`: the `content` of this
+        batch, if it was sampled before; then only its rewards are computed.
+        """
+        config, task = self.settings.config, self.task
+        prompts = [task.prompts[number] for number in prompt_numbers]
+        calls = [rollouts.decode_rollouts(call) for call in stored["calls"]] if stored else []
+        remaining = iter([*calls])
+
+        def draw(prompts: Sequence[Prompt], *, group_size: int | None) -> Rollouts:
+            if stored:
+                if (call := next(remaining, None)) is not None:
+                    return call
+                raise ValueError(
+                    f"expected the rewards of rollout batch {index} that it had when it was "
+                    f"sampled, found others, which take more rounds: make the reward a function of "
+                    f"the text"
+                )
+            calls.append(
+                task.draw(
+                    self.models.sampler, self.models.decode, prompts, config=config,
+                    group_size=group_size, step=index, seed=self.settings.seed,
+                )
+            )  # fmt: skip
+            return calls[-1]
+
+        def reward(batch: Rollouts) -> CompletionRewards:
+            rewards, limit = task.reward(batch), config.max_new_tokens
+            return subtract_length_penalties(rewards, batch, self.settings.method, limit)
+
+        experience = sample_and_reward(draw, reward, prompts, config, self.settings.method)
+        experience.calls, mask = calls, experience.rollouts.mask()
+        if stored:
+            experience.frozen_counts = stored["counts"]
+            experience.frozen = {
+                name: torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(values))
+                for name, values in stored["frozen"].items()
+            }
+        else:
+            self.add_frozen_logprobs(experience)
+        return experience
+
+    def add_frozen_logprobs(self, experience: Experience) -> None:
+        """Add log-probs under reference and teacher; the reference reads no failed episodes."""
+        models, batch = self.models, experience.rollouts
+        shown = show_prompts(batch, self.task.teacher_prompts)
+        every = torch.ones_like(batch.failed())
+        for name, model, read, counted in (
+            ("reference", models.reference, batch, ~batch.failed()),
+            ("teacher", models.teacher, shown, every),
+        ):
+            if model is not None:
+                batches, mask = rollouts.make_batches(models, read, counted), batch.mask()
+                experience.frozen[name] = logprob_grid_no_grad(
+                    model, batches, mask & counted[:, None], self.settings.config.temperature
+                )
+                experience.frozen_counts |= work.count_batch_passes(name, "read", batches)
+
+    def estimate(self, experience: Experience, index: int, kl_coef: float) -> None:
+        """Add the advantages of a rollout batch, its KL and its split into mini-batches.
+
+        A completion with advantage 0 is left out of the optimizer step's forward and backward
+        passes, unless another term of the loss (KL, entropy, negative log-likelihood) has a
+        gradient there.
+        """
+        method, task = self.settings.method, self.task
+        batch, rewards, used = experience.rollouts, experience.rewards, experience.used
+        verdicts = task.verdicts(batch)
+        right = torch.tensor(verdicts)
+        in_baseline, in_loss = (used & mask for mask in truncation_masks(batch.truncated(), method))
+        logged_verdicts = None if task.check_answers is None else verdicts
+        metrics = rollouts.summarise_rollouts(batch, rewards, logged_verdicts)
+        work.add_counts(metrics, experience.greedy_counts)
+        logprobs, logprob_metrics = self.measure_logprobs(batch, index)
+        ref_logprobs = experience.frozen.get("reference")
+        penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
+        has_gradient = in_loss
+        # The value model reads the micro-batches before there are advantages; without a value
+        # model, completions without an advantage are left out of them.
+        if self.models.value is not None:
+            minibatches = self.make_minibatches(batch, index, used, in_loss, has_gradient, right)
+            mask = batch.mask() & in_loss[:, None]
+            estimates, advantage_metrics = compute_gae(
+                self.models.value, join_batches(minibatches), method, rewards, penalties, mask
+            )
+        else:
+            advantages, advantage_metrics = compute_advantages(
+                experience, method, in_baseline, penalties, logprobs
+            )
+            if not method.trains_on_zero_advantages():
+                has_gradient = in_loss & (advantages != 0).any(1)
+            minibatches = self.make_minibatches(batch, index, used, in_loss, has_gradient, right)
+            estimates = {"advantages": advantages}
+        metrics |= logprob_metrics | kl_metrics | experience.frozen_counts | advantage_metrics
+        num_tokens = sum(int(each.mask.sum()) for each in join_batches(minibatches))
+        metrics["tokens/trained"] = method.num_epochs * num_tokens
+        experience.verdicts, experience.metrics = verdicts, metrics
+        experience.minibatches = minibatches
+        experience.grids = TokenGrids(
+            sampler_logprobs=batch.sampler_logprobs(), right=batch.mask() & right[:, None],
+            ref_logprobs=ref_logprobs, **estimates,
+        )  # fmt: skip
+
+    def measure_logprobs(self, batch: Rollouts, index: int) -> tuple[Grid, Metrics]:
+        """Log-probs for a KL penalty in the reward or for a teacher's advantages; and metrics.
+
+        They are those that the sampler reported, unless the batch is stale and the method uses them
+        (`Method.needs_policy_logprobs`): then they are computed with the weights at the start of
+        the step, the policy that penalty and advantages are about. `correction` accounts for the
+        older weights that sampled the completions.
+        """
+        method, sampler_logprobs = self.settings.method, batch.sampler_logprobs()
+        if not method.staleness:
+            return sampler_logprobs, {}
+        metrics: Metrics = {"sampling/staleness": method.lag(index)}
+        if method.lag(index) == 0 or not method.needs_policy_logprobs:
+            return sampler_logprobs, metrics
+        batches = rollouts.make_batches(self.models, batch, ~batch.failed())
+        logprobs = logprob_grid_no_grad(
+            self.models.policy,
+            batches,
+            batch.mask(),
+            self.settings.config.temperature,
+            adapted=True,
+        )
+        return logprobs, metrics | work.count_batch_passes("policy", "read", batches)
+
+    def make_minibatches(
+        self,
+        batch: Rollouts,
+        index: int,
+        used: Flags,
+        in_loss: Flags,
+        has_gradient: Flags,
+        right: Flags,
+    ) -> list[Minibatch]:
+        """Mini-batches of a rollout batch, of shuffled prompts; a group stays together.
+
+        Completions that are `used` count in the divisor of a mean over completions, the tokens of
+        those `in_loss` in that of a mean over tokens. Those that have a gradient are passed through
+        the model. `right`: by the verdict of the answer checker.
+        """
+        lengths, prompt_of = batch.mask().sum(1), torch.tensor(batch.groups)
+        prompts = prompt_of[used].unique()
+        seed = derive_seed(self.settings.seed, "minibatches", index)
+        order = np.random.default_rng(seed).permutation(len(prompts))
+        minibatches: list[Minibatch] = []
+        for numbers in np.array_split(order, self.settings.method.num_minibatches):
+            inside = torch.isin(prompt_of, prompts[numbers.tolist()])
+            minibatches.append(
+                Minibatch(
+                    batches=rollouts.make_batches(self.models, batch, inside & has_gradient),
+                    num_tokens=int(lengths[inside & in_loss].sum()),
+                    num_sequences=int((inside & used).sum()),
+                    num_right_tokens=int(lengths[inside & has_gradient & right].sum()),
+                )
+            )
+        return minibatches
+
+    def learn(
+        self,
+        optimizers: dict[str, torch.optim.Optimizer],
+        experience: Experience,
+        coefs: Coefs,
+        index: int,
+        run_updates: int,
+    ) -> Metrics:
+        """Take an optimizer step for each mini-batch of each epoch over rollout batch `index`.
+
+        Returns metrics: `optim/*` of the last optimizer step, `kl/old_after` after it, `kl/coef`,
+        counts of passes, and all others as means over the optimizer steps. `run_updates`: optimizer
+        steps of the whole training run, by the present estimate (`TrainingBudget.num_updates`). The
+        schedule of the policy's learning rate begins after the `value_warmup_steps`.
+        """
+        models, config, method = self.models, self.settings.config, self.settings.method
+        minibatches = experience.minibatches
+        per_step = method.num_epochs * method.num_minibatches
+        first, trains_policy = index * per_step, is_policy_trained(method, index)
+        warmup_updates = method.value_warmup_steps * per_step
+        keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
+        # Computed on the same micro-batches as the update, so that the first importance ratio is
+        # exactly 1. With a single update for each rollout batch they are the detached log-probs of
+        # its forward pass (None here).
+        old_logprobs: list[Sequence[BatchGrid | None]] = [
+            logprobs_no_grad(models.policy, minibatch.batches, config.temperature)
+            if keeps_old
+            else [None] * len(minibatch.batches)
+            for minibatch in minibatches
+        ]
+        batch_updates = method.num_epochs * sum(
+            bool(minibatch.batches) for minibatch in minibatches
+        )
+        # A step without a gradient says nothing about how far an update moves the policy.
+        measures_old_kl = trains_policy and method.surrogate == "kl_penalty" and batch_updates > 0
+        metrics: Metrics = {"kl/coef": coefs.kl}
+        passes = [*zip(minibatches, old_logprobs, strict=True)] * method.num_epochs
+        for number, (minibatch, old) in enumerate(passes, first):
+            if not minibatch.batches:
+                continue
+            means: dict[str, float] = {}
+            if models.value is not None:
+                assert isinstance(config, PpoConfig)
+                means["loss/value"] = self.add_value_gradient(minibatch, experience)
+                norms = step_optimizer(optimizers["value"], config.value_optim, number, run_updates)
+                metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
+            if trains_policy:
+                means |= self.add_policy_gradient(
+                    minibatch, old, experience, coefs, is_first_update=number == first
+                )
+                if method.lag(index) == 0:
+                    rollouts.check_sampler_gap(means["sampling/logprob_gap"])
+                metrics |= step_optimizer(
+                    optimizers["policy"],
+                    config.optim,
+                    number - warmup_updates,
+                    run_updates - warmup_updates,
+                )
+            for name, mean in means.items():
+                metrics[name] = metrics.get(name, 0.0) + mean / batch_updates
+        if measures_old_kl:
+            metrics["kl/old_after"] = self.measure_old_kl(experience, old_logprobs)
+        batches = experience.batches()
+        num_frozen = int(keeps_old) + int(measures_old_kl)
+        num_trained = method.num_epochs * trains_policy
+        metrics |= work.count_batch_passes("policy", "read", batches, times=num_frozen)
+        metrics |= work.count_batch_passes("policy", "trained", batches, times=num_trained)
+        if models.value is not None:
+            times = method.num_epochs
+            metrics |= work.count_batch_passes(
+                "value", "trained", batches, times=times, logits=False
+            )
+        return metrics
+
+    def add_policy_gradient(
+        self,
+        minibatch: Minibatch,
+        old_logprobs: Sequence[BatchGrid | None],
+        experience: Experience,
+        coefs: Coefs,
+        *,
+        is_first_update: bool,
+    ) -> dict[str, float]:
+        """Add the gradient of `policy_loss` on a mini-batch; returns the loss and token means."""
+        settings, method = self.settings, self.settings.method
+        sums: dict[str, float] = {}
+        for batch, kept_logprobs in zip(minibatch.batches, old_logprobs, strict=True):
+            new = self.models.policy(
+                batch,
+                temperature=settings.config.temperature,
+                entropy_gradient=method.entropy_coef > 0,
+            )
+            old = new.logprobs.detach() if kept_logprobs is None else kept_logprobs
+            if is_first_update and kept_logprobs is not None:
+                check_first_ratio(new.logprobs, old)
+            grids, mask = experience.grids.rows_of(batch), batch.mask
+            loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings, coefs)
+            loss.backward()
+            with torch.no_grad():
+                of_batch = {
+                    "loss/policy": loss,
+                    "entropy": masked_sum(new.entropies, mask),
+                    "clip_fraction": masked_sum(is_clipped.float(), mask),
+                    "kl/old": masked_sum(kl.k3(old, new.logprobs), mask),
+                    "sampling/logprob_gap": masked_sum((grids.sampler_logprobs - old).abs(), mask),
+                }
+            for name, value in of_batch.items():
+                sums[name] = sums.get(name, 0.0) + value.item()
+        num_tokens = max(1, sum(int(batch.mask.sum()) for batch in minibatch.batches))
+        return {
+            name: value if name == "loss/policy" else value / num_tokens
+            for name, value in sums.items()
+        }
+
+    def measure_old_kl(
+        self, experience: Experience, old_logprobs: Sequence[Sequence[BatchGrid | None]]
+    ) -> float:
+        """KL(old || policy) per token, after the last update, on the tokens learned from.
+
+        Estimated without bias under the old policy, which sampled them: exp(d) - 1 - d with
+        d = log policy - log old. `old_kl_coef` follows it (Schulman et al. 2017, section 4, measure
+        it after the updates too).
+        """
+        batches = experience.batches()
+        old = [grid for of_minibatch in old_logprobs for grid in of_minibatch]
+        new = logprobs_no_grad(self.models.policy, batches, self.settings.config.temperature)
+        total, num_tokens = 0.0, 0
+        for batch, before, after in zip(batches, old, new, strict=True):
+            assert before is not None, "the old log-probs were not kept"
+            total += masked_sum(kl.k3(before, after), batch.mask).item()
+            num_tokens += int(batch.mask.sum())
+        return total / max(1, num_tokens)
+
+    def add_value_gradient(self, minibatch: Minibatch, experience: Experience) -> float:
+        """Add the gradient of `value_coef` times the mean value loss per token; returns it."""
+        models, method = self.models, self.settings.method
+        assert models.value is not None
+        total, clip = 0.0, torch.inf if method.value_clip is None else method.value_clip
+        for batch in minibatch.batches:
+            grids = experience.grids.rows_of(batch)
+            assert grids.values is not None and grids.returns is not None  # noqa: PT018
+            values = models.value(batch, each_token=True)
+            losses = clipped_value_loss(values, grids.values, grids.returns, clip=clip)
+            loss = aggregation.token_mean(losses, batch.mask, num_tokens=minibatch.num_tokens)
+            (method.value_coef * loss).backward()
+            total += loss.item()
+        return total
 
 
 def check_models(models: RlModels, method: Method) -> None:
@@ -433,163 +760,13 @@ def next_coefs(coefs: Coefs, method: Method, metrics: Metrics, num_samples: int)
 # --- Rollouts and rewards
 
 
-def draw_batch(
-    models: RlModels,
-    task: Task,
-    settings: Settings,
-    index: int,
-    prompt_numbers: Sequence[int],
-    stored: Mapping[str, Any] | None = None,
-) -> RewardedRollouts:
-    """Sample and reward the completions of rollout batch `index` with the present weights.
-
-    `prompt_numbers`: numbers of its prompts in `task.prompts`. `stored`: the `content` of this
-    batch, if it was sampled before; then only its rewards are computed.
-    """
-    config, method = settings.config, settings.method
-    prompts = [task.prompts[number] for number in prompt_numbers]
-    calls = [rollouts.decode_rollouts(call) for call in stored["calls"]] if stored else []
-    remaining = iter([*calls])
-
-    def draw(prompts: Sequence[Prompt], *, group_size: int | None) -> Rollouts:
-        if stored:
-            if (call := next(remaining, None)) is not None:
-                return call
-            raise ValueError(
-                f"expected the rewards of rollout batch {index} that it had when it was sampled, "
-                f"found others, which take more rounds: make the reward a function of the text"
-            )
-        calls.append(
-            task.draw(
-                models.sampler, models.decode, prompts, config=config, group_size=group_size,
-                step=index, seed=settings.seed,
-            )
-        )  # fmt: skip
-        return calls[-1]
-
-    def reward(batch: Rollouts) -> CompletionRewards:
-        return subtract_length_penalties(task.reward(batch), batch, method, config.max_new_tokens)
-
-    sampled = sample_and_reward(draw, reward, prompts, config, method)
-    batch = sampled.rollouts
-    frozen = (
-        decode_frozen_logprobs(stored, batch.mask())
-        if stored
-        else compute_frozen_logprobs(models, task, batch, config)
-    )
-    return RewardedRollouts(sampled=sampled, calls=calls, frozen=frozen)
-
-
-def draw_content(
-    models: RlModels, task: Task, settings: Settings, index: int, prompt_numbers: Sequence[int]
-) -> dict[str, Any]:
-    """The `content` of a batch, drawn with the present weights."""
-    return draw_batch(models, task, settings, index, prompt_numbers).content
-
-
-def compute_frozen_logprobs(
-    models: RlModels, task: Task, batch: Rollouts, config: RlConfig
-) -> FrozenLogprobs:
-    """Log-probs under reference and teacher; the reference does not read failed episodes."""
-    mask, counts = batch.mask(), dict[str, int]()
-    ref_logprobs = teacher_logprobs = None
-    if models.reference is not None:
-        counted = ~batch.failed()
-        batches = rollouts.make_batches(models, batch, counted)
-        of_counted = mask & counted[:, None]
-        ref_logprobs = logprob_grid_no_grad(
-            models.reference, batches, of_counted, config.temperature
-        )
-        counts |= work.count_batch_passes("reference", "read", batches)
-    if models.teacher is not None:
-        batches = rollouts.make_batches(models, show_prompts(batch, task.teacher_prompts))
-        teacher_logprobs = logprob_grid_no_grad(models.teacher, batches, mask, config.temperature)
-        counts |= work.count_batch_passes("teacher", "read", batches)
-    return FrozenLogprobs(
-        ref_logprobs=ref_logprobs, teacher_logprobs=teacher_logprobs, counts=counts
-    )
-
-
-def decode_frozen_logprobs(content: Mapping[str, Any], mask: Mask) -> FrozenLogprobs:
-    """Log-probs from the content that `FrozenLogprobs.encode` made of them."""
-    grids = {
-        name: None
-        if content[name] is None
-        else torch.zeros(mask.shape).masked_scatter(mask, torch.tensor(content[name]))
-        for name in ("reference", "teacher")
-    }
-    return FrozenLogprobs(
-        ref_logprobs=grids["reference"], teacher_logprobs=grids["teacher"], counts=content["counts"]
-    )
-
-
-def make_experience(
-    models: RlModels,
-    task: Task,
-    rewarded: RewardedRollouts,
-    settings: Settings,
-    index: int,
-    kl_coef: float,
-) -> Experience:
-    """Estimate the advantages of a rollout batch, measure its KL, and split it into mini-batches.
-
-    A completion with advantage 0 is left out of the optimizer step's forward and backward passes,
-    unless another term of the loss (KL, entropy, negative log-likelihood) has a gradient there.
-    """
-    config, method = settings.config, settings.method
-    sampled = rewarded.sampled
-    batch, rewards, used = sampled.rollouts, sampled.rewards, sampled.used
-    verdicts = task.verdicts(batch)
-    right = torch.tensor(verdicts)
-    in_baseline, in_loss = (used & mask for mask in truncation_masks(batch.truncated(), method))
-    logged_verdicts = None if task.check_answers is None else verdicts
-    metrics = rollouts.summarise_rollouts(batch, rewards, logged_verdicts)
-    work.add_counts(metrics, sampled.greedy_counts)
-    logprobs, logprob_metrics = measure_logprobs(models, batch, config, method, index)
-    ref_logprobs = rewarded.frozen.ref_logprobs
-    penalties, kl_metrics = measure_kl(batch, method, kl_coef, logprobs, ref_logprobs)
-    selection = Selection(used=used, in_loss=in_loss, has_gradient=in_loss, right=right)
-    # The value model reads the micro-batches before there are advantages; without a value model,
-    # completions without an advantage are left out of them.
-    if models.value is not None:
-        minibatches = make_minibatches(models, batch, settings, index, selection)
-        mask = batch.mask() & in_loss[:, None]
-        estimates, advantage_metrics = compute_gae(
-            models, join_batches(minibatches), method, rewards, penalties, mask
-        )
-    else:
-        advantages, advantage_metrics = compute_advantages(
-            rewarded, method, in_baseline, penalties, logprobs
-        )
-        if not method.trains_on_zero_advantages():
-            selection = selection._replace(has_gradient=in_loss & (advantages != 0).any(1))
-        minibatches = make_minibatches(models, batch, settings, index, selection)
-        estimates = {"advantages": advantages}
-    metrics |= logprob_metrics | kl_metrics | rewarded.frozen.counts | advantage_metrics
-    num_tokens = sum(int(each.mask.sum()) for each in join_batches(minibatches))
-    metrics["tokens/trained"] = method.num_epochs * num_tokens
-    return Experience(
-        rollouts=batch,
-        rewards=rewards.rewards(),
-        verdicts=verdicts,
-        minibatches=minibatches,
-        grids=TokenGrids(
-            sampler_logprobs=batch.sampler_logprobs(),
-            right=batch.mask() & right[:, None],
-            ref_logprobs=ref_logprobs,
-            **estimates,
-        ),
-        metrics=metrics,
-    )
-
-
 def sample_and_reward(
     draw: Callable[..., Rollouts],
     reward: Callable[[Rollouts], CompletionRewards],
     prompts: Sequence[Prompt],
     config: RlConfig,
     method: Method,
-) -> SampledGroups:
+) -> Experience:
     """Groups of completions of the prompts, with their rewards.
 
     Episodes in which the environment failed are masked out. With `max_rounds` above 1 this is
@@ -603,7 +780,7 @@ def sample_and_reward(
     size, num_prompts = config.completions_per_prompt, config.prompts_per_step
     if method.max_rounds == 1:
         return sample_round(draw, reward, prompts, size, method)
-    rounds: list[SampledGroups] = []
+    rounds: list[Experience] = []
     missing = num_prompts
     for start in range(0, min(len(prompts), method.max_rounds * num_prompts), num_prompts):
         groups = sample_round(draw, reward, prompts[start : start + num_prompts], size, method)
@@ -623,20 +800,20 @@ def sample_round(
     prompts: Sequence[Prompt],
     size: int,
     method: Method,
-) -> SampledGroups:
+) -> Experience:
     """Groups of `size` completions, one of each prompt, and the baseline of `greedy_baseline`."""
     batch = draw(prompts, group_size=size)
     rewards, used = reward(batch), ~batch.failed()
     if method.advantage != "greedy_baseline":
-        return SampledGroups(rollouts=batch, rewards=rewards, used=used)
+        return Experience(rollouts=batch, rewards=rewards, used=used)
     greedy_rewards, has_baseline, counts = sample_greedy(draw, reward, batch)
-    return SampledGroups(
+    return Experience(
         rollouts=batch, rewards=rewards, used=used & has_baseline, greedy_rewards=greedy_rewards,
         greedy_counts=counts,
     )  # fmt: skip
 
 
-def has_signal(sampled: SampledGroups, method: Method) -> Flags:
+def has_signal(sampled: Experience, method: Method) -> Flags:
     """True in groups whose counted rewards are not all equal.
 
     With `greedy_baseline`: in groups where a counted reward is not that of the greedy completion.
@@ -650,11 +827,11 @@ def has_signal(sampled: SampledGroups, method: Method) -> Flags:
     return group_advantages.group_counts(groups, counted=differs) > 0
 
 
-def join_rounds(rounds: Sequence[SampledGroups]) -> SampledGroups:
+def join_rounds(rounds: Sequence[Experience]) -> Experience:
     """Groups of all rounds, in order."""
     greedy_rewards = [each.greedy_rewards for each in rounds if each.greedy_rewards is not None]
     counts = [each.greedy_counts for each in rounds]
-    return SampledGroups(
+    return Experience(
         rollouts=rollouts.join_rollouts([each.rollouts for each in rounds]),
         rewards=rewarding.join_rewards([each.rewards for each in rounds]),
         used=torch.cat([each.used for each in rounds]),
@@ -712,29 +889,6 @@ def sample_greedy(
 
 
 # --- KL divergence from the reference
-
-
-def measure_logprobs(
-    models: RlModels, batch: Rollouts, config: RlConfig, method: Method, index: int
-) -> tuple[Grid, Metrics]:
-    """Log-probs for a KL penalty in the reward or for a teacher's advantages; and metrics.
-
-    They are those that the sampler reported, unless the batch is stale and the method uses them
-    (`Method.needs_policy_logprobs`): then they are computed with the weights at the start of the
-    step, the policy that penalty and advantages are about. `correction` accounts for the older
-    weights that sampled the completions.
-    """
-    sampler_logprobs = batch.sampler_logprobs()
-    if not method.staleness:
-        return sampler_logprobs, {}
-    metrics: Metrics = {"sampling/staleness": method.lag(index)}
-    if method.lag(index) == 0 or not method.needs_policy_logprobs:
-        return sampler_logprobs, metrics
-    batches = rollouts.make_batches(models, batch, ~batch.failed())
-    logprobs = logprob_grid_no_grad(
-        models.policy, batches, batch.mask(), config.temperature, adapted=True
-    )
-    return logprobs, metrics | work.count_batch_passes("policy", "read", batches)
 
 
 def measure_kl(
@@ -823,7 +977,7 @@ def token_rewards(rewards: CompletionRewards, penalties: Grid, mask: Mask) -> Gr
 
 
 def compute_advantages(
-    rewarded: RewardedRollouts, method: Method, counted: Flags, penalties: Grid, logprobs: Grid
+    sampled: Experience, method: Method, counted: Flags, penalties: Grid, logprobs: Grid
 ) -> tuple[Grid, Metrics]:
     """Advantages without a value model: from the teacher's log-probs, or else from rewards.
 
@@ -831,8 +985,7 @@ def compute_advantages(
     completions that are learned from, that of advantages of 0, and the KL from the teacher, if
     there is one.
     """
-    sampled, teacher_logprobs = rewarded.sampled, rewarded.frozen.teacher_logprobs
-    batch = sampled.rollouts
+    batch, teacher_logprobs = sampled.rollouts, sampled.frozen.get("teacher")
     metrics: Metrics = {
         "sampling/rounds": sampled.num_rounds,
         "sampling/used": sampled.used.float().mean().item(),
@@ -876,18 +1029,6 @@ def compute_reward_advantages(
     scale = {"counted": counted, "ddof": method.ddof, "eps": method.eps}
     returns = rewards.rewards() - penalties.sum(1)
     match method.advantage:
-        case "group_zscore":
-            advantages = group_advantages.group_zscore(returns, groups, **scale)
-        case "batch_std":
-            advantages = group_advantages.batch_std(returns, groups, **scale)
-        case "group_centred":
-            advantages = group_advantages.group_centred(returns, groups, counted=counted)
-        case "mean_normalised":
-            advantages = group_advantages.mean_normalised(
-                returns, groups, counted=counted, eps=method.eps
-            )
-        case "leave_one_out":
-            advantages = group_advantages.leave_one_out(returns, groups, counted=counted)
         case "greedy_baseline":
             assert greedy_rewards is not None
             advantages = group_advantages.greedy_baseline(
@@ -912,6 +1053,8 @@ def compute_reward_advantages(
             end_rewards = torch.tensor(rewards.totals) - penalties.sum(1)
             ends = group_advantages.group_zscore(end_rewards, groups, **scale)
             return method.step_weight * steps + ends[:, None] * mask
+        case _:
+            advantages = apply_choice("advantage", method, returns, groups, counted=counted)
     return advantages[:, None] * mask
 
 
@@ -944,7 +1087,7 @@ def compute_teacher_advantages(
 
 @torch.no_grad()
 def compute_gae(
-    models: RlModels,
+    value: nn.Module,
     batches: Sequence[Batch],
     method: Method,
     rewards: CompletionRewards,
@@ -961,11 +1104,10 @@ def compute_gae(
     tokens of the completions in `batches`. V_t is predicted before token t, in eval mode. All three
     are 0 outside `mask`. Metrics: the value model's passes and `explained_variance`.
     """
-    assert models.value is not None
     values = torch.zeros(mask.shape)
-    with eval_no_grad(models.value):
+    with eval_no_grad(value):
         for batch in batches:
-            rows = models.value(batch, each_token=True).cpu()
+            rows = value(batch, each_token=True).cpu()
             values[batch.indices, : rows.shape[1]] = rows
     lam: float | Tensor = method.lam
     if method.lam_alpha is not None:
@@ -995,149 +1137,12 @@ def explained_variance(returns: Grid, values: Grid, mask: Mask) -> float:
     return (1 - variance(returns - values) / total).item() if total > 1e-8 else 0.0
 
 
-# --- Optimizer steps
-
-
-def make_minibatches(
-    models: RlModels,
-    batch: Rollouts,
-    settings: Settings,
-    index: int,
-    selection: Selection,
-) -> list[Minibatch]:
-    """Mini-batches of a rollout batch, of shuffled prompts; a group stays together."""
-    used, in_loss, has_gradient, right = selection
-    lengths, prompt_of = batch.mask().sum(1), torch.tensor(batch.groups)
-    prompts = prompt_of[used].unique()
-    seed = derive_seed(settings.seed, "minibatches", index)
-    order = np.random.default_rng(seed).permutation(len(prompts))
-    minibatches: list[Minibatch] = []
-    for numbers in np.array_split(order, settings.method.num_minibatches):
-        inside = torch.isin(prompt_of, prompts[numbers.tolist()])
-        minibatches.append(
-            Minibatch(
-                batches=rollouts.make_batches(models, batch, inside & has_gradient),
-                num_tokens=int(lengths[inside & in_loss].sum()),
-                num_sequences=int((inside & used).sum()),
-                num_right_tokens=int(lengths[inside & has_gradient & right].sum()),
-            )
-        )
-    return minibatches
+# --- Mini-batches
 
 
 def join_batches(minibatches: Sequence[Minibatch]) -> list[Batch]:
     """The micro-batches of mini-batches, in order."""
     return [batch for minibatch in minibatches for batch in minibatch.batches]
-
-
-def learn(
-    models: RlModels,
-    optimizers: dict[str, torch.optim.Optimizer],
-    experience: Experience,
-    settings: Settings,
-    coefs: Coefs,
-    index: int,
-    run_updates: int,
-) -> Metrics:
-    """Take an optimizer step for each mini-batch of each epoch over rollout batch `index`.
-
-    Returns metrics: `optim/*` of the last optimizer step, `kl/old_after` after it, `kl/coef`,
-    counts of passes, and all others as means over the optimizer steps. `run_updates`: optimizer
-    steps of the whole training run, by the present estimate (`TrainingBudget.num_updates`). The
-    schedule of the policy's learning rate begins after the `value_warmup_steps`.
-    """
-    config, method, minibatches = settings.config, settings.method, experience.minibatches
-    per_step = method.num_epochs * method.num_minibatches
-    first, trains_policy = index * per_step, is_policy_trained(method, index)
-    warmup_updates = method.value_warmup_steps * per_step
-    keeps_old = trains_policy and (per_step > 1 or method.surrogate == "kl_penalty")
-    # Computed on the same micro-batches as the update, so that the first importance ratio is
-    # exactly 1. With a single update for each rollout batch they are the detached log-probs of its
-    # forward pass (None here).
-    old_logprobs: list[Sequence[BatchGrid | None]] = [
-        logprobs_no_grad(models.policy, minibatch.batches, config.temperature)
-        if keeps_old
-        else [None] * len(minibatch.batches)
-        for minibatch in minibatches
-    ]
-    batch_updates = method.num_epochs * sum(bool(minibatch.batches) for minibatch in minibatches)
-    # A step without a gradient says nothing about how far an update moves the policy.
-    measures_old_kl = trains_policy and method.surrogate == "kl_penalty" and batch_updates > 0
-    metrics: Metrics = {"kl/coef": coefs.kl}
-    passes = [*zip(minibatches, old_logprobs, strict=True)] * method.num_epochs
-    for number, (minibatch, old) in enumerate(passes, first):
-        if not minibatch.batches:
-            continue
-        means: dict[str, float] = {}
-        if models.value is not None:
-            assert isinstance(config, PpoConfig)
-            means["loss/value"] = add_value_gradient(models, minibatch, experience, method)
-            norms = step_optimizer(optimizers["value"], config.value_optim, number, run_updates)
-            metrics["optim/value_grad_norm"] = norms["optim/grad_norm"]
-        if trains_policy:
-            means |= add_policy_gradient(
-                models, minibatch, old, experience, settings, coefs, is_first_update=number == first
-            )
-            if method.lag(index) == 0:
-                rollouts.check_sampler_gap(means["sampling/logprob_gap"])
-            metrics |= step_optimizer(
-                optimizers["policy"],
-                config.optim,
-                number - warmup_updates,
-                run_updates - warmup_updates,
-            )
-        for name, mean in means.items():
-            metrics[name] = metrics.get(name, 0.0) + mean / batch_updates
-    if measures_old_kl:
-        metrics["kl/old_after"] = measure_old_kl(models, experience, old_logprobs, config)
-    batches = experience.batches()
-    num_frozen = int(keeps_old) + int(measures_old_kl)
-    num_trained = method.num_epochs * trains_policy
-    metrics |= work.count_batch_passes("policy", "read", batches, times=num_frozen)
-    metrics |= work.count_batch_passes("policy", "trained", batches, times=num_trained)
-    if models.value is not None:
-        times = method.num_epochs
-        metrics |= work.count_batch_passes("value", "trained", batches, times=times, logits=False)
-    return metrics
-
-
-def add_policy_gradient(
-    models: RlModels,
-    minibatch: Minibatch,
-    old_logprobs: Sequence[BatchGrid | None],
-    experience: Experience,
-    settings: Settings,
-    coefs: Coefs,
-    *,
-    is_first_update: bool,
-) -> dict[str, float]:
-    """Add the gradient of `policy_loss` on a mini-batch; returns the loss and token means."""
-    config, method = settings.config, settings.method
-    sums: dict[str, float] = {}
-    for batch, kept_logprobs in zip(minibatch.batches, old_logprobs, strict=True):
-        new = models.policy(
-            batch, temperature=config.temperature, entropy_gradient=method.entropy_coef > 0
-        )
-        old = new.logprobs.detach() if kept_logprobs is None else kept_logprobs
-        if is_first_update and kept_logprobs is not None:
-            check_first_ratio(new.logprobs, old)
-        grids, mask = experience.grids.rows_of(batch), batch.mask
-        loss, is_clipped = policy_loss(new, old, grids, mask, minibatch, settings, coefs)
-        loss.backward()
-        with torch.no_grad():
-            of_batch = {
-                "loss/policy": loss,
-                "entropy": masked_sum(new.entropies, mask),
-                "clip_fraction": masked_sum(is_clipped.float(), mask),
-                "kl/old": masked_sum(kl.k3(old, new.logprobs), mask),
-                "sampling/logprob_gap": masked_sum((grids.sampler_logprobs - old).abs(), mask),
-            }
-        for name, value in of_batch.items():
-            sums[name] = sums.get(name, 0.0) + value.item()
-    num_tokens = max(1, sum(int(batch.mask.sum()) for batch in minibatch.batches))
-    return {
-        name: value if name == "loss/policy" else value / num_tokens for name, value in sums.items()
-    }
 
 
 def check_first_ratio(logprobs: Grid, old_logprobs: Grid) -> None:
@@ -1150,46 +1155,6 @@ def check_first_ratio(logprobs: Grid, old_logprobs: Grid) -> None:
         f"log-probs moved by {gap} before any update: the forward pass is not a function of "
         f"weights and tokens alone (dropout, or a kernel that is not deterministic)"
     )
-
-
-def measure_old_kl(
-    models: RlModels,
-    experience: Experience,
-    old_logprobs: Sequence[Sequence[BatchGrid | None]],
-    config: RlConfig,
-) -> float:
-    """KL(old || policy) per token, after the last update, on the tokens learned from.
-
-    Estimated without bias under the old policy, which sampled them: exp(d) - 1 - d with
-    d = log policy - log old. `old_kl_coef` follows it (Schulman et al. 2017, section 4, measure it
-    after the updates too).
-    """
-    batches = experience.batches()
-    old = [grid for of_minibatch in old_logprobs for grid in of_minibatch]
-    new = logprobs_no_grad(models.policy, batches, config.temperature)
-    total, num_tokens = 0.0, 0
-    for batch, before, after in zip(batches, old, new, strict=True):
-        assert before is not None, "the old log-probs were not kept"
-        total += masked_sum(kl.k3(before, after), batch.mask).item()
-        num_tokens += int(batch.mask.sum())
-    return total / max(1, num_tokens)
-
-
-def add_value_gradient(
-    models: RlModels, minibatch: Minibatch, experience: Experience, method: Method
-) -> float:
-    """Add the gradient of `value_coef` times the mean value loss per token; returns the mean."""
-    assert models.value is not None
-    total, clip = 0.0, torch.inf if method.value_clip is None else method.value_clip
-    for batch in minibatch.batches:
-        grids = experience.grids.rows_of(batch)
-        assert grids.values is not None and grids.returns is not None  # noqa: PT018
-        values = models.value(batch, each_token=True)
-        losses = clipped_value_loss(values, grids.values, grids.returns, clip=clip)
-        loss = aggregation.token_mean(losses, batch.mask, num_tokens=minibatch.num_tokens)
-        (method.value_coef * loss).backward()
-        total += loss.item()
-    return total
 
 
 # --- The objective
@@ -1209,74 +1174,34 @@ def policy_loss(
     loss = aggregate(correction * surrogate + kl_coef * KL - entropy_coef * entropy)
            + positive_nll_coef * mean of (- log p) over the tokens of right completions
     """
-    method = settings.method
-    losses, is_clipped = surrogate_losses(
-        new.logprobs, old_logprobs, grids.advantages, mask, method, coefs.old_kl
-    )
-    losses = losses * correction_weights(old_logprobs, grids.sampler_logprobs, mask, method)
+    method = settings.method.model_copy(update={"old_kl_coef": coefs.old_kl})
+    inputs = new.logprobs, old_logprobs, grids.advantages, mask
+    losses, is_clipped = apply_choice("surrogate", method, *inputs)
+    # The gap between sampler and trainer is measured in any case (`rollouts.check_sampler_gap`).
+    inputs = old_logprobs, grids.sampler_logprobs, mask
+    losses = losses * apply_choice("correction", method, *inputs)
     if method.kl == "loss":
         assert grids.ref_logprobs is not None
         penalty = kl_losses(new.logprobs, grids.sampler_logprobs, grids.ref_logprobs, mask, method)
         losses = losses + coefs.kl * penalty
     if method.entropy_coef > 0:
         losses = losses - method.entropy_coef * new.entropies
-    loss = aggregate(losses, mask, minibatch, settings.config, method)
+    # Counts of the whole mini-batch: any split into micro-batches gives the same gradient.
+    tokens = {"num_tokens": minibatch.num_tokens}
+    sequences = {"num_sequences": minibatch.num_sequences}
+    function, counts = {
+        "sequence_mean": (aggregation.sequence_mean, sequences),
+        "token_mean": (aggregation.token_mean, tokens),
+        "fixed_length": (
+            aggregation.fixed_length_mean, sequences | {"length": settings.config.max_new_tokens}
+        ),
+        "sequence_sum": (aggregation.sequence_sum, sequences),
+    }[method.aggregation]  # fmt: skip
+    loss = function(losses, mask, **counts)
     if method.positive_nll_coef > 0 and minibatch.num_right_tokens:
         mean_nll = masked_sum(-new.logprobs, mask & grids.right) / minibatch.num_right_tokens
         loss = loss + method.positive_nll_coef * mean_nll
     return loss, is_clipped
-
-
-def surrogate_losses(
-    logprobs: Grid,
-    old_logprobs: Grid,
-    advantages: Grid,
-    mask: Mask,
-    method: Method,
-    old_kl_coef: float,
-) -> tuple[Grid, Mask]:
-    """Surrogate loss at each token, and a mask of the tokens where it is clipped or capped."""
-    inputs = logprobs, old_logprobs, advantages, mask
-    clip = {"low": method.clip_low, "high": method.clip_high}
-    match method.surrogate:
-        case "clip":
-            return surrogates.clipped_surrogate(*inputs, **clip)
-        case "dual_clip":
-            return surrogates.dual_clip_surrogate(*inputs, **clip, cap=method.dual_clip_cap)
-        case "sequence_ratio":
-            normalise = method.normalise_ratio
-            return surrogates.sequence_ratio_surrogate(*inputs, **clip, normalise=normalise)
-        case "cispo":
-            return surrogates.cispo(*inputs, cap=method.max_ratio)
-        case "reinforce":
-            return surrogates.reinforce(logprobs, advantages, mask)
-        case "kl_penalty":
-            return surrogates.kl_penalty_surrogate(*inputs, beta=old_kl_coef)
-
-
-def correction_weights(
-    old_logprobs: Grid, sampler_logprobs: Grid, mask: Mask, method: Method
-) -> Grid:
-    """Importance weights that correct for the difference between sampler and trainer.
-
-    With `none` every weight is 1. The difference is measured in any case, and training stops with a
-    ValueError where it is large (`rollouts.check_sampler_gap`).
-    """
-    inputs = old_logprobs, sampler_logprobs, mask
-    limits = {"low": method.correction_low, "high": method.correction_high}
-    match method.correction:
-        case "none":
-            return torch.ones_like(old_logprobs)
-        case "token_truncated":
-            return importance_ratios.token_truncated(*inputs, cap=method.correction_cap)
-        case "token_masked":
-            return importance_ratios.token_masked(*inputs, **limits)
-        case "sequence_truncated":
-            return importance_ratios.sequence_truncated(*inputs, cap=method.correction_cap)
-        case "sequence_masked":
-            return importance_ratios.sequence_masked(*inputs, **limits)
-        case "auto":
-            raise AssertionError("Method.for_engine decides what auto is")
 
 
 def kl_losses(
@@ -1298,26 +1223,3 @@ def kl_losses(
     if method.kl_corrected:
         penalty = kl.importance_corrected(penalty, to_sampler, torch.zeros_like(to_sampler))
     return penalty.expand(mask.shape)
-
-
-def aggregate(
-    losses: Grid, mask: Mask, minibatch: Minibatch, config: RlConfig, method: Method
-) -> Float[Tensor, ""]:
-    """Share of a micro-batch's token losses in the loss of the optimizer step.
-
-    The divisors are counts of the whole mini-batch, so any split into micro-batches gives the same
-    gradient.
-    """
-    num_tokens, num_sequences = minibatch.num_tokens, minibatch.num_sequences
-    match method.aggregation:
-        case "sequence_mean":
-            return aggregation.sequence_mean(losses, mask, num_sequences=num_sequences)
-        case "token_mean":
-            return aggregation.token_mean(losses, mask, num_tokens=num_tokens)
-        case "fixed_length":
-            length = config.max_new_tokens
-            return aggregation.fixed_length_mean(
-                losses, mask, num_sequences=num_sequences, length=length
-            )
-        case "sequence_sum":
-            return aggregation.sequence_sum(losses, mask, num_sequences=num_sequences)

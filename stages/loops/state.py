@@ -36,6 +36,9 @@ class State:
     """Number of the next step, from 0."""
     numbers: dict[str, Any] = field(default_factory=dict[str, Any])
     """Further state of the loop, such as adaptive coefficients and tokens spent."""
+    start: str | None = None
+    """Digest of the weights that training began from, by which `library` recognises its reference;
+    None: a loop of the pipeline, whose inputs DVC compares."""
     is_updating: bool = False
     """Whether a step has begun to change weights, and is not over."""
     source: Path | None = None
@@ -65,7 +68,7 @@ class State:
 
         All ranks have to call it; rank 0 has the copy.
         """
-        numbers = {"step": self.step, "numbers": self.numbers}
+        numbers = {"step": self.step, "numbers": self.numbers, "start": self.start}
         tensors: dict[str, Tensor] = {}
         for name, (model, optimizer) in self._trained.items():
             for key, parameter in _named(name, model).items():

@@ -110,6 +110,9 @@ class Coach:
 ROWS = [{"question": text.rpartition(" ")[0]} for text in TEXTS[:6]]
 REFUSED = {
     "unknown preset": ({"preset": "grpo"}, "dr_grpo"),
+    "preset with a teacher": ({"preset": "opd"}, "dr_grpo"),
+    "preset with rewards of steps": ({"preset": "grpo_process"}, "dr_grpo"),
+    "too few prompts": ({"prompts": TEXTS[:1]}, "prompts_per_step"),
     "arguments": ({"reward": lambda completions: [0.0]}, "completions"),
     "nan": ({"reward": lambda p, c: float("nan")}, "nan"),
     "infinite": ({"reward": lambda p, c: float("inf")}, "inf"),
@@ -135,6 +138,10 @@ def test_models_and_tokenizers_that_cannot_be_trained_are_refused(model, tokeniz
         step_once(peft.get_peft_model(copy.deepcopy(model), prompt), tokenizer)
     with pytest.raises(ValueError, match="bfloat16"):
         step_once(copy.deepcopy(model).bfloat16(), tokenizer)
+    damaged = copy.deepcopy(model)
+    damaged.model.norm.weight.data[3] = float("nan")
+    with pytest.raises(ValueError, match=r"model\.norm\.weight"):
+        step_once(damaged, tokenizer)
     other = copy.deepcopy(tokenizer)
     other.add_tokens(["plus"])
     with pytest.raises(ValueError, match="plus"):
@@ -207,6 +214,17 @@ def test_episodes_in_an_environment_are_learned_from_and_resumed_to_the_bit(
     assert sum(shares) + metrics["episode/failed"] == pytest.approx(1)
     rest = train(library.State.load(tmp_path / "0"))
     assert [(step.metrics, step.rows) for step in rest] == expected[1:]
+
+
+def test_a_state_goes_on_only_with_the_model_that_it_began_from(model, tokenizer, tmp_path):
+    start, state = copy.deepcopy(model), library.State()
+    step_once(model, tokenizer, state=state, num_steps=2, learning_rate=1e-2)
+    state.save(tmp_path)
+    with pytest.raises(ValueError, match="state"):  # the model as trained would be its reference
+        step_once(model, tokenizer, state=library.State.load(tmp_path), num_steps=2)
+    step = step_once(start, tokenizer, state=library.State.load(tmp_path), num_steps=2)
+    assert step.index == 1
+    assert step.metrics["kl/k1"] != 0
 
 
 @pytest.mark.parametrize(("max_new_tokens", "buffer"), [(4, 1), (256, 51), (10000, 2000)])

@@ -361,6 +361,7 @@ import os
 from stages import train_rl
 from stages.engines import loading
 from stages.loops import rollout_rewards, rollouts
+from stages.models import scalar_head
 from stages.runtime import process
 
 def note(what):
@@ -379,7 +380,7 @@ def make(*words, **settings):
     sampler.sample = noting(sampler.sample, "sample")
     return sampler
 
-train_rl.load_value_model = noting(train_rl.load_value_model, "value")
+scalar_head.init_scalar_model = noting(scalar_head.init_scalar_model, "value")
 rollout_rewards.load_reward = noting(rollout_rewards.load_reward, "reward")
 make_policy_sampler, loading.make_policy_sampler = loading.make_policy_sampler, make
 rollouts.MAX_TRUNCATED_STEPS = 100

@@ -120,7 +120,7 @@ def compute_ours(rows, method):
             batch = replace(batch, prompts=make_prompts(len(places)), groups=groups)
             batches = rollouts.make_batches(models, batch, counted)
             mask = batch.mask() & counted[:, None]
-            estimates, _ = rl.compute_gae(models, batches, method, rewards, penalties, mask)
+            estimates, _ = rl.compute_gae(value, batches, method, rewards, penalties, mask)
             return estimates["advantages"], estimates["returns"]
         case _:
             greedy = torch.tensor([row.greedy for row in rows])

@@ -158,7 +158,7 @@ def test_what_cannot_be_loaded_there_is_an_error_of_the_first_answer(error, expe
     def load():
         raise error("no memory for it")
 
-    process = overlap.fork_sampler(load, rl.draw_content)
+    process = overlap.fork_sampler(load)
     try:
         process.request([0, [0], True])
         with pytest.raises(expected, match="no memory for it"):

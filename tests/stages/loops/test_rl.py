@@ -322,8 +322,8 @@ def test_mini_batches_are_a_random_partition_of_the_prompts_and_count_what_is_le
 
     def parts(index, seed=0):
         settings = replace(make_settings(Method(num_minibatches=4)), seed=seed)
-        selection = rl.Selection(every, every, moving, right)
-        minibatches = rl.make_minibatches(models, batch, settings, index, selection)
+        trainer = rl.Trainer(models=models, task=make_task(8), settings=settings)
+        minibatches = trainer.make_minibatches(batch, index, every, every, moving, right)
         assert sum(part.num_sequences for part in minibatches) == 20
         assert sum(part.num_tokens for part in minibatches) == 40
         assert sum(part.num_right_tokens for part in minibatches) == 2 * 8

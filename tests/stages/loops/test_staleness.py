@@ -1,6 +1,7 @@
 """Rollout batches that older weights have sampled (`Method.staleness`); resuming: `test_resume`."""
 
 import hashlib
+from dataclasses import replace
 
 import presets
 import pytest
@@ -98,12 +99,13 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns_with_its_adap
     models = make_models(model, policy=Policy(model, compute(), PAD, disable))
     method = presets.method("rloo", staleness=1)
     settings = Settings(config=config, method=method, seed=0)
-    rewarded = rl.draw_batch(models, task, settings, 1, range(4))
-    batch = rewarded.sampled.rollouts
+    trainer = rl.Trainer(models=models, task=task, settings=settings)
+    experience = trainer.draw(1, range(4))
+    batch = experience.rollouts
     for name, weight in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.1, generator=torch.Generator().manual_seed(0))
-    now, metrics = rl.measure_logprobs(models, batch, config, method, 1)
+    now, metrics = trainer.measure_logprobs(batch, 1)
     for i, sample in enumerate(batch.samples):
         expected = plain_logprobs(model, batch.prompt(i).prompt_ids, sample.token_ids, 0.9)
         torch.testing.assert_close(now[i, : len(expected)], expected, rtol=1e-4, atol=1e-5)
@@ -112,19 +114,18 @@ def test_kl_in_the_reward_and_a_teacher_see_the_policy_that_learns_with_its_adap
     # Where the weights are those that sampled, and where nothing needs them, nothing is read.
     unread = (method, 0), (presets.method(staleness=1), 1), (presets.method("rloo"), 1)
     for other, index in unread:
-        same, metrics = rl.measure_logprobs(models, batch, config, other, index)
+        changed = replace(trainer, settings=replace(settings, method=other))
+        same, metrics = changed.measure_logprobs(batch, index)
         assert torch.equal(same, batch.sampler_logprobs())
         assert metrics.keys() <= {"sampling/staleness"}
-    experience = rl.make_experience(models, task, rewarded, settings, 1, 0.5)
+    trainer.estimate(experience, 1, 0.5)
     penalties = 0.5 * ((now - experience.grids.ref_logprobs) * batch.mask()).sum(1)
     returns = (torch.tensor(even_share(batch.texts)) - penalties).view(-1, 4)
     expected = (returns - (returns.sum(1, keepdim=True) - returns) / 3).flatten()
     torch.testing.assert_close(experience.grids.advantages[:, 0], expected, rtol=1e-4, atol=1e-4)
     # The reading is counted beside the passes of the update.
     with torch.enable_grad():
-        learned = rl.learn(
-            models, rl.make_optimizers(models, config, rl.State()), experience, settings,
-            rl.Coefs(0.5, 1.0), 1, 10,
-        )  # fmt: skip
+        optimizers = rl.make_optimizers(models, config, rl.State())
+        learned = trainer.learn(optimizers, experience, rl.Coefs(0.5, 1.0), 1, 10)
     joined = rl.join_metrics({"work/policy/read/outputs": 5, "loss": 1}, learned)
     assert joined["work/policy/read/outputs"] == 5 + learned["work/policy/read/outputs"]
