@@ -127,13 +127,13 @@ def format_gain(row: Metrics, policy: str) -> str:
 
 def render_difference_table(verdict: Metrics, measure: str) -> str:
     """Table of both families of one measure."""
-    header = ["comparison", "points", "p", "p by Holm", "degrees of freedom", "seeds' spread"]
+    header = ["comparison", "points", "p", "p by Holm", "seeds' share", "seeds' spread"]
     rows = [
         [
             f"{row['first']} − {row['second']}",
             format_gain(row, row["first"]),
             *(f"{row[p]:.2g}" for p in ("p", "p_holm")),
-            f"{row['degrees']:g}",
+            f"{row['seed_share']:.0%}",
             "unknown" if row["seed_deviation"] is None else f"{100 * row['seed_deviation']:.1f}",
             f"{100 * row['detectable']:.1f}",
         ]
@@ -153,10 +153,10 @@ def explain_intervals(num_seeds: int) -> str:
         "Two seeds leave one degree of freedom, and resolve next to nothing: train three or more."
     )
     return (
-        "The intervals are over seeds and problems, both drawn anew: t, with the variance and the "
-        "degrees of freedom of a crossed design (Satterthwaite). With few seeds they are wide, as "
-        "they must be: at three seeds that differ, 95 % intervals hold the truth 93 to 97 times of "
-        "a hundred in simulations, where a bootstrap over seeds holds it 77 times. "
+        "The intervals are over seeds and problems, both drawn anew, by the test of the report "
+        "(stages/algorithms/statistics/crossed_means). With few seeds they are wide, as they must "
+        "be: a bootstrap over three seeds that differ holds the truth 77 times of a hundred where "
+        "it says 95. "
         f"{warning + ' ' if num_seeds == 2 else ''}Every seed trains all anew, what the policies "
         "start from too, on the same problems. The numbers of the methods are those of "
         "params.yaml and presets.yaml, not tuned for this budget."

@@ -121,7 +121,7 @@ def test_differences(
             "p": round_metric(mean.p_value[0]),
             "p_holm": round_metric(p_holm),
             "resolved": p_holm <= 1.0 - confidence,
-            "degrees": round(float(mean.degrees[0]), 1),
+            "seed_share": round_metric(mean.seed_share[0]),
             "seed_deviation": None if num_seeds == 1 else round_metric(components.seed[0] ** 0.5),
             "detectable": round_metric(detectable[0]),
         }
