@@ -93,6 +93,19 @@ def estimate_means(
     Satterthwaite's single t distribution errs more than it says: few seeds often agree by chance,
     and its degrees of freedom are then too many. Nor would a bootstrap do: over three seeds its
     95 % interval (Owen 2007, https://arxiv.org/abs/0711.2373) holds the truth in 77 % of cases.
+    At worst, by the grid of `tests.error_rates` (normal cells and shares, 24 to 500 problems):
+
+        seeds                                                        3     4     5     8
+        one of 8 comparisons is called significant by error, %     5.0   5.6   4.6   4.6
+        the same by Satterthwaite's distribution                  17.4  11.8   9.4   6.3
+        95 % intervals that hold the truth, %                     94.9  95.0  94.9  94.7
+        the same by Satterthwaite's distribution                  92.5  93.7  94.2  94.5
+        median width in Satterthwaite's, seeds add no variance    1.29  1.18  1.16  1.17
+        the same, seeds add as much as problems                   1.21  1.15  1.12  1.13
+        the same, seeds add ten times as much                     1.06  1.05  1.04  1.04
+
+    Shares that are nearly all alike, a sample each, have errors below 1 % and intervals of up to
+    twice the width.
 
     With a single seed the squared standard error is B / P + 3 q² / P², and w = 0: the interval is
     over problems alone, and says nothing about another training run.
