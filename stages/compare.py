@@ -9,9 +9,9 @@ policies, ways to choose among samples; where there are any, controls and enviro
 policies played from test starts) and `plots/`; and `data/headlines/`, the numbers that DVC lists.
 Differences are paired by seed and by problem or start, with intervals over both
 (stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
-comparisons; with fewer than three seeds there is no verdict. Where no problem has a gold answer, mean
-rewards are compared (stages/report/reward_comparison.py). Controls have a section and tests of
-their own (stages/report/controls.py). No output holds a time.
+comparisons; with fewer than three seeds there is no verdict. Where no problem has a gold answer,
+mean rewards are compared (stages/report/reward_comparison.py). Controls have a section and tests
+of their own (stages/report/controls.py). No output holds a time.
 """
 
 from typing import Any

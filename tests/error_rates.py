@@ -72,6 +72,14 @@ class Rates(NamedTuple):
     num_tables: int
 
 
+class Row(NamedTuple):
+    """What was measured of a case."""
+
+    case: Case
+    measured: tuple[tuple[Rates, Rates], float]
+    """Rates of the report's test and of Satterthwaite's, and the ratio of median widths."""
+
+
 def draw_differences(case: Case, num_tables: int, stream: np.random.Generator) -> np.ndarray:
     """Policies minus the baseline: seed x problem x (table, comparison), without true difference.
 
@@ -128,7 +136,7 @@ def count_errors(p_values: np.ndarray, covered: np.ndarray) -> Rates:
     return Rates(tuple(map(float, errors)), float(covered.mean()), len(p_values) // SHARED)
 
 
-def measure(case: Case, num_tables: int, seed: int = 0) -> tuple[Rates, Rates, float]:
+def measure(case: Case, num_tables: int, seed: int = 0) -> tuple[tuple[Rates, Rates], float]:
     """Rates of the report's test and of Satterthwaite's, and the ratio of median widths."""
     stream = np.random.default_rng(seed)
     at_once = max(1, CHUNK // (case.num_seeds * case.num_problems * SHARED))
@@ -143,7 +151,7 @@ def measure(case: Case, num_tables: int, seed: int = 0) -> tuple[Rates, Rates, f
         count_errors(p_values, np.abs(value) <= widths)
         for p_values, widths in ((p, half), (other_p, other_half))
     )
-    return ours, other, float(np.median(half) / np.median(other_half))
+    return (ours, other), float(np.median(half) / np.median(other_half))
 
 
 def rare_coverage(expected: float, num_problems: int, num_tables: int) -> float:
@@ -156,7 +164,7 @@ def rare_coverage(expected: float, num_problems: int, num_tables: int) -> float:
     return float(((mean.low <= truth) & (truth <= mean.high)).mean())
 
 
-def measure_grid(num_tables: Mapping[int, int]) -> Iterator[tuple[Case, Rates, Rates, float]]:
+def measure_grid(num_tables: Mapping[int, int]) -> Iterator[Row]:
     """Every case, with as many tables as stand beside its number of problems; two processes."""
     cases = [Case(*case) for case in product(KINDS, NUM_SEEDS, NUM_PROBLEMS, SEED_RATIOS)]
     numbers = [num_tables[case.num_problems] for case in cases]
@@ -164,10 +172,10 @@ def measure_grid(num_tables: Mapping[int, int]) -> Iterator[tuple[Case, Rates, R
         for case, result in zip(
             cases, pool.map(measure, cases, numbers, range(len(cases))), strict=True
         ):
-            yield case, *result
+            yield Row(case, result)
 
 
-def render_grid(results: Sequence[tuple[Case, Rates, Rates, float]]) -> Iterator[str]:
+def render_grid(results: Sequence[Row]) -> Iterator[str]:
     """Rows of a Markdown table; see the module."""
     yield (
         "| cells | seeds | errors of 1, 4, 8 | coverage | Satterthwaite: errors | coverage | "
@@ -175,20 +183,19 @@ def render_grid(results: Sequence[tuple[Case, Rates, Rates, float]]) -> Iterator
     )
     yield "|---" * 7 + "|"
     for kind, num_seeds in product(KINDS, NUM_SEEDS):
-        rows = [row for row in results if row[0][:2] == (kind, num_seeds)]
-        by_ratio = [[row for row in rows if row[0].seed_ratio == x] for x in SEED_RATIOS]
+        rows = [row for row in results if row.case[:2] == (kind, num_seeds)]
+        by_ratio = [[row for row in rows if row.case.seed_ratio == x] for x in SEED_RATIOS]
         cells: list[str] = []
-        for at in (1, 2):
-            rates = [
-                np.average(
-                    [(*row[at].errors, row[at].coverage) for row in of_ratio],
-                    axis=0, weights=[row[at].num_tables for row in of_ratio],
-                )
-                for of_ratio in by_ratio
-            ]  # fmt: skip
+        for at in (0, 1):
+            rates: list[np.ndarray] = []
+            for of_ratio in by_ratio:
+                measured = [row.measured[0][at] for row in of_ratio]
+                shares = [(*of_case.errors, of_case.coverage) for of_case in measured]
+                counts = [of_case.num_tables for of_case in measured]
+                rates.append(np.average(shares, axis=0, weights=counts))
             cells.append(", ".join(f"{100 * share:.1f} %" for share in np.max(rates, axis=0)[:-1]))
             cells.append(f"{100 * np.min(rates, axis=0)[-1]:.1f} %")
-        widths = (np.median([row[3] for row in of_ratio]) for of_ratio in by_ratio)
+        widths = (np.median([row.measured[1] for row in of_ratio]) for of_ratio in by_ratio)
         cells.append(", ".join(f"{width:.2f}" for width in widths))
         yield f"| {kind} | {num_seeds} | {' | '.join(cells)} |"
 

@@ -173,8 +173,11 @@ def _critical_ratio(share: Columns, level: float, shape: tuple[int, ...]) -> Col
     It lies between the quantiles of the two t distributions. There w is known for each t, and t is
     interpolated between 4,096 of them, with relative errors below 1e-5.
     """
-    ends = special.stdtrit([shape[1] - 1.0, max(1.0, shape[0] - 1.0)], 1.0 - level / 2.0)
-    ratios = np.linspace(*ends, 4096)
+    start, end = (
+        float(special.stdtrit(float(degrees), 1.0 - level / 2.0))
+        for degrees in (shape[1] - 1, max(1, shape[0] - 1))
+    )
+    ratios = np.linspace(start, end, 4096)
     of_seeds, of_problems = _tails(ratios, shape)
     gap = of_seeds - of_problems
     shares = np.divide(level - of_problems, gap, out=np.zeros_like(gap), where=gap != 0.0)
