@@ -7,11 +7,11 @@ measured; writes `data/report/`: `report.html` (one page that opens from disk), 
 `metrics.json`, `verdict.txt` (a line for each part: gains, gains at the best temperatures, pairs of
 policies, ways to choose among samples; where there are any, controls and environments in which
 policies played from test starts) and `plots/`; and `data/headlines/`, the numbers that DVC lists.
-Differences are paired by seed and by problem or start, with t intervals over both
+Differences are paired by seed and by problem or start, with intervals over both
 (stages/algorithms/statistics/crossed_means.py), and Holm's adjustment within each family of
-comparisons; without several seeds there is no verdict. Where no problem has a gold answer, mean
-rewards are compared (stages/report/reward_comparison.py). Controls have a section and tests of
-their own (stages/report/controls.py). No output holds a time.
+comparisons; with fewer than three seeds there is no verdict. Where no problem has a gold answer,
+mean rewards are compared (stages/report/reward_comparison.py). Controls have a section and tests
+of their own (stages/report/controls.py). No output holds a time.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """The comparison in numbers: of policies, and of ways to choose among a policy's samples.
 
 A difference is paired by seed and by problem, and its interval covers the chance of both
-(`statistics/crossed_means`). Of one seed there is an interval over problems alone, which says
-nothing of another training run: no p-value, and nothing is called significant.
+(`statistics/crossed_means`). With fewer than three seeds there is no p-value, and nothing is called
+significant; of one the interval is over problems alone, and says nothing of another training run.
 """
 
 import itertools
@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from stages.algorithms.statistics import crossed_means
-from stages.algorithms.statistics.crossed_means import CrossedMeans, PowerDesign, holm_adjusted
-from stages.algorithms.statistics.intervals import (
-    constant_difference_interval,
-    constant_difference_p_value,
-    wilson_interval,
+from stages.algorithms.statistics.crossed_means import (
+    MIN_SEEDS,
+    ROUNDING,
+    Columns,
+    CrossedMeans,
+    PowerDesign,
+    holm_adjusted,
 )
 from stages.records.metrics import mean_over_seeds, round_metric, with_interval
 from stages.report import coverage, sharpening, verdict
@@ -40,17 +42,16 @@ from stages.rewards.pool_scores import FORMAT, LONGEST, SHORTEST
 Interval = dict[str, Any]
 """`{value, low, high, seeds: {seed: value}}`."""
 Difference = dict[str, Any]
-"""An `Interval` with `p`, `p_holm`, `significant`, `degrees` and `detectable`; of one seed they
-are None. `detectable` is the smallest true difference that would be significant with probability
-`POWER`, at the level that Holm asks of the smallest p-value; None of a difference of shares that is
-the same in every cell, whose variance tells nothing."""
+"""An `Interval` with `p`, `p_holm`, `significant`, `seed_share` and `detectable`; with fewer than
+`MIN_SEEDS` seeds they are None. `seed_share` is the share of the squared standard error that the
+seeds have. `detectable` is the smallest true difference that would be significant with probability
+`POWER`, at the level that Holm asks of the smallest p-value; None of a difference that is the same
+in every cell, whose variance tells nothing."""
 POWER = 0.8
 """The usual convention (Cohen 1988)."""
 UNTESTED = (FORMAT, LONGEST, SHORTEST)
 """Choices that need no reward model; shown, and not tested against the majority."""
 NUM_GROUPS = 5
-NUM_DECIMALS = 12
-"""Decimals of shares: the accuracy of a vote is a sum, and may be 1 + 2e-16."""
 
 
 def compare_policies(results: Results) -> dict[str, Any]:
@@ -128,8 +129,7 @@ def _estimate_parts(results: Results) -> dict[str, dict[str, Interval]]:
     estimates: dict[str, dict[str, Interval]] = {}
     for name in trained:
         parts = sharpening.split_gain(temperatures[baseline], temperatures[name])
-        _, estimates[name] = _estimate_means(parts, results)
-        _widen_constant(estimates[name], parts, results)
+        _, estimates[name] = _estimate_means(parts, results, largest=1.0)
     return estimates
 
 
@@ -204,28 +204,17 @@ def estimate_intervals(
 ) -> dict[str, Interval]:
     """The mean of each table with its interval; of a share it stays within 0 and 1.
 
-    A share that is 0 in every cell, or 1, has no variance to make an interval of: it has Wilson's,
-    for as many trials as problems (`intervals.wilson_interval`). `no_shares`: names of tables of
-    other quantities, such as tokens, which may be 0 or 1 everywhere, too.
+    `no_shares`: names of tables of other quantities, such as tokens, which may be 0 or 1 everywhere
+    without being shares.
     """
-    _, means = _estimate_means(tables, results)
-    for name, mean in means.items():
-        table = tables[name].round(NUM_DECIMALS)
-        if table.min() < 0.0 or table.max() > 1.0:
-            continue
-        mean["low"], mean["high"] = max(0.0, mean["low"]), min(1.0, mean["high"])
-        if name not in no_shares and ((table == 0.0).all() or (table == 1.0).all()):
-            number = _count_problems(table, results)
-            bounds = wilson_interval(
-                int(table[0, 0]) * number, number, confidence=results.confidence
-            )
-            mean["low"], mean["high"] = map(round_metric, bounds)
+    is_share = {
+        name: name not in no_shares and bool(table.min() >= 0.0 and table.max() <= 1.0 + ROUNDING)
+        for name, table in tables.items()
+    }
+    _, means = _estimate_means(tables, results, largest=np.array([*is_share.values()], dtype=float))
+    for name in filter(is_share.__getitem__, means):
+        means[name] |= {"low": max(0.0, means[name]["low"]), "high": min(1.0, means[name]["high"])}
     return means
-
-
-def _count_problems(table: Table, results: Results) -> int:
-    """Number of problems, or of clusters of problems, that are independent evidence."""
-    return table.shape[1] if results.clusters is None else len(np.unique(results.clusters))
 
 
 def test_differences(
@@ -236,61 +225,40 @@ def test_differences(
 ) -> dict[str, Difference]:
     """The mean of each table of differences, and which differ from 0, adjusted together.
 
-    One of shares (`are_shares`) that is the same in every cell has no variance to make a test of.
-    It has the interval and the p-value of as many trials as problems
-    (`intervals.constant_difference_interval`).
+    Differences of shares (`are_shares`) stay within -1 and 1.
     """
     if not family:
         return {}
-    means, results_by_name = _estimate_means(family, results)
-    of_constant = _widen_constant(results_by_name, family, results) if are_shares else {}
-    for difference in results_by_name.values() if are_shares else ():
-        # Of two or three problems an interval may have ends that no difference of shares has.
+    means, differences = _estimate_means(family, results, largest=float(are_shares))
+    for difference in differences.values() if are_shares else ():
         difference |= {"low": max(-1.0, difference["low"]), "high": min(1.0, difference["high"])}
-    if len(results.seeds) == 1:
-        nothing = dict.fromkeys(("p", "p_holm", "significant", "degrees", "detectable"))
-        return {name: difference | nothing for name, difference in results_by_name.items()}
+    if len(results.seeds) < MIN_SEEDS:
+        nothing = dict.fromkeys(("p", "p_holm", "significant", "seed_share", "detectable"))
+        return {name: difference | nothing for name, difference in differences.items()}
     alpha = 1.0 - results.confidence
-    p_values = [
-        of_constant.get(name, float(p)) for name, p in zip(family, means.p_value, strict=True)
-    ]
-    adjusted = holm_adjusted(p_values)
-    design = PowerDesign(significance=alpha / len(family), power=POWER)
+    adjusted = holm_adjusted(means.p_value.tolist())
     detectable = crossed_means.detectable_difference(
         means.components,
-        design,
+        PowerDesign(significance=alpha / len(family), power=POWER),
         num_seeds=len(results.seeds),
         num_problems=_count_problems(next(iter(family.values())), results),
     )
-    for at, (name, difference) in enumerate(results_by_name.items()):
+    for at, difference in enumerate(differences.values()):
         difference |= {
-            "p": round_metric(p_values[at]), "p_holm": round_metric(adjusted[at]),
-            "significant": adjusted[at] <= alpha, "degrees": round(float(means.degrees[at]), 1),
-            "detectable": None if name in of_constant else round_metric(detectable[at]),
+            "p": round_metric(means.p_value[at]), "p_holm": round_metric(adjusted[at]),
+            "significant": adjusted[at] <= alpha, "seed_share": round_metric(means.seed_share[at]),
+            "detectable": round_metric(detectable[at]) if detectable[at] else None,
         }  # fmt: skip
-    return results_by_name
+    return differences
 
 
-def _widen_constant(
-    estimates: Mapping[str, Interval], tables: Mapping[str, Table], results: Results
-) -> dict[str, float]:
-    """Replace the intervals of differences that are the same in every cell; their p-values.
-
-    Not of a sum of two differences beyond ±1, as the part of a gain that is sharpening may be.
-    """
-    p_values: dict[str, float] = {}
-    for name, table in tables.items():
-        if np.ptp(table) > crossed_means.ROUNDING or abs(table[0, 0].round(NUM_DECIMALS)) > 1.0:
-            continue
-        value, number = float(table[0, 0].round(NUM_DECIMALS)), _count_problems(table, results)
-        bounds = constant_difference_interval(value, number, confidence=results.confidence)
-        estimates[name]["low"], estimates[name]["high"] = map(round_metric, bounds)
-        p_values[name] = constant_difference_p_value(value, number)
-    return p_values
+def _count_problems(table: Table, results: Results) -> int:
+    """Number of problems, or of clusters of problems, that are independent evidence."""
+    return table.shape[1] if results.clusters is None else len(np.unique(results.clusters))
 
 
 def _estimate_means(
-    tables: Mapping[str, Table], results: Results
+    tables: Mapping[str, Table], results: Results, *, largest: float | Columns
 ) -> tuple[CrossedMeans, dict[str, Interval]]:
     stacked = np.stack(list(tables.values()), axis=-1)
     if stacked.shape[1] < 2:
@@ -301,7 +269,7 @@ def _estimate_means(
         )
     if results.clusters is not None:
         stacked = crossed_means.collapse_clusters(stacked, results.clusters)
-    means = crossed_means.estimate_means(stacked, confidence=results.confidence)
+    means = crossed_means.estimate_means(stacked, confidence=results.confidence, largest=largest)
     bounds = zip(means.value, means.low, means.high, strict=True)
     return means, {
         name: {

@@ -183,7 +183,9 @@ def describe_controls(controls: Metrics) -> list[str]:
     ]
     if names := by_outcome["untested"]:
         listed = join_words(describe_gain(name, no_effect[name]) for name in names)
-        sentences.append(f"With nothing to learn: {listed}; with one seed this is not tested.")
+        sentences.append(
+            f"With nothing to learn: {listed}; with fewer than three seeds this is not tested."
+        )
     if no_skill:
         gains = join_words(
             f"{name} ({format_points(gain)} points over {controls['from'][name]}"

@@ -15,6 +15,7 @@ import numpy as np
 
 from stages.algorithms.statistics import crossed_means
 from stages.algorithms.statistics.crossed_means import (
+    MIN_SEEDS,
     DifferenceForecast,
     PowerDesign,
     VarianceComponents,
@@ -106,7 +107,7 @@ def forecast_comparison(components: Components, design: Design) -> DifferenceFor
     values = (components.seed, components.problem, residual)
     level = (1.0 - design.confidence) / max(1, design.num_differences)
     return crossed_means.forecast_difference(
-        VarianceComponents(*map(np.atleast_1d, values), pooled=np.array([False])),
+        VarianceComponents(*map(np.atleast_1d, values)),
         PowerDesign(significance=level, power=POWER),
         confidence=design.confidence,
         num_seeds=design.num_seeds,
@@ -182,8 +183,11 @@ def describe_forecast(components: Components, design: Design, source: str) -> st
         f"{design.num_seeds} seeds, {design.num_problems:,} test problems and "
         f"{design.num_samples} samples of each"
     )
-    if design.num_seeds == 1:
-        return "Forecast: one seed is trained, so no difference is tested; train three or more."
+    if design.num_seeds < MIN_SEEDS:
+        return (
+            f"Forecast: seeds that are trained: {design.num_seeds}, so no difference is tested; "
+            f"train three or more."
+        )
     if design.num_differences == 0:
         return "Forecast: there is no policy to compare with the baseline."
     forecast = forecast_comparison(components, design)
@@ -205,7 +209,7 @@ def describe_forecast(components: Components, design: Design, source: str) -> st
 
 def describe_sizes(components: Components, design: Design) -> Iterator[str]:
     """Test problems, or seeds, to detect 1, 2, 5 and 10 points: a sentence each."""
-    if design.num_seeds == 1 or design.num_differences == 0:
+    if design.num_seeds < MIN_SEEDS or design.num_differences == 0:
         return
     for points in POINTS:
         problems, seeds = forecast_sizes(components, design, points / 100)
@@ -220,12 +224,12 @@ def describe_sizes(components: Components, design: Design) -> Iterator[str]:
 def compare_forecast(results: Results, gains: Mapping[str, Any]) -> dict[str, Any]:
     """`forecast`, by ASSUMED and by the components of this very run, and what came.
 
-    Without gold answers, several seeds and another policy there is none. `gains`: measure -> policy
+    Without gold answers, three seeds and another policy there is none. `gains`: measure -> policy
     -> its difference from the baseline, as tested.
     """
     differences = gains.get(MEAN, {})
     components = estimate_components(results) if differences else None
-    if len(results.seeds) == 1 or components is None:
+    if len(results.seeds) < MIN_SEEDS or components is None:
         return {}
     design = Design(
         num_seeds=len(results.seeds),

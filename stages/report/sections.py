@@ -6,12 +6,11 @@ A word in backticks is shown as code.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stages.algorithms.statistics.intervals import constant_difference_interval
-from stages.records.metrics import round_metric
+from stages.algorithms.statistics.crossed_means import MIN_SEEDS
 from stages.report import conversations, tables, verdict
 from stages.report.controls import KINDS, describe_controls, describe_warnings
 from stages.report.conversations import Conversation
-from stages.report.estimates import BEST_TEMPERATURE, GREEDY, MAJORITY, MEAN
+from stages.report.estimates import GREEDY, MAJORITY
 from stages.report.experiment import Experiment
 from stages.report.forecast import describe_comparison
 from stages.report.tables import Rows
@@ -255,7 +254,7 @@ def _build_policies(metrics: Metrics) -> list[Block]:
         *describe_comparison(metrics),
         CaptionedTable(
             "The gains' p-values; accuracy by seed, greedy, and by majority"
-            if len(metrics["seeds"]) > 1
+            if len(metrics["seeds"]) >= MIN_SEEDS
             else "Accuracy, greedy and by majority",
             tables.tabulate_estimates(metrics),
         ),
@@ -285,15 +284,6 @@ def _build_parts(metrics: Metrics) -> list[Block]:
         f"Rest: the gain that remains. The best temperature of a policy is the one with the most "
         f"accurate samples on the dev problems, over all seeds; of equal ones the highest.",
     ]
-    _, of_constant = constant_difference_interval(
-        0.0, metrics["num_problems"], confidence=metrics["confidence"]
-    )
-    parts = [part for by_name in metrics["parts"].values() for part in by_name.values()]
-    if any(part["value"] == 0.0 and part["high"] == round_metric(of_constant) for part in parts):
-        blocks.append(
-            "A part that is 0 on every problem with every seed has the interval that so many "
-            "problems without an exception leave open."
-        )
     if tables.readings_differ(metrics):
         blocks.append(
             "Strict: the last line is `#### n` with the right n. Lenient: the last number of the "
@@ -345,46 +335,21 @@ def explain_intervals(metrics: Metrics) -> str:
         else f"{ties} policies are equally accurate, and {best}, the first, counts as the best."
     )
     end = f" On the dev problems, by which a policy is chosen, {is_best}"
-    if any(map(_is_constant, policies.values())):
-        end = (
-            f" An accuracy of 0 or 100 % on every problem with every seed has Wilson's interval, "
-            f"for as many trials as problems.{end}"
-        )
-    if num_seeds > 1 and any(map(_has_constant, [*metrics["gains"].values(), metrics["pairs"]])):
-        end = (
-            f" A difference that is the same on every problem with every seed has the interval "
-            f"that so many problems without an exception leave open, and none detectable.{end}"
-        )
     if num_seeds == 1:
         return (
             f"{brackets} intervals over problems. They say how another set of such problems would "
             f"differ for these very models, and nothing of another training run.{end}"
         )
-    warning = (
-        " Two seeds leave one degree of freedom: where seeds differ much, a table of four or "
-        "more differences, none of them true, may call one significant in more than one case of "
-        "four. Train three or more."
-        if num_seeds == 2
-        else ""
-    )
+    over = f"{brackets} intervals over seeds and problems; differences are paired by both."
+    if num_seeds < MIN_SEEDS:
+        return f"{over} With two seeds no difference is tested: train three or more.{end}"
     return (
-        f"{brackets} intervals over seeds and problems; differences are paired by both.{warning} "
-        f"p-values are adjusted by Holm's method within each column; up to "
+        f"{over} p-values are adjusted by Holm's method within each column; up to "
         f"{1 - metrics['confidence']:.2g} a difference is significant. One whose interval excludes "
         f"0 and whose p-value is larger would be significant alone, but not among so many. "
         f"Detectable: the smallest true difference that would be found with a probability of "
         f"80 %.{end}"
     )
-
-
-def _is_constant(estimates: Metrics) -> bool:
-    """Whether an accuracy is 0 everywhere, or 1, so that its variance makes no interval."""
-    return any(estimates[measure]["value"] in (0.0, 1.0) for measure in (MEAN, BEST_TEMPERATURE))
-
-
-def _has_constant(differences: Metrics) -> bool:
-    """Whether a difference that is tested is the same on every problem with every seed."""
-    return any(difference["detectable"] is None for difference in differences.values())
 
 
 def _build_transcripts(transcripts: Transcripts, metrics: Metrics) -> list[Block]:
@@ -434,8 +399,8 @@ def _build_selection(metrics: Metrics) -> list[Block]:
 
 def list_significant_choices(metrics: Metrics) -> list[str]:
     """Sentences on the rewards that choose better than the majority, and those that do not."""
-    if len(metrics["seeds"]) == 1:
-        return ["With one seed none of these differences from the majority is tested."]
+    if len(metrics["seeds"]) < MIN_SEEDS:
+        return ["With fewer than three seeds no difference from the majority is tested."]
     n, over_majority = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
     better, worse, undecided = (
         "; ".join(verdict.name_choice(way, n) for way in ways) or "none"

@@ -212,7 +212,8 @@ def tabulate_pairs(metrics: Metrics) -> Rows:
 
 OUTCOMES = {
     "none": "as it should be: no difference", "different": "warning: a difference",
-    "undecided": "undecided: the interval is too wide", "untested": "one seed: untested",
+    "undecided": "undecided: the interval is too wide",
+    "untested": "fewer than three seeds: untested",
 }  # fmt: skip
 """Outcome of a control that has nothing to learn -> its cell."""
 

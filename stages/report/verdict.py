@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from stages.algorithms.statistics.crossed_means import MIN_SEEDS
 from stages.report.estimates import BEST_OF, BEST_TEMPERATURE, MEAN
 from stages.rewards.pool_scores import MEAN_LOGPROB
 
@@ -10,19 +11,27 @@ Metrics = Mapping[str, Any]
 
 
 def write_verdict(metrics: Metrics) -> list[str]:
-    """Sentences on `comparison.compare_policies`; with one seed there is no verdict."""
-    if len(metrics["seeds"]) > 1:
+    """Sentences on `comparison.compare_policies`; with fewer than three seeds, without verdict."""
+    if (too_few := describe_few_seeds(metrics["seeds"], "trained")) is None:
         return [
             describe_gains(metrics), describe_gains_at_best(metrics), describe_pairs(metrics),
             describe_selection(metrics),
         ]  # fmt: skip
     sampled, best = (list_accuracies(metrics, measure) for measure in (MEAN, BEST_TEMPERATURE))
     return [
-        "One seed was trained, so no verdict over seeds is possible.",
+        too_few,
         f"In this run mean accuracy is {sampled}, and at each policy's best temperature {best}; "
-        f"another seed may order them otherwise.",
+        f"other seeds may order them otherwise.",
         "For a verdict set `seeds` in params.yaml to three or more.",
     ]
+
+
+def describe_few_seeds(seeds: Sequence[int], how: str) -> str | None:
+    """The sentence that seeds are too few for a verdict; `how`: `trained` or `played`."""
+    if len(seeds) >= MIN_SEEDS:
+        return None
+    number = "One seed was" if len(seeds) == 1 else "Two seeds were"
+    return f"{number} {how}, so no verdict over seeds is possible: it needs three or more."
 
 
 def list_accuracies(metrics: Metrics, measure: str) -> str:
@@ -41,8 +50,8 @@ def write_reward_verdict(metrics: Metrics) -> list[str]:
             "policy is better. Add a reward learned from people's or a judge's pairs."
         ]
     lines = ["No answer can be checked: this is what the reward models prefer, not what people do."]
-    if len(seeds) == 1:
-        lines.append("One seed was trained, so no verdict over seeds is possible.")
+    if too_few := describe_few_seeds(seeds, "trained"):
+        lines.append(too_few)
     for measure, differences in metrics["gains"].items():
         reward = measure.partition("/")[2]
         over = f"By {reward}, over {len(seeds)} seed{'s' * (len(seeds) > 1)}"
@@ -112,8 +121,8 @@ def describe_success(environment: str, metrics: Metrics) -> str:
     seeds, baseline, policies = metrics["seeds"], metrics["baseline"], metrics["policies"]
     success = {name: f"{100 * policies[name]['success']['value']:.1f} %" for name in policies}
     listed = join_words(f"{name} {share}" for name, share in success.items())
-    if len(seeds) == 1:
-        return f"In {environment} one seed was played, so there is no verdict; success is {listed}."
+    if too_few := describe_few_seeds(seeds, "played"):
+        return f"{too_few} In {environment} success is {listed}."
     if baseline is None:
         return (
             f"In {environment} there is no verdict, because the baseline has played no episodes on "

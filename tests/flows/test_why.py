@@ -166,7 +166,7 @@ CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
     "a number": (
         {"params": left(0.75), "contents": EVALUATED_LEFT}, 3,
         ["", "left.rate: 0.5 -> 0.75", "  other results: train@left evaluate@left compare", "",
-         ACCURACIES, "  left: 61.0 [36.2, 85.8] -> 86.0 [61.2, 110.8], "
+         ACCURACIES, "  left: 61.0 [25.9, 96.1] -> 86.0 [50.9, 121.1], "
          "25.0 [25.0, 25.0] of the same 3 problems"],
     ),
     "a number that is gone": (
@@ -232,7 +232,7 @@ CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
         ["", "left.rate: 0.5 -> 0.75", "  other results: train@left evaluate@left compare", "",
          "Without effect on any result:", "  the row of evaluate@right: "
          "python evaluate.py right -> python evaluate.py right --again", "",
-         ACCURACIES, "  left: 61.0 [36.2, 85.8] -> 86.0 [61.2, 110.8], "
+         ACCURACIES, "  left: 61.0 [25.9, 96.1] -> 86.0 [50.9, 121.1], "
          "25.0 [25.0, 25.0] of the same 3 problems"],
     ),
     "a reward": (

@@ -118,9 +118,12 @@ def test_every_text_of_the_page_is_escaped():
 
 
 @pytest.mark.parametrize(("seeds", "policies", "mentions"), [
-    ([0], POLICIES, "no verdict"), (SEEDS, {"sft": 0.5}, "no other policy"),
-], ids=["one seed", "one policy"])  # fmt: skip
-def test_with_one_seed_or_policy_there_is_a_report_without_a_verdict(seeds, policies, mentions):
+    ([0], POLICIES, "no verdict"), ([0, 1], POLICIES, "no verdict"),
+    (SEEDS, {"sft": 0.5}, "no other policy"),
+], ids=["one seed", "two seeds", "one policy"])  # fmt: skip
+def test_with_few_seeds_or_one_policy_there_is_a_report_without_a_verdict(
+    seeds, policies, mentions
+):
     report_inputs.write(seeds, policies)
     compare.main()
     gains = read_metrics()["gains"]["mean_accuracy"]

@@ -1,9 +1,10 @@
-"""Means over training seeds and problems: t intervals, tests, and power analysis.
+"""Means over training seeds and problems: intervals, tests, and power analysis.
 
 Both seeds and problems are random factors. `detectable_difference` is the smallest difference that
 an experiment detects, and `required_sizes` the experiment that detects a given difference (for one
-seed: Miller 2024, https://arxiv.org/abs/2411.00640, section 5). Both approximate the power of the
-test by a shifted t distribution; `forecast_difference` simulates the test instead.
+seed: Miller 2024, https://arxiv.org/abs/2411.00640, section 5). Both take the estimated variance
+for certain; `forecast_difference` simulates the test instead. How often all of it errs:
+`python -m tests.error_rates`.
 """
 
 import math
@@ -12,18 +13,22 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
 Cells = Float[np.ndarray, "seed problem column"]
 Columns = Float[np.ndarray, " column"]
 Clusters = Int[np.ndarray, " problem"]
-Pooled = Bool[np.ndarray, " column"]
+MIN_SEEDS = 3
+"""Fewer seeds give intervals and no verdict: the spread of two rests on one degree of freedom."""
 MAX_SIZE = 10**9
 """Problems or seeds beyond which an experiment is called impossible."""
 ROUNDING = 1e-12
-"""Means up to it are 0: what is equal, summed in another order, differs by as little in every cell,
-and a test, or an interval without width, would take that for a difference."""
+"""Differences up to it are 0: what is equal, summed in another order, differs by as little in every
+cell, and a test, or an interval without width, would take that for a difference."""
+UNSEEN = 3.0
+"""Problems that may yet differ when none of many does, the rule of three: with as many expected,
+none is seen in exp(-3) = 5 % of tables (Hanley and Lippman-Hand 1983)."""
 NUM_DRAWS = 20_000
 """Draws of mean squares in `forecast_difference`: a power of 80 % is met within 0.6 points."""
 
@@ -38,8 +43,6 @@ class VarianceComponents(NamedTuple):
     """Variance of what a problem adds under every seed; with a single seed, all variance."""
     residual: Columns
     """Residual variance of a cell, sampling noise included; 0 with a single seed."""
-    pooled: Pooled
-    """Whether the seeds differ so little that they take the residual's degrees of freedom."""
 
 
 class CrossedMeans(NamedTuple):
@@ -49,15 +52,17 @@ class CrossedMeans(NamedTuple):
     low: Columns
     high: Columns
     standard_error: Columns
-    degrees: Columns
-    """Degrees of freedom of the t distribution."""
+    seed_share: Columns
+    """Share of the squared standard error that is estimated from the spread of the seeds."""
     p_value: Columns
-    """Two-sided, of a true mean of 0: the interval leaves 0 out where it is at most
+    """Two-sided, of a true mean of 0: the interval leaves 0 out where it is below
     1 - confidence."""
     components: VarianceComponents
 
 
-def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
+def estimate_means(
+    values: Cells, *, confidence: float, largest: float | Columns = 0.0
+) -> CrossedMeans:
     """Mean of each column over seeds and problems, which are crossed: every seed met every problem.
 
     The model is y[s, p] = mean + seed[s] + problem[p] + residual[s, p], all three random effects,
@@ -67,36 +72,43 @@ def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
         B = S Σ_p (y[.,p] - y[.,.])² / (P - 1)                            E B = v_res + S v_problem
         R = Σ_sp (y[s,p] - y[s,.] - y[.,p] + y[.,.])² / ((S - 1)(P - 1))  E R = v_res
 
-    the squared standard error of the mean is (A + max(B - R, 0)) / (S P), and the interval is
-    mean ± t standard errors with Satterthwaite's degrees of freedom (1946,
-    https://doi.org/10.2307/3002019),
+    the squared standard error of the mean is
 
-        (A + max(B - R, 0))² / (A² / (S - 1) + B² / (P - 1) + R² / ((S - 1)(P - 1)))
+        error² = (max(A, R) + max(B - R, 0)) / (S P) + 3 q² / P²
 
-    The estimator is that of readers and cases in the comparison of diagnostic tests (Dorfman,
-    Berbaum and Metz 1992), and the point about so few degrees of freedom Hillis's (2007). Ours:
-    where A < R, R replaces A, since E A is never below E R; and where A < R / 2, with three seeds
-    or more, (S - 1)(P - 1) degrees of freedom replace S - 1. With two seeds they do not: two seeds
-    may agree by chance. The threshold R / 2 comes from simulation: with R in its place, 95 %
-    intervals of three seeds that differ a little hold the truth in 92 % of cases.
+    the estimator of readers and cases in the comparison of diagnostic tests (Dorfman, Berbaum and
+    Metz 1992), where max(A, R) holds because E A is never below E R. The last term is for what is
+    rare: that few problems differ is known only up to the `UNSEEN` three that may yet differ. q² is
+    the mean square by which cells deviate from the median, of those that do; where none does it is
+    `largest`²: the largest difference possible, 1 of shares; with 0, the default, a column of equal
+    cells has an interval of no width.
 
-    With a single seed the squared standard error is B / P, with P - 1 degrees of freedom: the
-    interval is over problems alone, and says nothing about another training run. A column of equal
-    cells has an interval of width zero.
+    With w the share max(A, R) / (S P error²) of the seeds, the p-value of |mean| / error = t is
 
-    Why no bootstrap: resampling three seeds underestimates how much seeds differ. Where they do, a
-    95 % bootstrap interval over both factors (Davison and Hinkley 1997, section 3.8; Owen 2007,
-    https://arxiv.org/abs/0711.2373) covers the truth in 77 % of cases with three seeds and in 86 %
-    with five. The interval here covers it in 93 to 97 % with three to eight seeds (simulated in the
-    tests); where seeds do not differ, in 97 to 99 %, with two seeds in 96 to 100 %.
+        p = w P(|t_(S-1)| > t) + (1 - w) P(|t_(P-1)| > t)
 
-    Where it is too sure: by chance few seeds agree, A is small, and Satterthwaite's degrees of
-    freedom are then too many. It matters most where seeds add several times the variance of the
-    mean that problems add. In the normal model coverage is at worst 92 % with three seeds and 87 %
-    with two. At the small levels that Holm's method asks of the first of several comparisons it
-    matters more: of 4 comparisons without any difference, that share a baseline, one or more are
-    called significant in 2 to 14 % of cases with three seeds, of 8 in 2 to 20 %; at worst with five
-    seeds in 8 and 9 %, with two in 28 and 43 %.
+    and the interval mean ± t error with p = 1 - confidence. Cochran (1964,
+    https://doi.org/10.2307/2282691) weighs the quantiles of two such t distributions by the shares
+    of the variance; ours weighs their tails, which at small levels is wider and at 5 % narrower.
+    Satterthwaite's single t distribution errs more than it says: few seeds often agree by chance,
+    and its degrees of freedom are then too many. Nor would a bootstrap do: over three seeds its
+    95 % interval (Owen 2007, https://arxiv.org/abs/0711.2373) holds the truth in 77 % of cases.
+    At worst, by the grid of `tests.error_rates` (normal cells and shares, 24 to 500 problems):
+
+        seeds                                                        3     4     5     8
+        one of 8 comparisons is called significant by error, %     5.0   5.6   4.6   4.6
+        the same by Satterthwaite's distribution                  17.4  11.8   9.4   6.3
+        95 % intervals that hold the truth, %                     94.9  95.0  94.9  94.7
+        the same by Satterthwaite's distribution                  92.5  93.7  94.2  94.5
+        median width in Satterthwaite's, seeds add no variance    1.29  1.18  1.16  1.17
+        the same, seeds add as much as problems                   1.21  1.15  1.12  1.13
+        the same, seeds add ten times as much                     1.06  1.05  1.04  1.04
+
+    Shares that are nearly all alike, a sample each, have errors below 1 % and intervals of up to
+    twice the width.
+
+    With a single seed the squared standard error is B / P + 3 q² / P², and w = 0: the interval is
+    over problems alone, and says nothing about another training run.
 
     At least two problems are needed. To compare two methods, pass a column of their differences,
     paired by seed and problem.
@@ -107,31 +119,70 @@ def estimate_means(values: Cells, *, confidence: float) -> CrossedMeans:
     mean = values.mean(axis=(0, 1))
     by_seed, by_problem = values.mean(axis=1), values.mean(axis=0)
     problem = num_seeds * np.square(by_problem - mean).sum(axis=0) / (num_problems - 1)
-    if num_seeds == 1:
-        variance, degrees = problem / num_problems, np.full_like(problem, num_problems - 1)
-        nothing = np.zeros_like(problem)
-        components = VarianceComponents(nothing + np.nan, problem, nothing, pooled=nothing > 0.0)
-    else:
+    seed, residual = np.zeros_like(problem), np.zeros_like(problem)
+    if num_seeds > 1:
         seed = num_problems * np.square(by_seed - mean).sum(axis=0) / (num_seeds - 1)
-        residual_degrees = (num_seeds - 1) * (num_problems - 1)
         residuals = values - by_seed[:, None] - by_problem + mean
+        residual_degrees = (num_seeds - 1) * (num_problems - 1)
         residual = np.square(residuals).sum(axis=(0, 1)) / residual_degrees
-        pooled = (seed < residual / 2.0) & (num_seeds > 2)
-        variance, degrees = _satterthwaite(seed, problem, residual, pooled, values.shape[:2])
-        components = VarianceComponents(
-            np.maximum(seed - residual, 0.0) / num_problems,
-            np.maximum(problem - residual, 0.0) / num_seeds,
-            residual,
-            pooled,
-        )
-    error = np.sqrt(variance)
+    deviations = values - np.median(values, axis=(0, 1))
+    num_deviating = (np.abs(deviations) > ROUNDING).sum(axis=(0, 1))
+    square = np.square(deviations).sum(axis=(0, 1)) / np.maximum(num_deviating, 1)
+    rare = UNSEEN * np.where(num_deviating > 0, square, np.square(largest)) / num_problems**2
+    error, share = _error_and_share(seed, problem, residual, values.shape[:2], rare=rare)
     value = np.where(np.abs(mean) <= ROUNDING, 0.0, mean)
-    half = special.stdtrit(degrees, 1.0 - (1.0 - confidence) / 2.0) * error
+    half = _critical_ratio(share, 1.0 - confidence, values.shape[:2]) * error
     ratio = np.divide(
         np.abs(value), error, out=np.where(value == 0.0, 0.0, np.inf), where=error > 0.0
     )
-    p_value = 2.0 * special.stdtr(degrees, -ratio)
-    return CrossedMeans(value, value - half, value + half, error, degrees, p_value, components)
+    of_seeds, of_problems = _tails(ratio, values.shape[:2])
+    p_value = share * of_seeds + (1.0 - share) * of_problems
+    components = VarianceComponents(
+        np.maximum(seed - residual, 0.0) / num_problems + (np.nan if num_seeds == 1 else 0.0),
+        np.maximum(problem - residual, 0.0) / num_seeds,
+        residual,
+    )
+    return CrossedMeans(value, value - half, value + half, error, share, p_value, components)
+
+
+def _error_and_share(
+    seed: Columns,
+    problem: Columns,
+    residual: Columns,
+    shape: tuple[int, ...],
+    *,
+    rare: Columns | float = 0.0,
+) -> tuple[Columns, Columns]:
+    """Standard error and the seeds' share w, from A, B and R; see `estimate_means`."""
+    of_seeds = np.maximum(seed, residual) / math.prod(shape)
+    total = of_seeds + np.maximum(problem - residual, 0.0) / math.prod(shape) + rare
+    share = np.divide(of_seeds, total, out=np.zeros_like(total), where=total > 0.0)
+    return np.sqrt(total), share
+
+
+def _tails(ratio: Columns, shape: tuple[int, ...]) -> tuple[Columns, Columns]:
+    """P(|t| > ratio) with the degrees of freedom of the seeds, and of the problems."""
+    degrees = max(1, shape[0] - 1), shape[1] - 1  # of a single seed the share is 0
+    of_seeds, of_problems = (2.0 * special.stdtr(float(number), -ratio) for number in degrees)
+    return of_seeds, of_problems
+
+
+def _critical_ratio(share: Columns, level: float, shape: tuple[int, ...]) -> Columns:
+    """The ratio t whose p-value is `level`, for each share w.
+
+    It lies between the quantiles of the two t distributions. There w is known for each t, and t is
+    interpolated between 4,096 of them, with relative errors below 1e-5.
+    """
+    start, end = (
+        float(special.stdtrit(float(degrees), 1.0 - level / 2.0))
+        for degrees in (shape[1] - 1, max(1, shape[0] - 1))
+    )
+    ratios = np.linspace(start, end, 4096)
+    of_seeds, of_problems = _tails(ratios, shape)
+    gap = of_seeds - of_problems
+    shares = np.divide(level - of_problems, gap, out=np.zeros_like(gap), where=gap != 0.0)
+    shares[0], shares[-1] = 0.0, 1.0
+    return np.interp(share, shares, ratios)
 
 
 def collapse_clusters(
@@ -163,26 +214,6 @@ def collapse_clusters(
     return mean + num_clusters / num_problems * sums
 
 
-def _satterthwaite(
-    seed: Columns, problem: Columns, residual: Columns, pooled: Pooled, shape: tuple[int, ...]
-) -> tuple[Columns, Columns]:
-    """The mean's variance and degrees of freedom from A, B and R; see `estimate_means`."""
-    num_seeds, num_problems = shape
-    residual_degrees = float((num_seeds - 1) * (num_problems - 1))
-    seed_degrees = np.where(pooled, residual_degrees, float(num_seeds - 1))
-    of_seeds = np.maximum(seed, residual)
-    total = of_seeds + np.maximum(problem - residual, 0.0)
-    unsure = (
-        of_seeds**2 / seed_degrees
-        + problem**2 / (num_problems - 1)
-        + residual**2 / residual_degrees
-    )
-    degrees = np.divide(
-        total**2, unsure, out=np.full_like(total, residual_degrees), where=unsure > 0.0
-    )
-    return total / (num_seeds * num_problems), degrees
-
-
 def holm_adjusted(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down adjustment of several p-values, in the order given.
 
@@ -192,8 +223,8 @@ def holm_adjusted(p_values: Sequence[float]) -> list[float]:
 
     Calling significant what is at most alpha after adjustment errs anywhere in the table with
     probability at most alpha, whatever the dependence between the comparisons, if the p-values are
-    right at levels as small as alpha / m (`estimate_means` says how far they are); nowhere weaker
-    than Bonferroni's m p. "A Simple Sequentially Rejective Multiple Test Procedure" (Holm 1979).
+    right at levels as small as alpha / m; nowhere weaker than Bonferroni's m p. "A Simple
+    Sequentially Rejective Multiple Test Procedure" (Holm 1979).
 
     With (0.01, 0.04, 0.03): (0.03, 0.06, 0.06).
     """
@@ -220,32 +251,28 @@ def detectable_difference(
 ) -> Columns:
     """Smallest true mean difference that S seeds and P problems detect with the design's power.
 
-        (t_{1 - significance/2} + t_{power}) sqrt(v_seed / S + v_problem / P + v_res / (S P))
+        (t(significance) + t(2 (1 - power))) sqrt(v_seed / S + v_problem / P + v_res / (S P))
 
-    with Satterthwaite's degrees of freedom of the expected mean squares, as in `estimate_means`; of
-    a single seed, without A and R, P - 1.
+    with t(level) the ratio of that p-value in `estimate_means`, at the expected mean squares. A
+    power below 1/2 is not planned for.
 
     With v_seed 0, v_res 0, v_problem 0.16, one seed, 101 problems, significance 0.05, power 0.8:
     (1.984 + 0.845) sqrt(0.16 / 101) = 0.1126.
     """
     assert 0.0 < design.significance < 1.0, design
-    assert 0.0 < design.power < 1.0, design
+    assert 0.5 <= design.power < 1.0, design
     assert np.isnan(components.seed).all() == (num_seeds == 1), (
         "plan with seeds as they were estimated"
     )
-    if num_seeds == 1:
-        variance = (components.problem + components.residual) / num_problems
-        degrees = np.full_like(variance, num_problems - 1)
-    else:
-        variance, degrees = _satterthwaite(
-            components.residual + num_problems * components.seed,
-            components.residual + num_seeds * components.problem,
-            components.residual,
-            components.pooled & (num_seeds > 2),
-            (num_seeds, num_problems),
-        )
-    critical = special.stdtrit(degrees, 1.0 - design.significance / 2.0)
-    return (critical + special.stdtrit(degrees, design.power)) * np.sqrt(variance)
+    shape, residual = (num_seeds, num_problems), components.residual
+    error, share = _error_and_share(
+        residual + num_problems * np.nan_to_num(components.seed),
+        residual + num_seeds * components.problem,
+        residual,
+        shape,
+    )
+    levels = design.significance, 2.0 * (1.0 - design.power)
+    return sum(_critical_ratio(share, level, shape) for level in levels) * error
 
 
 class DifferenceForecast(NamedTuple):
@@ -267,10 +294,8 @@ def forecast_difference(
 ) -> DifferenceForecast:
     """Difference that another experiment detects, by a simulation of its test.
 
-    `detectable_difference` takes the estimated variance for certain; with three seeds that differ
-    much it promises a power of 80 % where the test has 75 %. Here mean squares are drawn from the
-    normal model with these variance components (`pooled` is not used), and the test of
-    `estimate_means` is applied to each draw:
+    Mean squares are drawn from the normal model with these variance components, and the test of
+    `estimate_means` (its term for what is rare is left out) is applied to each draw:
 
         A ~ (v_res + P v_seed) chi2_(S-1) / (S-1), B and R likewise, mean ~ N(0, its variance)
 
@@ -280,27 +305,24 @@ def forecast_difference(
     """
     values = components.seed, components.problem, components.residual
     v_seed, v_problem, v_res = (float(value.item()) for value in values)
-    stream = np.random.default_rng(0)
+    stream, shape = np.random.default_rng(0), (num_seeds, num_problems)
 
     def draw(expected: float, degrees: int) -> Columns:
         return expected * stream.chisquare(degrees, NUM_DRAWS) / degrees
 
     if num_seeds == 1:
-        true_variance = (v_problem + v_res) / num_problems
-        variance = draw(true_variance, num_problems - 1)
-        degrees = np.full(NUM_DRAWS, num_problems - 1.0)
+        of_seeds, of_problems, v_res = 0.0, v_problem + v_res, 0.0
     else:
         of_seeds, of_problems = v_res + num_problems * v_seed, v_res + num_seeds * v_problem
-        seed, problem = draw(of_seeds, num_seeds - 1), draw(of_problems, num_problems - 1)
-        residual = draw(v_res, (num_seeds - 1) * (num_problems - 1))
-        pooled = (seed < residual / 2.0) & (num_seeds > 2)
-        variance, degrees = _satterthwaite(
-            seed, problem, residual, pooled, (num_seeds, num_problems)
-        )
-        true_variance = (of_seeds + of_problems - v_res) / (num_seeds * num_problems)
-    errors = np.sqrt(variance)
-    shown: Columns = special.stdtrit(degrees, (1.0 + confidence) / 2.0) * errors
-    tested: Columns = special.stdtrit(degrees, 1.0 - design.significance / 2.0) * errors
+    seed = draw(of_seeds, max(1, num_seeds - 1))
+    problem = draw(of_problems, num_problems - 1)
+    residual = draw(v_res, max(1, num_seeds - 1) * (num_problems - 1))
+    errors, shares = _error_and_share(seed, problem, residual, shape)
+    shown, tested = (
+        _critical_ratio(shares, level, shape) * errors
+        for level in (1.0 - confidence, design.significance)
+    )
+    true_variance = (of_seeds + of_problems - v_res) / (num_seeds * num_problems)
     mean = math.sqrt(true_variance) * stream.standard_normal(NUM_DRAWS)
     detectable = float(np.quantile(tested - mean, design.power))
     return DifferenceForecast(detectable, half_width=float(np.median(shown)))

@@ -141,22 +141,13 @@ def constant_difference_interval(
 
     If a share w of all problems had another difference, P of them would miss it with a probability
     of (1 - confidence) / 2; at worst it is -1 there, or 1. Of a rate, the bound by Clopper and
-    Pearson 1934. It leaves 0 out where `constant_difference_p_value` is below 1 - confidence.
+    Pearson 1934.
 
     With d = 0 of 10 at 95 %: w = 1 - 0.025^(1/10) = 0.3085, from -0.3085 to 0.3085.
     """
     assert -1.0 <= difference <= 1.0, difference
     unseen = 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / num_problems)
     return difference - unseen * (1.0 + difference), difference + unseen * (1.0 - difference)
-
-
-def constant_difference_p_value(difference: float, num_problems: int) -> float:
-    """Two-sided p-value, of a true difference of 0, by that interval: min(1, 2 (1 + |d|)^-P).
-
-    With d = 1 it is the sign test's: of 5 problems 2/32 = 0.0625, so that no fewer than 6 can be
-    significant at 5 %.
-    """
-    return min(1.0, 2.0 * (1.0 + abs(difference)) ** -num_problems)
 
 
 def problem_numbers(ids: Sequence[str]) -> Numbers:

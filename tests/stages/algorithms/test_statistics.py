@@ -2,9 +2,11 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import special
 
 from stages.algorithms.statistics import (
     crossed_means,
@@ -22,6 +24,8 @@ from stages.algorithms.statistics.crossed_means import (
     holm_adjusted,
     required_sizes,
 )
+from tests import error_rates
+from tests.error_rates import Case, Kind
 
 SETTINGS = {"num_resamples": 500, "confidence": 0.95, "seed": 0}
 MANY = {"num_resamples": 20_000, "confidence": 0.5, "seed": 0}
@@ -88,13 +92,9 @@ def test_bootstrap_columns_are_independent_and_draws_those_of_the_seed():
     assert (few.high - few.low) / (many.high - many.low) == pytest.approx([4.0], rel=0.2)
 
 
-def test_intervals_of_rates_mirror_and_agree_with_the_sign_test():
+def test_intervals_of_rates_mirror():
     low, high = intervals.wilson_interval(3, 20, confidence=0.9)
     assert intervals.wilson_interval(17, 20, confidence=0.9) == pytest.approx((1 - high, 1 - low))
-    for number, p in itertools.product((1, 5, 6, 40), (-1.0, -0.2, 0.0, 0.1, 1.0)):
-        bounds = intervals.constant_difference_interval(p, number, confidence=0.95)
-        is_significant = intervals.constant_difference_p_value(p, number) < 0.05
-        assert is_significant == (not bounds[0] <= 0.0 <= bounds[1])
 
 
 # --- means over seeds and problems --------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_repeated_problems_are_no_evidence():
 
 
 DESIGN = PowerDesign(significance=0.05, power=0.8)
-SEVERAL = VarianceComponents(*np.array([[0.0004], [0.01], [0.05]]), pooled=np.array([False]))
+SEVERAL = VarianceComponents(*np.array([[0.0004], [0.01], [0.05]]))
 
 
 @pytest.mark.parametrize("effect", [0.05, -0.08])
@@ -149,14 +149,13 @@ def test_required_sizes_are_the_fewest_that_detect_the_effect(effect):
 
 @pytest.mark.parametrize("offset", [0.0, 0.5])
 def test_an_experiment_is_planned_as_it_is_estimated(offset):
-    # With and without a spread of the seeds: the same standard error and degrees of freedom.
-    values = normal((3, 50), seed=4) + normal((1, 50), seed=5)
+    # With and without a spread of the seeds; so many problems that what is rare adds little.
+    values = normal((3, 2000), seed=4) + normal((1, 2000), seed=5)
     values = values - values.mean(axis=1, keepdims=True) + offset * np.arange(3)[:, None]
     found = estimate_means(values[..., None], confidence=0.95)
-    assert found.components.pooled[0] == (offset == 0.0)
     half = PowerDesign(significance=0.05, power=0.5)  # its quantile is 0
-    planned = detectable_difference(found.components, half, num_seeds=3, num_problems=50)
-    assert planned == pytest.approx(found.high - found.value)
+    planned = detectable_difference(found.components, half, num_seeds=3, num_problems=2000)
+    assert planned == pytest.approx(found.high - found.value, rel=0.01)
 
 
 def test_a_forecast_is_detected_as_often_as_its_design_says():
@@ -299,16 +298,76 @@ def coverage(found, truth=0.0):
     return float(np.mean((found.low <= truth) & (truth <= found.high)))
 
 
-@pytest.mark.weekly
-@pytest.mark.parametrize(
-    ("num_seeds", "deviation", "bounds"),
-    [*((s, d, (0.93, 0.97)) for s in (3, 5) for d in (0.02, 0.03, 0.08)), (1, 0.0, (0.94, 0.97)),
-     (2, 0.0, (0.94, 1.0)), (3, 0.0, (0.94, 0.995)), (5, 0.0, (0.94, 0.995)),
-     (2, 0.03, (0.94, 1.0)), (2, 0.08, (0.94, 1.0))],
-)  # fmt: skip
-def test_95_of_100_intervals_over_seeds_hold_the_truth(num_seeds, deviation, bounds):
-    found = estimate_means(differences(num_seeds, deviation), confidence=0.95)
-    assert bounds[0] <= coverage(found) <= bounds[1]
+TENTH = [
+    Case(kind, *sizes, ratio)
+    for kind in (Kind(), Kind(spread=0.0), Kind(0.02, 1), Kind(0.5, 4), Kind(0.98, 16))
+    for sizes in ((3, 24), (4, 24), (5, 24), (8, 24), (3, 100))
+    for ratio in (0.0, 1.0, 10.0)
+]
+
+
+def test_tests_and_intervals_err_as_rarely_as_they_say():
+    """On a tenth of the grid of `tests.error_rates`; three errors of 1,000 tables are 2.3 %."""
+    rates = [error_rates.measure(case, 1000, at)[0][0] for at, case in enumerate(TENTH)]
+    errors = np.array([found.errors for found in rates])
+    assert errors.max() <= 0.06 + 0.023
+    assert errors.mean(axis=0).max() <= 0.05
+    assert min(found.coverage for found in rates) >= 0.94 - 0.023
+    for num_problems, expected in itertools.product((24, 100), range(1, 7)):
+        assert error_rates.rare_coverage(expected, num_problems, 2000) >= 0.94 - 0.016
+
+
+def parametric_bootstrap(values, num_draws=100_000):
+    """The report's p-value by other code, and how often the fitted mixed model has as small a one.
+
+    y[s, p] = seed[s] + problem[p] + residual[s, p], normal, with mean 0 and the variances that the
+    mean squares estimate.
+    """
+    shape = num_seeds, num_problems = values.shape
+    means = values.mean(1, keepdims=True), values.mean(0, keepdims=True)
+    residuals = values - means[0] - means[1] + values.mean()
+    degrees = np.array([num_seeds - 1, num_problems - 1, (num_seeds - 1) * (num_problems - 1)])
+    between = (np.square(m - values.mean()).sum() * values.size / m.size for m in means)
+    squares = np.array([*between, np.square(residuals).sum()]) / degrees
+    fitted = np.maximum(squares, squares[2])
+    deviations = np.square(values - np.median(values))
+    rare = 3 * deviations[deviations > 0].mean() / num_problems**2
+
+    def p(mean, seed, problem, residual):
+        seed = np.maximum(seed, residual) / np.prod(shape)
+        total = seed + np.maximum(problem - residual, 0) / np.prod(shape) + rare
+        tails = (special.stdtr(float(n), -abs(mean) / total**0.5) for n in degrees[:2])
+        return 2 * sum(np.multiply((seed / total, 1 - seed / total), [*tails]))
+
+    stream = np.random.default_rng(0)
+    drawn = fitted[:, None] * stream.chisquare(degrees, (num_draws, 3)).T / degrees[:, None]
+    deviation = (fitted @ [1, 1, -1] / np.prod(shape)) ** 0.5
+    observed = p(values.mean(), *squares)
+    return observed, np.mean(p(stream.normal(0, deviation, num_draws), *drawn) <= observed)
+
+
+def test_a_parametric_bootstrap_of_the_default_run_gives_no_larger_p_values():
+    """Mean accuracies of the default run's 530 test problems, in sixteenths.
+
+    The bootstrap takes the seeds' fitted share of the variance for certain. Where nearly all is the
+    seeds' and they differ by more than noise, the share does not matter, and both agree; else the
+    report's p-value, which allows for every share, is larger.
+    """
+    lines = (Path(__file__).parent / "default_run_cells.txt").read_text().splitlines()
+    cells = {}
+    for name, _, digits in map(str.split, lines):
+        cells.setdefault(name, []).append([int(digit, 17) / 16 for digit in digits])
+    ratios = {}
+    for first, second in itertools.combinations(cells, 2):
+        difference = np.array(cells[second]) - np.array(cells[first])
+        found = estimate_means(difference[..., None], confidence=0.95, largest=1.0).p_value[0]
+        same, drawn = parametric_bootstrap(difference)
+        assert found == pytest.approx(same, rel=1e-6)
+        if found > 0.001:
+            ratios[f"{second} - {first}"] = drawn / found
+    assert len(ratios) == 7
+    assert max(ratios.values()) <= 1.1
+    assert ratios["ppo - dpo-ai"] >= 0.9
 
 
 @pytest.mark.weekly

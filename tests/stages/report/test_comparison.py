@@ -114,25 +114,29 @@ def test_p_values_and_detectable_differences_are_those_of_the_whole_family():
     assert comparison.test_differences({}, of) == {}
 
 
-FEW = 1 - 0.025 ** (1 / 5)
+def p_value(ratio, degrees):
+    return 2 * special.stdtr(degrees, -ratio)
+
+
+FEW = 1 - 2.776445 * 3**0.5 / 5  # t of 4 degrees: 3 of 5 problems may differ by 1
 TWENTY = np.ones((3, 20))
 DIFFERENCES = {
     # tables of a family, clusters, what is expected of the first
-    # The same on 5 problems: 1 - 0.025^(1/5) of all may have -1; p by the sign test.
-    "the_same_on_few": ([np.ones((3, 5))], None, {"low": 1 - 2 * FEW, "high": 1, "p": 0.0625,
-                        "significant": False, "detectable": None}),
-    "the_same_on_few_of_one_seed": ([np.ones((1, 5))], None, {"low": 1 - 2 * FEW, "p": None,
-                                    "p_holm": None, "significant": None, "detectable": None}),
-    # 2 / 1.25^20, and 2 / 2^20, which comes first: twice and once.
-    "the_same_on_many": ([TWENTY / 4, TWENTY], None, {"p": 2 / 1.25**20, "p_holm": 2 / 1.25**20,
-                         "significant": True}),
-    "clusters_are_trials": ([TWENTY], np.repeat(np.arange(4), 5), {"p": 0.125}),
-    # Means of two problems, 0.5 and -0.5: a standard error of 0.5 with a degree of freedom.
+    "the_same_on_few": ([np.ones((3, 5))], None, {"low": FEW, "high": 1,
+                        "p": p_value(5 / 3**0.5, 4), "detectable": None, "seed_share": 0}),
+    "of_one_seed": ([np.ones((1, 5))], None, {"low": FEW, "p": None, "p_holm": None,
+                    "significant": None, "detectable": None, "seed_share": None}),
+    "of_two_seeds": ([np.ones((2, 5))], None, {"low": FEW, "p": None, "significant": None}),
+    # The second is 1 on all and comes first: twice and once.
+    "the_same_on_many": ([TWENTY / 4, TWENTY], None, {"p": p_value(5 / 3**0.5, 19),
+                         "p_holm": p_value(5 / 3**0.5, 19), "significant": True}),
+    "clusters_are_trials": ([TWENTY], np.repeat(np.arange(4), 5), {"p": p_value(4 / 3**0.5, 3)}),
     "ends_at_100_points": ([[[0.5, -0.5]] * 3], None, {"low": -1, "high": 1}),
     "no_difference": ([np.zeros((3, 2))], None, {"value": 0, "p": 1, "significant": False}),
-    # Two problems that differ alike: all spread is of seeds, 0.1, 0.2, 0.3; t of 2 degrees.
-    "seeds_that_differ": ([[[0.1] * 2, [0.2] * 2, [0.3] * 2]], None, {"degrees": 2,
-                          "high": 0.2 + 4.303 * 0.1 / 3**0.5, "significant": False}),
+    # Problems that differ alike: all spread is of seeds, 0.1, 0.2, 0.3; t of 2 degrees.
+    "seeds_that_differ": ([[[0.1] * 100, [0.2] * 100, [0.3] * 100]], None, {
+                          "seed_share": 1 / (1 + 9e-4),
+                          "high": 0.2 + 4.302653 * 0.1 / 3**0.5, "significant": False}),
 }  # fmt: skip
 
 
@@ -150,19 +154,20 @@ def test_differences_of_rewards_have_no_bounds():
     found = comparison.test_differences({"r": np.zeros((3, 5))}, of, are_shares=False)["r"]
     assert (found["low"], found["high"], found["p"]) == (0.0, 0.0, 1.0)
     table = noise((1, 60), 0.3, 0.1)
+    rare = 3 * np.square(table - np.median(table)).mean() / 60**2
     one = comparison.test_differences({"r": table}, results({"sft": table}), are_shares=False)["r"]
-    assert one["high"] == pytest.approx(table.mean() + 2.001 * table.std(ddof=1) / 60**0.5,
-        abs=1e-4)  # fmt: skip
+    assert one["high"] == pytest.approx(table.mean() + 2.001 * (table.var(ddof=1) / 60
+        + rare)**0.5, abs=1e-4)  # fmt: skip
 
 
-W10, W4 = (10 / (10 + 1.959964**2), 4 / (4 + 1.959964**2))
+W10 = 1 - 2.262157 * 3**0.5 / 10  # t of 9 degrees: 3 of 10 problems may be wrong
 SHARES = {
     # table, clusters, no_shares, low, high
     "spread": ([[0, 0, 1], [0, 0, 1], [0, 1, 1]], None, (), 0.0, 1.0),
     "always_right": (np.ones((3, 10)), None, (), W10, 1.0),
     "never_right": (np.zeros((3, 10)), None, (), 0.0, 1 - W10),
     "no_share": (np.ones((3, 10)), None, ("table",), 1.0, 1.0),
-    "four_clusters": (np.ones((3, 10)), np.array([0, 0, 1, 1, 2, 2, 2, 3, 3, 3]), (), W4, 1.0),
+    "four_clusters": (np.ones((3, 10)), np.array([0, 0, 1, 1, 2, 2, 2, 3, 3, 3]), (), 0.0, 1.0),
 }
 
 
@@ -235,12 +240,10 @@ def test_parts_of_a_gain_by_hand_add_up_to_it(name):
     parts = values(found["parts"]["dpo"])
     assert parts == dict(zip(("sharpening", "format", "rest"), expected, strict=True))
     assert sum(parts.values()) == found["gains"]["mean_accuracy"]["dpo"]["value"]
-    # The same on both problems: 1 - 0.025^(1/2) of all may have another part.
-    width = 1 - 0.025**0.5
-    part = found["parts"]["dpo"]["rest"]
-    bounds = (part["value"] - width * (1 + part["value"]),
-        part["value"] + width * (1 - part["value"]))  # fmt: skip
-    assert (part["low"], part["high"]) == pytest.approx(bounds, abs=1e-6)
+    # The same on both problems, of which 3 may differ by 1; t of one degree of freedom.
+    part, half = found["parts"]["dpo"]["rest"], 12.706205 * 3**0.5 / 2
+    bounds = part["value"] - half, part["value"] + half
+    assert (part["low"], part["high"]) == pytest.approx(bounds, abs=1e-5)
 
 
 def test_accuracies_by_temperature_are_read_for_the_same_problems(tmp_path):
@@ -332,7 +335,7 @@ def test_controls_are_compared_with_their_initial_policy_in_the_family_of_their_
         abs=0.01)  # fmt: skip
     never = results({"sft": np.zeros((3, 30)), "coin": np.zeros((3, 30))})
     found = controls.compare_controls(never, {"coin": ROWS["coin"]})["differences"]["no_effect"]
-    assert (found["coin"]["outcome"], found["coin"]["bound"]) == ("undecided", 0.115703)
+    assert (found["coin"]["outcome"], found["coin"]["bound"]) == ("undecided", 0.118081)
 
 
 def test_other_policies_are_compared_as_if_there_were_no_controls():

@@ -1,0 +1,214 @@
+"""How often the report's tests and intervals err, by simulation: `python -m tests.error_rates`.
+
+Tables of nine policies that do not differ, of which the first is the baseline: true differences are
+0, so that whatever is significant is an error, and an interval holds the truth where it holds 0.
+Printed for each kind of cells and number of seeds, over all numbers of problems, at the worst
+variance of the seeds: the share of families of 1, 4 and 8 comparisons with an error, by Holm's
+method at 5 %; the share of 95 % intervals that hold 0; and, for each variance of the seeds, the
+median width in that of the interval with Satterthwaite's degrees of freedom, whose errors stand
+beside. It takes four minutes of two cores.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from stages.algorithms.statistics.crossed_means import CrossedMeans, estimate_means
+
+LEVEL = 0.05
+NUM_SEEDS = (3, 4, 5, 8)
+NUM_PROBLEMS = (24, 100, 500)
+SEED_RATIOS = (0.0, 0.1, 1.0, 10.0, 100.0)
+"""Variance that the seeds add to a mean, in that which the problems add."""
+FAMILIES = (1, 4, 8)
+SHARED = 8
+"""Comparisons drawn at once, with one baseline."""
+CHUNK = 4_000_000
+"""Cells drawn at once."""
+
+
+class Kind(NamedTuple):
+    """Kind of cells: normal ones, or shares of right samples."""
+
+    rate: float | None = None
+    """Of right samples; None: normal cells."""
+    num_samples: int = 0
+    spread: float = 1.0
+    """Standard deviation of what a problem adds to one policy, in that of the residual."""
+
+    def __str__(self) -> str:
+        if self.rate is None:
+            return f"normal, spread {self.spread:g}"
+        return f"rate {self.rate:g}, {self.num_samples} samples"
+
+
+KINDS = (
+    Kind(),
+    Kind(spread=0.0),
+    *(Kind(rate, number) for rate, number in product((0.02, 0.5, 0.98), (1, 4, 16))),
+)
+
+
+class Case(NamedTuple):
+    """One cell of the grid."""
+
+    kind: Kind
+    num_seeds: int
+    num_problems: int
+    seed_ratio: float
+
+
+class Rates(NamedTuple):
+    """How often a test erred, and its intervals held the truth."""
+
+    errors: tuple[float, ...]
+    """Share of families with an error, for each size in `FAMILIES`."""
+    coverage: float
+    num_tables: int
+
+
+class Row(NamedTuple):
+    """What was measured of a case."""
+
+    case: Case
+    measured: tuple[tuple[Rates, Rates], float]
+    """Rates of the report's test and of Satterthwaite's, and the ratio of median widths."""
+
+
+def draw_differences(case: Case, num_tables: int, stream: np.random.Generator) -> np.ndarray:
+    """Policies minus the baseline: seed x problem x (table, comparison), without true difference.
+
+    Shares of right samples are of probabilities Phi(level + problem + policy's problem + seed), in
+    which the problem is the same for all policies. Each policy has the same distribution.
+    """
+    kind, num_seeds, num_problems, ratio = case
+
+    def normal(*axes: int) -> np.ndarray:
+        return stream.standard_normal((*axes, num_tables, SHARED + 1))
+
+    if kind.rate is None:
+        of_mean = (kind.spread**2 + 1.0 / num_seeds) / num_problems
+        cells = np.sqrt(ratio * of_mean * num_seeds) * normal(num_seeds, 1)
+        cells = cells + kind.spread * normal(1, num_problems) + normal(num_seeds, num_problems)
+    else:
+        problem, interaction = 0.5, 0.3
+        deviation = np.sqrt(1.0 + problem**2 + interaction**2)
+        level = special.ndtri(kind.rate)
+        slope = np.exp(-(level**2) / 2) / np.sqrt(2 * np.pi) / deviation
+        of_samples = kind.rate * (1.0 - kind.rate) / kind.num_samples
+        of_mean = ((slope * interaction) ** 2 + of_samples / num_seeds) / num_problems
+        seed = min(2.0, np.sqrt(ratio * of_mean * num_seeds) / slope)
+        shared = problem * stream.standard_normal((1, num_problems, num_tables, 1))
+        latent = level * np.sqrt(deviation**2 + seed**2) + shared + seed * normal(num_seeds, 1)
+        probability = special.ndtr(latent + interaction * normal(1, num_problems))
+        cells = stream.binomial(kind.num_samples, probability) / kind.num_samples
+    return (cells[..., 1:] - cells[..., :1]).reshape(num_seeds, num_problems, -1)
+
+
+def satterthwaite(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """p-values and half widths by a t distribution of Satterthwaite's degrees of freedom (1946)."""
+    s, p, _ = values.shape
+    mean, by_seed, by_problem = values.mean((0, 1)), values.mean(1), values.mean(0)
+    a = p * by_seed.var(axis=0, ddof=1)
+    b = s * by_problem.var(axis=0, ddof=1)
+    r = np.square(values - by_seed[:, None] - by_problem + mean).sum((0, 1)) / ((s - 1) * (p - 1))
+    seed_degrees = np.where(a < r / 2, (s - 1) * (p - 1), s - 1)
+    a = np.maximum(a, r)
+    total = a + np.maximum(b - r, 0.0)
+    unsure = a**2 / seed_degrees + b**2 / (p - 1) + r**2 / ((s - 1) * (p - 1))
+    degrees = np.divide(total**2, unsure, out=np.ones_like(total), where=unsure > 0)
+    error = np.sqrt(total / (s * p))
+    ratio = np.divide(np.abs(mean), error, out=np.zeros_like(mean), where=error > 0)
+    return 2.0 * special.stdtr(degrees, -ratio), special.stdtrit(degrees, 1 - LEVEL / 2) * error
+
+
+def count_errors(p_values: np.ndarray, covered: np.ndarray) -> Rates:
+    """Of tables of `SHARED` comparisons; Holm errs where the smallest p is at most level / m."""
+    errors = [
+        (p_values.reshape(-1, SHARED // size, size).min(-1) <= LEVEL / size).mean()
+        for size in FAMILIES
+    ]
+    return Rates(tuple(map(float, errors)), float(covered.mean()), len(p_values) // SHARED)
+
+
+def measure(case: Case, num_tables: int, seed: int = 0) -> tuple[tuple[Rates, Rates], float]:
+    """Rates of the report's test and of Satterthwaite's, and the ratio of median widths."""
+    stream = np.random.default_rng(seed)
+    at_once = max(1, CHUNK // (case.num_seeds * case.num_problems * SHARED))
+    parts: list[tuple[np.ndarray, ...]] = []
+    for start in range(0, num_tables, at_once):
+        values = draw_differences(case, min(at_once, num_tables - start), stream)
+        is_share = case.kind.rate is not None
+        mean: CrossedMeans = estimate_means(values, confidence=1 - LEVEL, largest=float(is_share))
+        parts.append((mean.value, mean.p_value, (mean.high - mean.low) / 2, *satterthwaite(values)))
+    value, p, half, other_p, other_half = map(np.concatenate, zip(*parts, strict=True))
+    ours, other = (
+        count_errors(p_values, np.abs(value) <= widths)
+        for p_values, widths in ((p, half), (other_p, other_half))
+    )
+    return (ours, other), float(np.median(half) / np.median(other_half))
+
+
+def rare_coverage(expected: float, num_problems: int, num_tables: int) -> float:
+    """Coverage where so many problems are expected to differ, under each of three seeds alike."""
+    stream = np.random.default_rng(0)
+    differs = stream.random((1, num_problems, num_tables)) < expected / num_problems
+    values = np.repeat(differs.astype(float), 3, axis=0)
+    mean = estimate_means(values, confidence=1 - LEVEL, largest=1.0)
+    truth = expected / num_problems
+    return float(((mean.low <= truth) & (truth <= mean.high)).mean())
+
+
+def measure_grid(num_tables: Mapping[int, int]) -> Iterator[Row]:
+    """Every case, with as many tables as stand beside its number of problems; two processes."""
+    cases = [Case(*case) for case in product(KINDS, NUM_SEEDS, NUM_PROBLEMS, SEED_RATIOS)]
+    numbers = [num_tables[case.num_problems] for case in cases]
+    with ProcessPoolExecutor(2) as pool:
+        for case, result in zip(
+            cases, pool.map(measure, cases, numbers, range(len(cases))), strict=True
+        ):
+            yield Row(case, result)
+
+
+def render_grid(results: Sequence[Row]) -> Iterator[str]:
+    """Rows of a Markdown table; see the module."""
+    yield (
+        "| cells | seeds | errors of 1, 4, 8 | coverage | Satterthwaite: errors | coverage | "
+        f"width in Satterthwaite's, by seeds {SEED_RATIOS} |"
+    )
+    yield "|---" * 7 + "|"
+    for kind, num_seeds in product(KINDS, NUM_SEEDS):
+        rows = [row for row in results if row.case[:2] == (kind, num_seeds)]
+        by_ratio = [[row for row in rows if row.case.seed_ratio == x] for x in SEED_RATIOS]
+        cells: list[str] = []
+        for at in (0, 1):
+            rates: list[np.ndarray] = []
+            for of_ratio in by_ratio:
+                measured = [row.measured[0][at] for row in of_ratio]
+                shares = [(*of_case.errors, of_case.coverage) for of_case in measured]
+                counts = [of_case.num_tables for of_case in measured]
+                rates.append(np.average(shares, axis=0, weights=counts))
+            cells.append(", ".join(f"{100 * share:.1f} %" for share in np.max(rates, axis=0)[:-1]))
+            cells.append(f"{100 * np.min(rates, axis=0)[-1]:.1f} %")
+        widths = (np.median([row.measured[1] for row in of_ratio]) for of_ratio in by_ratio)
+        cells.append(", ".join(f"{width:.2f}" for width in widths))
+        yield f"| {kind} | {num_seeds} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the tables as Markdown."""
+    print(*render_grid(list(measure_grid({24: 2000, 100: 1000, 500: 400}))), sep="\n")
+    print("\n| problems | coverage where 1, 2, 3, 4, 5, 6 are expected to differ |\n|---|---|")
+    rare = partial(rare_coverage, num_tables=4000)
+    for num_problems in NUM_PROBLEMS:
+        shares = (f"{100 * rare(number, num_problems):.1f} %" for number in range(1, 7))
+        print(f"| {num_problems} | {', '.join(shares)} |")
+
+
+if __name__ == "__main__":
+    main()
