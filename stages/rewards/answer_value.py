@@ -39,6 +39,12 @@ _STRUCTURE = re.compile(
     r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|infinity|\d ?[A-Za-z]{1,2}\b"
     r"|\d ?[a-z]{3}\b|\d_"
 )
+_FRAGMENT = re.compile(
+    r"^\W*$|^[$ ]*[*/^!]|^[^|]*\|[$ ]*$|^[$ ]*\|[^|]*$|(?<!\^)[-+*/^][$ ]*$|(?<!frac )\b\d+ +\d"
+    r"|\\(?:[cdt]?frac|sqrt)(?: *\{[^{}]*\})? *\{ *\}",
+    re.ASCII,
+)
+"""Signs alone, an operator or bar without its other side, `69 4`, an empty fraction or root."""
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 _POWER = r"(?:\^\{?\d\}?|[²³])?"
 _GAP = r"(?:\\[,;:! ]|[ ~])"
@@ -105,7 +111,6 @@ def answer_words(answer: str) -> str | None:
     return match[1] or match[2] or match[3].lower()
 
 
-_WORD_CHARACTER = re.compile(r"\w")
 _BRACKETS = re.compile(r"\\[{}]|[(\[{)\]},]")
 _CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
 
@@ -113,10 +118,8 @@ _CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
 def has_matched_brackets(text: str) -> bool:
     r"""Whether each bracket is closed by its like, or that of an interval by the other kind.
 
-    Those of `\{` and `\}` are not looked at: cases have only one. Signs alone enclose nothing.
+    Those of `\{` and `\}` are not looked at: cases have only one.
     """
-    if not _WORD_CHARACTER.search(text):
-        return True
     opened = [""]
     for bracket in _BRACKETS.findall(text):
         if bracket in ("(", "[", "{"):
@@ -459,7 +462,7 @@ def _compact(text: str) -> str:
 def _is_expression(text: str) -> bool:
     """Mathematics that is not mere arithmetic on numbers, and no prose."""
     algebra = to_algebra(text) if not text.isascii() else text
-    if len(text) > MAX_CHARACTERS or algebra is None:
+    if len(text) > MAX_CHARACTERS or algebra is None or _FRAGMENT.search(algebra):
         return False
     text = strip_markup(algebra)
     if _ARITHMETIC.fullmatch(text) or _BY.search(text):
