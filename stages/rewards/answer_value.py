@@ -16,6 +16,7 @@ from stages.rewards.number_parsing import (
     NAME,
     NUMBER_WORDS,
     PRODUCT_IN_ORDER,
+    WORKING,
     mark_powers,
     parse_number,
     strip_markup,
@@ -63,7 +64,9 @@ _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _AND = re.compile(r",?\s+and\s+")
-_NAMED = re.compile(rf"^(\({NAME}(?:, ?{NAME})+\)|{NAME}) ?(?:=|\\in\b) ?(?=[^=]*$)")
+_NAMED = re.compile(
+    rf"^(\({NAME}(?:, ?{NAME})+\)|{NAME}(?: ?: ?{NAME})*) *(?:= ?{WORKING}|\\in\b) ?(?=[^=]*$)"
+)
 _WORDS = re.compile(r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
 _NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
 _AMBIGUOUS = re.compile(r"\d+,\d+", re.ASCII)
@@ -211,6 +214,10 @@ def split_elements(answer: str) -> Elements | None:
     text = strip_name(answer).rstrip(". ")
     if len(text) > MAX_CHARACTERS or parse_number(text) is not None or _AMBIGUOUS.fullmatch(text):
         return None  # `1,23` may be a decimal, or two numbers
+    solutions = [part.strip() for part in text.split(";")] if ";" in text else []
+    pairs = [split_elements(solution) for solution in solutions]
+    if pairs and all(pair is not None and pair.has_names for pair in pairs):
+        return Elements("set", solutions)  # `a=3, b=1; a=5, b=1`
     group, kind = _GROUP.fullmatch(text), "set"
     if group is not None and min(_depths(group[2]), default=0) >= 0:  # not `(1, 2) \cup (3, 4)`
         text, kind = group[2], "set" if group[1] == "\\{" else group[1] + group[3]
@@ -238,7 +245,9 @@ _COMPARISONS = (
     (re.compile(r"\\ge(?:q(?:slant)?)?(?![A-Za-z])|>="), "≥"),
     (re.compile(r"\\lt(?![A-Za-z])"), "<"), (re.compile(r"\\gt(?![A-Za-z])"), ">"),
 )  # fmt: skip
-_BOUNDS = re.compile(r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?([a-z]) ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?")
+_BOUNDS = re.compile(
+    r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?([a-z](?:\([a-z]\))?) ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?"
+)
 
 
 def to_interval(answer: str) -> str | None:
