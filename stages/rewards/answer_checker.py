@@ -5,9 +5,10 @@ The cheap rule reads both answers as exact numbers (`number_parsing`) and compar
 (`\text{even}`) are compared as words. Only where there is mathematics that is no number
 (`\sqrt{2}`, `x^2 + 1`) is math-verify asked, in a process of its own with hard limits
 (`symbolic_equality`). Nothing that a model wrote is evaluated here. Against a gold number,
-unevaluated arithmetic (`48 + 24`) is wrong: the working is not the answer. Roots and powers
-(`\sqrt{16}`, `10^3`) go to math-verify. Nothing is rounded: 3.14 equals pi in no problem, since
-one that asks for two decimals has the gold answer 3.14.
+unevaluated arithmetic (`48 + 24`) is wrong: the working is not the answer. Between a name and its
+value it is left out (`x = 2 + 5 = 7`). Roots and powers (`\sqrt{16}`, `10^3`) go to math-verify.
+Nothing is rounded: 3.14 equals pi in no problem, since one that asks for two decimals has the gold
+answer 3.14.
 
 A policy that only learned to write `#### n` gains much under the `strict` reading and nothing under
 the `lenient` one: side by side they tell a gain in format from a gain in skill. After the strict
@@ -188,7 +189,10 @@ def _values_match(answer: str, gold: str) -> bool:
 
 def _is_same_text(answer: str, gold: str) -> bool:
     """Whether they are equal but for spaces and spellings, and the gold answer is one."""
-    return _spell(answer) == _spell(gold) and read_gold(gold) is not None
+    is_same = _spell(answer) == _spell(gold)
+    if not is_same and ":" in gold:  # `S_1 : S_2 = 4 : 9`
+        is_same = _spell(strip_name(answer)) == _spell(strip_name(gold))
+    return is_same and read_gold(gold) is not None
 
 
 _SPELLINGS = (
@@ -296,7 +300,9 @@ def _is_equation(answer: str) -> bool:
     if _EQUALS.search(strip_name(answer)) is None:
         return False
     elements = split_elements(answer)
-    return elements is None or not elements.has_names
+    if elements is None or elements.has_names:
+        return elements is None
+    return any(map(_is_equation, elements.elements))
 
 
 def _is_working(answer: str, gold: str, *, gold_is_number: bool) -> bool:

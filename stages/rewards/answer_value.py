@@ -16,6 +16,7 @@ from stages.rewards.number_parsing import (
     NAME,
     NUMBER_WORDS,
     PRODUCT_IN_ORDER,
+    WORKING,
     mark_powers,
     parse_number,
     strip_markup,
@@ -39,6 +40,12 @@ _STRUCTURE = re.compile(
     r"[-+*/^=()\[\]|!]|\w ?[<>] ?[-\w\\]|\\[A-Za-z]|sqrt|pi|infinity|\d ?[A-Za-z]{1,2}\b"
     r"|\d ?[a-z]{3}\b|\d_"
 )
+_FRAGMENT = re.compile(
+    r"^\W*$|^[$ ]*[*/^!]|^[^|]*\|[$ ]*$|^[$ ]*\|[^|]*$|(?<!\^)[-+*/^][$ ]*$|(?<!frac )\b\d+ +\d"
+    r"|\\(?:[cdt]?frac|sqrt)(?: *\{[^{}]*\})? *\{ *\}",
+    re.ASCII,
+)
+"""Signs alone, an operator or bar without its other side, `69 4`, an empty fraction or root."""
 _ARITHMETIC = re.compile(r"(?:[\d\s.,+*/×÷=()\u2212-]|x(?= ?\d))*", re.ASCII)
 _POWER = r"(?:\^\{?\d\}?|[²³])?"
 _GAP = r"(?:\\[,;:! ]|[ ~])"
@@ -57,7 +64,9 @@ _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _GROUP = re.compile(r"(\\\{|[(\[])(.*)(\\\}|[)\]])", re.DOTALL)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _AND = re.compile(r",?\s+and\s+")
-_NAMED = re.compile(rf"^(\({NAME}(?:, ?{NAME})+\)|{NAME}) ?(?:=|\\in\b) ?(?=[^=]*$)")
+_NAMED = re.compile(
+    rf"^(\({NAME}(?:, ?{NAME})+\)|{NAME}(?: ?: ?{NAME})*) *(?:= ?{WORKING}|\\in\b) ?(?=[^=]*$)"
+)
 _WORDS = re.compile(r"([A-Za-z])\)?|\(([A-Za-z])\)|([A-Za-z]+(?:[ -][A-Za-z]+){0,3})")
 _NO_WORDS = NUMBER_WORDS | {"nan", "inf"}
 _AMBIGUOUS = re.compile(r"\d+,\d+", re.ASCII)
@@ -105,7 +114,6 @@ def answer_words(answer: str) -> str | None:
     return match[1] or match[2] or match[3].lower()
 
 
-_WORD_CHARACTER = re.compile(r"\w")
 _BRACKETS = re.compile(r"\\[{}]|[(\[{)\]},]")
 _CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
 
@@ -113,10 +121,8 @@ _CLOSES = {")": ("(", "(,", "[,"), "]": ("[", "[,", "(,"), "}": ("{", "{,")}
 def has_matched_brackets(text: str) -> bool:
     r"""Whether each bracket is closed by its like, or that of an interval by the other kind.
 
-    Those of `\{` and `\}` are not looked at: cases have only one. Signs alone enclose nothing.
+    Those of `\{` and `\}` are not looked at: cases have only one.
     """
-    if not _WORD_CHARACTER.search(text):
-        return True
     opened = [""]
     for bracket in _BRACKETS.findall(text):
         if bracket in ("(", "[", "{"):
@@ -208,6 +214,10 @@ def split_elements(answer: str) -> Elements | None:
     text = strip_name(answer).rstrip(". ")
     if len(text) > MAX_CHARACTERS or parse_number(text) is not None or _AMBIGUOUS.fullmatch(text):
         return None  # `1,23` may be a decimal, or two numbers
+    solutions = [part.strip() for part in text.split(";")] if ";" in text else []
+    pairs = [split_elements(solution) for solution in solutions]
+    if pairs and all(pair is not None and pair.has_names for pair in pairs):
+        return Elements("set", solutions)  # `a=3, b=1; a=5, b=1`
     group, kind = _GROUP.fullmatch(text), "set"
     if group is not None and min(_depths(group[2]), default=0) >= 0:  # not `(1, 2) \cup (3, 4)`
         text, kind = group[2], "set" if group[1] == "\\{" else group[1] + group[3]
@@ -235,7 +245,9 @@ _COMPARISONS = (
     (re.compile(r"\\ge(?:q(?:slant)?)?(?![A-Za-z])|>="), "≥"),
     (re.compile(r"\\lt(?![A-Za-z])"), "<"), (re.compile(r"\\gt(?![A-Za-z])"), ">"),
 )  # fmt: skip
-_BOUNDS = re.compile(r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?([a-z]) ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?")
+_BOUNDS = re.compile(
+    r"(?:([^<>≤≥=,]+) ?([<>≤≥]))? ?([a-z](?:\([a-z]\))?) ?(?:([<>≤≥]) ?([^<>≤≥=,]+))?"
+)
 
 
 def to_interval(answer: str) -> str | None:
@@ -459,7 +471,7 @@ def _compact(text: str) -> str:
 def _is_expression(text: str) -> bool:
     """Mathematics that is not mere arithmetic on numbers, and no prose."""
     algebra = to_algebra(text) if not text.isascii() else text
-    if len(text) > MAX_CHARACTERS or algebra is None:
+    if len(text) > MAX_CHARACTERS or algebra is None or _FRAGMENT.search(algebra):
         return False
     text = strip_markup(algebra)
     if _ARITHMETIC.fullmatch(text) or _BY.search(text):

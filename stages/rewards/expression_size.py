@@ -19,7 +19,7 @@ _TOKEN = re.compile(
     r"|(?P<letter>[A-Za-z])|\S",
     re.ASCII,
 )
-_CHOICES = ("\\binom", "\\dbinom", "\\tbinom", "\\choose")
+_CHOICES = ("\\binom", "\\dbinom", "\\tbinom")
 
 
 class TooLargeError(Exception):
@@ -46,7 +46,6 @@ class _Reader:
     def __init__(self, text: str) -> None:
         matches = _TOKEN.finditer(text)
         self.tokens = [(match.lastgroup or "", match[0]) for match in matches][::-1]
-        self.has_choice = any(command in text for command in _CHOICES)
 
     def read_sum(self) -> tuple[float, int | float]:
         """Up to the bracket that closes it, or the end."""
@@ -91,9 +90,11 @@ class _Reader:
         if kind == "open":
             return (0.0, 1.0) if text.startswith("\\") else self.read_sum()
         if kind == "number":
-            number = float(text.replace(",", "").rstrip("."))
+            return log10(1 + float(text.replace(",", "").rstrip("."))), 1.0
+        if text in _CHOICES:
+            (digits, terms), (more, factors) = self.read_factor(), self.read_factor()
             # n over k is at most 2^n
-            return (number * log10(2) if self.has_choice else log10(1 + number)), 1.0
+            return max(to_number(digits) * log10(2), more), terms * factors
         if kind in ("letter", "command"):
             # e and pi are numbers below 4; of a variable only the power counts
             return log10(5 if text in ("e", "\\pi") else 2), 1.0

@@ -61,16 +61,19 @@ _ARGUMENT = r"(?:[A-Za-z]|-?\d{1,9})"
 _LETTERS = rf"[A-Za-z](?:\({_ARGUMENT}(?:[,|] ?{_ARGUMENT})*\)|_\{{?\w{{1,3}}\}}?)?"
 NAME = (
     rf"(?:{_LETTERS}|\\?(?:angle|triangle) ?[A-Z]{{1,3}}|[A-Z]{{2,4}}|\|[A-Za-z]{{1,3}}\|"
+    r"|\\(?:vec|hat|overrightarrow) ?\{?[A-Za-z]{1,2}\}?"
     r"|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|sigma|omega)"
     rf"|{_NO_NAME}[A-Za-z]{{3,}}(?: [a-z]+){{0,3}})"
 )
 """What a value may be called: `x`, `a_{10}`, `f(2)`, `P(A)`, `AB`, `\\angle ABC`, `total cost`."""
+WORKING = r"(?:[\d\s.,()]*\d[\s)]*[-+*/×÷][-+\d\s.,()*/×÷]*= ?)?"
+"""Arithmetic between a name and its value, `2 + 5 =` of `x = 2 + 5 = 7`; it is not looked at."""
 _NEARLY = re.compile(
     rf"^(?:(?:{_LETTERS} ?)?(?:\\approx(?![A-Za-z])|≈)|(?:approximately|about|roughly)\b) ?"
 )
 """What is nearly a number is the number: nothing is rounded to it."""
 _NUMBER = re.compile(
-    rf"(?:{NAME} ?= ?)?(?:(?:USD|EUR|GBP|INR|Rs\.?) ?)?"
+    rf"(?:{NAME} *= ?{WORKING})?(?:(?:USD|EUR|GBP|INR|Rs\.?) ?)?"
     rf"(?P<sign>[-+\u2212\u2013]?) ?[$€£¥₹]? ?(?P<sign2>[-\u2212\u2013]?)(?:"
     rf"(?:(?P<mixed>{_WHOLE})[ +])?(?P<numerator>{_WHOLE}) ?/ ?(?P<denominator>{_WHOLE})"
     rf"|(?P<decimal>(?:{_WHOLE}|{_SPACED})(?:\.\d+)?|\.\d+)"
