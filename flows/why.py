@@ -311,7 +311,7 @@ def format_percent(cells: Any) -> str:
     """`61.0 [36.2, 85.8]`: mean and confidence interval of accuracies `[seed, problem, 1]`."""
     value, low, high = (
         100 * float(numbers[0])
-        for numbers in crossed_means.estimate_means(cells, confidence=CONFIDENCE)[:3]
+        for numbers in crossed_means.estimate_means(cells, confidence=CONFIDENCE, largest=1.0)[:3]
     )
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 

@@ -152,7 +152,7 @@ def compare_with_baseline(policy: Values, baseline: Values, confidence: float) -
         }
         if definition.worse is not None:
             gated.append(probe)
-        if definition.worse is not None and len(policy_values) >= studies.MIN_SEEDS:
+        if definition.worse is not None and len(policy_values) >= crossed_means.MIN_SEEDS:
             p_values[probe] = estimate.p_value.item()
     adjusted = dict(zip(p_values, holm_adjusted(list(p_values.values())), strict=True))
     for probe, p in adjusted.items():

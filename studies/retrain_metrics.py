@@ -14,7 +14,6 @@ from stages.records.metrics import round_metric
 from stages.report import comparison
 from stages.report.comparison import POWER
 from stages.report.estimates import Results, Table
-from studies import study as studies
 
 RUN = "run"
 """The variant of a row that the run itself made."""
@@ -159,11 +158,7 @@ def compare_pairs(
         if first == second:
             first, second = (f"{row} ({variant})" for row, variant in family[name])
         difference.update(first=first, second=second)
-        if len(seeds) < studies.MIN_SEEDS:
-            difference.update(
-                dict.fromkeys(("p", "p_holm", "significant", "degrees", "detectable"))
-            )
-        elif not difference["significant"] and difference["value"] != 0.0:
+        if difference["significant"] is False and difference["value"] != 0.0:
             means = crossed_means.estimate_means(values[name][..., None], confidence=confidence)
             sizes = {"num_seeds": table.shape[0], "num_problems": table.shape[1]}
             problems, more = crossed_means.required_sizes(

@@ -21,7 +21,6 @@ from pydantic import Field
 
 from stages import auto
 from stages.algorithms.statistics import crossed_means
-from stages.algorithms.statistics.intervals import wilson_interval
 from stages.config import PARAMS_PATH, Params, error_messages, pick_sections, read_yaml
 from stages.loops.run import Run
 from stages.params import read_facts
@@ -37,9 +36,6 @@ DEFINITIONS = Path("studies/studies.yaml")
 DVC_YAML = Path("studies/dvc.yaml")
 """Stages of the studies that were run: `studies` writes it."""
 STUDY_PARAMS = Path("studies/params.yaml")
-MIN_SEEDS = 3
-"""Fewer give numbers and no verdict: one says nothing of another training run, two next to nothing
-(their variance has one degree of freedom)."""
 ConfigT = TypeVar("ConfigT", bound=Params)
 ResultT = TypeVar("ResultT")
 
@@ -56,28 +52,26 @@ def estimate_interval(
 ) -> dict[str, float]:
     """`{value, low, high}` over seeds and problems; of one problem an interval of no width.
 
-    `is_rate`: the interval stays within 0 and 1, and where every value is 0, or every one is 1, it
-    is Wilson's for as many trials as problems.
+    `is_rate`: no value can differ by more than 1, and the interval stays within 0 and 1.
     """
-    number, value = values.shape[1], values.mean()
-    low = high = value
-    if number > 1:
-        estimate = crossed_means.estimate_means(values[..., None], confidence=confidence)
+    value = low = high = values.mean()
+    if values.shape[1] > 1:
+        estimate = crossed_means.estimate_means(
+            values[..., None], confidence=confidence, largest=float(is_rate)
+        )
         value, low, high = (bound.item() for bound in estimate[:3])
     if is_rate:
         low, high = max(0.0, low), min(1.0, high)
-        # A vote's accuracy is a sum, which rounds.
-        if any((np.abs(values - rate) <= crossed_means.ROUNDING).all() for rate in (0.0, 1.0)):
-            low, high = wilson_interval(round(values[0].sum()), number, confidence=confidence)
     return with_interval(value, low, high)
 
 
 def explain_no_verdict(num_seeds: int) -> str:
     """Sentence of a report on fewer seeds than a verdict needs; else empty."""
-    if num_seeds >= MIN_SEEDS:
+    fewest = crossed_means.MIN_SEEDS
+    if num_seeds >= fewest:
         return ""
     seeds = f"{num_seeds} seed{'s' if num_seeds > 1 else ''}"
-    return f"No verdict from {seeds}: train at least {MIN_SEEDS}, each from the start."
+    return f"No verdict from {seeds}: train at least {fewest}, each from the start."
 
 
 def render(study: str, **values: Any) -> str:

@@ -7,6 +7,7 @@ r"""What the columns hold that nothing reads: listed, or the file is refused wit
 | anything under a name by which columns are found (columns.yaml) | refused |
 | `test`, or a flag that says so, under a name of splits | refused |
 | true in some rows and false in others, beside a gold answer or a reply | refused with its shares |
+| false in all rows, beside replies that are imitated | the same |
 | two values, or numbers that may be scores, beside replies that are imitated | the same |
 | what is read, in part or whole; ids, dates, addresses, short names, other numbers | listed |
 
@@ -237,11 +238,13 @@ class Unread:
         The rarest first, of a flag false; nothing: it decides nothing.
         """
         counts = column.values.most_common()[::-1]
-        if len(counts) < 2:
-            return []
         flags = Counter[bool | None]()
         for value, count in counts:
             flags[columns_of.read_flag(value)] += count
+        if flags.keys() == {False} and self.is_imitated and not column.is_number:
+            return [("false", flags[False])]
+        if len(counts) < 2:
+            return []
         if flags.keys() == {True, False} and (self.is_imitated or self.gold is not None):
             return [("false", flags[False]), ("true", flags[True])]
         if not self.is_imitated:

@@ -129,7 +129,8 @@ def test_facts_are_of_the_model_and_data_that_dvc_lock_names(write, change, is_k
     ("name", "right", "wrong"),
     [
         ("a", [10**9, -(10**9), 0, [1, -0.5, 0.0, 1e18], True, "x" * 100_000],
-         [10**9 + 1, [1, -(10**10)], 1e-39, [{"b": {"c": -1e19}}], [{"temperature": 101}], 10**400, "x" * 100_001]),
+         [10**9 + 1, [1, -(10**10)], 1e-39, [{"b": {"c": -1e19}}], [{"temperature": 101}], 10**400,
+          "x" * 100_001]),
         ("temperature", [0.01, 100.0], [0.009, 101.0]), ("learning_rate", [1.0], [1.01]),
         ("token_budget", [10**15], [10**15 + 1]), ("max_tokens", [2**27], [2**27 + 1]),
         ("num_layers", [1024], [1025]), ("seeds", [[2**63 - 1]], [[2**63]]),
