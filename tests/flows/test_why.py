@@ -166,8 +166,8 @@ CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
     "a number": (
         {"params": left(0.75), "contents": EVALUATED_LEFT}, 3,
         ["", "left.rate: 0.5 -> 0.75", "  other results: train@left evaluate@left compare", "",
-         ACCURACIES, "  left: 61.0 [25.9, 96.1] -> 86.0 [50.9, 121.1], "
-         "25.0 [25.0, 25.0] of the same 3 problems"],
+         ACCURACIES, "  left: 61.0 [25.9, 96.1] -> 86.0 [50.9, 100.0], "
+         "25.0 [-100.0, 100.0] of the same 3 problems"],
     ),
     "a number that is gone": (
         {"params": {"train@right": {}}, "contents": {"data/policies/right": "b"}}, 1,
@@ -232,8 +232,8 @@ CASES: dict[str, tuple[dict[str, Any], int, list[str]]] = {
         ["", "left.rate: 0.5 -> 0.75", "  other results: train@left evaluate@left compare", "",
          "Without effect on any result:", "  the row of evaluate@right: "
          "python evaluate.py right -> python evaluate.py right --again", "",
-         ACCURACIES, "  left: 61.0 [25.9, 96.1] -> 86.0 [50.9, 121.1], "
-         "25.0 [25.0, 25.0] of the same 3 problems"],
+         ACCURACIES, "  left: 61.0 [25.9, 96.1] -> 86.0 [50.9, 100.0], "
+         "25.0 [-100.0, 100.0] of the same 3 problems"],
     ),
     "a reward": (
         {"commands": {"reward": "python reward.py --more"},

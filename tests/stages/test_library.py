@@ -20,7 +20,7 @@ from stages.models.model_tokenizer import train_tokenizer
 from stages.records.problems import Problem
 from stages.rewards.answer_checker import states_an_answer
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "stages/write_your_own.md").read_text(encoding="utf-8")
 TEXTS = [f"{a} plus {b} is {a + b}" for a in range(10) for b in range(10)]
 SIZES = {"num_steps": 1, "prompts_per_step": 2, "max_new_tokens": 4, "group_size": 2}
 
@@ -58,11 +58,11 @@ def step_once(model, tokenizer, reward=pay_length, prompts=TEXTS[:4], **settings
     return next(library.grpo(model, tokenizer, prompts, reward, **SIZES | settings))
 
 
-def test_the_snippet_of_the_readme_trains_a_model_in_ten_lines(model_path, model, tmp_path, capsys):
-    (code,) = re.findall(r"```python\n(from stages import library.*?)```", README, re.DOTALL)
+def test_the_snippet_of_the_page_trains_a_model_in_ten_lines(model_path, model, tmp_path, capsys):
+    (code,) = re.findall(r"```python\n(from stages import library.*?)```", PAGE, re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     code = code.replace("path/to/model", str(model_path)).replace("path/to/trained", str(tmp_path))
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code, "write_your_own.md", "exec"), {})
     assert len(capsys.readouterr().out.splitlines()) == 20
     before = model.state_dict()
     after = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()

@@ -354,9 +354,9 @@ def test_summary_by_hand():
     assert values == [0.75, 0.25, 0.5]
     assert accuracies["best"]["low"] < 0.75 < accuracies["best"]["high"]
     accuracies = search_results.summarise_searches([[row] * 10], confidence=0.95)["accuracies"]
-    # Wilson's 95 % interval of 10 of 10: 1 / (1 + 1.96^2 / 10) = 0.722; a difference is no rate
-    assert accuracies["any_right"] == pytest.approx({"value": 1.0, "low": 0.722467, "high": 1.0})
-    assert accuracies["majority"]["high"] == pytest.approx(1 - 0.722467, abs=1e-6)
+    # 10 of 10: 1 - t of 9 degrees, 2.262157, times the root of 3 by 10; a difference is no rate
+    assert accuracies["any_right"] == pytest.approx({"value": 1.0, "low": 0.608183, "high": 1.0})
+    assert accuracies["majority"]["high"] == pytest.approx(1 - 0.608183, abs=1e-6)
     assert accuracies["best_minus_majority"] == {"value": 1.0, "low": 1.0, "high": 1.0}
 
 

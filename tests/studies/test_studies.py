@@ -103,11 +103,11 @@ def test_the_interval_of_a_rate_ends_at_0_and_1_and_that_of_a_difference_does_no
 
 
 def test_a_rate_that_is_1_but_for_rounding_has_the_interval_of_one_that_is_1():
-    # Wilson's interval of 4 of 4 at 95 %: 1 / (1 + 1.96^2 / 4) = 0.5101.
-    values = np.array([[1.0, 1.0 - 1.2e-16, 1.0 + 2.3e-16, 1.0]] * 2)
+    # 20 of 20 at 95 %: 1 - t of 19 degrees, 2.093024, times the root of 3 by 20
+    values = np.array([[1.0, 1.0 - 1.2e-16, 1.0 + 2.3e-16, 1.0] * 5] * 2)
     assert values.min() < 1.0 < values.max()
     interval = studies.estimate_interval(values, confidence=0.95, is_rate=True)
-    assert interval == pytest.approx({"value": 1.0, "low": 0.5101, "high": 1.0}, abs=1e-4)
+    assert interval == pytest.approx({"value": 1.0, "low": 0.8187, "high": 1.0}, abs=1e-4)
 
 
 # `python -m studies`: a study is a stage of the project once it has run
