@@ -160,30 +160,27 @@ def describe_pairs(metrics: Metrics) -> str:
 
 
 def describe_selection(metrics: Metrics) -> str:
-    """Choosing among the baseline's samples by rewards, against their majority."""
-    n, differences = metrics["n"], metrics["selection"][metrics["baseline"]]["over_majority"]
-    better, worse, undecided = split_by_significance(differences, rank_differences(differences))
-    start = f"Against the majority of {n} samples of {metrics['baseline']}"
-    if not better and not worse:
-        return f"{start}, no way to choose by a reward differs significantly."
-    parts = [
-        f"{describe_choices(names, differences, n, at)} "
-        f"{'is' if len(names) == 1 else 'are'} significantly {how}"
-        for names, at, how in ((better, 0, "better"), (worse, -1, "worse"))
-        if names
-    ]
-    if undecided:
-        undecided_do = "way does" if len(undecided) == 1 else f"{len(undecided)} ways do"
-        parts.append(f"the other {undecided_do} not differ significantly")
-    return f"{start}, {'; '.join(parts)}."
+    """Choosing among each policy's samples by a reward, against their majority.
 
-
-def describe_choices(names: Sequence[str], differences: Metrics, n: int, extreme: int) -> str:
-    """One or two ways with what they gain; of more their number, and the most extreme."""
-    listed = [describe_gain(f"the {name_choice(way, n)}", differences[way]) for way in names]
-    if len(names) <= 2:
-        return join_words(listed)
-    return f"{len(names)} ways to choose by a reward, most of all {listed[extreme]},"
+    Whoever reranks what he ships reads it of that policy. Its own log-probability is no reward.
+    """
+    n, parts = metrics["n"], list[str]()
+    for policy, selection in metrics["selection"].items():
+        ways = {
+            way: difference
+            for way, difference in selection["over_majority"].items()
+            if way.partition("/")[2] != MEAN_LOGPROB
+        }
+        better, worse, _ = split_by_significance(ways, rank_differences(ways))
+        parts += [
+            f"of {policy}'s samples {len(names)} of {len(ways)} ways "
+            f"{'is' if len(names) == 1 else 'are'} significantly {how} (most of all the "
+            f"{name_choice(names[at], n)}, {format_points(ways[names[at]])} points)"
+            for names, at, how in ((better, 0, "better"), (worse, -1, "worse"))
+            if names
+        ]
+    start = f"Choosing among {n} samples by a reward, against their majority"
+    return f"{start}: {'; '.join(parts)}." if parts else f"{start}, differs significantly nowhere."
 
 
 def name_choice(way: str, n: int | str) -> str:

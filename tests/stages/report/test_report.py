@@ -341,9 +341,12 @@ def test_verdicts_name_the_largest_first_by_significance():
     text = verdict.describe_pairs({"pairs": pairs})
     assert ("ppo (by 10.0" in text, "dpo" in text) == (True, False)
     ways = {f"best_of/r{at}": gain(at / 100) for at in range(1, 4)} | {"weighted/p": gain(-0.02)}
-    selection = {"n": 8, "baseline": "sft", "selection": {"sft": {"over_majority": ways}}}
-    text = verdict.describe_selection(selection)
-    assert re.search(r"3 ways.*r3 \(\+3\.0.*p \(-2\.0", text)
+    ways["best_of/mean_logprob"] = gain(0.5)  # no reward
+    few = {"weighted/p": gain(0.3, significant=False)}
+    selection = {"sft": {"over_majority": ways}, "grpo": {"over_majority": few}}
+    text = verdict.describe_selection({"n": 8, "selection": selection})
+    assert re.search(r"sft.* 3 of 4 .*r3, \+3\.0.* 1 of 4 .*p, -2\.0", text)
+    assert "grpo" not in text
     assert verdict.join_words("abc") == "a, b and c"
 
 
