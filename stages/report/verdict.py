@@ -164,7 +164,7 @@ def describe_selection(metrics: Metrics) -> str:
 
     Whoever reranks what he ships reads it of that policy. Its own log-probability is no reward.
     """
-    n, parts = metrics["n"], list[str]()
+    clauses: dict[str, list[str]] = {"better": [], "worse": []}
     for policy, selection in metrics["selection"].items():
         ways = {
             way: difference
@@ -172,15 +172,16 @@ def describe_selection(metrics: Metrics) -> str:
             if way.partition("/")[2] != MEAN_LOGPROB
         }
         better, worse, _ = split_by_significance(ways, rank_differences(ways))
-        parts += [
-            f"of {policy}'s samples {len(names)} of {len(ways)} ways "
-            f"{'is' if len(names) == 1 else 'are'} significantly {how} (most of all the "
-            f"{name_choice(names[at], n)}, {format_points(ways[names[at]])} points)"
-            for names, at, how in ((better, 0, "better"), (worse, -1, "worse"))
-            if names
-        ]
-    start = f"Choosing among {n} samples by a reward, against their majority"
-    return f"{start}: {'; '.join(parts)}." if parts else f"{start}, differs significantly nowhere."
+        for how, names, limit, at in (("better", better, "up", 0), ("worse", worse, "down", -1)):
+            if names:
+                share = f"{len(names)} of {len(ways)} ways"
+                points = format_points(ways[names[at]])
+                clauses[how].append(f"{policy} ({share}, {limit} to {points} points)")
+    start = f"Choosing among {metrics['n']} samples by a reward, against their majority,"
+    parts = [f"significantly {how} for {join_words(of)}" for how, of in clauses.items() if of]
+    if not parts:
+        return f"{start} makes no significant difference."
+    return f"{start} is {join_words(parts)}."
 
 
 def name_choice(way: str, n: int | str) -> str:

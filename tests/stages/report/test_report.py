@@ -345,7 +345,7 @@ def test_verdicts_name_the_largest_first_by_significance():
     few = {"weighted/p": gain(0.3, significant=False)}
     selection = {"sft": {"over_majority": ways}, "grpo": {"over_majority": few}}
     text = verdict.describe_selection({"n": 8, "selection": selection})
-    assert re.search(r"sft.* 3 of 4 .*r3, \+3\.0.* 1 of 4 .*p, -2\.0", text)
+    assert re.search(r"better for sft \(3 of 4 .*\+3\.0.* worse for sft \(1 of 4 .*-2\.0", text)
     assert "grpo" not in text
     assert verdict.join_words("abc") == "a, b and c"
 
