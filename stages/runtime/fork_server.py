@@ -79,11 +79,12 @@ def work_in_fork(*, imports_much: bool) -> None:
     }  # fmt: skip
     with server, server.makefile("rw", encoding="utf-8") as stream:
         signal.pthread_sigmask(signal.SIG_BLOCK, caught)  # until there is a worker to pass them to
-        with suppress(OSError):  # it ended just now
+        worker = None
+        with suppress(OSError):  # it ended just now, or a stream of this process is closed
             socket.send_fds(server, [b"\n"], STREAMS)
             stream.write(f"{json.dumps(request)}\n")
             stream.flush()
-        worker = _read_message(stream).get("process")
+            worker = _read_message(stream).get("process")
         if worker is not None:
             process.die_with_parent(signal.SIGTERM)
             for number in caught:
@@ -96,7 +97,7 @@ def work_in_fork(*, imports_much: bool) -> None:
 def locate(owner: psutil.Process) -> str:
     """The address of the server that can work for this process: it is gone with the server.
 
-    It has files of `stages` with size and time, also those that no entry point imports: an edit,
+    It has the files of `stages` with size and time, texts that modules read among them: an edit,
     also one while they are imported, leads to another address.
     """
     state = Path(f"/proc/{owner.pid}/stat").read_text(encoding="utf-8")
@@ -109,7 +110,8 @@ def locate(owner: psutil.Process) -> str:
     }
     code = {
         str(path): (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in sorted(Path(stages.__file__).parent.rglob("*.py"))
+        for path in sorted(Path(stages.__file__).parent.rglob("*"))
+        if path.suffix in (".py", ".yaml", ".j2") and path.is_file()  # an editor's lock is no file
     }
     content = [os.getuid(), owner.pid, start, sys.executable, str(Path.cwd()), variables, code]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -116,17 +116,25 @@ def test_the_forked_work_ends_with_whom_it_is_for_and_none_stays(victim, number,
     assert (tmp_path / "tidied").exists() == ((victim, number) != ("stage", signal.SIGKILL))
 
 
-@pytest.mark.parametrize("edit", ["code", "variable"])
+def test_a_stage_with_a_closed_stream_works_by_itself(dvc, tmp_path):
+    (tmp_path / "closed.py").write_text(f"import os\nos.close(1)\n{STAGE}")
+    output, _ = dvc("check.py", "closed.py exit 3").communicate(timeout=120)
+    assert output.splitlines()[-1] == "status 3"
+
+
+@pytest.mark.parametrize("edit", ["code", "text", "variable"])
 def test_a_server_of_other_code_or_variables_is_not_used(edit, dvc, tmp_path, monkeypatch):
     package = tmp_path / "stages"
     shutil.copytree(ROOT / "stages/runtime", package / "runtime")
     shutil.copy(ROOT / "stages/__init__.py", package)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (tmp_path / "edit.py").write_text("open('stages/runtime/journal.py', 'a').write('#')")
+    (package / ".#journal.py").symlink_to("somebody@host")  # the lock of an editor
+    file = "runtime/journal.py" if edit == "code" else "prompts.yaml"
+    (tmp_path / "edit.py").write_text(f"open('stages/{file}', 'a').write('#')")
     stage = "stage.py describe two"
     if edit == "variable":
         (tmp_path / "other.py").write_text(f"import os\nos.environ['ONE'] = '1'\n{STAGE}")
-    commands = ["edit.py", stage] if edit == "code" else ["other.py describe two"]
+    commands = ["other.py describe two"] if edit == "variable" else ["edit.py", stage]
     output, _ = dvc("check.py", stage, *commands).communicate("", timeout=120)
     answers = [json.loads(line) for line in output.splitlines() if line[0] == "{"]
     assert [answer["forked"] for answer in answers] == [True, False]
