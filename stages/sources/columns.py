@@ -93,6 +93,8 @@ NOTHING = frozenset({"", "none", "null", "nan", "[]"})
 VALID = TRUE | {"valid", "ok", "correct", "pass", "passed", "complete"}
 CHOICE_COLUMN = re.compile(NAMES["choice_column"])
 """Columns with a choice each, as `A`, `option_a`, `opa`, `sol1`."""
+SYSTEM_COLUMN = re.compile(NAMES["system_column"])
+"""Columns that may be a system message, as `persona` or `sys_msg`, in lower case."""
 
 
 def read_flag(value: Any) -> bool | None:

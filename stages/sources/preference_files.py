@@ -89,6 +89,8 @@ TIES = (
     "tie", "tie (bothbad)", "tie (both bad)", "both", "both_bad", "both bad", "bothbad", "tied",
     "both_good", "both good", "none", "neither", "draw", "equal", "same",
 )  # fmt: skip
+_ANSWERED = re.compile(r"(?:assistant|model|gpt|bot):\s*$", re.IGNORECASE)
+"""End of a transcript, behind which the answer begins."""
 MIN_PROMPT_WORDS = 3
 """An answer may begin with a shorter prompt, as `Hello` with `Hello`."""
 UNSPACED = "\u0e00"
@@ -288,7 +290,9 @@ def read_preferences(
     _check_read(columns, rows, ignore)
     expressions = [*columns.used().values(), *where]
     are_rated = bool(columns.score or columns.label)
-    unread = Unread(expressions, ignore, is_imitated=are_rated)
+    unread = Unread(
+        expressions, ignore, is_imitated=are_rated, lacks_prompt=_lacks_prompt(columns, sample)
+    )
     for row in unread.watch(rows):
         if isinstance(row, RawRow):
             for name in _find_unread_beside(row.fields, columns):
@@ -323,6 +327,21 @@ def _check_read(
     _check_prompt_repeated(columns, rows)
     if columns.score is not None:
         _check_scales(columns, rows, ignore)
+
+
+def _lacks_prompt(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the prompt is only the common beginning of two texts, in most rows."""
+    names = (columns.chosen, columns.rejected) if columns.chosen else (columns.a, columns.b)
+    if columns.prompt is not None or None in names:
+        return False
+    num_plain = 0
+    for fields in sample:
+        with suppress(RejectedError):  # a bad row is recorded with its line
+            texts = [columns_of.evaluate(fields, str(name)) for name in names]
+            if all(map(_is_plain, texts)):
+                beginning = texts[0][: _count_common(*texts)]
+                num_plain += _ANSWERED.search(beginning) is None
+    return 2 * num_plain > len(sample)
 
 
 def _check_scales(

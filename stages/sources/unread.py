@@ -9,6 +9,8 @@ r"""What the columns hold that nothing reads: listed, or the file is refused wit
 | true in some rows and false in others, beside a gold answer or a reply | refused with its shares |
 | false in all rows, beside replies that are imitated | the same |
 | two values, or numbers that may be scores, beside replies that are imitated | the same |
+| few words of which one is a verdict, as `good` or `fail`, beside such replies | the same |
+| short texts that differ between rows, where the prompt is only what two answers share | refused |
 | what is read, in part or whole; ids, dates, addresses, short names, other numbers | listed |
 
 So of a name that nobody knows its content decides, also in an object beside what is read there, and
@@ -38,8 +40,16 @@ MIN_ROWS = 4
 """In fewer rows a column has two values by chance."""
 MAX_VALUES = 100
 """Of a column with more different values they are not counted."""
+MAX_WORDS = 5
+"""A column of verdicts has at most so many different words."""
+MAX_ITEMS = 5
+"""Of a longer list the items are not counted."""
+REPEATED = 10
+"""So many rows for each different value make a kind, or a verdict, of texts."""
 MAX_SCORE = 100
 """Larger whole numbers are lengths, years or places."""
+_VERDICT = re.compile(NAMES["verdict"])
+_PROMPT = "may be the prompt, of which both answers repeat only a beginning,"
 _WORD = re.compile(r"[^\W\d_]+")
 _LEVELS = re.compile(r"\s(?:->|=>|>|\||/|»)\s")
 """What parts the levels of a category, as in `Mathematics -> Algebra`."""
@@ -76,12 +86,17 @@ class _Column:
     num_texts: int = 0
     """Rows with such a text."""
     values: Counter[str] = field(default_factory=Counter)
+    num_values: int = 0
     is_number: bool = True
+    most_items: int = 0
+    """Items of the longest list that was counted; 0: all values are single."""
+    num_asking: int = 0
+    """Rows with a text that may be a prompt and is not read."""
 
     def count(self, value: Any) -> None:
-        """Count a row with this value."""
+        """Count a value: the row's, or an item of its list."""
         text = str(value).strip()
-        self.num_rows += 1
+        self.num_values += 1
         if len(self.values) <= MAX_VALUES or text in self.values:
             self.values[text] += 1
         self.is_number = self.is_number and _read_number(value) is not None
@@ -93,6 +108,7 @@ class Unread:
     def __init__(
         self, expressions: Iterable[str], ignore: Collection[str] = (), *, gold: str | None = None,
         is_imitated: bool = False, are_choices: bool = False, refuse_tests: bool = True,
+        lacks_prompt: bool = False,
     ) -> None:  # fmt: skip
         """Watch what no expression reads.
 
@@ -103,11 +119,12 @@ class Unread:
             is_imitated: Whether replies are imitated, so that it counts whether they are good.
             are_choices: Whether the gold answer is one of choices, of which letter and text differ.
             refuse_tests: Whether rows that a column calls test are refused.
+            lacks_prompt: Whether no column is the prompt, so that one of short texts may be it.
         """
         self.paths = [*columns_of.all_names(expressions)]
         self.ignore, self.gold = frozenset(ignore), gold
         self.is_imitated, self.are_choices = is_imitated, are_choices
-        self.refuse_tests = refuse_tests
+        self.refuse_tests, self.lacks_prompt = refuse_tests, lacks_prompt
         self.names = dict[str, None]()
         """The unread columns, for the report."""
         self._columns = dict[str, _Column]()
@@ -135,14 +152,12 @@ class Unread:
             if columns_of.is_empty(value) or self.ignore & {name, name.partition(".")[0]}:
                 continue
             column = self._columns.setdefault(name, _Column(row, value))
+            said = said or _Said(row.fields, self.paths)
             scalars = {path: mark for path, mark in _list_scalars(name, value)
                        if path not in self.ignore and not columns_of.is_empty(mark)}  # fmt: skip
             for path, mark in scalars.items():
-                if self.refuse_tests and columns_of.says_test(path, mark):
-                    self.refuse(row, path, "says that the row is not to be trained on")
-                self._columns.setdefault(path, _Column(row, mark)).count(mark)
+                self._count(row, path, mark, said)
             column.num_rows += name not in scalars
-            said = said or _Said(row.fields, self.paths)
             if why := self._find_meaning(row, name, value, said):
                 self.refuse(row, name, why)
             texts = (text for text in _list_texts(value) if count_words(text) >= MIN_WORDS)
@@ -151,6 +166,19 @@ class Unread:
                 if column.num_texts == 0:
                     column.row, column.sample = row, text
                 column.num_texts += 1
+
+    def _count(self, row: RawRow, path: str, mark: Any, said: "_Said") -> None:
+        """Count a single value, or each item of a short list."""
+        column = self._columns.setdefault(path, _Column(row, mark))
+        column.num_rows += 1
+        if isinstance(mark, list):
+            column.most_items = max(column.most_items, len(mark))
+        elif self.refuse_tests and columns_of.says_test(path, mark):
+            self.refuse(row, path, "says that the row is not to be trained on")
+        for item in mark if isinstance(mark, list) else [mark]:
+            column.count(item)
+        if self.lacks_prompt and _may_ask(mark) and not said.repeats(mark):
+            column.num_asking += 1
 
     def _list_unread(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Columns of which nothing is read, and of the others the keys of objects that are not."""
@@ -176,6 +204,7 @@ class Unread:
         if columns_of.is_printed(value):
             return f"holds {columns_of.PRINTED}"
         is_known = lowered in _GUARDED or (key in _GOLDS and is_column and self.gold is None)
+        is_known |= is_column and columns_of.SYSTEM_COLUMN.fullmatch(lowered) is not None
         if _read_number(value) is not None or columns_of.read_flag(value) is not None:
             is_known = lowered in NAMES["beside_question"]  # else an id, or one flag of many
         if columns_of.CHOICE_COLUMN.fullmatch(key):
@@ -214,20 +243,21 @@ class Unread:
                 continue
             if 2 * column.num_texts > column.num_rows or _is_sentence(column):
                 refused[name] = (column.row, column.sample, "holds text")
+            elif 2 * column.num_asking > column.num_rows and _differs(column):
+                refused[name] = (column.row, column.sample, _PROMPT)
             elif counts := self._weigh(column):
-                value, count = counts[0]
                 refused[name] = (column.row, column.sample, "may say which rows are good")
-                shares.append(f"{name} is {value} in {count} of {column.num_rows} rows")
-                shares[-1] += f": where: {{{name}: {counts[-1][0]}}}" * (len(counts) == 2)
+                shares.append(_show_share(name, column, counts))
         if not refused:
             return
         (row, value, why), *_ = refused.values()
         names, shown = list(refused), ", ".join(refused)
+        field = "prompt" if why == _PROMPT else "<field>"
         chosen = f" Keep rows by it ({'; '.join(shares)})." if shares else ""
         several = "" if len(names) == 1 else f", as do or may {', '.join(names[1:])}"
         raise ValueError(
             f"{row.file}, row {row.line}: '{names[0]}' {why} and is not read ({value!r:.60})"
-            f"{several}. Read it as columns: {{.., <field>: {names[0]}}}, also as a part of a "
+            f"{several}. Read it as columns: {{.., {field}: {names[0]}}}, also as a part of a "
             f'template, as "{{{names[0]}}} {{<another column>}}".{chosen} What may be dropped: '
             f"ignore: [{shown}]. What is read: {', '.join(dict.fromkeys(self.paths))}."
         )
@@ -245,17 +275,21 @@ class Unread:
             return [("false", flags[False])]
         if len(counts) < 2:
             return []
-        if flags.keys() == {True, False} and (self.is_imitated or self.gold is not None):
+        are_flags = flags.keys() == {True, False} or (
+            flags.keys() > {True, False} and _are_few(column) and not _has_other_number(column)
+        )
+        if are_flags and (self.is_imitated or self.gold is not None):
             return [("false", flags[False]), ("true", flags[True])]
         if not self.is_imitated:
             return []
         if column.is_number:
             numbers = [float(value) for value, _ in counts]
             is_whole = all(map(float.is_integer, numbers))
-            are_ids = is_whole and (len(counts) == column.num_rows or len(counts) > MAX_VALUES)
+            are_ids = is_whole and (len(counts) == column.num_values or len(counts) > MAX_VALUES)
             is_large = max(map(abs, numbers)) > (MAX_SCORE if is_whole else 1e6)
             return [] if are_ids or is_large else counts
-        return counts if len(counts) == 2 and column.num_rows >= MIN_ROWS else []
+        are_two = len(counts) == 2 and column.num_rows >= MIN_ROWS and column.most_items < 2
+        return counts if are_two or _has_verdict(column) else []
 
 
 class _Said:
@@ -287,7 +321,53 @@ def count_words(text: str) -> int:
 
 def _is_sentence(column: _Column) -> bool:
     """Whether a column says the same sentence in all rows."""
-    return len(column.values) == 1 and _SENTENCE.fullmatch(next(iter(column.values))) is not None
+    is_one = len(column.values) == 1 and column.most_items == 0
+    return is_one and _SENTENCE.fullmatch(next(iter(column.values))) is not None
+
+
+def _may_ask(value: Any) -> bool:
+    """Whether it is a text that may be a prompt, as no number, flag, address or id is."""
+    if not isinstance(value, str) or columns_of.read_flag(value) is not None:
+        return False
+    is_id = len(value.split()) < 2 and re.search(r"[\d_/@]", value) is not None
+    return not is_id and any(map(str.isalpha, value)) and _read_number(value) is None
+
+
+def _differs(column: _Column) -> bool:
+    """Whether the values differ between rows, and are not those of a few kinds."""
+    num_values = len(column.values)
+    return num_values > 1 and (REPEATED * num_values > column.num_values or num_values > MAX_VALUES)
+
+
+def _are_few(column: _Column) -> bool:
+    return len({value.lower() for value in column.values}) <= MAX_WORDS
+
+
+def _has_other_number(column: _Column) -> bool:
+    """Whether a number is among the values that is no flag."""
+    return any(columns_of.read_flag(value) is None and _read_number(value) is not None
+               for value in column.values)  # fmt: skip
+
+
+def _has_verdict(column: _Column) -> bool:
+    """Whether one of a few words, each repeated, is a flag or says that something is right or not.
+
+    `no` among codes of two or three letters is a language.
+    """
+    words = {value.lower() for value in column.values}
+    if not _are_few(column) or REPEATED * len(words) > column.num_values:
+        return False
+    flags = {word for word in words if columns_of.read_flag(word) is not None}
+    are_long = all(len(word) > 3 for word in words - flags)
+    return any(len(word) > 2 or are_long for word in flags) or any(map(_VERDICT.search, words))
+
+
+def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -> str:
+    """How often a column has its rarest value, and which rows may be kept by it."""
+    counted = "rows" if column.most_items < 2 else "items"
+    share = f"{name} is {counts[0][0]} in {counts[0][1]} of {column.num_values} {counted}"
+    wanted = counts[-1][0] if len(counts) == 2 and column.most_items < 2 else ".."
+    return f"{share}: where: {{{name}{'.0' * (column.most_items > 0)}: {wanted}}}"
 
 
 def _keys_of(path: str) -> list[str]:
@@ -305,11 +385,17 @@ def _parse(value: Any) -> Any:
 
 
 def _list_scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """A value that is no list, and those of an object one level down, with their paths."""
+    """A value, and those of an object one level down, with their paths, where it is counted.
+
+    That is a single one, or a short list of them.
+    """
     parsed = columns_of.parse_object(value)
     parts = {f"{name}.{key}": part for key, part in parsed.items()} if parsed else {name: value}
     scalars = str | bool | int | float
-    yield from ((path, part) for path, part in parts.items() if isinstance(part, scalars))
+    for path, part in parts.items():
+        items = part if isinstance(part, list) and len(part) <= MAX_ITEMS else [part]
+        if all(isinstance(item, scalars) for item in items):
+            yield path, part
 
 
 def _inside(value: Any) -> Iterator[Any]:
