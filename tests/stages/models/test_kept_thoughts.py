@@ -100,6 +100,15 @@ def test_earlier_turns_are_rendered_as_they_were_sampled(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_thought_that_the_answer_repeats_is_kept(name: str) -> None:
+    tokenizer = make(name)
+    keep_thoughts(tokenizer)
+    text = render(tokenizer, ASK, FOUR | {"content": "2 + 2. Four."}, MORE)
+    assert "<think>\n2 + 2.\n</think>\n\n2 + 2. Four." in text
+    assert text.count("2 + 2.") == 2
+
+
 def test_calls_and_results_stay_as_they_were_sampled() -> None:
     tokenizer = make("qwen")
     talk = [
