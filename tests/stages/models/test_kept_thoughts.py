@@ -1,5 +1,7 @@
 """Chat templates that drop the thoughts of earlier turns, rewritten: what was sampled stays."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +196,14 @@ def test_a_template_that_is_replaced_on_a_tokenizer_is_looked_at_again() -> None
     )
     tokenizer.chat_template = None
     assert tokenizer.decode(renderer.render_new([ASK, PLAIN], [MORE], None)) == "\nAnd 3?\n"
+
+
+def test_few_of_the_tokenizers_that_were_looked_at_are_held() -> None:
+    seen = list[weakref.ref[Any]]()
+    for _ in range(12):
+        tokenizer = make_tool_tokenizer(HERMES)
+        takes_text_arguments(tokenizer)
+        seen.append(weakref.ref(tokenizer))
+    del tokenizer
+    gc.collect()
+    assert sum(held() is not None for held in seen) <= 8
