@@ -12,8 +12,10 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 PARAMS = Path("params.yaml")
 REWARD = '''"""The fewer lines, the better."""
@@ -80,7 +82,8 @@ def write(kind: str, name: str, preset: str) -> list[str]:
     """Add the rows to params.yaml and write the file; returns a line for each.
 
     Raises:
-        ValueError: the name cannot be a Python module's, or is in use.
+        ValueError: the name cannot be a Python module's, or is in use, or a table is written in a
+            way that no row can be added to. Then nothing is written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(f"expected a name of small letters, digits and _, found {name!r}")
@@ -90,6 +93,8 @@ def write(kind: str, name: str, preset: str) -> list[str]:
     for table in rows:
         if name in (tables.get(table) or {}):
             raise ValueError(f"{table} in {PARAMS} has a row {name} already: choose another name")
+    for table, row in rows.items():
+        text = add_row(text, table, f"{name}: {row}")
     lines = []
     if kind in FILES:
         folder, content = FILES[kind]
@@ -98,17 +103,41 @@ def write(kind: str, name: str, preset: str) -> list[str]:
             raise ValueError(f"{path} exists already: choose another name")
         path.write_text(content, encoding="utf-8")
         lines.append(f"{path}: edit it")
-    for table, row in rows.items():
-        text = add_row(text, table, f"{name}: {row}")
-        lines.append(f"{PARAMS}, {table}: {name}: {row}")
+    lines += [f"{PARAMS}, {table}: {name}: {row}" for table, row in rows.items()]
     PARAMS.write_text(text, encoding="utf-8")
     return lines
 
 
 def add_row(text: str, table: str, row: str) -> str:
-    """The YAML text with a row at the end of a table, which may be written as `{}`."""
+    """The YAML text with a row at the end of a table, which may be written as `{}`.
+
+    A ValueError with the row if the text would not then say the same and the row.
+    """
+    changed, content, added = _append(text, table, row), _parse(text), _parse(row)
+    content = content if isinstance(content, dict) else {}
+    expected = {**content, table: {**(content.get(table) or {}), **added}}
+    if changed is None or _parse(changed) != expected:
+        raise ValueError(
+            f"{PARAMS}: expected a table {table} with a row on each line, indented by two spaces, "
+            f"or `{table}: {{}}`, found another form, and wrote nothing. Write it so, or add the "
+            f"row by hand:\n{table}:\n  {row}"
+        )
+    return changed
+
+
+def _parse(text: str) -> Any:
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        return None
+
+
+def _append(text: str, table: str, row: str) -> str | None:
     lines = text.splitlines()
-    start = next(i for i, line in enumerate(lines) if re.match(rf"{table}:(\s|$)", line))
+    starts = [i for i, line in enumerate(lines) if re.match(rf"{table}:(\s|$)", line)]
+    if not starts:
+        return None
+    start = starts[0]
     lines[start] = re.sub(r":\s*\{\}", ":", lines[start])
     end = start + 1
     while end < len(lines) and re.match(r"[ #]|$", lines[end]):

@@ -43,7 +43,7 @@ BOUNDS = {
         0.01, 100, "below, sampling is greedy; above, every token is as likely as any other"
     ),
     "*learning_rate": (1e-30, 1, "AdamW moves each weight by about this much in a step"),
-    "*token_budget": (0, 10**15, "no run reads more tokens"),
+    **dict.fromkeys(("*token_budget", "tokens"), (0, 10**15, "no run reads more tokens")),
     "*_tokens": (0, 2**27, "no model reads or writes more tokens at once"),
 }  # fmt: skip
 """Pattern of keys, as `fnmatch` reads it -> smallest and largest magnitude of a number but 0,

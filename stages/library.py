@@ -128,19 +128,36 @@ def check_start(model: PreTrainedModel, state: State) -> None:
     """Raise a ValueError if `state` began from other weights than the model's; note a new start.
 
     The reference is a copy of the model at the start: from other weights, the KL would be measured
-    from another policy.
+    from another policy. A state that was saved without a digest passes.
     """
-    digest = hashlib.sha256()
+    digest, ignored = hashlib.sha256(), tuple(_list_random_adapters(model))
     for name, value in sorted(model.state_dict().items()):
+        if name.startswith(ignored):
+            continue
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    if state.step and state.start != digest.hexdigest():
+    if state.step and state.start not in (None, digest.hexdigest()):
         raise ValueError(
             f"state, after {state.step} steps, began from another model than the one passed, and "
             f"its reference would be another: pass the model of the first start, as it was before "
             f"training, or no state to start anew from this one"
         )
     state.start = digest.hexdigest()
+
+
+def _list_random_adapters(model: PreTrainedModel) -> Iterator[str]:
+    """Beginnings of names of weights that peft draws anew whenever it adds an adapter.
+
+    The B of LoRA is none: it is zero in a new adapter, so that A changes nothing, and another one
+    in an adapter that was trained.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer  # takes seconds, and few need it
+
+    for path, module in model.named_modules():
+        if isinstance(module, BaseTunerLayer):
+            for name in module.adapter_layer_names:
+                if name not in ("lora_B", "lora_embedding_B"):
+                    yield f"{path}.{name}."
 
 
 def make_task(

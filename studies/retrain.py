@@ -24,7 +24,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, model_validator
 
-from stages.config import PARAMS_PATH, Params, read_yaml
+from stages import plan_checks
+from stages.config import PARAMS_PATH, PRESET, Params, read_yaml
 from stages.loops.run import Run
 from stages.params import load_preset
 from stages.records import lines, pools
@@ -32,6 +33,7 @@ from stages.rewards import reward_file
 from stages.rewards.answer_checker import solves_problem
 from stages.rows import DATA, seed_folder
 from stages.runtime import outputs, process
+from stages.tables import TableRow
 from studies import copies, retrain_metrics
 from studies import study as studies
 from studies.copies import Plan
@@ -39,6 +41,9 @@ from studies.retrain_metrics import RUN, Cell, SeedResult
 
 BUDGETED = ("dpo", "ppo", "grpo")
 """Kinds of policies whose training ends with a budget."""
+KEPT = ("seeds", "data_seed", "data", "model", "temperatures")
+"""Sections that no variant changes: copies share the problems and the base model with the run and
+have its seeds, and what is compared has one temperature."""
 BUDGET = "budget"
 """Variant of an experiment with `tokens`."""
 POLICIES, REWARDS = "policies", "rewards"
@@ -52,8 +57,8 @@ class Variant(Params):
     preset: dict[str, Any] = Field(default_factory=dict)
     """Keys of the row's preset."""
     params: dict[str, Any] = Field(default_factory=dict)
-    """Sections of params.yaml with keys of theirs. What the row is made from is made with them,
-    too."""
+    """Sections of params.yaml, of those that the row reads, with keys of theirs. What the row is
+    made from is made with them, too."""
 
 
 class Experiment(Params):
@@ -154,6 +159,7 @@ def check_rows(place: str, task: Task) -> None:
             )
         preset, params = load_preset(words["preset"]), read_yaml()
         for variant, changes in experiment.variants.items():
+            check_params(f"{place}.variants.{variant}.params", plan, row, changes.params)
             if merge(preset, changes.preset) == preset and merge(params, changes.params) == params:
                 raise ValueError(
                     f"{place}.variants.{variant}: expected other values than {words['preset']} and "
@@ -169,10 +175,38 @@ def check_rows(place: str, task: Task) -> None:
         raise ValueError(f"{place}.rows: expected each row once, found {experiment.rows}")
 
 
+def check_params(place: str, plan: Plan, row: str, params: Mapping[str, Any]) -> None:
+    """Raise a ValueError for keys of params.yaml that change nothing of a row made again."""
+    if not params:
+        return
+    table, name = row.split("/", 1)
+    commands = [
+        copies.make_row_command(above, other, plan[above][other])
+        for above, other in copies.list_needed_rows(plan, table, name)
+    ]
+    commands += [copies.make_sample_command(name)] if table == POLICIES else []
+    entry_points = plan_checks.load_entry_points()
+    fields = {key for command in commands for key in entry_points[command.entry_point].model_fields}
+    readable = fields - {*KEPT, PRESET}
+    if unread := params.keys() - readable:
+        raise ValueError(
+            f"{place}: expected sections of {PARAMS_PATH} that {row} reads when it is made again "
+            f"({', '.join(sorted(readable))}), found {', '.join(sorted(unread))}: remove them"
+        )
+    words = TableRow(table=table, name=name, words=dict(plan[table][name]))
+    section = params.get(words.kind, {})
+    if own := words.overrides.keys() & (section if isinstance(section, Mapping) else ()):
+        raise ValueError(
+            f"{place}.{words.kind}: expected keys that {row} has no value of its own for, found "
+            f"{', '.join(sorted(own))}: remove them here or in the row"
+        )
+
+
 def merge(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with these keys changed, those of a section one by one."""
+    """The content with these keys changed, those of a section one by one; `auto` is none."""
+    sections = {key: part for key, part in content.items() if isinstance(part, Mapping)}
     return dict(content) | {
-        key: {**content.get(key, {}), **value} if isinstance(value, dict) else value
+        key: {**sections.get(key, {}), **value} if isinstance(value, dict) else value
         for key, value in changes.items()
     }
 

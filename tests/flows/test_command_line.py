@@ -90,3 +90,22 @@ def test_a_row_is_added_at_the_end_of_its_table():
     text = "a:\n  x: 1\n\n# of b\nb: {}\n\nc: 2\n"
     text = new.add_row(new.add_row(text, "a", "y: 2"), "b", "z: 3")
     assert text == "a:\n  x: 1\n  y: 2\n\n# of b\nb:\n  z: 3\n\nc: 2\n"
+
+
+@pytest.mark.parametrize("table", [
+    "rewards: {a: {by: rule}}", "rewards: null", "rewards:\n    a: {by: rule}",
+    "rewards:\n  a: {by: rule}\n# of a\n  # here\n  <<: {b: 1", "", "'rewards': {}",
+])  # fmt: skip
+def test_a_table_in_another_form_is_left_as_it_is(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    text = f"policies: {{}}\n{table}\n"
+    with pytest.raises(ValueError, match=r"(?s)by hand:\nrewards:\n  short: \{by: rule"):
+        new.add_row(text, "rewards", "short: {by: rule}")
+    if table.count("{") == table.count("}"):
+        new.PARAMS.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match="by hand"):
+            new.write("reward", "short", "rloo")
+        assert new.PARAMS.read_text(encoding="utf-8") == text
+        assert [*tmp_path.iterdir()] == [tmp_path / new.PARAMS]

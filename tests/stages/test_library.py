@@ -225,6 +225,26 @@ def test_a_state_goes_on_only_with_the_model_that_it_began_from(model, tokenizer
     step = step_once(start, tokenizer, state=library.State.load(tmp_path), num_steps=2)
     assert step.index == 1
     assert step.metrics["kl/k1"] != 0
+    unknown = library.State.load(tmp_path)
+    unknown.start = None  # as states were saved before they had it
+    assert step_once(start, tokenizer, state=unknown, num_steps=2).index == 1
+
+
+def test_of_a_peft_model_a_state_goes_on_with_new_adapters(model, tokenizer, tmp_path):
+    def adapt(base):  # the A of LoRA is drawn anew
+        lora = peft.LoraConfig(target_modules="all-linear", r=4)
+        return peft.get_peft_model(copy.deepcopy(base), lora)
+
+    trained, state = adapt(model), library.State()
+    step_once(trained, tokenizer, state=state, num_steps=2, learning_rate=1e-2)
+    state.save(tmp_path)
+    other = copy.deepcopy(model)
+    next(other.parameters()).data.add_(1)
+    for wrong in (trained, adapt(other)):
+        with pytest.raises(ValueError, match="state"):
+            step_once(wrong, tokenizer, state=library.State.load(tmp_path), num_steps=2)
+    step = step_once(adapt(model), tokenizer, state=library.State.load(tmp_path), num_steps=2)
+    assert step.index == 1
 
 
 @pytest.mark.parametrize(("max_new_tokens", "buffer"), [(4, 1), (256, 51), (10000, 2000)])

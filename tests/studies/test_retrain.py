@@ -16,9 +16,11 @@ from studies.retrain_metrics import RUN, SeedResult
 
 SFT = {"train": "sft", "preset": "sft", "from": "base", "on": "demonstrations"}
 GRPO = {"train": "grpo", "preset": "online", "from": "sft", "on": "rewards/rule"}
+SHORT = {"num_steps": 8}
 PLAN = {
     "policies": {
         "sft": SFT, "grpo": GRPO, "other": GRPO, "later": GRPO | {"from": "grpo"},
+        "short": GRPO | SHORT,
     },
     "rewards": {"rule": {"by": "rule", "preset": "rule", "on": "prompts"}},
 }  # fmt: skip
@@ -55,6 +57,18 @@ def task(**fields):
         # what a variant of params.yaml is made from is made again with it
         ({"rows": ["policies/grpo", "policies/later"],
           "variants": {"a": {"params": {"compute": {"rounding": "native"}}}}}, None),
+        # what changes nothing would be shown as a difference of 0
+        *(({"rows": PAIR, "variants": {"a": {"params": params}}}, f"found {name}: remove")
+          for name, params in {"data": {"data": {"max_prompt_tokens": 5}},
+                               "data_seed": {"data_seed": 7}, "seeds": {"seeds": [9]},
+                               "model": {"model": {"path": "x"}}, "dpo": {"dpo": SHORT},
+                               "nonsense": {"nonsense": {"a": 1}}}.items()),
+        ({"rows": PAIR, "variants": {"a": {"params": {"grpo": SHORT}}}}, None),
+        ({"rows": PAIR, "variants": {"a": {"params": {"lora": {"rank": 8}}}}}, None),
+        ({"rows": ["policies/grpo", "policies/short"],
+          "variants": {"a": {"params": {"grpo": SHORT}}}}, "short has .* found num_steps"),
+        ({"rows": ["policies/short"],
+          "variants": {"a": {"params": {"grpo": {"group_size": 8}}}}}, None),
     ],
     ids=str,
 )  # fmt: skip
@@ -90,6 +104,12 @@ def test_a_section_is_changed_key_by_key():
     changed = retrain.merge(content, {"compute": {"rounding": "native"}})
     assert changed == {"compute": {"rounding": "native", "dtype": "float32"}, "seeds": [0]}
     assert content["compute"]["rounding"] == "pinned"
+    changed = retrain.merge({"lora": "auto"}, {"lora": {"rank": 8, "alpha": 16}})
+    assert changed == {"lora": {"rank": 8, "alpha": 16}}
+
+
+def test_a_budget_may_be_as_large_as_a_run_needs():
+    assert Experiment(rows=PAIR, tokens=2_000_000_000).tokens == 2_000_000_000
 
 
 def test_tokens_of_a_row_are_those_of_its_seed():

@@ -1,5 +1,7 @@
 """Chat templates that drop the thoughts of earlier turns, rewritten: what was sampled stays."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,15 @@ def test_earlier_turns_are_rendered_as_they_were_sampled(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_thought_that_the_answer_repeats_is_kept(name: str) -> None:
+    tokenizer = make(name)
+    keep_thoughts(tokenizer)
+    text = render(tokenizer, ASK, FOUR | {"content": "2 + 2. Four."}, MORE)
+    assert "<think>\n2 + 2.\n</think>\n\n2 + 2. Four." in text
+    assert text.count("2 + 2.") == 2
+
+
 def test_calls_and_results_stay_as_they_were_sampled() -> None:
     tokenizer = make("qwen")
     talk = [
@@ -185,3 +196,14 @@ def test_a_template_that_is_replaced_on_a_tokenizer_is_looked_at_again() -> None
     )
     tokenizer.chat_template = None
     assert tokenizer.decode(renderer.render_new([ASK, PLAIN], [MORE], None)) == "\nAnd 3?\n"
+
+
+def test_few_of_the_tokenizers_that_were_looked_at_are_held() -> None:
+    seen = list[weakref.ref[Any]]()
+    for _ in range(12):
+        tokenizer = make_tool_tokenizer(HERMES)
+        takes_text_arguments(tokenizer)
+        seen.append(weakref.ref(tokenizer))
+    del tokenizer
+    gc.collect()
+    assert sum(held() is not None for held in seen) <= 8
