@@ -57,7 +57,7 @@ def main() -> int:
         close = difflib.get_close_matches(name, [*COMMANDS, "completion"], n=1)
         hint = f"do you mean {close[0]}?" if close else "`posttrain` lists them."
         print(f"expected a command of posttrain, found {name!r}: {hint}", file=sys.stderr)
-    elif not locate_source(name).exists():
+    elif not locate_source(name, Path()).exists():
         print(
             f"expected a checkout of posttrain, found none in {Path.cwd()}: cd into yours, then "
             f"run the command again",
@@ -82,15 +82,15 @@ def inform(name: str, words: Sequence[str]) -> str | None:
     return None
 
 
-def locate_source(name: str) -> Path:
-    """The module of a command in the current folder."""
-    path = Path(*COMMANDS[name].split()[0].split("."))
+def locate_source(name: str, root: Path) -> Path:
+    """The file of a command's module in a checkout."""
+    path = root.joinpath(*COMMANDS[name].split()[0].split("."))
     return path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def describe(name: str) -> str:
     """A command's help: its module's docstring, with the command's name for the module's."""
-    source = Path(__file__).parents[1] / locate_source(name)
+    source = locate_source(name, Path(__file__).parents[1])
     text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
     for command, module in COMMANDS.items():
         text = text.replace(f"python -m {module}", f"posttrain {command}")

@@ -22,7 +22,7 @@ def posttrain(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_every_option_and_an_example(name: str):
-    source = (ROOT / locate_source(name)).read_text(encoding="utf-8")
+    source = locate_source(name, ROOT).read_text(encoding="utf-8")
     options = re.findall(r'add_argument\(\s*(?:"-\w", )?"(--[\w-]+)"', source)
     text = describe(name)
     assert [option for option in options if option not in text] == []
@@ -59,6 +59,7 @@ def test_outside_a_checkout_nothing_runs(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     result = posttrain("check", cwd=tmp_path)
     assert (result.returncode, str(tmp_path) in result.stderr) == (2, True)
+    assert posttrain("--help", cwd=tmp_path).stdout == posttrain("--help").stdout
 
 
 def test_a_command_runs_its_module_with_its_words_and_exit_status(tmp_path: Path):
