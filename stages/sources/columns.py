@@ -76,6 +76,8 @@ class Columns(Params):
 MISSING = object()
 NAMES: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """What a column may hold -> its usual names."""
+OTHER_KINDS: dict[str, str] = NAMES["other_kinds"]
+"""Kind of rows that are neither problems nor conversations -> where they belong."""
 MAX_BARE_WORDS = 3
 """Solutions of so few words are gold answers without a working."""
 MAX_SPLIT_WORDS = 4
@@ -226,10 +228,8 @@ def check_names(expressions: Mapping[str, str], sample: Sequence[Mapping[str, An
     for field, expression in expressions.items():
         for name in names_in(expression) if sample else ():
             if all(find(fields, name) is MISSING for fields in sample):
-                available = ", ".join(dict.fromkeys(key for fields in sample for key in fields))
-                raise ValueError(
-                    f"columns.{field}: {name!r} is not among the columns: {available:.300}"
-                )
+                available = ColumnSample(sample).available()
+                raise ValueError(f"columns.{field}: {name!r} is not among the columns: {available}")
 
 
 def parse_object(value: Any) -> Mapping[str, Any]:
@@ -312,27 +312,22 @@ def check_valid(
 
     As `problem_is_valid: No` (Numina), or `deleted: true`.
     """
-    names = {root(name, fields) for name in all_names(expressions)}
-    if mark := _find_mark_of_invalid(fields, {*names, *ignore}):
-        raise RejectedError(
-            f"{INVALID}: '{mark}' is {fields[mark]!r:.60}; such rows are kept as ignore: [{mark}]"
-        )
-
-
-def _find_mark_of_invalid(fields: Mapping[str, Any], ignore: Iterable[str]) -> str | None:
-    """The column that says that a row is not to be used."""
+    kept = {*ignore, *(root(name, fields) for name in all_names(expressions))}
     for name, value in fields.items():
         mark = find_mark(name)
-        if mark not in ("valid", "deleted") or not isinstance(value, str | bool | int | float):
+        if mark not in ("valid", "deleted") or name in kept:
+            continue
+        if not isinstance(value, str | bool | int | float):
             continue
         text = str(value).strip().lower()
         is_word = text not in VALID | NOTHING and any(map(str.isalpha, text))
         is_invalid = mark == "valid" and (text in FALSE or (is_word and name.lower() != "valid"))
         is_number = text.replace(".", "", 1).isdigit() and text not in TRUE
         is_deleted = mark == "deleted" and text not in FALSE | NOTHING and not is_number
-        if (is_invalid or is_deleted) and name not in ignore:
-            return name
-    return None
+        if is_invalid or is_deleted:
+            raise RejectedError(
+                f"{INVALID}: '{name}' is {value!r:.60}; such rows are kept as ignore: [{name}]"
+            )
 
 
 def says_nothing_exact(value: Any) -> bool:
@@ -384,10 +379,6 @@ class ColumnSample:
         ]
         return [value for value in values if not is_empty(value)]
 
-    def is_flag(self, name: str) -> bool:
-        """Whether `correct` says that something is so, and not which answer is."""
-        return name == "correct" and any(isinstance(value, bool) for value in self.values(name))
-
     def is_list(self, name: str) -> bool:
         """Whether the column holds lists of several answers, no conversations."""
         values = self.values(name)
@@ -420,16 +411,6 @@ class ColumnSample:
         lists = [value for value in self.values(name) if isinstance(value, list) and value]
         lists = [messages for messages in lists if is_message(messages[-1])]
         return bool(lists) and all(map(_ends_with_the_user, lists))
-
-    def gold_paths(self, names: Iterable[str]) -> list[str]:
-        """The paths of gold answers in columns of objects, or of JSON text of these."""
-        paths = (f"{name}.{gold}" for name in names for gold in NAMES["golds"] if "." not in gold)
-        return [path for path in paths if self.values(path)]
-
-    def are_marked(self, name: str) -> bool:
-        """Whether the texts hold the marks of Math-Shepherd's steps."""
-        inputs = self.values("input")
-        return bool(self.values(name)) and any("\u043a\u0438" in str(text) for text in inputs)
 
     def has_steps(self, labels: str) -> bool:
         """Whether a list of flags stands beside a list of as many texts, which are no choices."""
@@ -522,7 +503,9 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> Columns:
     if question is not None and messages is None and calls is not None:
         return Columns(user=question, calls=calls, **sample.common())
     used = {messages, *names_in(question or "")}
-    golds = [name for name in NAMES["golds"] if name not in used and not sample.is_flag(name)]
+    golds = [name for name in NAMES["golds"] if name not in used]
+    if any(isinstance(value, bool) for value in sample.values("correct")):
+        golds.remove("correct")  # says that something is so, and not which answer is
     gold = sample.first(golds, str, int, float, list)
     solution = sample.first(NAMES["solutions"], str) or sample.first(("solution",), str, list)
     has_targets = question == FLAN[0] and sample.values(FLAN[1])
@@ -612,7 +595,8 @@ def _refuse_prompts_with_answers(sample: ColumnSample, used: Sequence[str]) -> N
               and not re.fullmatch(NAMES["answer_described"], name.lower())]  # fmt: skip
     unread = [name for name in unread if sample.values(name)]
     others = [name for name in names if name not in used]
-    unread += sample.gold_paths(others)
+    golds = [f"{name}.{gold}" for name in others for gold in NAMES["golds"] if "." not in gold]
+    unread += filter(sample.values, golds)
     printed = [name for name in others if any(map(is_printed, sample.values(name)))]
     unread = list(dict.fromkeys([*unread, *printed]))
     if unread and not any(map(sample.values, NAMES["replies"])):
@@ -630,81 +614,47 @@ def _refuse_other_kinds(sample: ColumnSample) -> None:
     if pair := sample.pair():
         better, worse = pair
         prompt = sample.first(NAMES["questions"], str, list)
-        columns = f"{{user: {prompt}, assistant: {better}}}"
-        columns = columns if prompt else f"{{messages: {better}}}"
+        columns = (
+            f"{{user: {prompt}, assistant: {better}}}" if prompt else f"{{messages: {better}}}"
+        )
         imitate = f" To imitate the better answers: columns: {columns}, ignore: [{worse}]."
-        is_better = is_better_first(*pair)
-        raise ValueError(
-            f"the rows are preference pairs ('{better}', '{worse}'): name the file in a row of "
-            f"`pairs` with `by: people`.{imitate * is_better}"
-        )
+        raise ValueError(OTHER_KINDS["pairs"].format(*pair) + imitate * is_better_first(*pair))
     refuse_steps(sample)
-    lists = (*NAMES["replies"], "completions", "responses")
-    ranked = [name for name in lists if sample.is_list(name)
-              and any(len(value) > 1 for value in sample.values(name))]  # fmt: skip
-    if ranked:
-        raise ValueError(
-            f"'{ranked[0]}' holds several answers to each prompt: name the file in a row of "
-            f"`pairs` with `by: people`, which takes ranked or scored lists."
-        )
+    for name in (*NAMES["replies"], "completions", "responses"):
+        if sample.is_list(name) and any(len(value) > 1 for value in sample.values(name)):
+            raise ValueError(OTHER_KINDS["several answers"].format(name))
     is_judged = sample.choices() is None and sample.judges_the_reply("label")
     if is_judged or sample.is_good_or_bad("label") or sample.values("kto_tag"):
-        raise ValueError(
-            "the rows are completions that are labelled good or bad ('label'): name the file in a "
-            "row of `pairs` with `by: people`, for a policy with the preset kto, and the labels as "
-            "true or false. To imitate all of them, good or bad: ignore: [label] (or kto_tag). "
-            "Where the label is the gold answer: columns: {question: .., answer: label, ..}."
-        )
+        raise ValueError(OTHER_KINDS["labelled completions"])
     code = [name for name in ("entry_point", "canonical_solution", "test") if sample.values(name)]
     if len(code) > 1:
-        raise ValueError(
-            f"answers are checked by running code ({', '.join(code)}), which nothing here does: "
-            f"take problems with an answer that can be compared."
-        )
+        raise ValueError(OTHER_KINDS["code"].format(", ".join(code)))
     if any(map(sample.values, ("prompt.replies", "replies", "parent_id", "message_tree_id"))):
-        raise ValueError(
-            "the rows are trees of messages ('replies', 'parent_id'): write each path from the "
-            "root to a leaf "
-            "as a row of `messages`."
-        )
-    if sample.values("text") and not sample.first(
-        (*NAMES["questions"], *NAMES["message_lists"]), str, list
-    ):
-        raise ValueError(
-            "the rows are plain text ('text') without a question: nothing is learned from text "
-            "that answers nothing. Where it is a reply, name both: columns: {user: .., assistant: "
-            f"text}}. Columns: {sample.available()}"
-        )
+        raise ValueError(OTHER_KINDS["trees"])
+    asking = (*NAMES["questions"], *NAMES["message_lists"])
+    if sample.values("text") and not sample.first(asking, str, list):
+        raise ValueError(OTHER_KINDS["text"].format(sample.available()))
 
 
 def refuse_steps(sample: ColumnSample) -> None:
     """A ValueError that says where labelled reasoning steps belong, if the rows are such."""
     formats = {
         "prm800k": sample.values("label.steps"),
-        "math_shepherd": sample.are_marked("label"),
+        "math_shepherd": sample.values("label")
+        and any("\u043a\u0438" in str(text) for text in sample.values("input")),
         "processbench": sample.is_list("steps"),
         "stepwise": sample.values("labels")
         and (sample.is_list("completions") or sample.has_steps("labels")),
     }
     replies = {
-        str(content) for name in NAMES["message_lists"] for messages in sample.values(name)
-        if isinstance(messages, list) for message in messages
+        str(message.get("content")) for name in NAMES["message_lists"]
+        for messages in sample.values(name) if isinstance(messages, list) for message in messages
         if isinstance(message, dict) and message.get("role") == "assistant"
-        for content in [message.get("content")]
     }  # fmt: skip
     if replies and replies <= {"+", "-"}:
-        raise ValueError(
-            "the rows are labelled reasoning steps, each a turn with the reply + or -: write them "
-            "as {prompt: .., completions: [<steps>], labels: [+, -, ..]}, and name the file in a "
-            "row of `steps`, as {by: people, preset: stepwise, ..}."
-        )
+        raise ValueError(OTHER_KINDS["steps as turns"])
     if kind := next((kind for kind, has_steps in formats.items() if has_steps), None):
-        raise ValueError(
-            f"the rows are labelled reasoning steps: name the file in a row of `steps`, as "
-            f"{{by: people, preset: {kind}, ..}} (format {{kind: {kind}}}), if they have the "
-            f"columns of that format; of `stepwise` they are named as {{kind: stepwise, "
-            f"question: .., steps: .., labels: ..}}. Columns: {sample.available()}"
-        )
+        raise ValueError(OTHER_KINDS["steps"].format(sample.available(), kind=kind))
 
 
 _SPEAKER_KEYS = {"role", "from", "output"}

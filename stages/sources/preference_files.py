@@ -297,7 +297,12 @@ def read_preferences(
         if isinstance(row, RawRow):
             for name in _find_unread_beside(row.fields, columns):
                 if name not in expressions:
-                    unread.refuse(row, name, "may say which answer is better, or how much")
+                    unread.refuse(
+                        row,
+                        name,
+                        columns_of.find(row.fields, name),
+                        "may say which answer is better, or how much",
+                    )
             _check_rival(row, columns, ignore)
     if report is not None:
         report.rows["unsplit"], report.unused = len(rows), [*unread.names]

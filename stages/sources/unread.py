@@ -4,12 +4,13 @@ r"""What the columns hold that nothing reads: listed, or the file is refused wit
 |---|---|
 | five words or more in most rows, or the same sentence in all | refused |
 | messages; a schema or a call of a tool; a picture, sound or film; what Python prints | refused |
-| anything under a name by which columns are found (columns.yaml) | refused |
+| anything under a name by which columns are found, or that guards (columns.yaml) | refused |
 | `test`, or a flag that says so, under a name of splits | refused |
 | true in some rows and false in others, beside a gold answer or a reply | refused with its shares |
-| false in all rows, beside replies that are imitated | the same |
+| false in all rows, or a word such as `incorrect`, beside replies that are imitated | the same |
 | two values, or numbers that may be scores, beside replies that are imitated | the same |
 | few words of which one is a verdict, as `good` or `fail`, beside such replies | the same |
+| few words of which one negates another, as `grounded` and `ungrounded`, beside them | the same |
 | short texts that differ between rows, where the prompt is only what two answers share | refused |
 | what is read, in part or whole; ids, dates, addresses, short names, other numbers | listed |
 
@@ -20,7 +21,7 @@ be a part of the question. `ignore` lists what may be dropped, `where` which row
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +49,8 @@ REPEATED = 10
 """So many rows for each different value make a kind, or a verdict, of texts."""
 MAX_SCORE = 100
 """Larger whole numbers are lengths, years or places."""
-_VERDICT = re.compile(NAMES["verdict"])
+_BAD = frozenset(NAMES["verdicts"]["bad"])
+_VERDICTS = _BAD.union(NAMES["verdicts"]["good"])
 _PROMPT = "may be the prompt, of which both answers repeat only a beginning,"
 _WORD = re.compile(r"[^\W\d_]+")
 _LEVELS = re.compile(r"\s(?:->|=>|>|\||/|»)\s")
@@ -63,13 +65,11 @@ _MEDIUM = re.compile(
 )
 _CONTENTS = ("content", "value", "text", "input", "output")
 """Keys of what a message or an exchange says."""
-_GUARDING = (
-    "questions", "solutions", "choices", "beside_question", "message_lists", "replies", "systems",
-    "tools",
-)  # fmt: skip
-_GUARDED = frozenset(
-    name.rpartition(".")[2].lower() for role in _GUARDING for name in NAMES[role]
-) | {name.lower() for pair in NAMES["two_answers"] for name in pair[:2]}
+_FINDING = ("questions", "solutions", "choices", "message_lists", "replies", "systems", "tools")
+_GUARDING = frozenset(map(str.lower, NAMES["beside_question"]))
+_KNOWN = frozenset(
+    name.rpartition(".")[2].lower() for role in _FINDING for name in NAMES[role]
+).union(_GUARDING, (name.lower() for pair in NAMES["two_answers"] for name in pair[:2]))
 _GOLDS = frozenset(name for name in NAMES["golds"] if "." not in name)
 _EXACT = frozenset({*NAMES["tolerances"], *NAMES["units"]})
 """Names of what an answer may differ by, or is measured in; nothing where it is 0 or false."""
@@ -145,11 +145,19 @@ class Unread:
             yield row
         self._check()
 
+    def refuse(self, row: RawRow, name: str, value: Any, why: str) -> None:
+        """Refuse the file for what a column, or a key of an object, says, unless it is ignored."""
+        if not self._is_ignored(name):
+            self._refused.setdefault(name, (row, value, why))
+
+    def _is_ignored(self, name: str) -> bool:
+        return not self.ignore.isdisjoint((name, name.partition(".")[0]))
+
     def _look_at(self, row: RawRow) -> None:
         said: _Said | None = None
         for name, value in self._list_unread(row.fields):
             self.names[name] = None
-            if columns_of.is_empty(value) or self.ignore & {name, name.partition(".")[0]}:
+            if columns_of.is_empty(value) or self._is_ignored(name):
                 continue
             column = self._columns.setdefault(name, _Column(row, value))
             said = said or _Said(row.fields, self.paths)
@@ -159,8 +167,9 @@ class Unread:
                 self._count(row, path, mark, said)
             column.num_rows += name not in scalars
             if why := self._find_meaning(row, name, value, said):
-                self.refuse(row, name, why)
-            texts = (text for text in _list_texts(value) if count_words(text) >= MIN_WORDS)
+                self.refuse(row, name, value, why)
+            texts = (part for part in _inside(_parse(value)) if isinstance(part, str))
+            texts = (text for text in texts if count_words(text) >= MIN_WORDS)
             text = next((text for text in texts if not said.has(text)), None)
             if text is not None:
                 if column.num_texts == 0:
@@ -174,7 +183,7 @@ class Unread:
         if isinstance(mark, list):
             column.most_items = max(column.most_items, len(mark))
         elif self.refuse_tests and columns_of.says_test(path, mark):
-            self.refuse(row, path, "says that the row is not to be trained on")
+            self.refuse(row, path, mark, "says that the row is not to be trained on")
         for item in mark if isinstance(mark, list) else [mark]:
             column.count(item)
         if self.lacks_prompt and _may_ask(mark) and not said.repeats(mark):
@@ -187,7 +196,10 @@ class Unread:
             if name not in roots:
                 yield name, value
             elif name not in self.paths:
-                keys = {_keys_of(path)[1] for path in self.paths if _keys_of(path)[0] == name}
+                # The column and the keys of each path, without places in lists; "": all of it.
+                paths = ([part for part in path.split(".") if not part.isdecimal()]
+                         for path in self.paths)  # fmt: skip
+                keys = {[*path, ""][1] for path in paths if path[0] == name}
                 for item in value if isinstance(value, list) else [columns_of.parse_object(value)]:
                     for key, part in item.items() if isinstance(item, Mapping) else ():
                         if key not in keys:
@@ -196,44 +208,26 @@ class Unread:
     def _find_meaning(self, row: RawRow, name: str, value: Any, said: "_Said") -> str | None:
         """Why one value alone refuses a file; None: it does not."""
         key, is_column, parsed = name.rpartition(".")[2], name in row.fields, _parse(value)
-        lowered, why = key.lower(), None
-        if key in _GOLDS and is_column and self.gold is not None and not self.are_choices:
-            return self._contradicts(row, value)
+        lowered, is_gold = key.lower(), key in _GOLDS and is_column
+        if is_gold and self.gold is not None and not self.are_choices:
+            gold, candidate = None, _gold_text(value)
+            with suppress(RejectedError):  # a bad row is recorded with its line
+                gold = _gold_text(columns_of.evaluate(row.fields, self.gold))
+            is_other = gold and candidate and not columns_of.say_the_same(gold, candidate)
+            return f"says another answer than '{self.gold}'" if is_other else None
         if lowered in _EXACT and self.gold is not None:
             return None if columns_of.says_nothing_exact(value) else "bears on the gold answer"
         if columns_of.is_printed(value):
             return f"holds {columns_of.PRINTED}"
-        is_known = lowered in _GUARDED or (key in _GOLDS and is_column and self.gold is None)
+        is_known = lowered in _KNOWN or (is_gold and self.gold is None)
         is_known |= is_column and columns_of.SYSTEM_COLUMN.fullmatch(lowered) is not None
         if _read_number(value) is not None or columns_of.read_flag(value) is not None:
-            is_known = lowered in NAMES["beside_question"]  # else an id, or one flag of many
-        if columns_of.CHOICE_COLUMN.fullmatch(key):
-            is_known = True
+            is_known = lowered in _GUARDING  # else an id, or one flag of many
+        is_known |= columns_of.CHOICE_COLUMN.fullmatch(key) is not None
         if is_known and not said.repeats(parsed):
             return "has a name by which columns are found"
-        if _holds(parsed, _is_medium):
-            why = "holds pictures, sound or film"
-        elif _holds(parsed, _is_schema):
-            why = "holds schemas or calls of tools"
-        elif _holds(parsed, columns_of.is_conversation) and not said.repeats(parsed):
-            why = "holds messages"
-        return why
-
-    def _contradicts(self, row: RawRow, value: Any) -> str | None:
-        """Why a column with the name of a gold answer is not dropped: it says another answer."""
-        gold = None
-        with suppress(RejectedError):  # a bad row is recorded with its line
-            gold = _gold_text(columns_of.evaluate(row.fields, str(self.gold)))
-        candidate = _gold_text(value)
-        if gold and candidate and not columns_of.say_the_same(gold, candidate):
-            return f"says another answer than '{self.gold}'"
-        return None
-
-    def refuse(self, row: RawRow, name: str, why: str) -> None:
-        """Refuse the file for what a column says, unless it is ignored."""
-        if not self.ignore & {name, name.partition(".")[0]}:
-            value = columns_of.find(row.fields, name)
-            self._refused.setdefault(name, (row, value, why))
+        why = next((why for why, is_such in _KINDS.items() if _holds(parsed, is_such)), None)
+        return None if why == "holds messages" and said.repeats(parsed) else why
 
     def _check(self) -> None:
         """Raise the ValueError that names every column that is refused."""
@@ -273,6 +267,8 @@ class Unread:
             flags[columns_of.read_flag(value)] += count
         if flags.keys() == {False} and self.is_imitated and not column.is_number:
             return [("false", flags[False])]
+        if counts and self.is_imitated and all(map(_is_bad, column.values)):
+            return counts
         if len(counts) < 2:
             return []
         are_flags = flags.keys() == {True, False} or (
@@ -321,8 +317,8 @@ def count_words(text: str) -> int:
 
 def _is_sentence(column: _Column) -> bool:
     """Whether a column says the same sentence in all rows."""
-    is_one = len(column.values) == 1 and column.most_items == 0
-    return is_one and _SENTENCE.fullmatch(next(iter(column.values))) is not None
+    is_single = len(column.values) == 1 and column.most_items == 0
+    return is_single and _SENTENCE.fullmatch(next(iter(column.values))) is not None
 
 
 def _may_ask(value: Any) -> bool:
@@ -359,7 +355,15 @@ def _has_verdict(column: _Column) -> bool:
         return False
     flags = {word for word in words if columns_of.read_flag(word) is not None}
     are_long = all(len(word) > 3 for word in words - flags)
-    return any(len(word) > 2 or are_long for word in flags) or any(map(_VERDICT.search, words))
+    has_flag = any(len(word) > 2 or are_long for word in flags)
+    negated = {f"{prefix}{word}" for prefix in NAMES["negations"] for word in words}
+    judges = any(not _VERDICTS.isdisjoint(_WORD.findall(word)) for word in words)
+    return has_flag or judges or not words.isdisjoint(negated)
+
+
+def _is_bad(value: str) -> bool:
+    """Whether a value is a word for what is wrong, and says nothing else."""
+    return value.lower() in _BAD
 
 
 def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -> str:
@@ -368,12 +372,6 @@ def _show_share(name: str, column: _Column, counts: Sequence[tuple[str, int]]) -
     share = f"{name} is {counts[0][0]} in {counts[0][1]} of {column.num_values} {counted}"
     wanted = counts[-1][0] if len(counts) == 2 and column.most_items < 2 else ".."
     return f"{share}: where: {{{name}{'.0' * (column.most_items > 0)}: {wanted}}}"
-
-
-def _keys_of(path: str) -> list[str]:
-    """The column and the keys of a path, without places in lists; a key for none."""
-    keys = [part for part in path.split(".") if not part.isdecimal()]
-    return [*keys, ""]
 
 
 def _parse(value: Any) -> Any:
@@ -391,40 +389,43 @@ def _list_scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """
     parsed = columns_of.parse_object(value)
     parts = {f"{name}.{key}": part for key, part in parsed.items()} if parsed else {name: value}
-    scalars = str | bool | int | float
     for path, part in parts.items():
         items = part if isinstance(part, list) and len(part) <= MAX_ITEMS else [part]
-        if all(isinstance(item, scalars) for item in items):
+        if all(isinstance(item, str | bool | int | float) for item in items):
             yield path, part
 
 
 def _inside(value: Any) -> Iterator[Any]:
     """The value and everything in it."""
     yield value
-    for part in (
-        value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    ):
+    parts = value.values() if isinstance(value, Mapping) else value
+    for part in parts if isinstance(value, Mapping | list) else ():
         yield from _inside(part)
 
 
-def _holds(value: Any, is_such: Any) -> bool:
+def _holds(value: Any, is_such: Callable[[Any], bool]) -> bool:
     return any(map(is_such, _inside(value)))
 
 
 def _is_medium(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return bool({"bytes", "array"} & value.keys()) and not columns_of.is_empty(
-            [*value.values()]
-        )
-    return isinstance(value, bytes) or (
-        isinstance(value, str) and _MEDIUM.fullmatch(value) is not None
-    )
+        has_key = not value.keys().isdisjoint({"bytes", "array"})
+        return has_key and not columns_of.is_empty([*value.values()])
+    is_text = isinstance(value, str)
+    return isinstance(value, bytes) or (is_text and _MEDIUM.fullmatch(value) is not None)
 
 
 def _is_schema(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     return isinstance(value.get("name"), str) and bool({"parameters", "arguments"} & value.keys())
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "holds pictures, sound or film": _is_medium, "holds schemas or calls of tools": _is_schema,
+    "holds messages": columns_of.is_conversation,
+}  # fmt: skip
+"""Why a value says something -> whether a part of it is such."""
 
 
 def _leaves(value: Any) -> Iterator[str]:
@@ -440,11 +441,6 @@ def _leaves(value: Any) -> Iterator[str]:
                 yield from _leaves(part)
     elif not columns_of.is_empty(value):
         yield str(value)
-
-
-def _list_texts(value: Any) -> Iterator[str]:
-    """The texts in a value, JSON text as what it is."""
-    return (part for part in _inside(_parse(value)) if isinstance(part, str))
 
 
 def _read_number(value: Any) -> float | None:
