@@ -25,69 +25,17 @@ from stages.sources import columns as columns_of
 from stages.sources.quarantine import TIE, RejectedError
 
 Kind = Literal["score", "overall", "attribute"]
-SCORES = ("score", "scores", "rating", "ratings")
-"""Of these an equal number of both answers is a tie."""
 CHOSEN = ("chosen", "rejected")
 """Words that tell columns of the better answer from those of the worse one."""
-OVERALL = (
-    "avg_rating", "avg_score", "average_rating", "average_score", "mean_rating", "mean_score",
-    "overall", "overall_rating", "overall_score", "final_score", "reward", "rewards",
-    "reward_score", "rm_score", "rm_reward", "preference_score", "rank", "ranks",
-)  # fmt: skip
 RANKS = ("rank", "ranks")
 """Numbers of which the lower one is the better."""
-_ATTRIBUTE = re.compile(
-    r"(?:\w+_)?(?:scores?|ratings?|rewards?|quality|grade|votes|upvotes|likes|helpful(?:ness)?"
-    r"|correct(?:ness)?|harmless(?:ness)?|safety|truthful(?:ness)?|honesty|preference|elo|valid(?:ity)?"
-    r"|win_?rate)"
-)
-_LOWER_IS_BETTER = re.compile(
-    r"(?:^|_)(?:toxic(?:ity)?|harm(?:ful(?:ness)?)?|hallucinations?|ppl|perplexity|errors?|risk"
-    r"|bias|unsafe|loss|refusal|spam|repetition|length|readability|reading|bleu|rouge|similarity)"
-    r"(?:_|$)"
-)
-"""Words of measures of which more is not better."""
-_OF_MODEL = re.compile(r"model_(?:elo|win_?rate)")
-"""How good the model is that wrote an answer; the weaker model's may be the better one."""
-_COUNT = re.compile(r"(?:num|number|count|std|var|variance)_.*|.*_(?:num|count|std|var|variance)")
-"""How many ratings there are, or how far they lie apart."""
-_NUMBERED = re.compile(
-    r"(?:^|_)(?:annotator|rater|judge|worker|reviewer|expert|evaluator|labell?er|user|turn|round"
-    r"|step|criteri(?:on|a)|dim(?:ension)?|aspect|question)s?(?:_|$)"
-)
-"""Words before a number or letter that is no answer's, as in `annotator_1_score`."""
-_TIE = re.compile(r"(?:is_)?tied?|winner_tie|both_equal|no_preference")
-"""Name of a column that says whether there is a preference."""
-_VERDICT = re.compile(
-    r"(?:\w+_)?(?:status|verdict|outcome|result|judge?ment|decision|preference|winner)"
-)
-"""Name of a column that says of which answer, or that of none, people thought more."""
-WINNER = re.compile(
-    r"(?:(?:human|annotator|expert|crowd|gold|final|true|user|judge|llm|majority)_)?"
-    r"(?:preferred|preference|winner|winning|better|best|choice)"
-    r"(?:_(?:label|response|answer|completion|output|index|idx|side))?s?"
-    r"|(?:is|if)_(?:chosen|preferred|best|selected|accepted)"
-    r"|(?:better|best|preferred|safer)_(?:response|answer)_id"
-)
-"""Name of a column that says which answer is better."""
-DIFFERENCE = re.compile(
-    r"(?:score|rating|reward|preference|quality)s?_(?:diff|difference|delta|gap|margin)"
-    r"|(?:diff|difference|delta)_(?:score|rating|reward|preference|quality)s?"
-    r"|delta|gap"
-)
-"""Name of a column with the difference of two answers' scores."""
-STRENGTH = re.compile(
-    r"(?:(?:preference|label|annotat(?:or|ion)|inter_annotator|rater|human|judge|overall)_)?"
-    r"(?:strength|confidence|certainty|agreement)(?:_(?:score|rate|level|share))?"
-    r"|strength_of_preference|overall_preference|margin|(?:\w+_)?weights?"
-)
-"""Name of a column that says how strong or how sure a preference is."""
-SCALE = re.compile(
-    r"(?:\w+_)?(?:criterion|criteria|aspect|dimension)(?:_name)?"
-    r"|(?:(?:score|rating)_)?(?:scale|range)"
-    r"|(?:min|max|minimum|maximum)_(?:score|rating)|(?:score|rating)_(?:min|max)"
-)
-"""Name of a column that says of what, or from what to what, a number is a score."""
+_ATTRIBUTE, _NO_ATTRIBUTE, _NUMBERED, _TIE, _JUDGEMENT, WINNER, DIFFERENCE, STRENGTH, SCALE = (
+    re.compile(columns_of.NAMES[name]) for name in (
+        "attribute", "no_attribute", "numbered", "tie", "judgement", "winner", "difference",
+        "strength", "scale",
+    )
+)  # fmt: skip
+"""Names of columns beside two answers, by what they say (columns.yaml)."""
 
 
 class Ratings(NamedTuple):
@@ -218,12 +166,11 @@ def _find_ratings(names: tuple[str, ...], marks: tuple[str, str]) -> tuple[Ratin
 
 def _classify(what: str) -> Kind | None:
     """How what is said of both answers bears on which is better."""
-    if what in SCORES:
-        return "score"
-    if what in OVERALL:
-        return "overall"
-    is_other = _COUNT.fullmatch(what) or _OF_MODEL.fullmatch(what) or _LOWER_IS_BETTER.search(what)
-    return "attribute" if _ATTRIBUTE.fullmatch(what) and not is_other else None
+    for kind in ("score", "overall"):
+        if what in columns_of.NAMES["scores" if kind == "score" else kind]:
+            return kind
+    is_attribute = _ATTRIBUTE.fullmatch(what) and not _NO_ATTRIBUTE.fullmatch(what)
+    return "attribute" if is_attribute else None
 
 
 def check_differences(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
@@ -245,7 +192,7 @@ def check_tie(fields: Mapping[str, Any], ignore: Sequence[str]) -> None:
     for name in find_columns(tuple(fields), _TIE):
         if name not in ignore and columns_of.read_flag(fields[name]):
             raise RejectedError(f"{TIE}: '{name}' says so; keep such pairs as ignore: [{name}]")
-    for name in find_columns(tuple(fields), _VERDICT):
+    for name in find_columns(tuple(fields), _JUDGEMENT):
         if name not in ignore and str(fields[name]).strip().lower() in ("tie", "tied", "draw"):
             raise RejectedError(
                 f"{TIE}: '{name}' is {fields[name]!r}; keep such pairs as ignore: [{name}]"

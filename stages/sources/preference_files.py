@@ -9,8 +9,8 @@ r"""Preferences of people out of files: pairs, rated or ranked answers, and labe
 | `prompt`, `answer`, `score` | an answer; those of one prompt are compared |
 | `prompt`, `answer`, `label` | a completion that is good or bad, without a pair: for KTO |
 
-Of an answer that several rows rate the mean counts. Several rows that compare the same two answers
-become one pair, whose label is the share of votes (`preference_votes`); other columns can
+If several rows rate the same answer, their mean counts. Several rows that compare the same two
+answers become one pair, whose label is the share of votes (`preference_votes`); other columns can
 contradict a pair (`pair_checks`). Each row is in a pair, or in the quarantine with its reason:
 `tie`, `alone` (the only rated answer to its prompt), `merged` (another row's pair counts it too),
 `repeated`, or what is wrong with it.
@@ -30,8 +30,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import combinations, islice, product, takewhile
 from statistics import fmean
 from typing import Any, NamedTuple, TypeGuard, TypeVar
@@ -57,9 +57,8 @@ from stages.sources.preference_votes import (
     merge_rows,
     record_row,
 )
-from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import ALONE, MERGED, PARTED, TIE, RejectedError, bad_row
-from stages.sources.unread import NUM_SAMPLE, Unread
+from stages.sources.unread import NUM_SAMPLE, UNSPACED, SourceReport, Unread
 
 SIGNED = "preference"
 """Name of a winner, or a number around 0 where any is below it."""
@@ -74,27 +73,20 @@ RIVALS = ("better_response_id", "safer_response_id")
 """Columns that both name a winner, each by its own standard (PKU-SafeRLHF)."""
 MIN_SIGNED = 10
 """So many preferences, of which none is negative, are no preferences around 0."""
-_COMPARES = re.compile(
-    r"best|better|prefer|winner|chosen|choice|select|accepted|rank|scor|rating|label|vote|grade"
-    r"|quality|reward|correct|margin|(?:^|_)(?:elos?|order|ordering|picked|annotations?)$",
-    re.IGNORECASE,
-)
-"""In the name of a column or key that says which of several answers is better."""
+_COMPARES = re.compile(NAMES["comparing"], re.IGNORECASE)
 FORMS = {
     "pairs": "preference pairs", "compared": "two answers with a comparison",
     "lists": "lists of answers", "rated": "answers with scores", "labelled": "labelled completions",
 }  # fmt: skip
 """Form of a row -> what a reader calls it."""
-TIES = (
-    "tie", "tie (bothbad)", "tie (both bad)", "both", "both_bad", "both bad", "bothbad", "tied",
-    "both_good", "both good", "none", "neither", "draw", "equal", "same",
-)  # fmt: skip
 _ANSWERED = re.compile(r"(?:assistant|model|gpt|bot):\s*$", re.IGNORECASE)
-"""End of a transcript, behind which the answer begins."""
+"""End of a transcript, after which the answer begins."""
 MIN_PROMPT_WORDS = 3
 """An answer may begin with a shorter prompt, as `Hello` with `Hello`."""
-UNSPACED = "\u0e00"
-"""From Thai on many scripts do not part words by spaces."""
+_ORDER = re.compile(r"\[*([ab])\s*(>+|<+|=+)\s*(?!\1)([ab])\]*", re.IGNORECASE)
+"""Both answers in order, as a judge's verdict has them: `A>B`, `[[B>>A]]`, `A=B`."""
+_ANSWER_WORD = re.compile(r"^(?:response|answer|assistant|model|output|completion|option)[ _]")
+"""What stands before the letter or number of an answer, as in `Response 2` and `model_a`."""
 
 
 class PairColumns(Params):
@@ -131,6 +123,12 @@ class PairColumns(Params):
         """Field -> column, of those that are given."""
         return self.model_dump(exclude_none=True)
 
+    @property
+    def sides(self) -> tuple[str, str] | None:
+        """The columns of two answers; None: a row has a list of answers, or a single one."""
+        first, second = (self.chosen, self.rejected) if self.chosen else (self.a, self.b)
+        return None if first is None or second is None else (first, second)
+
     def forms(self) -> list[str]:
         """The forms of rows of these columns; one, where they make sense."""
         forms = {
@@ -155,6 +153,14 @@ class Answer(NamedTuple):
     text: str
 
 
+class Rating(NamedTuple):
+    """A row that rates an answer."""
+
+    row: RawRow
+    answer: Answer
+    score: float
+
+
 def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
     """The columns of a file of preferences, by their usual names.
 
@@ -171,14 +177,8 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
             lists = [name for name in NAMES["message_lists"] if name not in pair]
             common["prompt"] = sample.first(lists, list)
         return PairColumns(**common, **_find_comparison(sample, *pair))
-    answers = next(
-        (
-            name
-            for name in NAMES["answer_lists"]
-            if sample.is_list(name) and not sample.has_objects(name)
-        ),
-        None,
-    )
+    answers = next((name for name in NAMES["answer_lists"]
+                    if sample.is_list(name) and not sample.has_objects(name)), None)  # fmt: skip
     if answers is not None:
         folder = answers.rpartition(".")[0]
         scores, ranks = (
@@ -193,9 +193,8 @@ def recognise(rows: Sequence[Mapping[str, Any]]) -> PairColumns:
                 f"{answers}, scores: ..}} or ranks: ..; if the best comes first, name the answers "
                 f"without it. Columns: {sample.available()}"
             )
-        return PairColumns(
-            **common, answers=answers, scores=scores, ranks=None if scores else ranks
-        )
+        ranks = None if scores else ranks
+        return PairColumns(**common, answers=answers, scores=scores, ranks=ranks)
     singles = ["completion", "response", "output", "answer", *NAMES["message_lists"]]
     answer = sample.first(singles, str, list)
     label = next((name for name in ("label", "kto_tag") if sample.values(name)), None)
@@ -222,10 +221,8 @@ def _find_comparison(sample: ColumnSample, first: str, second: str) -> dict[str,
     for names in NAMES["compared"]:
         if all(map(sample.values, names)):
             return pair | dict(zip(("score_a", "score_b"), names, strict=True))
-    winner, strength = (
-        sample.first(NAMES["winners"], str, int),
-        _find_numbers(sample, NAMES["strengths"]),
-    )
+    strength = _find_numbers(sample, NAMES["strengths"])
+    winner = sample.first(NAMES["winners"], str, int)
     winner = winner or sample.first([name for name in NAMES["winners"] if name != SIGNED], float)
     if winner is None and any(_ORDER.fullmatch(str(value)) for value in sample.values("label")):
         winner = "label"
@@ -269,57 +266,54 @@ def read_preferences(
         ValueError: files or columns that are not there, columns that make no preference, or one
             that carries meaning and is not read.
     """
-    where = where or {}
+    where, report = where or {}, report or SourceReport(path="")
     rows = list(islice(columns_of.keep_rows(containers.open_rows(place), where), limit))
-    sample = containers.sample_fields(rows[:NUM_SAMPLE], ignore)
-    if not columns.used() and sample:
+    raws = [row for row in rows if isinstance(row, RawRow)]
+    sample = containers.sample_fields(raws[:NUM_SAMPLE], ignore)
+    if not sample:
+        report.rows["unsplit"] = len(rows)
+        yield from rows  # all bad
+        return
+    if not columns.used():
         columns = recognise(sample)
+    _check_columns(columns, sample)
+    _check_content(columns, raws, ignore)
+    report.columns, report.form = columns.used(), FORMS[columns.forms()[0]]
+    reader = PairReader(columns, ignore)
+    unread = Unread(
+        [*columns.used().values(), *where], ignore,
+        is_imitated=bool(columns.score or columns.label),
+        lacks_prompt=_lacks_prompt(columns, sample),
+    )  # fmt: skip
+    for row in unread.watch(rows, report):
+        if isinstance(row, RawRow):
+            for name, value in _find_beside(row.fields, columns):
+                if name not in unread.expressions:
+                    unread.refuse(row, name, value, "may say which answer is better, or how much")
+            _check_rival(row, columns, ignore)
+    if columns.score is not None:
+        yield from _compare_rated(raw_rows.parse_rows(iter(rows), reader.read_rating))
+    else:
+        yield from merge_rows(
+            row if isinstance(row, BadRow) else reader.read_row(row) for row in rows
+        )
+
+
+def _check_columns(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a ValueError for columns that are not there, or that make no preference."""
     columns_of.check_names(columns.used(), sample)
-    if sample and columns.a and columns.b and not columns.forms():
+    if columns.a and columns.b and not columns.forms():
         raise ValueError(
             f"columns: expected what compares '{columns.a}' and '{columns.b}', found "
             f"{', '.join(columns.used())}: name it, as winner: .., preference: .. (below 0: "
             f"'{columns.a}' is better), or score_a: .. with score_b: .. "
             f"Columns: {ColumnSample(sample).available()}"
         )
-    if sample and len(columns.forms()) != 1:
+    if len(columns.forms()) != 1:
         raise ValueError(
             f"columns: expected chosen and rejected, or a and b with what compares them, or "
             f"answers, or an answer with its score or label, found {', '.join(columns.used())}"
         )
-    _check_read(columns, rows, ignore)
-    expressions = [*columns.used().values(), *where]
-    are_rated = bool(columns.score or columns.label)
-    unread = Unread(
-        expressions, ignore, is_imitated=are_rated, lacks_prompt=_lacks_prompt(columns, sample)
-    )
-    for row in unread.watch(rows):
-        if isinstance(row, RawRow):
-            for name in _find_unread_beside(row.fields, columns):
-                if name not in expressions:
-                    unread.refuse(
-                        row,
-                        name,
-                        columns_of.find(row.fields, name),
-                        "may say which answer is better, or how much",
-                    )
-            _check_rival(row, columns, ignore)
-    if report is not None:
-        report.rows["unsplit"], report.unused = len(rows), [*unread.names]
-        if sample:
-            report.columns, report.form = columns.used(), FORMS[columns.forms()[0]]
-    if columns.score is not None:
-        yield from _compare_rated(rows, columns, ignore)
-        return
-
-    parse = partial(_parse_row, columns=columns, ignore=ignore)
-    yield from merge_rows(row if isinstance(row, BadRow) else parse(row) for row in rows)
-
-
-def _check_read(
-    columns: PairColumns, rows: Sequence[RawRow | BadRow], ignore: Sequence[str]
-) -> None:
-    """Raise a ValueError for a column that is misread."""
     if (name := columns.score or columns.scores) and name.rpartition(".")[2].lower() in NAMES[
         "ranks"
     ]:
@@ -327,34 +321,24 @@ def _check_read(
             f"columns: expected a score, the higher the better, found '{name}': name it as `ranks` "
             f"with `answers`, or write the scores of single answers as numbers below 0"
         )
-    if columns.preference is not None:
-        _check_signs(columns.preference, ColumnSample(containers.sample_fields(rows, ignore)))
+
+
+def _check_content(columns: PairColumns, rows: Sequence[RawRow], ignore: Sequence[str]) -> None:
+    """Raise a ValueError for columns that all rows together show to be misread."""
     _check_prompt_repeated(columns, rows)
-    if columns.score is not None:
-        _check_scales(columns, rows, ignore)
-
-
-def _lacks_prompt(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the prompt is only the common beginning of two texts, in most rows."""
-    names = (columns.chosen, columns.rejected) if columns.chosen else (columns.a, columns.b)
-    if columns.prompt is not None or None in names:
-        return False
-    num_plain = 0
-    for fields in sample:
-        with suppress(RejectedError):  # a bad row is recorded with its line
-            texts = [columns_of.evaluate(fields, str(name)) for name in names]
-            if all(map(_is_plain, texts)):
-                beginning = texts[0][: _count_common(*texts)]
-                num_plain += _ANSWERED.search(beginning) is None
-    return 2 * num_plain > len(sample)
-
-
-def _check_scales(
-    columns: PairColumns, rows: Sequence[RawRow | BadRow], ignore: Sequence[str]
-) -> None:
-    """Raise a ValueError where scores of single answers are of several criteria or scales."""
+    if columns.preference is not None:
+        sample = ColumnSample(containers.sample_fields(rows, ignore))
+        numbers = map(read_number, sample.values(columns.preference))
+        values = [value for value in numbers if value is not None]
+        if len(values) >= MIN_SIGNED and max(values) > 0 <= min(values):
+            raise ValueError(
+                f"columns.preference: expected numbers below 0 (the first answer is better) and "
+                f"above 0 (the second is), found {min(values):g} to {max(values):g} in "
+                f"'{columns.preference}': name a column of 1 and 2 as `winner`, one of P(the first "
+                f"is better) as `probability`, with the answers as `chosen` and `rejected`."
+            )
     first_values = dict[str, Any]()
-    for row in (row for row in rows if isinstance(row, RawRow)):
+    for row in rows if columns.score is not None else ():
         for name in pair_checks.find_columns(tuple(row.fields), pair_checks.SCALE):
             value = row.fields[name]
             if name in ignore or columns_of.is_empty(value):
@@ -368,7 +352,21 @@ def _check_scales(
                 )
 
 
-def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow | BadRow]) -> None:
+def _lacks_prompt(columns: PairColumns, sample: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the prompt is only the common beginning of two texts, in most rows."""
+    if columns.prompt is not None or columns.sides is None:
+        return False
+    num_plain = 0
+    for fields in sample:
+        with suppress(RejectedError):  # a bad row is recorded with its line
+            texts = [columns_of.evaluate(fields, name) for name in columns.sides]
+            if all(map(_is_plain, texts)):
+                beginning = texts[0][: _count_common(*texts)]
+                num_plain += _ANSWERED.search(beginning) is None
+    return 2 * num_plain > len(sample)
+
+
+def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow]) -> None:
     """Raise a ValueError where most answers are texts that begin with their whole prompt.
 
     A template says that they are to: `chosen: "{chosen}"`.
@@ -378,7 +376,7 @@ def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow | BadRow]
     if columns.prompt is None or not names or any("{" in name for name in names.values()):
         return
     repeating, num_texts = list[RawRow](), 0
-    for row in (row for row in rows if isinstance(row, RawRow)):
+    for row in rows:
         with suppress(RejectedError):  # a bad row is recorded with its line
             values = [columns_of.evaluate(row.fields, name)
                       for name in (columns.prompt, *names.values())]  # fmt: skip
@@ -391,20 +389,24 @@ def _check_prompt_repeated(columns: PairColumns, rows: Sequence[RawRow | BadRow]
     if 2 * len(repeating) > num_texts:
         first, shown = repeating[0], " and ".join(f"'{name}'" for name in names.values())
         repeated = {field: f"'{{{name}}}'" for field, name in names.items()}
-        shown_columns = _show_columns(columns, repeated)
         raise ValueError(
             f"{first.file}, row {first.line}: expected answers without their prompt, found "
             f"{shown} that begin with '{columns.prompt}', as in {len(repeating)} of {num_texts} "
             f"rows: write what follows it; if the answers are to repeat it, columns: "
-            f"{{{shown_columns}}}"
+            f"{_show_columns(columns.used() | repeated)}"
         )
 
 
-def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[str]:
+def _show_columns(columns: Mapping[str, str]) -> str:
+    return f"{{{', '.join(f'{field}: {name}' for field, name in columns.items())}}}"
+
+
+def _find_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iterator[tuple[str, Any]]:
     """What a row may say of its answers under names that mean something beside them alone.
 
     A probability or a winner by another name, how sure the preference is, a difference of scores
-    where nobody knows which answer is subtracted from which, and what may order a ranking.
+    where nobody knows which answer is subtracted from which, and what may order a ranking: a column
+    or a key of the answers.
     """
     names, beside = tuple(fields), list[str]()
     if columns.answers is None:
@@ -413,7 +415,15 @@ def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iter
         beside += [name for name in winners if name not in rivals
                    and str(fields[name]).strip().lower() != "chosen"]  # fmt: skip
     elif not (columns.scores or columns.ranks):
-        yield from _find_comparison_beside(fields, columns.answers)
+        column = columns_of.root(columns.answers, fields)
+        values = {name: value for name, value in fields.items() if name != column}
+        for item in fields[column] if isinstance(fields.get(column), list) else ():
+            if isinstance(item, dict):
+                values |= {f"{column}.{key}": value for key, value in item.items()}
+        for name, value in values.items():
+            compares = name != columns.answers and _COMPARES.search(name.rpartition(".")[2])
+            if compares and not columns_of.is_empty(value):
+                yield name, value
     beside += pair_checks.find_columns(names, pair_checks.STRENGTH)
     if (columns.a, columns.b) != SHP:
         beside.append(LABELS)
@@ -421,12 +431,8 @@ def _find_unread_beside(fields: Mapping[str, Any], columns: PairColumns) -> Iter
         beside += NAMES["probabilities"]
     if columns.a is not None and columns.score_a is None:
         beside += pair_checks.find_columns(names, pair_checks.DIFFERENCE)
-    yield from (name for name in beside if not columns_of.is_empty(fields.get(name)))
-
-
-def _show_columns(columns: PairColumns, changed: Mapping[str, str] | None = None) -> str:
-    shown = {**columns.used(), **(changed or {})}
-    return ", ".join(f"{field}: {name}" for field, name in shown.items())
+    yield from ((name, value) for name in beside
+                if not columns_of.is_empty(value := fields.get(name)))  # fmt: skip
 
 
 def _check_rival(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> None:
@@ -436,92 +442,18 @@ def _check_rival(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> No
     rival = RIVALS[1 - RIVALS.index(columns.winner)]
     values = [row.fields.get(name) for name in (columns.winner, rival)]
     is_said = not any(map(columns_of.is_empty, values))
-    is_tie = any(str(value).lower() in TIES for value in values)
+    is_tie = any(str(value).lower() in NAMES["ties"] for value in values)
     if rival not in ignore and is_said and not is_tie and len({*map(str, values)}) > 1:
         raise ValueError(
             f"{row.file}, row {row.line}: '{columns.winner}' prefers {values[0]!r:.20} and "
             f"'{rival}' {values[1]!r:.20}: say which of the two standards counts, as columns: "
-            f"{{{_show_columns(columns)}}} with ignore: [{rival}], or the other way round"
+            f"{_show_columns(columns.used())} with ignore: [{rival}], or the other way round"
         )
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any) -> TypeGuard[str]:
     """Whether it is text, and no conversation."""
     return isinstance(value, str) and not columns_of.is_conversation(value)
-
-
-def _parse_row(row: RawRow, columns: PairColumns, ignore: Sequence[str]) -> LabelledRow | BadRow:
-    """A row with what it says; of two answers of which it prefers neither, with both."""
-    parsed = raw_rows.parse_row(row, partial(_parse, columns=columns, ignore=ignore))
-    if not isinstance(parsed, BadRow):
-        return LabelledRow(row, parsed)
-    names = (columns.chosen, columns.rejected) if columns.chosen else (columns.a, columns.b)
-    if parsed.reason.startswith(f"{TIE}:") and None not in names:
-        with suppress(RejectedError):
-            pair = _read_two(row.fields, columns, str(names[0]), str(names[1]), ignore)
-            even = _make_pair(*pair, line=row.line, file=row.file, probability=0.5)
-            return LabelledRow(row, [even], parsed)
-    return parsed
-
-
-def _parse(
-    fields: Mapping[str, Any], line: int, file: str, *, columns: PairColumns, ignore: Sequence[str]
-) -> Sequence[RawPreference | RawLabelled]:
-    """What a row says, in one of the forms; RejectedError where it says nothing."""
-    (form,) = columns.forms()
-    of_answers = pair_checks.find_of_sides(tuple(fields), _find_sides(columns))
-    columns_of.check_valid(fields, columns.used().values(), [*ignore, *of_answers])
-    if form in ("pairs", "compared"):
-        pair_checks.check_tie(fields, [*ignore, *columns.used().values()])
-    if form == "pairs":
-        combined = _combine_answers(fields, str(columns.chosen), str(columns.rejected), columns)
-        return [read_pair(row, line, file, columns, ignore) for row in combined]
-    if form == "compared":
-        return [_read_comparison(fields, line, file, columns, ignore)]
-    if form == "lists":
-        return _read_list(fields, line, file, columns, ignore)
-    answer = _read_answer(fields, columns, str(columns.answer), ignore)
-    _check_answer(answer, str(columns.answer))
-    label = columns_of.evaluate(fields, str(columns.label))
-    is_good = columns_of.read_flag(label)
-    if is_good is None:
-        raise RejectedError(f"no label: '{columns.label}' should be true or false, is {label!r}")
-    return [
-        RawLabelled(
-            turns=answer.turns, plain_prompt=answer.plain_prompt, plain_lead=answer.plain_lead,
-            completion=answer.text, desirable=is_good,
-            line=line, file=file,
-        )
-    ]  # fmt: skip
-
-
-def _find_sides(columns: PairColumns) -> tuple[str, ...]:
-    """Words of the columns of an answer that may be invalid without harm to the pair.
-
-    That is the worse answer, and either of two whose order another column decides.
-    """
-    if columns.a is not None:
-        return pair_checks.find_marks(columns.a, str(columns.b)) or ()
-    marks = pair_checks.find_marks(str(columns.chosen), str(columns.rejected))
-    return (marks or pair_checks.CHOSEN)[1:]
-
-
-def _combine_answers(
-    fields: Mapping[str, Any], chosen: str, rejected: str, columns: PairColumns
-) -> Sequence[Mapping[str, Any]]:
-    """The row with each of several better answers beside each of several worse ones.
-
-    RewardBench 2 has both as lists of texts. A list that begins with the prompt is a conversation,
-    and so may be two lists that share a text: these rows stay as they are.
-    """
-    better, worse = fields.get(chosen), fields.get(rejected)
-    prompt = None if columns.prompt is None else columns_of.evaluate(fields, columns.prompt)
-    if not (_are_texts(better) and _are_texts(worse) and _is_plain(prompt)):
-        return [fields]
-    if prompt in (*better, *worse) or {*better} & {*worse}:
-        return [fields]
-    pairs = product(dict.fromkeys(better), dict.fromkeys(worse))
-    return [{**fields, chosen: good, rejected: bad} for good, bad in pairs]
 
 
 def _are_texts(value: Any) -> TypeGuard[list[str]]:
@@ -529,75 +461,263 @@ def _are_texts(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
 
 
-def read_pair(
-    fields: Mapping[str, Any], line: int, file: str, columns: PairColumns,
-    ignore: Sequence[str] = (),
-) -> RawPreference:  # fmt: skip
-    """The pair that a row holds, the answer that is more likely the better one as `chosen`.
+@dataclass(frozen=True, slots=True)
+class PairReader:
+    """Reads the rows of a file of preferences: pairs, lists, ratings and labelled completions."""
 
-    A soft label below 1/2 says that `rejected` is better: every count of pairs ordered rightly
-    takes `chosen` for the better one. RejectedError where a column is missing or malformed, the
-    answers share other than all but the last turn, one is empty, both are the same, or neither is
-    preferred.
-    """
-    marks = pair_checks.find_marks(str(columns.chosen), str(columns.rejected))
-    for words in dict.fromkeys((pair_checks.CHOSEN, marks or pair_checks.CHOSEN)):
-        pair_checks.check_ratings(fields, ignore, words)
-    pair_checks.check_differences(fields, ignore)
-    for name in (str(columns.chosen), str(columns.rejected)):
-        value = columns_of.evaluate(fields, name)
-        if isinstance(value, str) and value in fields.keys() - {name}:
+    columns: PairColumns
+    ignore: Sequence[str] = ()
+    """Columns, and keys of messages, that may be dropped."""
+
+    def read_row(self, row: RawRow) -> LabelledRow | BadRow:
+        """A row with what it says; of two answers of which it prefers neither, with both."""
+        parsed = raw_rows.parse_row(row, self._read_labels)
+        if not isinstance(parsed, BadRow):
+            return LabelledRow(row, parsed)
+        if parsed.reason.startswith(f"{TIE}:") and self.columns.sides is not None:
+            with suppress(RejectedError):
+                pair = self._read_two(row.fields, *self.columns.sides)
+                even = _make_pair(*pair, line=row.line, file=row.file, probability=0.5)
+                return LabelledRow(row, [even], parsed)
+        return parsed
+
+    def _read_labels(
+        self, fields: Mapping[str, Any], line: int, file: str
+    ) -> Sequence[RawPreference | RawLabelled]:
+        """What a row says, in one of the forms; RejectedError where it says nothing."""
+        columns, used = self.columns, self.columns.used().values()
+        (form,) = columns.forms()
+        # The worse answer, and either of two whose order another column decides, may be invalid
+        # without harm to the pair.
+        marks = columns.sides and pair_checks.find_marks(*columns.sides)
+        sides = (marks or ()) if columns.a else (marks or pair_checks.CHOSEN)[1:]
+        of_answers = pair_checks.find_of_sides(tuple(fields), sides)
+        columns_of.check_valid(fields, used, [*self.ignore, *of_answers])
+        if form in ("pairs", "compared"):
+            pair_checks.check_tie(fields, [*self.ignore, *used])
+        if form == "pairs":
+            return [self._read_pair(row, line, file) for row in self._combine_answers(fields)]
+        if form == "compared":
+            return [self._read_comparison(fields, line, file)]
+        if form == "lists":
+            return self._read_list(fields, line, file)
+        answer = self._read_single(fields)
+        label = columns_of.evaluate(fields, str(columns.label))
+        is_good = columns_of.read_flag(label)
+        if is_good is None:
             raise RejectedError(
-                f"no answer: '{name}' should hold an answer and is the name of a column, "
-                f"{value!r:.60}: name {{a: .., b: .., winner: {name}}} under columns"
+                f"no label: '{columns.label}' should be true or false, is {label!r}"
             )
-    pair = _read_two(fields, columns, str(columns.chosen), str(columns.rejected), ignore)
-    probability = _read_probability(fields, columns.probability)
-    return _make_pair(*pair, line=line, file=file, probability=probability)
+        return [
+            RawLabelled(
+                turns=answer.turns, plain_prompt=answer.plain_prompt, plain_lead=answer.plain_lead,
+                completion=answer.text, desirable=is_good, line=line, file=file,
+            )
+        ]  # fmt: skip
 
+    def read_rating(self, fields: Mapping[str, Any], line: int, file: str) -> Rating:
+        """A single answer with its score."""
+        columns_of.check_valid(fields, self.columns.used().values(), self.ignore)
+        answer = self._read_single(fields)
+        score = _read_number(fields, self.columns.score)
+        return Rating(RawRow(file, line, dict(fields)), answer, score)
 
-def _read_comparison(
-    fields: Mapping[str, Any], line: int, file: str, columns: PairColumns, ignore: Sequence[str]
-) -> RawPreference:
-    """The pair of answers a and b, the better one first; RejectedError for a contradiction."""
-    a, b = _read_two(fields, columns, str(columns.a), str(columns.b), ignore)
-    leads = dict[str, float]()  # by column, above 0 where it says that a is better
-    if columns.winner is not None:
-        leads[columns.winner] = _read_winner(fields, columns)
+    def _read_single(self, fields: Mapping[str, Any]) -> Answer:
+        answer = self._read_answer(fields, str(self.columns.answer))
+        _check_answer(answer, str(self.columns.answer))
+        return answer
 
-    def is_needed(*names: str | None) -> bool:
-        values = [columns_of.evaluate(fields, name) for name in names if name is not None]
-        is_blank = any(value is MISSING or columns_of.is_empty(value) for value in values)
-        return len(values) == len(names) and not (leads and is_blank)
+    def _combine_answers(self, fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """The row with each of several better answers beside each of several worse ones.
 
-    if is_needed(columns.preference):
-        leads[str(columns.preference)] = -_read_number(fields, columns.preference)
-    if is_needed(columns.score_a, columns.score_b):
-        score_a, score_b = (_read_number(fields, x) for x in (columns.score_a, columns.score_b))
-        leads[str(columns.score_a)] = score_a - score_b
-    if (columns.a, columns.b) == SHP and LABELS not in ignore:
-        leads |= _read_shp(fields)
-    if max(leads.values()) > 0 > min(leads.values()):
-        shown = ", ".join(f"'{name}': {columns_of.evaluate(fields, name)!r:.40}" for name in leads)
-        raise RejectedError(f"contradiction: they prefer different answers: {shown}")
-    (lead, *_) = leads.values()
-    if lead == 0:
-        raise RejectedError("tie: both answers have the same score")
-    better, worse = (a, b) if lead > 0 else (b, a)
-    names = (columns.a, columns.b) if lead > 0 else (columns.b, columns.a)
-    if marks := pair_checks.find_marks(*map(str, names)):
-        pair_checks.check_ratings(fields, ignore, marks)
-    return _make_pair(better, worse, line=line, file=file)
+        RewardBench 2 has both as lists of texts. A list that begins with the prompt is a
+        conversation, and so may be two lists that share a text: these rows stay as they are.
+        """
+        chosen, rejected = str(self.columns.chosen), str(self.columns.rejected)
+        better, worse = fields.get(chosen), fields.get(rejected)
+        asks = self.columns.prompt
+        prompt = None if asks is None else columns_of.evaluate(fields, asks)
+        if not (_are_texts(better) and _are_texts(worse) and _is_plain(prompt)):
+            return [fields]
+        if prompt in (*better, *worse) or {*better} & {*worse}:
+            return [fields]
+        pairs = product(dict.fromkeys(better), dict.fromkeys(worse))
+        return [{**fields, chosen: good, rejected: bad} for good, bad in pairs]
 
+    def _read_pair(self, fields: Mapping[str, Any], line: int, file: str) -> RawPreference:
+        """The pair that a row holds, the answer that is more likely the better one as `chosen`.
 
-def _read_shp(fields: Mapping[str, Any]) -> dict[str, float]:
-    """1 where SHP's label says that the first answer is better, -1 where the second; or nothing."""
-    if columns_of.is_empty(fields.get(LABELS)):
-        return {}
-    label = read_number(fields[LABELS])
-    if label not in (0.0, 1.0):
-        raise RejectedError(f"no label: '{LABELS}' should be 0 or 1; or ignore: [{LABELS}]")
-    return {LABELS: 2 * label - 1}
+        A soft label below 1/2 says that `rejected` is better: every count of pairs ordered rightly
+        takes `chosen` for the better one. RejectedError where a column is missing or malformed, the
+        answers share other than all but the last turn, one is empty, both are the same, or neither
+        is preferred.
+        """
+        sides = str(self.columns.chosen), str(self.columns.rejected)
+        marks = pair_checks.find_marks(*sides)
+        for words in dict.fromkeys((pair_checks.CHOSEN, marks or pair_checks.CHOSEN)):
+            pair_checks.check_ratings(fields, self.ignore, words)
+        pair_checks.check_differences(fields, self.ignore)
+        for name in sides:
+            value = columns_of.evaluate(fields, name)
+            if isinstance(value, str) and value in fields.keys() - {name}:
+                raise RejectedError(
+                    f"no answer: '{name}' should hold an answer and is the name of a column, "
+                    f"{value!r:.60}: name {{a: .., b: .., winner: {name}}} under columns"
+                )
+        pair = self._read_two(fields, *sides)
+        probability = _read_probability(fields, self.columns.probability)
+        return _make_pair(*pair, line=line, file=file, probability=probability)
+
+    def _read_comparison(self, fields: Mapping[str, Any], line: int, file: str) -> RawPreference:
+        """The pair of answers a and b, the better one first; RejectedError for a contradiction."""
+        columns, sides = self.columns, (str(self.columns.a), str(self.columns.b))
+        a, b = self._read_two(fields, *sides)
+        leads = dict[str, float]()  # by column, above 0 where it says that a is better
+        if columns.winner is not None:
+            leads[columns.winner] = _read_winner(fields, columns)
+
+        def is_needed(*names: str | None) -> bool:
+            values = [columns_of.evaluate(fields, name) for name in names if name is not None]
+            is_blank = any(value is MISSING or columns_of.is_empty(value) for value in values)
+            return len(values) == len(names) and not (leads and is_blank)
+
+        if is_needed(columns.preference):
+            leads[str(columns.preference)] = -_read_number(fields, columns.preference)
+        if is_needed(columns.score_a, columns.score_b):
+            score_a, score_b = (_read_number(fields, x) for x in (columns.score_a, columns.score_b))
+            leads[str(columns.score_a)] = score_a - score_b
+        if (
+            sides == SHP
+            and LABELS not in self.ignore
+            and not columns_of.is_empty(fields.get(LABELS))
+        ):
+            label = read_number(fields[LABELS])
+            if label not in (0.0, 1.0):
+                raise RejectedError(f"no label: '{LABELS}' should be 0 or 1; or ignore: [{LABELS}]")
+            leads[LABELS] = 2 * label - 1
+        if max(leads.values()) > 0 > min(leads.values()):
+            shown = ", ".join(f"'{name}': {columns_of.evaluate(fields, name)!r:.40}"
+                              for name in leads)  # fmt: skip
+            raise RejectedError(f"contradiction: they prefer different answers: {shown}")
+        (lead, *_) = leads.values()
+        if lead == 0:
+            raise RejectedError("tie: both answers have the same score")
+        better, worse = (a, b) if lead > 0 else (b, a)
+        if marks := pair_checks.find_marks(*(sides if lead > 0 else sides[::-1])):
+            pair_checks.check_ratings(fields, self.ignore, marks)
+        return _make_pair(better, worse, line=line, file=file)
+
+    def _read_list(self, fields: Mapping[str, Any], line: int, file: str) -> list[RawPreference]:
+        """Every pair of a list of answers that differ in score or rank."""
+        columns, column = self.columns, str(self.columns.answers)
+        values = columns_of.evaluate(fields, column)
+        if not isinstance(values, list) or len(values) < 2:
+            raise RejectedError(f"no answers: '{column}' should be a list of at least two")
+        answers = [self._make_answer(fields, value, column) for value in values]
+        scores: Any = [-float(rank) for rank in range(len(answers))]
+        if (name := columns.scores or columns.ranks) is not None:
+            scores = columns_of.evaluate(fields, name)
+            scores = [read_number(score) for score in scores] if isinstance(scores, list) else []
+            if None in scores or len(scores) != len(answers):
+                raise RejectedError(f"no scores: '{name}' should be a number for each answer")
+            scores = scores if columns.scores else [-rank for rank in scores]
+        pairs = _compare(_average([*zip(answers, scores, strict=True)]), line, file)
+        if not pairs:
+            raise RejectedError("tie: no two answers differ in their score and in their text")
+        return pairs
+
+    def _read_two(
+        self, fields: Mapping[str, Any], first: str, second: str
+    ) -> tuple[Answer, Answer]:
+        """Two answers to one prompt; RejectedError where they answer different ones."""
+        if self.columns.a is not None and TURN not in self.ignore:
+            fields = _cut_conversations(fields, (first, second))
+        values = [columns_of.evaluate(fields, name) for name in (first, second)]
+        if self.columns.prompt is None and all(map(_is_plain, values)):
+            return self._part_texts(fields, *(raw_rows.check_text(text, first) for text in values))
+        if (
+            self.columns.prompt is None
+            and isinstance(values[0], list)
+            and isinstance(values[1], str)
+        ):
+            a = self._read_answer(fields, first)  # the text takes its last turn's place
+            return a, a._replace(text=raw_rows.check_text(values[1], second))
+        a, b = (self._read_answer(fields, name) for name in (first, second))
+        if a.turns == b.turns:
+            return a, b
+        questions = [[turn for turn in answer.turns if turn.role == "user"] for answer in (a, b)]
+        if self.columns.a is not None and questions[0] == questions[1]:
+            raise RejectedError(
+                f"{PARTED}: '{first}' and '{second}' ask the same, and their earlier answers "
+                f"differ, so the last ones have no prompt in common"
+            )
+        raise RejectedError(
+            f"no common prompt: '{first}' has {len(a.turns) + 1} turns and '{second}' "
+            f"{len(b.turns) + 1}, and they differ before the last"
+        )
+
+    def _part_texts(
+        self, fields: Mapping[str, Any], chosen: str, rejected: str
+    ) -> tuple[Answer, Answer]:
+        """What follows the common beginning of two texts, which is their prompt."""
+        length = _count_common(chosen, rejected)
+        prompt, ends = chosen[:length], [chosen[length:], rejected[length:]]
+        if not prompt.strip():
+            raise RejectedError("no common prompt: the answers do not begin alike")
+        before = conversations.read_text(prompt, "the common beginning", may_end_empty=False)
+        for text in (chosen, rejected):
+            conversations.check_reply(text)
+        turns = self._add_system(before, fields)
+        if len(turns) > 1:
+            a, b = (_after_turns(turns, end.strip()) for end in ends)
+        else:
+            a, b = (Answer(tuple(turns), prompt, "", end) for end in ends)
+        return a, b
+
+    def _read_answer(self, fields: Mapping[str, Any], name: str) -> Answer:
+        value = columns_of.evaluate(fields, name)
+        if value is MISSING or value is None:
+            raise RejectedError(f"missing answer: there is nothing in column '{name}'")
+        return self._make_answer(fields, value, name)
+
+    def _make_answer(self, fields: Mapping[str, Any], value: Any, name: str) -> Answer:
+        """An answer, text or the last turn of a conversation, with the conversation before it."""
+        prompt, before, asks = None, list[Turn](), self.columns.prompt
+        if asks is not None:
+            prompt = columns_of.unwrap(columns_of.evaluate(fields, asks))
+            if prompt in (MISSING, None, "", []):
+                raise RejectedError(f"no prompt: there is nothing in column {asks!r}")
+            before = conversations.read_conversation(prompt, asks, self.ignore)
+        _check_form(value, before, name)
+        if isinstance(value, list | dict) or columns_of.is_conversation(value):
+            turns = conversations.read_conversation(value, name, self.ignore, may_end_empty=True)
+            turns = _join(before, turns, name)
+            _check_text(turns)
+            if turns[-1].role != "assistant":
+                raise RejectedError("no answer: the last turn is not the assistant's")
+            if not turns[-1].is_imitated:
+                raise RejectedError(
+                    f"weight: the answer in '{name}' has weight 0 and is not to be learned from"
+                )
+            return _after_turns(self._add_system(turns[:-1], fields), turns[-1].content)
+        text = raw_rows.check_text(columns_of.unwrap(value), name)
+        conversations.check_reply(text)
+        before = self._add_system(before, fields)
+        _check_text(before)
+        if _is_plain(prompt) and len(before) == 1:
+            return Answer(tuple(before), prompt, "", text)
+        return _after_turns(before, text.strip())
+
+    def _add_system(self, turns: Sequence[Turn], fields: Mapping[str, Any]) -> list[Turn]:
+        """The turns after the system message of the row's column, if both are there.
+
+        The caller refuses an answer to no turns.
+        """
+        column = self.columns.system
+        system = MISSING if column is None else columns_of.evaluate(fields, column)
+        if not turns or system is MISSING or columns_of.is_empty(system):
+            return list(turns)
+        return conversations.add_system(turns, raw_rows.check_text(system, str(column)))
 
 
 def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
@@ -607,7 +727,7 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
         winner = winner.removesuffix(".0")  # tables with gaps hold whole numbers so
     if order := _ORDER.fullmatch(winner):
         winner = {">": order[1], "<": order[3], "=": "tie"}[order[2][0]]
-    if winner in TIES:
+    if winner in NAMES["ties"]:
         raise RejectedError(f"tie: '{columns.winner}' prefers neither answer")
     start = 0 if "0" in re.findall(r"\d+", str(columns.a)) else 1  # response_0 is called 0
     names = [("a", str(start), "first"), ("b", str(start + 1), "second")]
@@ -624,90 +744,18 @@ def _read_winner(fields: Mapping[str, Any], columns: PairColumns) -> float:
     return 1.0 if which == [0] else -1.0
 
 
-_ORDER = re.compile(r"\[*([ab])\s*(>+|<+|=+)\s*(?!\1)([ab])\]*", re.IGNORECASE)
-"""Both answers in order, as a judge's verdict has them: `A>B`, `[[B>>A]]`, `A=B`."""
-_ANSWER_WORD = re.compile(r"^(?:response|answer|assistant|model|output|completion|option)[ _]")
-"""What stands before the letter or number of an answer, as in `Response 2` and `model_a`."""
-
-
-def _check_signs(column: str, sample: ColumnSample) -> None:
-    """Raise a ValueError for preferences of which none is below 0: they are coded otherwise."""
-    numbers = map(read_number, sample.values(column))
-    values = [value for value in numbers if value is not None]
-    if len(values) >= MIN_SIGNED and max(values) > 0 <= min(values):
-        raise ValueError(
-            f"columns.preference: expected numbers below 0 (the first answer is better) and above "
-            f"0 (the second is), found {min(values):g} to {max(values):g} in '{column}': name a "
-            f"column of 1 and 2 as `winner`, one of P(the first is better) as `probability`, with "
-            f"the answers as `chosen` and `rejected`."
-        )
-
-
-def _read_list(
-    fields: Mapping[str, Any], line: int, file: str, columns: PairColumns, ignore: Sequence[str]
-) -> list[RawPreference]:
-    """Every pair of a list of answers that differ in score or rank."""
-    values = columns_of.evaluate(fields, str(columns.answers))
-    if not isinstance(values, list) or len(values) < 2:
-        raise RejectedError(f"no answers: '{columns.answers}' should be a list of at least two")
-    answers = [_make_answer(fields, columns, value, str(columns.answers), ignore)
-               for value in values]  # fmt: skip
-    scores: Any = [-float(rank) for rank in range(len(answers))]
-    if (name := columns.scores or columns.ranks) is not None:
-        scores = columns_of.evaluate(fields, name)
-        scores = [read_number(score) for score in scores] if isinstance(scores, list) else []
-        if None in scores or len(scores) != len(answers):
-            raise RejectedError(f"no scores: '{name}' should be a number for each answer")
-        scores = scores if columns.scores else [-rank for rank in scores]
-    pairs = _compare(_average([*zip(answers, scores, strict=True)]), line, file)
-    if not pairs:
-        raise RejectedError("tie: no two answers differ in their score and in their text")
-    return pairs
-
-
-def _find_comparison_beside(fields: Mapping[str, Any], answers: str) -> Iterator[str]:
-    """Unread columns, and keys of the answers, that may say which of a row's answers is better."""
-    column = columns_of.root(answers, fields)
-    values = {name: value for name, value in fields.items() if name != column}
-    for item in fields[column] if isinstance(fields.get(column), list) else ():
-        if isinstance(item, dict):
-            values |= {f"{column}.{key}": value for key, value in item.items()}
-    for name, value in values.items():
-        compares = name != answers and _COMPARES.search(name.rpartition(".")[2])
-        if compares and not columns_of.is_empty(value):
-            yield name
-
-
-class Rating(NamedTuple):
-    """A row that rates an answer."""
-
-    row: RawRow
-    answer: Answer
-    score: float
-
-
-def _compare_rated(
-    rows: Iterable[RawRow | BadRow], columns: PairColumns, ignore: Sequence[str]
-) -> Iterator[RawPreference | BadRow]:
+def _compare_rated(ratings: Iterable[Rating | BadRow]) -> Iterator[RawPreference | BadRow]:
     """Every pair of answers to one prompt, wherever their rows stand, that differ in score.
 
-    Of an answer that several rows rate the mean counts. A row whose answer is in no pair, or whose
-    rating is counted at another row's place, has a record.
+    If several rows rate the same answer, their mean counts. A row whose answer is in no pair, or
+    whose rating is counted at another row's place, has a record.
     """
     rated = defaultdict[Any, dict[str, list[Rating]]](lambda: defaultdict(list))
-
-    def rate(fields: Mapping[str, Any], line: int, file: str) -> Rating:
-        columns_of.check_valid(fields, columns.used().values(), ignore)
-        answer = _read_answer(fields, columns, str(columns.answer), ignore)
-        _check_answer(answer, str(columns.answer))
-        score = _read_number(fields, columns.score)
-        return Rating(RawRow(file, line, dict(fields)), answer, score)
-
-    for parsed in raw_rows.parse_rows(iter(rows), rate):
-        if isinstance(parsed, BadRow):
-            yield parsed
+    for rating in ratings:
+        if isinstance(rating, BadRow):
+            yield rating
         else:
-            rated[parsed.answer.turns][parsed.answer.text.strip()].append(parsed)
+            rated[rating.answer.turns][rating.answer.text.strip()].append(rating)
     for by_text in rated.values():
         yield from _compare_answers([*by_text.values()])
 
@@ -810,51 +858,8 @@ def _read_number(fields: Mapping[str, Any], column: str | None) -> float:
     return value
 
 
-def _read_two(
-    fields: Mapping[str, Any], columns: PairColumns, first: str, second: str, ignore: Sequence[str]
-) -> tuple[Answer, Answer]:
-    """Two answers to one prompt; RejectedError where they answer different ones."""
-    if columns.a is not None and TURN not in ignore:
-        fields = _cut_conversations(fields, (first, second))
-    values = [columns_of.evaluate(fields, name) for name in (first, second)]
-    if columns.prompt is None and all(
-        isinstance(value, str) and not columns_of.is_conversation(value) for value in values
-    ):
-        chosen, rejected = (raw_rows.check_text(value, first) for value in values)
-        length = _count_common(chosen, rejected)
-        prompt = chosen[:length]
-        if not prompt.strip():
-            raise RejectedError("no common prompt: the answers do not begin alike")
-        before = conversations.read_text(prompt, first, may_end_empty=False)
-        for text in (chosen, rejected):
-            conversations.check_reply(text)
-        turns = _add_system(before, fields, columns)
-        ends = [text[length:] for text in (chosen, rejected)]
-        if len(turns) > 1:
-            a, b = (_after_turns(turns, end.strip()) for end in ends)
-        else:
-            a, b = (Answer(tuple(turns), prompt, "", end) for end in ends)
-        return a, b
-    if columns.prompt is None and isinstance(values[0], list) and isinstance(values[1], str):
-        a = _read_answer(fields, columns, first, ignore)  # the text takes its last turn's place
-        return a, a._replace(text=raw_rows.check_text(values[1], second))
-    a, b = (_read_answer(fields, columns, name, ignore) for name in (first, second))
-    if a.turns != b.turns:
-        questions = [[turn for turn in answer.turns if turn.role == "user"] for answer in (a, b)]
-        if columns.a is not None and questions[0] == questions[1]:
-            raise RejectedError(
-                f"{PARTED}: '{first}' and '{second}' ask the same, and their earlier answers "
-                f"differ, so the last ones have no prompt in common"
-            )
-        raise RejectedError(
-            f"no common prompt: '{first}' has {len(a.turns) + 1} turns and '{second}' "
-            f"{len(b.turns) + 1}, and they differ before the last"
-        )
-    return a, b
-
-
 def _cut_conversations(fields: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """The row with its conversations cut behind the answers that were compared.
+    """The row with its conversations cut after the answers that were compared.
 
     A row of MT-Bench has both turns of each model, and says by `turn: 1` that the first answers
     were. Chatbot Arena's `turn` counts all of them.
@@ -891,63 +896,19 @@ def _is_letter(character: str) -> bool:
     return character.isalnum() and character < UNSPACED
 
 
-def _read_answer(
-    fields: Mapping[str, Any], columns: PairColumns, name: str, ignore: Sequence[str]
-) -> Answer:
-    value = columns_of.evaluate(fields, name)
-    if value is MISSING or value is None:
-        raise RejectedError(f"missing answer: there is nothing in column '{name}'")
-    return _make_answer(fields, columns, value, name, ignore)
+def _check_form(value: Any, before: Sequence[Turn], name: str) -> None:
+    """Raise RejectedError for a list or an object that holds an answer, and is no conversation.
 
-
-def _make_answer(
-    fields: Mapping[str, Any], columns: PairColumns, value: Any, name: str, ignore: Sequence[str]
-) -> Answer:
-    """An answer, text or the last turn of a conversation, with the conversation before it."""
-    prompt, before = None, list[Turn]()
-    if columns.prompt is not None:
-        prompt = columns_of.unwrap(columns_of.evaluate(fields, columns.prompt))
-        if prompt in (MISSING, None, "", []):
-            raise RejectedError(f"no prompt: there is nothing in column {columns.prompt!r}")
-        before = conversations.read_conversation(prompt, columns.prompt, ignore)
-    _check_list(value, before, name)
-    _check_object(value, name)
-    if isinstance(value, list | dict) or columns_of.is_conversation(value):
-        turns = conversations.read_conversation(value, name, ignore, may_end_empty=True)
-        turns = _join(before, turns, name)
-        _check_text(turns)
-        if turns[-1].role != "assistant":
-            raise RejectedError("no answer: the last turn is not the assistant's")
-        if not turns[-1].is_imitated:
+    A list of texts is one if it begins with the turns before the answer.
+    """
+    if _are_texts(value):
+        questions = [turn.content for turn in before if turn.role != "system"]
+        begins = [text.strip() for text in value[: len(questions)]]
+        if len(value) == 1 or (questions and begins != questions):
             raise RejectedError(
-                f"weight: the answer in '{name}' has weight 0 and is not to be learned from"
+                f"several texts: expected one reply in '{name}', found a list of texts: "
+                f"{value!r:.60}; write it as text, or name its place under `columns`, as {name}.0"
             )
-        return _after_turns(_add_system(turns[:-1], fields, columns), turns[-1].content)
-    text = raw_rows.check_text(columns_of.unwrap(value), name)
-    conversations.check_reply(text)
-    before = _add_system(before, fields, columns)
-    _check_text(before)
-    is_plain = isinstance(prompt, str) and not columns_of.is_conversation(prompt)
-    if is_plain and len(before) == 1:
-        return Answer(tuple(before), str(prompt), "", text)
-    return _after_turns(before, text.strip())
-
-
-def _check_list(value: Any, before: Sequence[Turn], name: str) -> None:
-    """Raise RejectedError for a list of texts that is not a conversation that ends with a reply."""
-    if not _are_texts(value):
-        return
-    questions = [turn.content for turn in before if turn.role != "system"]
-    is_other = bool(questions) and [text.strip() for text in value[: len(questions)]] != questions
-    if len(value) == 1 or is_other:
-        raise RejectedError(
-            f"several texts: expected one reply in '{name}', found a list of texts: "
-            f"{value!r:.60}; write it as text, or name its place under `columns`, as {name}.0"
-        )
-
-
-def _check_object(value: Any, name: str) -> None:
-    """Raise RejectedError for an object that holds the answer under a key, and is no message."""
     if not isinstance(value, dict) or {"role", "from"} & value.keys():
         return
     if texts := [key for key, text in value.items() if isinstance(text, str) and text.strip()]:
@@ -960,19 +921,6 @@ def _check_object(value: Any, name: str) -> None:
 def _after_turns(before: Sequence[Turn], text: str) -> Answer:
     """An answer to a conversation, which a transcript shows."""
     return Answer(tuple(before), transcripts.render_transcript(before), " ", text)
-
-
-def _add_system(
-    turns: Sequence[Turn], fields: Mapping[str, Any], columns: PairColumns
-) -> list[Turn]:
-    """The turns after the system message of the row's column, if both are there.
-
-    The caller refuses an answer to no turns.
-    """
-    system = MISSING if columns.system is None else columns_of.evaluate(fields, columns.system)
-    if not turns or system is MISSING or columns_of.is_empty(system):
-        return list(turns)
-    return conversations.add_system(turns, raw_rows.check_text(system, str(columns.system)))
 
 
 def _join(before: list[Turn], turns: list[Turn], name: str) -> list[Turn]:
@@ -1014,11 +962,8 @@ def exclude_openings(
         return splitting.opening(conversations.parse_question(question))
 
     openings = {opening(prompt.question) for prompt in prompts}
-    return [
-        pair
-        for pair in pairs
-        if opening(transcripts.render_question(pair[0].turns)) not in openings
-    ]
+    return [pair for pair in pairs
+            if opening(transcripts.render_question(pair[0].turns)) not in openings]  # fmt: skip
 
 
 def split_pairs(pairs: Sequence[tuple[RawT, RowT]], heldout_share: float) -> dict[str, list[RowT]]:
@@ -1040,9 +985,7 @@ def describe_pairs(pairs: Sequence[Preference]) -> dict[str, int | float]:
     Of answers with as many tokens each is longer half the time.
     """
     lengths = [(len(pair.chosen_ids), len(pair.rejected_ids)) for pair in pairs]
-    longer = [
-        0.5 if chosen == rejected else float(chosen > rejected) for chosen, rejected in lengths
-    ]
+    longer = [(chosen > rejected) + 0.5 * (chosen == rejected) for chosen, rejected in lengths]
     return {
         "pairs": len(pairs), "prompts": len({pair.id for pair in pairs}),
         "mean_probability": round(fmean(pair.probability for pair in pairs), 6),

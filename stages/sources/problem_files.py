@@ -8,7 +8,7 @@ a conversation where it has none, and a prompt alone where it has no reply eithe
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,7 @@ from stages.sources.choices import GoldForm, check_numbers, find_gold_form, read
 from stages.sources.columns import MISSING, Columns
 from stages.sources.containers import RawRow
 from stages.sources.quarantine import RejectedError
-from stages.sources.unread import NUM_SAMPLE, Unread
+from stages.sources.unread import NUM_SAMPLE, SourceReport, Unread
 
 SPLITS = ("train", "dev", "test")
 MAX_UNIT_WORDS = 2
@@ -45,22 +45,6 @@ _CALCULATOR = re.compile(r"<<[-\d .,+*/()%$x×÷]+=[-$ ]*[.\d][-\d .,+*/()%$x×�
 Other text between such marks, as `<<EOF >>` or `(1<<2)>>1`, is a part of what is imitated.
 """
 _SUFFIXES = re.compile(r"(\.(jsonl?|ndjson|csv|tsv|parquet|arrow|gz|zst|xz|bz2))+$")
-
-
-@dataclass(kw_only=True, slots=True)
-class SourceReport:
-    """How a source was read: for the terminal, the data card and the doctor."""
-
-    path: str
-    form: str = ""
-    """problems, conversations or prompts."""
-    columns: dict[str, str] = field(default_factory=dict)
-    unused: list[str] = field(default_factory=list)
-    """Columns that are not read."""
-    unread_files: list[str] = field(default_factory=list)
-    """Files or splits that are neither train nor test."""
-    rows: dict[str, int] = field(default_factory=dict)
-    """Number of rows by split; `unsplit` where the source has no splits."""
 
 
 class FileSource(Params):
@@ -170,7 +154,6 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
         ValueError: files or columns that are not there, columns without a name that is known, or
             one that says something and is not read (`Unread`).
     """
-    unused = dict[str, None]()
     for split, every_row in open_splits(source, report).items():
         rows = itertools.islice(columns_of.keep_rows(every_row, source.where), source.limit)
         head = list(itertools.islice(rows, NUM_SAMPLE))
@@ -184,21 +167,15 @@ def read_problems(source: FileSource, report: SourceReport) -> Iterator[Problem 
         unread = Unread(
             [*columns.used().values(), *source.where], source.ignore, gold=columns.answer,
             is_imitated=_imitates(columns, sample), are_choices=columns.choices is not None,
-            refuse_tests=split != "test",  # which a column may say again
         )  # fmt: skip
         parse = partial(
             parse_problem, columns=columns, split=split, ignore=source.ignore, gold_form=gold_form
         )
-        num_rows = 0
-        for row in unread.watch(itertools.chain(head, rows)):
-            num_rows += 1
+        for row in unread.watch(itertools.chain(head, rows), report, split):
             problems = [row] if isinstance(row, BadRow) else _parse_solutions(row, columns, parse)
             for problem in problems:
                 if isinstance(problem, BadRow) or is_taken(problem, source.share):
                     yield problem
-        report.rows[split or "unsplit"] = num_rows
-        unused |= unread.names
-    report.unused = list(unused)
 
 
 def _imitates(columns: Columns, sample: Sequence[Mapping[str, Any]]) -> bool:

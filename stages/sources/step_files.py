@@ -37,7 +37,6 @@ is wrong, and were those of right steps called right, to end inside a step would
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
 from operator import add
 from statistics import fmean
@@ -51,9 +50,8 @@ from stages.records.steps import RawSteps, StepLabels, split_steps
 from stages.sources import columns as columns_of
 from stages.sources import containers, math_aps, prm800k, raw_rows, splitting
 from stages.sources.containers import Place
-from stages.sources.problem_files import SourceReport
 from stages.sources.quarantine import RejectedError, bad_row
-from stages.sources.unread import Unread
+from stages.sources.unread import SourceReport, Unread
 
 
 class ProcessBench(Params):
@@ -225,23 +223,18 @@ def read_solutions(
     report = report or SourceReport(path="")
     report.form, report.rows = f"labelled steps ({form.kind})", {"unsplit": 0}
     names, where = list_columns(form), where or {}
-    unread = Unread([*names, *where], [*ignore, *GOLD])
-    for row in unread.watch(columns_of.keep_rows(containers.open_rows(place), where)):
-        report.rows["unsplit"] += 1
-        report.unused = [*unread.names]
+
+    def parse(fields: Mapping[str, Any], line: int, file: str) -> list[RawSteps]:
+        columns_of.check_valid(fields, names, ignore)
+        return form.solutions(fields, line, file)
+
+    rows = columns_of.keep_rows(containers.open_rows(place), where)
+    for row in Unread([*names, *where], [*ignore, *GOLD]).watch(rows, report):
         if isinstance(row, BadRow):
             yield row
             continue
         report.columns |= {name: name for name in names if name.partition(".")[0] in row.fields}
-        yield raw_rows.parse_row(row, partial(_parse, form=form, ignore=ignore))
-
-
-def _parse(
-    fields: Mapping[str, Any], line: int, file: str, *, form: Format, ignore: Sequence[str]
-) -> list[RawSteps]:
-    """The solutions of a row; RejectedError where it has none, or is marked as invalid."""
-    columns_of.check_valid(fields, list_columns(form), ignore)
-    return form.solutions(fields, line, file)
+        yield raw_rows.parse_row(row, parse)
 
 
 def cut_steps(raw: RawSteps, separator: str) -> RawSteps:

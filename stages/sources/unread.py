@@ -55,7 +55,7 @@ _PROMPT = "may be the prompt, of which both answers repeat only a beginning,"
 _WORD = re.compile(r"[^\W\d_]+")
 _LEVELS = re.compile(r"\s(?:->|=>|>|\||/|»)\s")
 """What parts the levels of a category, as in `Mathematics -> Algebra`."""
-_UNSPACED = "\u0e00"
+UNSPACED = "\u0e00"
 """From Thai on many scripts do not part words by spaces."""
 _SENTENCE = re.compile(r"(?s).*[^\W\d_]\s+\w.*[.!?:。？！：]\W*")
 _MEDIUM = re.compile(
@@ -102,13 +102,28 @@ class _Column:
         self.is_number = self.is_number and _read_number(value) is not None
 
 
+@dataclass(kw_only=True, slots=True)
+class SourceReport:
+    """How a source was read: for the terminal, the data card and the doctor."""
+
+    path: str
+    form: str = ""
+    """problems, conversations or prompts."""
+    columns: dict[str, str] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+    """Columns that are not read."""
+    unread_files: list[str] = field(default_factory=list)
+    """Files or splits that are neither train nor test."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Number of rows by split; `unsplit` where the source has no splits."""
+
+
 class Unread:
     """The unread columns of a file, as its rows are read."""
 
     def __init__(
         self, expressions: Iterable[str], ignore: Collection[str] = (), *, gold: str | None = None,
-        is_imitated: bool = False, are_choices: bool = False, refuse_tests: bool = True,
-        lacks_prompt: bool = False,
+        is_imitated: bool = False, are_choices: bool = False, lacks_prompt: bool = False,
     ) -> None:  # fmt: skip
         """Watch what no expression reads.
 
@@ -118,30 +133,36 @@ class Unread:
             gold: The column of the gold answer; None: nothing is compared with one.
             is_imitated: Whether replies are imitated, so that it counts whether they are good.
             are_choices: Whether the gold answer is one of choices, of which letter and text differ.
-            refuse_tests: Whether rows that a column calls test are refused.
             lacks_prompt: Whether no column is the prompt, so that one of short texts may be it.
         """
-        self.paths = [*columns_of.all_names(expressions)]
+        self.expressions = [*expressions]
+        self.paths = [*columns_of.all_names(self.expressions)]
         self.ignore, self.gold = frozenset(ignore), gold
         self.is_imitated, self.are_choices = is_imitated, are_choices
-        self.refuse_tests, self.lacks_prompt = refuse_tests, lacks_prompt
+        self.lacks_prompt, self.refuse_tests = lacks_prompt, True
         self.names = dict[str, None]()
-        """The unread columns, for the report."""
         self._columns = dict[str, _Column]()
         self._refused = dict[str, tuple[RawRow, Any, str]]()
 
-    def watch(self, rows: Iterable[RawRow | BadRow]) -> Iterator[RawRow | BadRow]:
-        """The rows, as they are.
+    def watch(
+        self, rows: Iterable[RawRow | BadRow], report: SourceReport, split: str | None = None
+    ) -> Iterator[RawRow | BadRow]:
+        """The rows of a split, as they are; `report` counts them and lists what is not read.
+
+        A column may say again that the rows of the test split are for testing.
 
         Raises:
             ValueError: a column that nothing reads says something; after `NUM_SAMPLE` rows and at
                 the end.
         """
+        self.refuse_tests = split != "test"
         for number, row in enumerate(rows, start=1):
             if isinstance(row, RawRow):
                 self._look_at(row)
             if number == NUM_SAMPLE:
                 self._check()
+            report.rows[split or "unsplit"] = number
+            report.unused += [name for name in self.names if name not in report.unused]
             yield row
         self._check()
 
@@ -269,14 +290,12 @@ class Unread:
             return [("false", flags[False])]
         if counts and self.is_imitated and all(map(_is_bad, column.values)):
             return counts
-        if len(counts) < 2:
-            return []
         are_flags = flags.keys() == {True, False} or (
             flags.keys() > {True, False} and _are_few(column) and not _has_other_number(column)
         )
         if are_flags and (self.is_imitated or self.gold is not None):
             return [("false", flags[False]), ("true", flags[True])]
-        if not self.is_imitated:
+        if not self.is_imitated or len(counts) < 2:
             return []
         if column.is_number:
             numbers = [float(value) for value, _ in counts]
@@ -312,7 +331,7 @@ def count_words(text: str) -> int:
     """Words of a text, of a category of several levels those of its longest one; of an id none."""
     parts = [part for part in _LEVELS.split(text) if len(part.split()) > 2]
     longest = max((len(_WORD.findall(part)) for part in parts), default=0)
-    return longest + sum(character >= _UNSPACED for character in text) // 2
+    return longest + sum(character >= UNSPACED for character in text) // 2
 
 
 def _is_sentence(column: _Column) -> bool:
