@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages import meter
+from stages.config import read_yaml
 from stages.records.problems import REASONING_KEYS, BadRow
 from stages.sources import dataset_card
 from stages.sources.quarantine import RejectedError, bad_row
@@ -50,10 +51,10 @@ MAX_LINE_BYTES = 2**20
 """A longer line of JSON is rejected without being decoded."""
 NO_OBJECT = "not an object: expected {{...}}, found {}"
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-SUFFIXES = (
-    ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".jsonlines", ".jl",
-)  # fmt: skip
-PACKED = (".gz", ".zst", ".xz", ".bz2")
+NAMES: Mapping[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
+"""What a file, or a key of a JSON object, holds -> the names by which that is known."""
+SPLITS: Mapping[str, str] = NAMES["splits"]
+"""Word in a file's name -> the split that it holds."""
 _COLUMN = re.compile(r"\w[\w .():/-]*")
 """Name of a column in the header of a table."""
 _CURRENCY = r"(?:[€$£¥]|EUR|USD|GBP|CHF)"
@@ -64,57 +65,10 @@ DECIMAL_COMMA = re.compile(
 )
 """A number that may have a decimal comma, perhaps with thousands, a sign, a currency or a unit; in
 a table with semicolons it has."""
-ARCHIVES = {
-    b"PK\x03\x04": "a zip archive or a spreadsheet", b"Rar!": "a rar archive",
-    b"7z\xbc\xaf": "an archive",
-    b"\x04\x22\x4d\x18": "an lz4 file", b"SQLite format 3\x00": "a database",
-    b"\x89HDF": "an HDF file", b"%PDF": "a PDF", b"\x80\x04": "a pickle", b"\x80\x05": "a pickle",
-    b"<!DOCTYPE": "a web page", b"<html": "a web page",
-    b"version https://git-lfs": "a pointer of Git LFS, for which `git lfs pull` gets the file",
-}  # fmt: skip
-"""First bytes -> what such a file is, which holds no rows that are read."""
-DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
-"""JSON files of a data set's folder that hold no rows."""
-NOTES = ("README", "LICENSE", "LICENCE", "NOTICE", "COPYING", "CITATION", "CHANGELOG")
-"""Names of texts about a data set."""
-NO_ROWS = (
-    ".md", ".dvc", ".py", ".lock", ".yaml", ".yml", ".bib", ".cff", ".pdf", ".png", ".svg", ".jpg",
-    ".jpeg", ".gif", ".webp", ".mp3", ".wav", ".mp4",
-)  # fmt: skip
-"""Endings of files beside those of rows."""
-LISTS = (
-    "data", "rows", "train", "test", "examples", "instances", "items", "records", "samples",
-    "questions", "problems",
-)  # fmt: skip
-"""Keys under which a JSON object holds the rows of a file, as it may under a split's name; with
-another key it is a row."""
 _SPLIT_LIST = re.compile(r"([a-z]+?)[-_ ]?(?:set|data|split|rows|examples)?", re.IGNORECASE)
 """Key under which a JSON object holds the rows of a split."""
-ASKING = frozenset({
-    "question", "problem", "query", "messages", "conversations", "conversation", "dialogue",
-    "dialog", "chosen", "rejected",
-})  # fmt: skip
-"""Keys of an object that is a row itself, whatever lists it holds; in any case."""
-DESCRIBING = frozenset({
-    "authors", "author", "contributors", "creators", "citation", "citations", "licence", "licences",
-    "license", "licenses", "features", "columns", "schema", "info", "metadata", "meta", "tags",
-    "sources", "references", "version", "id", "name",
-})  # fmt: skip
-"""Keys beside a list of rows that describe it, and are no columns of the rows."""
-MESSAGE_KEYS = frozenset({
-    "role", "from", "content", "value", "name", "tool_calls", "function_call", "tool_call_id",
-    "weight", "train", "training", "trainable", "loss", "loss_mask", "loss_weight", "refusal",
-    "annotations", "audio", "images", *REASONING_KEYS,
-})  # fmt: skip
+MESSAGE_KEYS = frozenset({*NAMES["messages"], *REASONING_KEYS})
 """Keys of the messages of a file that is a conversation."""
-SPLITS = {
-    "train": "train", "training": "train", "test": "test", "testing": "test",
-    "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
-    "eval": "validation", "heldout": "validation", "holdout": "validation",
-}  # fmt: skip
-"""Word in a file's name -> the split that it holds."""
-
-
 _HELD_OUT = re.compile(
     r"(?:^|[-_.])(?:test|testing|validation|valid|val|dev|eval|held_?out|hold_?out)(?:set)?"
     r"[-_.]?(?:\d[^a-z]*(?:of[^a-z]*)?)?(?:\.[a-z]|$)",
@@ -158,7 +112,7 @@ def list_files(paths: str | Sequence[str]) -> list[Path]:
         return [path]
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if is_data_file(file.relative_to(path)))
-        kind = f"a folder without one ({', '.join(SUFFIXES)}, packed or not)"
+        kind = f"a folder without one ({', '.join(NAMES['suffixes'])}, packed or not)"
     else:
         anchor = Path(path.anchor)
         pattern = path.relative_to(anchor).as_posix()
@@ -175,8 +129,12 @@ def list_files(paths: str | Sequence[str]) -> list[Path]:
 def is_data_file(path: Path) -> bool:
     """Whether a file of a folder holds rows, by its name."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
-    stem = path.with_suffix("") if path.suffix.lower() in PACKED else path
-    return not hidden and stem.suffix.lower() in SUFFIXES and path.name not in DESCRIPTIONS
+    stem = path.with_suffix("") if path.suffix.lower() in NAMES["packed"] else path
+    return (
+        not hidden
+        and stem.suffix.lower() in NAMES["suffixes"]
+        and path.name not in NAMES["descriptions"]
+    )
 
 
 def list_unread(paths: str | Sequence[str]) -> list[Path]:
@@ -191,8 +149,13 @@ def list_unread(paths: str | Sequence[str]) -> list[Path]:
 def _holds_no_rows(path: Path) -> bool:
     """Whether a file is a description, a licence, hidden, or a record of another tool."""
     is_hidden = any(part.startswith(".") for part in path.parts)
-    is_text = path.suffix.lower() in ("", ".txt", ".rst") and path.stem.upper() in NOTES
-    return is_hidden or is_text or path.suffix.lower() in NO_ROWS or path.name in DESCRIPTIONS
+    is_text = path.suffix.lower() in ("", ".txt", ".rst") and path.stem.upper() in NAMES["notes"]
+    return (
+        is_hidden
+        or is_text
+        or path.suffix.lower() in NAMES["no rows"]
+        or path.name in NAMES["descriptions"]
+    )
 
 
 def split_by_name(
@@ -264,12 +227,12 @@ def read_file(path: Path, name: str | None = None) -> Rows:
 def _unpack(path: Path) -> BufferedReader:
     with path.open("rb") as file:
         start = file.read(6)
-    if start.startswith(b"\x1f\x8b"):
-        return BufferedReader(gzip.open(path))  # type: ignore[arg-type]
-    if start.startswith(b"\xfd7zXZ\x00"):
-        return BufferedReader(lzma.open(path))  # type: ignore[arg-type]
-    if start.startswith(b"BZh"):
-        return BufferedReader(bz2.open(path))  # type: ignore[arg-type]
+    opens: dict[bytes, Callable[[Path], Any]] = {
+        b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open,
+    }  # fmt: skip
+    for magic, open_packed in opens.items():
+        if start.startswith(magic):
+            return BufferedReader(open_packed(path))
     if start.startswith(b"\x28\xb5\x2f\xfd"):
         import pyarrow
 
@@ -280,7 +243,8 @@ def _unpack(path: Path) -> BufferedReader:
 def _read_container(path: Path, file: BufferedReader, name: str) -> Rows:
     start = file.peek(512)[:512]
     is_tar = start[257:262] == b"ustar"
-    kinds = [kind for magic, kind in ARCHIVES.items() if start.startswith(magic)]
+    kinds = [kind for magic, kind in NAMES["archives"].items()
+             if start.startswith(magic.encode("latin-1"))]  # fmt: skip
     if kinds or is_tar:
         raise ValueError(
             f"{path}: expected JSON, csv, tsv, parquet or Arrow, found "
@@ -369,27 +333,20 @@ def _make_row(name: str, number: int, value: Any) -> RawRow | BadRow:
 def _zip_messages(row: RawRow) -> RawRow:
     """The row with messages that are an object of lists as a list of objects.
 
-    So the library `datasets` has written lists of objects: `{"from": [..], "value": [..]}`.
+    So the library `datasets` has written lists of objects: `{"from": [..], "value": [..]}`. Lists
+    of other lengths stay as they are.
     """
-    fields = {name: _zip_lists(value) if isinstance(value, dict) and _is_message(value) else value
-              for name, value in row.fields.items()}  # fmt: skip
+    fields = dict(row.fields)
+    for name, value in fields.items():
+        lists = [*value.values()] if _is_message(value) else []
+        if lists and all(isinstance(x, list) and len(x) == len(lists[0]) for x in lists):
+            items = zip(*lists, strict=True)
+            fields[name] = [dict(zip(value, item, strict=True)) for item in items]
     return row._replace(fields=fields)
 
 
-def _zip_lists(lists: dict[str, Any]) -> Any:
-    """A list of objects with these keys; the value itself if its lists are not of one length."""
-    values = [*lists.values()]
-    if not all(isinstance(value, list) and len(value) == len(values[0]) for value in values):
-        return lists
-    return [dict(zip(lists, items, strict=True)) for items in zip(*values, strict=True)]
-
-
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and (value.keys() >= {"role"} or value.keys() >= {"from"})
-
-
-def _is_whole_message(value: Any) -> bool:
-    return _is_message(value) and not value.keys().isdisjoint({"content", "value", "tool_calls"})
+    return isinstance(value, dict) and not value.keys().isdisjoint({"role", "from"})
 
 
 def _load(text: str) -> Any:
@@ -484,7 +441,8 @@ def _read_document(path: Path, name: str, text: bytes, first_line: int) -> Rows:
         raise ValueError(f"{path}: {_describe_broken(error, content, first_line)}") from error
     if isinstance(content, dict):
         content = _find_rows(path, content)
-    if content and all(_is_whole_message(item) for item in content):
+    says = {"content", "value", "tool_calls"}
+    if content and all(_is_message(item) and not says.isdisjoint(item) for item in content):
         more = dict.fromkeys(key for item in content for key in item if key not in MESSAGE_KEYS)
         if more:
             raise ValueError(
@@ -516,12 +474,12 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
     Raises:
         ValueError: several lists, or columns or named rows in the place of a list.
     """
-    if ASKING.isdisjoint(map(str.lower, content)):
+    if {*map(str.lower, content)}.isdisjoint(NAMES["asking"]):
         names = [name for name, value in content.items() if _is_named_list(name, value)]
         filled = [name for name in names if content[name]]
         beside = {name: value for name, value in content.items() if name not in names
                   and value and isinstance(value, str | list | dict)
-                  and name.lower() not in DESCRIBING}  # fmt: skip
+                  and name.lower() not in NAMES["describing"]}  # fmt: skip
         if filled == ["examples"] and "prompt" in beside:
             return [content]  # a prompt with its shots
         shared = ("tools", "functions", "choices", "options")
@@ -544,7 +502,7 @@ def _find_rows(path: Path, content: dict[str, Any]) -> list[Any]:
 
 def _is_named_list(name: str, value: Any) -> bool:
     is_list = isinstance(value, list) and (not value or _holds_objects(value))
-    return is_list and (name.lower() in LISTS or _split_of_list(name) is not None)
+    return is_list and (name.lower() in NAMES["lists"] or _split_of_list(name) is not None)
 
 
 def _holds_objects(value: Any) -> bool:
@@ -580,7 +538,7 @@ def _refuse_columns(path: Path, content: dict[str, Any]) -> None:
     if len(values) < 2 or not first or not ((are_lists and are_texts) or are_objects):
         return
     is_by_name = are_objects and not all(map(str.isdecimal, first))
-    if is_by_name and not ASKING.isdisjoint(map(str.lower, content)):
+    if is_by_name and not {*map(str.lower, content)}.isdisjoint(NAMES["asking"]):
         return
     names = ", ".join(map(repr, content))
     raise ValueError(
@@ -720,7 +678,10 @@ def is_saved_dataset(path: str | Sequence[str]) -> bool:
 
 def is_hub_id(path: str | Sequence[str]) -> bool:
     """Whether it names a data set of the hub and nothing that is here."""
-    if not isinstance(path, str) or Path(path).suffix.lower() in (*SUFFIXES, *PACKED):
+    if not isinstance(path, str) or Path(path).suffix.lower() in (
+        *NAMES["suffixes"],
+        *NAMES["packed"],
+    ):
         return False  # a file that is not there is no data set of the hub
     return HUB_ID.fullmatch(path) is not None and not Path(path).exists()
 

@@ -22,50 +22,28 @@ import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
+from stages.config import read_yaml
 from stages.records.problems import REASONING_KEYS, ToolCall, Turn
 from stages.records.transcripts import SPEAKERS
 from stages.sources import columns, raw_rows, tool_calls
 from stages.sources.quarantine import RejectedError
 
 ROLES_OF_SPEAKERS = {name: role for role, name in SPEAKERS.items()}
-ROLES = {
-    "system": "system", "developer": "system",
-    "user": "user", "human": "user", "prompter": "user",
-    "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant",
-    "model": "assistant", "function_call": "assistant", "tool_call": "assistant",
-    "tool": "tool", "function": "tool", "observation": "tool", "tool_response": "tool",
-}  # fmt: skip
+FORMS: Mapping[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
+"""Names of roles and keys, and the marks of chat templates."""
+ROLES = {name: role for role, names in FORMS["roles"].items() for name in names}
 """Name of a role, in lower case -> the role."""
 CALL_ROLES = ("function_call", "tool_call")
 """Roles of messages that are calls of tools, as JSON text: parts of the assistant's turn."""
 CALL_KEYS = ("tool_calls", "function_call")
 MORE_KEYS = frozenset({*CALL_KEYS, *REASONING_KEYS})
-WEIGHTS = ("weight", "train", "training", "trainable", "loss", "loss_mask", "loss_weight")
-"""Keys of a message that say whether it is imitated."""
 READ_KEYS = frozenset({
-    "role", "from", "content", "value", "tool_call_id", "name", *MORE_KEYS, *WEIGHTS,
+    "role", "from", "content", "value", "tool_call_id", "name", *MORE_KEYS, *FORMS["weights"],
 })  # fmt: skip
-ORDINARY = {
-    "channel": ("final",), "recipient": ("all",), "type": ("message", "text"),
-    "content_type": ("text",), "is_error": (False,),
-    "status": ("completed", "finished_successfully"),
-}  # fmt: skip
-"""Key of a message -> values of an ordinary turn (harmony's channels, OpenAI's exports)."""
-PROVENANCE = frozenset({
-    "id", "message_id", "msg_id", "uuid", "parent", "parent_id", "conversation_id", "session_id",
-    "thread_id", "request_id", "turn", "turn_id", "turn_index", "turn_identifier", "index", "idx",
-    "timestamp", "time", "date", "datetime", "created", "created_at", "created_date",
-    "create_time", "updated_at", "update_time", "language", "lang", "locale", "country", "state",
-    "hashed_ip", "header", "hash", "user_id", "username", "author", "speaker", "toxic", "redacted",
-    "moderation", "openai_moderation", "detoxify_moderation", "model", "model_id", "model_name",
-    "model_slug", "provider", "object", "system_fingerprint", "temperature", "top_p", "seed",
-    "usage", "tokens", "num_tokens", "n_tokens", "token_count", "token_counter", "length",
-    "end_turn", "finish_reason", "stop_reason", "source", "source_id", "dataset", "category",
-    "topic", "domain", "task", "metadata", "meta", "cache_control",
-})  # fmt: skip
-"""Keys of where, when and by whom a message was written, as WildChat and others have them."""
+PROVENANCE = frozenset(FORMS["provenance"])
 PART_KEYS = frozenset({"type", "text", "cache_control"})
 _TURN = re.compile(rf"\n\n({'|'.join(ROLES_OF_SPEAKERS)}):")
 _PRINTED = re.compile(
@@ -74,37 +52,15 @@ _PRINTED = re.compile(
     re.DOTALL,
 )
 """Messages, and not any list of objects, as a reply with Python code may begin."""
-_FIRST_MARK = (
-    r"<bos>|<\|begin_of_text\|>|<\|startoftext\|>|<｜begin▁of▁sentence｜>|<｜User｜>"
-    r"|<\|im_start\|>|<start_of_turn>|<\|start_header_id\|>|\[INST\]|\[\|Human\|\]|<<SYS>>"
-    r"|<\|(?:system|user|assistant)\|>|<\|start\|>\w+<\|message\|>|<\|header_start\|>"
-    r"|<\|start_of_role\|>"
-)
-_RENDERED = re.compile(rf"\s*(?:<s>\s*)?(?:{_FIRST_MARK})")
+_RENDERED = re.compile(rf"\s*(?:<s>\s*)?(?:{FORMS['first']})")
 """What a message begins with that a chat template has rendered."""
-_OTHER_TEMPLATE = re.compile(
-    rf"\s*(?:<s>|{_FIRST_MARK}|### Human:|(?i:User):.*(?i:Assistant):)", re.DOTALL
-)
+_OTHER_TEMPLATE = re.compile(rf"\s*(?:{FORMS['first']}|{FORMS['printed']})", re.DOTALL)
 """What a conversation begins with that a chat template has rendered, or one as people print it."""
-_ROLE = r"(?:system|developer|user|human|assistant|model|tool)"
 _OTHER_TURN = re.compile(
-    rf"^[ \t]*(?:<extra_id_\d>{_ROLE}\s*$|<\|im_start\|>{_ROLE}|<start_of_turn>{_ROLE}"
-    rf"|<\|(?:start_header_id|header_start|start_of_role|start)\|>{_ROLE}|<\|{_ROLE}\|>\s*$"
-    r"|\[\|Human\|\])",
-    re.MULTILINE | re.IGNORECASE,
+    FORMS["turn"].replace("{role}", FORMS["role"]), re.MULTILINE | re.IGNORECASE
 )
-"""A line in which a chat template begins a turn."""
-_INLINE_TURNS = (
-    (re.compile(r"\bUSER:\s"), re.compile(r"\bASSISTANT:")),
-    (re.compile(r"(?m)^### Instruction:[ \t]*$"), re.compile(r"(?m)^### Response:")),
-)
-"""Beginning of the user's turn and of the assistant's, of Vicuna and Alpaca, perhaps after a system
-message."""
-_END_OF_TURN = re.compile(
-    r"(?:(?:<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<\|eot\|>|<end_of_turn>|<\|end\|>|<\|return\|>"
-    r"|<\|endoftext\|>|<\|end_of_text\|>|<\|END_OF_TURN_TOKEN\|>|<｜end▁of▁sentence｜>|<eos>|</s>)\s*)+$"
-)
-"""What a chat template ends a turn with."""
+_INLINE_TURNS = [tuple(map(re.compile, pair)) for pair in FORMS["inline"]]
+_END_OF_TURN = re.compile(rf"(?:(?:{FORMS['end']})\s*)+$")
 _LINE_TURN = re.compile(rf"(?:^|\n+)({'|'.join(ROLES_OF_SPEAKERS)}):")
 
 
@@ -275,7 +231,7 @@ def _check_keys(entry: Mapping[str, Any], content: str, ignore: Collection[str])
     for key, value in entry.items():
         is_read = key in PROVENANCE or (key in READ_KEYS and key not in ("content", "value"))
         is_said = columns.is_empty(value) or value == entry.get(content)
-        if not (is_read or is_said or key in ignore or value in ORDINARY.get(key, ())):
+        if not (is_read or is_said or key in ignore or value in FORMS["ordinary"].get(key, ())):
             raise RejectedError(
                 f"unread key: a message has '{key}' ({value!r:.60}), which is not read; where it "
                 f"may be dropped, name it: ignore: [{key}]"
@@ -341,7 +297,7 @@ def _read_content(entry: Mapping[str, Any], key: str, ignore: Collection[str]) -
 
 def _read_weight(entry: Mapping[str, Any]) -> bool:
     """Whether the turn is imitated; RejectedError for a weight between."""
-    values = [entry[key] for key in WEIGHTS if entry.get(key) is not None]
+    values = [entry[key] for key in FORMS["weights"] if entry.get(key) is not None]
     if any(value not in (0, 1, "true", "false", "True", "False") for value in values):
         raise RejectedError(f"weight: expected 0 or 1, true or false, found {values[0]!r:.60}")
     return all(str(value).lower() not in ("0", "0.0", "false") for value in values)

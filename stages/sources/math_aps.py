@@ -66,19 +66,12 @@ class MathApsConfig(Params):
             labels = [None if id(node) in already_labelled else self._label(node) for node in path]
             labelled.update(id(node) for node in path)
             finished = BOX in path[-1].text
-            solutions.append(
-                RawSteps(
-                    line=line,
-                    file=file,
-                    question=question.strip(),
-                    steps=[node.text for node in path],
-                    labels=labels,
-                    num_completions=[self.num_completions * len(node.values) for node in path],
-                    correct=max(path[-1].values) > 0 if finished else None,
-                    finished=finished,
-                    source=self.kind,
-                )
-            )
+            solutions.append(RawSteps(
+                line=line, file=file, question=question.strip(), labels=labels,
+                steps=[node.text for node in path], source=self.kind, finished=finished,
+                num_completions=[self.num_completions * len(node.values) for node in path],
+                correct=max(path[-1].values) > 0 if finished else None,
+            ))  # fmt: skip
         if not solutions:
             raise RejectedError("no steps: the tree is its root alone")
         return solutions

@@ -66,19 +66,11 @@ class Prm800kConfig(Params):
                 finished = ANSWER in texts[-1]
                 # Of the path alone is it known that it was accepted as a whole.
                 accepted = steps is path and finished and finish == "solution"
-                rows.append(
-                    RawSteps(
-                        line=line,
-                        file=file,
-                        question=problem,
-                        steps=texts,
-                        labels=labels,
-                        num_completions=[0] * len(steps),
-                        correct=True if accepted else None,
-                        finished=finished,
-                        source=self.kind,
-                    )
-                )
+                rows.append(RawSteps(
+                    line=line, file=file, question=problem, steps=texts, labels=labels,
+                    num_completions=[0] * len(steps), correct=True if accepted else None,
+                    finished=finished, source=self.kind,
+                ))  # fmt: skip
         if not rows:
             raise RejectedError("no labels: none of its steps is rated")
         return rows

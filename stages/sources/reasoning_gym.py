@@ -14,11 +14,12 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from stages.config import Params
+from stages.config import Params, read_yaml
 from stages.records.problems import Problem
 from stages.rewards import answer_checker
 from stages.seeding import derive_seed
@@ -28,41 +29,8 @@ VERSION = "0.1.25"
 """The version that the lists below were measured with."""
 SIZE = 5_000
 """Items of a family. Of a few families, items depend on the size of the data set."""
-HASH_SEED = frozenset((
-    "codeio", "intermediate_integration", "isomorphic_strings", "knight_swap", "list_functions",
-    "polynomial_multiplication", "ransom_note", "word_ladder",
-))  # fmt: skip
-"""Families whose items depend on PYTHONHASHSEED, so that each process has others."""
-NO_ANSWER = frozenset((
-    "boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour",
-))  # fmt: skip
-"""Families without a stored answer: an answer can be scored, but not compared or shown."""
-ANY_TEXT = frozenset((
-    "game_of_life_halting",
-))  # fmt: skip
-"""Families whose `score_answer` pays any text in full."""
-RAISES = frozenset((
-    "prime_factorization",
-))  # fmt: skip
-"""Families whose `score_answer` raises at a text that is no answer."""
-EVALUATES = frozenset((
-    "binary_matrix", "countdown", "intermediate_integration", "n_queens",
-    "polynomial_multiplication", "puzzle24", "simple_integration", "spiral_matrix",
-    "string_insertion",
-))  # fmt: skip
-"""Families whose `score_answer` evaluates the answer as Python, by `eval` or sympy's parser."""
-CHECKED = frozenset((
-    "acre", "aiw", "basic_arithmetic", "bf", "binary_alternation", "calendar_arithmetic",
-    "chain_sum", "circuit_logic", "color_cube_rotation", "complex_arithmetic", "count_bits",
-    "count_primes", "course_schedule", "cryptarithm", "decimal_chain_sum", "dice",
-    "family_relationships", "figlet_font", "fraction_simplification", "gcd", "gsm_symbolic",
-    "largest_island", "lcm", "leg_counting", "letter_counting", "mahjong_puzzle", "maze",
-    "needle_haystack", "number_filtering", "number_sequence", "number_sorting",
-    "polynomial_equations", "products", "rectangle_count", "rotten_oranges", "self_reference",
-    "simple_equations", "simple_geometry", "spell_backward", "string_insertion",
-    "string_manipulation", "syllogism", "time_intervals", "zebra_puzzles",
-))  # fmt: skip
-"""Families of which the answer checker judges all answers as the package does."""
+MEASURED: Mapping[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
+"""What was measured of the families -> their names."""
 MAX_REPEATS = 200
 """Repeated questions in a row after which a family has no others."""
 
@@ -72,15 +40,11 @@ Item = Mapping[str, Any]
 """As the package makes it: `question`, `answer`, `metadata`."""
 
 
-def check_families(families: Families) -> Families:
-    """The families; a ValueError for one that no result should rest on."""
+def check_families(families: Families, *others: str) -> Families:
+    """The families; a ValueError for one that no result should rest on, by `others` too."""
+    reasons = [pair for kind in ("refused", *others) for pair in MEASURED[kind].items()]
     for name, options in families.items():
-        reasons = {
-            "its items depend on PYTHONHASHSEED: no two processes see the same": HASH_SEED,
-            "its score_answer pays any text in full": ANY_TEXT,
-            "it consists of other families: name these": ("composite",),
-        }
-        for reason, refused in reasons.items():
+        for reason, refused in reasons:
             if name in refused:
                 raise ValueError(f"family '{name}' is refused: {reason}. Take another one.")
         if reserved := {"seed", "size"} & options.keys():
@@ -93,30 +57,19 @@ def check_families(families: Families) -> Families:
 
 def check_scored_families(families: Families) -> Families:
     """As `check_families`, of families whose answers the package scores in an environment."""
-    for name in families:
-        reasons = {
-            "its score_answer evaluates the answer, which a model writes, as Python": EVALUATES,
-            "its score_answer raises at a text that is no answer": RAISES,
-        }
-        for reason, refused in reasons.items():
-            if name in refused:
-                raise ValueError(f"family '{name}' is refused: {reason}. Take another one.")
-    return check_families(families)
+    return check_families(families, "refused in environments")
 
 
 def check_checked_families(families: Families) -> Families:
     """As `check_families`, of families whose answers the answer checker compares."""
     for name in check_families(families):
-        if name not in CHECKED:
-            why = (
-                "it stores no answer"
-                if name in NO_ANSWER
-                else "the answer checker does not judge its answers as the package does"
-            )
+        if name not in MEASURED["checked"]:
+            why = "the answer checker does not judge its answers as the package does"
             raise ValueError(
-                f"family '{name}' is no source of problems: {why}. Let the package score it, as "
-                f"an environment `by: reasoning_gym`, or take a family of those that "
-                f"studies/reasoning_gym.md lists as sources"
+                f"family '{name}' is no source of problems: "
+                f"{'it stores no answer' if name in MEASURED['no answer'] else why}. Let the "
+                f"package score it, as an environment `by: reasoning_gym`, or take a family of "
+                f"those that studies/reasoning_gym.md lists as sources"
             )
     return families
 
@@ -203,9 +156,8 @@ def open_items(families: Families, index: int, seed: int) -> tuple[Items, int]:
     """The family that the problem `index` is of, and its index there: each family in turn."""
     name = list(families)[index % len(families)]
     options = json.dumps(families[name], sort_keys=True)
-    return _open_items(name, options, derive_seed(seed, "reasoning_gym", name)), index // len(
-        families
-    )
+    items = _open_items(name, options, derive_seed(seed, "reasoning_gym", name))
+    return items, index // len(families)
 
 
 def generate_problems(config: ReasoningGymConfig, seed: int) -> Iterator[Problem]:

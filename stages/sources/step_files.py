@@ -69,20 +69,14 @@ class ProcessBench(Params):
         if not isinstance(correct, bool | None):
             raise RejectedError(f"wrong type: 'final_answer_correct' is {correct!r:.60}, no bool")
         right = len(steps) if label == -1 else label
-        return [
-            RawSteps(
-                id=raw_rows.check_id(fields.get("id"), "id", f"{self.kind}-{line:06d}"),
-                line=line,
-                file=file,
-                question=raw_rows.read_text(fields, "problem"),
-                steps=[raw_rows.read_text({"steps": text}, "steps") for text in steps],
-                labels=[*[1.0] * right, 0.0, *[None] * len(steps)][: len(steps)],
-                num_completions=[0] * len(steps),
-                true_labels=[index < right for index in range(len(steps))],
-                correct=correct,
-                source=self.kind,
-            )
-        ]
+        return [RawSteps(
+            id=raw_rows.check_id(fields.get("id"), "id", f"{self.kind}-{line:06d}"), line=line,
+            file=file, question=raw_rows.read_text(fields, "problem"), source=self.kind,
+            steps=[raw_rows.read_text({"steps": text}, "steps") for text in steps],
+            labels=[*[1.0] * right, 0.0, *[None] * len(steps)][: len(steps)],
+            num_completions=[0] * len(steps), correct=correct,
+            true_labels=[index < right for index in range(len(steps))],
+        )]  # fmt: skip
 
 
 FIRST = "Step 1:"
@@ -99,10 +93,7 @@ class MathShepherd(Params):
 
     def solutions(self, fields: Mapping[str, Any], line: int, file: str = "") -> list[RawSteps]:
         """The one solution of a row."""
-        text, labelled = (
-            raw_rows.read_verbatim(fields, "input"),
-            raw_rows.read_verbatim(fields, "label"),
-        )
+        text, labelled = (raw_rows.read_verbatim(fields, name) for name in ("input", "label"))
         *marked, remainder = text.split(MARKER)
         if not marked or remainder.strip():
             raise RejectedError(f"no marker: 'input' should end in {MARKER!r}, not {text[-40:]!r}")
@@ -119,18 +110,11 @@ class MathShepherd(Params):
         if not all(steps):
             raise RejectedError(f"empty step: nothing stands before one of {len(steps)} markers")
         labels = [SIGNS[sign] for sign in signs]
-        return [
-            RawSteps(
-                line=line,
-                file=file,
-                question=question.strip(),
-                steps=steps,
-                labels=[*labels],
-                num_completions=[self.num_completions] * len(steps),
-                correct=labels[-1] == SIGNS["+"],
-                source=self.kind,
-            )
-        ]
+        return [RawSteps(
+            line=line, file=file, question=question.strip(), steps=steps, labels=[*labels],
+            num_completions=[self.num_completions] * len(steps),
+            correct=labels[-1] == SIGNS["+"], source=self.kind,
+        )]  # fmt: skip
 
 
 def _read_flag(label: Any) -> float | None:
@@ -158,17 +142,11 @@ class Stepwise(Params):
             raise RejectedError(
                 f"no labels: '{self.labels}' should be {expected} and is {labels!r:.60}"
             )
-        return [
-            RawSteps(
-                line=line,
-                file=file,
-                question=raw_rows.read_text(fields, self.question),
-                steps=[raw_rows.read_text({self.steps: text}, self.steps) for text in steps],
-                labels=flags,
-                num_completions=[0] * len(steps),
-                source=self.kind,
-            )
-        ]
+        return [RawSteps(
+            line=line, file=file, question=raw_rows.read_text(fields, self.question),
+            steps=[raw_rows.read_text({self.steps: text}, self.steps) for text in steps],
+            labels=flags, num_completions=[0] * len(steps), source=self.kind,
+        )]  # fmt: skip
 
 
 Format = Annotated[
