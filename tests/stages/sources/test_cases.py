@@ -1,4 +1,5 @@
-"""Rows of files -> what is read in them: the cases of problems.yaml, pairs.yaml and steps.yaml.
+"""Rows of files -> what is read in them: the cases of problems.yaml, pairs.yaml and steps.yaml, and
+public formats (formats.yaml).
 
 | key of a case | meaning |
 |---|---|
@@ -26,14 +27,19 @@ import pytest
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
+from stages.config import PRESETS_PATH, read_yaml
 from stages.records.problems import BadRow, Problem, ToolCall, Turn
 from stages.records.steps import RawSteps
+from stages.rewards import answer_checker
 from stages.sources import preference_files, problem_files, step_files
+from stages.sources.containers import Place
 from stages.sources.preference_files import PairColumns
 from stages.sources.problem_files import FileSource, SourceReport
 from stages.sources.quarantine import HARMLESS, FileLimits
 
 Case = dict[str, Any]
+ROOT = Path(__file__).parents[3]
+SHARED = ROOT.parent / "shared/data"
 STRICT = FileLimits(licence="", max_tokens=1, max_bad_share=0.0, max_long_share=0.0)
 
 
@@ -58,19 +64,24 @@ def read_rows(kind: str, rows: list[Any], options: Case, path: Path, ignore: lis
     """What is read in the rows, and the report."""
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     path.write_text(lines, encoding="utf-8")
-    report = SourceReport(path=path.name)
-    ignore = [*options.get("ignore", ()), *ignore]
+    return read_path(kind, path, options | {"ignore": [*options.get("ignore", ()), *ignore]})
+
+
+def read_path(kind: str, path: Path, options: Case) -> Any:
+    report, more = SourceReport(path=path.name), {"where": options.get("where")}
     if kind == "problems":
-        source = FileSource.model_validate(options | {"path": str(path), "ignore": ignore})
+        source = FileSource.model_validate(options | {"path": str(path)})
         return list(problem_files.read_problems(source, report)), report
+    place, ignore = Place(path), options.get("ignore", ())
     if kind == "pairs":
         columns = PairColumns.model_validate(options.get("columns", {}))
-        where = options.get("where")
-        pairs = preference_files.read_preferences(path, columns, ignore, where=where, report=report)
-        return list(pairs), report
-    form: Any = TypeAdapter(step_files.Format).validate_python(options["form"])
-    where = options.get("where")
-    parsed = step_files.read_solutions(path, form, ignore, where=where, report=report)
+        read: Any = preference_files.read_preferences
+        return list(read(place, columns, ignore, report=report, **more)), report
+    form = options["form"]
+    form = TypeAdapter(step_files.Format).validate_python(
+        read_yaml(ROOT / PRESETS_PATH)[form]["format"] if isinstance(form, str) else form
+    )
+    parsed: Any = step_files.read_solutions(place, form, ignore, report=report, **more)
     return [item for row in parsed for item in (row if isinstance(row, list) else [row])], report
 
 
@@ -195,3 +206,72 @@ def check_dropped(case: Case, read: Any) -> None:
     assert f"ignore: [{', '.join(names)}]" in bad.reason
     assert bad.reason.partition(":")[0] in HARMLESS
     assert STRICT.left_out("people", [bad], [], 2) == [bad]
+
+
+# --- public formats
+
+FORMATS = YAML(typ="safe").load(Path(__file__).with_name("formats.yaml"))
+NUMBERS = [(3, 2), (10, 7), (17, 12), (24, 17), (31, 22), (38, 4)]
+SHELF = "A shelf holds {} red and {} blue books. How many{}? (shelf {})"
+
+
+def fill(expected: Any, number: int) -> Any:
+    """What a case expects of this row."""
+    a, b = NUMBERS[number]
+    names: Case = {
+        "i": number,
+        "a": a,
+        "b": b,
+        "sum": a + b,
+        "letter": "CDADDB"[number],
+        "long": SHELF.format(a, b, " books are on it", number),
+        "short": SHELF.format(a, b, "", number),
+        "working": f"{a} + {b} = {a + b}",
+        "reply": f"There are {a + b} books.",
+        "wrong": f"There are {a + b + 1} books.",
+    }
+    names["count"] = f"{'Count the books.' * (number % 2)}\n{names['long']}".strip()  # fmt: skip
+    text = json.dumps(expected)
+    for name, value in names.items():
+        text = text.replace(f"<{name}>", json.dumps(str(value))[1:-1])
+    return json.loads(text)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
+@pytest.mark.parametrize(
+    ("kind", "path", "case"),
+    [pytest.param(kind, SHARED / case.get("in", "formats") / name, case, id=f"{kind}-{name}")
+     for case in FORMATS for name in case["files"]
+     for kind in ([case.get("kind", "problems")] if isinstance(case.get("kind", ""), str)
+                  else case["kind"])],
+)  # fmt: skip
+def test_a_file_of_a_public_format_is(kind: str, path: Path, case: Case) -> None:
+    if "refused" in case:
+        with pytest.raises(ValueError, match="") as error:
+            read_path(kind, path, {})
+        check_refusal(error.value, case["refused"])
+    expected, first = case.get("gives", []), case.get("first", {})
+    if not expected and not first:
+        return
+    results, report = read_path(kind, path, case.get("with", {}))
+    assert not [row for row in results if isinstance(row, BadRow)]
+    wanted = [fill(row, number) for number, row in enumerate(
+        expected if isinstance(expected, list) else [expected] * 6)]  # fmt: skip
+    assert len(results) == len(wanted) or not wanted
+    for row, want in zip(results, wanted, strict=False):
+        shown = show(row, report)
+        if "gold" in want:
+            shown["gold"] = answer_checker.read_gold(shown["answer"])
+        assert select(shown, want) == want
+    if isinstance(first, str):
+        assert first in str(results[0])
+    else:
+        assert select(show(results[0], report), first) == fill(first, 0)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
+@pytest.mark.parametrize("folder", ["formats", "formats_by_content"])
+def test_every_file_of_a_public_format_is_read(folder: str) -> None:
+    names = {name for case in FORMATS if case.get("in", "formats") == folder
+             for name in case["files"]}  # fmt: skip
+    assert {path.name for path in (SHARED / folder).iterdir()} - {"README.md"} == names
