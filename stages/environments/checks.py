@@ -11,6 +11,7 @@ from stages.environments import scripts
 from stages.environments.definition import Factory
 from stages.environments.limits import EpisodeLimits
 from stages.environments.replay import replay_episode, replay_together
+from stages.own_modules import restored_settings
 from stages.records.episodes import FAILED, Episode
 from stages.seeding import derive_seed
 
@@ -22,6 +23,7 @@ Play = tuple[Episode, Mapping[str, Any]]
 """An episode, and the row that it starts from."""
 
 
+@restored_settings()
 def check_replay(
     factory: Factory, rows: Sequence[Mapping[str, Any]], limits: EpisodeLimits, seed: int
 ) -> list[Play]:
@@ -83,6 +85,7 @@ def check_factory(factory: Factory) -> None:
         )
 
 
+@restored_settings()
 def play_demonstration(
     factory: Factory, row: Mapping[str, Any], env_seed: int, limits: EpisodeLimits
 ) -> Episode:

@@ -23,7 +23,7 @@ from stages.config import Params, check_bounds
 from stages.environments import catalogue
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
-from stages.own_modules import load_own_module
+from stages.own_modules import load_own_module, restored_settings
 from stages.records import lines
 from stages.rows import DATA
 
@@ -175,6 +175,7 @@ def _list_words(value: Any) -> set[str]:
     return {value} if isinstance(value, str) else set()
 
 
+@restored_settings()
 def load_factory(file: EnvironmentFile) -> Factory:
     """What makes the environment of one episode; a ValueError where it cannot be imported."""
     options, methods = file.preset.options, catalogue.METHODS.get(file.kind)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
-from stages.own_modules import describe_error, exit_is_error
+from stages.own_modules import describe_error, exit_is_error, restored_settings
 from stages.records.problems import Prompt
 from stages.sampler import Judge, Sample
 
@@ -136,6 +136,7 @@ MAX_SHOWN, MAX_PROMPT_SHOWN = 2000, 80
 """Characters of a completion, and of the end of its prompt, that an error message shows."""
 
 
+@restored_settings()
 def score_each(
     completions: Completions, value: Callable[[Prompt, str], float]
 ) -> CompletionRewards:

@@ -1,20 +1,29 @@
 """Own code does not stand alone: what it imports and opens is a dependency of the rows it is in."""
 
+import locale
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from answers import Answers
 from ruamel.yaml import YAML
 
 from flows.dvc_internals import mend
-from stages import own_imports, tables
+from stages import own_imports, own_modules, tables
+from stages.environments import checks, problem_digest, scripts
+from stages.environments.environment import Reply
+from stages.environments.limits import EpisodeLimits
+from stages.rewards.completion_rewards import score_each
 from stages.rows import parse_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -307,3 +316,80 @@ def test_an_edit_of_what_own_code_needs_reruns_its_rows(repository: Path) -> Non
     assert (repository / "dvc.lock").read_bytes() == lock
     write_row(repository)
     assert "mine.py opens stages/rewards/own/words.txt, which is no dep" in repro(repository)
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "working folder": lambda: os.chdir("/"),
+    "locale": lambda: locale.setlocale(locale.LC_ALL, "C"),
+    "recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
+    **{f"handler of {number.name}": partial(signal.signal, number, signal.SIG_IGN)
+       for number in own_modules.SIGNALS},
+    "gradient mode": lambda: torch.set_grad_enabled(False),
+    "default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "default device": lambda: torch.set_default_device("meta"),
+    "number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "deterministic mode": lambda: torch.use_deterministic_algorithms(True),
+    "autocast of cpu": lambda: torch.set_autocast_enabled("cpu", True),
+    "autocast of cuda": lambda: torch.set_autocast_enabled("cuda", True),
+    "precision of float32 products of torch.backends.cuda": lambda: (
+        torch.set_float32_matmul_precision("high")),
+    "precision of float32 products of torch.backends.mkldnn": lambda: (
+        torch.set_float32_matmul_precision("medium")),
+}  # fmt: skip
+"""Setting of the process -> a change of it in the user's code."""
+ROW_A = {"id": "a"}
+
+
+def play_out(change: Callable[[], object], where: str) -> None:
+    """An episode whose environment changes something in a method, or when it is made."""
+
+    def act(*_: Any) -> Any:
+        change()
+        messages = [{"role": "user", "content": "?"}]
+        return {"start": (messages, None), "step": Reply(done=True), "finish": 0.0}.get(where)
+
+    methods = {"start": lambda *_: ([{"role": "user", "content": "?"}], None),
+               "step": lambda *_: Reply(messages=[{"role": "user", "content": "?"}])}  # fmt: skip
+    shop = type("Shop", (), methods | {where: act})
+    checks.check_replay(shop, [ROW_A], EpisodeLimits(), seed=0)
+    problem_digest.digest_problem(shop, ROW_A, 0, 5.0)
+    if where != "__init__":
+        scripts.play_script(shop(), ROW_A, 0, EpisodeLimits())
+
+
+def score(change: Callable[[], object], error: Exception | None = None) -> None:
+    def reward(*_: object) -> float:
+        change()
+        if error is not None:
+            raise error
+        return 1.0
+
+    score_each(Answers(["a"]), reward)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_setting_that_own_code_changes_is_put_back_and_named_once(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_modules._changed.clear()
+    settings = own_modules.list_settings()
+    assert settings.keys() == CHANGES.keys()
+    before = {key: read() for key, (read, _) in settings.items()}
+    try:
+        for where in ("__init__", "start", "step", "finish", "close"):
+            play_out(CHANGES[name], where)
+        score(CHANGES[name])
+        with pytest.raises(ValueError, match="KeyError"):
+            score(CHANGES[name], KeyError("a"))
+        assert {key: read() for key, (read, _) in settings.items()} == before
+        assert [text for text in caplog.messages if f"left the {name} of" in text]
+    finally:
+        for key, (_, write) in settings.items():
+            write(before[key])
+
+
+def test_so_is_one_that_the_import_of_own_code_changes(write: Write) -> None:
+    """In a process of its own: the module is the checkout's."""
+    write(REPOSITORY | {OWN: "import os\nos.chdir('data')\nreward = lambda p, c: 7.0\n"})
+    result = run_reward(program=f"{PROGRAM}print(Path.cwd().name)")
+    assert result.stdout.split() == ["7.0", "checkout"]
