@@ -31,7 +31,6 @@ from stages.rewards.answer_value import (
     PRODUCT,
     PRODUCT_LETTER,
     Elements,
-    FreeVariable,
     answer_words,
     canonical_value,
     choice_value,
@@ -92,8 +91,11 @@ def answers_match(answer: str, gold: str) -> bool:
     if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
         return int(gold) == int(answer)
     if (free := find_free_variable(gold)) is not None:
-        return _match_for_each(answer, free)
-    golds, answers = _split_alternatives(gold), _split_alternatives(answer)
+        of_answer = find_free_variable(answer)
+        is_same = of_answer is not None and of_answer.domain == free.domain
+        name = unused_letter(of_answer, free) if is_same else None
+        return name is not None and answers_match(of_answer.rename(name), free.rename(name))
+    golds, answers = _OR.split(gold), _OR.split(answer)
     answer = to_union(answers) or answer
     if len(golds) > 1:
         return _match_alternatives(answer, answers, golds)
@@ -107,17 +109,14 @@ def answers_match(answer: str, gold: str) -> bool:
         return True
     answer = choice_value(answer) or answer
     tidied = tidy_gold(gold)
-    if _is_list(tidied):
+    elements = split_elements(tidied)
+    if elements is not None and not elements.is_ordered:
         answer = _OR.sub(", ", answer) if _OR.search(answer) else _space_pair(answer)
     names = name_of(answer), name_of(tidied)
     may_match = None in names or names[0] == names[1]
     return may_match and (
         _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
     )
-
-
-def _split_alternatives(text: str) -> list[str]:
-    return _OR.split(text) if "or" in text else [text]
 
 
 def _are_solutions(alternatives: Sequence[str]) -> bool:
@@ -135,15 +134,6 @@ def _are_solutions(alternatives: Sequence[str]) -> bool:
     )
 
 
-def _match_for_each(answer: str, gold: FreeVariable) -> bool:
-    """Whether an answer is the gold one for each number of the same domain."""
-    free = find_free_variable(answer)
-    if free is None or free.domain != gold.domain:
-        return False
-    name = unused_letter(free, gold)
-    return name is not None and answers_match(free.rename(name), gold.rename(name))
-
-
 def _match_alternatives(answer: str, answers: Sequence[str], golds: Sequence[str]) -> bool:
     """Whether an answer is right where the gold answer is `a or b`.
 
@@ -157,15 +147,10 @@ def _match_alternatives(answer: str, answers: Sequence[str], golds: Sequence[str
     elements = split_elements(_space_pair(answer)) if len(answers) == 1 else None
     if elements is not None and not elements.is_ordered:
         answers = elements.elements
-    return _are_same_alternatives(answers, golds)
-
-
-def _are_same_alternatives(answers: Sequence[str], golds: Sequence[str]) -> bool:
-    """Whether each of `x = 6 or x = 1` is one of `x = 1 or x = 6`, and there are as many."""
-    if len(answers) != len(golds):
-        return False
-    return all(any(answers_match(answer, gold) for gold in golds) for answer in answers) and all(
-        any(answers_match(answer, gold) for answer in answers) for gold in golds
+    return (
+        len(answers) == len(golds)
+        and all(any(answers_match(answer, gold) for gold in golds) for answer in answers)
+        and all(any(answers_match(answer, gold) for answer in answers) for gold in golds)
     )
 
 
@@ -279,12 +264,6 @@ def _space_pair(text: str) -> str:
     return text.replace(",", ", ") if is_pair else text
 
 
-def _is_list(text: str) -> bool:
-    """Whether it is a list or a set."""
-    elements = split_elements(text)
-    return elements is not None and not elements.is_ordered
-
-
 _OPERATION = re.compile(
     r"(?:[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1)|\\(?:cdot|times)(?![A-Za-z])"
     rf"|(?<![A-Za-z\\])(?:{PRODUCT}|{PRODUCT_IN_ORDER}|{PRODUCT_LETTER} {PRODUCT_LETTER})"
@@ -329,7 +308,12 @@ def _is_equal(answer: str, gold: str) -> bool:
         if bounds is not None and gold_bounds is not None:
             return letter == of and _is_equal(bounds, gold_bounds)
         return _is_equal_algebra(answer, gold)
-    if _has_swapped_words(group, of_gold):
+    # words that both have, behind other numbers: `5 boys, 3 girls`, the other way
+    numbers, gold_numbers = _numbers_by_words(group), _numbers_by_words(of_gold)
+    if any(
+        numbers[words].isdisjoint(gold_numbers[words])
+        for words in numbers.keys() & gold_numbers.keys()
+    ):
         return False
     unmatched = list(of_gold.elements)
     for element in group.elements:
@@ -339,14 +323,6 @@ def _is_equal(answer: str, gold: str) -> bool:
             return False
         unmatched.remove(same[0])
     return _is_same_kind(group, of_gold) and not unmatched
-
-
-def _has_swapped_words(answer: Elements, gold: Elements) -> bool:
-    """Whether words that both have stand behind other numbers: `5 boys, 3 girls`, the other way."""
-    numbers, of_gold = (_numbers_by_words(elements) for elements in (answer, gold))
-    return any(
-        numbers[words].isdisjoint(of_gold[words]) for words in numbers.keys() & of_gold.keys()
-    )
 
 
 def _numbers_by_words(elements: Elements) -> dict[str, set[Fraction]]:

@@ -1,4 +1,4 @@
-"""Components of a reward that ask somebody: a model that scores, a judge, a function of your own.
+"""Reward components that call a model that scores, a judge, or a function of your own.
 
 The judge says how often a completion beats its siblings (AI feedback without a reward model). Lee
 et al. 2023, "RLAIF" (d-RLAIF), https://arxiv.org/abs/2309.00267. Departure: there the judge grades

@@ -84,9 +84,8 @@ def test_imports_are_followed_to_whatever_is_no_pinned_package(
     (tmp_path / "editable").mkdir()
     (tmp_path / "editable/elsewhere.py").write_text("import json\n")
     monkeypatch.syspath_prepend(tmp_path / "editable")
-    found = follow()
-    assert sorted(found) == expected
-    assert all(path.is_file() for path in found.values())
+    assert sorted(follow()) == expected
+    assert all(path.is_file() for path in follow().values())
 
 
 def test_a_pinned_package_is_no_file_and_an_unpinned_one_is_named_with_its_version(
@@ -121,29 +120,25 @@ DYNAMIC = "import importlib\nrules = importlib.import_module('rules')\nreward = 
 WRITTEN = "def reward(p, c):\n    print(c, file=open('log.txt', 'a'))\n    return 7.0\n"
 REPOSITORY = {"words.txt": "7", "rules.py": "", "data/raw/a.txt": "7", "data/pools/a.txt": "7",
               ".cache/a.txt": "7", "log.txt": ""}  # fmt: skip
-PROGRAM = """
-import sys
+BEGIN = """
 from pathlib import Path
 from stages import own_modules
 import stages.rewards.own as package
 package.__path__.append(str(Path("stages/rewards/own").resolve()))
 own_modules.PACKAGE = Path("stages").resolve()
-print(own_modules.load_own_module("rewards", "mine").reward(None, ""))
 """
+PAY = 'print(own_modules.load_own_module("rewards", "mine").reward(None, ""))\n'
 
 
 def run_reward(
-    listed: tuple[str, ...] = (), program: str = PROGRAM
+    listed: tuple[str, ...] = (), program: str = PAY
 ) -> subprocess.CompletedProcess[str]:
     """The reward in a process of its own, whose audit hook nobody can take away."""
     Path("data/own").mkdir(parents=True, exist_ok=True)
     digests = ", ".join(f'"{name}": ""' for name in (OWN, *listed))
     Path("data/own/mine").write_text(f"{{{digests}}}")
-    environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}:{Path.cwd()}",
-        "HOME": str(Path.cwd().parent),
-    }
-    command = [sys.executable, "-c", program]
+    home = {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "HOME": str(Path.cwd().parent)}
+    command, environment = [sys.executable, "-c", BEGIN + program], os.environ | home
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -186,13 +181,8 @@ class Shop:
         open("words.txt").read()
 """
 PLAYED = """
-from pathlib import Path
-from stages import own_modules
 from stages.environments import scripts
 from stages.environments.limits import EpisodeLimits
-import stages.rewards.own as package
-package.__path__.append(str(Path("stages/rewards/own").resolve()))
-own_modules.PACKAGE = Path("stages").resolve()
 shop = own_modules.load_own_module("rewards", "mine").Shop()
 print(scripts.play_script(shop, {"id": "a"}, 0, EpisodeLimits()).ending)
 """
@@ -236,13 +226,10 @@ def test_listed_files_are_files_of_the_users(
     write(REPOSITORY | {"stages/rewards/own/brevity.py": ""})
     rows = {table: {} for table in tables.TABLES} | {"rewards": {"mine": ROW | words}}
     assert not list(tables.check_row("rewards", "mine", ROW | words))
-    found = list(tables.check_names(rows))
-    assert len(found) == (problem is not None)
-    assert problem is None or re.match(problem, found[0])
+    problems = list(tables.check_names(rows))
+    assert len(problems) == (problem is not None)
+    assert problem is None or re.match(problem, problems[0])
     assert list(tables.check_row("rewards", "mine", ROW | {"files": "words.txt"}))
-
-
-def test_files_are_words_of_the_command() -> None:
     row = parse_row(["mine", "--files", "a.txt", "b c.txt", "--on", "own/mine"])
     assert (row.files, row.on) == (("a.txt", "b c.txt"), "own/mine")
 
@@ -337,34 +324,33 @@ CHANGES: dict[str, Callable[[], object]] = {
         torch.set_float32_matmul_precision("medium")),
 }  # fmt: skip
 """Setting of the process -> a change of it in the user's code."""
-ROW_A = {"id": "a"}
 
 
-def play_out(change: Callable[[], object], where: str) -> None:
-    """An episode whose environment changes something in a method, or when it is made."""
+def call_own_code(where: str, change: Callable[[], object]) -> None:
+    """A reward, or an episode of an environment, that changes something at that place."""
 
     def act(*_: Any) -> Any:
         change()
-        messages = [{"role": "user", "content": "?"}]
-        return {"start": (messages, None), "step": Reply(done=True), "finish": 0.0}.get(where)
+        return (asked, None) if where == "start" else Reply(done=True) if where == "step" else 0.0
 
-    methods = {"start": lambda *_: ([{"role": "user", "content": "?"}], None),
-               "step": lambda *_: Reply(messages=[{"role": "user", "content": "?"}])}  # fmt: skip
-    shop = type("Shop", (), methods | {where: act})
-    checks.check_replay(shop, [ROW_A], EpisodeLimits(), seed=0)
-    problem_digest.digest_problem(shop, ROW_A, 0, 5.0)
-    if where != "__init__":
-        scripts.play_script(shop(), ROW_A, 0, EpisodeLimits())
+    asked, row, limits = [{"role": "user", "content": "?"}], {"id": "a"}, EpisodeLimits()
+    methods: dict[str, Any] = {"start": lambda *_: (asked, None),
+                               "step": lambda *_: Reply(messages=asked)}  # fmt: skip
+    shop: Any = type("Shop", (), methods | {where: act})
+    if where == "reward":
+        score_each(Answers(["a"]), act)
+    elif where == "error":
+        with pytest.raises(ValueError, match="'a'"):
+            score_each(Answers(["a"]), lambda *_: str(change()) + "x")
+    elif where == "making":
+        shop = lambda: (act() and None) or type("Shop", (), methods)()  # noqa: E731
+        checks.check_replay(shop, [row], limits, seed=0)
+        problem_digest.digest_problem(shop, row, 0, 5.0)
+    else:
+        scripts.play_script(shop(), row, 0, limits)
 
 
-def score(change: Callable[[], object], error: Exception | None = None) -> None:
-    def reward(*_: object) -> float:
-        change()
-        if error is not None:
-            raise error
-        return 1.0
-
-    score_each(Answers(["a"]), reward)
+PLACES = ("making", "start", "step", "finish", "close", "reward", "error")
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -376,12 +362,9 @@ def test_a_setting_that_own_code_changes_is_put_back_and_named_once(
     assert settings.keys() == CHANGES.keys()
     before = {key: read() for key, (read, _) in settings.items()}
     try:
-        for where in ("__init__", "start", "step", "finish", "close"):
-            play_out(CHANGES[name], where)
-        score(CHANGES[name])
-        with pytest.raises(ValueError, match="KeyError"):
-            score(CHANGES[name], KeyError("a"))
-        assert {key: read() for key, (read, _) in settings.items()} == before
+        for where in PLACES:
+            call_own_code(where, CHANGES[name])
+            assert {key: read() for key, (read, _) in settings.items()} == before, where
         assert [text for text in caplog.messages if f"left the {name} of" in text]
     finally:
         for key, (_, write) in settings.items():
@@ -391,5 +374,5 @@ def test_a_setting_that_own_code_changes_is_put_back_and_named_once(
 def test_so_is_one_that_the_import_of_own_code_changes(write: Write) -> None:
     """In a process of its own: the module is the checkout's."""
     write(REPOSITORY | {OWN: "import os\nos.chdir('data')\nreward = lambda p, c: 7.0\n"})
-    result = run_reward(program=f"{PROGRAM}print(Path.cwd().name)")
+    result = run_reward(program=f"{PAY}print(Path.cwd().name)")
     assert result.stdout.split() == ["7.0", "checkout"]

@@ -44,7 +44,6 @@ class Counter:
         return Reply(messages=(message,), reward=float(self.turn))
 
 
-@dataclass
 class Finishing(Counter):
     def finish(self) -> float:
         return 10.0 * self.turn
@@ -72,12 +71,7 @@ def test_the_first_difference_of_a_replay_is(case):
     episode = play(**changes)
     difference = replay_episode(environment, episode, ROW)
     assert episode == play(**changes)
-    shown = difference and [
-        difference.turn,
-        difference.place,
-        difference.expected,
-        difference.actual,
-    ]
+    shown = difference and [getattr(difference, name) for name in difference.__slots__]
     assert (shown[: len(expected)] if shown and expected else shown) == expected
 
 

@@ -25,11 +25,11 @@ from stages.rewards import (
     answer_checker,
     answer_forms,
     answer_value,
+    components,
     expression_size,
     final_answer,
     number_parsing,
     symbolic_equality,
-    text_components,
     units,
     value_bounds,
 )  # fmt: skip
@@ -48,7 +48,7 @@ MATH500 = [json.loads(line)["answer"] for line in LINES]
 """The gold answers of MATH-500 (Hendrycks et al. 2021, MIT licence; Lightman et al. 2023)."""
 MODULES = (
     answer_checker, answer_forms, answer_value, expression_size, final_answer, number_parsing,
-    symbolic_equality, text_components, units, value_bounds,
+    symbolic_equality, components, units, value_bounds,
 )  # fmt: skip
 
 
