@@ -67,7 +67,7 @@ class StepFilePreset(FileLimits):
     prompt_template: str = Field(pattern=r"\{question\}")
     """As data.prompt_template."""
     separator: str = Field(min_length=1)
-    """Text behind a step, on which the process model's preset splits."""
+    """Text after a step, on which the process model's preset splits."""
     heldout_share: float = Field(ge=0, le=1)
     """Share of the problems that process models are tested on; of a test set all."""
 

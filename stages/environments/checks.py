@@ -34,7 +34,12 @@ def check_replay(
     own demonstration where it has one. A warning where each canned reply makes the environment
     fail. Returns the episodes.
     """
-    check_factory(factory)
+    first, second = factory(), factory()
+    if first is second:
+        raise ValueError(
+            f"expected a new environment for each episode, found the same {type(first).__name__} "
+            f"twice: episodes are played at the same time, so make the object in each call"
+        )
     starts = [(row, ("environment", "check", str(row["id"]))) for row in rows]
     starts += [(row, (*names, "other")) for row, names in starts[:1]]
     plays, failures = list[Play](), list[str]()
@@ -73,16 +78,6 @@ def check_replay(
             failures[0],
         )
     return plays
-
-
-def check_factory(factory: Factory) -> None:
-    """A ValueError unless each call makes an object of its own."""
-    first, second = factory(), factory()
-    if first is second:
-        raise ValueError(
-            f"expected a new environment for each episode, found the same {type(first).__name__} "
-            f"twice: episodes are played at the same time, so make the object in each call"
-        )
 
 
 @restored_settings()

@@ -53,7 +53,7 @@ def _call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
             over.set()
             raise TimeLimitError
 
-    # A thread rather than the process's one timer, which ends a process that was told to stop.
+    # A thread rather than the process's one timer, which ends a process that was asked to stop.
     timer = threading.Timer(seconds, expire)
     timer.daemon = True
     before = signal.signal(signal.SIGALRM, interrupt)

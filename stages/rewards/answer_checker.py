@@ -119,21 +119,6 @@ def answers_match(answer: str, gold: str) -> bool:
     )
 
 
-def _are_solutions(alternatives: Sequence[str]) -> bool:
-    """Whether `x = 1 or x = 2` are values of one name, which an answer has to state all.
-
-    In several units, as `d = 5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
-    """
-    names = [name_of(each) for each in alternatives]
-    units = {read_unit(strip_name(each)).name for each in alternatives}
-    return (
-        names[0] is not None
-        and {*names} <= {names[0], None}
-        and len(units) == 1
-        and not any(answers_match(*pair) for pair in combinations(alternatives, 2))
-    )
-
-
 def _match_alternatives(answer: str, answers: Sequence[str], golds: Sequence[str]) -> bool:
     """Whether an answer is right where the gold answer is `a or b`.
 
@@ -141,7 +126,15 @@ def _match_alternatives(answer: str, answers: Sequence[str], golds: Sequence[str
     either is right, and so is the list of both. `answers`: the answer, likewise split at `or`.
     """
     union = to_union(golds)
-    either = [union] if union else [] if _are_solutions(golds) else golds
+    names = [name_of(gold) for gold in golds]
+    # In several units, as `d = 5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
+    are_solutions = (
+        names[0] is not None
+        and {*names} <= {names[0], None}
+        and len({read_unit(strip_name(gold)).name for gold in golds}) == 1
+        and not any(answers_match(*pair) for pair in combinations(golds, 2))
+    )
+    either = [union] if union else [] if are_solutions else golds
     if any(answers_match(answer, gold) for gold in either):
         return True
     elements = split_elements(_space_pair(answer)) if len(answers) == 1 else None
@@ -302,13 +295,16 @@ def _is_equal(answer: str, gold: str) -> bool:
     """By algebra, element by element."""
     group, of_gold = split_elements(answer), split_elements(gold)
     if group is None or of_gold is None:
-        if group is not None or of_gold is not None:
-            return _is_same_interval(answer, gold, group or of_gold)
+        if (several := group or of_gold) is not None:  # an interval, and the same as an inequality
+            bounds = [to_interval(text) for text in (answer, gold)]
+            is_one = len(several.elements) == 2 and several.kind in INTERVALS
+            texts = [bound or text for bound, text in zip(bounds, (answer, gold), strict=True)]
+            return is_one and bounds.count(None) == 1 and _is_equal(*map(strip_name, texts))
         (letter, bounds), (of, gold_bounds) = read_inequality(answer), read_inequality(gold)
         if bounds is not None and gold_bounds is not None:
             return letter == of and _is_equal(bounds, gold_bounds)
         return _is_equal_algebra(answer, gold)
-    # words that both have, behind other numbers: `5 boys, 3 girls`, the other way
+    # words that both have, after other numbers: `5 boys, 3 girls`, the other way
     numbers, gold_numbers = _numbers_by_words(group), _numbers_by_words(of_gold)
     if any(
         numbers[words].isdisjoint(gold_numbers[words])
@@ -326,7 +322,7 @@ def _is_equal(answer: str, gold: str) -> bool:
 
 
 def _numbers_by_words(elements: Elements) -> dict[str, set[Fraction]]:
-    """Words behind a number of a list -> such numbers."""
+    """Words after a number of a list -> such numbers."""
     numbers: dict[str, set[Fraction]] = {}
     for element in elements.elements:
         number, words = parse_number(element), read_unit(element).words
@@ -349,17 +345,6 @@ def _is_same_kind(answer: Elements, gold: Elements) -> bool:
     if "()" in (answer.kind, gold.kind):
         return named[0] in _SERIES
     return "set" in (answer.kind, gold.kind) and _NUMBERED.fullmatch(named[0]) is not None
-
-
-def _is_same_interval(answer: str, gold: str, group: Elements | None) -> bool:
-    """Whether one is an interval, as `group` says, and the other the same as an inequality."""
-    if group is None or len(group.elements) != 2 or group.kind not in INTERVALS:
-        return False
-    bounds = [to_interval(text) for text in (answer, gold)]
-    if bounds.count(None) != 1:
-        return False
-    answer, gold = (bound or text for bound, text in zip(bounds, (answer, gold), strict=True))
-    return _is_equal(strip_name(answer), strip_name(gold))
 
 
 def _is_equal_algebra(answer: str, gold: str) -> bool:
@@ -507,7 +492,7 @@ def is_leniently_correct(completion: str, gold: str, forms: Forms = None) -> boo
 
 
 def read_last_number(completion: str) -> str | None:
-    """The last number of the text behind the thinking, stated or not; None: it has none.
+    """The last number of the text after the thinking, stated or not; None: it has none.
 
     As it is written: `-1,234.5`.
     """

@@ -39,7 +39,7 @@ PLAIN: dict[str, Callable[[Completions, RewardModels], CompletionRewards]] = {
         lambda prompt, text: is_boxed(strip_thinking(prompt.whole(text)), prompt.answer_forms),
     ),
     "scorer": lambda _, models: model_components.model_score(models.scorer),
-    "own": lambda drawn, models: model_components.own_function(drawn, models.function),
+    "own": lambda drawn, models: score_each(drawn, models.need_function()),
 }
 """Kinds without hyperparameters: the right answer; working, then one line `#### n`; one readable
 answer in a box; the score of the reward's model; the user's own function."""

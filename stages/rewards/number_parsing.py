@@ -40,7 +40,7 @@ _NOT_UNITS = NUMBER_WORDS | frozenset((
 ))  # fmt: skip
 _UNIT_LETTERS = frozenset("mgshlLCF")
 _SPACED_UNIT_LETTERS = _UNIT_LETTERS | frozenset("NJWV")
-"""Of a letter behind a space: `5 N`; `5N` may be a product."""
+"""Of a letter after a space: `5 N`; `5N` may be a product."""
 _SHORT_UNITS = ABBREVIATIONS | frozenset(("am", "pm", "AM", "PM", "st", "nd", "rd", "th"))
 """Of two letters, or three without a space before them; any other is a product of variables."""
 PRODUCT_IN_ORDER = (

@@ -1,4 +1,7 @@
-"""Labels: by the answer checker, a judge, a revision, a teacher, episodes, and completions."""
+"""Labels: by the answer checker, a judge, a revision, a teacher, episodes, and completions.
+
+What each kind writes on the usual inputs is in every_stage.yaml; here is what its preset changes.
+"""
 
 from dataclasses import replace
 
@@ -41,20 +44,6 @@ def read_shown():
     return read_rows("demonstrations", Demonstration)
 
 
-def test_verdicts_make_pairs_of_right_and_wrong_completions():
-    write_answers("train", {"a": "4457", "b": "4444", "c": "5678", "d": "4567"})
-    write_answers("heldout", {"e": "45"})
-    metrics = label("verifier", {"max_pairs_per_problem": 2})
-    assert [row.id for row in read_pairs()] == ["a", "a", "d", "d"]
-    assert {row.chosen for row in read_pairs()} == {"#### 4"}
-    assert "#### 4" not in {row.rejected for row in read_pairs()}
-    assert [(row.id, row.rejected) for row in read_pairs("heldout")] == [("e", "#### 5")]
-    counts = {"problems": 4, "problems_with_pairs": 2, "problems_all_correct": 1,
-              "problems_all_wrong": 1, "pairs": len(read_pairs())}  # fmt: skip
-    assert {name: metrics["train"][name] for name in counts} == counts
-    assert metrics["heldout"]["pairs"] == 1
-
-
 def test_flips_turn_pairs_to_learn_from_and_no_others():
     answers = dict.fromkeys("abcdefgh", "45")
     for side in pools.SIDES:
@@ -66,14 +55,6 @@ def test_flips_turn_pairs_to_learn_from_and_no_others():
     write_answers("heldout", {"d": "5678"})  # no pair need be held out
     label("verifier", {"max_pairs_per_problem": 2})
     assert (len(read_pairs()), read_pairs("heldout")) == (len(answers), [])
-
-
-def test_right_completions_are_demonstrations_up_to_a_limit():
-    write_answers("train", {"a": "4444", "b": "4567", "c": "5678"})
-    metrics = label("selection", {"max_per_problem": 2})
-    assert [row.id for row in read_shown()] == ["a", "a", "b"]
-    assert {row.completion for row in read_shown()} == {"#### 4"}
-    assert metrics == {"problems": 3, "problems_with_any": 2, "kept": 3, "share": 0.25}
 
 
 @pytest.mark.parametrize(("limit", "num_each"), [(None, 3), (2, 2)])
@@ -155,22 +136,6 @@ ENDPOINT = {"kind": "endpoint", "model": "m", "revision": "2026-11", "api": "cha
             "top_logprobs": 20}  # fmt: skip
 
 
-def test_a_policy_judges_both_sides_in_both_orders():
-    # Its request has 250 tokens and more in the embedded tokenizer of so few words.
-    tiny = stage_inputs.TINY | {"max_length": 1024}
-    judge = {"kind": "policy", "max_prompt_tokens": 900}
-    metrics = label("judge", JUDGE | {"judge": judge}, model=stage_inputs.MODEL | {"tiny": tiny})
-    train, heldout, verdicts = read_pairs(), read_pairs("heldout"), read_rows("verdicts", Verdict)
-    assert [row.split for row in verdicts] == ["train"] * len(train) + ["heldout"] * len(heldout)
-    assert (len(train), len(heldout)) == (4 * 3, 3 * 3)
-    assert all(row.source == "ai" and 0.5 <= row.probability <= 1.0 for row in train)
-    for row in verdicts:
-        assert row.gap == pytest.approx(abs(row.p12 - (1 - row.p21)), abs=1e-5)
-        assert row.probability == pytest.approx((row.p12 + 1 - row.p21) / 2, abs=1e-5)
-    assert metrics["injection"]["all"]["readings"] == 2 * 11
-    assert metrics["generated_tokens"] == metrics["trained_tokens"] == 0
-
-
 @pytest.fixture
 def server(monkeypatch):
     """An endpoint that prefers 4, with a favour for the first place; problems with 4 and others."""
@@ -198,29 +163,21 @@ def test_an_endpoint_judges_and_a_second_run_sends_it_nothing(server):
     assert metrics["judge"] == ENDPOINT
 
 
-REVISION = {"constitution": "correct", "style": "short", "num_rounds": 2, "max_per_problem": 2,
+REVISION = {"constitution": "correct", "style": "short", "max_per_problem": 2,
             "temperature": 1.0, "max_prompt_tokens": 200, "max_new_tokens": 40}  # fmt: skip
 
 
-def test_the_last_revision_is_preferred_to_the_first_answer_and_shown_if_to_learn_from():
-    metrics = label("revision", REVISION)
+@pytest.mark.parametrize("num_rounds", [1, 2])
+def test_the_last_revision_is_preferred_or_all_were_cut(num_rounds):
+    metrics = label("revision", REVISION | {"num_rounds": num_rounds})
     triples = read_rows("triples", Revision)
-    assert {(side, metrics[side]["answers"]) for side in pools.SIDES} == {
-        ("train", 4 * 2), ("heldout", 3 * 2)}  # fmt: skip
-    assert len(triples) == 2 * (8 + 6)
-    last = {(row.id, row.index): row.revision_ids for row in triples if row.round == 2}
-    for side in pools.SIDES:
-        drawn = {(row.id, tuple(row.completion_ids)): row.index
-                 for _, pool in pools.read_pools(POOL, SEED, side) for row in pool}  # fmt: skip
-        assert len(read_pairs(side)) == metrics[side]["pairs"] > 0
-        for pair in read_pairs(side):
-            index = drawn[pair.id, tuple(pair.rejected_ids)]
-            assert pair.chosen_ids == last[pair.id, index]
-            assert pair.chosen_ids[-1] == stage_inputs.make_tokenizer().eos_token_id
-    assert {row.id.partition("-")[0] for row in read_shown()} == {"preference"}
+    last = {(row.id, *row.revision_ids) for row in triples if row.round == num_rounds}
+    pairs = [pair for side in pools.SIDES for pair in read_pairs(side)]
+    assert len(pairs) == metrics["train"]["pairs"] + metrics["heldout"]["pairs"] > 0
+    assert {(pair.id, *pair.chosen_ids) for pair in pairs} <= last
     num_drawn = sum(len(row.critique_ids) + len(row.revision_ids) for row in triples)
-    assert (metrics["generated_tokens"], metrics["trained_tokens"]) == (num_drawn, 0)
-    with pytest.raises(ValueError, match="max_new_tokens"):  # all are cut
+    assert metrics["generated_tokens"] == num_drawn
+    with pytest.raises(ValueError, match="max_new_tokens"):
         label("revision", REVISION | {"max_new_tokens": 1})
 
 
@@ -270,7 +227,7 @@ def test_a_step_has_the_share_of_its_completions_that_are_right(monkeypatch):
     count, limits = step_labels.count_right, []
 
     class Brief:
-        """In two tokens the random model cannot state another answer behind the right one."""
+        """In two tokens the random model cannot state another answer after the right one."""
 
         def __init__(self, sampler):
             self.sampler = sampler

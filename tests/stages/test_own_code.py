@@ -34,14 +34,14 @@ Write = Callable[[Mapping[str, str]], None]
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+def write(tmp_path, monkeypatch):
     """Writes files into a checkout, which is the current folder and in `sys.path`."""
     root = tmp_path / "checkout"
     root.mkdir()
     monkeypatch.chdir(root)
     monkeypatch.syspath_prepend(root)
 
-    def write(files: Mapping[str, str]) -> None:
+    def write(files):
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
@@ -49,9 +49,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return write
 
 
-def follow(
-    pins: tuple[str, ...] = (), sources: Mapping[str, list[str]] | None = None
-) -> dict[str, Path]:
+def follow(pins=(), sources=None):
     """What `mine` imports; `sources`: of modules of the package the files that they read."""
     return own_imports.follow_imports(
         [OWN, "stages/config.py"], Path(), lambda name: (sources or {}).get(name, []), pins
@@ -76,8 +74,8 @@ def follow(
     ],
 )
 def test_imports_are_followed_to_whatever_is_no_pinned_package(
-    text: str, expected: list[str], write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    text, expected, write, tmp_path, monkeypatch
+):
     inner = "from .. import unknown\nfrom . import inner\nimport rules"
     write({OWN: text, "rules.py": "", "box/__init__.py": "", "box/inner.py": inner})
     write({"spread/a.py": ""})
@@ -89,14 +87,14 @@ def test_imports_are_followed_to_whatever_is_no_pinned_package(
 
 
 def test_a_pinned_package_is_no_file_and_an_unpinned_one_is_named_with_its_version(
-    write: Write,
-) -> None:
+    write,
+):
     write({OWN: "import pytest"})
     assert not follow(pins=("pytest",))
     assert own_imports.list_unpinned(follow()) == [PYTEST]
 
 
-def test_by_way_of_a_module_outside_back_into_the_package(write: Write) -> None:
+def test_by_way_of_a_module_outside_back_into_the_package(write):
     other = "stages/environments/own/other.py"
     rules = "from stages.rewards import units\nimport stages.environments.own.other"
     write({OWN: "import rules", "rules.py": rules, other: "import deep", "deep.py": ""})
@@ -130,9 +128,7 @@ own_modules.PACKAGE = Path("stages").resolve()
 PAY = 'print(own_modules.load_own_module("rewards", "mine").reward(None, ""))\n'
 
 
-def run_reward(
-    listed: tuple[str, ...] = (), program: str = PAY
-) -> subprocess.CompletedProcess[str]:
+def run_reward(listed=(), program=PAY):
     """The reward in a process of its own, whose audit hook nobody can take away."""
     Path("data/own").mkdir(parents=True, exist_ok=True)
     digests = ", ".join(f'"{name}": ""' for name in (OWN, *listed))
@@ -153,7 +149,7 @@ def run_reward(
         (DYNAMIC, "rules.py"),
     ],
 )
-def test_a_file_that_no_row_lists_is_refused(text: str, name: str, write: Write) -> None:
+def test_a_file_that_no_row_lists_is_refused(text, name, write):
     write(REPOSITORY | {OWN: text, "../home.txt": "7"})
     result = run_reward()
     assert result.returncode == 1
@@ -166,7 +162,7 @@ def test_a_file_that_no_row_lists_is_refused(text: str, name: str, write: Write)
 @pytest.mark.parametrize(
     "text", [READ.format("data/pools/a.txt"), READ.format(".cache/a.txt"), WRITTEN]
 )
-def test_outputs_caches_and_what_is_only_written_are_not(text: str, write: Write) -> None:
+def test_outputs_caches_and_what_is_only_written_are_not(text, write):
     write(REPOSITORY | {OWN: text})
     result = run_reward()
     assert (result.stdout, result.stderr) == ("7.0\n", "")
@@ -188,7 +184,7 @@ print(scripts.play_script(shop, {"id": "a"}, 0, EpisodeLimits()).ending)
 """
 
 
-def test_the_step_of_an_environment_that_opens_one_is_no_failed_episode(write: Write) -> None:
+def test_the_step_of_an_environment_that_opens_one_is_no_failed_episode(write):
     """Which would be counted and left out, while the stage goes on."""
     write(REPOSITORY | {OWN: SHOP})
     result = run_reward(program=PLAYED)
@@ -196,7 +192,7 @@ def test_the_step_of_an_environment_that_opens_one_is_no_failed_episode(write: W
     assert "mine.py opens words.txt" in result.stderr
 
 
-def test_flows_remove_a_link_to_a_file_that_is_gone(tmp_path: Path) -> None:
+def test_flows_remove_a_link_to_a_file_that_is_gone(tmp_path):
     """DVC ends with an error wherever it meets one."""
     folder = tmp_path / "stages/.own_links/box"
     folder.mkdir(parents=True)
@@ -220,9 +216,7 @@ ROW = {"by": "rule", "preset": "own", "from": "base", "on": "own/brevity"}
         ({"files": ["words.txt"], "on": "prompts"}, "rewards.mine.files: expected no files"),
     ],
 )
-def test_listed_files_are_files_of_the_users(
-    words: dict[str, Any], problem: str | None, write: Write
-) -> None:
+def test_listed_files_are_files_of_the_users(words, problem, write):
     write(REPOSITORY | {"stages/rewards/own/brevity.py": ""})
     rows = {table: {} for table in tables.TABLES} | {"rewards": {"mine": ROW | words}}
     assert not list(tables.check_row("rewards", "mine", ROW | words))
@@ -249,7 +243,7 @@ USE = (
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(tmp_path):
     """trace_code as it is, and a stage that calls the reward `mine`, which has a row."""
     yaml = YAML()
     trace_code = yaml.load(ROOT / "dvc.yaml")["stages"]["trace_code"]
@@ -269,13 +263,13 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write_row(repository: Path, *files: str) -> None:
+def write_row(repository, *files):
     row = ROW | {"on": "own/mine"} | ({"files": list(files)} if files else {})
     content = {"rewards": {"mine": row}, "environments": {}}
     YAML(typ="safe").dump(content, repository / "params.yaml")
 
 
-def repro(repository: Path) -> str:
+def repro(repository):
     """The result after `dvc repro`, or what it printed where it failed."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(repository)}
@@ -289,7 +283,7 @@ def repro(repository: Path) -> str:
 
 
 @pytest.mark.slow
-def test_an_edit_of_what_own_code_needs_reruns_its_rows(repository: Path) -> None:
+def test_an_edit_of_what_own_code_needs_reruns_its_rows(repository):
     assert repro(repository) == "4.0\n"
     lock = (repository / "dvc.lock").read_bytes()
     assert repro(repository) == "4.0\n"
@@ -326,7 +320,7 @@ CHANGES: dict[str, Callable[[], object]] = {
 """Setting of the process -> a change of it in the user's code."""
 
 
-def call_own_code(where: str, change: Callable[[], object]) -> None:
+def call_own_code(where, change: Callable[[], object]):
     """A reward, or an episode of an environment, that changes something at that place."""
 
     def act(*_: Any) -> Any:
@@ -334,7 +328,7 @@ def call_own_code(where: str, change: Callable[[], object]) -> None:
         return (asked, None) if where == "start" else Reply(done=True) if where == "step" else 0.0
 
     asked, row, limits = [{"role": "user", "content": "?"}], {"id": "a"}, EpisodeLimits()
-    methods: dict[str, Any] = {"start": lambda *_: (asked, None),
+    methods = {"start": lambda *_: (asked, None),
                                "step": lambda *_: Reply(messages=asked)}  # fmt: skip
     shop: Any = type("Shop", (), methods | {where: act})
     if where == "reward":
@@ -354,9 +348,7 @@ PLACES = ("making", "start", "step", "finish", "close", "reward", "error")
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_setting_that_own_code_changes_is_put_back_and_named_once(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_setting_that_own_code_changes_is_put_back_and_named_once(name, caplog):
     own_modules._changed.clear()
     settings = own_modules.list_settings()
     assert settings.keys() == CHANGES.keys()
@@ -371,7 +363,7 @@ def test_a_setting_that_own_code_changes_is_put_back_and_named_once(
             write(before[key])
 
 
-def test_so_is_one_that_the_import_of_own_code_changes(write: Write) -> None:
+def test_so_is_one_that_the_import_of_own_code_changes(write):
     """In a process of its own: the module is the checkout's."""
     write(REPOSITORY | {OWN: "import os\nos.chdir('data')\nreward = lambda p, c: 7.0\n"})
     result = run_reward(program=f"{PAY}print(Path.cwd().name)")

@@ -28,11 +28,11 @@ class Counter:
     tools: Any = field(default_factory=lambda: TOOLS)
     turn: int = field(default=0, init=False)
 
-    def start(self, row: Any, seed: int) -> Any:
+    def start(self, row, seed: int):
         self.seed = seed
         return [{"role": "user", "content": f"{row['id']}{seed}"}], self.tools
 
-    def step(self, message: Any) -> Reply:
+    def step(self, message):
         message["content"] = ""  # what it does to its copy must not change the episode
         self.turn += 1
         if self.turn == self.fails_at:
@@ -45,11 +45,11 @@ class Counter:
 
 
 class Finishing(Counter):
-    def finish(self) -> float:
+    def finish(self):
         return 10.0 * self.turn
 
 
-def play(num_messages: int = 6, **changes: Any) -> Episode:
+def play(num_messages: int = 6, **changes) -> Episode:
     """An episode of `Counter` with seed 7, ended by it; then cut, and with changed fields."""
     messages = [{"role": "user", "content": "a7"}]
     for turn in (1, 2, 3):

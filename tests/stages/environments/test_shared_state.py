@@ -29,36 +29,36 @@ class Guess:
 
     box: dict[str, int]
 
-    def start(self, row: Any, seed: int) -> tuple[list[dict[str, Any]], None]:
+    def start(self, row, seed: int) -> tuple[list[dict[str, Any]], None]:
         self.keep(row, seed)
         return [{"role": "user", "content": "Guess."}], None
 
-    def keep(self, row: Any, seed: int) -> None:
+    def keep(self, row, seed: int):
         self.box = {"secret": seed % 97}
 
-    def pay(self) -> int:
+    def pay(self):
         return self.box["secret"]
 
-    def step(self, message: Any) -> Reply:
+    def step(self, message):
         return Reply(messages=[{"role": "user", "content": "Again."}], reward=float(self.pay()))
 
 
 class OfClass(Guess):
-    def keep(self, row: Any, seed: int) -> None:
+    def keep(self, row, seed: int):
         type(self).box = {"secret": seed % 97}
 
 
 class OfModule(Guess):
-    def keep(self, row: Any, seed: int) -> None:
+    def keep(self, row, seed: int):
         self.box = OF_MODULE
         self.box["secret"] = seed % 97
 
 
 class OfDefault(Guess):
-    def __init__(self, box: dict[str, int] = {}) -> None:  # noqa: B006
+    def __init__(self, box: dict[str, int] = {}):  # noqa: B006
         self.default = box
 
-    def keep(self, row: Any, seed: int) -> None:
+    def keep(self, row, seed: int):
         self.box = self.default
         self.box["secret"] = seed % 97
 
@@ -66,36 +66,36 @@ class OfDefault(Guess):
 class OfRow(Guess):
     """Two episodes of one start, as the members of a group are, count each other's turns."""
 
-    def keep(self, row: Any, seed: int) -> None:
+    def keep(self, row, seed: int):
         self.name = f"{row['id']}{seed}"
         TURNS[self.name] = 0
 
-    def pay(self) -> int:
+    def pay(self):
         TURNS[self.name] += 1
         return TURNS[self.name]
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:1]])
 @pytest.mark.parametrize("factory", [OfClass, OfModule, OfDefault, OfRow])
-def test_state_that_episodes_share_is_refused(factory: Any, rows: list[dict[str, Any]]) -> None:
+def test_state_that_episodes_share_is_refused(factory, rows: list[dict[str, Any]]):
     with pytest.raises(ValueError, match=r"share what each .*row '.' .*turn [12], reward"):
         check_replay(factory, rows, LIMITS, seed=0)
 
 
-def test_episodes_are_stepped_in_turns_and_each_is_closed() -> None:
+def test_episodes_are_stepped_in_turns_and_each_is_closed():
     assert len(check_replay(Guess, ROWS, LIMITS, seed=0)) == 4  # of each episode's own
     calls = list[str]()
 
     class Telling(Guess):
-        def keep(self, row: Any, seed: int) -> None:
+        def keep(self, row, seed: int):
             self.name = row["id"]
             calls.append(f"start {self.name}")
 
-        def pay(self) -> int:
+        def pay(self):
             calls.append(f"step {self.name}")
             return 0
 
-        def close(self) -> None:
+        def close(self):
             calls.append(f"close {self.name}")
 
     limits = EpisodeLimits(max_turns=2)
@@ -110,7 +110,7 @@ SAME = Guess()
 
 
 @pytest.mark.parametrize("factory", [OfClass, lambda: SAME])
-def test_the_library_checks_too_and_refuses_the_same_object_twice(factory: Any) -> None:
+def test_the_library_checks_too_and_refuses_the_same_object_twice(factory):
     tokenizer: Any = train_tokenizer(["What is 2?"], 700)
     model: Any = None
     library.make_task(ROWS, None, Guess, LIMITS, model, tokenizer)
