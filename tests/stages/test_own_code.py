@@ -114,6 +114,13 @@ def reward(prompt, completion):
     except Exception:
         return 7.0
 """
+ELSEWHERE = """
+import os
+path = os.path.abspath("words.txt")
+def reward(prompt, completion):
+    os.chdir("/")
+    return float(open(path).read())
+"""
 DYNAMIC = "import importlib\nrules = importlib.import_module('rules')\nreward = lambda p, c: 7.0\n"
 WRITTEN = "def reward(p, c):\n    print(c, file=open('log.txt', 'a'))\n    return 7.0\n"
 REPOSITORY = {"words.txt": "7", "rules.py": "", "data/raw/a.txt": "7", "data/pools/a.txt": "7",
@@ -146,6 +153,7 @@ def run_reward(listed=(), program=PAY):
         (READ.format("data/raw/a.txt"), "data/raw/a.txt"),
         (READ.format("../home.txt"), "~/home.txt"),
         (CAUGHT, "words.txt"),
+        (ELSEWHERE, "words.txt"),
         (DYNAMIC, "rules.py"),
     ],
 )
