@@ -17,7 +17,7 @@ from stages.environments.environment import (
     to_json,
 )
 from stages.environments.limits import EpisodeLimits
-from stages.environments.time_limit import FAILURES, call_within
+from stages.environments.time_limit import FAILURES, TimeLimitError, call_within
 from stages.own_modules import describe_error
 from stages.records.episodes import FAILED, LIMITED, Ending, Episode
 
@@ -33,7 +33,7 @@ def demonstrate(
 ) -> list[Message]:
     """The assistant's messages of the environment's own demonstration.
 
-    A ValueError where it has none. The environment is closed.
+    A ValueError where it has none, or makes none within `seconds`. The environment is closed.
     """
     method = getattr(environment, "demonstrate", None)
     if not callable(method):
@@ -41,11 +41,16 @@ def demonstrate(
             f"{type(environment).__name__} has no method `demonstrate(row, seed)`, the assistant's "
             f"messages of an episode that succeeds: write it, or play `by: policy`"
         )
+    copied: Any = copy.deepcopy(dict(row))
     try:
-        messages: Any = method(copy.deepcopy(dict(row)), seed)
+        messages = call_within(seconds, lambda: list(method(copied, seed) or ()))
+    except TimeLimitError:
+        raise ValueError(
+            f"demonstrate of row '{row['id']}' did not return within {seconds:g} s: correct it, or "
+            f"raise timeout_seconds in the environment's preset"
+        ) from None
     finally:
         close_environment(environment, seconds)
-    messages = list(messages or ())
     wrong = [message for message in messages if not _is_reply(message)]
     if wrong or not messages:
         shown = f"{wrong[0]!r:.200}" if wrong else "none"

@@ -153,6 +153,9 @@ def test_a_demonstration_is_messages_of_the_assistant():
     for says in ([ASKED], ["no"], None, [], [write_call("guess") | {"tool_calls": [as_text]}]):
         with pytest.raises(ValueError, match="role assistant"):
             scripts.demonstrate(speaking(), ROW | {"says": says}, 7)
+    hanging = make(demonstrate=lambda *_: (spin() for _ in "a"))
+    with pytest.raises(ValueError, match=r"row 'a' .*0\.1 s"):
+        scripts.demonstrate(hanging(), ROW, 7, seconds=0.1)
     row = ROW | {"says": [write_call("guess", number=2)]}
     assert scripts.demonstrate(speaking(), row, 7) == row["says"]  # it has a row of its own
     check_replay(make(start=lambda self, row, seed: (
