@@ -30,7 +30,7 @@ from stages.records import pools, temperatures
 from stages.records.pools import Score
 from stages.report import estimates
 from stages.report.evaluation_config import EvaluationConfig
-from stages.rewards import pool_scores, problem_evaluation, reward_file, temperature_accuracy
+from stages.rewards import pool_scores, problem_evaluation, reward_file
 from stages.rewards.problem_evaluation import ProblemResult, ScoredPrompt
 from stages.rewards.reward_file import RewardFile
 from stages.rows import DATA
@@ -77,7 +77,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     run.log(0, metrics | truncation)
     run.write("scores.jsonl", scores)
     run.write("per_problem.jsonl", results or unchecked)
-    run.write(temperatures.FILE, temperature_accuracy.read_accuracies(samples))
+    run.write(temperatures.FILE, problem_evaluation.read_temperatures(samples))
     read_by = [work.count_passes(name, "read", positions=grouped.positions) for name in rewards]
     sizes = {n: size.measure_scorer(reward_file.model_path(REWARDS / n, run.seed)) for n in rewards}
     return metrics | truncation | {"generated_tokens": 0, "work": work.sum_work(read_by, sizes)}

@@ -66,25 +66,25 @@ def label_pairs(run: Run) -> dict[str, Any]:
 
 
 def pair_episodes(episodes: Sequence[Episode], max_pairs: int) -> list[Preference]:
-    """Pairs of the best finished one with the worst, the second best with the second worst, ..."""
+    """Pairs of the best finished one with the worst, the second best with the second worst, ...
+
+    Of the tokens that the policy wrote.
+    """
     played = [item for item in episodes if item.ending != FAILED and item.sampled]
     ranked = sorted(played, key=lambda episode: (-episode.reward, episode.index))
     finished = [episode for episode in ranked if episode.ending in FINISHED]
     pairs = zip(finished, reversed(ranked), strict=False)
-    return [make_pair(better, worse) for better, worse in pairs if better.reward > worse.reward][
-        :max_pairs
-    ]
-
-
-def make_pair(better: Episode, worse: Episode) -> Preference:
-    """Preference for the better one, of the tokens that the policy wrote."""
-    chosen_ids, chosen_insertions = better.split_tokens()
-    rejected_ids, rejected_insertions = worse.split_tokens()
-    return Preference(
-        id=better.id, prompt="", prompt_ids=better.prompt_ids, chosen="", chosen_ids=chosen_ids,
-        rejected="", rejected_ids=rejected_ids, probability=1.0, source="environment",
-        chosen_insertions=chosen_insertions, rejected_insertions=rejected_insertions,
-    )  # fmt: skip
+    preferences = list[Preference]()
+    for better, worse in [pair for pair in pairs if pair[0].reward > pair[1].reward][:max_pairs]:
+        chosen_ids, chosen_insertions = better.split_tokens()
+        rejected_ids, rejected_insertions = worse.split_tokens()
+        preferences.append(Preference(
+            id=better.id, prompt="", prompt_ids=better.prompt_ids, chosen="", rejected="",
+            chosen_ids=chosen_ids, rejected_ids=rejected_ids, probability=1.0,
+            source="environment", chosen_insertions=chosen_insertions,
+            rejected_insertions=rejected_insertions,
+        ))  # fmt: skip
+    return preferences
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ answer (`train.jsonl`, `heldout.jsonl`). Source: stages/loops/revision.py.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any, Literal
@@ -102,7 +102,10 @@ def label_by_judge(run: Run) -> dict[str, Any]:
             of_side, *judging.correctness_and_lengths(pairs), seed
         )
         judging.warn_of_low_mass(metrics[side].get("mean_option_mass"), side)
-        show_headline(run, side, metrics[side])
+        headline = judge_quality.select_headline(metrics[side])
+        shown = {name: headline[name] for name in ("pairs", "agreement") if name in headline}
+        run.progress.watch(shown)
+        run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
         verdicts += of_side
     attacked = injections.choose_attacked(pairs, of_side, preset.injection_pairs)
     flips, tokens = attack_judge(run, judge, prompts, attacked)
@@ -149,27 +152,15 @@ def attack_judge(
     return flips, cost
 
 
-def show_headline(run: Run, side: str, quality: Mapping[str, Any]) -> None:
-    """Show the number of pairs and the judge's agreement as progress; log all headline numbers."""
-    headline = judge_quality.select_headline(quality)
-    run.progress.watch(
-        {name: headline[name] for name in ("pairs", "agreement") if name in headline}
-    )
-    run.log(0, {f"{side}/{name}": value for name, value in headline.items()})
-
-
 def revise_answers(run: Run) -> dict[str, Any]:
     """Write the revisions of one seed, by the policy of that seed; returns their metrics."""
     config, row = run.config, run.row
     preset, seed = config.preset, derive_seed(run.seed, "label_revision")
-    sampler = config.load_sampler(
-        row.policy, run.seed, preset.max_prompt_tokens + preset.max_new_tokens
-    )
+    max_tokens = preset.max_prompt_tokens + preset.max_new_tokens
+    sampler = config.load_sampler(row.policy, run.seed, max_tokens)
     tokenizer = row_policy.load_row_tokenizer(row.policy, run.seed)
-    decode, encode = (
-        model_tokenizer.make_decode(tokenizer),
-        partial(prompting.tokenize_messages, tokenizer=tokenizer),
-    )
+    decode = model_tokenizer.make_decode(tokenizer)
+    encode = partial(prompting.tokenize_messages, tokenizer=tokenizer)
     triples: list[Revision] = []
     history: list[dict[str, int | float]] = []
     metrics: dict[str, Any] = {}

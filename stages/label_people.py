@@ -25,6 +25,7 @@ sources/step_files, prm800k, math_aps.
 """
 
 import sys
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -67,7 +68,7 @@ class StepFilePreset(FileLimits):
     prompt_template: str = Field(pattern=r"\{question\}")
     """As data.prompt_template."""
     separator: str = Field(min_length=1)
-    """Text behind a step, on which the process model's preset splits."""
+    """Text after a step, on which the process model's preset splits."""
     heldout_share: float = Field(ge=0, le=1)
     """Share of the problems that process models are tested on; of a test set all."""
 
@@ -100,13 +101,7 @@ def main(*words: str) -> None:
 def read_pairs(run: Run) -> dict[str, Any]:
     """Write preference pairs, or labelled completions, out of files; returns their metrics."""
     table_row, preset = run.row, run.config.preset
-    place = locate_rows(run.row.on, preset)
-    report = SourceReport(path=run.row.on)
-    columns, ignore = preset.columns, preset.ignore
-    parsed = list(
-        preference_files.read_preferences(place, columns, ignore, where=preset.where, report=report)
-    )
-    sys.stdout.write(f"{problem_files.describe_report(report)}\n")
+    parsed, report = read_rows(run, preference_files.read_preferences, preset.columns)
     bad = [row for row in parsed if isinstance(row, BadRow)]
     labelled = [row for row in parsed if isinstance(row, RawLabelled)]
     # The tokenizer is the same for every seed.
@@ -148,23 +143,24 @@ def read_pairs(run: Run) -> dict[str, Any]:
     return metrics
 
 
-def locate_rows(on: str, preset: FileLimits) -> Place:
-    """Where the rows of `on` are: in files under data/raw, or in a data set of the hub."""
-    kind, _, name = on.partition("/")
-    path = name if kind == HUB else DATA / on
-    return Place(path, preset.name, preset.split, preset.revision)
+def read_rows(run: Run, read: Callable[..., Any], form: Any) -> tuple[list[Any], SourceReport]:
+    """Rows of the files under data/raw, or of the data set of the hub, that `on` names; the report.
+
+    The report is printed.
+    """
+    preset, report = run.config.preset, SourceReport(path=run.row.on)
+    kind, _, name = run.row.on.partition("/")
+    path = name if kind == HUB else DATA / run.row.on
+    place = Place(path, preset.name, preset.split, preset.revision)
+    rows = list(read(place, form, preset.ignore, where=preset.where, report=report))
+    sys.stdout.write(f"{problem_files.describe_report(report)}\n")
+    return rows, report
 
 
 def read_steps(run: Run) -> dict[str, Any]:
     """Write step labels out of a file; returns their metrics."""
     table_row, preset = run.row, run.config.preset
-    place, report = locate_rows(run.row.on, preset), SourceReport(path=run.row.on)
-    parsed = list(
-        step_files.read_solutions(
-            place, preset.format, preset.ignore, where=preset.where, report=report
-        )
-    )
-    sys.stdout.write(f"{problem_files.describe_report(report)}\n")
+    parsed, _ = read_rows(run, step_files.read_solutions, preset.format)
     bad = [row for row in parsed if isinstance(row, BadRow)]
     raws = [raw for row in parsed if not isinstance(row, BadRow) for raw in row]
     num_rows, num_labels = len(parsed), len(raws) + len(bad)

@@ -56,8 +56,8 @@ def compare_policies(run: Run) -> None:
     if policy != run.row.policy:
         logger.warning(
             "the completions of %s are of policy %s, and the teacher is %s: what learns from both "
-            "learns the teacher's distribution on texts that it did not write. Sample a pool from "
-            "the teacher for samples of its distribution.",
+            "learns the teacher's distribution off-policy, on texts that it did not generate. "
+            "Sample a pool from the teacher for samples of its distribution.",
             run.row.on, policy, run.row.policy,
         )  # fmt: skip
 

@@ -31,7 +31,8 @@ class UnlistedFileError(SystemExit):
 
 _allowed: dict[str, tuple[str, frozenset[str]]] = {}
 """File of the user's code -> its word in `own/<word>`, and the files that it may open."""
-_state = {"is_listening": False}
+_state: dict[str, Path | None] = {"checkout": None}
+"""The working folder at the first `watch`, which own code may change; None: nothing is watched."""
 
 
 def watch(own: Path, files: Collection[str] = ()) -> None:
@@ -49,8 +50,8 @@ def watch(own: Path, files: Collection[str] = ()) -> None:
     for path in paths:
         if path.endswith(".py") and not is_ours(Path(path)) and not is_of_library(Path(path)):
             _allowed[path] = word, paths
-    if not _state["is_listening"]:
-        _state["is_listening"] = True
+    if _state["checkout"] is None:
+        _state["checkout"] = Path.cwd()
         sys.addaudithook(_listen)
 
 
@@ -78,8 +79,8 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _name_unknown(path: Path) -> str | None:
     """A file as a row would name it; None where it is an output or of the environment."""
-    checkout, home = Path.cwd(), Path.home()
-    root = next((root for root in (checkout, home) if path.is_relative_to(root)), None)
+    checkout, home = _state["checkout"], Path.home()
+    root = next((root for root in (checkout, home) if root and path.is_relative_to(root)), None)
     if root is None or root == Path(root.anchor):
         return None
     parts = path.relative_to(root).parts

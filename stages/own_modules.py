@@ -1,15 +1,32 @@
 """Python files of the user's own, which rows of params.yaml name: rewards and environments."""
 
 import importlib
+import locale
+import logging
+import os
 import re
+import signal
+import sys
+import threading
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from stages import opened_files
 from stages.code_origin import OWN, PACKAGE, is_of_library, is_ours
+
+logger = logging.getLogger(__name__)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
+"""Signals that stop a stage, or end a call that takes too long."""
+_set_locale = partial(locale.setlocale, locale.LC_ALL)
+Setting = tuple[Callable[[], Any], Callable[[Any], object]]
+"""Returns a setting of this process, and sets it."""
+_changed: set[str] = set()
+"""Settings of which a change has been logged."""
 
 
 def load_own_module(folder: str, word: str, files: Collection[str] = ()) -> ModuleType:
@@ -27,7 +44,8 @@ def load_own_module(folder: str, word: str, files: Collection[str] = ()) -> Modu
         )
     opened_files.watch(PACKAGE / folder / OWN / f"{word}.py", files)
     try:
-        return importlib.import_module(name)
+        with restored_settings():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
@@ -47,6 +65,76 @@ def exit_is_error() -> Iterator[None]:
             raise
         text = f"sys.exit({error.code!r}), which would end the whole run: raise an error instead"
         raise RuntimeError(text).with_traceback(error.__traceback__) from error
+
+
+@contextmanager
+def restored_settings() -> Iterator[None]:
+    """Context in which the user's code runs: settings of the process are afterwards as before.
+
+    `list_settings` has them; a change would be one of the training, which no input key knows. The
+    first change of each is logged. Global random generators stay as the code left them: nothing
+    here draws from them (`environments/isolated_calls` is for code that does).
+    """
+    before = {name: read() for name, (read, _) in list_settings().items()}
+    try:
+        yield
+    finally:
+        for name, (read, write) in list_settings().items():
+            if name in before and (after := read()) != before[name]:
+                write(before[name])
+                if name not in _changed:
+                    _changed.add(name)
+                    logger.warning(
+                        "your code, or a library that it calls, left the %s of this process "
+                        "changed, from %s to %s: it was put back, since the training depends on it",
+                        name, before[name], after,
+                    )  # fmt: skip
+
+
+def list_settings() -> dict[str, Setting]:
+    """Settings of this process that a training depends on, by name.
+
+    Those of torch where it has been imported: without it nothing is trained. Signal handlers in the
+    main thread, which alone can set them.
+    """
+    settings: dict[str, Setting] = {
+        "working folder": (os.getcwd, os.chdir), "locale": (_set_locale, _set_locale),
+        "recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
+    }  # fmt: skip
+    if threading.current_thread() is threading.main_thread():
+        settings |= {
+            f"handler of {number.name}": (
+                partial(signal.getsignal, number),
+                partial(signal.signal, number),
+            )
+            for number in SIGNALS
+        }
+    if (torch := sys.modules.get("torch")) is not None:
+        settings |= {
+            "gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+            "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+            "default device": (torch.get_default_device, torch.set_default_device),
+            "number of threads": (torch.get_num_threads, torch.set_num_threads),
+            "deterministic mode": (
+                torch.get_deterministic_debug_mode,
+                torch.set_deterministic_debug_mode,
+            ),
+        }
+        settings |= {
+            f"autocast of {device}": (
+                partial(torch.is_autocast_enabled, device),
+                partial(torch.set_autocast_enabled, device),
+            )
+            for device in ("cpu", "cuda")
+        }
+        settings |= {
+            f"precision of float32 products of {backend.__name__}": (
+                partial(getattr, backend.matmul, "fp32_precision"),
+                partial(setattr, backend.matmul, "fp32_precision"),
+            )
+            for backend in (torch.backends.cuda, torch.backends.mkldnn)
+        }
+    return settings
 
 
 def describe_error(error: BaseException) -> str:

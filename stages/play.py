@@ -36,7 +36,6 @@ from stages.records.episodes import (
     StartProblem,
     summarise_episodes,
 )
-from stages.rows import Row
 from stages.runtime import process
 from stages.seeding import derive_seed
 
@@ -65,8 +64,8 @@ def write_episodes(run: Run) -> dict[str, Any]:
     if row.by == "script":
         play, num_each = partial(play_scripts, environment, renderer, run.seed), 1
     else:
-        play = load_policy(run, environment, renderer)
-        num_each = count_episodes(row, environment)
+        num_each = row.overrides.get("num_episodes", environment.preset.num_episodes)
+        play = load_policy(run, environment, renderer, num_each)
     chunks = [starts[i : i + CHUNK] for i in range(0, len(starts), CHUNK)]
 
     def work_from(first: int) -> Iterator[Step]:
@@ -85,7 +84,13 @@ def write_episodes(run: Run) -> dict[str, Any]:
     metrics = {"starts": len(starts), "episodes": len(episodes), **summarise_episodes(episodes)}
     if row.by == "script":
         return metrics
-    run.write(STARTS, list_problems(environment, starts, episodes))
+    factory, seconds = definition.load_factory(environment), environment.preset.timeout_seconds
+    env_seeds = {episode.id: episode.env_seed for episode in episodes}
+    run.write(STARTS, (
+        StartProblem(id=start["id"], problem=digest_problem(
+            factory, start, env_seeds[start["id"]], seconds))
+        for start in starts
+    ))  # fmt: skip
     sizes_by_model = {"policy": size.measure_policy(row.policy, run.seed, run.config.model)}
     return metrics | {
         "generated_tokens": sum(episode.num_sampled_tokens for episode in episodes),
@@ -93,24 +98,10 @@ def write_episodes(run: Run) -> dict[str, Any]:
     }
 
 
-def count_episodes(row: Row, environment: EnvironmentFile) -> int:
-    """Episodes that a policy plays from each start: the row's number, or else the preset's."""
-    return row.overrides.get("num_episodes", environment.preset.num_episodes)
-
-
-def list_problems(
-    environment: EnvironmentFile, starts: Sequence[EnvironmentRow], episodes: Sequence[Episode]
-) -> Iterator[StartProblem]:
-    """The problem that each start poses with the seed of its episodes."""
-    factory, seconds = definition.load_factory(environment), environment.preset.timeout_seconds
-    env_seeds = {episode.id: episode.env_seed for episode in episodes}
-    for start in starts:
-        problem = digest_problem(factory, start, env_seeds[start["id"]], seconds)
-        yield StartProblem(id=start["id"], problem=problem)
-
-
-def load_policy(run: Run, environment: EnvironmentFile, renderer: TurnRenderer) -> Play:
-    """Play of the row's policy of this seed."""
+def load_policy(
+    run: Run, environment: EnvironmentFile, renderer: TurnRenderer, num_each: int
+) -> Play:
+    """Play of the row's policy of this seed, `num_each` episodes from each start."""
     config, preset = run.config, environment.preset
     factory = definition.load_factory(environment)
     player = Player(factory=factory, renderer=renderer, limits=preset, env_seed=ENV_SEED)
@@ -124,7 +115,7 @@ def load_policy(run: Run, environment: EnvironmentFile, renderer: TurnRenderer) 
             decode,
             starts,
             temperature=run.row.overrides.get("temperature", preset.temperature),
-            group_size=count_episodes(run.row, environment),
+            group_size=num_each,
             step=0,
             seed=derive_seed(run.seed, "play"),
         )

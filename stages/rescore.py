@@ -4,7 +4,7 @@
     python -m stages.rescore grpo --reward presets/rule          a rule of presets.yaml as it is now
     python -m stages.rescore grpo --reward own/brevity           a file in stages/rewards/own/
     python -m stages.rescore pools/sft --reward rewards/process  a row of `rewards`, also a model
-    ... --out folder       every completion with both rewards, a row a line, and report.html
+    ... --out folder       every completion with both rewards, one per line, and report.html
 
 Of a policy that PPO or GRPO trained, the completions of its rollouts, step by step as they were
 rewarded; the old reward is the one that it learned from. Of a pool, its completions; the old reward

@@ -9,32 +9,22 @@ from stages.sampler import Judgement
 
 
 def prompt(name: str = "a", gold: str = "7") -> Prompt:
-    return Prompt(
-        id=name, task="solve", question="3 + 4?", prompt="3 + 4?", prompt_ids=[5], answer=gold
-    )
+    question = "3 + 4?"
+    return Prompt(id=name, task="solve", question=question, prompt=question, prompt_ids=[5],
+                  answer=gold)  # fmt: skip
 
 
 def completion(
     text: str, index: int = 0, name: str = "a", *, ids: list[int] | None = None, cut: bool = False
 ) -> Completion:
-    return Completion(
-        id=name,
-        index=index,
-        completion=text,
-        completion_ids=[len(word) for word in text.split()] if ids is None else ids,
-        logprob_sum=-1.0,
-        finish_reason="length" if cut else "stop",
-        seed=0,
-    )
+    ids = [len(word) for word in text.split()] if ids is None else ids
+    return Completion(id=name, index=index, completion=text, completion_ids=ids, logprob_sum=-1.0,
+                      finish_reason="length" if cut else "stop", seed=0)  # fmt: skip
 
 
 def pair(a: str, b: str, name: str = "a", principle: int | None = None) -> PairToJudge:
-    return PairToJudge(
-        prompt=prompt(name),
-        a=completion(a, 0, name),
-        b=completion(b, 1, name),
-        principle=principle,
-    )
+    rows = {"a": completion(a, 0, name), "b": completion(b, 1, name)}
+    return PairToJudge(prompt=prompt(name), principle=principle, **rows)
 
 
 class RuleChooser:
@@ -46,9 +36,7 @@ class RuleChooser:
         mass: float = 0.9,
         first_token: str | None = None,
     ) -> None:
-        self.rule = rule
-        self.first_token = first_token
-        self.mass = mass
+        self.rule, self.mass, self.first_token = rule, mass, first_token
         self.messages: list[str] = []
 
     def stream(self, messages: Sequence[str]) -> Iterator[tuple[int, Judgement | None]]:
@@ -62,12 +50,7 @@ class RuleChooser:
             for mark in ("1:", "2:")
         )
         p = self.rule(first, second)
-        if p is None:
-            return None
-        return Judgement(
-            probabilities=[p, 1 - p],
-            mass=self.mass,
-            num_prompt_tokens=10,
-            num_generated_tokens=1,
+        return None if p is None else Judgement(
+            probabilities=[p, 1 - p], mass=self.mass, num_prompt_tokens=10, num_generated_tokens=1,
             first_token=self.first_token,
-        )
+        )  # fmt: skip

@@ -11,6 +11,7 @@ from stages.environments import scripts
 from stages.environments.definition import Factory
 from stages.environments.limits import EpisodeLimits
 from stages.environments.replay import replay_episode, replay_together
+from stages.own_modules import restored_settings
 from stages.records.episodes import FAILED, Episode
 from stages.seeding import derive_seed
 
@@ -22,6 +23,7 @@ Play = tuple[Episode, Mapping[str, Any]]
 """An episode, and the row that it starts from."""
 
 
+@restored_settings()
 def check_replay(
     factory: Factory, rows: Sequence[Mapping[str, Any]], limits: EpisodeLimits, seed: int
 ) -> list[Play]:
@@ -32,7 +34,12 @@ def check_replay(
     own demonstration where it has one. A warning where each canned reply makes the environment
     fail. Returns the episodes.
     """
-    check_factory(factory)
+    first, second = factory(), factory()
+    if first is second:
+        raise ValueError(
+            f"expected a new environment for each episode, found the same {type(first).__name__} "
+            f"twice: episodes are played at the same time, so make the object in each call"
+        )
     starts = [(row, ("environment", "check", str(row["id"]))) for row in rows]
     starts += [(row, (*names, "other")) for row, names in starts[:1]]
     plays, failures = list[Play](), list[str]()
@@ -73,16 +80,7 @@ def check_replay(
     return plays
 
 
-def check_factory(factory: Factory) -> None:
-    """A ValueError unless each call makes an object of its own."""
-    first, second = factory(), factory()
-    if first is second:
-        raise ValueError(
-            f"expected a new environment for each episode, found the same {type(first).__name__} "
-            f"twice: episodes are played at the same time, so make the object in each call"
-        )
-
-
+@restored_settings()
 def play_demonstration(
     factory: Factory, row: Mapping[str, Any], env_seed: int, limits: EpisodeLimits
 ) -> Episode:

@@ -1,7 +1,7 @@
 """End of an episode: an environment's methods `finish` and `close`, which it need not have.
 
 finish() -> reward    of an episode that a limit ends, and not the environment
-close()               gives back what the environment holds, such as a file or a process
+close()               releases what the environment holds, such as a file or a process
 """
 
 import logging

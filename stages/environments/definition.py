@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +23,7 @@ from stages.config import Params, check_bounds
 from stages.environments import catalogue
 from stages.environments.environment import Environment
 from stages.environments.limits import EpisodeLimits
-from stages.own_modules import load_own_module
+from stages.own_modules import load_own_module, restored_settings
 from stages.records import lines
 from stages.rows import DATA
 
@@ -70,7 +70,9 @@ class EnvironmentPreset(EpisodeLimits):
     @field_validator("options")
     @classmethod
     def _options_are_json(cls, options: dict[str, Any]) -> dict[str, Any]:
-        check_options(options)
+        for place, value in walk(options):
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{place}: expected a finite number, found {value}")
         check_bounds("options", options)
         return options
 
@@ -140,22 +142,23 @@ def read_versions(kind: str) -> dict[str, str]:
     return {name: metadata.version(name) for name in PACKAGES.get(kind, ())}
 
 
-def check_options(content: Mapping[Any, Any] | Sequence[Any], place: str = "options") -> None:
-    """A ValueError for what JSON does not hold: a key that is no text, NaN or an infinity."""
-    items = content.items() if isinstance(content, Mapping) else enumerate(content)
-    for key, value in items:
-        if isinstance(content, Mapping) and not isinstance(key, str):
-            raise ValueError(f"{place}: expected texts as keys, found {key!r:.40}")
-        if isinstance(value, Mapping | list):
-            check_options(value, f"{place}.{key}")
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{place}.{key}: expected a finite number, found {value}")
+def walk(value: Any, place: str = "options") -> Iterator[tuple[str, Any]]:
+    """Every value in options, however deep, with its place; a ValueError for a key that is no text.
+
+    JSON holds no other keys.
+    """
+    yield place, value
+    if isinstance(value, Mapping | list):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            if isinstance(value, Mapping) and not isinstance(key, str):
+                raise ValueError(f"{place}: expected texts as keys, found {key!r:.40}")
+            yield from walk(item, f"{place}.{key}")
 
 
 def digest_files(options: Mapping[str, Any]) -> dict[str, str]:
     """The SHA-256 of the files that options name; a ValueError for one outside data/raw."""
     digests = dict[str, str]()
-    for word in sorted(_list_words(options)):
+    for word in sorted({value for _, value in walk(options) if isinstance(value, str)}):
         path = Path(word)
         if not path.is_file():
             continue
@@ -167,14 +170,7 @@ def digest_files(options: Mapping[str, Any]) -> dict[str, str]:
     return digests
 
 
-def _list_words(value: Any) -> set[str]:
-    """Texts in a value as YAML has it, however deep."""
-    if isinstance(value, Mapping | list):
-        inner = value.values() if isinstance(value, Mapping) else value
-        return {word for item in inner for word in _list_words(item)}
-    return {value} if isinstance(value, str) else set()
-
-
+@restored_settings()
 def load_factory(file: EnvironmentFile) -> Factory:
     """What makes the environment of one episode; a ValueError where it cannot be imported."""
     options, methods = file.preset.options, catalogue.METHODS.get(file.kind)
@@ -197,10 +193,7 @@ def load_own_class(word: str, methods: Collection[str], files: Collection[str] =
 
     `files`: those that it may open, besides what its rows list.
     """
-    module, path = (
-        load_own_module("environments", word, files),
-        f"stages/environments/own/{word}.py",
-    )
+    module = load_own_module("environments", word, files)
     classes = [
         value
         for value in vars(module).values()
@@ -211,6 +204,7 @@ def load_own_class(word: str, methods: Collection[str], files: Collection[str] =
     if len(classes) != 1:
         names = ", ".join(value.__name__ for value in classes) or "none"
         raise ValueError(
-            f"{path}: expected one class with the methods {' and '.join(methods)}, found {names}"
+            f"stages/environments/own/{word}.py: expected one class with the methods "
+            f"{' and '.join(methods)}, found {names}"
         )
     return classes[0]

@@ -56,7 +56,7 @@ def main() -> None:
         if difference is not None:
             text = f"row '{row['id']}' with seed {episode.env_seed}, {difference}"
             break
-    sys.stdout.write(f"\n{json.dumps(text)}\n")  # behind what the environment prints
+    sys.stdout.write(f"\n{json.dumps(text)}\n")  # after what the environment prints
 
 
 if __name__ == "__main__":

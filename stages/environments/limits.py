@@ -23,7 +23,7 @@ class EpisodeLimits(Params):
     max_tool_calls: Annotated[int, Field(ge=0)] = 8
     """Calls of tools in an episode."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """For one `start` or `step`."""
+    """For one `start`, `step` or `demonstrate`."""
     max_failed_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Share of the episodes played together in which the environment may fail."""
 

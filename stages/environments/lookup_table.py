@@ -26,7 +26,7 @@ class LookupTable:
         return self.texts.get(name, "not in the table")
 
     def score(self, name: str, reply: str) -> float:
-        """1 if the text behind the last `####` of a reply (without one, all of it) is the value."""
+        """1 if the text after the last `####` of a reply (without one, all of it) is the value."""
         return float(reply.rpartition("####")[2].strip() == self.texts[name].strip())
 
 

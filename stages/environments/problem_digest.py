@@ -12,7 +12,7 @@ from stages.environments.closing import close_environment
 from stages.environments.definition import Factory
 from stages.environments.environment import to_json
 from stages.environments.time_limit import FAILURES, call_within
-from stages.own_modules import describe_error
+from stages.own_modules import describe_error, restored_settings
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +20,7 @@ NUMBERING = ("id", "index")
 """Keys of a row that say nothing of its problem."""
 
 
+@restored_settings()
 def digest_problem(factory: Factory, row: Mapping[str, Any], env_seed: int, seconds: float) -> str:
     """Digest of first messages, tools, the row but for its numbering, and the demonstration.
 

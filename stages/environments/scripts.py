@@ -17,7 +17,7 @@ from stages.environments.environment import (
     to_json,
 )
 from stages.environments.limits import EpisodeLimits
-from stages.environments.time_limit import FAILURES, call_within
+from stages.environments.time_limit import FAILURES, TimeLimitError, call_within
 from stages.own_modules import describe_error
 from stages.records.episodes import FAILED, LIMITED, Ending, Episode
 
@@ -33,7 +33,7 @@ def demonstrate(
 ) -> list[Message]:
     """The assistant's messages of the environment's own demonstration.
 
-    A ValueError where it has none. The environment is closed.
+    A ValueError where it has none, or makes none within `seconds`. The environment is closed.
     """
     method = getattr(environment, "demonstrate", None)
     if not callable(method):
@@ -41,11 +41,16 @@ def demonstrate(
             f"{type(environment).__name__} has no method `demonstrate(row, seed)`, the assistant's "
             f"messages of an episode that succeeds: write it, or play `by: policy`"
         )
+    copied: Any = copy.deepcopy(dict(row))
     try:
-        messages: Any = method(copy.deepcopy(dict(row)), seed)
+        messages = call_within(seconds, lambda: list(method(copied, seed) or ()))
+    except TimeLimitError:
+        raise ValueError(
+            f"demonstrate of row '{row['id']}' did not return within {seconds:g} s: correct it, or "
+            f"raise timeout_seconds in the environment's preset"
+        ) from None
     finally:
         close_environment(environment, seconds)
-    messages = list(messages or ())
     wrong = [message for message in messages if not _is_reply(message)]
     if wrong or not messages:
         shown = f"{wrong[0]!r:.200}" if wrong else "none"
@@ -97,56 +102,50 @@ def play_script(
     `step` raises is an ending, and so is a reward that is no number. A ValueError where `start`
     fails, or `step` returns no Reply with messages. The environment is closed.
     """
-    try:
-        return _play(environment, row, seed, limits, script)
-    finally:
-        close_environment(environment, limits.timeout_seconds)
-
-
-def _play(
-    environment: Environment,
-    row: Mapping[str, Any],
-    seed: int,
-    limits: EpisodeLimits,
-    script: Sequence[Message] | None,
-) -> Episode:
-    try:
-        begin = partial(environment.start, copy.deepcopy(dict(row)), seed)
-        start, tools = check_start(call_within(limits.timeout_seconds, begin))
-    except FAILURES as error:
-        raise ValueError(f"start of row '{row['id']}' failed: {describe_error(error)}") from error
-    messages: list[Message] = list(start)
-    replies = make_canned_replies(tools, limits.max_turns) if script is None else iter(script)
-    rewards: list[float] = []
+    seconds, rewards, num_calls = limits.timeout_seconds, list[float](), 0
     ending: Ending = "turns"
     problem: str | None = None
-    num_calls = 0
-    for message in replies:
-        num_calls += len(message.get("tool_calls") or ())
-        if len(rewards) == limits.max_turns:
-            break
-        if num_calls > limits.max_tool_calls:
-            ending = "tool_calls"
-            break
+    try:
         try:
-            value = _step(environment, message, limits.timeout_seconds)
+            begin = partial(environment.start, copy.deepcopy(dict(row)), seed)
+            start, tools = check_start(call_within(seconds, begin))
         except FAILURES as error:
-            ending, problem = FAILED, describe_error(error)
+            text = f"start of row '{row['id']}' failed: {describe_error(error)}"
+            raise ValueError(text) from error
+        messages: list[Message] = list(start)
+        for message in make_canned_replies(tools, limits.max_turns) if script is None else script:
+            num_calls += len(message.get("tool_calls") or ())
+            if len(rewards) == limits.max_turns:
+                break
+            if num_calls > limits.max_tool_calls:
+                ending = "tool_calls"
+                break
             messages.append(message)
             rewards.append(0.0)
-            break
-        reply = _check_class(value, row, turn=len(rewards) + 1)
-        messages += [message, *reply.messages]
-        rewards.append(reply.reward)
-        if reply.done:
-            ending = "done"
-            break
-    if ending in LIMITED and rewards:
-        try:
-            finish = partial(finish_environment, environment)
-            rewards[-1] += call_within(limits.timeout_seconds, finish) or 0.0
-        except FAILURES as error:
-            ending, problem = FAILED, describe_error(error)
+            try:
+                value: Any = call_within(seconds, partial(environment.step, to_json(message)))
+                if isinstance(value, Reply):
+                    check_reward(value.reward)
+            except FAILURES as error:
+                ending, problem = FAILED, describe_error(error)
+                break
+            try:
+                reply = check_reply(value)
+            except ValueError as error:  # no message excuses it: the class itself is wrong
+                text = f"step of row '{row['id']}', turn {len(rewards)}: {error}"
+                raise ValueError(text) from error
+            messages += reply.messages
+            rewards[-1] = reply.reward
+            if reply.done:
+                ending = "done"
+                break
+        if ending in LIMITED and rewards:
+            try:
+                rewards[-1] += call_within(seconds, partial(finish_environment, environment)) or 0.0
+            except FAILURES as error:
+                ending, problem = FAILED, describe_error(error)
+    finally:
+        close_environment(environment, seconds)
     reward = math.fsum(rewards)
     return Episode(
         id=str(row["id"]), index=0, env_seed=seed, messages=to_json(messages),
@@ -154,19 +153,3 @@ def _play(
         rewards=rewards, reward=reward, success=limits.is_success(reward),
         ending=ending, error=problem,
     )  # fmt: skip
-
-
-def _step(environment: Environment, message: Message, seconds: float) -> Any:
-    """What `step` returns; an error of `FAILURES` where it raises, hangs or pays no number."""
-    value: Any = call_within(seconds, partial(environment.step, to_json(message)))
-    if isinstance(value, Reply):
-        check_reward(value.reward)
-    return value
-
-
-def _check_class(value: Any, row: Mapping[str, Any], turn: int) -> Reply:
-    """A Reply; a ValueError for what no message can excuse, because the class itself is wrong."""
-    try:
-        return check_reply(value)
-    except ValueError as error:
-        raise ValueError(f"step of row '{row['id']}', turn {turn}: {error}") from error

@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TypeVar
 
-from stages.own_modules import exit_is_error
+from stages.own_modules import exit_is_error, restored_settings
 
 ValueT = TypeVar("ValueT")
 
@@ -29,9 +29,10 @@ def call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
     signals (a regular expression, a matrix product), nor code that catches BaseException and goes
     on. In another thread the call is given up after `seconds`, and goes on in the background.
 
-    `sys.exit` in the call, as argparse does where a command is wrong, is a RuntimeError.
+    `sys.exit` in the call, as argparse does where a command is wrong, is a RuntimeError. What the
+    call changes in the process is put back (`own_modules.restored_settings`).
     """
-    with exit_is_error():
+    with exit_is_error(), restored_settings():
         return _call_within(seconds, function)
 
 
@@ -52,7 +53,7 @@ def _call_within(seconds: float, function: Callable[[], ValueT]) -> ValueT:
             over.set()
             raise TimeLimitError
 
-    # A thread rather than the process's one timer, which ends a process that was told to stop.
+    # A thread rather than the process's one timer, which ends a process that was asked to stop.
     timer = threading.Timer(seconds, expire)
     timer.daemon = True
     before = signal.signal(signal.SIGALRM, interrupt)

@@ -14,7 +14,7 @@ from stages.environments.isolated_calls import IsolatedCalls
 
 
 class Tinker:
-    """A conversation that the environment holds itself: what it has put behind ours is new."""
+    """A conversation that the environment holds itself: what it has put after ours is new."""
 
     def __init__(self, make: Callable[..., Any], **options: Any) -> None:
         self.make, self.options = make, options
@@ -28,7 +28,7 @@ class Tinker:
         return [*self.history], None
 
     def step(self, message: Message) -> Reply:
-        """What stands behind the message in the environment's conversation.
+        """What stands after the message in the environment's conversation.
 
         A ValueError where that has changed what was said before.
         """

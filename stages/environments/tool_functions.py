@@ -56,7 +56,16 @@ class _Tool:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         hints, parameters = get_type_hints(function), inspect.signature(function).parameters
-        _check_signature(function, parameters, hints)
+        several = [each for each in parameters.values() if each.kind in SEVERAL]
+        problems = [f"{each}: name each argument" for each in several]
+        problems += [f"{name} without one: add it" for name in parameters if name not in hints]
+        if inspect.iscoroutinefunction(function):
+            problems.append("`async def`: call `asyncio.run(..)` in a `def`")
+        if problems:
+            raise ValueError(
+                f"tool {function.__name__}: expected a function with a type hint for each "
+                f"argument, found {problems[0]}"
+            )
         self._types = {name: TypeAdapter[Any](hints[name]) for name in parameters}
         self._required = {
             name for name, parameter in parameters.items() if parameter.default is parameter.empty
@@ -65,16 +74,14 @@ class _Tool:
     def call(self, arguments: Mapping[str, Any]) -> str:
         """Text of the result, or of what is wrong with the arguments."""
         problems = [f"no argument {name!r:.60}" for name in arguments if name not in self._types]
-        problems += [
-            f"{name!r} is missing" for name in self._types if self._is_missing(name, arguments)
-        ]
+        problems += [f"{name!r} is missing" for name in self._types
+                     if name in self._required and name not in arguments]  # fmt: skip
         values = dict[str, Any]()
-        for name in self._types:
+        for name, kind in self._types.items():
             if name not in arguments:
                 continue
             try:
-                text = json.dumps(arguments[name])
-                values[name] = self._types[name].validate_json(text, strict=True)
+                values[name] = kind.validate_json(json.dumps(arguments[name]), strict=True)
             except ValidationError as error:
                 problems.append(f"{name!r}: {error.errors()[0]['msg']}")
         if problems:
@@ -85,26 +92,6 @@ class _Tool:
         except ValueError as error:
             return f"error: {error}"
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-
-    def _is_missing(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        return name in self._required and name not in arguments
-
-
-def _check_signature(
-    function: Callable[..., Any],
-    parameters: Mapping[str, inspect.Parameter],
-    hints: Mapping[str, Any],
-) -> None:
-    several = [each for each in parameters.values() if each.kind in SEVERAL]
-    problems = [f"{each}: name each argument" for each in several]
-    problems += [f"{name} without one: add it" for name in parameters if name not in hints]
-    if inspect.iscoroutinefunction(function):
-        problems.append("`async def`: call `asyncio.run(..)` in a `def`")
-    if problems:
-        raise ValueError(
-            f"tool {function.__name__}: expected a function with a type hint for each argument, "
-            f"found {problems[0]}"
-        )
 
 
 def write_call(tool: str, /, **arguments: Any) -> Message:

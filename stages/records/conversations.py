@@ -54,11 +54,8 @@ def list_lines(episode: Episode) -> list[Line]:
 
 def show_message(message: Mapping[str, Any]) -> str:
     """The thought and the text of a message, and each of its calls on a line of its own."""
-    values = [
-        f"{key}: {show_value(value)}"
-        for key, value in message.items()
-        if key not in SHOWN and value
-    ]
+    values = [f"{key}: {show_value(value)}" for key, value in message.items()
+              if key not in SHOWN and value]  # fmt: skip
     calls = [show_call(call) for call in message.get("tool_calls") or ()]
     text = [show_value(message["content"])] if message.get("content") else []
     return "\n".join([*values, *text, *calls])

@@ -108,8 +108,7 @@ SIDES: tuple[Side, Side] = ("train", "heldout")
 
 def read_pools(folder: Path, seed: int, side: Side) -> list[tuple[Prompt, list[Completion]]]:
     """Prompts and completions of a seed's pool, as of `join_prompts`."""
-    origin = read_origin(folder)
-    split = origin["split"] if side == "train" else "dev"
+    split = read_origin(folder)["split"] if side == "train" else "dev"
     return read_split(folder / str(seed), split, side)
 
 
@@ -207,25 +206,15 @@ def make_preference(
 ) -> Preference:
     """A pair of completions of a problem as a row."""
     return Preference(
-        id=prompt.id,
-        prompt=prompt.prompt,
-        prompt_ids=prompt.prompt_ids,
-        chosen=chosen.completion,
-        chosen_ids=chosen.completion_ids,
-        rejected=rejected.completion,
-        rejected_ids=rejected.completion_ids,
-        probability=probability,
-        source=source,
-    )
+        id=prompt.id, prompt=prompt.prompt, prompt_ids=prompt.prompt_ids,
+        chosen=chosen.completion, chosen_ids=chosen.completion_ids, rejected=rejected.completion,
+        rejected_ids=rejected.completion_ids, probability=probability, source=source,
+    )  # fmt: skip
 
 
 def make_demonstration(prompt: Prompt, row: Completion) -> Demonstration:
     """A problem with a completion that is to be imitated."""
     return Demonstration(
-        id=prompt.id,
-        task=prompt.task,
-        prompt=prompt.prompt,
-        prompt_ids=prompt.prompt_ids,
-        completion=row.completion,
-        completion_ids=row.completion_ids,
-    )
+        id=prompt.id, task=prompt.task, prompt=prompt.prompt, prompt_ids=prompt.prompt_ids,
+        completion=row.completion, completion_ids=row.completion_ids,
+    )  # fmt: skip

@@ -191,9 +191,9 @@ def find_open_thought(reply: str) -> str:
 
 
 def split_thought(reply: str) -> tuple[str, str]:
-    """Thought at the beginning of a reply, and what stands behind it; all, where it has no end.
+    """Thought at the beginning of a reply, and what stands after it; all, where it has no end.
 
-    Without a beginning, which the prompt may have written, the end alone tells that there was one.
+    Without a beginning, which the prompt may have written, the end alone shows that there was one.
     """
     text = reply.lstrip()
     for begin, end in THOUGHTS.items():

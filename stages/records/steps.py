@@ -52,7 +52,7 @@ class StepLabels:
     labels: list[float | None]
     """P(the solution is still right after this step); None: not labelled."""
     num_completions: list[int]
-    """Completions behind each label; 0: not an estimate, but known or a person's."""
+    """Completions that each label is estimated from; 0: it is known, or a person's."""
     true_labels: Sequence[bool | None] | None
     """The known truth of each step, where there is one; None: a part of a step that was cut."""
     correct: bool | None
@@ -95,10 +95,7 @@ def read_training_steps(steps: Path, heldout: Path) -> tuple[list[StepLabels], l
 
     A ValueError for training rows of a test set or of a held-out problem.
     """
-    rows, held = (
-        list(lines.read_lines(steps, StepLabels)),
-        list(lines.read_lines(heldout, StepLabels)),
-    )
+    rows, held = (list(lines.read_lines(path, StepLabels)) for path in (steps, heldout))
     tests = [row for row in rows if row.source in TEST_SETS]
     if tests:
         raise ValueError(

@@ -31,7 +31,6 @@ from stages.rewards.answer_value import (
     PRODUCT,
     PRODUCT_LETTER,
     Elements,
-    FreeVariable,
     answer_words,
     canonical_value,
     choice_value,
@@ -92,8 +91,11 @@ def answers_match(answer: str, gold: str) -> bool:
     if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
         return int(gold) == int(answer)
     if (free := find_free_variable(gold)) is not None:
-        return _match_for_each(answer, free)
-    golds, answers = _split_alternatives(gold), _split_alternatives(answer)
+        of_answer = find_free_variable(answer)
+        is_same = of_answer is not None and of_answer.domain == free.domain
+        name = unused_letter(of_answer, free) if is_same else None
+        return name is not None and answers_match(of_answer.rename(name), free.rename(name))
+    golds, answers = _OR.split(gold), _OR.split(answer)
     answer = to_union(answers) or answer
     if len(golds) > 1:
         return _match_alternatives(answer, answers, golds)
@@ -107,41 +109,14 @@ def answers_match(answer: str, gold: str) -> bool:
         return True
     answer = choice_value(answer) or answer
     tidied = tidy_gold(gold)
-    if _is_list(tidied):
+    elements = split_elements(tidied)
+    if elements is not None and not elements.is_ordered:
         answer = _OR.sub(", ", answer) if _OR.search(answer) else _space_pair(answer)
     names = name_of(answer), name_of(tidied)
     may_match = None in names or names[0] == names[1]
     return may_match and (
         _values_match(answer, tidied) or (tidied != gold and _is_same_text(answer, gold))
     )
-
-
-def _split_alternatives(text: str) -> list[str]:
-    return _OR.split(text) if "or" in text else [text]
-
-
-def _are_solutions(alternatives: Sequence[str]) -> bool:
-    """Whether `x = 1 or x = 2` are values of one name, which an answer has to state all.
-
-    In several units, as `d = 5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
-    """
-    names = [name_of(each) for each in alternatives]
-    units = {read_unit(strip_name(each)).name for each in alternatives}
-    return (
-        names[0] is not None
-        and {*names} <= {names[0], None}
-        and len(units) == 1
-        and not any(answers_match(*pair) for pair in combinations(alternatives, 2))
-    )
-
-
-def _match_for_each(answer: str, gold: FreeVariable) -> bool:
-    """Whether an answer is the gold one for each number of the same domain."""
-    free = find_free_variable(answer)
-    if free is None or free.domain != gold.domain:
-        return False
-    name = unused_letter(free, gold)
-    return name is not None and answers_match(free.rename(name), gold.rename(name))
 
 
 def _match_alternatives(answer: str, answers: Sequence[str], golds: Sequence[str]) -> bool:
@@ -151,21 +126,24 @@ def _match_alternatives(answer: str, answers: Sequence[str], golds: Sequence[str
     either is right, and so is the list of both. `answers`: the answer, likewise split at `or`.
     """
     union = to_union(golds)
-    either = [union] if union else [] if _are_solutions(golds) else golds
+    names = [name_of(gold) for gold in golds]
+    # In several units, as `d = 5 km or 5000 m` and `p = 1/4 or 25%`, they may be one value.
+    are_solutions = (
+        names[0] is not None
+        and {*names} <= {names[0], None}
+        and len({read_unit(strip_name(gold)).name for gold in golds}) == 1
+        and not any(answers_match(*pair) for pair in combinations(golds, 2))
+    )
+    either = [union] if union else [] if are_solutions else golds
     if any(answers_match(answer, gold) for gold in either):
         return True
     elements = split_elements(_space_pair(answer)) if len(answers) == 1 else None
     if elements is not None and not elements.is_ordered:
         answers = elements.elements
-    return _are_same_alternatives(answers, golds)
-
-
-def _are_same_alternatives(answers: Sequence[str], golds: Sequence[str]) -> bool:
-    """Whether each of `x = 6 or x = 1` is one of `x = 1 or x = 6`, and there are as many."""
-    if len(answers) != len(golds):
-        return False
-    return all(any(answers_match(answer, gold) for gold in golds) for answer in answers) and all(
-        any(answers_match(answer, gold) for answer in answers) for gold in golds
+    return (
+        len(answers) == len(golds)
+        and all(any(answers_match(answer, gold) for gold in golds) for answer in answers)
+        and all(any(answers_match(answer, gold) for answer in answers) for gold in golds)
     )
 
 
@@ -279,12 +257,6 @@ def _space_pair(text: str) -> str:
     return text.replace(",", ", ") if is_pair else text
 
 
-def _is_list(text: str) -> bool:
-    """Whether it is a list or a set."""
-    elements = split_elements(text)
-    return elements is not None and not elements.is_ordered
-
-
 _OPERATION = re.compile(
     r"(?:[+*/]|(?<!\{)-|\d ?[A-Za-z]|\^(?!\{?-1)|\\(?:cdot|times)(?![A-Za-z])"
     rf"|(?<![A-Za-z\\])(?:{PRODUCT}|{PRODUCT_IN_ORDER}|{PRODUCT_LETTER} {PRODUCT_LETTER})"
@@ -323,13 +295,21 @@ def _is_equal(answer: str, gold: str) -> bool:
     """By algebra, element by element."""
     group, of_gold = split_elements(answer), split_elements(gold)
     if group is None or of_gold is None:
-        if group is not None or of_gold is not None:
-            return _is_same_interval(answer, gold, group or of_gold)
+        if (several := group or of_gold) is not None:  # an interval, and the same as an inequality
+            bounds = [to_interval(text) for text in (answer, gold)]
+            is_one = len(several.elements) == 2 and several.kind in INTERVALS
+            texts = [bound or text for bound, text in zip(bounds, (answer, gold), strict=True)]
+            return is_one and bounds.count(None) == 1 and _is_equal(*map(strip_name, texts))
         (letter, bounds), (of, gold_bounds) = read_inequality(answer), read_inequality(gold)
         if bounds is not None and gold_bounds is not None:
             return letter == of and _is_equal(bounds, gold_bounds)
         return _is_equal_algebra(answer, gold)
-    if _has_swapped_words(group, of_gold):
+    # words that both have, after other numbers: `5 boys, 3 girls`, the other way
+    numbers, gold_numbers = _numbers_by_words(group), _numbers_by_words(of_gold)
+    if any(
+        numbers[words].isdisjoint(gold_numbers[words])
+        for words in numbers.keys() & gold_numbers.keys()
+    ):
         return False
     unmatched = list(of_gold.elements)
     for element in group.elements:
@@ -341,16 +321,8 @@ def _is_equal(answer: str, gold: str) -> bool:
     return _is_same_kind(group, of_gold) and not unmatched
 
 
-def _has_swapped_words(answer: Elements, gold: Elements) -> bool:
-    """Whether words that both have stand behind other numbers: `5 boys, 3 girls`, the other way."""
-    numbers, of_gold = (_numbers_by_words(elements) for elements in (answer, gold))
-    return any(
-        numbers[words].isdisjoint(of_gold[words]) for words in numbers.keys() & of_gold.keys()
-    )
-
-
 def _numbers_by_words(elements: Elements) -> dict[str, set[Fraction]]:
-    """Words behind a number of a list -> such numbers."""
+    """Words after a number of a list -> such numbers."""
     numbers: dict[str, set[Fraction]] = {}
     for element in elements.elements:
         number, words = parse_number(element), read_unit(element).words
@@ -373,17 +345,6 @@ def _is_same_kind(answer: Elements, gold: Elements) -> bool:
     if "()" in (answer.kind, gold.kind):
         return named[0] in _SERIES
     return "set" in (answer.kind, gold.kind) and _NUMBERED.fullmatch(named[0]) is not None
-
-
-def _is_same_interval(answer: str, gold: str, group: Elements | None) -> bool:
-    """Whether one is an interval, as `group` says, and the other the same as an inequality."""
-    if group is None or len(group.elements) != 2 or group.kind not in INTERVALS:
-        return False
-    bounds = [to_interval(text) for text in (answer, gold)]
-    if bounds.count(None) != 1:
-        return False
-    answer, gold = (bound or text for bound, text in zip(bounds, (answer, gold), strict=True))
-    return _is_equal(strip_name(answer), strip_name(gold))
 
 
 def _is_equal_algebra(answer: str, gold: str) -> bool:
@@ -531,7 +492,7 @@ def is_leniently_correct(completion: str, gold: str, forms: Forms = None) -> boo
 
 
 def read_last_number(completion: str) -> str | None:
-    """The last number of the text behind the thinking, stated or not; None: it has none.
+    """The last number of the text after the thinking, stated or not; None: it has none.
 
     As it is written: `-1,234.5`.
     """

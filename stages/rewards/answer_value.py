@@ -95,12 +95,17 @@ def canonical_value(answer: str) -> str | None:
     group = split_elements(answer)
     if group is None:
         answer, _ = split_unit(answer)
-        return _compact(answer) if _is_expression(answer) else None
-    canonical = [canonical_value(element) or _letter(element) for element in group.elements]
-    texts = [text for text in canonical if text is not None]
-    if len(texts) < len(canonical):
-        return None
-    return group.text(texts)
+        if not _is_expression(answer):
+            return None
+        compact = re.sub(r"([_^])\{(\w)\}", r"\1\2", strip_name(answer)).replace(" ", "")
+        return re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", compact)
+    texts, is_read = list[str](), True
+    for element in group.elements:
+        text = canonical_value(element)
+        # a single letter is a variable, or a choice of several
+        texts.append(text or answer_words(element) or "")
+        is_read = is_read and (text or len(texts[-1]) == 1)
+    return group.text(texts) if is_read else None
 
 
 def answer_words(answer: str) -> str | None:
@@ -200,13 +205,9 @@ class Elements(NamedTuple):
     def text(self, texts: Sequence[str]) -> str:
         """One text for all ways to write it, where `texts` are such of its elements."""
         content = ",".join(texts if self.is_ordered else sorted(texts))
-        if not self.is_ordered:
-            return "{" + content + "}"
-        return (
-            f"({self.kind})=({content})"
-            if self.has_names
-            else self.kind[0] + content + self.kind[1]
-        )
+        if self.has_names:
+            return f"({self.kind})=({content})"
+        return self.kind[0] + content + self.kind[1] if self.is_ordered else "{" + content + "}"
 
 
 def split_elements(answer: str) -> Elements | None:
@@ -316,9 +317,8 @@ def read_choice(answer: str) -> str | None:
     if match is None:
         return None
     letter, *rest = (group for group in match.groups() if group)
-    if rest and _SECOND_CHOICE.match(rest[0]):
-        return None
-    return letter.upper() if letter.isupper() or text.startswith("(") else None
+    is_one = not (rest and _SECOND_CHOICE.match(rest[0]))
+    return letter.upper() if is_one and (letter.isupper() or text.startswith("(")) else None
 
 
 _CHOICES = re.compile(r"(?:\([A-H]\)|[A-H])(?:(?:,? *and +|[,; ]*)(?:\([A-H]\)|[A-H]))+")
@@ -418,12 +418,6 @@ def _split(text: str) -> list[str]:
     return [text[start + 1 : end].strip() for start, end in ends]
 
 
-def _letter(element: str) -> str | None:
-    """A single letter: a variable, or a choice of several."""
-    text = answer_words(element)
-    return text if text is not None and len(text) == 1 else None
-
-
 def split_unit(answer: str) -> tuple[str, str]:
     r"""The value and the unit, which may be empty, as of `\(3\sqrt{2}\text{ cm}\).`.
 
@@ -461,11 +455,6 @@ def has_parts(answer: str) -> bool:
         unit_name(word) or word in ("R", "r") or (len(word) > 1 and word not in _FUNCTIONS)
         for word in words
     )
-
-
-def _compact(text: str) -> str:
-    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", strip_name(text)).replace(" ", "")
-    return re.sub(r"\\sqrt(\w)", r"\\sqrt{\1}", text)
 
 
 def _is_expression(text: str) -> bool:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
-from stages.own_modules import describe_error, exit_is_error
+from stages.own_modules import describe_error, exit_is_error, restored_settings
 from stages.records.problems import Prompt
 from stages.sampler import Judge, Sample
 
@@ -105,13 +105,19 @@ class RewardModels:
     """Models that reward components may use, by the names of their parameters; None: absent."""
 
     scorer: Callable[[], CompletionRewards] | None = None
-    """The reward's model on these completions: a score for each, a reward a step, or both."""
+    """The reward's model on these completions: a score for each, a reward per step, or both."""
     judge: Judge | None = None
     """The reward's model where it is a policy that judges: it chooses between two answers."""
     function: Callable[[Prompt, str], float] | None = None
     """The user's own reward: `reward` of the row's file in stages/rewards/own/."""
     max_new_tokens: int
     """Length limit of completions, in tokens."""
+
+    def need_function(self) -> Callable[[Prompt, str], float]:
+        """The user's own reward; a ValueError where there is none."""
+        if self.function is None:
+            raise ValueError("it needs a function: name its file, `on: own/<file>`")
+        return self.function
 
 
 def check_function(function: Callable[..., object], place: str) -> None:
@@ -136,6 +142,7 @@ MAX_SHOWN, MAX_PROMPT_SHOWN = 2000, 80
 """Characters of a completion, and of the end of its prompt, that an error message shows."""
 
 
+@restored_settings()
 def score_each(
     completions: Completions, value: Callable[[Prompt, str], float]
 ) -> CompletionRewards:

@@ -1,66 +1,192 @@
-"""Kinds of components that a reward is made of: hyperparameters and function of each."""
+"""Components that a reward is made of: the hyperparameters of each kind, and its value.
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+A component is called with the completions and the models that the reward may call. Lengths are in
+tokens, the end-of-sequence token included.
+"""
 
+import re
+import unicodedata
+from collections.abc import Callable, Collection
+from typing import Annotated, Literal
+
+import torch
 from pydantic import BeforeValidator, Field
 
+from stages.algorithms.length_and_repetition import repeated_share, soft_overlong
 from stages.config import Params, spell_out_kind
-from stages.rewards import model_components, text_components
-from stages.rewards.completion_rewards import CompletionRewards, Completions, RewardModels
+from stages.rewards import model_components
+from stages.rewards.answer_checker import Forms, has_format, solves_problem, states_one_answer
+from stages.rewards.completion_rewards import (
+    CompletionRewards,
+    Completions,
+    RewardModels,
+    score_each,
+)
 from stages.rewards.feedback.prompts import Style
-from stages.rewards.text_components import Script
+from stages.rewards.final_answer import strip_thinking
 
 Count = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+FORMS = {"final_line": "hash", "boxed": "boxed", "tags": "tag"}
+"""Component -> the form of an answer that it rewards, of `answer_forms`."""
+PLAIN: dict[str, Callable[[Completions, RewardModels], CompletionRewards]] = {
+    "answer": lambda drawn, _: score_each(drawn, solves_problem),
+    "final_line": lambda drawn, _: score_each(
+        drawn, lambda prompt, text: has_format(prompt.whole(text), prompt.answer_forms)
+    ),
+    "boxed": lambda drawn, _: score_each(
+        drawn,
+        lambda prompt, text: is_boxed(strip_thinking(prompt.whole(text)), prompt.answer_forms),
+    ),
+    "scorer": lambda _, models: model_components.model_score(models.scorer),
+    "own": lambda drawn, models: score_each(drawn, models.need_function()),
+}
+"""Kinds without hyperparameters: the right answer; working, then one line `#### n`; one readable
+answer in a box; the score of the reward's model; the user's own function."""
 
 
-class PlainValue(Params):
+class Plain(Params):
     """A component without hyperparameters."""
 
     kind: Literal["answer", "final_line", "boxed", "scorer", "own"]
 
+    def __call__(self, drawn: Completions, models: RewardModels) -> CompletionRewards:
+        """See `PLAIN`."""
+        return PLAIN[self.kind](drawn, models)
+
+
+def is_boxed(text: str, forms: Forms = None) -> bool:
+    r"""Whether `text` states one readable answer, in `\boxed{...}`; a list of several is none."""
+    return text.count("\\boxed") == 1 and "\\boxed{" in text and states_one_answer(text, forms)
+
+
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+_WHOLE = re.compile(r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*", re.DOTALL)
+
 
 class Tags(Params):
-    """The format of `text_components.tags`."""
+    """`<think> working </think> <answer> 7 </answer>`.
+
+    `whole`: 1 for the whole format, else 0; `per_tag`: 1 for each of the four tags that occurs
+    exactly once, so the weight is what a tag is worth. Guo et al., "DeepSeek-R1" (2025), section
+    2.2.2, https://arxiv.org/abs/2501.12948, does not say how its format reward is computed. The two
+    ways here are those of its reproductions.
+    """
 
     kind: Literal["tags"]
     credit: Literal["whole", "per_tag"]
 
+    def __call__(self, drawn: Completions, _: RewardModels) -> CompletionRewards:
+        """The reward of the format alone."""
+        value = is_tagged if self.credit == "whole" else tags_once
+        return score_each(drawn, lambda prompt, text: value(prompt.whole(text)))
+
+
+def tags_once(text: str) -> int:
+    """Number of the four tags that occur exactly once."""
+    return sum(text.count(tag) == 1 for tag in TAGS)
+
+
+def is_tagged(text: str) -> bool:
+    """Whether `text` is nothing but both blocks, in order, neither of them blank."""
+    blocks = _WHOLE.fullmatch(text) if tags_once(text) == len(TAGS) else None
+    return blocks is not None and all(block.strip() for block in blocks.groups())
+
+
+def measure_tokens(drawn: Completions, measure: Callable[[list[int]], float]) -> CompletionRewards:
+    """A measure of the tokens of each completion."""
+    return CompletionRewards(totals=[measure(sample.token_ids) for sample in drawn.samples])
+
 
 class LengthPenalty(Params):
-    """Minus the length, in units of `per` tokens."""
+    """- tokens / per."""
 
     kind: Literal["length_penalty"]
     per: Count
 
+    def __call__(self, drawn: Completions, _: RewardModels) -> CompletionRewards:
+        """Minus the length."""
+        return measure_tokens(drawn, lambda ids: -len(ids) / self.per)
+
 
 class LengthTarget(Params):
-    """Minus the distance from `target` tokens, relative to it."""
+    """- |tokens - target| / target.
+
+    Aggarwal and Welleck, "L1" (2025), eq. 1, https://arxiv.org/abs/2503.04697, with
+    alpha = weight / target. Departure: one target for all prompts, which does not stand in them.
+    """
 
     kind: Literal["length_target"]
     target: Count
 
+    def __call__(self, drawn: Completions, _: RewardModels) -> CompletionRewards:
+        """Minus the relative distance."""
+        return measure_tokens(drawn, lambda ids: -abs(len(ids) - self.target) / self.target)
+
 
 class NgramRepetition(Params):
-    """Minus the share of repeated n-grams."""
+    """- (1 - different n-grams / n-grams), from -1 to 0, over tokens.
+
+    Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (2025), appendix,
+    https://arxiv.org/abs/2502.03373, penalise each token of a repeated n-gram. Departure: one
+    value for the completion, over tokens and not words, so that it works in every script.
+    """
 
     kind: Literal["ngram_repetition"]
     n: Count
 
+    def __call__(self, drawn: Completions, _: RewardModels) -> CompletionRewards:
+        """Minus the share of repeated n-grams."""
+        return measure_tokens(drawn, lambda ids: -repeated_share(ids, self.n))
+
 
 class Overlong(Params):
-    """DAPO's soft punishment over the last `buffer` tokens before the length limit."""
+    """DAPO's soft punishment, from 0 to -1 over the last `buffer` tokens before the limit."""
 
     kind: Literal["overlong"]
     buffer: Count
 
+    def __call__(self, drawn: Completions, models: RewardModels) -> CompletionRewards:
+        """Yu et al. 2025, eq. 13."""
+        lengths = torch.tensor([len(sample.token_ids) for sample in drawn.samples])
+        terms = soft_overlong(lengths, max_length=models.max_new_tokens, buffer=self.buffer)
+        return CompletionRewards(totals=terms.tolist())
+
+
+Script = Literal[
+    "latin", "greek", "cyrillic", "armenian", "hebrew", "arabic", "devanagari", "bengali", "tamil",
+    "thai", "georgian", "hangul", "hiragana", "katakana", "cjk",
+]  # fmt: skip
+
 
 class Language(Params):
-    """Share of the letters that are of `scripts`."""
+    """The share of a completion's letters that are of `scripts`; 1 without letters.
+
+    [latin], or [cjk, hiragana, katakana]; with formulas, greek too. Guo et al., "DeepSeek-R1"
+    (2025), section 2.3.2, https://arxiv.org/abs/2501.12948, reward the share of words in the target
+    language. Departure: scripts, by the names that Unicode gives letters, so no model guesses a
+    language; languages that share a script are one.
+    """
 
     kind: Literal["language"]
     scripts: Annotated[list[Script], Field(min_length=1)]
+
+    def __call__(self, drawn: Completions, _: RewardModels) -> CompletionRewards:
+        """The share of each completion."""
+        return score_each(drawn, lambda _, text: script_share(text, self.scripts))
+
+
+def script_share(text: str, scripts: Collection[str]) -> float:
+    """Letters of `scripts` over all letters.
+
+    A letter's script is the first word of its Unicode name: `LATIN SMALL LETTER A`. Marks that two
+    scripts share are of both (`KATAKANA-HIRAGANA PROLONGED SOUND MARK`); ideographic ones are cjk.
+    Look-alikes (`FULLWIDTH LATIN`, `MATHEMATICAL BOLD`) are of no script.
+    """
+    names = [unicodedata.name(letter, "").lower() for letter in text if letter.isalpha()]
+    firsts = [name.partition(" ")[0].replace("ideographic", "cjk") for name in names]
+    hits = sum(not set(first.split("-")).isdisjoint(scripts) for first in firsts)
+    return hits / len(firsts) if firsts else 1.0
 
 
 class Process(Params):
@@ -69,6 +195,10 @@ class Process(Params):
     kind: Literal["process"]
     credit: Literal["sum", "min"]
     zero: Share
+
+    def __call__(self, _: Completions, models: RewardModels) -> CompletionRewards:
+        """Step rewards."""
+        return model_components.step_scores(models.scorer, self.credit, self.zero)
 
 
 class JudgeWins(Params):
@@ -79,49 +209,16 @@ class JudgeWins(Params):
     constitution: Literal["correct", "harmless", "none"]
     min_option_mass: Share
 
+    def __call__(self, drawn: Completions, models: RewardModels) -> CompletionRewards:
+        """The win rate."""
+        return model_components.win_rate(
+            drawn, models.judge, self.style, self.constitution, self.min_option_mass
+        )
+
 
 Value = Annotated[
-    PlainValue
-    | Tags
-    | LengthPenalty
-    | LengthTarget
-    | NgramRepetition
-    | Overlong
-    | Language
-    | Process
+    Plain | Tags | LengthPenalty | LengthTarget | NgramRepetition | Overlong | Language | Process
     | JudgeWins,
     Field(discriminator="kind"),
     BeforeValidator(spell_out_kind),
-]
-FORMS = {"final_line": "hash", "boxed": "boxed", "tags": "tag"}
-"""Component -> the form of an answer that it rewards, of `answer_forms`."""
-FUNCTIONS: dict[str, Callable[[Completions, RewardModels, Any], CompletionRewards]] = {
-    "answer": lambda completions, _, __: text_components.answer(completions),
-    "final_line": lambda completions, _, __: text_components.final_line(completions),
-    "boxed": lambda completions, _, __: text_components.boxed(completions),
-    "tags": lambda completions, _, value: text_components.tags(completions, value.credit),
-    "length_penalty": lambda completions, _, value: text_components.length_penalty(
-        completions, value.per
-    ),
-    "length_target": lambda completions, _, value: text_components.length_target(
-        completions, value.target
-    ),
-    "ngram_repetition": lambda completions, _, value: text_components.ngram_repetition(
-        completions, value.n
-    ),
-    "overlong": lambda completions, models, value: text_components.overlong(
-        completions, models.max_new_tokens, value.buffer
-    ),
-    "language": lambda completions, _, value: text_components.language(completions, value.scripts),
-    "scorer": lambda _, models, __: model_components.model_score(models.scorer),
-    "own": lambda completions, models, _: model_components.own_function(
-        completions, models.function
-    ),
-    "process": lambda _, models, value: model_components.step_scores(
-        models.scorer, value.credit, value.zero
-    ),
-    "judge": lambda completions, models, value: model_components.win_rate(
-        completions, models.judge, value.style, value.constitution, value.min_option_mass
-    ),
-}
-"""Kind -> its value for each completion."""
+]  # fmt: skip

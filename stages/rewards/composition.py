@@ -26,7 +26,7 @@ from stages.rewards.completion_rewards import (
     RewardModels,
     check_finite,
 )
-from stages.rewards.components import FUNCTIONS, Overlong, Value
+from stages.rewards.components import Overlong, Value
 
 
 class Unscaled(Params):
@@ -249,7 +249,7 @@ def score_component(
     """Values of a component for each completion; raises what `compose_rewards` raises."""
     what = f"component '{name}' of the reward (kind {component.value.kind})"
     try:
-        values = FUNCTIONS[component.value.kind](completions, models, component.value)
+        values = component.value(completions, models)
     except Exception as error:
         raise ValueError(f"{what} stopped: {error}") from error
     expected, number = len(completions.texts), len(values.totals)

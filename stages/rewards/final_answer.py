@@ -65,9 +65,9 @@ def extract_answer(completion: str, forms: Sequence[str] | None = None) -> str |
 
 
 def strip_thinking(completion: str) -> str:
-    """What stands behind the thinking, such as `<think> ... </think>`; nothing where it has no end.
+    """What stands after the thinking, such as `<think> ... </think>`; nothing where it has no end.
 
-    A template may have begun it in the prompt, so the end alone tells that there was one.
+    A template may have begun it in the prompt, so the end alone shows that there was one.
     """
     *_, tail = _THOUGHT_END.split(completion)
     answer, *thoughts = _THOUGHT_BEGIN.split(tail, maxsplit=1)

@@ -1,4 +1,4 @@
-"""Components of a reward that ask somebody: a model that scores, a judge, a function of your own.
+"""Reward components that call a model that scores, a judge, or a function of your own.
 
 The judge says how often a completion beats its siblings (AI feedback without a reward model). Lee
 et al. 2023, "RLAIF" (d-RLAIF), https://arxiv.org/abs/2309.00267. Departure: there the judge grades
@@ -18,8 +18,7 @@ from pydantic import Field
 
 from stages.algorithms import judge_readings
 from stages.algorithms.token_advantages import min_credit
-from stages.records.problems import Prompt
-from stages.rewards.completion_rewards import CompletionRewards, Completions, score_each
+from stages.rewards.completion_rewards import CompletionRewards, Completions
 from stages.rewards.feedback.judging import MIN_COMPARISONS
 from stages.rewards.feedback.prompts import Prompts, Style
 from stages.sampler import Judge, Judgement, count_judge_tokens, judge_messages
@@ -58,15 +57,6 @@ def step_scores(
         rewards, ends = min_credit(rewards, ends)
     paid = torch.where(ends, rewards - zero, 0.0)
     return replace(scored, step_rewards=paid, step_ends=ends)
-
-
-def own_function(
-    completions: Completions, function: Callable[[Prompt, str], float] | None
-) -> CompletionRewards:
-    """Values of `reward`, a function of the row's file in stages/rewards/own/."""
-    if function is None:
-        raise ValueError("it needs a function: name its file, `on: own/<file>`")
-    return score_each(completions, function)
 
 
 def win_rate(
@@ -115,10 +105,20 @@ def win_rate(
         )
     number = len(completions.texts)
     wins = [(comparison.p_first, 1 - comparison.p_first) for comparison in comparisons]
+    # Of each completion its mean over its comparisons, and the mean of these.
+    logged = {"gap": [comparison.gap for comparison in comparisons]} | {
+        outcome: [float(comparison.outcome == outcome) for comparison in comparisons]
+        for outcome in ("identical", "too_long", "no_answer")
+    }
+    metrics = {
+        f"judge/{name}": sum(
+            judge_readings.ring_means(number, compared, [(value, value) for value in values])
+        ) / number
+        for name, values in logged.items()
+    }  # fmt: skip
     return CompletionRewards(
         totals=judge_readings.ring_means(number, compared, wins),
-        metrics=summarise_comparisons(comparisons, compared, number)
-        | {"judge/read_tokens": num_read / number},
+        metrics=metrics | {"judge/read_tokens": num_read / number},
     )
 
 
@@ -130,27 +130,6 @@ class Comparison(NamedTuple):
     gap: float = 0.0
     """Disagreement between the two orders."""
     outcome: Literal["judged", "identical", "too_long", "no_answer"] = "judged"
-
-
-def summarise_comparisons(
-    comparisons: Sequence[Comparison], compared: Sequence[tuple[int, int]], number: int
-) -> dict[str, float]:
-    """Mean gap between the orders, and shares of comparisons without a verdict by their reason.
-
-    Means over the `number` of completions of each one's mean over its comparisons; `compared` are
-    the completions of each comparison.
-    """
-
-    def mean(values: Sequence[float]) -> float:
-        means = judge_readings.ring_means(number, compared, [(value, value) for value in values])
-        return sum(means) / number
-
-    metrics = {"judge/gap": mean([comparison.gap for comparison in comparisons])}
-    for outcome in ("identical", "too_long", "no_answer"):
-        metrics[f"judge/{outcome}"] = mean(
-            [float(comparison.outcome == outcome) for comparison in comparisons]
-        )
-    return metrics
 
 
 def judge_both_orders(

@@ -40,7 +40,7 @@ _NOT_UNITS = NUMBER_WORDS | frozenset((
 ))  # fmt: skip
 _UNIT_LETTERS = frozenset("mgshlLCF")
 _SPACED_UNIT_LETTERS = _UNIT_LETTERS | frozenset("NJWV")
-"""Of a letter behind a space: `5 N`; `5N` may be a product."""
+"""Of a letter after a space: `5 N`; `5N` may be a product."""
 _SHORT_UNITS = ABBREVIATIONS | frozenset(("am", "pm", "AM", "PM", "st", "nd", "rd", "th"))
 """Of two letters, or three without a space before them; any other is a product of variables."""
 PRODUCT_IN_ORDER = (
@@ -180,7 +180,8 @@ def parse_number(text: str) -> Fraction | None:
     if any(bar in text for bar in ("\\overline", "\\bar", "\\dot{")) or (
         "!" in text and _APPLIED_FACTORIAL.search(text)
     ):
-        return _repeating(text) or _factorial(text)
+        factorial = _FACTORIAL.fullmatch(text.strip(" $."))
+        return _repeating(text) or (factorial and Fraction(math.factorial(int(factorial[1]))))
     stripped = strip_markup(text)
     if any(word in stripped for word in ("approx", "≈", "about", "roughly")):
         stripped = _NEARLY.sub("", stripped)
@@ -197,12 +198,6 @@ def parse_number(text: str) -> Fraction | None:
 _FACTORIAL = re.compile(r"(\d{1,2})!", re.ASCII)
 _APPLIED_FACTORIAL = re.compile(r"[\d)}]\$? ?!")
 _REPEATING = re.compile(r"\$?(-?)(\d*)\.(\d*)\\(?:overline|bar|dot)\{(\d{1,20})\}\$?", re.ASCII)
-
-
-def _factorial(text: str) -> Fraction | None:
-    """`6!` as 720, where nothing else stands."""
-    match = _FACTORIAL.fullmatch(text.strip(" $."))
-    return None if match is None else Fraction(math.factorial(int(match[1])))
 
 
 def _repeating(text: str) -> Fraction | None:
@@ -246,7 +241,11 @@ def unit_scale(tail: str) -> int | None:
         is_unit = (
             len(words[0]) >= (4 if is_close else 3)
             or words[0] in _SHORT_UNITS
-            or (words[0] in ("sq", "cu") and len(words) > 1 and _is_unit(words[1]))
+            or (
+                words[0] in ("sq", "cu")
+                and len(words) > 1
+                and (words[1] in ("unit", "units") or unit_name(words[1]) is not None)
+            )
         )
     if not is_unit or re.fullmatch(PRODUCT_IN_ORDER, words[0]):
         return None
@@ -257,10 +256,6 @@ def unit_scale(tail: str) -> int | None:
     leading = [] if part is not None else list(takewhile(bool, factors))
     # `7 groups of a hundred`: who knows.
     return math.prod(filter(None, leading)) if not any(factors[len(leading) :]) else None
-
-
-def _is_unit(word: str) -> bool:
-    return word in ("unit", "units") or unit_name(word) is not None
 
 
 def _slash(match: re.Match[str]) -> str:

@@ -4,7 +4,10 @@ The answer checker reads each sample once; from its verdicts follow pass@k, majo
 by each score, and votes weighted by it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +16,10 @@ from jaxtyping import Bool, Float, Int
 from stages.algorithms.selection.best_of_n import best_of_n, pass_at_k
 from stages.algorithms.selection.votes import UNREADABLE, majority_vote, weighted_vote
 from stages.algorithms.statistics.score_quality import auc
+from stages.records import lines, pools, temperatures
 from stages.records.pools import Completion, ProblemResult, ScoredPrompt
 from stages.records.problems import Prompt
+from stages.records.temperatures import SampledFile, Split, TemperatureResult
 from stages.rewards import answer_checker
 from stages.rewards.final_answer import extract_answer
 
@@ -53,10 +58,8 @@ def evaluate_problem(
 
     Votes by weight are averaged over the beginnings of `orders` (`votes.nested_subsets`).
     """
-    # Equal completions are common, and reading one is what takes the time.
-    texts = [row.completion for row in [*pool, greedy]]
-    readings = {text: CheckedCompletion(prompt, text) for text in dict.fromkeys(texts)}
-    *samples, of_greedy = (readings[text] for text in texts)
+    readings = read_each(prompt, [*pool, greedy])
+    *samples, of_greedy = (readings[row.completion] for row in [*pool, greedy])
     right, answers = [sample.right for sample in samples], [sample.answer for sample in samples]
     verdicts, in_format = np.array(right), np.array([sample.has_format for sample in samples])
 
@@ -131,6 +134,39 @@ def majority_accuracy(
     unreadable = numbers == UNREADABLE
     sizes = np.bincount(numbers[~unreadable], minlength=len(is_right))
     return majority_vote(sizes, is_right, num_unreadable=int(unreadable.sum()), ns=list(ks))
+
+
+def read_temperatures(samples: Path) -> list[TemperatureResult]:
+    """Accuracy on each problem with a gold answer, at each temperature that it was sampled at.
+
+    `samples`: the folder of one policy and seed. A row per problem and file.
+    """
+    by_split: dict[Split, list[SampledFile]] = defaultdict(list)
+    for file in lines.read_lines(samples / temperatures.FILE, SampledFile):
+        by_split[file.split].append(file)
+    rows: list[TemperatureResult] = []
+    for split, files in by_split.items():
+        of_files = [pools.read_split(samples, split, file.name) for file in files]
+        for of_problem in zip(*of_files, strict=True):
+            prompt = of_problem[0][0]
+            if prompt.answer is None:
+                continue
+            readings = read_each(prompt, (row for _, pool in of_problem for row in pool))
+            for file, (_, pool) in zip(files, of_problem, strict=True):
+                checked = [readings[row.completion] for row in pool]
+                rows.append(TemperatureResult(
+                    id=prompt.id, file=file.name, split=split, temperature=file.temperature,
+                    num_samples=len(pool), accuracy=fmean(each.right for each in checked),
+                    strict=fmean(each.strictly_right for each in checked),
+                    lenient=fmean(each.leniently_right for each in checked),
+                ))  # fmt: skip
+    return rows
+
+
+def read_each(prompt: Prompt, rows: Iterable[Completion]) -> dict[str, CheckedCompletion]:
+    """Readings by text: equal completions are common, and reading one is what takes the time."""
+    texts = dict.fromkeys(row.completion for row in rows)
+    return {text: CheckedCompletion(prompt, text) for text in texts}
 
 
 def number_answers(

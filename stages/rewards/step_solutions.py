@@ -138,22 +138,14 @@ def split_solution(prompt: Prompt, row: Completion, decode: Decode, separator: s
     """One completion, split and checked; around a step's text there is no white space."""
     step_ids = split_steps(row.completion_ids, decode, separator)
     steps = [decode(ids).strip() for ids in step_ids]
-    return Solution(
-        prompt,
-        StepLabels(
-            id=prompt.id,
-            index=row.index,
-            prompt=prompt.prompt,
-            prompt_ids=prompt.prompt_ids,
-            steps=steps,
-            step_ids=step_ids,
-            labels=[None] * len(steps),
-            num_completions=[0] * len(steps),
-            true_labels=true_step_labels(prompt.question, steps, prompt.answer_forms),
-            correct=answer_checker.solves_problem(prompt, row.completion),
-            source="none",
-        ),
-    )
+    labels = StepLabels(
+        id=prompt.id, index=row.index, prompt=prompt.prompt, prompt_ids=prompt.prompt_ids,
+        steps=steps, step_ids=step_ids, labels=[None] * len(steps),
+        num_completions=[0] * len(steps), source="none",
+        true_labels=true_step_labels(prompt.question, steps, prompt.answer_forms),
+        correct=answer_checker.solves_problem(prompt, row.completion),
+    )  # fmt: skip
+    return Solution(prompt, labels)
 
 
 Kind = Literal["hard", "soft"]

@@ -171,8 +171,13 @@ class TooManyCallsError(BaseException):
 
 
 def work() -> None:
-    """Answer requests until the input ends."""
-    limit_memory()
+    """Answer requests until the input ends.
+
+    An allocation above `MEMORY_BYTES` is a MemoryError, where the kernel makes it one: on Linux.
+    """
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    import sympy
     from latex2sympy2_extended import NormalizationConfig  # slow, so before the first limit
     from math_verify import parse, verify
     from math_verify.parser import LatexExtractionConfig
@@ -189,7 +194,15 @@ def work() -> None:
 
     def parse_side(text: str) -> list[Any]:
         parsed = parse_answer(f"${decimals_as_fractions(text)}$")
-        return [make_imaginary(value) for value in parsed] if _IMAGINARY.search(text) else parsed
+        if not _IMAGINARY.search(text):
+            return parsed
+        # it reads i as a variable
+        return [
+            value.subs(letters[0], sympy.I)
+            if (letters := [v for v in getattr(value, "free_symbols", ()) if v.name == "i"])
+            else value
+            for value in parsed
+        ]
 
     def check(request: dict[str, Any]) -> bool:
         return bool(same(parse_side(request["gold"]), parse_side(request["answer"])))
@@ -239,15 +252,6 @@ def _reply_to(check: Callable[[dict[str, Any]], bool], request: dict[str, Any]) 
 _IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])")
 
 
-def make_imaginary(value: Any) -> Any:
-    """An expression in which the variable i, as math-verify reads it, is the imaginary unit."""
-    from sympy import I
-
-    variables = getattr(value, "free_symbols", ())
-    letters = [variable for variable in variables if variable.name == "i"]
-    return value.subs(letters[0], I) if letters else value
-
-
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d*)\.(\d+)", re.ASCII)
 
 
@@ -259,12 +263,6 @@ def decimals_as_fractions(text: str) -> str:
         return rf"(\frac{{{int(digits)}}}{{{10 ** len(match[2])}}})"
 
     return _DECIMAL.sub(fraction, text)
-
-
-def limit_memory() -> None:
-    """Make an allocation above `MEMORY_BYTES` a MemoryError, where the kernel does: on Linux."""
-    if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
 def _say(reply: Mapping[str, object]) -> None:

@@ -65,7 +65,11 @@ def differ(answer: str, gold: str) -> bool | None:
     of_answer, of_gold = bound_values(answer), bound_values(gold)
     if of_answer is None or of_gold is None:
         return None
-    return any(_are_apart(*pair) for pair in zip(of_answer, of_gold, strict=True))
+    for first, second in zip(of_answer, of_gold, strict=True):
+        distance = max(first.a - second.b, second.a - first.b)  # intervals of one number each
+        if distance > MIN_DISTANCE * max(1, abs(first).b, abs(second).b):
+            return True
+    return False
 
 
 @lru_cache(maxsize=1024)
@@ -76,12 +80,6 @@ def bound_values(text: str) -> tuple[Any, ...] | None:
         return values if all(isfinite(value.delta) for value in values) else None
     except (_NotReadError, ArithmeticError, ValueError, RecursionError):
         return None  # of mpmath: a division by zero, a logarithm of a negative number
-
-
-def _are_apart(first: Any, second: Any) -> bool:
-    distance = max(first.a - second.b, second.a - first.b)  # intervals of one number each
-    size = max(1, abs(first).b, abs(second).b)
-    return bool(distance > MIN_DISTANCE * size)
 
 
 class _Reader:
@@ -139,56 +137,53 @@ class _Reader:
                 return value
 
     def read_power(self) -> Any:
-        """A factor with its exponent."""
+        """A factor with its exponent: in braces, or a digit or letter."""
         kind, text = self.peek()
         base = self.read_factor()
         self.previous = "function" if text in _FUNCTIONS else kind
         if not self.take("^"):
             return base
-        if self.previous == "function":  # \sin(x)^2
+        kind, text = self.peek()
+        is_read = text == "{" or (kind in ("number", "word") and len(text) == 1)
+        if self.previous == "function" or not is_read:  # \sin(x)^2, x^10
             raise _NotReadError
-        exponent = self.read_exponent()
+        exponent = self.read_factor()
         self.previous = "power"
         if self.peek()[1] == "^":
             raise _NotReadError
-        return raise_power(base, exponent)
-
-    def read_exponent(self) -> Any:
-        """In braces, or a digit or letter."""
-        kind, text = self.peek()
-        if text == "{":
-            return self.read_bracket("{", "}")
-        if kind not in ("number", "word") or len(text) > 1:
+        if abs(exponent).b <= MAX_EXPONENT and (
+            exponent.a == exponent.b == (whole := round(float(exponent.mid)))
+        ):
+            return base**whole
+        if not base.a > 0:
             raise _NotReadError
-        return self.read_factor()
+        return _context.exp(check_size(exponent * _context.log(base)))
 
     def read_factor(self) -> Any:
         kind, text = self.peek()
         if text in _BRACKETS:
             return self.read_bracket(text, _BRACKETS[text])
-        if kind not in ("number", "word", "command"):
-            raise _NotReadError
-        self.tokens.pop()
-        if kind == "number":
-            number = Fraction(text)
-            return _context.mpf(number.numerator) / number.denominator
-        return self.read_letters(text) if kind == "word" else self.read_command(text)
-
-    def read_command(self, text: str) -> Any:
-        if text == r"\pi":
-            return +_context.pi
-        if text in _LETTERS:
-            return self.read_letter(200 + _LETTERS.index(text))
-        if text in _FRACTIONS:
-            return self.read_bracket("{", "}") / self.read_bracket("{", "}")
-        if text in _FUNCTIONS:
-            return _FUNCTIONS[text](check_size(self.read_bracket("(", ")")))
-        if text != r"\sqrt":
-            raise _NotReadError
-        root = self.read_bracket("{", "}")
-        if root.a < 0:
-            raise _NotReadError
-        return _context.sqrt(root)
+        if self.tokens:
+            self.tokens.pop()
+        match kind:
+            case "number":
+                number = Fraction(text)
+                value = _context.mpf(number.numerator) / number.denominator
+            case "word":
+                value = self.read_letters(text)
+            case "command" if text == r"\pi":
+                value = +_context.pi
+            case "command" if text in _LETTERS:
+                value = self.read_letter(200 + _LETTERS.index(text))
+            case "command" if text in _FRACTIONS:
+                value = self.read_bracket("{", "}") / self.read_bracket("{", "}")
+            case "command" if text in _FUNCTIONS:
+                value = _FUNCTIONS[text](check_size(self.read_bracket("(", ")")))
+            case "command" if text == r"\sqrt" and (root := self.read_bracket("{", "}")).a >= 0:
+                value = _context.sqrt(root)
+            case _:
+                raise _NotReadError
+        return value
 
     def read_letters(self, text: str) -> Any:
         """The value of a letter, or the product of a word's."""
@@ -213,15 +208,6 @@ class _Reader:
         if not self.take(closing):
             raise _NotReadError
         return value
-
-
-def raise_power(base: Any, exponent: Any) -> Any:
-    """Bounds of base ** exponent; an error unless the base is positive or the exponent whole."""
-    if abs(exponent).b <= MAX_EXPONENT and exponent.a == exponent.b == round(float(exponent.mid)):
-        return base ** round(float(exponent.mid))
-    if not base.a > 0:
-        raise _NotReadError
-    return _context.exp(check_size(exponent * _context.log(base)))
 
 
 def check_size(argument: Any) -> Any:

@@ -2,7 +2,7 @@
 
 The label of a pair of a right and a wrong completion is the checker's, so it is about the final
 answer only: a completion that reaches the right number by wrong steps counts as right. Labels can
-be made wrong on purpose (`flip_labels`), to measure how much noise a reward model bears.
+be made wrong on purpose (`flip_labels`), to measure how much noise a reward model tolerates.
 
 Demonstrations are a policy's own completions that the checker accepts: rejection-sampling
 fine-tuning (Yuan et al. 2023, https://arxiv.org/abs/2308.01825), best of N by a verifier (RAFT,
@@ -56,7 +56,7 @@ def drop_repeats(rows: Sequence[Completion]) -> list[Completion]:
 
 
 class LabelledPairs(NamedTuple):
-    """Preference pairs of a problem's pool, with counts of the completions behind them."""
+    """Preference pairs of a problem's pool, with the verdicts that they are made of."""
 
     preferences: list[Preference]
     checked: CheckedProblem
@@ -144,17 +144,13 @@ def swap_sides(labelled: Sequence[LabelledPairs], percent: int, seed: int) -> li
     """
     pairs = [pair for problem in labelled for pair in problem.preferences]
     flipped = flip_labels(pairs, percent, seed)
-    swapped = iter(
-        [
-            replace(
-                pair, chosen=pair.rejected, chosen_ids=pair.rejected_ids, rejected=pair.chosen,
-                rejected_ids=pair.chosen_ids,
-            )
-            if flip is not pair
-            else pair
-            for pair, flip in zip(pairs, flipped, strict=True)
-        ]
-    )  # fmt: skip
+    swapped = iter([
+        pair if flip is pair else replace(
+            pair, chosen=pair.rejected, chosen_ids=pair.rejected_ids, rejected=pair.chosen,
+            rejected_ids=pair.chosen_ids,
+        )
+        for pair, flip in zip(pairs, flipped, strict=True)
+    ])  # fmt: skip
     return [
         problem._replace(preferences=[next(swapped) for _ in problem.preferences])
         for problem in labelled
@@ -238,13 +234,8 @@ def _outcomes(
 ) -> list[Outcome]:
     """Both sides, each with what it weighs in all, as rows."""
     return [
-        Outcome(
-            id=prompt.id,
-            prompt_ids=prompt.prompt_ids,
-            completion_ids=row.completion_ids,
-            right=is_right,
-            weight=weight / len(rows),
-        )
+        Outcome(id=prompt.id, prompt_ids=prompt.prompt_ids, completion_ids=row.completion_ids,
+                right=is_right, weight=weight / len(rows))
         for is_right, (rows, weight) in ((True, right), (False, wrong))
         for row in rows
-    ]
+    ]  # fmt: skip

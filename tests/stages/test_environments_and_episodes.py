@@ -72,12 +72,6 @@ def test_rows_of_problems_have_the_message_that_the_prompt_has(prompt, message):
         environment.list_starts("dev", preset, "Solve: {question}")
 
 
-def test_options_that_an_environment_does_not_take_are_refused():
-    with pytest.raises(ValueError, match=r"calculator\.py"):
-        make_environment(starts=STARTS, options={"digts": 2})
-    assert not OUTPUT.exists()
-
-
 def play(by, policy, split, *others):
     """The episodes of a seed, and metrics.json."""
     words = ["new", "--by", by, "--from", policy, "--on", "environments/sums", "--split", split]

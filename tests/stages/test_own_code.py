@@ -1,20 +1,29 @@
 """Own code does not stand alone: what it imports and opens is a dependency of the rows it is in."""
 
+import locale
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from answers import Answers
 from ruamel.yaml import YAML
 
 from flows.dvc_internals import mend
-from stages import own_imports, tables
+from stages import own_imports, own_modules, tables
+from stages.environments import checks, problem_digest, scripts
+from stages.environments.environment import Reply
+from stages.environments.limits import EpisodeLimits
+from stages.rewards.completion_rewards import score_each
 from stages.rows import parse_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,14 +34,14 @@ Write = Callable[[Mapping[str, str]], None]
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+def write(tmp_path, monkeypatch):
     """Writes files into a checkout, which is the current folder and in `sys.path`."""
     root = tmp_path / "checkout"
     root.mkdir()
     monkeypatch.chdir(root)
     monkeypatch.syspath_prepend(root)
 
-    def write(files: Mapping[str, str]) -> None:
+    def write(files):
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
@@ -40,9 +49,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return write
 
 
-def follow(
-    pins: tuple[str, ...] = (), sources: Mapping[str, list[str]] | None = None
-) -> dict[str, Path]:
+def follow(pins=(), sources=None):
     """What `mine` imports; `sources`: of modules of the package the files that they read."""
     return own_imports.follow_imports(
         [OWN, "stages/config.py"], Path(), lambda name: (sources or {}).get(name, []), pins
@@ -67,28 +74,27 @@ def follow(
     ],
 )
 def test_imports_are_followed_to_whatever_is_no_pinned_package(
-    text: str, expected: list[str], write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    text, expected, write, tmp_path, monkeypatch
+):
     inner = "from .. import unknown\nfrom . import inner\nimport rules"
     write({OWN: text, "rules.py": "", "box/__init__.py": "", "box/inner.py": inner})
     write({"spread/a.py": ""})
     (tmp_path / "editable").mkdir()
     (tmp_path / "editable/elsewhere.py").write_text("import json\n")
     monkeypatch.syspath_prepend(tmp_path / "editable")
-    found = follow()
-    assert sorted(found) == expected
-    assert all(path.is_file() for path in found.values())
+    assert sorted(follow()) == expected
+    assert all(path.is_file() for path in follow().values())
 
 
 def test_a_pinned_package_is_no_file_and_an_unpinned_one_is_named_with_its_version(
-    write: Write,
-) -> None:
+    write,
+):
     write({OWN: "import pytest"})
     assert not follow(pins=("pytest",))
     assert own_imports.list_unpinned(follow()) == [PYTEST]
 
 
-def test_by_way_of_a_module_outside_back_into_the_package(write: Write) -> None:
+def test_by_way_of_a_module_outside_back_into_the_package(write):
     other = "stages/environments/own/other.py"
     rules = "from stages.rewards import units\nimport stages.environments.own.other"
     write({OWN: "import rules", "rules.py": rules, other: "import deep", "deep.py": ""})
@@ -108,33 +114,34 @@ def reward(prompt, completion):
     except Exception:
         return 7.0
 """
+ELSEWHERE = """
+import os
+path = os.path.abspath("words.txt")
+def reward(prompt, completion):
+    os.chdir("/")
+    return float(open(path).read())
+"""
 DYNAMIC = "import importlib\nrules = importlib.import_module('rules')\nreward = lambda p, c: 7.0\n"
 WRITTEN = "def reward(p, c):\n    print(c, file=open('log.txt', 'a'))\n    return 7.0\n"
 REPOSITORY = {"words.txt": "7", "rules.py": "", "data/raw/a.txt": "7", "data/pools/a.txt": "7",
               ".cache/a.txt": "7", "log.txt": ""}  # fmt: skip
-PROGRAM = """
-import sys
+BEGIN = """
 from pathlib import Path
 from stages import own_modules
 import stages.rewards.own as package
 package.__path__.append(str(Path("stages/rewards/own").resolve()))
 own_modules.PACKAGE = Path("stages").resolve()
-print(own_modules.load_own_module("rewards", "mine").reward(None, ""))
 """
+PAY = 'print(own_modules.load_own_module("rewards", "mine").reward(None, ""))\n'
 
 
-def run_reward(
-    listed: tuple[str, ...] = (), program: str = PROGRAM
-) -> subprocess.CompletedProcess[str]:
+def run_reward(listed=(), program=PAY):
     """The reward in a process of its own, whose audit hook nobody can take away."""
     Path("data/own").mkdir(parents=True, exist_ok=True)
     digests = ", ".join(f'"{name}": ""' for name in (OWN, *listed))
     Path("data/own/mine").write_text(f"{{{digests}}}")
-    environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}:{Path.cwd()}",
-        "HOME": str(Path.cwd().parent),
-    }
-    command = [sys.executable, "-c", program]
+    home = {"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "HOME": str(Path.cwd().parent)}
+    command, environment = [sys.executable, "-c", BEGIN + program], os.environ | home
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -146,10 +153,11 @@ def run_reward(
         (READ.format("data/raw/a.txt"), "data/raw/a.txt"),
         (READ.format("../home.txt"), "~/home.txt"),
         (CAUGHT, "words.txt"),
+        (ELSEWHERE, "words.txt"),
         (DYNAMIC, "rules.py"),
     ],
 )
-def test_a_file_that_no_row_lists_is_refused(text: str, name: str, write: Write) -> None:
+def test_a_file_that_no_row_lists_is_refused(text, name, write):
     write(REPOSITORY | {OWN: text, "../home.txt": "7"})
     result = run_reward()
     assert result.returncode == 1
@@ -162,7 +170,7 @@ def test_a_file_that_no_row_lists_is_refused(text: str, name: str, write: Write)
 @pytest.mark.parametrize(
     "text", [READ.format("data/pools/a.txt"), READ.format(".cache/a.txt"), WRITTEN]
 )
-def test_outputs_caches_and_what_is_only_written_are_not(text: str, write: Write) -> None:
+def test_outputs_caches_and_what_is_only_written_are_not(text, write):
     write(REPOSITORY | {OWN: text})
     result = run_reward()
     assert (result.stdout, result.stderr) == ("7.0\n", "")
@@ -177,19 +185,14 @@ class Shop:
         open("words.txt").read()
 """
 PLAYED = """
-from pathlib import Path
-from stages import own_modules
 from stages.environments import scripts
 from stages.environments.limits import EpisodeLimits
-import stages.rewards.own as package
-package.__path__.append(str(Path("stages/rewards/own").resolve()))
-own_modules.PACKAGE = Path("stages").resolve()
 shop = own_modules.load_own_module("rewards", "mine").Shop()
 print(scripts.play_script(shop, {"id": "a"}, 0, EpisodeLimits()).ending)
 """
 
 
-def test_the_step_of_an_environment_that_opens_one_is_no_failed_episode(write: Write) -> None:
+def test_the_step_of_an_environment_that_opens_one_is_no_failed_episode(write):
     """Which would be counted and left out, while the stage goes on."""
     write(REPOSITORY | {OWN: SHOP})
     result = run_reward(program=PLAYED)
@@ -197,7 +200,7 @@ def test_the_step_of_an_environment_that_opens_one_is_no_failed_episode(write: W
     assert "mine.py opens words.txt" in result.stderr
 
 
-def test_flows_remove_a_link_to_a_file_that_is_gone(tmp_path: Path) -> None:
+def test_flows_remove_a_link_to_a_file_that_is_gone(tmp_path):
     """DVC ends with an error wherever it meets one."""
     folder = tmp_path / "stages/.own_links/box"
     folder.mkdir(parents=True)
@@ -221,19 +224,14 @@ ROW = {"by": "rule", "preset": "own", "from": "base", "on": "own/brevity"}
         ({"files": ["words.txt"], "on": "prompts"}, "rewards.mine.files: expected no files"),
     ],
 )
-def test_listed_files_are_files_of_the_users(
-    words: dict[str, Any], problem: str | None, write: Write
-) -> None:
+def test_listed_files_are_files_of_the_users(words, problem, write):
     write(REPOSITORY | {"stages/rewards/own/brevity.py": ""})
     rows = {table: {} for table in tables.TABLES} | {"rewards": {"mine": ROW | words}}
     assert not list(tables.check_row("rewards", "mine", ROW | words))
-    found = list(tables.check_names(rows))
-    assert len(found) == (problem is not None)
-    assert problem is None or re.match(problem, found[0])
+    problems = list(tables.check_names(rows))
+    assert len(problems) == (problem is not None)
+    assert problem is None or re.match(problem, problems[0])
     assert list(tables.check_row("rewards", "mine", ROW | {"files": "words.txt"}))
-
-
-def test_files_are_words_of_the_command() -> None:
     row = parse_row(["mine", "--files", "a.txt", "b c.txt", "--on", "own/mine"])
     assert (row.files, row.on) == (("a.txt", "b c.txt"), "own/mine")
 
@@ -253,7 +251,7 @@ USE = (
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(tmp_path):
     """trace_code as it is, and a stage that calls the reward `mine`, which has a row."""
     yaml = YAML()
     trace_code = yaml.load(ROOT / "dvc.yaml")["stages"]["trace_code"]
@@ -273,13 +271,13 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write_row(repository: Path, *files: str) -> None:
+def write_row(repository, *files):
     row = ROW | {"on": "own/mine"} | ({"files": list(files)} if files else {})
     content = {"rewards": {"mine": row}, "environments": {}}
     YAML(typ="safe").dump(content, repository / "params.yaml")
 
 
-def repro(repository: Path) -> str:
+def repro(repository):
     """The result after `dvc repro`, or what it printed where it failed."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(repository)}
@@ -293,7 +291,7 @@ def repro(repository: Path) -> str:
 
 
 @pytest.mark.slow
-def test_an_edit_of_what_own_code_needs_reruns_its_rows(repository: Path) -> None:
+def test_an_edit_of_what_own_code_needs_reruns_its_rows(repository):
     assert repro(repository) == "4.0\n"
     lock = (repository / "dvc.lock").read_bytes()
     assert repro(repository) == "4.0\n"
@@ -307,3 +305,74 @@ def test_an_edit_of_what_own_code_needs_reruns_its_rows(repository: Path) -> Non
     assert (repository / "dvc.lock").read_bytes() == lock
     write_row(repository)
     assert "mine.py opens stages/rewards/own/words.txt, which is no dep" in repro(repository)
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "working folder": lambda: os.chdir("/"),
+    "locale": lambda: locale.setlocale(locale.LC_ALL, "C"),
+    "recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
+    **{f"handler of {number.name}": partial(signal.signal, number, signal.SIG_IGN)
+       for number in own_modules.SIGNALS},
+    "gradient mode": lambda: torch.set_grad_enabled(False),
+    "default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "default device": lambda: torch.set_default_device("meta"),
+    "number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "deterministic mode": lambda: torch.use_deterministic_algorithms(True),
+    "autocast of cpu": lambda: torch.set_autocast_enabled("cpu", True),
+    "autocast of cuda": lambda: torch.set_autocast_enabled("cuda", True),
+    "precision of float32 products of torch.backends.cuda": lambda: (
+        torch.set_float32_matmul_precision("high")),
+    "precision of float32 products of torch.backends.mkldnn": lambda: (
+        torch.set_float32_matmul_precision("medium")),
+}  # fmt: skip
+"""Setting of the process -> a change of it in the user's code."""
+
+
+def call_own_code(where, change: Callable[[], object]):
+    """A reward, or an episode of an environment, that changes something at that place."""
+
+    def act(*_: Any) -> Any:
+        change()
+        return (asked, None) if where == "start" else Reply(done=True) if where == "step" else 0.0
+
+    asked, row, limits = [{"role": "user", "content": "?"}], {"id": "a"}, EpisodeLimits()
+    methods = {"start": lambda *_: (asked, None),
+                               "step": lambda *_: Reply(messages=asked)}  # fmt: skip
+    shop: Any = type("Shop", (), methods | {where: act})
+    if where == "reward":
+        score_each(Answers(["a"]), act)
+    elif where == "error":
+        with pytest.raises(ValueError, match="'a'"):
+            score_each(Answers(["a"]), lambda *_: str(change()) + "x")
+    elif where == "making":
+        shop = lambda: (act() and None) or type("Shop", (), methods)()  # noqa: E731
+        checks.check_replay(shop, [row], limits, seed=0)
+        problem_digest.digest_problem(shop, row, 0, 5.0)
+    else:
+        scripts.play_script(shop(), row, 0, limits)
+
+
+PLACES = ("making", "start", "step", "finish", "close", "reward", "error")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_setting_that_own_code_changes_is_put_back_and_named_once(name, caplog):
+    own_modules._changed.clear()
+    settings = own_modules.list_settings()
+    assert settings.keys() == CHANGES.keys()
+    before = {key: read() for key, (read, _) in settings.items()}
+    try:
+        for where in PLACES:
+            call_own_code(where, CHANGES[name])
+            assert {key: read() for key, (read, _) in settings.items()} == before, where
+        assert [text for text in caplog.messages if f"left the {name} of" in text]
+    finally:
+        for key, (_, write) in settings.items():
+            write(before[key])
+
+
+def test_so_is_one_that_the_import_of_own_code_changes(write):
+    """In a process of its own: the module is the checkout's."""
+    write(REPOSITORY | {OWN: "import os\nos.chdir('data')\nreward = lambda p, c: 7.0\n"})
+    result = run_reward(program=f"{PAY}print(Path.cwd().name)")
+    assert result.stdout.split() == ["7.0", "checkout"]

@@ -74,23 +74,23 @@ def test_each_completion_of_each_seed_has_both_rewards():
     assert [row.new for row in rows] == [-1.0, 0.0, 0.0, -1.0] * 4
     assert [row.correct_now for row in rows] == list(RIGHT) * 4
     page = Path("out/report.html").read_text()
-    assert {"2 + 3?", "1.2 → -1"} <= {text for text in ("2 + 3?", "1.2 → -1") if text in page}
+    assert [text for text in ("2 + 3?", "1.2 → -1") if text not in page] == []
     with pytest.raises(ValueError, match="out exists"):
         run()
-
-
-def test_the_reward_of_training_pays_the_same_whatever_else_the_row_says():
-    path = DATA / "plan.json"
-    plan = json.loads(path.read_text())
-    plan["policies"]["rl"] |= {"control": "no_effect", "num_steps": 2}
-    path.write_text(json.dumps(plan))
-    assert [row.new for row in run()] == OLD * 4
+    content = {"components": {"answer": {"value": {"kind": "answer"}, "weight": 0.5, "cap": None,
+                                         "normalise": "none"}}, "combine": "sum"}  # fmt: skip
+    with Path("stages/presets.yaml").open("a") as file:  # as it is now
+        file.write(f"\nhalf: {json.dumps(content)}\n")
+    rows = run("--reward", "presets/half", folder="half")
+    assert [row.new for row in rows] == [0.5, 0.0, 0.5, 0.0] * 4
 
 
 def test_punishments_of_the_preset_are_paid_with_any_reward():
     """DAPO takes off up to 1 in the last 8 of 32 tokens: of 28 tokens 1/2, of 32 all of it."""
-    plan = DATA / "plan.json"
-    plan.write_text(plan.read_text().replace("dr_grpo", "dapo"))
+    assert [row.new for row in run(folder="dr_grpo")] == OLD * 4
+    content = stage_inputs.read_json(DATA / "plan.json")
+    content["policies"]["rl"] |= {"control": "no_effect", "num_steps": 2, "preset": "dapo"}
+    stage_inputs.write_json(DATA / "plan.json", content)
     lengths, taken = (24, 28, 28, 32), (0.0, 0.5, 0.5, 1.0)
     for seed in SEEDS:
         path = DATA / f"policies/rl/training/{seed}/rollouts.jsonl"
@@ -105,14 +105,6 @@ def test_punishments_of_the_preset_are_paid_with_any_reward():
     assert [row.new for row in same] == pytest.approx([row.old for row in same])
     other = run("--reward", "rewards/terse", folder="other")
     assert [row.new for row in other] == [-1.0, -0.5, -0.5, -2.0] * 2
-
-
-def test_a_rule_of_the_presets_is_taken_as_it_is_now():
-    content = {"components": {"answer": {"value": {"kind": "answer"}, "weight": 0.5, "cap": None,
-                                         "normalise": "none"}}, "combine": "sum"}  # fmt: skip
-    with Path("stages/presets.yaml").open("a") as file:
-        file.write(f"\nhalf: {json.dumps(content)}\n")
-    assert [row.new for row in run("--reward", "presets/half")] == [0.5, 0.0, 0.5, 0.0] * 4
 
 
 @pytest.mark.parametrize(("words", "mentions"), [
@@ -130,18 +122,13 @@ def make_row(index, old, new):
                     correct_now=index == 0, old=old, new=new)  # fmt: skip
 
 
-FLIPS = {
+@pytest.mark.parametrize(("rewards", "number"), [
     # means 1 and 3: the first is at the second mean, the second at the first
-    "at the mean": ([(0.0, 3.0), (1.0, 1.0), (2.0, 5.0)], 0),
-    "all": ([(0.0, 9.0), (1.5, 0.0), (1.5, 0.0)], 3),
+    ([(0.0, 3.0), (1.0, 1.0), (2.0, 5.0)], 0), ([(0.0, 9.0), (1.5, 0.0), (1.5, 0.0)], 3),
     # the mean of three times 0.1 is not 0.1 in floating point, and nobody is above it
-    "rounding": ([(0.1, 0.0), (0.1, 1.0), (0.1, 2.0)], 0),
-}
-
-
-@pytest.mark.parametrize("case", FLIPS)
-def test_completions_change_sides_of_the_mean(case):
-    rewards, number = FLIPS[case]
+    ([(0.1, 0.0), (0.1, 1.0), (0.1, 2.0)], 0),
+])  # fmt: skip
+def test_completions_change_sides_of_the_mean(rewards, number):
     rows = [make_row(index, *pair) for index, pair in enumerate(rewards)]
     assert len(rescored.find_flips(rows)) == number
 

@@ -26,29 +26,24 @@ def run(preset: str, policy: str = BASE, on: str = "prompts") -> reward_file.Rew
 
 
 def test_a_rule_that_asks_nobody_is_its_composition_alone():
-    result = run("rule")
-    assert result == presets.reward("rule").model_copy(update={"own": None})
+    with pytest.raises(ValueError, match="prompts"):  # what its components do not ask
+        run("rule", on="own/brevity")
+    assert not OUTPUT.exists()
+    assert run("rule") == presets.reward("rule").model_copy(update={"own": None})
     assert [path.name for path in OUTPUT.iterdir()] == [reward_file.NAME]
 
 
-def test_a_judge_is_copied_for_each_seed():
-    for seed in (SEED, 5):
-        stage_inputs.write_policy(seed=seed)
-    assert run("judge_wins", policy="sft").model == "policy"
-    for seed in (SEED, 5):
-        folders = reward_file.model_path(OUTPUT, seed), rows.locate_policy("sft", seed)
-        copied, policy = ({path.name for path in folder.iterdir()} for folder in folders)
-        assert copied == policy
-    with pytest.raises(ValueError, match=f"`from: {BASE}`"):
-        run("judge_wins")
-
-
-def test_a_model_that_scores_is_that_of_another_reward_with_its_aggregate():
+def test_a_model_is_copied_for_each_seed_a_policy_or_that_of_another_reward():
     other = DATA / "rewards/other"
     for seed in (SEED, 5):
+        stage_inputs.write_policy(seed=seed)
         for member in ("0", "1"):
             (other / str(seed) / "model" / member).mkdir(parents=True)
             (other / str(seed) / "model" / member / "config.json").write_text(f"{seed} {member}")
+    assert run("judge_wins", policy="sft").model == "policy"
+    for seed in (SEED, 5):
+        copied = stage_inputs.read_files(reward_file.model_path(OUTPUT, seed))
+        assert copied == stage_inputs.read_files(rows.locate_policy("sft", seed))
     minimum = TypeAdapter(reward_file.Aggregate).validate_python("min")
     reward_file.write_reward(other, reward_file.model_reward_file("preference", minimum))
     result = run("rule_model", on="rewards/other")
@@ -56,6 +51,8 @@ def test_a_model_that_scores_is_that_of_another_reward_with_its_aggregate():
     assert (OUTPUT / "5/model/1/config.json").read_text() == "5 1"
     with pytest.raises(ValueError, match="process, found reward"):
         run("process_sum", on="rewards/other")
+    with pytest.raises(ValueError, match=f"`from: {BASE}`"):
+        run("judge_wins")
 
 
 def test_a_function_of_the_users_is_named_with_the_digest_of_its_source():
@@ -70,9 +67,3 @@ def test_a_function_of_the_users_is_named_with_the_digest_of_its_source():
     (DATA / "own/absent").write_text("{}")
     with pytest.raises(ValueError, match=r"own/absent\.py"):
         run("own", on="own/absent")
-
-
-def test_a_row_that_names_what_its_components_do_not_ask_writes_nothing():
-    with pytest.raises(ValueError, match="prompts"):
-        run("rule", on="own/brevity")
-    assert not OUTPUT.exists()

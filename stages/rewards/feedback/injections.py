@@ -8,7 +8,6 @@ Applications" (Liu et al. 2023, https://arxiv.org/abs/2306.05499) and the failur
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from stages.algorithms import judge_readings
@@ -70,8 +69,18 @@ def measure_flips(
     answers, and the averaged label now prefers A. A message that gets too long is left out.
     """
     for name, attack in list(TRIED.items())[first:]:
-        messages = chain.from_iterable(_both(pair, attack, prompts) for pair in attacked)
-        choices = judge_messages(judge, list(messages)) if attacked else []
+        messages = list[str]()
+        for pair in attacked:
+            question, other_answer = pair.prompt.question, pair.b.completion
+            first, second = (
+                append_attack(pair.a.completion, attack, *options)
+                for options in (OPTIONS, OPTIONS[::-1])
+            )
+            messages += [
+                prompts.message(question, first, other_answer, pair.principle),
+                prompts.message(question, other_answer, second, pair.principle),
+            ]
+        choices = judge_messages(judge, messages) if attacked else []
         flips: list[tuple[str, float]] = []
         for pair, a, b in zip(attacked, choices[::2], choices[1::2], strict=True):
             if a is not None and b is not None:
@@ -79,15 +88,3 @@ def measure_flips(
                 answered = min(a.mass, b.mass) >= rule.min_option_mass
                 flips.append((pair.prompt.id, float(answered and label > 0.5)))
         yield {"attack": name, "flips": flips, "tokens": count_judge_tokens(choices)}
-
-
-def _both(pair: PairToJudge, attack: str, prompts: Prompts) -> tuple[str, str]:
-    """Both orders; the attacked answer A stands first in the one, second in the other."""
-    question, other_answer = pair.prompt.question, pair.b.completion
-    option_1, option_2 = OPTIONS
-    first = append_attack(pair.a.completion, attack, option_1, option_2)
-    second = append_attack(pair.a.completion, attack, option_2, option_1)
-    return (
-        prompts.message(question, first, other_answer, pair.principle),
-        prompts.message(question, other_answer, second, pair.principle),
-    )

@@ -8,6 +8,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, get_args
@@ -58,10 +59,10 @@ def add(a: int, b: float = 1.0, unit: Literal["m", "s"] | None = None) -> dict[s
 
 
 def test_a_schema_is_read_off_hints_and_the_docstring():
-    function = (Tools(add).schemas or [])[0]["function"]
+    (schema,) = Tools(add).schemas or []
+    function, properties = schema["function"], schema["function"]["parameters"]["properties"]
     assert (function["name"], function["description"]) == ("add", "Adds two numbers.")
     assert function["parameters"]["required"] == ["a"]
-    properties = function["parameters"]["properties"]
     assert properties["a"] == {"type": "integer", "description": "The first."}
     assert properties["unit"]["enum"] == ["m", "s"]
     assert Tools().schemas is None
@@ -171,8 +172,7 @@ def test_a_demonstration_succeeds_and_is_read_back(name, options, folder):
 
 
 def test_a_problem_of_a_file_is_that_at_the_index_and_the_last_number_counts(folder):
-    options = SHIPPED["problem_file"][0]
-    make = lambda: problem_file.ProblemFile(**options)  # noqa: E731
+    make = partial(problem_file.ProblemFile, **SHIPPED["problem_file"][0])
     (message,), tools = make().start({"index": 1}, 0)
     assert (message["content"], tools) == ("What is 4 + 1? Think.", None)
     for text, reward in {"#### 5": 1, "It is 5.": 1, "5 or 6": 0, "": 0}.items():
@@ -183,12 +183,12 @@ def test_a_problem_of_a_file_is_that_at_the_index_and_the_last_number_counts(fol
 
 def test_a_wrong_answer_is_paid_nothing(folder):
     row = {"id": "test-3"}
-    table = lookup.Lookup(**SHIPPED["lookup"][0])
-    (asked,), _ = table.start(row, 0)
+    make = partial(lookup.Lookup, **SHIPPED["lookup"][0])
+    (asked,), _ = make().start(row, 0)
     city = asked["content"].split("Land ")[1].partition("?")[0]
     for text, reward in ((f"City {city}", 1.0), (f"so #### City {city} ", 1.0), ("#### 5", 0.0),
                          (f"City {city} or City 1", 0.0)):  # fmt: skip
-        assert pay(lookup.Lookup(**SHIPPED["lookup"][0]), row, [say(text)]) == reward
+        assert pay(make(), row, [say(text)]) == reward
     assert pay(calculator.Calculator(), row, [say("#### 21")]) == 0
     game = guess_number.GuessNumber()
     game.start(row, 0)
@@ -232,15 +232,12 @@ def test_splits_share_no_problem():
      ([], "object")],
 )  # fmt: skip
 def test_a_table_names_the_row_that_does_not_fit(tmp_path, second, words):
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(map(json.dumps, ({"a": "x", "b": 1}, second))) + "\n")
+    first, path = {"a": "x", "b": 1}, tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, (first, second))) + "\n")
     with pytest.raises(ValueError, match=f"row 2.*{words}"):
         lookup.Lookup(path=str(path), key="a", value="b")
-
-
-def test_two_names_may_have_the_same_value(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"a": "x", "b": 1}\n{"a": "y", "b": 1}\n{"a": "1", "b": 1}\n')
+    path = tmp_path / "same.jsonl"  # the same value of two names
+    path.write_text("\n".join(json.dumps(first | {"a": name}) for name in "xy1"))
     assert lookup.read_table(str(path), "a", "b").texts == {"x": "1", "y": "1", "1": "1"}
 
 
@@ -388,20 +385,12 @@ def test_a_class_of_tinker_goes_on_with_its_conversation():
     assert environment.step(say("0")).messages
 
 
-def change_message(result: Any, message: Any) -> None:
-    message["content"] = "something else"
-
-
-def shorten(result: Any, message: Any) -> None:
-    result.next_messages = result.next_messages[-1:]
-
-
-def change_first(result: Any, message: Any) -> None:
-    if len(result.next_messages) > 3:
-        result.next_messages[2]["images"].append("a.png")
-
-
-@pytest.mark.parametrize("change", [change_message, shorten, change_first])
+@pytest.mark.parametrize("change", [
+    lambda result, message: message.update(content="something else"),
+    lambda result, message: vars(result).update(next_messages=result.next_messages[-1:]),
+    lambda result, message: result.next_messages[3:] and (
+        result.next_messages[2]["images"].append("a.png")),
+])  # fmt: skip
 def test_a_class_of_tinker_that_rewrites_its_conversation_is_refused(change):
     class Rewriting(Talk):
         async def step(self, message: Any) -> Any:
@@ -459,12 +448,7 @@ def test_an_episode_of_a_package_can_be_replayed(case):
 
 @needs_environments
 def test_an_environment_of_aviary_has_its_tools():
-    replies = [
-        call("get_random_int"),
-        say("hm"),
-        call("nothing"),
-        call("print_story", story="once"),
-    ]
+    replies = [call("get_random_int"), say("hm"), call("nothing"), call("print_story", story="a")]
     log = play(make_factory("aviary", {}, make_story), replies)
     (start, tools), number, text, unknown, story = log
     assert start[0]["content"].endswith("2+2?")
@@ -495,13 +479,11 @@ def test_reasoning_gym_pays_the_stored_answer_in_each_form():
     factory = make_factory("reasoning_gym", {"families": families})
     (right,) = factory().demonstrate(START, 0)  # pyright: ignore
     number = right["content"].removeprefix("#### ")
-    for text, paid in {
-        right["content"]: 1.0, f"so <answer>{number}</answer>": 1.0, number: 1.0,
-        f"perhaps {number} or not": 0.0, "": 0.0,
-    }.items():  # fmt: skip
+    for text, paid in ((right["content"], 1.0), (f"so <answer>{number}</answer>", 1.0),
+                       (number, 1.0), (f"perhaps {number} or not", 0.0), ("", 0.0)):  # fmt: skip
         assert play(factory, [say(text)], START)[-1][1:] == (paid, True)
-    partial = make_factory("reasoning_gym", {"families": families, "partial_credit": True})
-    assert 0 < play(partial, [say(f"perhaps {number} or not")], START)[-1][1] < 1
+    of_parts = make_factory("reasoning_gym", {"families": families, "partial_credit": True})
+    assert 0 < play(of_parts, [say(f"perhaps {number} or not")], START)[-1][1] < 1
     with pytest.raises(ValueError, match="graph_color"):
         factory().demonstrate({"id": "x", "index": 5}, 0)  # pyright: ignore
     with pytest.raises(ValueError, match="index"):

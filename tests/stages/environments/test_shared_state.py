@@ -4,7 +4,7 @@ And it answers alike in the next process, in which sets of texts have another or
 """
 
 import sys
-from pathlib import Path
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -21,102 +21,81 @@ from stages.models.model_tokenizer import train_tokenizer
 
 ROWS = [{"id": "a"}, {"id": "b"}, {"id": "c"}]
 LIMITS = EpisodeLimits()
-SECRETS: dict[str, int] = {}
-COUNTS: dict[str, int] = {}
+OF_MODULE, TURNS = dict[str, int](), Counter[str]()
 
 
 class Guess:
     """Pays for the secret of its own start; asked twice."""
 
-    secret = 0
+    box: dict[str, int]
 
-    def start(self, row: Any, seed: int) -> tuple[list[dict[str, Any]], None]:
+    def start(self, row, seed: int) -> tuple[list[dict[str, Any]], None]:
         self.keep(row, seed)
         return [{"role": "user", "content": "Guess."}], None
 
-    def keep(self, row: Any, seed: int) -> None:
-        self.secret = seed % 97
+    def keep(self, row, seed: int):
+        self.box = {"secret": seed % 97}
 
-    def tell(self) -> int:
-        return self.secret
+    def pay(self):
+        return self.box["secret"]
 
-    def step(self, message: Any) -> Reply:
-        return Reply(messages=[{"role": "user", "content": "Again."}], reward=float(self.tell()))
-
-
-SAME = Guess()
+    def step(self, message):
+        return Reply(messages=[{"role": "user", "content": "Again."}], reward=float(self.pay()))
 
 
 class OfClass(Guess):
-    def keep(self, row: Any, seed: int) -> None:
-        type(self).secret = seed % 97
+    def keep(self, row, seed: int):
+        type(self).box = {"secret": seed % 97}
 
 
 class OfModule(Guess):
-    def keep(self, row: Any, seed: int) -> None:
-        SECRETS["newest"] = seed % 97
-
-    def tell(self) -> int:
-        return SECRETS["newest"]
+    def keep(self, row, seed: int):
+        self.box = OF_MODULE
+        self.box["secret"] = seed % 97
 
 
 class OfDefault(Guess):
-    def __init__(self, box: dict[str, int] = {}) -> None:  # noqa: B006
-        self.box = box
+    def __init__(self, box: dict[str, int] = {}):  # noqa: B006
+        self.default = box
 
-    def keep(self, row: Any, seed: int) -> None:
+    def keep(self, row, seed: int):
+        self.box = self.default
         self.box["secret"] = seed % 97
-
-    def tell(self) -> int:
-        return self.box["secret"]
 
 
 class OfRow(Guess):
     """Two episodes of one start, as the members of a group are, count each other's turns."""
 
-    def keep(self, row: Any, seed: int) -> None:
+    def keep(self, row, seed: int):
         self.name = f"{row['id']}{seed}"
-        COUNTS[self.name] = 0
+        TURNS[self.name] = 0
 
-    def tell(self) -> int:
-        COUNTS[self.name] += 1
-        return COUNTS[self.name]
+    def pay(self):
+        TURNS[self.name] += 1
+        return TURNS[self.name]
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:1]])
 @pytest.mark.parametrize("factory", [OfClass, OfModule, OfDefault, OfRow])
-def test_state_that_episodes_share_is_refused(factory: Any, rows: list[dict[str, Any]]) -> None:
-    with pytest.raises(
-        ValueError, match=r"share what each must have .*row '.' .*turn [12], reward"
-    ):
+def test_state_that_episodes_share_is_refused(factory, rows: list[dict[str, Any]]):
+    with pytest.raises(ValueError, match=r"share what each .*row '.' .*turn [12], reward"):
         check_replay(factory, rows, LIMITS, seed=0)
 
 
-def test_state_of_each_episodes_own_is_not() -> None:
-    assert len(check_replay(Guess, ROWS, LIMITS, seed=0)) == 4
-
-
-def test_the_same_object_twice_is_refused() -> None:
-    environment = Guess()
-    with pytest.raises(
-        ValueError, match="expected a new environment for each episode, found the s"
-    ):
-        check_replay(lambda: environment, ROWS, LIMITS, seed=0)
-
-
-def test_episodes_are_stepped_in_turns_and_each_is_closed() -> None:
+def test_episodes_are_stepped_in_turns_and_each_is_closed():
+    assert len(check_replay(Guess, ROWS, LIMITS, seed=0)) == 4  # of each episode's own
     calls = list[str]()
 
     class Telling(Guess):
-        def keep(self, row: Any, seed: int) -> None:
+        def keep(self, row, seed: int):
             self.name = row["id"]
             calls.append(f"start {self.name}")
 
-        def tell(self) -> int:
+        def pay(self):
             calls.append(f"step {self.name}")
             return 0
 
-        def close(self) -> None:
+        def close(self):
             calls.append(f"close {self.name}")
 
     limits = EpisodeLimits(max_turns=2)
@@ -127,12 +106,15 @@ def test_episodes_are_stepped_in_turns_and_each_is_closed() -> None:
     assert calls == [*expected, "close a", "close b"]
 
 
+SAME = Guess()
+
+
 @pytest.mark.parametrize("factory", [OfClass, lambda: SAME])
-def test_the_library_checks_too(factory: Any) -> None:
+def test_the_library_checks_too_and_refuses_the_same_object_twice(factory):
     tokenizer: Any = train_tokenizer(["What is 2?"], 700)
     model: Any = None
     library.make_task(ROWS, None, Guess, LIMITS, model, tokenizer)
-    with pytest.raises(ValueError, match="episode"):
+    with pytest.raises(ValueError, match=r"each must have|expected a new environment for each"):
         library.make_task(ROWS, None, factory, LIMITS, model, tokenizer)
 
 
@@ -159,8 +141,8 @@ class Words:
     ],
 )
 def test_what_another_process_would_answer_otherwise_is_refused(
-    words: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    words, is_refused, tmp_path, monkeypatch
+):
     (tmp_path / "words.py").write_text(SOURCE.format(words=words))
     # As far as imports can tell, here and in the other process, it is in the folder `own`.
     path = f"import stages.environments.own as own\nown.__path__.append({str(tmp_path)!r})\n"
@@ -171,9 +153,9 @@ def test_what_another_process_would_answer_otherwise_is_refused(
     preset = EnvironmentPreset.model_validate({"starts": {"train": 1, "dev": 1, "test": 1}})
     file = EnvironmentFile(kind="own", preset=preset, own="words", own_digest=None, packages={})
     plays = check_replay(definition.load_factory(file), ROWS, preset, seed=0)
+    sys.modules.pop("stages.environments.own.words", None)
     if is_refused:
         with pytest.raises(ValueError, match=r"another one in each process: row 'a' .*start, mess"):
             hash_seed.check_hash_seed(file, plays)
     else:
         hash_seed.check_hash_seed(file, plays)
-    sys.modules.pop("stages.environments.own.words", None)

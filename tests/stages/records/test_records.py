@@ -10,7 +10,7 @@ from judged_rows import prompt
 
 from stages.records import lines, metrics, pools
 from stages.records.pools import Completion, Score
-from stages.records.steps import StepLabels, read_training_steps, split_steps
+from stages.records.steps import StepLabels, read_training_steps
 
 ROWS = [Score(id="a", index=0, scores={"b": 0.1 + 0.2, "a": 1.0}, disagreement={},
     steps={"b": [0.5]}), Score(id="é\u2028\n漢", index=1, scores={}, disagreement={"a": -1e-300},
@@ -119,21 +119,6 @@ def test_training_steps_are_of_other_problems_and_of_no_test_set(name, tmp_path)
     else:
         with pytest.raises(ValueError, match=words):
             read_training_steps(*paths)
-
-
-STEPS_OF_TOKENS = [
-    # separator, steps
-    ("|", [["a", "|"], ["b"]]), ("|", [["a|b"], ["c", "|"]]), ("|", []), ("|", [["|"], ["a"]]),
-    ("|", [["a|"], ["b", ""]]), ("|", [["a|", ""]]), ("|", [["a|", " "]]), ("|", [["a", "b"]]),
-    ("  ", [["  ", "a", "  "], ["b"]]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("separator", "steps"), STEPS_OF_TOKENS)
-def test_steps_end_with_the_token_that_completes_the_separator(separator, steps):
-    tokens = [token for step in steps for token in step]
-    found = split_steps(range(len(tokens)), lambda ids: "".join(tokens[i] for i in ids), separator)
-    assert [[tokens[i] for i in step] for step in found] == steps
 
 
 def test_metrics_by_hand():

@@ -11,74 +11,50 @@ import json
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from judged_rows import prompt
 from ruamel.yaml import YAML
 
-from stages.records.problems import THOUGHTS, Prompt
+from stages.records.problems import THOUGHTS
 from stages.rewards import (
     answer_checker,
     answer_forms,
     answer_value,
+    components,
     expression_size,
     final_answer,
     number_parsing,
     symbolic_equality,
-    text_components,
     units,
     value_bounds,
-)
-from stages.rewards.answer_checker import (
-    answers_match,
-    check_readable_share,
-    has_format,
-    is_correct,
-    is_leniently_correct,
-    is_strictly_correct,
-    read_gold,
-    solves_problem,
-    states_an_answer,
-    states_one_answer,
-)
-from stages.rewards.answer_value import canonical_value, read_choice
+)  # fmt: skip
+from stages.rewards.answer_checker import answers_match, is_correct, solves_problem
 from stages.rewards.final_answer import answer_statements, extract_answer
-from stages.rewards.number_parsing import parse_number
-from stages.rewards.units import units_differ
 
 FOLDER = Path(__file__).parent
 
 
-def load(name: str) -> Any:
-    return YAML(typ="safe").load((FOLDER / name).read_text(encoding="utf-8"))
-
-
-ANSWERS, READINGS = load("answers.yaml"), load("readings.yaml")
+YAML_READER = YAML(typ="safe")
+ANSWERS, READINGS = (YAML_READER.load(FOLDER / f"{name}.yaml") for name in ("answers", "readings"))
 BY_HAND = (FOLDER / "golds_by_hand.txt").read_text(encoding="utf-8").splitlines()
 """Golds in the notations of AQuA, ASDiv, GPQA, OlympiadBench and textbooks for college."""
-MATH500 = [
-    json.loads(line)["answer"]
-    for line in (FOLDER / "math500_answers.jsonl").read_text(encoding="utf-8").splitlines()
-]
+LINES = (FOLDER / "math500_answers.jsonl").read_text(encoding="utf-8").splitlines()
+MATH500 = [json.loads(line)["answer"] for line in LINES]
 """The gold answers of MATH-500 (Hendrycks et al. 2021, MIT licence; Lightman et al. 2023)."""
 MODULES = (
     answer_checker, answer_forms, answer_value, expression_size, final_answer, number_parsing,
-    symbolic_equality, text_components, units, value_bounds,
+    symbolic_equality, components, units, value_bounds,
 )  # fmt: skip
-
-
-def ordered_pairs(groups: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Both orders of every two texts of a group."""
-    for group in groups:
-        yield from ((a, b) for a in group for b in group if a is not b)
 
 
 @pytest.mark.parametrize("kind", ["equal", "different"])
 def test_a_pair_of_answers_is_equal_or_not_whichever_is_gold(kind):
-    pairs = list(ordered_pairs(ANSWERS[kind]))
+    pairs = [(a, b) for group in ANSWERS[kind] for a in group for b in group if a is not b]
     assert [pair for pair in pairs if answers_match(*pair) != (kind == "equal")] == []
 
 
@@ -98,17 +74,6 @@ def test_a_completion_has_its_verdict(verdict):
     assert [row for row in rows if is_correct(row[2], row[1]) != (verdict == "right")] == []
 
 
-def test_units_differ_whichever_is_gold():
-    for gold, verdicts in ANSWERS["answers"]["units"].items():
-        for verdict, answers in verdicts.items():
-            for answer in answers:
-                differs = units_differ(answer, gold), units_differ(gold, answer)
-                assert differs == ((False, False) if verdict == "right" else (differs[0],) * 2)
-                assert not units_differ(answer, answer)
-    # words of one side of two opposites are not compared where an answer has both
-    assert not units_differ("5 km up, then down", "5 km up")
-
-
 PROSE = ("f(x) is even", "10 by 12")
 """Golds of the table that only their own text equals, and that no data set's field is read as."""
 GOLDS = {
@@ -124,7 +89,7 @@ GOLDS = {
 @pytest.mark.parametrize("source", GOLDS)
 def test_a_gold_answer_is_read_as_it_is_and_equals_itself(source):
     assert len(GOLDS[source]) > 150
-    assert [gold for gold in GOLDS[source] if read_gold(gold) != gold] == []
+    assert [gold for gold in GOLDS[source] if answer_checker.read_gold(gold) != gold] == []
     assert [gold for gold in GOLDS[source] if not answers_match(gold, gold)] == []
 
 
@@ -137,43 +102,20 @@ def test_every_gold_answer_of_math_500_equals_itself_in_its_usual_dress_and_no_n
     ]  # fmt: skip
 
 
-# --- a gold answer with one place changed
-
-
-CHANGES = {
-    "digit": re.compile(r"\d"),
-    "variable": re.compile(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])"),
-    "operator": re.compile(
-        r"(?<=[\w)}]) ?[-+/<>] ?(?=[\w\\(])|\\(?:le|ge|cup|cap|sin|cos|pm|cdot|times)(?![A-Za-z])"
-    ),
-    "exponent": re.compile(r"\^"),
-    "end": re.compile(r"^[(\[]|[)\]]$"),
-    "bracket": re.compile(r"(?<!\\)[()\[\]{}]"),
-}
-"""Kind of a change -> the places in a gold answer that it changes."""
 SWAPS = {
     "(": "[", "[": "(", ")": "]", "]": ")", "+": "-", "-": "+", "/": "+", "<": ">", ">": "<",
     r"\le": r"\ge ", r"\ge": r"\le ", r"\cup": r"\cap ", r"\cap": r"\cup ", r"\sin": r"\cos ",
     r"\cos": r"\sin ", r"\pm": "+", r"\cdot": "+", r"\times": "+",
 }  # fmt: skip
-
-
-def mutate(gold: str, kind: str, rng: random.Random) -> str:
-    """Another answer: at one place a digit, a variable, an operator, ... is changed or dropped."""
-    places = list(CHANGES[kind].finditer(gold))
-    if not places:
-        return gold
-    place = rng.choice(places)
-    text, new = place[0], ""
-    if kind == "digit":
-        new = str((int(text) + rng.randint(1, 8)) % 9 + 1)
-        new = new if new != text else str(int(text) % 9 + 1)
-    elif kind == "variable":
-        new = "w" if text.lower() != "w" else "v"
-        new = new.upper() if text.isupper() else new
-    elif kind in ("operator", "end"):
-        new = SWAPS[text.strip()]
-    return gold[: place.start()] + new + gold[place.end() :]
+CHANGES: dict[str, Any] = {
+    r"\d": lambda digit: str(int(digit) % 9 + 1),
+    r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])": lambda letter: (
+        ("V" if letter == "W" else "W") if letter.isupper() else "v" if letter == "w" else "w"),
+    r"(?<=[\w)}]) ?[-+/<>] ?(?=[\w\\(])|\\(?:le|ge|cup|cap|sin|cos|pm|cdot|times)(?![A-Za-z])":
+        lambda operator: SWAPS[operator.strip()],
+    r"^[(\[]|[)\]]$": SWAPS.get, r"\^": lambda _: "", r"(?<!\\)[()\[\]{}]": lambda _: "",
+}  # fmt: skip
+"""Places of a gold answer that are changed, one at a time -> what takes their place."""
 
 
 def is_excepted(gold: str, other: str) -> bool:
@@ -183,8 +125,8 @@ def is_excepted(gold: str, other: str) -> bool:
     choices C and E.
     """
     is_interval = "infty" in gold and gold[1:-1] == other[1:-1]
-    choice = read_choice(gold)
-    return is_interval or (choice is not None and choice == read_choice(other))
+    choice = answer_value.read_choice(gold)
+    return is_interval or (choice is not None and choice == answer_value.read_choice(other))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +139,11 @@ def is_excepted(gold: str, other: str) -> bool:
 def test_no_mutation_of_a_gold_answer_equals_it(golds):
     rng, equal = random.Random(0), list[tuple[str, str]]()
     for gold in golds:
-        for other in sorted({mutate(gold, kind, rng) for kind in CHANGES} - {gold}):
+        for pattern, change in CHANGES.items():
+            place = rng.choice([*re.finditer(pattern, gold)] or [None])
+            if place is None:
+                continue
+            other = gold[: place.start()] + change(place[0]) + gold[place.end() :]
             is_equal = answers_match(other, gold) or answers_match(gold, other)
             if is_equal and not is_excepted(gold, other):
                 equal.append((gold, other))
@@ -213,19 +159,16 @@ def list_functions() -> dict[str, Any]:
     for module in MODULES:
         for name, function in vars(module).items():
             inner = inspect.unwrap(function) if callable(function) else None
-            if not inspect.isfunction(inner) or name.startswith("_"):
-                continue
-            needed = [
-                parameter.annotation
-                for parameter in inspect.signature(inner).parameters.values()
-                if parameter.default is inspect.Parameter.empty
-            ]
-            if inner.__module__ == module.__name__ and needed == [str]:
-                functions[name] = function
+            if inspect.isfunction(inner) and inner.__module__ == module.__name__:
+                parameters = inspect.signature(inner).parameters.values()
+                needed = [each.annotation for each in parameters if each.default is each.empty]
+                if needed == [str] and not name.startswith("_"):
+                    functions[name] = function
     return functions
 
 
 FUNCTIONS = list_functions()
+OF_PAIRS = {"differ": value_bounds.differ, "units_differ": units.units_differ}
 STRUCTURED = {
     "answer_statements", "find_free_variable", "read_inequality", "read_unit", "split_elements",
     "split_unit",
@@ -242,22 +185,21 @@ def simplify(result: Any) -> Any:
 
 def test_no_function_of_one_text_is_left_out():
     assert len(FUNCTIONS) > 30
-    assert set(READINGS) == {*FUNCTIONS, "differ"} - STRUCTURED
+    assert set(READINGS) == ({*FUNCTIONS} - STRUCTURED) | {*OF_PAIRS}
 
 
-@pytest.mark.parametrize("name", sorted({*READINGS} - {"differ"}))
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS} - STRUCTURED))
 def test_a_function_of_one_text_returns_what_its_table_says(name):
     for expected, texts in READINGS[name].items():
-        for text in texts:
-            result = simplify(FUNCTIONS[name](text))
-            assert (text, result) == (text, simplify(expected))
+        results = {text: simplify(FUNCTIONS[name](text)) for text in texts}
+        assert results == dict.fromkeys(texts, simplify(expected))
 
 
-@pytest.mark.parametrize("expected", [True, False, None])
-def test_values_differ_whichever_is_the_gold_answer(expected):
-    for pair in READINGS["differ"][expected]:
-        assert (pair, value_bounds.differ(*pair)) == (pair, expected)
-        assert (pair, value_bounds.differ(*pair[::-1])) == (pair, expected)
+@pytest.mark.parametrize("name", OF_PAIRS)
+def test_values_and_units_differ_whichever_is_the_gold_answer(name):
+    for expected, pairs in READINGS[name].items():
+        results = {(*pair,): [OF_PAIRS[name](*pair), OF_PAIRS[name](*pair[::-1])] for pair in pairs}
+        assert results == {(*pair,): [expected] * 2 for pair in pairs}
 
 
 def test_abbreviations_have_units_but_no_product_of_variables_is_one():
@@ -273,16 +215,16 @@ CHOICES = READINGS["read_choice"]["C"]
 
 @pytest.mark.parametrize("gold", CHOICES)
 def test_a_choice_is_its_letter_in_every_notation(gold):
-    assert read_gold(gold) == gold
+    assert answer_checker.read_gold(gold) == gold
     for answer in CHOICES:
         assert is_correct(rf"So it is \boxed{{{answer}}}", gold)
         assert is_correct(f"Thus.\nAnswer: {answer}", gold)
-        assert states_an_answer(rf"\boxed{{{answer}}}", gold)
+        assert answer_checker.states_an_answer(rf"\boxed{{{answer}}}", gold)
     for answer in (*READINGS["read_choice"]["D"], *READINGS["read_choice"][None]):
         assert not answers_match(answer, gold)
     assert answers_match("12", gold) == ("12" in gold)
     assert not answers_match("(D) 12", gold)  # another letter, whatever stands beside it
-    assert not states_an_answer("#### 12", gold)
+    assert not answer_checker.states_an_answer("#### 12", gold)
 
 
 # --- statements, forms and thoughts
@@ -300,14 +242,14 @@ def test_only_the_listed_forms_are_read():
     for number, form in enumerate(BY_FORM, start=1):
         assert list(answer_statements(text, [form])) == [str(number)]
         assert is_correct(text, str(number), [form])
-        assert is_leniently_correct(text, str(number), [form])
-        assert states_one_answer(text, [form])
-        assert states_an_answer(text, forms=[form])
+        assert answer_checker.is_leniently_correct(text, str(number), [form])
+        assert answer_checker.states_one_answer(text, [form])
+        assert answer_checker.states_an_answer(text, forms=[form])
     assert list(answer_statements(text, ["Result:", "hash"])) == ["6", "1"]
     assert list(answer_statements(text)) == ["5", "4", "3", "2", "1"]
-    assert has_format(r"\boxed{2} so" + "\n#### 1", ["hash"])
-    assert is_strictly_correct("\\boxed{2}\n#### 1", "1", ["hash"])
-    assert not is_strictly_correct("\\boxed{2}\n#### 1", "1", ["boxed"])
+    assert answer_checker.has_format(r"\boxed{2} so" + "\n#### 1", ["hash"])
+    assert answer_checker.is_strictly_correct("\\boxed{2}\n#### 1", "1", ["hash"])
+    assert not answer_checker.is_strictly_correct("\\boxed{2}\n#### 1", "1", ["boxed"])
     assert list(answer_statements(r"The answer is 6, or \boxed{7}.")) == ["7", r"6, or \boxed{7}"]
     for completion in (r"The answer is $\boxed{7}$.", "Answer:\n#### 7", r"**Answer:** \boxed{7}"):
         assert list(answer_statements(completion)) == ["7"]
@@ -326,27 +268,23 @@ def test_a_word_that_is_no_form_is_refused(form, named):
 
 def test_words_are_an_answer_where_the_gold_answer_is_words():
     for gold, is_stated in (("oranges", True), ("7", False), ("", False)):
-        assert states_an_answer("#### apples", gold) == is_stated
-    assert states_an_answer(r"\boxed{\text{apples}}", "7")  # marked as an answer
+        assert answer_checker.states_an_answer("#### apples", gold) == is_stated
+    assert answer_checker.states_an_answer(r"\boxed{\text{apples}}", "7")  # marked as an answer
 
 
 def test_prompts_that_ask_for_a_form_that_is_not_read_are_counted():
-    prompts = [text for texts in READINGS["find_requested"].values() for text in texts]
+    texts = [text for texts in READINGS["find_requested"].values() for text in texts]
     for forms, expected in (
         ([*answer_forms.FORMS, "Result:"], {}),
         (answer_forms.FORMS, {"Result:": 1}),
         (["hash", "tag", "sentence", "Final Answer:", "Result:"], {"boxed": 2, "Answer:": 1}),
     ):
         unlisted = answer_forms.UnlistedForms(forms)
-        for prompt in prompts:
-            unlisted.add(prompt)
+        for text in texts:
+            unlisted.add(text)
         assert (unlisted.num_prompts, unlisted.counts) == (12, expected)
         lines = unlisted.describe()
         assert [form for form, line in zip(expected, lines, strict=True) if form not in line] == []
-
-
-def make_prompt(text: str, answer: str | None = "7") -> Prompt:
-    return Prompt(id="p", task="solve", question="?", prompt=text, prompt_ids=[], answer=answer)
 
 
 @pytest.mark.parametrize(("begin", "end"), THOUGHTS.items())
@@ -355,41 +293,33 @@ def test_nothing_before_the_end_of_a_thought_counts_however_it_is_spelled(begin,
     assert extract_answer(f"#### 6\n{end}\n\nI do not know.") is None
     assert extract_answer(f"{begin}\n#### 6\n") is None
     assert extract_answer(f"#### 6\n{begin} is that so?") is None
-    opened = make_prompt(f"Why?{begin}\n")  # by the chat template
+    opened = replace(prompt(), prompt=f"Why?{begin}\n")  # by the chat template
     assert not solves_problem(opened, "#### 7")
-    assert not is_strictly_correct(opened.whole("#### 7"), "7")
-    assert not is_leniently_correct(opened.whole("it is 7"), "7")
+    assert not answer_checker.is_strictly_correct(opened.whole("#### 7"), "7")
+    assert not answer_checker.is_leniently_correct(opened.whole("it is 7"), "7")
     assert solves_problem(opened, f"#### 6\n{end}\n#### 7")
-    assert solves_problem(make_prompt(f"Why?{begin}\n\n{end}\n\n"), "#### 7")
+    assert solves_problem(replace(prompt(), prompt=f"Why?{begin}\n\n{end}\n\n"), "#### 7")
 
 
 def test_a_problem_without_a_gold_answer_has_no_verdict():
-    with pytest.raises(ValueError, match="'p'"):
-        solves_problem(make_prompt("Hi", None), "#### 7")
+    with pytest.raises(ValueError, match="'a'"):
+        solves_problem(replace(prompt(), answer=None), "#### 7")
 
 
-@pytest.mark.parametrize(
-    ("completion", "verdicts"),
-    [
-        ("3 + 4 = 7\n#### 7", "strict checked lenient"), ("#### 7", "strict checked lenient"),
-        ("The answer is 7.", "checked lenient"), ("#### 7\nI am sure", "checked lenient"),
-        ("3 + 4 = 7", "lenient"), ("so 7 shells, I think", "lenient"),
-        ("#### 8\nno, it is 7", "lenient"), ("it is 8 or 7,", "lenient"),
-        ("3 + 4 = 7\n#### 8", ""), ("7 or 8", ""), ("about 1,007.", ""), ("no number", ""),
-        ("", ""), ("minus -7", ""), ("7 #### 8", ""),
-    ],
-)  # fmt: skip
-def test_each_reading_of_the_answer_seven(completion, verdicts):
-    assert is_strictly_correct(completion, "7") == ("strict" in verdicts)
-    assert is_correct(completion, "7") == ("checked" in verdicts)
-    assert is_leniently_correct(completion, "7") == ("lenient" in verdicts)
+@pytest.mark.parametrize(("verdicts", "completions"), ANSWERS["seven"].items())
+def test_each_reading_of_the_answer_seven(verdicts, completions):
+    readings = {"strict": answer_checker.is_strictly_correct, "checked": is_correct,
+                "lenient": answer_checker.is_leniently_correct}  # fmt: skip
+    for completion in completions:
+        right = [name for name, is_right in readings.items() if is_right(completion, "7")]
+        assert (completion, right) == (completion, verdicts.split())
 
 
 def test_nine_readable_solutions_of_ten_are_enough_and_fewer_an_error():
-    assert check_readable_share(9, ["x"]) == 0.9
-    assert check_readable_share(0, []) is None
+    assert answer_checker.check_readable_share(9, ["x"]) == 0.9
+    assert answer_checker.check_readable_share(0, []) is None
     with pytest.raises(ValueError, match=r"88\.9% of 9 .*'so 4'"):
-        check_readable_share(8, ["no answer in 'so 4'"])
+        answer_checker.check_readable_share(8, ["no answer in 'so 4'"])
 
 
 # --- text made to be slow
@@ -406,7 +336,7 @@ HOSTILE = (
 
 def test_hostile_text_is_wrong_and_takes_seconds_of_the_processor():
     """Against a number, so none of it reaches math-verify. Without the garbage of other tests."""
-    caches = parse_number, canonical_value
+    caches = number_parsing.parse_number, answer_value.canonical_value
     gc.disable()
     try:
         for cache in caches:
@@ -415,7 +345,7 @@ def test_hostile_text_is_wrong_and_takes_seconds_of_the_processor():
         for text in HOSTILE:
             for form in ("#### {}", r"\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}."):
                 assert not is_correct(form.format(text), "7")
-            canonical_value(text)
+            answer_value.canonical_value(text)
             extract_answer(text)
         assert time.thread_time() - start < 10
     finally:

@@ -122,12 +122,6 @@ def test_a_file_without_such_a_function_is_refused(write, text, named):
         load_own_function(write(text))
 
 
-@pytest.mark.parametrize("word", TABLES["words"])
-def test_a_word_that_names_no_file_is_refused(word):
-    with pytest.raises(ValueError, match=re.escape(word)):
-        load_own_function(word)
-
-
 @pytest.mark.parametrize("function", [lambda a, **_: 1.0, lambda a, b, c: 1.0])
 def test_a_function_of_other_arguments_is_refused(function):
     """Not in a file: the type checks of tests wrap its functions in others with any arguments."""

@@ -184,12 +184,6 @@ def test_a_hard_label_is_any_and_a_soft_one_the_share_of_right_completions(
         assert replace(row, source="none", **changed) == solution.row
 
 
-def test_labels_of_another_problem_are_not_taken():
-    (solution,) = choose(pool(RIGHT))
-    with pytest.raises(KeyError):
-        label_solutions([solution], [count(ids, 1, of="b") for ids in solution.prefixes()], "hard")
-
-
 def test_labels_without_counts_are_the_truth_which_must_be_known():
     (solution,) = choose(pool(MISTAKEN))
     ((row, _),) = label_solutions([solution], None, "hard")
