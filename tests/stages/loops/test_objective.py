@@ -17,7 +17,6 @@ import rl_by_hand
 import torch
 from tiny_rollouts import OPTIM
 
-from stages.algorithms.token_advantages import teacher_log_ratio
 from stages.loops import rl
 from stages.loops.method import HYPERPARAMETERS, GroupRlConfig, Method, Settings
 from stages.loops.rl import Coefs, Minibatch, TokenGrids
@@ -224,35 +223,6 @@ def test_so_are_those_of_random_combinations_of_choices():
     assert clipped > 20
 
 
-@pytest.mark.parametrize("choice", CHOICES["correction"], ids=lambda row: row["correction"])
-def test_a_token_weighs_the_probability_that_should_have_drawn_it_over_that_which_did(choice):
-    """Numbers: old / sampler is e^0.3 and e^-0.8 in one completion, e^1.3 in the other."""
-    old, sampler = [[-1.0, -2.0], [-0.7]], [[-1.3, -1.2], [-2.0]]
-    e = math.exp
-    weights = {
-        "none": [1, 1, 1],
-        "token_truncated": [1.1, e(-0.8), 1.1],
-        "token_masked": [0, 0, 0],  # 1.35 and 3.67 are above 1.3, 0.45 is below 0.8
-        "sequence_truncated": [e(-0.5), e(-0.5), 1.5],
-        "sequence_masked": [e(-0.5), e(-0.5), 0],
-    }[choice["correction"]]
-    step = Step(0)
-    step.lengths, step.right = [2, 1], [False, False]
-    step.counts = Minibatch(batches=[], num_tokens=3, num_sequences=2, num_right_tokens=0)
-    step.rows = [
-        {
-            "logprobs": torch.tensor(o), "old": torch.tensor(o), "sampler": torch.tensor(s),
-            "ref": torch.tensor(o), "advantages": torch.ones(len(o)),
-            "entropies": torch.zeros(len(o)),
-        }
-        for o, s in zip(old, sampler, strict=True)
-    ]  # fmt: skip
-    method = choose({"surrogate": "reinforce", "aggregation": "token_mean", "kl": "none"}, choice)
-    actual, _ = step.in_grids(method)
-    weighed = torch.cat([actual[1:3], actual[5:6]])  # those of log-probs
-    assert weighed.tolist() == pytest.approx([-weight / 3 for weight in weights], rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("names", "jump"),
     [
@@ -275,17 +245,6 @@ def test_no_log_prob_that_can_occur_gives_nan(names, jump, dtype):
         assert step.in_grids(method, seed)[0].isfinite().all()
 
 
-@pytest.mark.parametrize("row", CHOICES["surrogate"][:-1], ids=str)
-def test_without_advantages_there_is_no_gradient_whatever_the_ratio(row):
-    for seed in range(5):
-        step = Step(seed)
-        for item in step.rows:
-            item["advantages"] = 0 * item["advantages"]
-            item["old"] = item["old"] - 1e4 * (item["old"] > -1)
-        actual, _ = step.in_grids(choose(row, {"aggregation": "token_mean", "kl": "none"}))
-        assert (actual == 0).all()
-
-
 @pytest.mark.parametrize("row", CHOICES["kl"][2:], ids=str)
 def test_a_divergence_of_a_long_completion_in_float32_is_that_in_float64(row):
     generator = torch.Generator().manual_seed(0)
@@ -296,63 +255,3 @@ def test_a_divergence_of_a_long_completion_in_float32_is_that_in_float64(row):
     expected = rl.kl_losses(*(values.double() for values in narrow), mask, method)
     actual = rl.kl_losses(*narrow, mask, method).double()
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-7)
-
-
-# Expectations, exactly: three tokens, each in the batch as often as its policy draws it.
-P, Q = torch.tensor([0.5, 0.25, 0.25]).double(), torch.tensor([0.25, 0.125, 0.625]).double()
-BEHAVIOUR = torch.tensor([0.25, 0.5, 0.25]).double()
-DRAWN = {P: torch.tensor([0, 0, 1, 2]), BEHAVIOUR: torch.tensor([0, 1, 1, 2])}
-
-
-def divergence_gradient(direction):
-    logits = P.log().requires_grad_()
-    p = logits.softmax(0)
-    divergence = {
-        "none": 0 * p, "reverse": p * (p / Q).log(), "forward": Q * (Q / p).log()
-    }[direction]  # fmt: skip
-    return torch.autograd.grad(divergence.sum(), logits)[0]
-
-
-def mean_gradient(method, sampler=P, advantages=None):
-    drawn, logits = DRAWN[sampler], P.log().requires_grad_()
-    step = Step(0)
-    step.lengths, step.right = [1] * 4, [False] * 4
-    step.counts = Minibatch(batches=[], num_tokens=4, num_sequences=4, num_right_tokens=0)
-    zeros = torch.zeros(4, dtype=torch.float64)
-    columns = {"logprobs": P.log()[drawn], "old": P.log()[drawn], "ref": Q.log()[drawn]}
-    columns |= {"sampler": sampler.log()[drawn], "entropies": zeros}
-    columns["advantages"] = zeros if advantages is None else advantages
-    step.rows = [{name: x[i : i + 1] for name, x in columns.items()} for i in range(4)]
-    actual, _ = step.in_grids(method, seed=1)
-    return torch.autograd.grad(logits.log_softmax(0)[drawn], logits, actual[1::2])[0]
-
-
-@pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize(
-    ("estimator", "corrected", "sampler", "direction"),
-    [
-        ("k1", False, P, "none"),
-        ("k2", False, P, "reverse"),
-        ("k3", False, P, "forward"),
-        ("k1", True, P, "reverse"),
-        ("k3", True, P, "reverse"),
-        ("k1", True, BEHAVIOUR, "reverse"),
-        ("k3", True, BEHAVIOUR, "reverse"),
-    ],
-    ids=lambda value: "" if isinstance(value, torch.Tensor) else str(value),
-)
-def test_each_estimate_in_the_loss_has_the_mean_gradient_that_method_says(
-    estimator, corrected, sampler, direction, level
-):
-    kl = {"kl": "loss", "kl_estimator": estimator, "kl_corrected": corrected, "kl_level": level}
-    actual = mean_gradient(choose(kl, aggregation="token_mean"), sampler) / COEFS.kl
-    torch.testing.assert_close(actual, divergence_gradient(direction))
-
-
-def test_a_teachers_log_ratio_as_advantage_has_the_mean_gradient_of_the_reverse_divergence():
-    logs = (values.log()[DRAWN[P]][:, None] for values in (P, Q))
-    advantages = teacher_log_ratio(*logs, torch.ones(4, 1, dtype=torch.bool))[:, 0]
-    method = choose(surrogate="reinforce", aggregation="token_mean", kl="none")
-    torch.testing.assert_close(
-        mean_gradient(method, advantages=advantages), divergence_gradient("reverse")
-    )
