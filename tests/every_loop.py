@@ -256,22 +256,28 @@ class Setup:
         return START[KIND[self.name]](Inputs(self, trained, rows, schedule, state))
 
     def take_updates(
-        self, rows: Sequence[int] = range(NUM_ROWS), distance: float = 0.0, **limits: int
+        self, distance: float = 0.0, state: State | None = None, **limits: int
     ) -> tuple[Step, list[Update]]:
-        """A step on these rows, whose optimizer steps move the weights at random by `distance`."""
-        return self._take([list(range(len(rows)))], rows, distance, **limits)
+        """A step on all rows, whose optimizer steps move the weights at random by `distance`."""
+        rows = range(NUM_ROWS)
+        return self._take([list(rows)], rows, distance, state, **limits)
 
     def gradient(
         self, schedule: Schedule, rows: Sequence[int] = range(NUM_ROWS), **limits: int
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """Of one optimizer step, which is not taken, and what was logged; work aside."""
-        step, updates = self._take(schedule, rows, 0.0, **limits)
+        step, updates = self._take(schedule, rows, 0.0, None, **limits)
         gradient = updates[0].gradient if updates else torch.zeros_like(self.weights())
         layout = ("work/", "batch/padding")
         return gradient, {k: v for k, v in step.metrics.items() if not k.startswith(layout)}
 
     def _take(
-        self, schedule: Schedule, rows: Sequence[int], distance: float, **limits: int
+        self,
+        schedule: Schedule,
+        rows: Sequence[int],
+        distance: float,
+        state: State | None,
+        **limits: int,
     ) -> tuple[Step, list[Update]]:
         updates: list[Update] = []
         gradients: dict[nn.Parameter, torch.Tensor] = {}
@@ -297,7 +303,7 @@ class Setup:
             mock.patch("stages.loops.state.step_optimizer", step_optimizer),
             mock.patch("stages.loops.rl.step_optimizer", step_optimizer),
         ):
-            (step,) = self.steps(schedule, rows, **limits)
+            (step,) = self.steps(schedule, rows, state, **limits)
         return step, updates
 
     def weights(self) -> torch.Tensor:

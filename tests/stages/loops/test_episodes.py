@@ -532,7 +532,8 @@ def test_dynamic_sampling_looks_at_a_group_without_its_failed_episodes(rewards_d
     assert sampled.num_rounds == (1 if rewards_differ else 2)
 
 
-def test_episodes_cut_in_several_steps_in_a_row_stop_the_run_failures_aside():
+def test_episodes_cut_in_several_steps_in_a_row_stop_the_run_failures_aside(monkeypatch):
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 3)
     batch = play(ScriptedSampler([6, 6, 6, 6, EOS]))
     assert batch.truncated().all()
     with pytest.raises(ValueError, match="max_turn_tokens"):

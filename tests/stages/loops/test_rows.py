@@ -312,14 +312,6 @@ def test_a_problem_of_one_class_weighs_its_share_whatever_else_is_in_the_step(mi
     assert quarter == pytest.approx(1.5 * half - 0.5 * whole)  # on a line over the share
 
 
-def test_scores_are_in_the_order_of_the_completions_however_they_are_batched():
-    problems, model = [outcomes(2, 2, 0.25), outcomes(1, 3, 0.25)], scalar()
-    together = reward.score(model, reward.make_problem_groups(problems, 64))
-    groups = [reward.make_problem_groups([[row]], 0)[0] for rows in problems for row in rows]
-    alone = torch.cat([reward.score(model, [group]) for group in groups])
-    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
-
-
 # --- Process reward models
 
 HARD, SOFT = HardTargets(kind="hard", threshold=0.0), SoftTargets(kind="soft")
