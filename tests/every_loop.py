@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import presets
 import torch
-from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute, exact, load, random_ids
+from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute, exact, random_ids
 from tiny_rollouts import (
     OPTIM,
     decode,
@@ -38,8 +39,9 @@ from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.loops.sft import SftConfig
 from stages.loops.state import State
 from stages.loops.work import Step
-from stages.models import process_head, row_policy, scalar_head
-from stages.models.policy import Policy
+from stages.models import process_head, row_policy, scalar_head, sharding
+from stages.models.device import ComputeConfig
+from stages.models.policy import Policy, load_policy
 from stages.models.process_head import ProcessHead
 from stages.models.row_policy import LoraConfig
 from stages.models.scalar_head import ScalarHead
@@ -189,13 +191,16 @@ class Setup:
         is_exact: bool,
         drift: float = 0.0,
         ends: frozenset[int] = frozenset([EOS]),
+        path: Path | None = None,
+        gradient_checkpointing: bool = False,
         **changes: Any,
     ) -> None:
         """`is_exact`: in float64. `rank`: of adapters, above 0. `changes`: of the method.
 
         `drift`: distance of the policy that samples from the one that is trained. `ends`: tokens
-        that end a completion.
+        that end a completion. `path`: the checkpoint of every model.
         """
+        self.path, self.gradient_checkpointing = path, gradient_checkpointing
         self.ends = ENDS if name in EPISODES else ends
         self.name, self.family, self.rank, self.is_exact = name, family, rank, is_exact
         self.method = one_optimizer_step(name).model_copy(update=changes) if name in RL else None
@@ -209,21 +214,34 @@ class Setup:
 
     def _make(self, role: str) -> PreTrainedModel:
         seed = 1 if role in (*FROZEN, "value") else 0
-        path = checkpoint(self.family, seed)
+        path = self.path or checkpoint(self.family, seed)
+        settings = compute(gradient_checkpointing=self.gradient_checkpointing)
         match role:
             case "policy" | "reference" | "teacher":
-                model = load(self.family, seed)
+                model = load_policy(path, settings, CPU)
             case "process":
-                model = process_head.init_process_model(path, STEP_ID, compute(), CPU)
+                model = process_head.init_process_model(path, STEP_ID, settings, CPU)
                 for parameter in process_head.get_head(model).parameters():
                     nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
             case _:
-                model = scalar_head.init_scalar_model(path, PAD, compute(), CPU, head_seed=3)
+                model = scalar_head.init_scalar_model(path, PAD, settings, CPU, head_seed=3)
         model = exact(model) if self.is_exact else model
         if role not in FROZEN:
             disable = row_policy.add_adapters(model, LoraConfig(rank=self.rank, alpha=16), seed)
-            self.disable_adapters = disable if role == "policy" else None
+            if role == "policy":
+                self.disable_adapters = disable
         return model
+
+    def read(self, role: str, settings: ComputeConfig) -> Any:
+        """The model as a loop takes it."""
+        if role in ("policy", *FROZEN):
+            disable = self.disable_adapters if role == "policy" and self.rank else None
+            return Policy(self.models[role], settings, PAD, disable)
+        head = ProcessHead if role == "process" else ScalarHead
+        return head(self.models[role], settings, PAD)
+
+    def make_sampler(self, _: ComputeConfig) -> Any:
+        return SinglePrecisionSampler(self.sampled, self.ends)
 
     def steps(
         self,
@@ -234,32 +252,32 @@ class Setup:
     ) -> Iterator[Step]:
         """Steps on these rows of the loop's table, in this order; `schedule` numbers them."""
         settings = compute(**limits)
-        readers = dict.fromkeys(("policy", *FROZEN), Policy) | {"process": ProcessHead}
-        trained = {
-            role: readers.get(role, ScalarHead)(model, settings, PAD)
-            for role, model in self.models.items()
-        }
-        if self.rank and "policy" in trained:
-            trained["policy"] = Policy(self.models["policy"], settings, PAD, self.disable_adapters)
+        trained = {role: self.read(role, settings) for role in self.models}
         return START[KIND[self.name]](Inputs(self, trained, rows, schedule, state))
 
     def take_updates(
-        self, rows: Sequence[int] = range(NUM_ROWS), distance: float = 0.0, **limits: int
+        self, distance: float = 0.0, state: State | None = None, **limits: int
     ) -> tuple[Step, list[Update]]:
-        """A step on these rows, whose optimizer steps move the weights at random by `distance`."""
-        return self._take([list(range(len(rows)))], rows, distance, **limits)
+        """A step on all rows, whose optimizer steps move the weights at random by `distance`."""
+        rows = range(NUM_ROWS)
+        return self._take([list(rows)], rows, distance, state, **limits)
 
     def gradient(
         self, schedule: Schedule, rows: Sequence[int] = range(NUM_ROWS), **limits: int
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """Of one optimizer step, which is not taken, and what was logged; work aside."""
-        step, updates = self._take(schedule, rows, 0.0, **limits)
+        step, updates = self._take(schedule, rows, 0.0, None, **limits)
         gradient = updates[0].gradient if updates else torch.zeros_like(self.weights())
         layout = ("work/", "batch/padding")
         return gradient, {k: v for k, v in step.metrics.items() if not k.startswith(layout)}
 
     def _take(
-        self, schedule: Schedule, rows: Sequence[int], distance: float, **limits: int
+        self,
+        schedule: Schedule,
+        rows: Sequence[int],
+        distance: float,
+        state: State | None,
+        **limits: int,
     ) -> tuple[Step, list[Update]]:
         updates: list[Update] = []
         gradients: dict[nn.Parameter, torch.Tensor] = {}
@@ -285,7 +303,7 @@ class Setup:
             mock.patch("stages.loops.state.step_optimizer", step_optimizer),
             mock.patch("stages.loops.rl.step_optimizer", step_optimizer),
         ):
-            (step,) = self.steps(schedule, rows, **limits)
+            (step,) = self.steps(schedule, rows, state, **limits)
         return step, updates
 
     def weights(self) -> torch.Tensor:
@@ -308,17 +326,11 @@ class Inputs:
 
 
 def start_sft(inputs: Inputs) -> Iterator[Step]:
-    rows = inputs.pick(make_demonstrations(NUM_ROWS))
-    config = SftConfig(**EPOCHS)
-    return sft.train(inputs.trained["policy"], rows, inputs.schedule, config, inputs.state)
-
-
-def start_forward_kl(inputs: Inputs) -> Iterator[Step]:
-    rows = inputs.pick(make_demonstrations(NUM_ROWS))
-    loss = FORWARD_KL[inputs.setup.name]
-    frozen = sft.Teacher(policy=inputs.trained["teacher"], loss=loss)
+    rows, teacher = inputs.pick(make_demonstrations(NUM_ROWS)), None
+    if (loss := FORWARD_KL.get(inputs.setup.name)) is not None:
+        teacher = sft.Teacher(policy=inputs.trained["teacher"], loss=loss)
     config, policy = SftConfig(**EPOCHS), inputs.trained["policy"]
-    return sft.train(policy, rows, inputs.schedule, config, inputs.state, frozen)
+    return sft.train(policy, rows, inputs.schedule, config, inputs.state, teacher)
 
 
 def start_preference(inputs: Inputs) -> Iterator[Step]:
@@ -365,11 +377,14 @@ def start_rl(inputs: Inputs) -> Iterator[Step]:
         else inputs.trained.get("reference"),
         teacher=inputs.trained.get("teacher"),
         value=inputs.trained.get("value"),
-        sampler=SinglePrecisionSampler(inputs.setup.sampled, inputs.setup.ends),
+        sampler=inputs.setup.make_sampler(inputs.trained["policy"].compute),
         decode=decode,
     )
     if inputs.setup.name in EPISODES:
-        task = episodes.make_task(make_player(), inputs.pick(make_rows(NUM_ROWS)))
+        player = make_player()
+        task = episodes.make_task(player, inputs.pick(make_rows(NUM_ROWS)))
+        if sharding.get_rank():  # environments are those of the first process
+            object.__setattr__(player, "factory", None)
     else:
         task = make_game(inputs)
     if is_ppo(method):
@@ -394,7 +409,7 @@ def make_game(inputs: Inputs) -> Task:
 
 
 START: dict[str, Callable[[Inputs], Iterator[Step]]] = {
-    "sft": start_sft, "forward_kl": start_forward_kl, "preference": start_preference,
+    "sft": start_sft, "forward_kl": start_sft, "preference": start_preference,
     "kto": start_kto, "reward": start_reward,
     "outcome": start_outcome, "process": start_process, "grpo": start_rl, "ppo": start_rl,
     "distillation": start_rl,

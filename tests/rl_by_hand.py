@@ -13,6 +13,40 @@ from torch import Tensor
 
 from stages.loops.method import Method
 
+LIMITS = {"clip_low": 0.02, "clip_high": 0.03}
+CHOICES: dict[str, list[dict[str, Any]]] = {
+    "surrogate": [
+        {"surrogate": "clip", **LIMITS},
+        {"surrogate": "dual_clip", **LIMITS, "dual_clip_cap": 1.01},
+        {"surrogate": "sequence_ratio", **LIMITS, "normalise_ratio": True},
+        {"surrogate": "sequence_ratio", **LIMITS, "normalise_ratio": False},
+        {"surrogate": "cispo", "max_ratio": 1.01},
+        {"surrogate": "reinforce"},
+        {"surrogate": "kl_penalty"},
+    ],
+    "aggregation": [
+        {"aggregation": kind}
+        for kind in ("sequence_mean", "token_mean", "fixed_length", "sequence_sum")
+    ],
+    "kl": [
+        {"kl": "none"},
+        {"kl": "reward", "kl_estimator": "k1"},
+        *(
+            {"kl": "loss", "kl_estimator": kind, "kl_level": level, "kl_corrected": corrected}
+            for kind in ("k1", "k2", "k3")
+            for level in ("token", "sequence")
+            for corrected in (False, True)
+        ),
+    ],
+    "correction": [
+        {"correction": "none"},
+        {"correction": "token_truncated", "correction_cap": 1.1},
+        {"correction": "token_masked", "correction_low": 0.9, "correction_high": 1.2},
+        {"correction": "sequence_truncated", "correction_cap": 1.2},
+        {"correction": "sequence_masked", "correction_low": 0.7, "correction_high": 1.5},
+    ],
+}
+"""Choice of the objective -> each of its values, with numbers. A new value is a row."""
 Numbers = Any
 """A number for each token: floats, or scalars with a gradient."""
 

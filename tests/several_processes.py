@@ -1,63 +1,36 @@
-"""A few steps of a loop on a tiny model, in one or several processes that train it together."""
+"""A few steps of a loop of `every_loop`, in one or several processes that train it together."""
 
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-import presets
+import every_loop
 import torch
-from every_loop import reward_evenness
-from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute
-from tiny_rollouts import (
-    OPTIM,
-    decode,
-    draws,
-    make_demonstrations,
-    make_pairs,
-    make_task,
-)
-from token_episodes import EvenGame, make_player, make_rows
+from tiny_checkpoints import EOS, PAD, checkpoint
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import PreTrainedTokenizerFast
 
 from stages.engines import loading
-from stages.loops import (
-    episodes,
-    kto,
-    preference,
-    process_reward,
-    ref_logprobs,
-    reward,
-    rl,
-    sft,
-)
-from stages.loops.method import GroupRlConfig, Method, PpoConfig, Settings
-from stages.loops.preference import PreferenceConfig
-from stages.loops.process_reward import ProcessRewardConfig
-from stages.loops.reward import OutcomeConfig, RewardConfig
-from stages.loops.rollouts import RlModels, Task
-from stages.loops.sft import SftConfig
 from stages.loops.state import State
-from stages.models import policy, process_head, row_policy, scalar_head, sharding
-from stages.models.policy import Policy
-from stages.models.process_head import ProcessHead
-from stages.models.row_policy import LoraConfig
-from stages.models.scalar_head import ScalarHead
-from stages.models.sharding import shard_model
-from stages.records.preferences import Outcome, Preference
-from stages.records.steps import StepLabels
+from stages.models import policy, sharding
+from stages.models.device import ComputeConfig
 from stages.runtime import ranks
 
-NUM_STEPS = 4
-SCHEDULE = [[0, 1, 2, 3], [4, 5, 6, 7], [3, 6, 0, 5], [2, 7, 1, 4]]
-RATE = OPTIM | {"learning_rate": 3e-3, "max_grad_norm": 1e9}
-SIZES = {"num_steps": NUM_STEPS, "prompts_per_step": 4, "temperature": 1.0, "max_new_tokens": 6,
-         "num_checkpoints": 0, "optim": RATE}  # fmt: skip
+SCHEDULE = [[0, 1, 2, 3], [4, 5, 0, 1], [3, 5, 0, 2], [2, 4, 1, 5]]
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "forward_kl": ("forward KL and likelihood", {}),
+    "grpo": ("grpo_deepseekmath", {}),
+    "grpo_twice": ("grpo_deepseekmath", {"num_epochs": 2, "num_minibatches": 2}),
+    "grpo_steps": ("grpo_process", {}),
+    "grpo_in_episodes": ("grpo in episodes", {}),
+    "distillation": ("opd", {"reward_coef": 0.5}),
+    "ppo": ("ppo_instructgpt", {"num_minibatches": 2}),
+}
+"""Loop -> its case and changes of the method; the other loops are cases by their names."""
 
 
 def in_processes(number: int, work: Callable[[], Any], *, fresh: bool = False) -> Any:
@@ -90,6 +63,23 @@ def _first(number: int, work: Callable[[], Any], connection: Connection) -> None
         connection.send(of_rank(rank))
 
 
+class ShardedSetup(every_loop.Setup):
+    """Models of which each process has a part, and the sampler that a stage makes."""
+
+    engine: loading.EngineName
+
+    def read(self, role: str, settings: ComputeConfig) -> Any:
+        return sharding.shard_model(super().read(role, settings))
+
+    def make_sampler(self, settings: ComputeConfig) -> Any:
+        source = self.path or checkpoint(self.family, 0), None
+        with mock.patch("stages.engines.transformers.end_ids", return_value=self.ends):
+            return loading.make_policy_sampler(
+                self.engine, 1, self.models["policy"], tokenizer(),
+                source=source, compute=settings, max_length=60,
+            )  # fmt: skip
+
+
 class Trial:
     """The steps of one loop, and what they leave."""
 
@@ -97,21 +87,22 @@ class Trial:
         self,
         loop: str,
         *,
-        rank: int = 0,
-        family: str = "llama",
         schedule: Any = SCHEDULE,
         engine: loading.EngineName = "transformers",
-        paths: Sequence[Path] = (),
         folder: Path | None = None,
         stop: int | None = None,
-        **changes: Any,
+        max_tokens: int = 4096,
+        **settings: Any,
     ) -> None:
-        """`folder`: to go on from; after `stop` steps the state is saved there."""
-        self.loop, self.rank, self.schedule, self.engine = loop, rank, schedule, engine
-        self.folder, self.stop = folder, stop
-        self.compute = compute(**changes)
-        # Before there are processes.
-        self.paths = list(paths) or [checkpoint(family, seed) for seed in (0, 1)]
+        """`folder`: to go on from; after `stop` steps the state is saved there.
+
+        `settings`: those of `every_loop.Setup`.
+        """
+        self.name, changes = CASES.get(loop, (loop, {}))
+        self.schedule, self.engine, self.folder, self.stop = schedule, engine, folder, stop
+        self.max_tokens, self.settings = max_tokens, changes | settings
+        for seed in (0, 1):  # before there are processes
+            checkpoint(settings.get("family", "llama"), seed)
 
     def __call__(self) -> dict[str, Any]:
         """Metrics of each step, gradients of the first and the weights after the last."""
@@ -122,159 +113,25 @@ class Trial:
             result = [sharding.full_tensor(p.grad).flatten().tolist() for p in parameters]
             first.setdefault("gradients", result)
 
+        setup = ShardedSetup(self.name, is_exact=False, **self.settings)
+        setup.engine = self.engine
+        self.model = setup.models.get("policy") or next(iter(setup.models.values()))
         hook, history = register_optimizer_step_pre_hook(keep), []
-        self.state = State.load(self.folder) if self.folder else State()
+        state = State.load(self.folder) if self.folder else State()
+        unclipped = {"max_grad_norm": 1e9}  # a norm is a sum, whose order the processes change
         try:
-            for step in getattr(self, self.loop)():
-                history.append(step.metrics)
-                if len(history) == self.stop:
-                    self.state.save(self.folder)
-                    break
+            with mock.patch.dict(every_loop.RATE, unclipped):
+                for step in setup.steps(self.schedule, state=state, max_tokens=self.max_tokens):
+                    history.append(step.metrics)
+                    if len(history) == self.stop:
+                        state.save(self.folder)
+                        break
         finally:
             hook.remove()
         weights = {name: value.tolist() for name, value in policy.merged_weights(self.model)}
         held = sum(getattr(one, "to_local", lambda one=one: one)().numel()
                    for one in self.model.parameters())  # fmt: skip
         return first | {"history": history, "weights": weights, "held": held}
-
-    def policy(self) -> Policy:
-        self.model = policy.load_policy(self.paths[0], self.compute, CPU)
-        without = row_policy.add_adapters(self.model, LoraConfig(rank=self.rank, alpha=16), 0)
-        return shard_model(Policy(self.model, self.compute, PAD, without))
-
-    def sft(self) -> Iterator[Any]:
-        config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
-        rows = make_demonstrations(8)
-        return sft.train(self.policy(), rows, self.schedule, config, self.state)
-
-    def forward_kl(self) -> Iterator[Any]:
-        config = SftConfig(num_epochs=1, batch_size=4, optim=RATE)
-        other = policy.load_policy(self.paths[1], self.compute, CPU, trained=False)
-        frozen = shard_model(Policy(other, self.compute, PAD))
-        loss = sft.TeacherLoss(temperature=0.7, likelihood_coef=0.5)
-        teacher, rows = sft.Teacher(policy=frozen, loss=loss), make_demonstrations(8)
-        return sft.train(self.policy(), rows, self.schedule, config, self.state, teacher)
-
-    def dpo(self) -> Iterator[Any]:
-        config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
-        model, pairs = self.policy(), make_pairs(8)
-        wanted = ref_logprobs.list_pair_completions(pairs)
-        ref = ref_logprobs.compute(model, wanted).view(-1, 2)
-        loss = presets.loss("dpo")
-        return preference.train(model, pairs, ref, self.schedule, loss, config, self.state)
-
-    def kto(self) -> Iterator[Any]:
-        config = PreferenceConfig(num_epochs=1, batch_size=4, num_checkpoints=0, optim=RATE)
-        model, rows = self.policy(), kto.make_unpaired_examples(make_pairs(4))
-        ref = kto.compute_reference(model, rows, self.schedule)
-        loss = presets.loss("kto")
-        return kto.train(model, rows, ref, self.schedule, loss, config, self.state)
-
-    def reward(self) -> Iterator[Any]:
-        config = RewardConfig(num_epochs=1, batch_size=4, centring=0.01, margin=0.0, optim=RATE)
-        model = self.scalar()
-        self.model = model.model
-        return reward.train(model, make_pairs(8), self.schedule, config, self.state)
-
-    def outcome(self) -> Iterator[Any]:
-        sizes = {"num_epochs": 1, "batch_size": 4, "optim": RATE}
-        config = OutcomeConfig(max_per_problem=2, one_class_weight=0.0, **sizes)
-        model = self.scalar()
-        self.model, problems = model.model, map(judged, make_pairs(8))
-        return reward.train_outcomes(model, list(problems), self.schedule, config, self.state)
-
-    def process(self) -> Iterator[Any]:
-        config = ProcessRewardConfig(
-            targets={"kind": "soft"}, up_to_first_error=False, num_epochs=1,
-            batch_size=4, optim=RATE,
-        )  # fmt: skip
-        self.model = process_head.init_process_model(self.paths[1], 2, self.compute, CPU)
-        row_policy.add_adapters(self.model, LoraConfig(rank=self.rank, alpha=16), 1)
-        model = shard_model(ProcessHead(self.model, self.compute, PAD))
-        return process_reward.train(model, labelled(8), self.schedule, config, self.state)
-
-    def scalar(self) -> ScalarHead:
-        path = self.paths[1]
-        model = scalar_head.init_scalar_model(path, PAD, self.compute, CPU, head_seed=3)
-        row_policy.add_adapters(model, LoraConfig(rank=self.rank, alpha=16), 1)
-        return shard_model(ScalarHead(model, self.compute, PAD))
-
-    def grpo(self, **changes: Any) -> Iterator[Any]:
-        return self.group_rl(*self.game(), presets.method(**changes))
-
-    def group_rl(self, models: RlModels, task: Task, method: Method) -> Iterator[Any]:
-        settings = Settings(config=GroupRlConfig(**SIZES, group_size=4), method=method, seed=0)
-        return rl.train(models, task, draws(8, NUM_STEPS, 4, seed=0), settings, self.state)
-
-    def grpo_steps(self) -> Iterator[Any]:
-        """Rewards of steps, each token one."""
-        models, task = self.game()
-        task = replace(task, reward=partial(reward_evenness, by_step=True))
-        return self.group_rl(models, task, presets.method("grpo_process"))
-
-    def distillation(self) -> Iterator[Any]:
-        models, task = self.game()
-        other = policy.load_policy(self.paths[1], self.compute, CPU, trained=False)
-        models = replace(models, teacher=shard_model(Policy(other, self.compute, PAD)))
-        return self.group_rl(models, task, presets.method("opd", reward_coef=0.5))
-
-    def grpo_twice(self) -> Iterator[Any]:
-        return self.grpo(num_epochs=2, num_minibatches=2)
-
-    def grpo_in_episodes(self) -> Iterator[Any]:
-        """Environments run in the first process alone."""
-        sizes = SIZES | {"max_new_tokens": 30}
-        config = GroupRlConfig(**sizes, group_size=4)
-        settings = Settings(config=config, method=presets.method(), seed=0)
-        factory = EvenGame if sharding.get_rank() == 0 else None
-        player = make_player(EvenGame, max_turn_tokens=12)
-        task = episodes.make_task(player, make_rows(8))
-        object.__setattr__(player, "factory", factory)
-        models, _ = self.game(max_length=60)
-        return rl.train(models, task, draws(8, NUM_STEPS, 4, seed=0), settings, self.state)
-
-    def ppo(self) -> Iterator[Any]:
-        config = PpoConfig(**SIZES, samples_per_prompt=4, value_optim=RATE)
-        models, task = self.game()
-        models = replace(models, value=self.scalar())
-        method = presets.method("ppo_instructgpt", num_minibatches=2)
-        settings = Settings(config=config, method=method, seed=0)
-        return rl.train(models, task, draws(8, NUM_STEPS, 4, seed=0), settings, self.state)
-
-    def game(self, max_length: int = 32) -> tuple[RlModels, Task]:
-        learner = self.policy()
-        frozen = policy.load_policy(self.paths[0], self.compute, CPU, trained=False)
-        sampler = loading.make_policy_sampler(
-            self.engine, 1, self.model, tokenizer(), source=(self.paths[0], None),
-            compute=self.compute, max_length=max_length,
-        )  # fmt: skip
-        models = RlModels(
-            policy=learner,
-            reference=learner if self.rank else shard_model(Policy(frozen, self.compute, PAD)),
-            sampler=sampler, decode=decode,
-        )  # fmt: skip
-        return models, make_task()
-
-
-def judged(pair: Preference) -> list[Outcome]:
-    """A problem with a right and a wrong completion."""
-    sides = ((pair.chosen_ids, True), (pair.rejected_ids, False))
-    same = {"id": pair.id, "prompt_ids": pair.prompt_ids, "weight": 0.5}
-    return [Outcome(completion_ids=ids, right=right, **same) for ids, right in sides]
-
-
-def labelled(number: int) -> list[StepLabels]:
-    """Solutions of one to three steps, the last of each step labelled."""
-    pairs = make_pairs(number)
-    return [
-        StepLabels(
-            id=pair.id, index=0, prompt="", prompt_ids=pair.prompt_ids, steps=["x"] * (1 + i % 3),
-            step_ids=[pair.chosen_ids] * (1 + i % 3), labels=[0.25 * (i % 5)] * (1 + i % 3),
-            num_completions=[4] * (1 + i % 3), true_labels=None, correct=None,
-            source="math_shepherd",
-        )
-        for i, pair in enumerate(pairs)
-    ]  # fmt: skip
 
 
 def tokenizer() -> PreTrainedTokenizerFast:

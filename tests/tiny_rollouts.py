@@ -1,34 +1,33 @@
 """A token game for the loops: prompts and records in token ids, no text, no tokenizer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import pytest
 import torch
-from tiny_checkpoints import EOS, PAD, compute, gradients, load, random_ids
+from tiny_checkpoints import EOS, PAD, compute, load, random_ids
 from transformers import PreTrainedModel
 
-from stages.algorithms.ensemble import mean
 from stages.engines.transformers import TransformersSampler
-from stages.loops import rl, state
+from stages.loops import rl
 from stages.loops.epochs import endless_batches
+from stages.loops.method import GroupRlConfig, Method, PpoConfig, Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
+from stages.loops.state import State
+from stages.loops.work import Step
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
-from stages.models.scalar_head import Ensemble, ScalarHead
 from stages.records.preferences import Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample
 
 OPTIM = {
-    "learning_rate": 1e-2,
-    "warmup_share": 0.0,
-    "schedule": "constant",
-    "weight_decay": 0.0,
+    "learning_rate": 1e-2, "warmup_share": 0.0, "schedule": "constant", "weight_decay": 0.0,
     "max_grad_norm": 1.0,
-}
+}  # fmt: skip
+SIZES = {"num_steps": 1, "prompts_per_step": 4, "temperature": 0.9, "max_new_tokens": 6,
+         "num_checkpoints": 0, "optim": OPTIM}  # fmt: skip
 
 
 def decode(token_ids: Sequence[int]) -> str:
@@ -81,11 +80,6 @@ def make_sampler(
 def draws(num_rows: int, num_steps: int, batch_size: int, seed: int) -> list[list[int]]:
     """The first `num_steps` batches of prompts."""
     return list(islice(endless_batches(num_rows, batch_size, seed), num_steps))
-
-
-def alone(model: PreTrainedModel) -> Ensemble:
-    """A reward model as what scores."""
-    return Ensemble(members=[ScalarHead(model, compute(), PAD)], aggregate=mean)
 
 
 def make_rollouts(lengths: Sequence[int], groups: Sequence[int]) -> Rollouts:
@@ -142,27 +136,34 @@ def weights(model: PreTrainedModel) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def watch_gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
-    """Gradients at each optimizer step of any loop, before they are clipped."""
-    seen: list[dict[str, torch.Tensor]] = []
-    step_optimizer = state.step_optimizer
-
-    def spy(optimizer, *args):
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        seen.append(gradients(torch.nn.ParameterList(parameters)))
-        return step_optimizer(optimizer, *args)
-
-    for loop in (rl, state):
-        monkeypatch.setattr(loop, "step_optimizer", spy)
-    return seen
+def make_settings(method: Method, **sizes: Any) -> Settings:
+    """Four prompts a step with four completions each, of six tokens at most."""
+    content = SIZES | sizes
+    size = content.pop("size", 4)
+    if method.advantage == "gae":
+        config = PpoConfig(**{"value_optim": OPTIM} | content, samples_per_prompt=size)
+    else:
+        config = GroupRlConfig(**content, group_size=size)
+    return Settings(config=config, method=method, seed=0)
 
 
-def assert_same_gradients(
-    actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
-) -> None:
-    """Equal to 1e-5 of the largest gradient of each parameter."""
-    assert actual.keys() == expected.keys()
-    assert any(gradient.any() for gradient in expected.values())
-    largest = max(gradient.abs().max().item() for gradient in expected.values())
-    for name, gradient in expected.items():
-        torch.testing.assert_close(actual[name], gradient, rtol=1e-4, atol=1e-5 * largest, msg=name)
+def train(
+    schedule: Iterable[Sequence[int]],
+    method: Method,
+    model: PreTrainedModel | None = None,
+    *,
+    reward: Callable[[Rollouts], Any] | None = None,
+    state: State | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    **models: Any,
+) -> Iterator[Step]:
+    """Steps of reinforcement learning in the game of even tokens, or with another reward."""
+    settings = make_settings(method, **sizes or {})
+    learner = make_models(load("llama") if model is None else model, **models)
+    return rl.train(learner, make_task(8, reward), schedule, settings, state)
+
+
+def pay_all_but_p0(batch: Rollouts) -> list[float]:
+    """The game's reward, of which the first prompt's completions have none."""
+    shares = enumerate(even_share(batch.texts))
+    return [share * (batch.prompt(i).id != "p0") for i, share in shares]

@@ -5,17 +5,16 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 import stage_inputs
 import torch
+from process_groups import list_group
 from safetensors.torch import load_file, save_file
 from stage_inputs import OPTIM, OTHER_SEED, PRESETS, ROOT, SECTIONS, SEED, SEEDS
 from tiny_checkpoints import BLOCKS
+from toy_repo import wait_until
 from transformers import LlamaConfig, LlamaForCausalLM
 from vllm_installed import needs_vllm
 
@@ -415,17 +414,6 @@ def run_with_gpus(names, samplers, method):
     return [path.read_bytes() for path in files], places
 
 
-def list_group(group):
-    """The processes of a group that run."""
-    running = []
-    for process in psutil.process_iter(["status"]):
-        with suppress(ProcessLookupError):
-            is_zombie = process.info["status"] == psutil.STATUS_ZOMBIE
-            if os.getpgid(process.pid) == group and not is_zombie:
-                running.append(process.pid)
-    return running
-
-
 def prepare_overlap(engine, method="grpo", rank=0, **sizes):
     """Inputs of a stage with a preset of `staleness` 1."""
     write_wide_policy()
@@ -458,15 +446,9 @@ def test_a_sampler_needs_a_gpu_more_and_is_killed_with_its_stage():
     assert "found 1" in process.communicate()[1]
     assert process.returncode == 1
     process = start_with_gpus("0,1", "1")
-    wait_until(lambda: Path("noted").exists() and "sample " in Path("noted").read_text())
+    noted = Path("noted")
+    wait_until(lambda: noted.exists() and "sample " in noted.read_text(), "a sample", 120)
     assert len(list_group(process.pid)) == 2
     process.kill()
     process.communicate()
-    wait_until(lambda: list_group(process.pid) == [])
-
-
-def wait_until(is_true):
-    end = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: list_group(process.pid) == [], "its end", 120)

@@ -1,4 +1,4 @@
-"""Estimates over the whole vocabulary, exactly; means of a step in micro-batches; whitening."""
+"""Estimates over the whole vocabulary, exactly; whitening."""
 
 import functools
 
@@ -69,35 +69,8 @@ def test_an_adaptive_coefficient_settles_where_the_target_is_met():
     assert coef == pytest.approx(0.5, rel=1e-6)
 
 
-MEANS = {
-    aggregation.token_mean: {"num_tokens": 11},
-    aggregation.sequence_mean: {"num_sequences": 4},
-    aggregation.sequence_sum: {"num_sequences": 4},
-    aggregation.fixed_length_mean: {"num_sequences": 4, "length": 7},
-}
 MASK = torch.arange(5)[None] < torch.tensor([[5], [1], [3], [2]])
 DRAWN = torch.randn(4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
-def test_every_mean_of_a_step_has_a_row():
-    public = {f for n,
-        f in vars(aggregation).items() if n.endswith(("mean", "sum")) and n[0] != "_"}  # fmt: skip
-    assert public - {aggregation.masked_mean, aggregation.masked_sum} == set(MEANS)
-
-
-@pytest.mark.parametrize("mean", MEANS, ids=lambda function: function.__name__)
-@pytest.mark.parametrize("split", [[[0], [1], [2], [3]], [[3, 1], [0, 2]], [[2, 0, 1, 3]]])
-def test_splits_order_and_padding_change_neither_value_nor_gradient(mean, split):
-    def step(parts, width):
-        leaf = DRAWN.clone().requires_grad_()
-        losses = torch.nn.functional.pad(leaf, (0, width), value=torch.nan)
-        mask = torch.nn.functional.pad(MASK, (0, width))
-        total = sum(mean(losses[part], mask[part], **MEANS[mean]) for part in parts)
-        total.backward()
-        return total.detach(), leaf.grad
-
-    for found, expected in zip(step(split, 3), step([[0, 1, 2, 3]], 0), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("value", [5.0, 0.1, -1e8, 1 / 3])

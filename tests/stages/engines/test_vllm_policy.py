@@ -315,7 +315,7 @@ def test_in_two_processes_each_has_an_engine_and_the_curves_are_those_of_one(ran
         LlamaConfig(**BLOCKS | {"hidden_size": 64, "num_attention_heads": 2}, head_dim=32)
     ).save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
-    trial = Trial("grpo", rank=rank, engine="vllm", paths=[tmp_path], max_tokens=24)
+    trial = Trial("grpo", rank=rank, engine="vllm", path=tmp_path, max_tokens=24)
     actual, expected = (in_processes(number, trial, fresh=True) for number in (2, 1))
     for step, other in zip(actual["history"], expected["history"], strict=True):
         # vLLM batches other rows together, and its log-probs round so.

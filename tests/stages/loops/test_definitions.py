@@ -9,6 +9,7 @@ import importlib
 import math
 import pkgutil
 from dataclasses import dataclass
+from typing import get_args
 
 import every_loop
 import presets
@@ -16,14 +17,16 @@ import pytest
 import rl_by_hand
 import torch
 from every_loop import FORWARD_KL, KIND, NUM_ROWS, PAIRS, RL, STEP_ID, Setup
-from rl_by_hand import Completion, Rewarded
+from rl_by_hand import CHOICES, Completion, Rewarded
 from tiny_checkpoints import EOS, plain_logprobs
 from tiny_rollouts import decode, even_share, make_demonstrations, make_pairs, make_prompts
 from torch.nn.functional import logsigmoid, relu
 
 from stages import loops
 from stages.loops import kto, rollouts
+from stages.loops.method import HYPERPARAMETERS, Method
 from stages.loops.preference import PreferencePreset
+from stages.loops.state import State
 
 TEMPERATURE, LIMIT = every_loop.SIZES["temperature"], every_loop.SIZES["max_new_tokens"]
 # The checks of types within our code pick the items of a list at random.
@@ -31,8 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
 
 @pytest.fixture(autouse=True)
-def _unlimited(monkeypatch):
-    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
+def _any_gap(monkeypatch):
     monkeypatch.setattr(rollouts, "MAX_LOGPROB_GAP", 100.0)
 
 
@@ -334,11 +336,11 @@ def reward_by_hand(row, reader, setup, greedy):
 class ByHand:
     """Experience and updates of a step of reinforcement learning."""
 
-    def __init__(self, setup, rows, first):
-        """`first`: the models before the first update."""
+    def __init__(self, setup, rows, first, coefs):
+        """`first`: the models before the first update; `coefs`: weights of both divergences."""
         method = setup.method
         sampled = setup.sampled if setup.drift else first["policy"]
-        self.setup, self.method, self.rows = setup, method, rows
+        self.setup, self.method, self.rows, self.coefs = setup, method, rows, coefs
         prompts = {prompt.id: prompt.prompt_ids for prompt in make_prompts(NUM_ROWS)}
         self.readers = [read(row, prompts) for row in rows]
         other = first.get("reference", first.get("teacher"))
@@ -368,7 +370,7 @@ class ByHand:
         for i, (row, reader) in enumerate(zip(rows, self.readers, strict=True)):
             rewarded = reward_by_hand(row, reader, setup, greedy)
             gaps = [a - b for a, b in zip(self.sampler[i], self.other[i], strict=True)]
-            coef = method.kl_coef if method.kl == "reward" else 0.0
+            coef = coefs[0] if method.kl == "reward" else 0.0
             estimates = [rl_by_hand.k(method.kl_estimator, torch.tensor(gap)) for gap in gaps]
             rewarded.penalties = [coef * float(x) for x in estimates]
             rewarded.values, rewarded.teacher = self.values[i], [-gap for gap in gaps]
@@ -400,9 +402,8 @@ class ByHand:
                     counts=self.in_loss[i],
                 )
             )  # fmt: skip
-        loss, clipped = rl_by_hand.policy_loss(
-            rows, method, kl=method.kl_coef, old_kl=method.old_kl_coef, length=LIMIT
-        )
+        kl, old_kl = self.coefs
+        loss, clipped = rl_by_hand.policy_loss(rows, method, kl=kl, old_kl=old_kl, length=LIMIT)
         used = [row for row, is_used in zip(rows, self.used, strict=True) if is_used]
         metrics = {"loss/policy": loss, "clip_fraction": sum(clipped)}
         tokens = [
@@ -441,7 +442,7 @@ class ByHand:
             "reward/accuracy": mean([row.correct for row in self.rows]),
             "length/mean": mean(lengths), "tokens/trained": 2 * trained,
             "length/truncated": mean([row.finish_reason == "length" for row in self.rows]),
-            "kl/coef": 0.0 if self.method.kl == "none" else self.method.kl_coef,
+            "kl/coef": self.coefs[0],
         }  # fmt: skip
         if self.method.has_teacher:
             metrics["kl/teacher"] = mean(gaps)
@@ -479,15 +480,36 @@ EXTRA = {
 """Choices that no preset makes -> the preset that they change."""
 
 
+COMBINED = {
+    f"choices {number}": (
+        "grpo_deepseekmath",
+        {key: x for rows in CHOICES.values() for key, x in rows[number % len(rows)].items()},
+    )
+    for number in range(max(map(len, CHOICES.values())))
+}
+"""Each value of each choice of the objective, beside values of the others."""
+
+
+def test_every_value_of_every_choice_of_the_objective_is_a_row():
+    for choice, rows in CHOICES.items():
+        values = set(get_args(Method.model_fields[choice].annotation))
+        assert {row[choice] for row in rows} == values - {"auto"}
+    elsewhere = {"advantage", "truncation"}  # test_advantages, EXTRA
+    assert HYPERPARAMETERS.keys() <= CHOICES.keys() | elsewhere
+
+
 def check_rollout_batch(name, drift, **changes):
+    """Coefficients are not those of the method, as after steps in which they have adapted."""
     changes["num_epochs"] = 2
     if drift and every_loop.one_optimizer_step(name).correction == "none":
-        changes |= {"correction": "token_truncated", "correction_cap": 1.2}
+        changes = {"correction": "token_truncated", "correction_cap": 1.2} | changes
     setup = Setup(name, is_exact=True, drift=drift, **changes)
-    step, updates = setup.take_updates(distance=0.01)
+    method = setup.method
+    coefs = [0.0 if method.kl == "none" else 1.5 * method.kl_coef, 0.7 * method.old_kl_coef]
+    step, updates = setup.take_updates(distance=0.01, state=State(numbers={"coefs": coefs}))
     assert len(updates) == 2
     with every_loop.default_dtype(torch.float64):
-        by_hand = ByHand(setup, step.rows, updates[0].models)
+        by_hand = ByHand(setup, step.rows, updates[0].models, coefs)
         logged = []
         for update in updates:
             loss, metrics = by_hand.update(update.models)
@@ -497,10 +519,11 @@ def check_rollout_batch(name, drift, **changes):
             assert gap <= TOLERANCE * expected.abs().max()
             logged.append(metrics)
         expected = {key: mean([metrics[key] for metrics in logged]) for key in logged[0]}
-        if setup.method.surrogate == "kl_penalty":
+        if method.surrogate == "kl_penalty":
             expected["kl/old_after"] = by_hand.update(setup.models)[1]["kl/old"]
     assert_logged(step.metrics, expected | by_hand.logged_before(), 1e-5)
     assert expected["kl/old"] > 1e-5
+    return expected
 
 
 @pytest.mark.parametrize("name", RL)
@@ -514,7 +537,13 @@ def test_they_are_where_the_old_policy_has_sampled(name):
     check_rollout_batch(name, drift=0.0)
 
 
-@pytest.mark.parametrize("case", EXTRA)
+@pytest.mark.parametrize("case", [*EXTRA, *COMBINED])
 def test_they_are_with_a_choice_that_no_preset_makes(case):
-    name, changes = EXTRA[case]
-    check_rollout_batch(name, drift=0.03, **changes)
+    name, changes = (EXTRA | COMBINED)[case]
+    metrics = check_rollout_batch(name, drift=0.03, **changes)
+    # Both sides of every clip.
+    assert (
+        0 < metrics["clip_fraction"] < 1
+        or case in EXTRA
+        or (changes["surrogate"] in ("reinforce", "kl_penalty"))
+    )

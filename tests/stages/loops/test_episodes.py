@@ -4,7 +4,6 @@ The gradient of episodes of several turns is in `test_definitions`.
 """
 
 import contextlib
-import functools
 import math
 import os
 import time
@@ -15,16 +14,9 @@ import every_loop
 import presets
 import pytest
 import torch
-from every_loop import SinglePrecisionSampler
 from several_processes import in_processes
-from tiny_checkpoints import CPU, EOS, PAD, checkpoint, compute, load, load_exact
-from tiny_rollouts import (
-    OPTIM,
-    decode,
-    make_models,
-    make_sampler,
-    watch_gradients,
-)
+from tiny_checkpoints import EOS, load, load_exact
+from tiny_rollouts import decode, make_prompts, make_sampler
 from token_episodes import (
     CALL,
     ENDS,
@@ -38,12 +30,9 @@ from token_episodes import (
 
 from stages.engines.loading import DataParallelSampler
 from stages.environments.environment import Reply
-from stages.environments.replay import replay_episode
 from stages.loops import episodes, rl, rollouts
-from stages.loops.method import GroupRlConfig, PpoConfig, Settings
-from stages.models import scalar_head
-from stages.models.policy import Policy
-from stages.models.scalar_head import ScalarHead
+from stages.loops.method import GroupRlConfig
+from stages.records.episodes import FAILED
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample
 from stages.seeding import derive_seed
@@ -166,10 +155,6 @@ def test_each_ending_and_what_an_environment_pays_where_a_limit_ends_an_episode(
     assert (metrics["episode/failed"], metrics["episode/turns"]) == (0, len(rewards))
     calls = sum(token == CALL for turn in replies for token in turn)
     assert metrics["episode/tool_calls"] == calls
-    assert replay_episode(Paying(), episode, ROWS[0]) is None
-    if ending != "done":
-        other = replace(episode, rewards=[*rewards[:-1], rewards[-1] + 1])
-        assert replay_episode(Paying(), other, ROWS[0]).place == "reward"
 
 
 # --- Failures
@@ -457,79 +442,6 @@ def test_in_several_processes_episodes_are_those_of_one_and_environments_those_o
 
 # --- What is learned
 
-SIZE = 4
-SIZES = {
-    "num_steps": 1, "prompts_per_step": 3, "temperature": 0.9, "max_new_tokens": 4,
-    "num_checkpoints": 0, "optim": OPTIM,
-}  # fmt: skip
-
-
-def make_settings(method, **sizes):
-    sizes = SIZES | sizes
-    if method.advantage == "gae":
-        config = PpoConfig(**sizes, samples_per_prompt=SIZE, value_optim=OPTIM)
-    else:
-        config = GroupRlConfig(**sizes, group_size=SIZE)
-    return Settings(config=config, method=method, seed=0)
-
-
-def train(task, method):
-    """The step of a schedule of one."""
-    model, value = load("llama"), None
-    if method.advantage == "gae":
-        path = checkpoint("llama", 1)
-        value = scalar_head.init_scalar_model(path, PAD, compute(), CPU, head_seed=3)
-        value = ScalarHead(value, compute(), PAD)
-    frozen = Policy(load("llama", 1), compute(), PAD)
-    sampler = SinglePrecisionSampler(model, ENDS)
-    models = make_models(model, value=value, sampler=sampler, reference=frozen)
-    (step,) = rl.train(models, task, [[0, 1, 2]], make_settings(method))
-    return step
-
-
-@pytest.mark.parametrize("name", ["grpo_deepseekmath", "ppo_process", "dapo"])
-def test_a_failed_episode_leaves_the_statistics_of_its_group_and_the_loss(name, monkeypatch):
-    """Gradient and means are those of the group without it: only its tokens were sampled, too."""
-
-    class Failing(EvenGame):
-        number = 0
-
-        def start(self, row, seed):
-            self.id = row["id"]
-            return super().start(row, seed)
-
-        def step(self, message):
-            Failing.number += self.id == "p1"
-            if self.id == "p1" and Failing.number == 1:
-                raise OSError("gone")
-            return super().step(message)
-
-    method = every_loop.one_optimizer_step(name)
-    seen = watch_gradients(monkeypatch)
-    task = episodes.make_task(make_player(Failing, max_failed_share=0.3), make_rows(6))
-    step = train(task, method)
-    failed = [row.episode["ending"] == "environment_error" for row in step.rows]
-    assert sum(failed) == 1
-    assert step.metrics["episode/failed"] == pytest.approx(1 / 12)
-    with_failure, seen[:] = list(seen), []
-    whole = episodes.make_task(make_player(), make_rows(6))
-
-    def drop(*inputs, **settings):
-        batch = whole.draw(*inputs, **settings)
-        keep = [i for i in range(12) if not failed[i]]
-        names = ("groups", "numbers", "samples", "texts", "episodes")
-        return replace(batch, **{n: [getattr(batch, n)[i] for i in keep] for n in names})
-
-    expected = train(replace(whole, draw=drop), method)
-    for item, gradients in zip(with_failure, seen, strict=True):
-        for key, value in gradients.items():
-            torch.testing.assert_close(item[key], value, rtol=1e-5, atol=1e-7)
-    skipped = ("tokens/generated", "work/", "episode/failed", "ending/", "sampling/used",
-               "advantage/zero_share")  # fmt: skip
-    for key, value in expected.metrics.items():
-        if not key.startswith(skipped):
-            assert step.metrics[key] == pytest.approx(value, rel=1e-5, abs=1e-6), key
-
 
 class FailsAt(EvenGame):
     """Fails in the episodes with these numbers, counted over all, or in these calls of `step`."""
@@ -549,47 +461,79 @@ class FailsAt(EvenGame):
 
 
 @pytest.fixture
-def fails_at(monkeypatch):
-    for name, value in {"number": -1, "calls": 0, "at_episodes": (), "at_calls": ()}.items():
-        monkeypatch.setattr(FailsAt, name, value)
-    return functools.partial(monkeypatch.setattr, FailsAt)
+def take(monkeypatch):
+    """Function that takes a step of a preset in this game, of 6 rows and 3 episodes each."""
+
+    def take(preset, draw=None, **failures):
+        changes = {"number": -1, "calls": 0, "at_episodes": (), "at_calls": ()} | failures
+        for name, value in changes.items():
+            monkeypatch.setattr(FailsAt, name, value)
+        player = make_player(FailsAt, max_failed_share=0.3)
+        monkeypatch.setattr(every_loop, "make_player", lambda: player)
+        if draw is not None:
+            task = replace(episodes.make_task(player, make_rows(6)), draw=draw)
+            monkeypatch.setattr(episodes, "make_task", lambda *_: task)
+        case = "ppo in episodes" if preset in presets.PPO else "grpo in episodes"
+        setup = every_loop.Setup(case, is_exact=False)
+        setup.method = every_loop.one_optimizer_step(preset)
+        return setup.take_updates()
+
+    return take
 
 
-@pytest.mark.parametrize("rewards_differ", [True, False])
-def test_dynamic_sampling_looks_at_a_group_without_its_failed_episodes(fails_at, rewards_differ):
-    """Paid alike but for what failed, a group has no signal."""
-    task = episodes.make_task(make_player(FailsAt, max_failed_share=0.2), make_rows(6))
-    fails_at("calls", 0)
-    fails_at("at_calls", (2,))
-    method = presets.method("dapo", max_rounds=2, overlong_buffer=2, num_minibatches=1)
-    config = make_settings(method, max_new_tokens=12).config
-    draw = functools.partial(
-        task.draw, SinglePrecisionSampler(load("llama"), ENDS), decode, config=config, step=0,
-        seed=0,
-    )  # fmt: skip
+@pytest.mark.parametrize("preset", ["grpo_deepseekmath", "ppo_process", "dapo"])
+def test_a_failed_episode_leaves_the_statistics_of_its_group_and_the_loss(preset, take):
+    """Gradient and means are those of the group without it: only its tokens were sampled, too."""
+    step, (actual,) = take(preset, at_calls=(5,))
+    keep = [i for i, row in enumerate(step.rows) if row.episode["ending"] != FAILED]
+    assert len(keep) == 17
+    assert step.metrics["episode/failed"] == pytest.approx(1 / 18)
+    whole = episodes.make_task(make_player(), make_rows(6))
 
-    def reward(batch):
-        if rewards_differ:
-            return task.reward(batch)
-        return CompletionRewards(totals=[float(is_failed) for is_failed in batch.failed()])
+    def drop(*inputs, **settings):
+        batch = whole.draw(*inputs, **settings)
+        names = ("groups", "numbers", "samples", "texts", "episodes")
+        return replace(batch, **{n: [getattr(batch, n)[i] for i in keep] for n in names})
 
-    sampled = rl.sample_and_reward(draw, reward, task.prompts, config, method)
-    failed = sampled.rollouts.failed()
-    assert failed.sum() == 1
-    assert sampled.used.tolist() == [rewards_differ and not f for f in failed.tolist()]
-    assert sampled.num_rounds == (1 if rewards_differ else 2)
+    without, (expected,) = take(preset, draw=drop)
+    torch.testing.assert_close(actual.gradient, expected.gradient, rtol=1e-5, atol=1e-7)
+    skipped = ("tokens/generated", "work/", "episode/failed", "ending/", "sampling/used",
+               "advantage/zero_share")  # fmt: skip
+    for key, value in without.metrics.items():
+        if not key.startswith(skipped):
+            assert step.metrics[key] == pytest.approx(value, rel=1e-5, abs=1e-6), key
 
 
-def test_a_group_whose_greedy_episode_failed_has_no_baseline(fails_at):
-    task = episodes.make_task(make_player(FailsAt, max_failed_share=0.4), make_rows(6))
-    fails_at("number", -1)
-    fails_at("at_episodes", (3 * SIZE + 1,))  # greedy of the second row
-    step = train(task, presets.method("remax"))
-    assert step.metrics["sampling/used"] == pytest.approx(2 / 3)
+def test_a_group_whose_greedy_episode_failed_has_no_baseline(take):
+    step, _ = take("remax", at_episodes=(3 * 6 + 1,))  # greedy of the second row
+    assert step.metrics["sampling/used"] == pytest.approx(5 / 6)
     assert step.metrics["episode/failed"] == 0
 
 
-def test_episodes_cut_in_several_steps_in_a_row_stop_the_run_failures_aside():
+@pytest.mark.parametrize("rewards_differ", [True, False])
+def test_dynamic_sampling_looks_at_a_group_without_its_failed_episodes(rewards_differ, monkeypatch):
+    """Paid the same but for what failed, a group has no signal."""
+    method = presets.method("dapo", max_rounds=2)
+    config = GroupRlConfig(**every_loop.SIZES | {"prompts_per_step": 1}, group_size=3)
+    monkeypatch.setattr(FailsAt, "number", -1)
+    monkeypatch.setattr(FailsAt, "at_episodes", (0,))
+
+    def draw(prompts, *, group_size):
+        rows = [{"id": prompt.id, "numbers": "5"} for prompt in prompts]
+        return play(ScriptedSampler(TURN), FailsAt, rows, group_size, max_failed_share=0.5)
+
+    def reward(batch):
+        totals = batch.numbers if rewards_differ else batch.failed()
+        return CompletionRewards(totals=[float(total) for total in totals])
+
+    sampled = rl.sample_and_reward(draw, reward, make_prompts(2), config, method)
+    assert sampled.rollouts.failed().sum() == 1
+    assert sampled.used.tolist() == ([False, True, True] if rewards_differ else [False] * 6)
+    assert sampled.num_rounds == (1 if rewards_differ else 2)
+
+
+def test_episodes_cut_in_several_steps_in_a_row_stop_the_run_failures_aside(monkeypatch):
+    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 3)
     batch = play(ScriptedSampler([6, 6, 6, 6, EOS]))
     assert batch.truncated().all()
     with pytest.raises(ValueError, match="max_turn_tokens"):

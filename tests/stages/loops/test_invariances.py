@@ -14,8 +14,6 @@ import torch
 from every_loop import KIND, NUM_ROWS, ONE_EACH, RL, Setup
 from tiny_checkpoints import FAMILIES
 
-from stages.loops import rollouts
-
 ALL = list(range(NUM_ROWS))
 LAYOUTS = [
     {"row_tokens": 64, "pack_tokens": 0, "max_tokens": 1},
@@ -25,11 +23,6 @@ LAYOUTS = [
 ]
 # The checks of types within our code pick the items of a list at random.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-
-
-@pytest.fixture(autouse=True)
-def _no_answer_ends(monkeypatch):
-    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
 
 
 @functools.cache

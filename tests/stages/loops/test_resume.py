@@ -11,10 +11,9 @@ import torch
 from every_loop import KIND, ONE_EACH, RL, Setup
 from safetensors.torch import load_file
 from tiny_checkpoints import load
-from tiny_rollouts import draws, even_share, make_models, make_sampler, make_task
+from tiny_rollouts import draws, make_sampler, pay_all_but_p0, train
 
-from stages.loops import overlap, rl, rollouts
-from stages.loops.method import GroupRlConfig, Settings
+from stages.loops import overlap
 from stages.loops.state import TENSORS, State
 from stages.records.lines import to_json_line
 from stages.runtime import checkpoints
@@ -22,11 +21,6 @@ from stages.runtime import checkpoints
 SCHEDULE = [[0, 1, 2, 3], [5, 4, 1, 0], [2, 3, 4, 5]]
 # The checks of types within our code pick the items of a list at random.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-
-
-@pytest.fixture(autouse=True)
-def _no_answer_ends(monkeypatch):
-    monkeypatch.setattr(rollouts, "MAX_TRUNCATED_STEPS", 100)
 
 
 def take(name, rank=0, staleness=0, state=None, save=None):
@@ -107,21 +101,15 @@ class CountingSampler:
 @pytest.mark.parametrize(("advantage", "calls"), [("group_zscore", 1), ("greedy_baseline", 2)])
 def test_batches_of_several_rounds_are_not_sampled_again(advantage, calls, tmp_path):
     """Dynamic sampling: the rewards of what was drawn decide whether more is; none of p0's do."""
-
-    def reward(batch):
-        shares = enumerate(even_share(batch.texts))
-        return [share * (batch.prompt(i).id != "p0") for i, share in shares]
-
-    sizes = {"num_steps": 4, "prompts_per_step": 4, "group_size": 4, "num_checkpoints": 0}
-    sizes |= {"temperature": 0.9, "max_new_tokens": 6, "optim": every_loop.OPTIM}
     method = presets.method(staleness=2, kl="none", max_rounds=2, advantage=advantage)
-    settings = Settings(config=GroupRlConfig(**sizes), method=method, seed=0)
 
     def run(state, save=None):
         model, steps = load("llama"), []
         sampler = CountingSampler(model)
-        models, schedule = make_models(model, sampler=sampler), draws(8, 4, 8, seed=0)
-        for step in rl.train(models, make_task(8, reward), schedule, settings, state):
+        for step in train(
+            draws(8, 4, 8, seed=0), method, model, reward=pay_all_but_p0, state=state,
+            sizes={"num_steps": 4}, sampler=sampler,
+        ):  # fmt: skip
             steps.append((step.metrics, step.rows))
             if save:
                 state.save(save / str(step.index))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from several_processes import Trial, in_processes, tokenizer
-from tiny_checkpoints import load, plain_logprobs
+from tiny_checkpoints import compute, load, plain_logprobs
 
 from stages.models import policy, sharding
 
@@ -99,7 +99,7 @@ def test_a_process_holds_its_part_of_the_weights_and_the_first_saves_them_all(tm
 
     result = in_processes(2, work)
     assert [path.name for path in tmp_path.iterdir()] == ["rank-0"]
-    saved = policy.load_policy(tmp_path / "rank-0", trial.compute, torch.device("cpu"))
+    saved = policy.load_policy(tmp_path / "rank-0", compute(), torch.device("cpu"))
     merged = {name: value.tolist() for name, value in policy.merged_weights(saved)}
     assert merged == result["weights"]
     assert plain_logprobs(saved, [3, 4], [5]).isfinite().all()
