@@ -1,4 +1,4 @@
-"""Tokenizers with the special tokens and the chat templates of well-known models."""
+"""Tokenizers with the special tokens and the chat templates of well-known models, by name."""
 
 import json
 from pathlib import Path
@@ -8,19 +8,40 @@ from ruamel.yaml import YAML
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from stages.models.model_tokenizer import train_tokenizer
+from stages.models.model_tokenizer import pin_date, train_tokenizer
 
 TEXTS = ["What is 2 plus 2? user assistant model system 2 + 2 = 4 The answer is 4."] * 2
 _CONTENT: dict[str, Any] = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))
 TEMPLATES: dict[str, str] = _CONTENT["templates"]
+for _name, (_of, *_edits) in _CONTENT["edits"].items():
+    TEMPLATES[_name] = TEMPLATES[_of]
+    for _text, _other in _edits:
+        TEMPLATES[_name] = TEMPLATES[_name].replace(_text, _other)
 KINDS = {
     name: (TEMPLATES.get(kind["template"]), kind["bos"], kind["eos"], kind["others"])
     for name, kind in _CONTENT["kinds"].items()
 }
 """Template, begin and end of a sequence, other special tokens."""
-HERMES, LLAMA, MISTRAL = (TEMPLATES[name] for name in ("HERMES", "LLAMA", "MISTRAL"))
-QWEN_3, MISTRAL_3, ZEPHYR = (TEMPLATES[name] for name in ("QWEN_3", "MISTRAL_3", "ZEPHYR"))
-R1 = TEMPLATES["R1"]
+TOOL_TOKENS = ["<|im_start|>", "<|im_end|>", "<|start|>", "<|head|>", "<|eot|>", "<s>", "</s>",
+               "[TOOL_CALLS]", "<|endoftext|>", "[/THINK]"]  # fmt: skip
+
+
+def make(name: str, text: str = "", other: str = "") -> PreTrainedTokenizerFast:
+    """A kind of `make_tokenizer`; a template, with the tokens of Qwen's; `tool` or `sentencepiece`
+    and a template, and perhaps an end: such a tokenizer. `other` takes the place of `text`."""
+    way, *words = name.split()
+    if way == "tool":
+        tokenizer = make_tool_tokenizer(TEMPLATES[words[0]], *words[1:])
+    elif way == "sentencepiece":
+        tokenizer = make_sentencepiece(TEMPLATES[words[0]])
+    else:
+        tokenizer = make_tokenizer("qwen_base" if way in TEMPLATES else way)
+        tokenizer.chat_template = TEMPLATES.get(way, tokenizer.chat_template)
+        pin_date(tokenizer)
+    if text:
+        assert text in tokenizer.chat_template
+        tokenizer.chat_template = tokenizer.chat_template.replace(text, other)
+    return tokenizer
 
 
 def make_tokenizer(kind: str) -> PreTrainedTokenizerFast:
@@ -65,18 +86,16 @@ def make_sentencepiece(template: str) -> PreTrainedTokenizerFast:
 
 def make_tool_tokenizer(template: str, end: str | None = None) -> PreTrainedTokenizerFast:
     """A byte-level tokenizer with the special tokens of the template's family, or another end."""
-    ends = {HERMES: "<|im_end|>", LLAMA: "<|eot|>", MISTRAL: "</s>"}
-    names = ["<|im_start|>", "<|im_end|>", "<|start|>", "<|head|>", "<|eot|>", "<s>", "</s>",
-             "[TOOL_CALLS]", "<|endoftext|>", "[/THINK]"]  # fmt: skip
+    ends = {TEMPLATES["LLAMA"]: "<|eot|>", TEMPLATES["MISTRAL"]: "</s>"}
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=names, initial_alphabet=alphabet, show_progress=False
+        vocab_size=300, special_tokens=TOOL_TOKENS, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(["How many books?"], trainer)
-    end = end or ends.get(template, "<|im_end|>")
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end)
+    eos = end or ends.get(template, "<|im_end|>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos)
     fast.chat_template = template
     return fast

@@ -12,7 +12,7 @@ import judge_checkpoint
 import pytest
 import tiny_checkpoints
 import torch
-from chat_tokenizers import QWEN_3, TEMPLATES, make_tool_tokenizer
+from chat_tokenizers import TEMPLATES, make
 from judge_checkpoint import MESSAGES
 from option_server import Endpoint, serve
 from pydantic import TypeAdapter, ValidationError
@@ -23,7 +23,7 @@ from stages.engines import loading, openai_endpoint, transformers
 from stages.engines.endpoint_reply import AnswerCache, EndpointJudgeConfig, check_url, redact_url
 from stages.engines.openai_endpoint import EndpointJudge
 from stages.engines.transformers import TransformersSampler
-from stages.models import model_tokenizer, policy, policy_judge, prompting
+from stages.models import model_tokenizer, policy, policy_judge
 from stages.models.policy_judge import PolicyJudge, option_tokens
 from stages.models.row_policy import ModelConfig
 from stages.rewards.feedback import prompts
@@ -67,8 +67,10 @@ def check_choice(model, judge, choice, ids):
 def test_probabilities_are_those_of_the_model_behind_the_message(model, tokenizer):
     judge = make_judge(model, tokenizer)
     assert [len(ids) for ids in judge.option_ids] == [2, 2]
-    ids = [tokenizer(message)["input_ids"] for message in MESSAGES]
-    result = judge_messages(judge, MESSAGES)
+    marked = "1: #### 9<|end|>\n2: #### 7\nBetter:\n"  # a special token is read as text
+    texts = [*MESSAGES, marked.replace("<|", "< |")]
+    ids = [tokenizer(text)["input_ids"] for text in texts]
+    result = judge_messages(judge, [*MESSAGES, marked])
     for message_ids, choice in zip(ids, result, strict=True):
         check_choice(model, judge, choice, message_ids)
         assert (choice.num_prompt_tokens, choice.num_generated_tokens) == (len(message_ids), 0)
@@ -76,8 +78,8 @@ def test_probabilities_are_those_of_the_model_behind_the_message(model, tokenize
     assert min(firsts) < 0.5 < max(firsts), "choices worth comparing"
     # A longer message is not read, and the others are.
     limit = min(map(len, ids))
-    some = judge_messages(make_judge(model, tokenizer, max_prompt_tokens=limit), MESSAGES)
-    for message_ids, choice, full in zip(ids, some, result, strict=True):
+    short = make_judge(model, tokenizer, max_prompt_tokens=limit)
+    for message_ids, choice, full in zip(ids, judge_messages(short, texts), result, strict=True):
         assert (choice is None) == (len(message_ids) > limit)
         if choice is not None:
             assert choice.probabilities == pytest.approx(full.probabilities, abs=1e-5)
@@ -105,13 +107,6 @@ def test_reasoning_is_the_greedy_continuation_without_whichever_token_ends_it(mo
     check_choice(model, judge, choice, ids + cue)
 
 
-def test_special_tokens_of_a_message_are_read_as_text(model, tokenizer, monkeypatch):
-    seen, tokenize = [], prompting.tokenize
-    monkeypatch.setattr(prompting, "tokenize", lambda *a: seen.extend(tokenize(*a)) or tokenize(*a))
-    judge_messages(make_judge(model, tokenizer), ["1: #### 9<|end|>\n2: #### 7\nBetter:\n"])
-    assert not set(tokenizer.all_special_ids) & set(seen[0])
-
-
 def test_a_judge_that_is_loaded_alone_reads_what_fits_its_positions(model, tokenizer, tmp_path):
     def load(path):
         return policy_judge.load_judge(
@@ -125,7 +120,7 @@ def test_a_judge_that_is_loaded_alone_reads_what_fits_its_positions(model, token
         assert choice.probabilities == pytest.approx(same.probabilities, abs=1e-5)
     assert judge_messages(judge, [MESSAGES[0] * 10]) == [None]
     # A template that begins replies takes some of them.
-    tokenizer.chat_template = QWEN_3
+    tokenizer.chat_template = TEMPLATES["QWEN_3"]
     shutil.copytree(judge_checkpoint.checkpoint(), tmp_path / "qwen")
     tokenizer.save_pretrained(tmp_path / "qwen")
     cue = tokenizer("<think>\n\n</think>\n\n")["input_ids"]
@@ -139,7 +134,7 @@ THOUGHTS, URLS, REPLIES = (TABLES[name] for name in ("thoughts", "urls", "replie
 @pytest.mark.parametrize("name", THOUGHTS)
 def test_options_are_compared_behind_the_end_of_a_thought(name, model, monkeypatch):
     template, reasoning, reason, closed = THOUGHTS[name]
-    words = make_tool_tokenizer(TEMPLATES[template])
+    words = make(f"tool {template}")
     judge = make_judge(model, words, reasoning_tokens=50 if reasoning else 0)
     ids = words(reasoning or "")["input_ids"] + [words.eos_token_id] * (reason == "stop")
     sample, contexts = Sample(token_ids=ids, logprobs=[0.0] * len(ids), finish_reason=reason), []
@@ -205,14 +200,10 @@ def test_an_endpoint_is_the_judge_of_the_base_model_alone(monkeypatch):
         load(ENDPOINT, "sft")
 
 
-WITHOUT_REVISION = {name: value for name, value in ENDPOINT.items() if name != "revision"}
-
-
-@pytest.mark.parametrize(
-    "judge", [ENDPOINT | {"top_logprobs": 21}, ENDPOINT | {"api": "x"}, ENDPOINT | {"revision": ""},
-              WITHOUT_REVISION, {"kind": "oracle"}],
-)  # fmt: skip
-def test_settings_of_no_judge_are_refused(judge):
+@pytest.mark.parametrize("changes", [{"top_logprobs": 21}, {"api": "x"}, {"revision": ""},
+                                     {"revision": None}, {"kind": "oracle"}], ids=str)  # fmt: skip
+def test_settings_of_no_judge_are_refused(changes):
+    judge = {name: value for name, value in (ENDPOINT | changes).items() if value is not None}
     with pytest.raises(ValidationError):
         TypeAdapter(loading.JudgeConfig).validate_python(judge)
 

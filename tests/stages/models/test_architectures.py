@@ -59,13 +59,8 @@ DROPOUT = dict.fromkeys(
 def tiny(name: str, auto_class: Any = AutoModelForCausalLM, **more: Any) -> PreTrainedModel:
     row = ARCHITECTURES[name]
     torch.manual_seed(0)
-    numbers = (
-        BLOCKS
-        | {"attention_dropout": 0.0}
-        | (DROPOUT if row.has_dropout else {})
-        | row.numbers
-        | more
-    )
+    dropout = DROPOUT if row.has_dropout else {"attention_dropout": 0.0}
+    numbers = BLOCKS | dropout | row.numbers | more
     config = AutoConfig.for_model(name.partition(",")[0], **numbers)
     return auto_class.from_config(config, attn_implementation=row.implementation)
 
@@ -213,17 +208,9 @@ def test_a_model_that_computes_otherwise_is_refused(name):
         assert getattr(model, "logit_factor", 1) == pytest.approx(factor, rel=1e-6)
 
 
-def test_a_scalar_head_is_checked_too():
-    model = tiny("llama, eager", AutoModelForSequenceClassification, num_labels=1)
-    policy.prepare_model(model, APART, CPU)
-    with pytest.raises(ValueError, match="pack_tokens"):
-        policy.prepare_model(model, compute(), CPU)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_checks_leave_no_trace(training):
-    model = policy.prepare_model(build("qwen3"), compute(), CPU).train(training)
-    model.model.norm.train(not training)
+def test_checks_leave_no_trace():
+    model = policy.prepare_model(build("qwen3"), compute(), CPU).train()
+    model.model.norm.eval()
     modes = [module.training for module in model.modules()]
     before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     forward_check.check_forward(model, shared=True)
@@ -237,17 +224,18 @@ def test_checks_leave_no_trace(training):
     assert not hasattr(model, "logit_factor")
 
 
-def test_checks_are_of_float32_under_autocast_and_of_bfloat16_weights_as_they_are():
+def test_checks_of_scalar_heads_under_autocast_in_bfloat16_and_of_small_vocabularies():
+    model = tiny("llama, eager", AutoModelForSequenceClassification, num_labels=1)
+    policy.prepare_model(model, APART, CPU)
+    with pytest.raises(ValueError, match="pack_tokens"):
+        policy.prepare_model(model, compute(), CPU)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         model = policy.prepare_model(tiny("granite"), compute(), CPU)
     assert model.logit_factor == pytest.approx(0.1, rel=1e-6)
     growing_cache.check_cache(tiny("llama").bfloat16())
-
-
-@pytest.mark.parametrize("vocab_size", [3, 11])
-def test_a_vocabulary_may_be_small(vocab_size):
-    model = policy.prepare_model(tiny("llama", vocab_size=vocab_size), compute(), CPU)
-    growing_cache.check_cache(model)
+    for vocab_size in (3, 11):
+        model = policy.prepare_model(tiny("llama", vocab_size=vocab_size), compute(), CPU)
+        growing_cache.check_cache(model)
 
 
 ROPES = {

@@ -18,14 +18,6 @@ from stages.models.batch import (
     split_group,
 )
 
-MASKS = {
-    # Positions that each one attends to beside itself, as an offset in its row.
-    "shared": {1: [0], 2: [0, 1], 3: [0, 1, 2], 4: [0, 1]},
-    "packed": {1: [0], 2: [0, 1], 3: [0, 1, 2], 4: [0, 1], 6: [5]},
-    "apart": {1: [0], 2: [0, 1], 3: [0, 1, 2], 5: [4], 6: [4, 5]},
-    "inserted": {i: [*range(i)] if i < 6 else [0, 1, *range(6, i)] for i in range(10)},
-}
-
 
 def group(prompt_length, *lengths, first=0, insertions=()):
     """Prompt 10 11 ..., completions 20 20 .., 21 21 .., numbered from `first`."""
@@ -37,7 +29,8 @@ def group(prompt_length, *lengths, first=0, insertions=()):
     )
 
 
-LAYOUTS = YAML(typ="safe").load(Path(__file__).with_name("batch.yaml"))["layouts"]
+TABLES = YAML(typ="safe").load(Path(__file__).with_name("batch.yaml"))
+LAYOUTS = TABLES["layouts"]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -68,7 +61,7 @@ def test_a_batch_worked_by_hand(name):
         return
     assert batch.position_ids.tolist() == row["positions"]
     seen = torch.eye(batch.input_ids.shape[1], dtype=torch.bool)
-    for place, others in MASKS[mask].items():
+    for place, others in TABLES["masks"][mask].items():
         seen[place, others] = True
     assert torch.equal(batch.attention_mask[0, 0], seen)
 

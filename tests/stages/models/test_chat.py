@@ -1,23 +1,15 @@
 """Prompts and completions by chat templates as models have them: a table of texts, read by eye, and
 every way to encode a reply has to come to them.
 
-A new template is a row of chat.yaml, a new kind of rows one of ENCODERS.
+A new template is a row of chat.yaml, a new kind of rows one of ROWS.
 """
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_tokenizers import (
-    QWEN_3,
-    TEMPLATES,
-    ZEPHYR,
-    make_sentencepiece,
-    make_tokenizer,
-    make_tool_tokenizer,
-)
+from chat_tokenizers import make
 from ruamel.yaml import YAML
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -28,313 +20,231 @@ from stages.models.turn_rendering import TurnRenderer
 from stages.records.preferences import RawLabelled, RawPreference
 from stages.records.problems import THOUGHTS, Exchange, Problem, Turn
 from stages.records.steps import RawSteps
-from stages.rewards.answer_checker import solves_problem, states_an_answer
+from stages.rewards.answer_checker import states_an_answer
 from stages.sources.data_summary import DataSummary
 
 ASK, ANSWER = "What is 2 plus 2?", "The answer is 4."
-
-
 TABLES = YAML(typ="safe").load(Path(__file__).with_name("chat.yaml"))
+PLAIN = make("plain")
+TURNS = (Turn("user", ASK),)
+PROBLEM = Problem(id="a", question=ASK, solution=ANSWER, answer=None, split=None, line=1)
+TALK = replace(PROBLEM, question="Why?", solution="It is.",
+               turns=(*TURNS, Turn("assistant", "4"), Turn("user", "Why?")))  # fmt: skip
+RAW: dict[str, Any] = {"turns": TURNS, "plain_prompt": ASK, "plain_lead": "", "line": 1,
+                       "file": "mine"}  # fmt: skip
+ROWS = {
+    "problem": PROBLEM,
+    "conversation": replace(PROBLEM, turns=TURNS),
+    "exchange": Exchange(id="a", task="judge", message=ASK, reply=ANSWER),
+    "pair": RawPreference(**RAW, chosen=ANSWER, rejected=ANSWER, probability=0.75),
+    "labelled": RawLabelled(**RAW, completion=ANSWER, desirable=False),
+    "steps": RawSteps(line=1, question=ASK, steps=[ANSWER], labels=[1.0], num_completions=[8],
+                      source="truth"),
+    "turn": ANSWER,
+}  # fmt: skip
+
+
+def encode(*rows: Problem, tokenizer: Any = PLAIN, split: str = "train", **limits: int) -> Any:
+    settings = {"template": "{question}", "readable": states_an_answer,
+                "max_prompt_tokens": 200, "max_completion_tokens": 200}  # fmt: skip
+    return [*prompting.encode_problems({split: rows}, tokenizer, **settings | limits)]
+
+
+def encode_label(row: Any, tokenizer: Any = PLAIN, limit: int = 200, separator="\n\n") -> Any:
+    """Of a pair, a labelled completion or steps."""
+    if isinstance(row, RawSteps):
+        return label_prompting.encode_steps([row], tokenizer, template="{question}",
+                                            separator=separator, max_tokens=limit)  # fmt: skip
+    if isinstance(row, RawPreference):
+        return label_prompting.encode_pairs([row], tokenizer, max_tokens=limit)
+    return label_prompting.encode_labelled([row], tokenizer, max_tokens=limit)
+
+
+def ids_of(kind: str, tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Prompt and completion of the row of this kind."""
+    row: Any = ROWS[kind]
+    match kind:
+        case "problem" | "conversation":
+            (result,) = encode(row, tokenizer=tokenizer)
+            assert result.prompt.prompt_ids == result.demonstration.prompt_ids
+            return result.demonstration.prompt_ids, result.demonstration.completion_ids
+        case "exchange":
+            (result,) = prompting.encode_exchanges([row], tokenizer, 200)
+            return result.prompt_ids, result.completion_ids
+        case "turn":
+            user, reply = {"role": "user", "content": ASK}, {"role": "assistant", "content": row}
+            renderer = TurnRenderer(tokenizer)
+            return renderer.render_start([user], None), renderer.render_reply([user], reply, None)
+        case "steps":
+            (result,) = encode_label(row, tokenizer, separator="\u2028").rows
+            return result.prompt_ids, [i for ids in result.step_ids for i in ids]
+    ((_, result),) = encode_label(row, tokenizer).rows
+    if kind == "pair":
+        assert result.chosen_ids == result.rejected_ids
+        return result.prompt_ids, result.chosen_ids
+    return result.prompt_ids, result.completion_ids
 
 
 def fill(text: str) -> str:
     return text.replace("ASK", ASK).replace("ANSWER", ANSWER)
 
 
-def make(name: str) -> PreTrainedTokenizerFast:
-    """A kind of `make_tokenizer`, a template of chat.yaml, or a way and a template of many."""
-    way, *words = name.split()
-    if way == "tool":
-        return make_tool_tokenizer(TEMPLATES[words[0]], *words[1:])
-    if way == "sentencepiece":
-        return make_sentencepiece(TEMPLATES[words[0]])
-    tokenizer = make_tokenizer("qwen_base" if way in TABLES["templates"] else way)
-    tokenizer.chat_template = TABLES["templates"].get(way, tokenizer.chat_template)
-    model_tokenizer.pin_date(tokenizer)
-    return tokenizer
-
-
-def problem(question: str = ASK, solution: str | None = ANSWER, **more: Any) -> Problem:
-    row = {"id": "a", "answer": None, "split": None, "line": 1}
-    return Problem(question=question, solution=solution, **row | more)
-
-
-def encode(*rows: Problem, tokenizer: Any, split: str = "train", **limits: Any) -> list[Any]:
-    settings = {"template": "{question}", "readable": states_an_answer,
-                "max_prompt_tokens": 200, "max_completion_tokens": 200}  # fmt: skip
-    return [*prompting.encode_problems({split: rows}, tokenizer, **settings | limits)]
-
-
-RAW = RawPreference(turns=(Turn("user", ASK),), plain_prompt=ASK, plain_lead="", chosen=ANSWER,
-                    rejected=ANSWER, probability=0.75, line=1, file="mine")  # fmt: skip
-LABELLED = RawLabelled(turns=RAW.turns, plain_prompt=ASK, plain_lead="", completion=ANSWER,
-                       desirable=False, line=1, file="mine")  # fmt: skip
-STEPS = RawSteps(line=1, question=ASK, steps=[ANSWER], labels=[1.0], num_completions=[8],
-                 source="truth")  # fmt: skip
-
-
-def encode_pair(tokenizer: Any, raw: RawPreference = RAW, limit: int = 200) -> Any:
-    return label_prompting.encode_pairs([raw], tokenizer, max_tokens=limit)
-
-
-def encode_labelled(tokenizer: Any, raw: RawLabelled = LABELLED, limit: int = 200) -> Any:
-    return label_prompting.encode_labelled([raw], tokenizer, max_tokens=limit)
-
-
-def encode_steps(tokenizer: Any, *raws: RawSteps, limit: int = 200, separator="\n\n") -> Any:
-    return label_prompting.encode_steps(raws or [STEPS], tokenizer, template="{question}",
-                                        separator=separator, max_tokens=limit)  # fmt: skip
-
-
-def ids_of_problem(tokenizer: Any, **more: Any) -> Any:
-    (row,) = encode(problem(**more), tokenizer=tokenizer)
-    assert row.prompt.prompt_ids == row.demonstration.prompt_ids
-    return row.demonstration.prompt_ids, row.demonstration.completion_ids
-
-
-def ids_of_exchange(tokenizer: Any) -> Any:
-    (row,) = prompting.encode_exchanges([Exchange(id="a", task="judge", message=ASK, reply=ANSWER)],
-                                        tokenizer, 200)  # fmt: skip
-    return row.prompt_ids, row.completion_ids
-
-
-def ids_of_pair(tokenizer: Any) -> Any:
-    ((_, pair),) = encode_pair(tokenizer).rows
-    assert pair.chosen_ids == pair.rejected_ids
-    return pair.prompt_ids, pair.chosen_ids
-
-
-def ids_of_labelled(tokenizer: Any) -> Any:
-    ((_, row),) = encode_labelled(tokenizer).rows
-    return row.prompt_ids, row.completion_ids
-
-
-def ids_of_steps(tokenizer: Any) -> Any:
-    (row,) = encode_steps(tokenizer, separator="\u2028").rows
-    return row.prompt_ids, [i for ids in row.step_ids for i in ids]
-
-
-def ids_of_turn(tokenizer: Any) -> Any:
-    user, reply = {"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}
-    renderer = TurnRenderer(tokenizer)
-    return renderer.render_start([user], None), renderer.render_reply([user], reply, None)
-
-
-ENCODERS = {
-    "problem": ids_of_problem, "exchange": ids_of_exchange, "pair": ids_of_pair,
-    "conversation": lambda words: ids_of_problem(words, turns=RAW.turns),
-    "labelled": ids_of_labelled, "steps": ids_of_steps, "turn": ids_of_turn,
-}  # fmt: skip
+def tokenize(text: str, tokenizer: PreTrainedTokenizerFast) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 @pytest.mark.parametrize("name", TABLES["chats"])
 def test_every_encoding_of_a_reply_has_the_tokens_of_the_template(name):
     chat = TABLES["chats"][name]
     tokenizer, prompt = make(chat.get("tokenizer", name)), fill(chat["prompt"])
-    whole = tokenize(
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}],
-            tokenize=False,
-        ),
-        tokenizer,
-    )
-    for encoder, encode_ids in ENCODERS.items():
-        prompt_ids, completion_ids = encode_ids(tokenizer)
-        of_turn = chat.get("episode") if encoder == "turn" else None
+    messages = [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}]
+    whole = tokenizer.apply_chat_template(messages, tokenize=False)
+    for kind in ROWS:
+        prompt_ids, completion_ids = ids_of(kind, tokenizer)
+        of_turn = chat.get("episode") if kind == "turn" else None
         completion, end = fill(of_turn or chat["completion"]), completion_ids[-1]
         shown = tokenizer.decode(tokenize(prompt + completion, tokenizer))
-        assert tokenizer.decode([*prompt_ids, *completion_ids]) == shown, encoder
-        assert prompt_ids == tokenize(prompt, tokenizer), encoder
+        assert tokenizer.decode([*prompt_ids, *completion_ids]) == shown, kind
+        assert prompt_ids == tokenize(prompt, tokenizer), kind
         assert end == model_tokenizer.end_id(tokenizer)
         assert completion.endswith(tokenizer.convert_ids_to_tokens(end))
         if chat.get("has_whole", True):  # the template renders the prompt and then the completion
             ids = [*prompt_ids, *completion_ids]
-            assert ids == whole[: len(ids)], encoder
+            assert ids == tokenize(whole, tokenizer)[: len(ids)], kind
     assert model_tokenizer.end_ids(tokenizer) == {end, tokenizer.eos_token_id}
     assert prompting.tokenize_messages([ASK], tokenizer) == [prompt_ids]
 
 
-def tokenize(text: str, tokenizer: PreTrainedTokenizerFast) -> list[int]:
-    return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
-PLAIN = make_tokenizer("plain")
-TALK = problem("Why?", "It is.", turns=(Turn("user", ASK), Turn("assistant", "4"),
-                                        Turn("user", "Why?")))  # fmt: skip
-
-
-def test_without_a_template_texts_stand_as_they_are_behind_the_begin_token():
-    assert [PLAIN.decode(ids) for ids in ids_of_problem(PLAIN)] == [f"<s>{ASK}", f"{ANSWER}</s>"]
-    assert [PLAIN.decode(ids) for ids in ids_of_turn(PLAIN)] == [f"<s>{ASK}", f"{ANSWER}</s>"]
-    (filled,) = prompting.render_prompts(["{question} {x}"], PLAIN, "Solve: {question}\n")
-    assert filled == "<s>Solve: {question} {x}\n"
-    raw = replace(RAW, plain_prompt="Human: 2?\n\nAssistant:", plain_lead=" ", rejected="5")
-    ((same, pair),) = encode_pair(PLAIN, raw).rows
+def test_without_a_template_texts_stand_as_they_are_after_the_begin_token():
+    for kind in ("problem", "turn"):
+        assert [PLAIN.decode(ids) for ids in ids_of(kind, PLAIN)] == [f"<s>{ASK}", f"{ANSWER}</s>"]
+    filled = prompting.render_prompts(["{question} {x}"], PLAIN, "Solve: {question}\n")
+    assert filled == ["<s>Solve: {question} {x}\n"]
+    with pytest.raises(ValueError, match="Solve:"):
+        prompting.fill_template("Solve:", "2?")
+    raw = replace(ROWS["pair"], plain_prompt="Human: 2?\n\nAssistant:", plain_lead=" ",
+                  rejected="5")  # fmt: skip
+    ((same, pair),) = encode_label(raw).rows
     assert same is raw
-    assert (pair.prompt, pair.chosen, pair.rejected) == (
-        "<s>Human: 2?\n\nAssistant:", f" {ANSWER}", " 5"
+    assert (pair.prompt, pair.chosen, pair.rejected, pair.probability) == (
+        "<s>Human: 2?\n\nAssistant:", f" {ANSWER}", " 5", 0.75
     )  # fmt: skip
-    assert (pair.probability, pair.source) == (0.75, "human")
     for desirable in (True, False):
-        ((_, row),) = encode_labelled(PLAIN, replace(LABELLED, desirable=desirable)).rows
+        ((_, row),) = encode_label(replace(ROWS["labelled"], desirable=desirable)).rows
         assert row.desirable is desirable
 
 
 def test_a_conversation_teaches_each_turn_of_the_assistant_and_is_one_prompt():
-    last, first = encode(TALK, tokenizer=PLAIN)
+    last, first = encode(TALK)
     assert last.prompt.prompt == (
         f"<s>\n\nHuman: {ASK}\n\nAssistant: 4\n\nHuman: Why?\n\nAssistant:"
     )
     assert (last.prompt.task, last.prompt.answer, last.prompt.question) == ("chat", None, "Why?")
     assert last.demonstration.prompt_ids == last.prompt.prompt_ids
-    assert PLAIN.decode(last.demonstration.completion_ids) == " It is.</s>"
     assert (first.split, first.prompt) == (None, None)
     assert first.demonstration.prompt == f"<s>\n\nHuman: {ASK}\n\nAssistant:"
-    assert PLAIN.decode(first.demonstration.completion_ids) == " 4</s>"
-    gemma = make("gemma")
-    shown = [row.demonstration.prompt for row in encode(TALK, tokenizer=gemma)]
-    start = f"<bos><start_of_turn>user\n{ASK}<end_of_turn>\n<start_of_turn>model\n"
-    assert shown == [
-        f"{start}4<end_of_turn>\n<start_of_turn>user\nWhy?<end_of_turn>\n<start_of_turn>model\n",
-        start,
-    ]
+    shown = [PLAIN.decode(row.demonstration.completion_ids) for row in (last, first)]
+    assert shown == [" It is.</s>", " 4</s>"]
+    cut = replace(TALK, turns=(*TURNS, Turn("assistant", "<think>\nIt"), TALK.turns[2]))
+    rows = encode(cut)  # in its thought: that turn alone is rejected
+    assert [(row.split, row.reason is None) for row in rows] == [("train", True), (None, False)]
 
 
 def test_demonstrations_are_of_solutions_in_the_train_split():
-    for split, solution, number in (("train", ANSWER, 1), ("dev", ANSWER, 0), ("train", None, 0)):
-        (row,) = encode(problem(solution=solution), split=split, tokenizer=PLAIN)
-        assert (row.prompt is not None, row.demonstration is not None) == (True, number == 1)
-    assert [row.demonstration for row in encode(TALK, split="dev", tokenizer=PLAIN)] == [None]
+    for split, row in (("train", replace(PROBLEM, solution=None)), ("dev", PROBLEM), ("dev", TALK)):
+        (result,) = encode(row, split=split)
+        assert (result.prompt is None, result.demonstration, result.reason) == (False, None, None)
+    (result,) = encode(replace(PROBLEM, solution="<think>\nIt"), split="dev")
+    assert result.reason is None
 
 
-def read_turns(row: dict[str, Any]) -> dict[str, Any]:
-    turns = row.get("turns")
-    return row if turns is None else row | {"turns": tuple(Turn(r, fill(t)) for r, t in turns)}
-
-
-CUT = {begin: {"solution": f"{begin}\nIt is", "turns": [["user", ASK]]} for begin in THOUGHTS}
-PROBLEMS = {
-    **TABLES["problems"],
-    **{f"cut {begin}": row | {"reason": "truncated"} for begin, row in CUT.items()},
-    **{f"whole {begin}": CUT[begin] | {"reason": None, "solution": f"{begin}\nIt is\n{end}\nSo."}
+CUT = {begin: {"solution": f"{begin}\nIt is", "reason": "truncated"} for begin in THOUGHTS}
+LEFT_OUT = {
+    **TABLES["left out"],
+    **{f"cut {begin}": row for begin, row in CUT.items()},
+    **{f"whole {begin}": {"solution": f"{begin}\nIt is\n{end}\nSo.", "reason": None}
        for begin, end in THOUGHTS.items()},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_a_problem_that_no_model_can_learn_from_is_rejected_with_the_reason(name):
-    row = read_turns({"tokenizer": "plain"} | PROBLEMS[name])
-    tokenizer, reason = make(row.pop("tokenizer")), row.pop("reason")
-    result, *_ = encode(problem(**row), tokenizer=tokenizer)
-    if reason is None:
-        assert result.reason is None
-        assert result.demonstration is not None
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_row_that_no_model_can_learn_from_is_rejected_with_the_reason(name):
+    changes = {"kind": "problem", "tokenizer": "plain"} | LEFT_OUT[name]
+    kind, tokenizer, reason = (changes.pop(key) for key in ("kind", "tokenizer", "reason"))
+    if "turns" in changes:
+        changes["turns"] = tuple(Turn(role, fill(text)) for role, text in changes["turns"])
+    row, tokenizer = replace(ROWS[kind], **changes), make(tokenizer)
+    if kind == "problem":
+        result, *_ = encode(row, tokenizer=tokenizer)
+        shown, was_taken = result.reason, result.demonstration is not None
+        assert was_taken == (result.prompt is not None)
     else:
-        assert (result.prompt, result.demonstration) == (None, None)
-        assert re.search(reason, result.reason), result.reason
-
-
-LABELS = {
-    "pair": (RAW, encode_pair), "labelled": (LABELLED, encode_labelled),
-    "steps": (STEPS, encode_steps),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TABLES["labels"])
-def test_labels_that_no_model_can_read_are_rejected_with_the_reason(name):
-    row = read_turns(dict(TABLES["labels"][name]))
-    (raw, encoder), tokenizer = LABELS[row.pop("kind")], make(row.pop("tokenizer"))
-    reason, raw = row.pop("reason"), replace(raw, **row)
-    result = encoder(tokenizer, raw)
-    assert len(result.rows) == (reason is None)
-    if reason is not None:
-        ((rejected, text),) = result.rejected
-        assert rejected is raw
-        assert reason in text
+        result = encode_label(row, tokenizer)
+        shown, was_taken = next((text for _, text in result.rejected), None), bool(result.rows)
+        assert all(rejected is row for rejected, _ in result.rejected)
+    assert was_taken == (reason is None)
+    assert shown is None if reason is None else reason in shown
 
 
 def test_limits_count_all_tokens_and_rows_that_are_too_long_are_dropped_whole():
-    prompt_ids, completion_ids = ids_of_problem(PLAIN)
+    prompt_ids, completion_ids = ids_of("problem", PLAIN)
     limits = {"max_prompt_tokens": len(prompt_ids), "max_completion_tokens": len(completion_ids)}
-    assert encode(problem(), tokenizer=PLAIN, **limits)[0].reason is None
+    assert encode(PROBLEM, **limits)[0].reason is None
     for name, limit in limits.items():
-        (row,) = encode(problem(), tokenizer=PLAIN, **limits | {name: limit - 1})
+        (row,) = encode(PROBLEM, **limits | {name: limit - 1})
         assert f"{limit} tokens, at most {limit - 1}" in row.reason
-    exchange = Exchange(id="a", task="judge", message=ASK, reply="2")
-    assert prompting.encode_exchanges([exchange], PLAIN, len(prompt_ids))
+    assert prompting.encode_exchanges([ROWS["exchange"]], PLAIN, len(prompt_ids))
     with pytest.raises(ValueError, match=rf"found {len(prompt_ids)} in a 'judge'"):
-        prompting.encode_exchanges([exchange], PLAIN, len(prompt_ids) - 1)
+        prompting.encode_exchanges([ROWS["exchange"]], PLAIN, len(prompt_ids) - 1)
     assert prompting.encode_exchanges([], PLAIN, 0) == []
     length = len(prompt_ids) + len(completion_ids)
-    for encoder, raw, needed in (
-        (encode_pair, replace(RAW, rejected="4"), length),
-        (encode_pair, replace(RAW, chosen="4"), length),  # the longer answer counts
-        (encode_labelled, LABELLED, length),
-        (encode_steps, STEPS, length + 1),  # and a step token
+    for raw, needed in (
+        (replace(ROWS["pair"], rejected="4"), length),
+        (replace(ROWS["pair"], chosen="4"), length),  # the longer answer counts
+        (ROWS["labelled"], length),
+        (ROWS["steps"], length + 1),  # and a step token
     ):
-        assert len(encoder(PLAIN, raw, limit=needed).rows) == 1
-        short = encoder(PLAIN, raw, limit=needed - 1)
+        assert len(encode_label(raw, limit=needed).rows) == 1
+        short = encode_label(raw, limit=needed - 1)
         assert (short.rows, short.rejected) == ([], [])
         ((left_out, reason),) = short.over_long
         assert left_out is raw
         assert f"{needed} tokens" in reason
 
 
-def test_an_earlier_turn_that_is_cut_in_its_thought_is_rejected_alone():
-    turns = (TALK.turns[0], Turn("assistant", "<think>\nIt"), TALK.turns[2])
-    rows = encode(replace(TALK, turns=turns), tokenizer=PLAIN)
-    assert [(row.split, row.reason is None) for row in rows] == [("train", True), (None, False)]
-    assert (
-        encode(problem(**read_turns(CUT["<think>"])), split="dev", tokenizer=PLAIN)[0].reason
-        is None
-    )
-
-
 def test_a_solution_with_a_thought_gets_no_empty_one():
-    qwen = make_tool_tokenizer(QWEN_3)
     solution = f"<think>\n2 + 2\n</think>\n\n{ANSWER}"
-    (row,) = encode(problem(solution=solution), tokenizer=qwen)
+    (row,) = encode(replace(PROBLEM, solution=solution), tokenizer=make("tool QWEN_3"))
     assert row.demonstration.completion == solution
-
-
-@pytest.mark.parametrize(("begin", "end"), THOUGHTS.items())
-def test_a_thought_that_a_template_begins_is_ended_however_it_is_spelled(begin, end):
-    assert prompting.close_thinking(f"<assistant>{begin}\n") == f"\n{end}\n\n"
-    assert prompting.close_thinking("<assistant>") == ""
 
 
 def test_facts_of_the_data_for_auto():
     facts = Facts(parameters=1, positions=64, has_chat_template=True)
     for tokenizer, thinks in ((make("r1"), True), (make("gemma"), False)):
         summary, lengths = DataSummary(), []
-        for i, text in enumerate((ASK, "Why?", "Who is it that asks?")):
-            row = problem(text, f"{text} #### 4", id=str(i), answer="4")
-            (result,) = encode(row, tokenizer=tokenizer)
-            summary.add_prompt("train", result.prompt)
-            summary.add_demonstration(result.demonstration)
-            lengths.append([len(result.prompt.prompt_ids),
-                            len(result.demonstration.completion_ids)])  # fmt: skip
-            assert solves_problem(result.prompt, result.demonstration.completion)
+        for text in (ASK, "Why?", "Who is it that asks?"):
+            (row,) = encode(replace(PROBLEM, question=text, solution=text), tokenizer=tokenizer)
+            summary.add_prompt("train", row.prompt)
+            summary.add_demonstration(row.demonstration)
+            ids = row.prompt.prompt_ids, row.demonstration.completion_ids
+            lengths.append([*map(len, ids)])
         measured = prompting.measure_data(summary, facts)
-        assert (measured.prompt_tokens, measured.completion_tokens) == tuple(
-            max(column) for column in zip(*lengths, strict=True)
-        )
+        longest = [max(column) for column in zip(*lengths, strict=True)]
+        assert [measured.prompt_tokens, measured.completion_tokens] == longest
         assert (measured.thinks, measured.train_prompts, measured.demonstrations) == (thinks, 3, 3)
 
 
 def test_pairs_and_solutions_of_a_prompt_share_an_id_and_solutions_are_numbered():
-    ids = [encode_pair(PLAIN, raw).rows[0][1].id
-           for raw in (RAW, replace(RAW, chosen="4"), replace(RAW, plain_prompt="Hi"))]  # fmt: skip
+    pair, steps = ROWS["pair"], ROWS["steps"]
+    pairs = pair, replace(pair, chosen="4"), replace(pair, plain_prompt="Hi")
+    ids = [encode_label(raw).rows[0][1].id for raw in pairs]
     assert ids[0] == ids[1] != ids[2]
-    raws = STEPS, replace(STEPS, question="3?"), STEPS, replace(STEPS, id="mine")
-    rows = encode_steps(PLAIN, *raws).rows
+    raws = [steps, replace(steps, question="3?"), steps, replace(steps, id="mine")]
+    rows = label_prompting.encode_steps(raws, PLAIN, template="{question}", separator="\n",
+                                        max_tokens=200).rows  # fmt: skip
     assert rows[0].id == rows[2].id != rows[1].id
     assert [row.index for row in rows] == [0, 0, 1, 0]
     assert rows[3].id == "mine"
-
-
-SEVERAL = replace(STEPS, steps=["2 + 2 = 4", "#### 4"], labels=[1.0, 0.0], num_completions=[8, 8],
-                  true_labels=[True, False])  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -342,27 +252,28 @@ SEVERAL = replace(STEPS, steps=["2 + 2 = 4", "#### 4"], labels=[1.0, 0.0], num_c
     [("gemma", ""), ("llama_2", " "), ("gpt_oss", "<|channel|>final<|message|>"),
      ("r1", "\n</think>\n\n")],
 )  # fmt: skip
-def test_steps_are_tokenised_apart_behind_what_the_template_writes(kind, lead):
+def test_steps_are_tokenised_apart_after_what_the_template_writes(kind, lead):
     tokenizer = make(kind)
-    whole, part = encode_steps(tokenizer, SEVERAL, replace(SEVERAL, finished=False)).rows
+    raw = replace(ROWS["steps"], steps=["2 + 2 = 4", "#### 4"], labels=[1.0, 0.0],
+                  num_completions=[8, 8], true_labels=[True, False])  # fmt: skip
+    (whole,), (part,) = (encode_label(row, tokenizer).rows
+                         for row in (raw, replace(raw, finished=False)))  # fmt: skip
     first = [lead, "2 + 2 = 4\n\n"] if lead.endswith("\n\n") else [f"{lead}2 + 2 = 4\n\n"]
     assert (whole.steps, part.steps) == ([*first, "#### 4"], [*first, "#### 4\n\n"])
-    end = model_tokenizer.end_id(tokenizer)
-    assert [tokenizer.decode(ids) for ids in whole.step_ids[:-1]] == first
-    assert tokenizer.decode(whole.step_ids[-1][:-1]) == "#### 4"
-    assert whole.step_ids[-1][-1] == end
     assert [tokenizer.decode(ids) for ids in part.step_ids] == part.steps
+    shown = [tokenizer.decode(ids) for ids in (*whole.step_ids[:-1], whole.step_ids[-1][:-1])]
+    assert shown == whole.steps
+    assert whole.step_ids[-1][-1] == model_tokenizer.end_id(tokenizer)
     unlabelled = [None] * (len(first) - 1)  # nobody has labelled the end of a thought
     assert whole.labels == [*unlabelled, 1.0, 0.0]
     assert whole.true_labels == [*unlabelled, True, False]
     assert len(whole.num_completions) == len(whole.steps)
 
 
-def test_texts_behind_another_have_no_space_and_no_token_in_common_with_it():
-    tokenizer = make_sentencepiece(ZEPHYR)
-    texts = ["answer", " answer", "\nanswer", ""]
-    behind = prompting.tokenize_behind(texts, tokenizer)
-    shown = ["".join(tokenizer.convert_ids_to_tokens(ids)) for ids in behind]
+def test_texts_after_another_have_no_space_and_no_token_in_common_with_it():
+    tokenizer, texts = make("sentencepiece ZEPHYR"), ["answer", " answer", "\nanswer", ""]
+    after = prompting.tokenize_behind(texts, tokenizer)
+    shown = ["".join(tokenizer.convert_ids_to_tokens(ids)) for ids in after]
     assert shown == ["answer", "▁answer", "<0x0A>answer", ""]
     (alone,) = prompting.tokenize(texts[:1], tokenizer)
     assert "".join(tokenizer.convert_ids_to_tokens(alone)) == "▁answer"
@@ -380,7 +291,7 @@ def test_special_tokens_of_a_message_are_read_as_text_and_those_of_the_template_
     (ids,) = prompting.tokenize_messages([f"> 4{special}\n> {special * 2}"], PLAIN)
     assert set(ids[1:]).isdisjoint(PLAIN.all_special_ids)
     assert special not in PLAIN.decode(ids[1:])
-    qwen = make_tokenizer("qwen_base")
+    qwen = make("qwen_base")
     (ids,) = prompting.tokenize_messages(["Why? <|im_end|>"], qwen)
     marks = qwen.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
     assert [marks.index(i) for i in ids if i in marks] == [0, 1, 0]
@@ -388,8 +299,5 @@ def test_special_tokens_of_a_message_are_read_as_text_and_those_of_the_template_
 
 
 def test_a_tokenizer_learns_from_problems_and_other_tasks():
-    exchange = Exchange(id="a", task="judge", message="Judge:\n", reply="2")
-    texts = prompting.tokenizer_texts([problem()], "Solve: {question}\n", [exchange])
-    assert [*texts] == [f"Solve: {ASK}\n{ANSWER}", "Judge:\n2"]
-    with pytest.raises(ValueError, match="Solve:"):
-        prompting.fill_template("Solve:", "2?")
+    texts = prompting.tokenizer_texts([PROBLEM], "Solve: {question}\n", [ROWS["exchange"]])
+    assert [*texts] == [f"Solve: {ASK}\n{ANSWER}", f"{ASK}{ANSWER}"]

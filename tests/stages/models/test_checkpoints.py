@@ -30,14 +30,7 @@ from transformers import (
 
 from stages import rows
 from stages.algorithms.ensemble import mean, mean_minus_std, minimum
-from stages.models import (
-    model_tokenizer,
-    policy,
-    process_head,
-    row_policy,
-    scalar_head,
-    size,
-)
+from stages.models import model_tokenizer, policy, process_head, row_policy, scalar_head, size
 from stages.models.batch import Group, micro_batches
 from stages.models.policy import Policy, load_pretrained
 from stages.models.process_head import ProcessHead
@@ -88,6 +81,11 @@ def named(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
+def assert_equal(actual, expected) -> None:
+    assert actual.keys() == expected.keys()
+    assert not [name for name, weight in actual.items() if not torch.equal(weight, expected[name])]
+
+
 def learn(kind: str, model: PreTrainedModel) -> None:
     """A few steps towards some tokens, or scores."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -126,7 +124,7 @@ def test_a_trained_model_is_saved_as_an_ordinary_checkpoint(kind, rank, family, 
         assert torch.equal(model(IDS)[0], adapted)
     before, scores = named(model), row.scores(model)
     policy.save_model(model, WORDS, tmp_path / "ours")
-    assert all(torch.equal(weight, before[name]) for name, weight in named(model).items())
+    assert_equal(named(model), before)
     assert not list((tmp_path / "ours").glob("*.bin"))
     again = row.read(tmp_path / "ours")
     assert named(again).keys() == start.keys()
@@ -136,26 +134,15 @@ def test_a_trained_model_is_saved_as_an_ordinary_checkpoint(kind, rank, family, 
     if rank == 0:
         assert torch.equal(theirs(IDS)[0], model(IDS)[0])
         model.save_pretrained(tmp_path / "theirs")
-        if kind != "policy":  # whose ends we add
-            for path in (tmp_path / "theirs").iterdir():
-                assert (tmp_path / "ours" / path.name).read_bytes() == path.read_bytes()
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_files_are_those_of_transformers_to_the_byte(family, tmp_path):
-    load(family).save_pretrained(tmp_path / "theirs")
-    policy.save_model(load(family), WORDS, tmp_path / "ours")
-    for path in (tmp_path / "theirs").iterdir():
-        assert (tmp_path / "ours" / path.name).read_bytes() == path.read_bytes(), path.name
+        for path in (tmp_path / "theirs").iterdir():
+            assert (tmp_path / "ours" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_a_model_is_saved_in_the_precision_that_its_configuration_names(tmp_path):
     model = load("llama")
     policy.save_model(model, WORDS, tmp_path, "bfloat16")
-    weights = load_file(tmp_path / "model.safetensors")
-    merged = dict(policy.merged_weights(model))
-    assert weights.keys() == merged.keys()
-    assert all(torch.equal(weights[name], merged[name].bfloat16()) for name in weights)
+    merged = {name: weight.bfloat16() for name, weight in policy.merged_weights(model)}
+    assert_equal(load_file(tmp_path / "model.safetensors"), merged)
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
     assert model.dtype == torch.float32
 
@@ -163,15 +150,11 @@ def test_a_model_is_saved_in_the_precision_that_its_configuration_names(tmp_path
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_weight_is_read_as_it_was_saved(family):
     model = load_pretrained(AutoModelForCausalLM, checkpoint(family), new=frozenset())
-    expected = build(family).state_dict()
-    assert model.state_dict().keys() == expected.keys()
-    for name, weight in model.state_dict().items():
-        assert weight.dtype == torch.float32
-        assert torch.equal(weight, expected[name]), name
-    for make in (KINDS["scalar"].make, KINDS["process"].make):
-        body = model.base_model.state_dict()
-        for name, weight in make(family).base_model.state_dict().items():
-            assert torch.equal(weight, body[name]), name
+    assert_equal(model.state_dict(), build(family).state_dict())
+    assert {weight.dtype for weight in model.state_dict().values()} == {torch.float32}
+    for kind in ("scalar", "process"):
+        body = KINDS[kind].make(family).base_model
+        assert_equal(body.state_dict(), model.base_model.state_dict())
 
 
 def edit_json(folder: Path, name: str = "config.json", **changes: object) -> None:
@@ -228,16 +211,14 @@ def test_a_new_head_is_new_only_where_it_may_be(tmp_path):
         load_pretrained(class_, tmp_path, new=head, num_labels=1)
 
 
-LABELS = {"id2label": {0: "right", 1: "wrong"}}
-
-
-@pytest.mark.parametrize("changes", [LABELS, {"step_token_id": None}, {"step_separator": ""}])
-def test_a_classifier_that_is_no_process_model_is_refused(changes, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("id2label", {0: "right", 1: "wrong"}), ("step_token_id", None), ("step_separator", "")],
+)
+def test_a_classifier_that_is_no_process_model_is_refused(name, value, tmp_path):
     model = KINDS["process"].make("llama")
-    for name, value in changes.items():
-        setattr(model.config, name, value)
+    setattr(model.config, name, value)
     model.save_pretrained(tmp_path)
-    (name,) = changes
     with pytest.raises(ValueError, match="labels" if name == "id2label" else name):
         process_head.load_process_model(tmp_path, compute(), CPU)
 
@@ -250,16 +231,15 @@ def test_a_saved_policy_stops_where_its_completions_ended(tmp_path):
         assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == [EOS, end]
 
 
-@pytest.mark.parametrize("has_begin", [True, False])
-def test_other_tools_read_the_same_score_though_padding_was_the_end(has_begin, tmp_path):
+@pytest.mark.parametrize("begin", [{"bos_token": "<2>"}, {}], ids=str)
+def test_other_tools_read_the_same_score_though_padding_was_the_end(begin, tmp_path):
     inner = Tokenizer(models.WordLevel({f"<{i}>": i for i in range(VOCAB)}))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    begin = {"bos_token": "<2>"} if has_begin else {}
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner, eos_token="<1>", pad_token="<1>", **begin
     )
     pad = model_tokenizer.set_separate_pad(tokenizer)
-    assert pad == (2 if has_begin else VOCAB)
+    assert pad == (2 if begin else VOCAB)
     model = scalar_head.init_scalar_model(checkpoint("gpt2"), pad, compute(), CPU, head_seed=1)
     groups = [Group(prompt_ids=[5, 6, 7], completions=[[8, 9, EOS], [4, 5, 6, 7]], indices=[0, 1]),
               Group(prompt_ids=[9], completions=[[EOS]], indices=[2])]  # fmt: skip
@@ -290,41 +270,39 @@ def test_adapters_are_drawn_from_their_seed_and_merged_with_alpha_over_rank():
     start, parts = load("llama").state_dict(), named(model)
     merged = dict(policy.merged_weights(model))
     with torch.autocast("cpu", torch.bfloat16):  # merging is in float32 all the same
-        assert all(torch.equal(w, merged[n]) for n, w in policy.merged_weights(model))
+        assert_equal(dict(policy.merged_weights(model)), merged)
     layer = "model.layers.1.mlp.down_proj"
     a, b = (parts[f"{layer}.lora_{letter}.default.weight"] for letter in "AB")
     expected = start[f"{layer}.weight"] + 6 / 2 * b @ a
     torch.testing.assert_close(merged[f"{layer}.weight"], expected)
 
 
-def save_member(path: Path, seed: int) -> PreTrainedModel:
-    model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU, head_seed=seed)
-    model.save_pretrained(path)
-    return model.eval()
-
-
 def test_an_ensemble_aggregates_its_members_in_the_order_of_their_numbers(tmp_path):
-    members = [save_member(tmp_path / str(number), seed) for seed, number in enumerate((2, 10, 0))]
+    members = []
+    for seed, number in enumerate((2, 10, 0)):
+        model = scalar_head.init_scalar_model(checkpoint("llama"), PAD, compute(), CPU,
+                                              head_seed=seed)  # fmt: skip
+        model.save_pretrained(tmp_path / str(number))
+        members.append(ScalarHead(model.eval()))
     folders = scalar_head.find_member_folders(tmp_path)
     assert [folder.name for folder in folders] == ["0", "2", "10"]
-    alone = torch.stack([ScalarHead(model)(BATCH) for model in members])
+    alone = torch.stack([member(BATCH) for member in members])
     assert (alone.std(0) > 0.1).all()
+    # Numbers that neither begin at 0 nor come in the order of micro-batches.
+    moved = [Group(prompt_ids=g.prompt_ids, completions=g.completions,
+                   indices=[9 - i for i in g.indices]) for g in GROUPS]  # fmt: skip
     for aggregate in (mean, minimum, partial(mean_minus_std, k=1.0)):
         ensemble = scalar_head.load_ensemble(tmp_path, aggregate, compute(max_tokens=7), CPU)
         ensemble.members[0].train()
-        # Of numbers that neither begin at 0 nor come in the order of micro-batches.
-        moved = [Group(prompt_ids=g.prompt_ids, completions=g.completions,
-                       indices=[9 - i for i in g.indices]) for g in GROUPS]  # fmt: skip
         expected, spread = aggregate(scores=alone), alone.std(0, correction=0)
+        by_index = torch.tensor(BATCH.indices).argsort()
         for scores, order in (
             (ensemble(BATCH), slice(None)),
-            (ensemble.score_groups(GROUPS), BATCH.indices),
-            (ensemble.score_groups(moved), [9 - i for i in BATCH.indices]),
+            (ensemble.score_groups(GROUPS), by_index),
+            (ensemble.score_groups(moved), by_index.flip(0)),
         ):
-            if order != slice(None):
-                order = [sorted(order).index(i) for i in order]  # noqa: PLW2901
-            torch.testing.assert_close(scores.values[order], expected)
-            torch.testing.assert_close(scores.disagreement[order], spread)
+            torch.testing.assert_close(scores.values, expected[order])
+            torch.testing.assert_close(scores.disagreement, spread[order])
             assert not scores.values.requires_grad
         assert not ensemble.members[0].training
     total = size.measure_scorer(tmp_path)
@@ -353,36 +331,36 @@ def test_a_folder_of_neither_a_model_nor_members_is_refused(name, tmp_path):
 
 TINY = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "intermediate_size": 16,
         "max_length": 32, "vocab_size": 700}  # fmt: skip
-RANDOM = ModelConfig(path=None, revision=None, thinking=None, tiny=TINY)
 
 
 def config(**changes: object) -> ModelConfig:
     return ModelConfig(**{"path": None, "revision": None, "thinking": None, "tiny": TINY} | changes)
 
 
-def weights(model: PreTrainedModel) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+RANDOM = config()
 
 
 def test_a_row_starts_from_its_policy_the_named_model_or_a_random_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     WORDS.save_pretrained(rows.locate_policy(BASE, 0))
-    shutil.copytree(checkpoint("llama"), "data/policies/sft/model/1")
+    trained = Path("data/policies/sft/model/1")
+    shutil.copytree(checkpoint("llama"), trained)
     path = config(path=str(checkpoint("qwen3")))
-    for name, seed, of, folder in (("sft", 1, RANDOM, Path("data/policies/sft/model/1")),
+    for name, seed, of, folder in (("sft", 1, RANDOM, trained),
                                    (BASE, 0, path, checkpoint("qwen3"))):  # fmt: skip
         model = row_policy.load_row_policy(name, seed, of, compute(), CPU)
-        assert torch.equal(weights(model), weights(policy.load_policy(folder, compute(), CPU)))
+        assert_equal(named(model), named(policy.load_policy(folder, compute(), CPU)))
         assert row_policy.locate_policy_folder(name, seed, of) == folder
         low = compute(dtype="bfloat16")
         frozen = row_policy.load_row_policy(name, seed, of, low, CPU, trained=False)
         assert frozen.dtype == torch.bfloat16
     first, again, other = (
-        weights(row_policy.load_row_policy(BASE, 0, RANDOM, compute(), CPU, weights_seed=seed))
+        named(row_policy.load_row_policy(BASE, 0, RANDOM, compute(), CPU, weights_seed=seed))
         for seed in (1, 1, 2)
     )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+    assert_equal(first, again)
+    embeddings = "model.embed_tokens.weight"
+    assert not torch.equal(first[embeddings], other[embeddings])
     for refused in (
         lambda: row_policy.load_row_policy(BASE, 0, RANDOM, compute(), CPU),
         lambda: row_policy.locate_policy_folder(BASE, 0, RANDOM),
@@ -394,31 +372,24 @@ def test_a_row_starts_from_its_policy_the_named_model_or_a_random_one(tmp_path, 
         row_policy.locate_policy_folder(BASE, 0, config(path="Qwen/Q", revision="c1"))
 
 
-def test_a_tiny_model_has_the_shape_and_the_special_tokens_of_its_configuration():
-    model = row_policy.build_tiny(TinyConfig(**TINY | {"num_layers": 2}), WORDS, 0)
-    assert (model.config.model_type, len(model.model.layers)) == ("llama", 2)
-    assert model.get_input_embeddings().weight.shape == (len(WORDS), 8)
-    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    assert model.config.eos_token_id == WORDS.eos_token_id
-    assert model.config.pad_token_id == WORDS.pad_token_id
-    assert model(IDS).logits.shape == (1, 4, len(WORDS))
-    assert model.get_input_embeddings().weight.std().item() == pytest.approx(0.05, rel=0.1)
+def test_a_tiny_model_begins_with_weights_of_its_width():
+    model = row_policy.build_tiny(TinyConfig(**TINY), WORDS, 0)
+    embeddings = model.get_input_embeddings().weight
+    assert embeddings.shape == (len(WORDS), 8)
+    assert embeddings.std().item() == pytest.approx(0.05, rel=0.1)
 
 
-BAD_CONFIGS = {
-    "num_heads": {"tiny": TINY | {"num_heads": 3}},
-    "revision": {"path": "some/where"},  # a hub id without its commit
-    "thinking": {"thinking": True},  # of a model without a template
-}
-
-
-@pytest.mark.parametrize("name", BAD_CONFIGS)
-def test_a_model_that_cannot_be_is_refused(name):
+@pytest.mark.parametrize(("name", "changes"), [
+    ("num_heads", {"tiny": TINY | {"num_heads": 3}}),
+    ("revision", {"path": "some/where"}),  # a hub id without its commit
+    ("thinking", {"thinking": True}),  # of a model without a template
+])  # fmt: skip
+def test_a_model_that_cannot_be_is_refused(name, changes):
     with pytest.raises(ValueError, match=name):
-        config(**BAD_CONFIGS[name])
+        config(**changes)
 
 
-def test_the_tiny_model_alone_limits_lengths_and_the_named_model_alone_ids(tmp_path):
+def test_the_tiny_model_alone_limits_lengths_and_the_named_model_alone_ids():
     named_model = config(path=str(checkpoint("llama")))
     named_model.check_length(33)
     RANDOM.check_length(32)
@@ -428,8 +399,8 @@ def test_the_tiny_model_alone_limits_lengths_and_the_named_model_alone_ids(tmp_p
     few.pad_token = few.eos_token = few.convert_ids_to_tokens(3)
     named_model.check_ids([[VOCAB - 1]], few)
     RANDOM.check_ids([[VOCAB]], few)
-    for ids, words, token in (([[4], [VOCAB, 2]], few, VOCAB), ([], make_tokenizer("plain"), 700)):
-        with pytest.raises(ValueError, match=f"below {VOCAB}.*{token if ids else ''}"):
+    for ids, words, token in (([[4], [VOCAB, 2]], few, VOCAB), ([], make_tokenizer("plain"), "")):
+        with pytest.raises(ValueError, match=f"below {VOCAB}.*{token}"):
             named_model.check_ids(ids, words)
 
 
@@ -466,14 +437,15 @@ def test_a_folder_is_measured_as_the_model_in_it_and_nothing_is_drawn(family):
     assert result == size.measure_frozen(load(family))
 
 
-@pytest.mark.parametrize(("thinking", "thinks"), [(None, False), (False, False), (True, True)])
-def test_facts_of_a_model_for_auto(thinking, thinks, tmp_path):
+@pytest.mark.parametrize("thinking", [None, False, True])
+def test_facts_of_a_model_for_auto(thinking, tmp_path):
     load("llama").save_pretrained(tmp_path)
     WORDS.save_pretrained(tmp_path)
     path = {"path": str(tmp_path), "revision": None, "thinking": thinking}
     facts = size.model_facts(path)
     assert (facts.parameters, facts.positions) == (BLOCKS + OUTPUT + NORMS, 128)
-    assert (facts.thinks, facts.has_chat_template, facts.shares_rows) == (thinks, False, True)
+    assert facts.thinks == (thinking is True)
+    assert (facts.has_chat_template, facts.shares_rows) == (False, True)
     edit_json(tmp_path, max_position_embeddings=None)
     with pytest.raises(ValueError, match="max_position_embeddings"):
         size.model_facts(path)

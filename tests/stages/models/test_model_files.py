@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import make_tokenizer
+from studied_run import TINY
 from tiny_checkpoints import build
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stages import plan
 from stages.models import model_files, row_policy
 from stages.models.model_files import INDEX, check_model_files, locate_folder
-from stages.models.row_policy import ModelConfig, TinyConfig
+from stages.models.row_policy import ModelConfig
 
 HIDDEN, INNER, VOCAB = 32, 64, 48
 TEMPLATE = "{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"
-TINY = TinyConfig(hidden_size=64, num_layers=1, num_heads=2, intermediate_size=16, max_length=96,
-                  vocab_size=700)  # fmt: skip
 SHAPES = {
     "token_embd": (VOCAB, HIDDEN), "output_norm": (HIDDEN,), "output": (VOCAB, HIDDEN),
     "blk.0.attn_norm": (HIDDEN,), "blk.0.ffn_norm": (HIDDEN,),
@@ -35,24 +34,17 @@ def write_gguf(path: Path, *, seed: int = 0) -> dict[str, np.ndarray]:
     """A Llama with weights in Q8_0 and norms in float32; its weights, dequantised."""
     rng, weights = np.random.default_rng(seed), {}
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(64)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(INNER)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(VOCAB)
     tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     tokens += [chr(ord("a") + i % 26) * (1 + i // 26) for i in range(VOCAB - 3)]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3, 3, 3] + [1] * (VOCAB - 3))
-    writer.add_token_merges(["a a", "b b"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_chat_template(TEMPLATE)
+    for name, value in {
+        "context_length": 64, "embedding_length": HIDDEN, "block_count": 1,
+        "feed_forward_length": INNER, "head_count": 2, "head_count_kv": 2,
+        "layer_norm_rms_eps": 1e-5, "rope_freq_base": 10000.0, "vocab_size": VOCAB,
+        "tokenizer_model": "gpt2", "token_list": tokens,
+        "token_types": [3, 3, 3] + [1] * (VOCAB - 3), "token_merges": ["a a", "b b"],
+        "bos_token_id": 1, "eos_token_id": 2, "chat_template": TEMPLATE,
+    }.items():  # fmt: skip
+        getattr(writer, f"add_{name}")(value)
     kind = gguf.GGMLQuantizationType.Q8_0
     for name, shape in SHAPES.items():
         weights[name] = values = rng.normal(size=shape).astype(np.float32)

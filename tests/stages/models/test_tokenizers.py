@@ -1,11 +1,10 @@
 """Tokenizers: the trained one, and what is read from those of models: ends, padding, switches."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chat_tokenizers import KINDS, make_tokenizer
+from chat_tokenizers import KINDS, make, make_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -26,10 +25,11 @@ TEXTS = [
 WORDS = train_tokenizer(TEXTS, 720)
 TINY = TinyConfig(hidden_size=16, num_layers=1, num_heads=2, intermediate_size=32, max_length=64,
                   vocab_size=800)  # fmt: skip
+TABLES = YAML(typ="safe").load(Path(__file__).with_name("tokenizers.yaml"))
 
 
-def encode(text: str) -> list[int]:
-    return WORDS(text, add_special_tokens=False)["input_ids"]
+def encode(text, tokenizer=WORDS):
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 @given(
@@ -41,28 +41,19 @@ def test_any_text_survives_encoding_and_decoding(text):
     assert WORDS.decode(encode(text)) == text
 
 
-TABLES = YAML(typ="safe").load(Path(__file__).with_name("tokenizers.yaml"))
-SPLITS, ENDS, SWITCHES = (TABLES[name] for name in ("splits", "ends", "switches"))
-
-
-@pytest.mark.parametrize("text", SPLITS)
+@pytest.mark.parametrize("text", TABLES["splits"])
 def test_numbers_and_newlines_are_tokens_of_their_own(text):
-    tokens = WORDS.convert_ids_to_tokens(encode(text))
+    tokens, expected = WORDS.convert_ids_to_tokens(encode(text)), TABLES["splits"][text]
     shown = [part for token in tokens for part in ([token[0], token[1:]] if token in ("Ġ+", "Ġ=")
                                                    else [token])]  # fmt: skip
-    assert shown[: len(SPLITS[text])] == SPLITS[text]
+    assert shown[: len(expected)] == expected
 
 
 def test_a_trained_tokenizer_has_its_special_tokens_bytes_and_numbers_first(tmp_path):
-    numbers = [len(encode(f"{space}{i}")) for space in ("", " ") for i in range(200)]
-    assert set(numbers) == {1}
-    ids = WORDS.convert_tokens_to_ids(["<|pad|>", "<|end|>", "<|step|>"])
-    assert ids == [
-        WORDS.pad_token_id,
-        WORDS.eos_token_id,
-        process_head.step_token_id(WORDS, "auto"),
-    ]
-    assert ids == [0, 1, 2]
+    assert {len(encode(f"{space}{i}")) for space in ("", " ") for i in range(200)} == {1}
+    assert WORDS.convert_tokens_to_ids(["<|pad|>", "<|end|>", "<|step|>"]) == [0, 1, 2]
+    assert (WORDS.pad_token_id, WORDS.eos_token_id) == (0, 1)
+    assert process_head.step_token_id(WORDS, "auto") == 2
     assert WORDS.decode([*encode("19"), 1, 0, 0], skip_special_tokens=True) == "19"
     assert 700 < len(WORDS) <= 720
     assert train_tokenizer(TEXTS, 720).get_vocab() == WORDS.get_vocab()
@@ -78,7 +69,7 @@ def test_a_trained_tokenizer_has_its_special_tokens_bytes_and_numbers_first(tmp_
     assert [[len(ids)] for ids in options] == [[2], [2]]  # with and without a space
 
 
-def config(path: Path | None, thinking: bool | None = None) -> ModelConfig:
+def config(path, thinking=None):
     return ModelConfig(path=path and str(path), revision=None, thinking=thinking, tiny=TINY)
 
 
@@ -88,39 +79,18 @@ def test_the_tokenizer_of_a_model_is_trained_where_it_has_no_path(tmp_path):
     assert config(tmp_path).tokenizer([]).get_vocab() == trained.get_vocab()
 
 
-REPLIES = "{% for m in messages %}<{{ m.role }}>{{ m.content }}TAIL{% endfor %}<assistant>"
-PARTS = (  # as of models that see images: a text has no parts
-    "{% for m in messages %}{% for part in m.content %}{% if part.type == 'text' %}"
-    "{{ part.text }}{% endif %}{% endfor %}{% endfor %}"
-)
-WRAPPED = (
-    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}<answer>{{ m.content }}"
-    "TAIL<|end|>{% else %}{{ m.content }}{% endif %}{% endfor %}"
-)
-LOADED = {
-    # Of a template: what the refusal names, or None.
-    **dict.fromkeys([KINDS[kind][0] for kind in ("qwen_base", "phi")]),
-    PARTS: "nothing",
-    WRAPPED.replace("TAIL", "</answer>"): "</answer>",
-    WRAPPED.replace("TAIL", " .\n"): r"'\.' before",
-    WRAPPED.replace("TAIL", ""): None,
-    WRAPPED.replace("TAIL", " \n"): None,
-    "{{ nothing.of.it }}": "no tokenizer",
-    "{{ messages[0].content }}{{ strftime_now('%G-%V') }}": "%G, %V",
-}
-
-
-@pytest.mark.parametrize("number", range(len(LOADED)))
-def test_a_template_that_loses_texts_or_adds_some_is_refused(number, tmp_path):
-    template, refused = [*LOADED.items()][number]
+@pytest.mark.parametrize("name", TABLES["loaded"])
+def test_a_template_that_loses_texts_or_adds_some_is_refused(name, tmp_path):
+    template, refused = TABLES["loaded"][name]
     trained = train_tokenizer(TEXTS, 720)
     trained.chat_template = template
     trained.save_pretrained(tmp_path)
     if refused is None:
         assert load_tokenizer(tmp_path).chat_template == template
     else:
-        with pytest.raises(ValueError, match=refused):
+        with pytest.raises(ValueError) as error:
             load_tokenizer(tmp_path)
+        assert refused in str(error.value)
 
 
 @pytest.mark.parametrize("offline", [False, True])
@@ -135,10 +105,8 @@ def test_a_tokenizer_is_saved_as_it_was_read(kind, offline, tmp_path, monkeypatc
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
     is_dated = kind in ("llama_3", "gpt_oss")
     assert model_tokenizer.has_pinned_date(loaded) == is_dated
-    if not is_dated:
-        assert loaded.chat_template == KINDS[kind][0]
-    again = load_tokenizer(tmp_path / "again")
-    assert again.chat_template == loaded.chat_template
+    assert is_dated or loaded.chat_template == KINDS[kind][0]
+    assert load_tokenizer(tmp_path / "again").chat_template == loaded.chat_template
     if loaded.chat_template:  # as another tool reads it: the same date every day
         (text,) = prompting.render_prompts(["Hi"], loaded, "{question}")
         other = AutoTokenizer.from_pretrained(tmp_path / "policy")
@@ -157,9 +125,9 @@ def test_every_part_of_a_date_is_fixed(form, date):
     assert tokenizer.apply_chat_template(PROBE, tokenize=False) == date
 
 
-@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("name", TABLES["ends"])
 def test_the_end_of_a_completion_is_that_of_a_turn_or_of_a_sequence(name):
-    template, end = ENDS[name]
+    template, end = TABLES["ends"][name]
     tokenizer = make_tokenizer("phi")
     tokenizer.add_tokens([AddedToken("<|end|><|user|>", special=True)], special_tokens=True)
     tokenizer.chat_template = template
@@ -182,27 +150,25 @@ def test_a_missing_padding_token_is_the_end_and_a_missing_end_is_refused(tmp_pat
 def test_padding_of_a_reward_model_ends_no_completion():
     tokenizer = make_tokenizer("plain")
     pad = tokenizer.convert_tokens_to_ids("<|pad|>")
-    assert model_tokenizer.set_separate_pad(tokenizer) == pad
-    tokenizer.pad_token = "</s>"
-    assert model_tokenizer.set_separate_pad(tokenizer) == pad
-    gpt_2 = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.BPE({"a": 0, "<e>": 1}, [])),
-        eos_token="<e>", bos_token="<e>", pad_token="<e>",
-    )  # fmt: skip
+    for token in (tokenizer.pad_token, "</s>"):
+        tokenizer.pad_token = token
+        assert model_tokenizer.set_separate_pad(tokenizer) == pad
+    inner = Tokenizer(models.BPE({"a": 0, "<e>": 1}, []))
+    gpt_2 = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<e>", bos_token="<e>",
+                                    pad_token="<e>")  # fmt: skip
     assert model_tokenizer.set_separate_pad(gpt_2) == len(gpt_2) - 1 == 2
     gpt_2.unk_token, gpt_2.pad_token = "a", None
     assert model_tokenizer.set_separate_pad(gpt_2) == 2
 
 
 def test_marks_of_a_thought_are_decoded_and_no_other_special_token():
-    r1, gpt_oss = make_tokenizer("r1"), make_tokenizer("gpt_oss")
+    r1, gpt_oss = make("r1"), make("gpt_oss")
     text = "<think>\n2 + 2 = 4\n</think>\n\n4"
-    ids = r1(f"<begin>{text}<end>", add_special_tokens=False)["input_ids"]
+    ids = encode(f"<begin>{text}<end>", r1)
     assert model_tokenizer.make_decode(r1)(ids) == text
     assert model_tokenizer.make_decode(r1, "<end>")(ids) == f"{text}<end>"
     text = "<|channel|>analysis<|message|>2<|end|><|start|>assistant<|channel|>final<|message|>4"
-    ids = gpt_oss(f"{text}<|return|>", add_special_tokens=False)["input_ids"]
-    decoded = model_tokenizer.make_decode(gpt_oss)(ids)
+    decoded = model_tokenizer.make_decode(gpt_oss)(encode(f"{text}<|return|>", gpt_oss))
     assert decoded == "<|channel|>analysis2assistant<|channel|>final4"
     assert strip_thinking(decoded) == "4"
 
@@ -210,9 +176,9 @@ def test_marks_of_a_thought_are_decoded_and_no_other_special_token():
 ON, OFF = "\n<user>Hi<assistant><think>\n", "\n<user>Hi<assistant><think>\n\n</think>\n\n"
 
 
-@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("name", TABLES["switches"])
 def test_thinking_is_switched_in_the_template_wherever_prompts_are_rendered(name, tmp_path):
-    template, refused = SWITCHES[name]
+    template, refused = TABLES["switches"][name]
     tokenizer = train_tokenizer(TEXTS, 720)
     tokenizer.chat_template = template
     tokenizer.save_pretrained(tmp_path / "policy-None")
@@ -236,20 +202,18 @@ def test_thinking_is_switched_in_the_template_wherever_prompts_are_rendered(name
     assert str(loaded.chat_template).count("set enable_thinking") == 1 + (name != "one")
 
 
-def special(*names: str, template: str | None = None) -> PreTrainedTokenizerFast:
-    """A tokenizer with these special tokens, added as real ones add them: by no name of a role."""
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a")),
-        eos_token="<eos>",
-    )
-    tokenizer.add_tokens([AddedToken(name, special=True) for name in names], special_tokens=True)
+def make_words(words, special=(), template=None):
+    """A tokenizer of these words; special ones are added as real ones are, by no name of a role."""
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, words[0]))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
+    tokenizer.add_tokens([AddedToken(name, special=True) for name in special], special_tokens=True)
     tokenizer.chat_template = template
     return tokenizer
 
 
 @pytest.mark.parametrize(("names", "template", "chosen"), TABLES["steps"])
 def test_a_step_token_is_a_free_special_token_or_the_end(names, template, chosen):
-    tokenizer = special(*names, template=template)
+    tokenizer = make_words(["a", "b"], names, template)
     expected = tokenizer.convert_tokens_to_ids(chosen)
     assert process_head.step_token_id(tokenizer, "auto") == expected
     if chosen != "<eos>":
@@ -259,20 +223,11 @@ def test_a_step_token_is_a_free_special_token_or_the_end(names, template, chosen
             process_head.step_token_id(tokenizer, used)
 
 
-VARIANTS = ["<eos>", "1", " 1", "(1", "1.", "**1**", "2", '"2"', "10", "12", "one", "-1", "1 2",
-            "1<eos>"]  # fmt: skip
-
-
-def make_words(words: list[str]) -> PreTrainedTokenizerFast:
-    vocab = {word: index for index, word in enumerate(words)}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(vocab, unk_token="<eos>")), eos_token="<eos>"
-    )
-
-
 def test_every_spelling_of_an_option_is_one_and_nothing_else():
-    ids = option_tokens(make_words(VARIANTS), ("1", "2"))
-    shown = [[VARIANTS[i] for i in option] for option in ids]
+    words = ["<eos>", "1", " 1", "(1", "1.", "**1**", "2", '"2"', "10", "12", "one", "-1", "1 2",
+             "1<eos>"]  # fmt: skip
+    ids = option_tokens(make_words(words), ("1", "2"))
+    shown = [[words[i] for i in option] for option in ids]
     assert shown == [["1", " 1", "(1", "1.", "**1**"], ["2", '"2"']]
     tokenizer = make_words(["<eos>", "1", "2"])
     tokenizer.add_special_tokens({"additional_special_tokens": ["2"]})
@@ -280,17 +235,11 @@ def test_every_spelling_of_an_option_is_one_and_nothing_else():
         option_tokens(tokenizer, ("1", "2"))
 
 
-CHANGES: list[Callable[[PreTrainedTokenizerFast], object]] = [
-    lambda tokenizer: tokenizer.add_tokens(["more"]),
-    lambda tokenizer: tokenizer.add_special_tokens({"bos_token": "<s>"}),
-]
-
-
 def test_a_teacher_has_the_vocabulary_of_its_student():
     model_tokenizer.check_same_vocabulary(WORDS, train_tokenizer(TEXTS, 720), ("a", "b"))
-    for change in CHANGES:
+    for special in (False, True):
         other = train_tokenizer(TEXTS, 720)
-        change(other)
+        other.add_tokens(["more"], special_tokens=special)
         for pair in ((WORDS, other), (other, WORDS)):
             with pytest.raises(ValueError, match=r"student a and teacher b.*1 tokens"):
                 model_tokenizer.check_same_vocabulary(*pair, ("a", "b"))

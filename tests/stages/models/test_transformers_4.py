@@ -1,60 +1,23 @@
 """Exported files mean the same to transformers 4.57 as to 5: keys by hand, logits by both."""
 
+import copy
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from chat_tokenizers import make_tokenizer
+from ruamel.yaml import YAML
 from safetensors.torch import load_file
 from tiny_checkpoints import BLOCKS, SHAPE
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from stages.models import policy, transformers_4
 
-LONG = {"short_factor": [1.0, 2.0], "long_factor": [3.0, 4.0]}
-LLAMA_3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-GPT_NEOX = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "intermediate_size": 32, "max_position_embeddings": 128}  # fmt: skip
-GPT_2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 128}
-LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8,
-          "head_dim": 4}  # fmt: skip
-# Name -> model_type, shape, rope_parameters of transformers 5, the keys of transformers 4.
-ROPES: dict[str, tuple[str, dict[str, Any], Any, dict[str, Any]]] = {
-    "theta": ("llama", BLOCKS, {"rope_type": "default", "rope_theta": 100.0},
-              {"rope_theta": 100.0, "rope_scaling": None}),
-    "linear": ("qwen3", BLOCKS, {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0},
-               {"rope_theta": 100.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
-    "llama3": (
-        "llama", BLOCKS,
-        {"rope_type": "llama3", "rope_theta": 100.0, "original_max_position_embeddings": 16}
-        | LLAMA_3,
-        {"rope_theta": 100.0, "rope_scaling":
-         {"rope_type": "llama3", "original_max_position_embeddings": 16} | LLAMA_3}),
-    "longrope": (
-        "phi3", BLOCKS | {"original_max_position_embeddings": 32},
-        {"rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 1.0,
-         "original_max_position_embeddings": 32} | LONG,
-        {"rope_theta": 100.0, "partial_rotary_factor": 1.0, "original_max_position_embeddings": 32,
-         "rope_scaling": {"type": "longrope"} | LONG}),
-    "part": ("stablelm", BLOCKS,
-             {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
-             {"rope_theta": 100.0, "partial_rotary_factor": 0.5, "rope_scaling": None}),
-    "other names": ("gpt_neox", SHAPE | GPT_NEOX,
-                    {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
-                    {"rotary_emb_base": 100.0, "rotary_pct": 0.5, "rope_scaling": None}),
-    "two types of layers": (
-        "gemma3_text", BLOCKS | LAYERS,
-        {"full_attention": {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0},
-         "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}},
-        {"rope_theta": 100.0, "rope_local_base_freq": 50.0,
-         "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
-    "none": ("gpt2", SHAPE | GPT_2, None, {}),
-}  # fmt: skip
+ROPES = YAML(typ="safe").load(Path(__file__).with_name("transformers_4.yaml"))
 OLD = ("rope_theta", "rope_scaling", "rope_local_base_freq", "rotary_emb_base", "rotary_pct",
        "partial_rotary_factor", "original_max_position_embeddings")  # fmt: skip
 TEXT = "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n"
@@ -81,16 +44,17 @@ print(json.dumps(read))
 def save(name: str, folder: Path) -> Path:
     kind, shape, rope, _ = ROPES[name]
     tokenizer = make_tokenizer("qwen_base")
-    shape = shape | {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
-    rope = {} if rope is None else {"rope_parameters": json.loads(json.dumps(rope))}
+    shape = (SHAPE if name in ("other names", "none") else BLOCKS) | shape
+    shape |= {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
+    shape |= {} if rope is None else {"rope_parameters": copy.deepcopy(rope)}
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape, **rope))
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape))
     policy.save_model(model, tokenizer, folder)
     return folder
 
 
 @pytest.mark.parametrize("name", ROPES)
-def test_the_keys_of_version_4_say_the_same_positions(name: str, tmp_path: Path) -> None:
+def test_the_keys_of_version_4_say_the_same_positions(name, tmp_path):
     before = AutoConfig.from_pretrained(save(name, tmp_path))
     assert transformers_4.add_old_keys(tmp_path) == ""
     config = json.loads((tmp_path / "config.json").read_bytes())
@@ -101,17 +65,17 @@ def test_the_keys_of_version_4_say_the_same_positions(name: str, tmp_path: Path)
     assert ropes[0] == ropes[1]
 
 
-def test_positions_that_version_4_cannot_say_are_named(tmp_path: Path) -> None:
+def test_positions_that_version_4_cannot_say_are_named(tmp_path):
     kind, shape, rope, _ = ROPES["two types of layers"]
     rope = rope | {"sliding_attention": {"rope_type": "linear", "rope_theta": 9.0, "factor": 2.0}}
-    config = AutoConfig.for_model(kind, **shape, rope_parameters=rope)
+    config = AutoConfig.for_model(kind, **BLOCKS | shape, rope_parameters=rope)
     config.save_pretrained(tmp_path)
     before = (tmp_path / "config.json").read_bytes()
     assert "gemma3_text" in transformers_4.add_old_keys(tmp_path)
     assert (tmp_path / "config.json").read_bytes() == before
 
 
-def test_the_tokenizer_is_of_a_class_that_version_4_has(tmp_path: Path) -> None:
+def test_the_tokenizer_is_of_a_class_that_version_4_has(tmp_path):
     tokenizer = make_tokenizer("qwen_base")
     save("theta", tmp_path)
     transformers_4.add_old_keys(tmp_path)
@@ -125,7 +89,7 @@ def test_the_tokenizer_is_of_a_class_that_version_4_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.weekly
-def test_both_versions_compute_the_same_logits(tmp_path: Path) -> None:
+def test_both_versions_compute_the_same_logits(tmp_path):
     packages = os.environ.get("TRANSFORMERS_4", "")
     if not packages:
         pytest.skip("TRANSFORMERS_4 names no folder: pip install --no-deps --target FOLDER "
