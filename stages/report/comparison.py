@@ -63,6 +63,7 @@ def compare_policies(results: Results) -> dict[str, Any]:
     policy's samples minus their majority vote; and the same minus choosing by a format check alone.
     """
     baseline, policies = next(iter(results.tables)), _estimate_policies(results)
+    of_baseline = results.temperatures[baseline]
     metrics = {
         "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
         "num_samples": results.num_samples, "n": results.ns[-1], "confidence": results.confidence,
@@ -70,7 +71,8 @@ def compare_policies(results: Results) -> dict[str, Any]:
         "policies": policies,
         "gains": _test_gains(results),
         "temperatures": {
-            "sampled": results.temperatures[baseline].sampled,
+            "sampled": of_baseline.sampled,
+            "dev_problems": len(of_baseline.dev[of_baseline.sampled].T),
             "policies": {name: of.summarise() for name, of in results.temperatures.items()},
         },
         "parts": _estimate_parts(results),
@@ -123,9 +125,14 @@ def _test_gains(results: Results) -> dict[str, dict[str, Difference]]:
 
 
 def _estimate_parts(results: Results) -> dict[str, dict[str, Interval]]:
-    """Policy -> part -> its mean with an interval: sharpening, format and rest of the gain."""
+    """Policy -> part -> its mean with an interval: sharpening, format and rest of the gain.
+
+    Empty where no best temperature is chosen.
+    """
     baseline, *trained = results.tables
     temperatures = results.temperatures
+    if not temperatures[baseline].is_chosen:
+        return {}
     estimates: dict[str, dict[str, Interval]] = {}
     for name in trained:
         parts = sharpening.split_gain(temperatures[baseline], temperatures[name])
