@@ -475,7 +475,6 @@ def test_a_plan_without_an_earlier_run_is_forecast_by_assumed_variances(tmp_path
     assert design == Design(3, 530, 16, 1, 0.95), "neither the baseline nor a control"
     never = results({"sft": np.zeros((3, 100)), "a": np.zeros((3, 100))})
     assert forecast.compare_forecast(never, {"mean_accuracy": {"a": {"low": 0, "high": 0}}}) == {}
-    assert forecast.describe_comparison({}) == []
 
 
 # --- rewards in place of answers
