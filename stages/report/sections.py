@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from stages.algorithms.statistics.crossed_means import MIN_SEEDS
-from stages.report import controls, conversations, tables, verdict
+from stages.report import controls, conversations, markdown, tables, verdict
 from stages.report.conversations import Conversation
 from stages.report.tables import Rows
 from stages.report.transcripts import Transcript
@@ -99,13 +97,9 @@ def build_sections(metrics: Metrics, **values: Any) -> list[Section]:
     def words(caller: Callable[[], str]) -> str:
         return " ".join(caller().split())
 
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["form"] = format
-    template = Path(__file__).with_name("sections.md.j2").read_text(encoding="utf-8")
-    text = environment.from_string(template).render(
-        values, m=metrics, t=tables, v=verdict, c=controls, min_seeds=MIN_SEEDS,
+    text = markdown.render_template(
+        Path(__file__).with_name("sections.md.j2"), **values,
+        m=metrics, t=tables, v=verdict, c=controls, min_seeds=MIN_SEEDS,
         rule_of_conversations=conversations.RULE,
         table=lambda rows, caller: place(CaptionedTable(words(caller), rows)),
         plot=lambda file, caller: place(Image(file, words(caller))),
