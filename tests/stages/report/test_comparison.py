@@ -18,7 +18,6 @@ from stages.records.temperatures import TemperatureResult
 from stages.report import (
     comparison,
     controls,
-    coverage,
     estimates,
     forecast,
     reward_comparison,
@@ -308,7 +307,7 @@ def test_samples_of_even_and_odd_index_are_halves(num_samples, halves):
 def test_problems_that_one_policy_alone_solves_by_hand():
     policy = np.array([[0.0, 0.0625, 1.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.0, 1.0]])
     baseline = np.array([[0.0625, 0.0, 0.5, 0.0, 0.5], [0.0, 0.0, 0.5, 0.25, 0.5]])
-    assert coverage.count_solved(policy,
+    assert comparison.count_solved(policy,
         baseline) == {"only_policy": {"value": 1.5, "seeds": [1, 2]},
         "only_baseline": {"value": 1.0, "seeds": [1, 1]},
         "neither": {"value": 0.5, "seeds": [1, 0]}}  # fmt: skip
