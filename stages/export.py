@@ -9,7 +9,8 @@ a program that asks the policy; of a policy that the report does not compare it 
 are those that dvc.lock has of the training, not today's. A tokenizer without a chat template gets
 one that renders messages as in training, so that chat and servers prompt the policy as it was
 trained; generation_config.json gets the temperature that was best on the dev split. Of a policy
-trained in an environment the card names that, and its success there. The policy must be the one
+trained in an environment the card names that, and its success there; its words are in export.md.j2
+and report/model_card.md.j2. The policy must be the one
 that dvc.lock names, to the bit. The folder must not exist. Nothing depends on it, and what DVC
 keeps is not changed.
 """
@@ -42,33 +43,6 @@ from stages.runtime import outputs, process, runs
 logger = logging.getLogger(__name__)
 
 PLAN, METRICS = DATA / "plan.json", DATA / "report/metrics.json"
-ACCURACIES = {
-    "mean_accuracy": "one sample at temperature 1", "greedy_accuracy": "greedy decoding",
-}  # fmt: skip
-
-ENVIRONMENT_PROMPTS = "The environment's messages and tools, by the chat template."
-
-
-USAGE = """\
-## Use
-
-Weights of seed {seed}; temperature {temperature}, by generation_config.json. A server that reads
-no `do_sample` there, such as vLLM, has to be told a temperature of 0. {fault}
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-folder = {folder}
-tokenizer = AutoTokenizer.from_pretrained(folder)
-model = AutoModelForCausalLM.from_pretrained(folder)
-inputs = tokenizer.apply_chat_template(
-    [{{"role": "user", "content": {question}}}], add_generation_prompt=True,
-    return_tensors="pt", return_dict=True,
-)
-outputs = model.generate(**inputs, max_new_tokens={limit})
-print(tokenizer.decode(outputs[0, inputs["input_ids"].shape[1]:], skip_special_tokens=True))
-```
-"""
 MAX_NEW_TOKENS = 256
 """In the card's program where the run's own limit is `auto`."""
 
@@ -97,16 +71,14 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
         raise ValueError(f"{target} exists: name a folder that does not")
     check_policy(policy, source)
     template, tasks, question = params["data"]["prompt_template"], set[str](), "Hello"
-    environment = model_card.find_environment(plan, row)
-    if environment is None:
+    name, environment = model_card.find_environment(plan, row), None
+    if name is not None:
+        environment = definition.read_environment(DATA / f"environments/{name}")
+    else:
         outputs.check_exists(PROMPTS / "test.jsonl")
         for prompt in lines.read_lines(PROMPTS / "test.jsonl", Prompt):
             question = question if tasks else prompt.question
             tasks.add(prompt.task)
-        sections = [render_comparison(policy, metrics, describe_prompts(template, tasks))]
-    else:
-        sections = [render_environment(environment, policy, metrics)]
-        sections.append(render_comparison(policy, metrics, ENVIRONMENT_PROMPTS))
     with outputs.replace(target) as scratch:
         shutil.copytree(source, scratch)
         fault = transformers_4.add_old_keys(scratch)
@@ -123,12 +95,15 @@ def main(policy: str = "", folder: str = "", seed: str = "") -> None:
             (scratch / "chat_template.jinja").write_text(text, encoding="utf-8")
         limit = params.get(row["train"], {}).get("max_new_tokens")
         limit = limit if isinstance(limit, int) else MAX_NEW_TOKENS
-        sections.append(USAGE.format(
-            seed=seed, folder=json.dumps(target.name), limit=limit, fault=fault,
-            question=json.dumps(question, ensure_ascii=False),
-            temperature="that of the model" if best is None else f"{best:g}, the best on dev",
-        ).rstrip())  # fmt: skip
-        section = "\n\n".join(sections)
+        commit, has_edits = runs.git_state()
+        section = markdown.render_template(
+            Path(__file__).with_suffix(".md.j2"),
+            policy=policy, m=metrics, environment_name=name, environment=environment,
+            commit=commit, has_edits=has_edits, prompt_template=json.dumps(template),
+            origin=experiment.describe_commit(experiment.digest_folder(DATA / "evaluations")),
+            tasks=sorted(tasks), seed=seed, best=best, fault=fault, limit=limit,
+            folder=json.dumps(target.name), question=json.dumps(question, ensure_ascii=False),
+        ).rstrip()  # fmt: skip
         card = model_card.render_card(policy, params["seeds"], params["model"], presets, section)
         (scratch / "README.md").write_text(card, encoding="utf-8")
     logger.info("%s: policy %s, seed %s, with its card, README.md. %s", target, policy, seed, fault)
@@ -243,73 +218,6 @@ def make_episode_template(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def _quote(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def render_environment(name: str, policy: str, metrics: Mapping[str, Any]) -> str:
-    """The card's section on the environment that a policy learned in, and its success there."""
-    environment = definition.read_environment(DATA / f"environments/{name}")
-    packages = ", ".join(f"{key} {version}" for key, version in environment.packages.items())
-    own = environment.own and (
-        f"the class in `stages/environments/own/{environment.own}.py` (SHA-256 "
-        f"{environment.own_digest})"
-    )
-    source = ", ".join(part for part in (own, packages) if part)
-    played = metrics.get("episodes", {}).get(name, {})
-    estimates = played.get("policies", {}).get(policy)
-    success = "Its success there was not measured: no row of `episodes` played it from test starts."
-    if estimates is not None:
-        gain = played["gains"]["success"].get(policy)
-        over = (
-            f", {markdown.format_points(gain)} points over `{played['baseline']}`" if gain else ""
-        )
-        success = (
-            f"Success: {markdown.format_percent(estimates['success'])} of the episodes from "
-            f"{played['num_starts']:,} test starts{over} (interval over seeds and starts)."
-        )
-    return f"## Environment\n\n`{name}`, of kind {environment.kind}: {source}.\n\n{success}"
-
-
-def describe_prompts(prompt_template: str, tasks: set[str]) -> str:
-    """How problems and conversations, whichever the test prompts are, were put to the policy."""
-    problem = f"A problem was put to the policy as `{json.dumps(prompt_template)}` (a JSON string)."
-    conversation = "A conversation was put to the policy as it is, by the chat template."
-    sentences = [problem] * (tasks != {"chat"}) + [conversation] * ("chat" in tasks)
-    return " ".join(sentences)
-
-
-def render_comparison(policy: str, metrics: Mapping[str, Any], prompts: str) -> str:
-    """The card's sections on the run: accuracies with intervals, verdict, commit, and prompt.
-
-    Without gold answers there are no accuracies.
-    """
-    baseline, level = metrics["baseline"], 100 * metrics["confidence"]
-    estimates, table = metrics["policies"].get(policy), []
-    for key, label in ACCURACIES.items():
-        if key in (estimates or {}):
-            gain = metrics["gains"].get(key, {}).get(policy)
-            points = "" if gain is None else markdown.format_points(gain)
-            table.append([label, markdown.format_percent(estimates[key]), points])
-    if estimates is None:
-        results = ["The run's report does not compare this policy: its accuracy is not known."]
-    else:
-        intervals = (
-            f"Intervals of {level:g} % over seeds and problems; points over the policy `{baseline}`"
-            f" are paired by seed and problem."
-        )
-        header = ["accuracy", "all seeds", f"points over {baseline}"]
-        results = [intervals, markdown.render_table(header, table)] if table else []
-        results.append(" ".join(metrics["verdict"]))
-    commit, has_edits = runs.git_state()
-    at = f" at commit {commit}{' with edits' if has_edits else ''}" if commit is not None else ""
-    digest = experiment.digest_folder(DATA / "evaluations")
-    return "\n\n".join([
-        "## Comparison",
-        *results,
-        f"Exported{at}. Where these results are from: {experiment.describe_commit(digest)}; "
-        "`dvc repro` there gives them again.",
-        "## Prompt",
-        prompts,
-    ])  # fmt: skip
 
 
 if __name__ == "__main__":

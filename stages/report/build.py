@@ -24,7 +24,6 @@ from stages.report import (
 )
 from stages.report.episode_comparison import EnvironmentEpisodes
 from stages.report.estimates import Results
-from stages.report.sections import Section
 from stages.report.stage_metrics import History, Plan
 from stages.runtime import outputs
 
@@ -123,18 +122,13 @@ def write_report(
         run.data, run.plan, run.baseline, run.seeds,
         histories=run.histories, model=model, engine=engine,
     )  # fmt: skip
-    build_sections = sections.build_sections if run.has_answers else sections.build_reward_sections
-    chosen = transcripts.read_transcripts(run.data / "samples", results)
-    parts = build_sections(metrics, setting, chosen, list(curves))
-    if run.episodes:
-        parts.insert(1, _build_episodes(run, metrics))
+    parts = sections.build_sections(
+        metrics, has_answers=run.has_answers, methods=setting.methods, curves=list(curves),
+        transcripts=transcripts.read_transcripts(run.data / "samples", results),
+        conversations={
+            episodes.environment: conversations.choose_conversations(episodes)
+            for episodes in run.episodes
+        },
+    )  # fmt: skip
     picture = page.PICTURE if run.has_answers else None
     page.write_report(folder, metrics["verdict"], setting.facts, parts, picture)
-
-
-def _build_episodes(run: MeasuredRun, metrics: Mapping[str, Any]) -> Section:
-    shown = {
-        episodes.environment: conversations.choose_conversations(episodes)
-        for episodes in run.episodes
-    }
-    return sections.build_episode_section(metrics["episodes"], shown)

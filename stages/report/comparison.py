@@ -22,7 +22,7 @@ from stages.algorithms.statistics.crossed_means import (
     holm_adjusted,
 )
 from stages.records.metrics import mean_over_seeds, round_metric, with_interval
-from stages.report import coverage, sharpening, verdict
+from stages.report import sharpening, verdict
 from stages.report.estimates import (
     BEST_OF,
     BEST_TEMPERATURE,
@@ -63,19 +63,32 @@ def compare_policies(results: Results) -> dict[str, Any]:
     policy's samples minus their majority vote; and the same minus choosing by a format check alone.
     """
     baseline, policies = next(iter(results.tables)), _estimate_policies(results)
+    of_baseline, n = results.temperatures[baseline], results.ns[-1]
+    measures = (
+        MEAN, BEST_TEMPERATURE, GREEDY, f"{MAJORITY}/{n}", "mean_strict", "mean_lenient",
+        f"{PASS}/{results.ks[-1]}",
+    )  # fmt: skip
     metrics = {
         "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
-        "num_samples": results.num_samples, "n": results.ns[-1], "confidence": results.confidence,
+        "num_samples": results.num_samples, "n": n, "confidence": results.confidence,
         "best_on_dev": max(policies, key=lambda name: policies[name]["dev_accuracy"]["value"]),
         "policies": policies,
-        "gains": _test_gains(results),
+        "gains": {measure: test_gains(results, measure, baseline) for measure in measures},
         "temperatures": {
-            "sampled": results.temperatures[baseline].sampled,
+            "sampled": of_baseline.sampled,
+            "dev_problems": len(of_baseline.dev[of_baseline.sampled].T),
             "policies": {name: of.summarise() for name, of in results.temperatures.items()},
         },
         "parts": _estimate_parts(results),
-        "coverage": {"ks": results.ks, "policies": coverage.compare_coverage(results)},
-        "pairs": _test_pairs(results),
+        "coverage": {
+            "ks": results.ks,
+            "policies": {
+                name: count_solved(table[MEAN], results.tables[baseline][MEAN])
+                for name, table in results.tables.items()
+                if name != baseline
+            },
+        },
+        "pairs": test_pairs(results, MEAN, baseline),
         "selection": {name: compare_selection(results, name) for name in results.tables},
         "difficulty": split_by_difficulty(results),
     }  # fmt: skip
@@ -98,34 +111,15 @@ def _estimate_policies(results: Results) -> dict[str, dict[str, Any]]:
     return policies
 
 
-def _test_gains(results: Results) -> dict[str, dict[str, Difference]]:
-    """Measure -> policy -> its gain over the baseline; each measure is a family."""
-    baseline, *trained = results.tables
-    measures = (
-        MEAN,
-        BEST_TEMPERATURE,
-        GREEDY,
-        f"{MAJORITY}/{results.ns[-1]}",
-        "mean_strict",
-        "mean_lenient",
-        f"{PASS}/{results.ks[-1]}",
-    )
-    return {
-        measure: test_differences(
-            {
-                name: results.tables[name][measure] - results.tables[baseline][measure]
-                for name in trained
-            },
-            results,
-        )
-        for measure in measures
-    }
-
-
 def _estimate_parts(results: Results) -> dict[str, dict[str, Interval]]:
-    """Policy -> part -> its mean with an interval: sharpening, format and rest of the gain."""
+    """Policy -> part -> its mean with an interval: sharpening, format and rest of the gain.
+
+    Empty where no best temperature is chosen.
+    """
     baseline, *trained = results.tables
     temperatures = results.temperatures
+    if not temperatures[baseline].is_chosen:
+        return {}
     estimates: dict[str, dict[str, Interval]] = {}
     for name in trained:
         parts = sharpening.split_gain(temperatures[baseline], temperatures[name])
@@ -133,16 +127,24 @@ def _estimate_parts(results: Results) -> dict[str, dict[str, Interval]]:
     return estimates
 
 
-def _test_pairs(results: Results) -> dict[str, Difference]:
-    """Mean accuracy of every two policies besides the baseline, the larger minus the smaller."""
-    _, *trained = results.tables
-    accuracy = {name: results.tables[name][MEAN] for name in trained}
-    by_mean = sorted(trained, key=lambda name: -float(accuracy[name].mean()))
-    pairs = {
-        f"{first} - {second}": accuracy[first] - accuracy[second]
-        for first, second in itertools.combinations(by_mean, 2)
+def count_solved(policy: Table, baseline: Table) -> dict[str, Any]:
+    """Numbers of problems that only the policy, only the baseline, or neither of them ever solves.
+
+    Solved means right in any sample; "never right in N samples" is no proof that a policy cannot
+    solve a problem: if a sample is right with probability 1/N, all N are wrong with probability
+    (1 - 1/N)^N, 36 % for N = 16. `policy` and `baseline` are shares of right samples, [seed,
+    problem]. Of each number: the mean over seeds as `value`, and that of each seed.
+    """
+    solved, before = policy > 0, baseline > 0
+    counts = {
+        "only_policy": (solved & ~before).sum(axis=1),
+        "only_baseline": (before & ~solved).sum(axis=1),
+        "neither": (~before & ~solved).sum(axis=1),
     }
-    return test_differences(pairs, results)
+    return {
+        name: {"value": round_metric(fmean(of_seeds)), "seeds": of_seeds.tolist()}
+        for name, of_seeds in counts.items()
+    }
 
 
 def compare_selection(results: Results, policy: str) -> dict[str, Any]:
@@ -215,6 +217,34 @@ def estimate_intervals(
     for name in filter(is_share.__getitem__, means):
         means[name] |= {"low": max(0.0, means[name]["low"]), "high": min(1.0, means[name]["high"])}
     return means
+
+
+def test_gains(
+    results: Results,
+    measure: str,
+    baseline: str | None,
+    *,
+    are_shares: bool = True,  # noqa: PT028
+) -> dict[str, Difference]:
+    """Policy -> its gain over the baseline in a measure, a family; none without a baseline."""
+    tables = {name: table[measure] for name, table in results.tables.items()}
+    family = {
+        name: table - tables[baseline]
+        for name, table in tables.items()
+        if baseline is not None and name != baseline
+    }
+    return test_differences(family, results, are_shares=are_shares)
+
+
+def test_pairs(results: Results, measure: str, baseline: str | None) -> dict[str, Difference]:
+    """Every two policies besides the baseline in a measure, the larger minus the smaller."""
+    tables = {name: of[measure] for name, of in results.tables.items() if name != baseline}
+    by_mean = sorted(tables, key=lambda name: -float(tables[name].mean()))
+    pairs = {
+        f"{first} - {second}": tables[first] - tables[second]
+        for first, second in itertools.combinations(by_mean, 2)
+    }
+    return test_differences(pairs, results)
 
 
 def test_differences(

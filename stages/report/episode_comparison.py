@@ -27,8 +27,8 @@ from stages.records import lines
 from stages.records.episodes import EPISODES, FAILED, STARTS, Episode, StartProblem
 from stages.records.metrics import round_metric
 from stages.report import verdict
-from stages.report.comparison import estimate_intervals, test_differences
-from stages.report.estimates import Results, Table
+from stages.report.comparison import estimate_intervals, test_gains, test_pairs
+from stages.report.estimates import Results, Table, check_ids
 from stages.report.stage_metrics import Plan
 
 SUCCESS = "success"
@@ -96,12 +96,7 @@ def read_episodes(
             for path in [data / f"episodes/{next(iter(names.values()))}/{seed}/{STARTS}"]
         ]
         ids = [seed.ids for of_policy in policies.values() for seed in of_policy]
-        if any(seed_ids != ids[0] for seed_ids in ids):
-            raise ValueError(
-                f"expected episodes of every policy and seed from the same starts of {on}, found "
-                f"{len(ids[0])} starts and others that differ. They come from different runs: "
-                f"rerun `dvc repro`."
-            )
+        check_ids(ids[0], ids, f"episodes from the starts of {on}")
         played.append(
             EnvironmentEpisodes(
                 environment=on.partition("/")[2], policies=policies,
@@ -136,18 +131,6 @@ def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
     baseline, and every two of the other policies.
     """
     results, num_left_out = tabulate_starts(played)
-    success = {policy: tables[SUCCESS] for policy, tables in results.tables.items()}
-    trained = [policy for policy in success if policy != played.baseline]
-    by_mean = sorted(trained, key=lambda policy: -float(success[policy].mean()))
-    pairs = {
-        f"{better} - {worse}": success[better] - success[worse]
-        for better, worse in itertools.combinations(by_mean, 2)
-    }
-    gains = {
-        policy: success[policy] - success[played.baseline]
-        for policy in trained
-        if played.baseline is not None
-    }
     clusters = results.clusters
     metrics = {
         "baseline": played.baseline, "seeds": played.seeds, "confidence": played.confidence,
@@ -159,8 +142,8 @@ def compare_episodes(played: EnvironmentEpisodes) -> dict[str, Any]:
             | count_endings(played.policies[policy])
             for policy, tables in results.tables.items()
         },
-        "gains": {SUCCESS: test_differences(gains, results)},
-        "pairs": test_differences(pairs, results),
+        "gains": {SUCCESS: test_gains(results, SUCCESS, played.baseline)},
+        "pairs": test_pairs(results, SUCCESS, played.baseline),
     }  # fmt: skip
     return {"verdict": verdict.describe_success(played.environment, metrics), **metrics}
 

@@ -1,6 +1,6 @@
 """Estimates of a policy's quality: of each problem, in tables over seeds, and their means."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -66,6 +66,18 @@ class Results:
         return list(dict.fromkeys(parts[1] for parts in ends if parts[0] == way))
 
 
+def check_ids(ids: Sequence[str], others: Iterable[Sequence[str]], what: str) -> None:
+    """A ValueError unless all are the same ids in the same order; `what`: of what."""
+    if (
+        different := next((other for other in others if list(other) != list(ids)), None)
+    ) is not None:
+        raise ValueError(
+            f"expected the same {what} of every policy and seed, in the same order, found "
+            f"{len(ids)} and {len(different)} that differ. They come from different runs: rerun "
+            f"`dvc repro`."
+        )
+
+
 def read_results(
     folder: Path, policies: Sequence[str], seeds: Sequence[int], confidence: float
 ) -> Results:
@@ -80,14 +92,9 @@ def read_results(
     baseline = policies[0]
     first = rows[baseline][0]
     ids = [row.id for row in first]
-    for policy, of_seeds in rows.items():
-        for seed, results in zip(seeds, of_seeds, strict=True):
-            if [row.id for row in results] != ids:
-                raise ValueError(
-                    f"expected results on the same problems in the same order, found {len(ids)} "
-                    f"of {baseline} and {len(results)} of {policy}, seed {seed}, that differ. They "
-                    f"come from different runs: rerun `dvc repro`."
-                )
+    check_ids(
+        ids, ([row.id for row in of_seed] for of in rows.values() for of_seed in of), "problems"
+    )
     estimates = {
         policy: list(map(collect_estimates, of_seeds)) for policy, of_seeds in rows.items()
     }

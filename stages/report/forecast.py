@@ -249,25 +249,3 @@ def compare_forecast(results: Results, gains: Mapping[str, Any]) -> dict[str, An
     halves = [(each["high"] - each["low"]) / 2 for each in differences.values()]
     came = {"narrowest": round_metric(min(halves)), "widest": round_metric(max(halves))}
     return {"forecast": {"power": POWER, **content, "half_widths": came}}
-
-
-def describe_comparison(metrics: Mapping[str, Any]) -> list[str]:
-    """Sentences that compare forecast and measured intervals; none where there is no forecast."""
-    if (forecast := metrics.get("forecast")) is None:
-        return []
-    assumed, of_this_run = (
-        f"±{100 * forecast[name]['half_width']:.1f} points, and "
-        + (
-            f"a detectable gain of {100 * forecast[name]['detectable']:.1f} points,"
-            if forecast[name]["detectable"] <= 1.0
-            else "no detectable gain,"
-        )
-        for name in ("assumed", "of_this_run")
-    )
-    narrowest, widest = (100 * width for width in forecast["half_widths"].values())
-    return [
-        f"Forecast of the gains' intervals for so many seeds, problems and samples: {assumed} by "
-        f"the variances that are assumed where there is no earlier run; {of_this_run} by the "
-        f"variances of this run, which `python -m stages.doctor` uses from now on. The intervals "
-        f"above are between ±{narrowest:.1f} and ±{widest:.1f} points."
-    ]

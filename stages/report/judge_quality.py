@@ -138,29 +138,12 @@ def _intervals(
     problems: Sequence[str], columns: Mapping[str, Float[np.ndarray, " pair"]], seed: int
 ) -> dict[str, dict[str, float]]:
     numbers = intervals.problem_numbers(problems)
-    means = intervals.problem_means(np.stack(list(columns.values()), axis=1), numbers)
-    estimates = intervals.bootstrap_means(
-        means, num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed
-    )
     return {
-        name: with_interval(value, *(_constant_bounds(name, column) or bounds))
-        for name, column, value, *bounds in zip(columns, means.T, *estimates, strict=True)
-    }
-
-
-def _constant_bounds(
-    name: str, of_problems: Float[np.ndarray, " problem"]
-) -> tuple[float, float] | None:
-    """Bounds where all problems are equal, for which a bootstrap would claim certainty."""
-    value, number = float(of_problems[0]), len(of_problems)
-    if (of_problems != value).any():
-        return None
-    if name in DIFFERENCES:
-        return intervals.constant_difference_interval(value, number, confidence=CONFIDENCE)
-    if value in (0.0, 1.0):
-        return intervals.wilson_interval(round(value * number), number, confidence=CONFIDENCE)
-    # Of a judge who always prefers the first, a single order has 1/2. 2 x - 1 is within -1 and 1.
-    low, high = intervals.constant_difference_interval(
-        2.0 * value - 1.0, number, confidence=CONFIDENCE
-    )
-    return (1.0 + low) / 2.0, (1.0 + high) / 2.0
+        name: with_interval(
+            *intervals.mean_over_problems(
+                column, numbers, "difference" if name in DIFFERENCES else "rate",
+                num_resamples=NUM_RESAMPLES, confidence=CONFIDENCE, seed=seed,
+            )
+        )
+        for name, column in columns.items()
+    }  # fmt: skip

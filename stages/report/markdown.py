@@ -1,7 +1,10 @@
-"""Numbers with their intervals, and tables of them, as Markdown."""
+"""Numbers with their intervals, tables of them, and templates, as Markdown."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import jinja2
 
 Interval = Mapping[str, Any]
 """`{value, low, high}`; of a difference between policies, `{difference, low, high}`."""
@@ -34,3 +37,19 @@ def format_points(interval: Interval) -> str:
     value = interval["difference"] if "difference" in interval else interval["value"]
     text = f"{100 * value:+.1f} [{100 * interval['low']:+.1f}, {100 * interval['high']:+.1f}]"
     return text if interval["low"] <= 0 <= interval["high"] else f"**{text}**"
+
+
+def render_template(path: Path, **values: Any) -> str:
+    """Text of a Jinja2 template: a line with nothing but a tag leaves no line.
+
+    Filters: `form` (Python's format), `percent`, `number`, `points` and `table` of this file.
+    """
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "form": format, "percent": format_percent, "number": format_number,
+        "points": format_points, "table": render_table,
+    }  # fmt: skip
+    return environment.from_string(path.read_text(encoding="utf-8")).render(values)

@@ -2,7 +2,8 @@
 
 The header has what their hub indexes (https://huggingface.co/docs/hub/model-cards); the sections
 follow Mitchell et al. 2019, "Model Cards for Model Reporting" (https://arxiv.org/abs/1810.03993),
-as far as something is known. Equal inputs, equal card: no clock, no machine.
+as far as something is known; the words are in model_card.md.j2. Equal inputs, equal card: no clock,
+no machine.
 """
 
 import io
@@ -11,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from ruamel.yaml import YAML
 
 from stages.report import markdown
@@ -31,77 +31,6 @@ METHODS = {
 }
 LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0")
 """Names that the hub knows; any other licence is `other`, with its own words."""
-TEMPLATE = """\
----
-{{ header }}---
-
-# {{ name }}
-
-{% if model.path is not none -%}
-A causal language model that began as `{{ base }}`
-{%- if model.revision is defined and model.revision %} at `{{ model.revision }}`{% endif %}
-{%- else -%}
-A Llama of {{ model.tiny.num_layers }} layers of {{ model.tiny.hidden_size }}, \
-with a vocabulary of at most {{ model.tiny.vocab_size }} that began with random weights
-{%- endif %}, trained by {{ method }}, once with each of the seeds {{ seeds | join(", ") }}. \
-The checkpoints are `data/policies/{{ name }}/model/<seed>`; weights are safetensors, and no code \
-comes with them.
-
-## Data
-
-Source: `{{ source }}`. Licence of the source: {{ data.licence or "not stated" }}. \
-Problems by split: \
-{% for split in data.counts %}{{ split }} {{ "{:,}".format(data.counts[split]) }}\
-{{ ", " if not loop.last }}{% endfor %}; \
-{% for pair in data.overlaps if data.overlaps[pair] -%}
-{{ data.overlaps[pair] }} questions are in both of {{ pair }}{{ "; " if not loop.last }}
-{%- else %}no question is in two splits{% endfor %}. The policy's own completions, and labels of \
-them, where a parent made any, are of these problems too.
-
-## Parents
-
-Made from, in this order (a row of params.yaml each): {{ parents }}.
-
-## Parameters
-
-Row: `{{ inline(row) }}`
-{% for word in presets %}
-
-Preset `{{ word }}`: `{{ inline(presets[word]) }}`
-{% endfor %}
-
-## Results
-
-{% if evaluation %}
-{{ (evaluation.values() | first).num_problems }} test problems that no policy learned from.
-
-{{ results }}
-{% else %}
-This policy was not evaluated.
-{% endif %}
-
-{{ section }}
-
-## Cost
-
-This training, of each seed: {{ cost[0] }} tokens generated, \
-{{ cost[1] }} trained on (each time it was). What it was made from cost, and seconds, \
-are in `data/report/report.md`.
-
-## Limits
-
-- Measured on problems of `{{ source }}` alone, unless this card names another source; \
-of other tasks, languages and lengths nothing is known.
-{% if has_golds %}
-- Right means the final answer: wrong steps that end in the right number count as right.
-{% endif %}
-{% if row.train in ("ppo", "grpo") %}
-- Trained on a reward, which a policy can learn to satisfy without solving the problem.
-{% endif %}
-{% if model.path is none %}
-- A small model made to try methods on; of no use beyond its task.
-{% endif %}
-"""
 
 
 def render_card(
@@ -120,10 +49,8 @@ def render_card(
         for folder in (DATA / f"evaluations/{name}", DATA / f"policies/{name}/training")
     )  # fmt: skip
     parents = [f"`{parent}`" for parent in list_ancestors(plan, f"policies/{name}")][:-1]
-    template = jinja2.Template(
-        TEMPLATE, undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
-    )
-    return template.render(
+    return markdown.render_template(
+        Path(__file__).with_name("model_card.md.j2"),
         name=name, model=model, data=data, row=row, section=section, source=_list_sources(data),
         base=model["path"] and shorten_path(model["path"]),
         has_golds=all(ACCURACY in metrics for metrics in evaluation.values()),
@@ -131,9 +58,8 @@ def render_card(
         header=_header(name, model, data, evaluation),
         parents=", ".join(parents) or "nothing but the base model",
         presets=presets,
-        results=markdown.render_table(
-            ["", "mean", *(f"seed {seed}" for seed in seeds)], _results(evaluation)
-        ),
+        header_of_results=["", "mean", *(f"seed {seed}" for seed in seeds)],
+        results=list(_results(evaluation)),
         cost=[", ".join(f"{metrics[key]:,}" for metrics in training.values()) for key in COSTS[:2]],
     )  # fmt: skip
 

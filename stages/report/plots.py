@@ -111,8 +111,8 @@ def assign_colours(policies: Iterable[str]) -> dict[str, str]:
 def draw_accuracy(folder: Path, metrics: Mapping[str, Any]) -> None:
     """Plot of each policy's accuracy as sampled, above, and at its best temperature, below."""
     policies, seeds = metrics["policies"], metrics["seeds"]
-    chosen = {name: of["best"] for name, of in metrics["temperatures"]["policies"].items()}
-    sampled = metrics["temperatures"]["sampled"]
+    sampled, of_policies = metrics["temperatures"]["sampled"], metrics["temperatures"]["policies"]
+    chosen = {name: of.get("best", sampled) for name, of in of_policies.items()}
     numbers = ("value", "low", "high")
     columns = ("best_temperature", *(f"at_best_{name}" for name in numbers))
     header = ["policy", "mean_accuracy", "low", "high", *(f"seed_{seed}" for seed in seeds)]

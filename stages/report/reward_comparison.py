@@ -1,7 +1,7 @@
 """The comparison where no answer can be checked: what the rewards that are models prefer.
 
 For each reward: the mean score of a policy's samples, with differences paired by seed and prompt
-(`comparison.test_differences`), and the win rate: how often a sample of a policy is scored above a
+(`comparison.test_gains`), and the win rate: how often a sample of a policy is scored above a
 sample of the baseline to the same prompt, ties half. Scores have no unit and no zero, and those of
 two seeds' models are on two scales: the win rate depends on neither.
 
@@ -20,8 +20,8 @@ from stages.records import lines
 from stages.records.metrics import read_metrics
 from stages.records.pools import ScoredPrompt
 from stages.report import verdict
-from stages.report.comparison import estimate_intervals, test_differences
-from stages.report.estimates import OF_SAMPLES, TOKENS, Results, Table
+from stages.report.comparison import estimate_intervals, test_gains
+from stages.report.estimates import OF_SAMPLES, TOKENS, Results, Table, check_ids
 
 
 def read_scored_results(
@@ -38,11 +38,7 @@ def read_scored_results(
     }
     first = rows[names[0], seeds[0]]
     ids = [row.id for row in first]
-    if any([row.id for row in results] != ids for results in rows.values()):
-        raise ValueError(
-            "expected results on the same prompts in the same order, found some that differ. They "
-            "come from different runs: rerun `dvc repro`."
-        )
+    check_ids(ids, ([row.id for row in results] for results in rows.values()), "test prompts")
     scorers = list(first[0].scores)
 
     def table(policy: str, measure: str) -> Table:
@@ -84,19 +80,9 @@ def compare_by_rewards(results: Results) -> dict[str, Any]:
 
     Each reward is a family of comparisons of its own: every policy minus the baseline.
     """
-    baseline, *trained = results.tables
+    baseline = next(iter(results.tables))
     measures = [name for name in results.tables[baseline] if name.startswith("reward/")]
-    gains = {
-        measure: test_differences(
-            {
-                name: results.tables[name][measure] - results.tables[baseline][measure]
-                for name in trained
-            },
-            results,
-            are_shares=False,
-        )
-        for measure in measures
-    }
+    gains = {name: test_gains(results, name, baseline, are_shares=False) for name in measures}
     metrics = {
         "baseline": baseline, "seeds": results.seeds, "num_problems": len(results.ids),
         "confidence": results.confidence,

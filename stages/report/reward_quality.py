@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from stages.algorithms.statistics import intervals, score_quality
-from stages.algorithms.statistics.intervals import problem_means, problem_numbers
+from stages.algorithms.statistics.intervals import problem_numbers
 from stages.records.metrics import with_interval
 from stages.records.preferences import Outcome, Preference
 from stages.report.evaluation_config import QualityConfig
@@ -137,21 +137,15 @@ def average_over_problems(
     values: Float[np.ndarray, " row"], problems: Int[np.ndarray, " row"], config: QualityConfig,
     seed: int, *, is_rate: bool = True,
 ) -> Interval | None:  # fmt: skip
-    """The mean over problems of the mean of each problem's rows; None without rows.
-
-    A rate that is 0 or 1 on all problems has Wilson's interval: a bootstrap would claim certainty.
-    """
+    """The mean over problems of the mean of each problem's rows; None without rows."""
     if not len(values):
         return None
-    means = problem_means(values[:, None], problems)
-    total = float(means.sum())
-    if is_rate and (not means.any() or (means == 1.0).all()):
-        bounds = intervals.wilson_interval(round(total), len(means), confidence=config.confidence)
-        return with_interval(total / len(means), *bounds)
-    estimates = intervals.bootstrap_means(
-        means, num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed
-    )
-    return with_interval(*(column[0] for column in estimates))
+    return with_interval(
+        *intervals.mean_over_problems(
+            values, problems, "rate" if is_rate else "number",
+            num_resamples=config.num_bootstrap, confidence=config.confidence, seed=seed,
+        )
+    )  # fmt: skip
 
 
 def _estimate_calibration_error(

@@ -28,7 +28,7 @@ WRITTEN: dict[Kind, Callable[[float], str]] = {
 
 def tabulate_accuracy(metrics: Metrics) -> Rows:
     """A row a policy: accuracy and gain as sampled, and at its best temperature."""
-    chosen = metrics["temperatures"]["policies"]
+    sampled_at, chosen = metrics["temperatures"]["sampled"], metrics["temperatures"]["policies"]
     sampled, at_best = metrics["gains"][MEAN], metrics["gains"][BEST_TEMPERATURE]
     over = f"over {metrics['baseline']}, points"
     return [
@@ -36,7 +36,7 @@ def tabulate_accuracy(metrics: Metrics) -> Rows:
             "policy": name,
             "accuracy, %": format_interval(estimates[MEAN]),
             over: format_difference(sampled.get(name)),
-            "best temperature": f"{chosen[name]['best']:g}",
+            "best temperature": f"{chosen[name].get('best', sampled_at):g}",
             "accuracy at best temperature, %": format_interval(estimates[BEST_TEMPERATURE]),
             f"{over}, at best": format_difference(at_best.get(name)),
             **(format_readings(metrics, name) if readings_differ(metrics) else {}),

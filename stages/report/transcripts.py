@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from stages.records import lines
 from stages.records.pools import Completion
 from stages.records.problems import Prompt
-from stages.report.estimates import GREEDY, Results
+from stages.report.estimates import GREEDY, Results, check_ids
 from stages.report.tables import Rows
 from stages.rows import PROMPTS
 from stages.seeding import derive_seed
@@ -111,15 +111,11 @@ def choose_transcripts(
 
     Without gold answers there is no verdict, `right` is None and all are drawn at random.
     """
-    for row in itertools.chain.from_iterable(completions.values()):
-        if [completion.id for completion in row] != [prompt.id for prompt in prompts]:
-            raise ValueError(
-                f"expected a greedy completion of each of the {len(prompts)} test problems, in "
-                f"their order, found {len(row)} that differ. They come from different runs: rerun "
-                f"`dvc repro`."
-            )
+    rows = itertools.chain.from_iterable(completions.values())
+    ids = [prompt.id for prompt in prompts]
+    check_ids(ids, ([row.id for row in of_seed] for of_seed in rows), "greedy completions")
     graded = GradedCompletions(prompts=prompts, seeds=seeds, completions=completions, right=right)
-    order = draw_order([prompt.id for prompt in prompts], seeds[0])
+    order = draw_order(ids, seeds[0])
     policies = list(range(len(completions)))
     if right is None:
         random = [graded.show(at, 0, policies, "") for at in order[: 2 * DRAWN]]

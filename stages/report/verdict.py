@@ -5,6 +5,7 @@ from typing import Any
 
 from stages.algorithms.statistics.crossed_means import MIN_SEEDS
 from stages.report.estimates import BEST_OF, BEST_TEMPERATURE, MEAN
+from stages.report.sharpening import MIN_DEV_PROBLEMS
 from stages.rewards.pool_scores import MEAN_LOGPROB
 
 Metrics = Mapping[str, Any]
@@ -18,12 +19,26 @@ def write_verdict(metrics: Metrics) -> list[str]:
             describe_selection(metrics),
         ]  # fmt: skip
     sampled, best = (list_accuracies(metrics, measure) for measure in (MEAN, BEST_TEMPERATURE))
+    no_choice = describe_no_choice(metrics["temperatures"])
+    at_best = "" if no_choice else f", and at each policy's best temperature {best}"
     return [
         too_few,
-        f"In this run mean accuracy is {sampled}, and at each policy's best temperature {best}; "
-        f"other seeds may order them otherwise.",
+        f"In this run mean accuracy is {sampled}{at_best}; other seeds may order them otherwise.",
+        *([no_choice] if no_choice else []),
         "For a verdict set `seeds` in params.yaml to three or more.",
     ]
+
+
+def describe_no_choice(temperatures: Metrics) -> str | None:
+    """The sentence that dev problems are too few to choose each policy's temperature by."""
+    number = temperatures["dev_problems"]
+    if number >= MIN_DEV_PROBLEMS:
+        return None
+    return (
+        f"No policy has a temperature chosen for it: that takes {MIN_DEV_PROBLEMS} dev problems, "
+        f"and there are {number} (data.shares.dev). So part of a gain may be a narrower "
+        f"distribution, which a lower temperature gives without training."
+    )
 
 
 def describe_few_seeds(seeds: Sequence[int], how: str) -> str | None:
@@ -85,6 +100,8 @@ def describe_gains(metrics: Metrics) -> str:
 
 def describe_gains_at_best(metrics: Metrics) -> str:
     """The same where each is sampled at the temperature that is best for it on dev problems."""
+    if no_choice := describe_no_choice(metrics["temperatures"]):
+        return no_choice
     baseline, differences = metrics["baseline"], metrics["gains"][BEST_TEMPERATURE]
     accuracy = metrics["policies"][baseline][BEST_TEMPERATURE]["value"]
     best = {name: of["best"] for name, of in metrics["temperatures"]["policies"].items()}

@@ -7,7 +7,7 @@ they share its difficulty and are not independent evidence (`problem_means`).
 import math
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,6 +16,8 @@ Table = Float[np.ndarray, "problem column"]
 Columns = Float[np.ndarray, " column"]
 Numbers = Int[np.ndarray, " row"]
 Counts = Int[np.ndarray, " problem"]
+Kind = Literal["rate", "difference", "number"]
+"""Of a mean: within 0 and 1; of two rates, within -1 and 1; without bounds."""
 
 
 class Interval(NamedTuple):
@@ -66,9 +68,8 @@ def bootstrap_means(
     https://arxiv.org/abs/2411.00640). 2,000 resamples place a bound of a 95 % interval within about
     0.06 standard errors.
 
-    What it cannot do: a column that is constant has an interval of width zero. For a rate of which
-    every problem is 0 (or 1), `wilson_interval` has an honest one; for a difference of rates that
-    is the same on every problem, `constant_difference_interval`.
+    What it cannot do: a column that is constant has an interval of width zero. `mean_over_problems`
+    has an honest one.
     """
     draws = resamples(len(values), num_resamples, seed)
     means = np.stack([counts @ values for counts in draws]) / len(values)
@@ -162,3 +163,29 @@ def problem_means(values: Float[np.ndarray, "row column"], problems: Numbers) ->
     sums = np.zeros((len(counts), values.shape[1]))
     np.add.at(sums, places, values)
     return sums / counts[:, None]
+
+
+def mean_over_problems(
+    values: Float[np.ndarray, " row"], problems: Numbers, kind: Kind, *, num_resamples: int,
+    confidence: float, seed: int,
+) -> Interval:  # fmt: skip
+    """Mean over problems of the mean of each problem's rows, by `bootstrap_means`.
+
+    Of a rate or a difference that is the same on all problems a bootstrap would be certain. It has
+    `wilson_interval` where it is 0 or 1, and else that of `constant_difference_interval`, a rate x
+    that of 2 x - 1: of a judge who always prefers the first, reading each pair once has 1/2.
+    """
+    means = problem_means(values[:, None], problems)
+    value, number = float(means[0, 0]), len(means)
+    if kind == "number" or (means != value).any():
+        estimates = bootstrap_means(
+            means, num_resamples=num_resamples, confidence=confidence, seed=seed
+        )
+        return Interval(*(float(column[0]) for column in estimates))
+    if kind == "difference":
+        return Interval(value, *constant_difference_interval(value, number, confidence=confidence))
+    if value in (0.0, 1.0):
+        bounds = wilson_interval(round(value * number), number, confidence=confidence)
+        return Interval(value, *bounds)
+    low, high = constant_difference_interval(2.0 * value - 1.0, number, confidence=confidence)
+    return Interval(value, (1.0 + low) / 2.0, (1.0 + high) / 2.0)

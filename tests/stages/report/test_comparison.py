@@ -18,7 +18,6 @@ from stages.records.temperatures import TemperatureResult
 from stages.report import (
     comparison,
     controls,
-    coverage,
     estimates,
     forecast,
     reward_comparison,
@@ -34,12 +33,12 @@ WAYS = [f"{way}/{reward}/4" for way in ("best_of", "weighted") for reward in REW
 NAMES = [*FIELDS, BEST_TEMPERATURE, "majority/4", "pass/4", "pass/16", *WAYS]
 
 
-def at_temperatures(sampled, best=None, lenient=None):
+def at_temperatures(sampled, best=None, lenient=None, num_dev=sharpening.MIN_DEV_PROBLEMS):
     """Accuracies as sampled at 1, and at 0, which is the best on the dev problems."""
     best = sampled if best is None else np.asarray(best)
     return PolicyTemperatures(
         sampled=1.0, test={1.0: np.asarray(sampled), 0.0: best},
-        dev={1.0: np.zeros((len(sampled), 2)), 0.0: np.ones((len(sampled), 2))},
+        dev={1.0: np.zeros((len(sampled), num_dev)), 0.0: np.ones((len(sampled), num_dev))},
         lenient={1.0: np.asarray(sampled), 0.0: best if lenient is None else np.asarray(lenient)},
     )  # fmt: skip
 
@@ -218,8 +217,24 @@ def test_the_best_temperature_is_of_all_seeds_on_dev_and_of_equals_the_highest()
     # 0.5, 0.75 and 0.75; the second seed alone would have chosen 0.
     assert sharpening.choose_temperature(dev) == 0.5
     assert sharpening.choose_temperature({1.0: dev[1.0], 0.0: dev[0.0]}) == 0.0
-    of_both = replace(at_temperatures(np.ones((2, 2)), np.zeros((2, 2))), dev=dev)
-    assert of_both.best == 0.5
+    many = {temperature: np.tile(table, 40) for temperature, table in dev.items()}
+    assert replace(at_temperatures(np.ones((2, 2)), np.zeros((2, 2))), dev=many).best == 0.5
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3])
+def test_with_few_dev_problems_no_temperature_is_chosen_and_the_verdict_says_so(num_seeds):
+    of = results({"sft": [[0.5, 0.25]] * num_seeds, "dpo": [[0.5, 0.75]] * num_seeds})
+    assert of.temperatures["dpo"].best == 0.0
+    for name, table in of.tables.items():
+        of.temperatures[name] = at_temperatures(table["mean_accuracy"], [[1, 1]] * num_seeds,
+            num_dev=74)  # fmt: skip
+    found = comparison.compare_policies(of)
+    assert of.temperatures["dpo"].best == 1.0
+    assert found["parts"] == {}
+    assert "best" not in found["temperatures"]["policies"]["dpo"]
+    (sentence,) = [text for text in found["verdict"] if "temperature" in text and "74" in text]
+    assert "75 dev problems" in sentence
+    assert {row["best temperature"] for row in tables.tabulate_accuracy(found)} == {"1"}
 
 
 PARTS = {
@@ -292,7 +307,7 @@ def test_samples_of_even_and_odd_index_are_halves(num_samples, halves):
 def test_problems_that_one_policy_alone_solves_by_hand():
     policy = np.array([[0.0, 0.0625, 1.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.0, 1.0]])
     baseline = np.array([[0.0625, 0.0, 0.5, 0.0, 0.5], [0.0, 0.0, 0.5, 0.25, 0.5]])
-    assert coverage.count_solved(policy,
+    assert comparison.count_solved(policy,
         baseline) == {"only_policy": {"value": 1.5, "seeds": [1, 2]},
         "only_baseline": {"value": 1.0, "seeds": [1, 1]},
         "neither": {"value": 0.5, "seeds": [1, 0]}}  # fmt: skip
@@ -459,7 +474,6 @@ def test_a_plan_without_an_earlier_run_is_forecast_by_assumed_variances(tmp_path
     assert design == Design(3, 530, 16, 1, 0.95), "neither the baseline nor a control"
     never = results({"sft": np.zeros((3, 100)), "a": np.zeros((3, 100))})
     assert forecast.compare_forecast(never, {"mean_accuracy": {"a": {"low": 0, "high": 0}}}) == {}
-    assert forecast.describe_comparison({}) == []
 
 
 # --- rewards in place of answers
