@@ -3,8 +3,8 @@
     python -m stages.doctor [--gpu-gib 80]
 
 Prints the base model's speed on this machine in each arithmetic, measured for some seconds, and
-which to choose (`planning/speed`); for each stage, its memory (`planning/memory`: the stage's loop
-on fake tensors), whether it fits, the expected tokens and minutes, and the error of the last
+which to choose (`planning/speed`); for each stage, its memory (`planning/cost`: the stage's loop on
+fake tensors), whether it fits, the expected tokens and minutes, and the error of the last
 estimates; the difference that the comparison can detect, and what smaller ones take
 (`report/forecast`); the GPU and the versions of packages; one demonstration as the model will read
 it; and every problem, with what to change: it then exits with code 1. Writes nothing that a stage
@@ -130,12 +130,18 @@ def make_forecast_table(forecasts: Sequence[Forecast]) -> Table:
     shown = Table("stage", "memory, GiB", "most in", "fits", "tokens", "minutes", "rate of",
                   title="Stages", title_justify="left")  # fmt: skip
     for item in forecasts:
-        phase, size = item.largest
-        memory = f"{size / GIB:.2f}" if size else "not measured" if item.unmeasured else "-"
+        memory = f"{item.peak / GIB:.2f}" if item.peak else "-"
+        memory = "not measured" if item.unmeasured else memory
         minutes = f"{item.seconds / 60:.1f}" if item.seconds else "-"
         fits = "no" if item.problem else "?" if item.unmeasured else "yes"
         shown.add_row(
-            item.stage.name, memory, phase, fits, f"{item.work.tokens:,.0f}", minutes, item.source
+            item.stage.name,
+            memory,
+            item.phase,
+            fits,
+            f"{item.work.tokens:,.0f}",
+            minutes,
+            item.source,
         )
     shown.add_row("all", "", "", "", "", f"{total / 60:.1f}", "")
     return shown

@@ -2,14 +2,10 @@
 
 import collections
 import json
-import multiprocessing
 import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +31,8 @@ from stages.models import (
 )
 from stages.models.policy_judge import option_tokens
 from stages.params import load_config
-from stages.planning import memory, speed
+from stages.planning import cost, speed
+from stages.planning.cost import LOOPS, ONLINE, Trial, is_vllm
 from stages.planning.jobs import (
     Data,
     Plan,
@@ -50,22 +47,18 @@ from stages.planning.jobs import (
     max_lengths,
     summarise_data,
 )
-from stages.planning.memory import LOOPS, ONLINE, Trial, is_vllm
 from stages.planning.speed import Arithmetic, Rates
 from stages.rewards.feedback.prompts import OPTIONS
 from stages.runtime import gpu_slot, versions
-from stages.runtime.process import die_with_parent
 from stages.sources.problem_files import SourceReport
 
 GIB = 2**30
 USABLE = 0.9
 """Share of a GPU's memory that tensors can use, beside driver, kernels and allocator gaps."""
-AWAKE = ("sampling", "forward pass", "scoring")
+AWAKE = ("sampling", "forward pass")
 """Phases in which vLLM holds its share of a GPU; in the others it sleeps."""
 UNCOUNTED = (RuntimeError, TypeError, AttributeError, IndexError, AssertionError, KeyError)
 """Errors of models that cannot be run on fake tensors."""
-Measured = tuple[Mapping[str, int], str | None, str | None]
-"""Peak bytes by phase; reason why there are none; reason why the stage cannot work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,16 +208,15 @@ def find_problems(
             yield f"{stage.name}: {error}"
 
 
-def make_trial(stage: Stage, model: Model, machine: Machine, plan: Plan) -> Trial | None:
+def make_trial(stage: Stage, model: Model, plan: Plan) -> Trial | None:
     """Trial that measures the stage's memory; None: no model computes in it, or hardly."""
     if stage.entry_point not in LOOPS or is_remote(stage):
         return None
     prompt, completion = max_lengths(stage, plan)
-    reward_models = list_scorers(stage.words["on"], plan) if stage.entry_point in ONLINE else ()
+    scorers = list_scorers(stage.words["on"], plan) if stage.entry_point in ONLINE else ()
     return Trial(
         entry_point=stage.entry_point, config=stage.config, base=model.config, prompt=prompt,
-        completion=completion, scorers=reward_models, is_gpu=machine.is_gpu,
-        samples=count_completions(stage, plan),
+        completion=completion, scorers=scorers, samples=count_completions(stage, plan),
     )  # fmt: skip
 
 
@@ -235,26 +227,22 @@ def find_arithmetic(plan: Plan) -> Arithmetic:
 
 
 def measure_speed(model: Model, machine: Machine, plan: Plan) -> Mapping[Arithmetic, Rates]:
-    """Rates of the base model on this machine; none for another machine."""
+    """Rates of the base model here, as seeds run side by side; none for another machine."""
     if not machine.is_here:
         return {}
-    content = plan.content
+    content, num_seeds = plan.content, len(plan.content["seeds"])
+    places = len(gpu_slot.devices()) if machine.is_gpu else len(os.sched_getaffinity(0))
+    side_by_side = max(1, min(num_seeds, places))
     request = {
         "base": json.loads(model.config.to_json_string(use_diff=False)), "lora": content["lora"],
         "compute": content["compute"], "prompt": max(1, round(plan.data.prompt)),
         "completion": max(1, round(plan.data.completion)),
         "batch_size": content["sft"]["batch_size"],
+        "num_processes": 1 if machine.is_gpu else side_by_side,
     }  # fmt: skip
-    places = len(gpu_slot.devices()) if machine.is_gpu else len(os.sched_getaffinity(0))
-    num_processes = 1 if machine.is_gpu else min(len(content["seeds"]), places)
     chosen = find_arithmetic(plan)
-    arithmetics = speed.list_arithmetics(chosen, is_gpu=machine.is_gpu)
-    rates = speed.measure_rates(request, arithmetics, num_processes)
-    if not machine.is_gpu:
-        return rates
-    # GPUs share no memory: each adds the rate of the first.
-    together = min(len(content["seeds"]), max(1, places))
-    return {arithmetic: each.multiply(together) for arithmetic, each in rates.items()}
+    arithmetics = [chosen] if machine.is_gpu else [*dict.fromkeys((*speed.USUAL, chosen))]
+    return speed.measure_rates(request, arithmetics, side_by_side if machine.is_gpu else 1)
 
 
 def suggest_changes(phase: str, config: Any) -> str:
@@ -285,8 +273,10 @@ class Forecast:
     """Forecast of a stage."""
 
     stage: Stage
-    phases: Mapping[str, int]
-    """Phase -> bytes at its peak; empty where no model computes, or none could be measured."""
+    phase: str
+    """The one that takes most memory."""
+    peak: int
+    """Its bytes; 0 where no model computes, or none could be measured."""
     unmeasured: str | None
     """Reason why its memory could not be measured."""
     work: Work
@@ -297,11 +287,6 @@ class Forecast:
     problem: str | None
     """Reason why it cannot work."""
 
-    @property
-    def largest(self) -> tuple[str, int]:
-        """The phase that takes most memory, and its bytes."""
-        return max(self.phases.items(), key=lambda item: item[1], default=("", 0))
-
 
 def forecast_stages(
     stages: Sequence[Stage], model: Model, machine: Machine, plan: Plan, rates: Rates | None
@@ -311,26 +296,26 @@ def forecast_stages(
         empty = AutoModelForCausalLM.from_config(model.config)
     matrices, parameters = size.count_matrices(empty), size.measure_model(empty)["parameters"]
     recorded = speed.read_rates(parameters)
-    trials = [make_trial(stage, model, machine, plan) for stage in stages]
-    measured = measure_trials(stages, trials, machine, parameters)
-    for stage, trial, (phases, unmeasured, problem) in zip(stages, trials, measured, strict=True):
-        work = forecast_work(stage, plan, matrices)
+    measured = dict[str, tuple[Mapping[str, int], str | None, str | None]]()
+    for stage in stages:
+        work, trial = forecast_work(stage, plan, matrices), make_trial(stage, model, plan)
+        key = repr(trial).replace(stage.name, "")
+        if key not in measured:  # equal trials are measured once
+            measured[key] = measure_memory(trial, machine, parameters)
+        phases, unmeasured, problem = measured[key]
+        phase, peak = max(phases.items(), key=lambda item: item[1], default=("", 0))
+        if peak > machine.room():
+            problem = (
+                f"{phase} takes {peak / GIB:.1f} GiB of {machine.room() / GIB:.1f} that can be "
+                f"used of {machine.name}: {suggest_changes(phase, stage.config)}"
+            )
         seconds, source = 0.0, "-"
         if machine.is_here:
             seconds, source = forecast_seconds(stage, work, trial, recorded, rates)
-        forecast = Forecast(
-            stage=stage, phases=phases, unmeasured=unmeasured, work=work, seconds=seconds,
+        yield Forecast(
+            stage=stage, phase=phase, peak=peak, unmeasured=unmeasured, work=work, seconds=seconds,
             source=source, problem=problem,
         )  # fmt: skip
-        phase, peak = forecast.largest
-        if peak > machine.room():
-            change = suggest_changes(phase, stage.config)
-            too_large = (
-                f"{phase} takes {peak / GIB:.1f} GiB of {machine.room() / GIB:.1f} that can be "
-                f"used of {machine.name}: {change}"
-            )
-            forecast = replace(forecast, problem=too_large)
-        yield forecast
 
 
 def forecast_seconds(
@@ -354,56 +339,19 @@ def forecast_seconds(
     return seconds, "measured, without vLLM" if is_other_engine else "measured"
 
 
-def measure_trials(
-    stages: Sequence[Stage], trials: Sequence[Trial | None], machine: Machine, parameters: int
-) -> list[Measured]:
-    """What `_measure` returns for each stage's trial; equal trials are measured once.
-
-    On every core at the same time, since fake tensors take much of Python's time; where there is a
-    GPU in this process alone, as CUDA cannot be used in a fork of a process that uses it. A
-    ValueError where memory is missing even for that.
-    """
-    keys = [
-        repr(trial).replace(stage.name, "") for stage, trial in zip(stages, trials, strict=True)
-    ]
-    distinct = {key: trial for key, trial in zip(keys, trials, strict=True) if trial is not None}
-    measure = partial(_measure, machine=machine, parameters=parameters)
-    workers = min(len(distinct), len(os.sched_getaffinity(0)))
-    if torch.cuda.is_available() or workers < 2:
-        results = [*map(measure, distinct.values())]
-    else:
-        context = multiprocessing.get_context("fork")
-        try:
-            with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
-                results = [*pool.map(measure, distinct.values())]
-        except BrokenProcessPool:
-            raise ValueError(
-                f"expected memory for {workers} trials of stages at the same time, found that one "
-                f"was ended, perhaps for want of it. Close other programs, or run the doctor on "
-                f"fewer cores: taskset -c 0 python -m stages.doctor"
-            ) from None
-    measured = dict(zip(distinct, results, strict=True))
-    return [measured.get(key, ({}, None, None)) for key in keys]
-
-
-def _begin_worker() -> None:
-    """Bind a forked process to its parent, and torch in it to one thread.
-
-    OpenMP's threads are not in a fork: torch's first product on two of them would wait for ever.
-    """
-    die_with_parent()
-    torch.set_num_threads(1)
-
-
-def _measure(trial: Trial, machine: Machine, parameters: int) -> Measured:
+def measure_memory(
+    trial: Trial | None, machine: Machine, parameters: int
+) -> tuple[Mapping[str, int], str | None, str | None]:
     """Peak bytes by phase; reason why there are none; reason why it cannot work."""
+    if trial is None:
+        return {}, None, None
     try:
         if not is_vllm(trial.config):
-            return memory.predict_peaks(trial), None, None
+            return cost.predict_peaks(trial), None, None
         minimum = minimum_of_vllm(trial, machine, parameters)
         if trial.entry_point not in ONLINE:
             return {"sampling": minimum}, None, None
-        return add_vllm(memory.predict_peaks(trial), minimum, machine), None, None
+        return add_vllm(cost.predict_peaks(trial), minimum, machine), None, None
     except ValueError as error:
         return {}, None, str(error)
     except UNCOUNTED as error:

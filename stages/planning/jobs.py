@@ -223,11 +223,11 @@ Number = float | int
 """Means and counts of tokens."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Work:
     """Tokens and floating-point operations of a stage, for all seeds together."""
 
-    tokens: Number
+    tokens: Number = 0
     """Tokens that are generated, and those that are trained on, counted in each epoch."""
     trained: int = 0
     """Operations of forward and backward passes."""
@@ -244,6 +244,12 @@ class Work:
         return self.trained + self.forward + self.sampled
 
 
+def count_operations(kind: str, model: Matrices, passes: Passes) -> int:
+    """Operations of passes: `trained` ones go forward and backward, all others forward."""
+    count = flops.count_training_flops if kind == "trained" else flops.count_forward_flops
+    return count(model, passes)
+
+
 def summarise_data(summary: DataSummary) -> Data:
     """Counts and lengths of prepared rows; without demonstrations a length is assumed."""
     written = summary.all_completion_tokens()
@@ -256,14 +262,14 @@ def summarise_data(summary: DataSummary) -> Data:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Count:
-    """Adds up a stage's passes, of one seed."""
+    """Adds up a stage's passes, of all seeds."""
 
-    def __init__(self, model: Matrices, max_batch: int) -> None:
-        self.tokens = 0.0
-        self.operations = {"trained": 0, "forward": 0, "sampled": 0}
-        self.steps = 0
-        self._model, self._max_batch = model, max_batch
+    work: Work
+    model: Matrices
+    seeds: int
+    max_batch: int
 
     def add(self, kind: str, times: Number, positions: Number, outputs: Number) -> None:
         """`times` rows of so many positions, `outputs` of them with logits, go forward.
@@ -271,8 +277,15 @@ class Count:
         `trained`: and backward; `sampled`: a position at a time.
         """
         passes = Passes(positions=round(times * positions), outputs=round(times * outputs))
-        count = flops.count_training_flops if kind == "trained" else flops.count_forward_flops
-        self.operations[kind] += count(self._model, passes)
+        operations = self.seeds * count_operations(kind, self.model, passes)
+        setattr(self.work, kind, getattr(self.work, kind) + operations)
+
+    def train(
+        self, times: Number, prompt: Number, completion: Number, *, has_logits: bool = True
+    ) -> None:
+        """`times` rows of so many tokens are trained on, those of the completion."""
+        self.work.tokens += self.seeds * times * completion
+        self.add("trained", times, prompt + completion, completion if has_logits else 0)
 
     def sample(
         self, prompts: Number, prompt: Number, *, completions: int, tokens: Number, limit: int,
@@ -280,28 +293,25 @@ class Count:
     ) -> None:  # fmt: skip
         """Completions of `prompts` prompts of so many tokens are sampled, `per_call` at once.
 
-        `tokens`: mean of a completion, of all its turns; `limit`: of a turn at most.
+        A prompt that completions share is read once. `tokens`: mean of a completion, of all its
+        turns; `limit`: of a turn at most.
         """
         self.add("forward", prompts, prompt, 0)
-        sampled = round(prompts * completions * tokens)
-        self.add("sampled", 1, sampled, sampled)
-        per_batch = max(1, self._max_batch // completions)
+        self.work.tokens += self.seeds * prompts * completions * tokens
+        self.add("sampled", prompts * completions, tokens, tokens)
+        per_batch = max(1, self.max_batch // completions)
         calls, remainder = divmod(math.ceil(prompts), per_call)
         batches = calls * math.ceil(per_call / per_batch) + math.ceil(remainder / per_batch)
-        self.steps += turns * batches * limit
+        self.work.steps += self.seeds * turns * batches * limit
 
 
 def forecast_work(stage: Stage, plan: Plan, model: Matrices) -> Work:
-    """What the stage takes if all goes as assumed; nothing where no model computes.
-
-    A prompt that completions share is read once for all of them.
-    """
-    count = Count(model, plan.content["compute"]["max_batch"])
-    seeds = len(plan.content["seeds"])
+    """What the stage takes if all goes as assumed; nothing where no model computes."""
+    work, max_batch = Work(), plan.content["compute"]["max_batch"]
     if stage.entry_point in COUNTED and not is_remote(stage):
+        count = Count(work=work, model=model, seeds=len(plan.content["seeds"]), max_batch=max_batch)
         COUNTED[stage.entry_point](stage, plan, count)
-    by_kind = {kind: seeds * number for kind, number in count.operations.items()}
-    return Work(tokens=seeds * count.tokens, steps=seeds * count.steps, **by_kind)
+    return work
 
 
 def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
@@ -311,18 +321,17 @@ def _demonstrations(stage: Stage, plan: Plan, count: Count) -> None:
         number = count_starts(environment, "train", plan)
         completion = _episode_tokens(environment)
     if preset.teacher is not None:
-        limit = label_preset(stage, plan).get("max_samples_per_problem")
         each = count_completions(stage, plan)
-        number = _problems(stage, plan) * (each if limit is None else min(limit, each))
+        limit = label_preset(stage, plan).get("max_samples_per_problem") or each
+        number = _problems(stage, plan) * min(limit, each)
     times = preset.override(stage.config.sft).num_epochs * (preset.num_demonstrations or number)
-    count.tokens = times * completion
-    count.add("trained", times, data.prompt + completion, completion)
+    count.train(times, data.prompt, completion)
     if preset.teacher is not None:
         count.add("forward", times, data.prompt + completion, completion)
 
 
 def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
-    is_policy, data = stage.entry_point == "train_dpo", plan.data
+    is_policy, both = stage.entry_point == "train_dpo", 2 * plan.data.completion
     settings = stage.config.dpo if is_policy else stage.config.preset
     each = min(label_preset(stage, plan).get("max_pairs_per_problem", 1), _most_pairs(stage, plan))
     # The others do not need right and wrong completions.
@@ -330,11 +339,9 @@ def _pairs(stage: Stage, plan: Plan, count: Count) -> None:
     share = CONTRASTS if by in ("verifier", "episodes") else 1.0
     pairs = share * each * _problems(stage, plan)
     times = settings.num_epochs * pairs * getattr(settings, "members", 1)
-    both = 2 * data.completion
-    count.tokens = times * both
-    count.add("trained", times, data.prompt + both, both if is_policy else 0)
+    count.train(times, plan.data.prompt, both, has_logits=is_policy)
     if is_policy:
-        count.add("forward", pairs, data.prompt + both, both)
+        count.add("forward", pairs, plan.data.prompt + both, both)
 
 
 def _completions(stage: Stage, plan: Plan, count: Count) -> None:
@@ -344,50 +351,40 @@ def _completions(stage: Stage, plan: Plan, count: Count) -> None:
     # An outcome model may leave out problems without right or without wrong completions.
     share = CONTRASTS if getattr(preset, "one_class_weight", None) == 0 else 1.0
     times = share * preset.num_epochs * min(num_labelled, _problems(stage, plan))
-    count.tokens = times * shown
-    count.add("trained", times, plan.data.prompt + shown, 0)
+    count.train(times, plan.data.prompt, shown, has_logits=False)
 
 
 def _online(stage: Stage, plan: Plan, count: Count) -> None:
-    is_ppo, preset = stage.entry_point == "train_ppo", stage.config.preset
+    is_ppo, preset, prompt = stage.entry_point == "train_ppo", stage.config.preset, plan.data.prompt
     sizes = stage.config.ppo if is_ppo else stage.config.grpo
     environment = find_environment(stage, plan)
-    completion = plan.data.completion if environment is None else _episode_tokens(environment)
-    tokens = count_completions(stage, plan) * completion
-    times, positions = sizes.num_steps * sizes.prompts_per_step, plan.data.prompt + tokens
-    count.tokens = times * tokens * (1 + preset.num_epochs)
-    reuse = preset.num_epochs * preset.num_minibatches > 1
-    turns = (
-        {"turns": 1, "limit": sizes.max_new_tokens} if environment is None else _turns(environment)
-    )
+    completion, turns = plan.data.completion, {"limit": sizes.max_new_tokens}
+    if environment is not None:
+        completion, turns = _episode_tokens(environment), _turns(environment)
+    completions = count_completions(stage, plan)
+    times, tokens = sizes.num_steps * sizes.prompts_per_step, completions * completion
     count.sample(
-        times, plan.data.prompt, completions=count_completions(stage, plan), tokens=completion,
+        times, prompt, completions=completions, tokens=completion,
         per_call=sizes.prompts_per_step, **turns,
     )  # fmt: skip
-    # Read by the reference and, where it moves on meanwhile, by the policy; scored.
-    count.add("forward", times * (preset.measures_kl + reuse), positions, tokens)
-    if preset.needs_policy_logprobs:
-        stale = max(0, sizes.num_steps - 1) if preset.staleness else 0
-        count.add("forward", stale * sizes.prompts_per_step, positions, tokens)
-    shown = plan.data.prompt + completion if preset.teacher_reads_solution else 0
-    count.add("forward", times * preset.has_teacher, positions + shown, tokens)
-    models = list_scorers(stage.words["on"], plan)
-    count.add("forward", times * (len(models) + is_ppo), positions, 0)
-    count.add("trained", times * preset.num_epochs, positions, tokens)
+    # Read by reference and teacher, and by the policy where it moves on before it learns; scored.
+    moves = preset.num_epochs * preset.num_minibatches > 1 or preset.staleness > 0
+    readers = preset.measures_kl + preset.has_teacher + moves
+    count.add("forward", times * readers, prompt + tokens, tokens)
+    num_scorers = len(list_scorers(stage.words["on"], plan))
+    count.add("forward", times * (num_scorers + is_ppo), prompt + tokens, 0)
+    count.train(times * preset.num_epochs, prompt, tokens)
     if is_ppo:
-        count.add("trained", times * preset.num_epochs, positions, 0)
+        count.add("trained", times * preset.num_epochs, prompt + tokens, 0)
 
 
 def _played(stage: Stage, plan: Plan, count: Count) -> None:
     environment = find_environment(stage, plan)
     assert environment is not None
     number = count_starts(environment, stage.words["split"], plan)
-    completions = count_completions(stage, plan)
-    tokens = _episode_tokens(environment)
-    count.tokens = number * completions * tokens
     count.sample(
-        number, plan.data.prompt, completions=completions, tokens=tokens, per_call=max(1, number),
-        **_turns(environment),
+        number, plan.data.prompt, completions=count_completions(stage, plan),
+        tokens=_episode_tokens(environment), per_call=max(1, number), **_turns(environment),
     )  # fmt: skip
 
 
@@ -406,17 +403,16 @@ def _samples(stage: Stage, plan: Plan, count: Count) -> None:
     sampling, split = plan.content["sampling"], stage.words.get("split", "test")
     dev = "heldout" if stage.entry_point == "pool" else "dev"
     for prompts, name in ((split, split), ("dev", dev)):
-        number, settings = plan.data.prompts.get(prompts, 0), sampling[name]
-        numbers = [settings["num_samples"]]
+        numbers = [sampling[name]["num_samples"]]
         if stage.entry_point == "sample":
             temperatures = plan.content["temperatures"]
             # The greedy completion, and a few at each of the other temperatures.
             numbers += [1, *[temperatures["num_samples"]] * len(temperatures["tried"])]
         for completions in numbers:
-            count.tokens += number * completions * plan.data.completion
             count.sample(
-                number, plan.data.prompt, completions=completions, tokens=plan.data.completion,
-                limit=settings["max_new_tokens"], per_call=pool_sampling.CHUNK,
+                plan.data.prompts.get(prompts, 0), plan.data.prompt, completions=completions,
+                tokens=plan.data.completion, limit=sampling[name]["max_new_tokens"],
+                per_call=pool_sampling.CHUNK,
             )  # fmt: skip
 
 
@@ -434,14 +430,12 @@ def _steps(stage: Stage, plan: Plan, count: Count) -> None:
     problems = min(problems, preset.num_problems or problems) + data.prompts.get("dev", 0)
     # The last step is followed by nothing.
     steps = max(0.0, data.completion_lines - 1)
-    prefixes = problems * preset.max_solutions_per_problem * steps
-    half = data.completion / 2
-    count.tokens = prefixes * preset.num_completions * half
     if preset.num_completions:
-        split = pool_split(stage, plan)
+        half = data.completion / 2
         count.sample(
-            prefixes, data.prompt + half, completions=preset.num_completions, tokens=half,
-            limit=_longest_sample(plan, split), per_call=step_labels.CHUNK,
+            problems * preset.max_solutions_per_problem * steps, data.prompt + half,
+            completions=preset.num_completions, tokens=half, per_call=step_labels.CHUNK,
+            limit=_longest_sample(plan, pool_split(stage, plan)),
         )  # fmt: skip
 
 
@@ -457,9 +451,7 @@ def _judged(stage: Stage, plan: Plan, count: Count) -> None:
     if preset.reasoning is None:
         count.add("forward", 2 * pairs, length, 1)
     else:
-        limit = preset.reasoning.max_new_tokens
-        count.tokens = 2 * pairs * limit
-        per_call = 2 * judging.CHUNK
+        limit, per_call = preset.reasoning.max_new_tokens, 2 * judging.CHUNK
         count.sample(2 * pairs, length, completions=1, tokens=limit, limit=limit, per_call=per_call)
 
 

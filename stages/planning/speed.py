@@ -6,11 +6,12 @@ A rate is operations per second (`jobs`, `algorithms/flops`). That of an earlier
 stage and all its seeds: of the latest run of the same entry point on the same processor or GPU with
 a model of similar size. Without one, passes of the base model with random weights are timed, by the
 stages' own code: micro-batches and log-probabilities of a `Policy`, and `TransformersSampler`; the
-optimizer is not, a few per cent of a step. Seconds of a pass are a line over the model's layers
-(`memory.choose_layers`); those of a decode step are a line over the rows of its batch: the weights
-are read once, whatever the number of rows, and each row adds its own operations. Seeds share the
-memory's bandwidth, so as many processes as run side by side are timed at once, and their rates
-added. Rounding is fixed when a process starts, so each arithmetic has a process of its own.
+optimizer is not, a few per cent of a step. Of a model with many layers the first ones are timed:
+operations per second differ little with depth. Seconds of a decode step are a line over the rows of
+its batch: the weights are read once, whatever the number of rows, and each row adds its own
+operations. Seeds share the memory's bandwidth, so as many processes as run side by side are timed
+at once, and their rates added. Rounding is fixed when a process starts, so each arithmetic has a
+process of its own.
 """
 
 import json
@@ -25,7 +26,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -34,7 +34,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.initialization import no_init_weights
 
 import stages
-from stages.algorithms import flops
 from stages.algorithms.flops import Matrices, Passes
 from stages.config import Params
 from stages.engines.transformers import TransformersSampler
@@ -43,8 +42,8 @@ from stages.models.batch import eval_no_grad, make_groups, micro_batches
 from stages.models.device import ComputeConfig
 from stages.models.policy import Policy
 from stages.models.row_policy import LoraConfig
-from stages.planning.jobs import Work
-from stages.planning.memory import choose_layers, extend_line, keep_layers
+from stages.planning.cost import keep_layers
+from stages.planning.jobs import Work, count_operations
 from stages.rows import DATA
 from stages.runtime import outputs, process
 from stages.runtime.outputs import PIPE
@@ -77,6 +76,8 @@ class Arithmetic(NamedTuple):
 
 SIMPLEST = Arithmetic(FLOAT32, PINNED)
 """The arithmetic that the others are compared with."""
+USUAL = (SIMPLEST, Arithmetic(FLOAT32, NATIVE), Arithmetic(BFLOAT16, NATIVE))
+"""Arithmetics that are measured on a CPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,29 +94,10 @@ class Rates:
     start: float
     """Seconds until the packages of a stage are imported."""
 
-    def multiply(self, number: int) -> "Rates":
-        """Rates of so many GPUs."""
-        return Rates(
-            trained=number * self.trained,
-            forward=number * self.forward,
-            sampled=number * self.sampled,
-            step=self.step / number,
-            start=self.start,
-        )
-
     def predict_seconds(self, work: Work) -> float:
         """Seconds of these passes."""
         passes = work.trained / self.trained + work.forward / self.forward
         return passes + work.sampled / self.sampled + work.steps * self.step
-
-
-def list_arithmetics(chosen: Arithmetic, *, is_gpu: bool) -> list[Arithmetic]:
-    """Arithmetics to measure, that of the plan among them; on a GPU it alone."""
-    if is_gpu:
-        return [chosen]
-    native = NATIVE if chosen.rounding == PINNED else chosen.rounding
-    usual = [SIMPLEST, Arithmetic(FLOAT32, native), Arithmetic(BFLOAT16, native)]
-    return usual if chosen in usual else [*usual, chosen]
 
 
 def recommend(seconds: Mapping[Arithmetic, float]) -> Arithmetic:
@@ -138,15 +120,11 @@ def recommend(seconds: Mapping[Arithmetic, float]) -> Arithmetic:
 TIMEOUT = 300
 """Seconds after which the measurement of an arithmetic is given up."""
 SECONDS = 0.4
-"""Time that a pass of the larger model takes, if as many rows are in a pass of a stage."""
-LAYER_GROWTH = 3
-"""Layers of the larger of two models, over those of the smaller one."""
-REPEATS = 2
-"""Passes of each model that are timed, of which the quickest counts."""
-SMALLEST = {"forward": 1, "sampled": 8, "trained": 1}
-"""Kind of pass -> rows of the smallest."""
+"""A pass that takes so long is large enough, though a stage's may have more rows."""
+TIMED_LAYERS = 6
+"""Layers of the model at most."""
 ROW_GROWTH = 4
-"""Rows of the larger of two sampled batches over those of the smaller one, at least."""
+"""Rows of a pass over those of the one before, until it is large enough."""
 NEW_TOKENS = 4
 """Tokens that each row samples: the first from the prompt's pass, the others in a step each."""
 LEAST = 1e-6
@@ -171,6 +149,13 @@ class Request(Params):
     num_processes: int
     """Processes side by side."""
 
+    def find_largest(self, kind: str) -> int:
+        """Rows of a full pass in a stage."""
+        if kind == "sampled":
+            return self.compute.max_batch
+        fitting = max(1, self.compute.max_tokens // (self.prompt + self.completion))
+        return min(fitting, self.batch_size) if kind == "trained" else fitting
+
 
 class Cost(NamedTuple):
     """Cost of a pass."""
@@ -180,31 +165,27 @@ class Cost(NamedTuple):
 
 
 class TimedModel:
-    """The base model with some of its layers, and the passes to time."""
+    """The base model with its first layers, and the passes to time."""
 
-    def __init__(self, base: PreTrainedConfig, request: Request, place: torch.device) -> None:
+    def __init__(self, request: Request) -> None:
+        place = device.setup(request.compute)
+        base: PreTrainedConfig = AutoConfig.for_model(**request.base)
+        layers = base.get_text_config(decoder=True).num_hidden_layers
         torch.manual_seed(0)
         with no_init_weights():  # which would take three times as long as numbers of one range
-            model = AutoModelForCausalLM.from_config(base, dtype=torch.float32)
+            model = AutoModelForCausalLM.from_config(
+                keep_layers(base, min(TIMED_LAYERS, layers)), dtype=torch.float32
+            )
         with torch.no_grad():
             for weight in model.parameters():
                 weight.uniform_(-WEIGHT, WEIGHT)
-        self.matrices = size.count_matrices(model)
-        self._request = request
+        self._matrices, self._request = size.count_matrices(model), request
         policy.prepare_model(model, request.compute, place)
         row_policy.add_adapters(model, request.lora, 0)
         self._policy = Policy(model, request.compute, PAD)
         self._sampler = TransformersSampler(
             model=model, eos_ids=frozenset(), pad_id=PAD, max_batch=request.compute.max_batch
         )
-
-    def find_largest(self, kind: str) -> int:
-        """Rows of a full pass in a stage."""
-        request = self._request
-        if kind == "sampled":
-            return request.compute.max_batch
-        fitting = max(1, request.compute.max_tokens // (request.prompt + request.completion))
-        return min(fitting, request.batch_size) if kind == "trained" else fitting
 
     def run(self, kind: str, rows: int) -> Cost:
         """Cost of a pass of so many rows: `trained`, `forward` or `sampled`."""
@@ -227,9 +208,8 @@ class TimedModel:
                     positions += batch.num_tokens
                     outputs += int(batch.mask.sum())
             self._policy.zero_grad(set_to_none=True)
-        count = flops.count_training_flops if kind == "trained" else flops.count_forward_flops
-        operations = count(self.matrices, Passes(positions=positions, outputs=outputs))
-        return Cost(read_clock() - begin, operations)
+        passes = Passes(positions=positions, outputs=outputs)
+        return Cost(read_clock() - begin, count_operations(kind, self._matrices, passes))
 
 
 def read_clock() -> float:
@@ -243,36 +223,33 @@ def read_clock() -> float:
     return time.process_time() if stages.THREADS == 1 else time.perf_counter()
 
 
-def measure_cost(models: Mapping[int, TimedModel], kind: str, rows: int, total: int) -> Cost:
-    """Cost of a pass with `total` layers; `models`: by the number of theirs."""
-    for model in models.values():
-        model.run(kind, rows)  # libraries choose and compile kernels for these shapes
-    costs: dict[int, Cost] = {}
-    for _ in range(REPEATS):
-        for number, model in models.items():
-            cost = model.run(kind, rows)
-            costs[number] = min(cost, costs.get(number, cost))
-    return extend_costs(costs, total)
-
-
-def extend_costs(costs: Mapping[int, Cost], total: int) -> Cost:
-    """Cost with `total` layers; costs by the number of layers."""
-    seconds, operations = (
-        extend_line({number: cost[i] for number, cost in costs.items()}, total) for i in (0, 1)
-    )
-    # A disturbance can make the line fall; no model is quicker than one with fewer layers.
-    slowest = max(cost.seconds for cost in costs.values())
-    return Cost(max(seconds, slowest), round(operations))
+def measure(request: Request) -> dict[str, float]:
+    """Operations per second by kind of pass, and `step`: seconds of a decode step without rows."""
+    model = TimedModel(request)
+    rates = dict[str, float]()
+    for kind in ("trained", "forward", "sampled"):
+        rows, largest, costs = 1, request.find_largest(kind), dict[int, Cost]()
+        while True:
+            # The first run of these shapes chooses and compiles kernels: the quicker one counts.
+            costs[rows] = min(model.run(kind, rows) for _ in range(2))
+            is_enough = len(costs) > (kind == "sampled")
+            if rows == largest or (is_enough and costs[rows].seconds >= SECONDS):
+                break
+            rows = min(largest, ROW_GROWTH * rows)
+        rates[kind] = costs[rows].operations / costs[rows].seconds
+        if kind == "sampled" and len(costs) > 1:
+            rates |= split_sampling(costs, rates["forward"])
+    return {"step": 0.0} | rates
 
 
 def split_sampling(costs: Mapping[int, Cost], forward: float) -> dict[str, float]:
     """`sampled`, operations per second of rows, and `step`, seconds of a decode step without rows.
 
-    `costs`: of two batches of one prompt, by their rows; `forward`: operations per second of the
-    prompt's forward pass. On the line through both, a batch of no rows costs its prompt and its
-    steps.
+    `costs`: of batches of one prompt, by their rows; `forward`: operations per second of the
+    prompt's forward pass. On the line through the two largest, a batch of no rows costs its prompt
+    and its steps.
     """
-    few, many = sorted(costs)
+    few, many = sorted(costs)[-2:]
     seconds = max(LEAST, (costs[many].seconds - costs[few].seconds) / (many - few))
     operations = (costs[many].operations - costs[few].operations) / (many - few)
     prompt = (costs[few].operations - few * operations) / forward
@@ -280,43 +257,17 @@ def split_sampling(costs: Mapping[int, Cost], forward: float) -> dict[str, float
     return {"sampled": operations / seconds, "step": max(0.0, steps) / (NEW_TOKENS - 1)}
 
 
-def measure(request: Request) -> dict[str, float]:
-    """Operations per second by kind of pass, and `step`: seconds of a decode step without rows."""
-    base = AutoConfig.for_model(**request.base)
-    total = base.get_text_config(decoder=True).num_hidden_layers
-    place = device.setup(request.compute)
-    models = {
-        number: TimedModel(keep_layers(base, number), request, place)
-        for number in choose_layers(base, LAYER_GROWTH)
-    }
-    largest, rows = models[max(models)], dict[str, int]()
-    for kind, fewest in SMALLEST.items():
-        few = min(fewest, largest.find_largest(kind))
-        largest.run(kind, few)  # libraries choose their kernels
-        fitting = int(few * SECONDS / largest.run(kind, few).seconds)
-        rows[kind] = max(few, min(largest.find_largest(kind), fitting))
-    rates = dict[str, float]()
-    for kind in ("trained", "forward"):
-        cost = measure_cost(models, kind, rows[kind], total)
-        rates[kind] = cost.operations / cost.seconds
-    few = min(SMALLEST["sampled"], largest.find_largest("sampled"))
-    many = max(ROW_GROWTH * few, rows["sampled"])
-    costs = {number: measure_cost(models, "sampled", number, total) for number in (few, many)}
-    return rates | split_sampling(costs, rates["forward"])
-
-
 def measure_rates(
-    request: Mapping[str, Any], arithmetics: Sequence[Arithmetic], num_processes: int
+    request: Mapping[str, Any], arithmetics: Sequence[Arithmetic], num_gpus: int
 ) -> dict[Arithmetic, Rates]:
-    """Rates in each arithmetic, of so many processes side by side.
+    """Rates in each arithmetic, of `num_processes` side by side, and of so many GPUs.
 
-    `request`: `Request` without what differs between them. A ValueError, with the last line of
+    `request`: a `Request`, whose arithmetic is replaced. A ValueError, with the last line of
     errors, where the base model cannot be run.
     """
     rates: dict[Arithmetic, Rates] = {}
     for each in arithmetics:
-        compute = {**request["compute"], **each._asdict()}
-        content = {**request, "compute": compute, "num_processes": num_processes}
+        content = {**request, "compute": {**request["compute"], **each._asdict()}}
         try:
             result = subprocess.run(
                 [sys.executable, "-m", "stages.planning.speed"], input=json.dumps(content),
@@ -330,7 +281,8 @@ def measure_rates(
                 f"expected the base model to run on this machine, found: {reason:.250}. Times are "
                 f"not forecast without an earlier run."
             ) from error
-        rates[each] = add_rates(json.loads(result.stdout.splitlines()[-1]))
+        # GPUs share no memory: each adds the rate of the first.
+        rates[each] = add_rates(num_gpus * json.loads(result.stdout.splitlines()[-1]))
     return rates
 
 
@@ -369,7 +321,7 @@ def read_rates(parameters: int) -> dict[str, tuple[float, float]]:
     device, rates = describe_device(), {}
     for path in sorted(JOURNALS.glob(f"*/*/{KEY_FILE}")):
         stage, row = path.parts[-3:-1]
-        record = read_last_record(path)
+        record = read_last_record(stage, row)
         if record is None or device != (record["device"], record["cpu"]["model"]):
             continue
         if any(seed["host"] != record["host"] for seed in record.get("seeds", {}).values()):
@@ -388,8 +340,9 @@ def read_rates(parameters: int) -> dict[str, tuple[float, float]]:
     return rates if any(operations for operations, _ in rates.values()) else {}
 
 
-def read_last_record(key: Path) -> dict[str, Any] | None:
-    """The run.json of the execution that wrote the outputs beside a key.json, if it was here."""
+def read_last_record(stage: str, row: str) -> dict[str, Any] | None:
+    """The run.json of the execution that wrote the row's outputs, if it was here."""
+    key = JOURNALS / stage / row / KEY_FILE
     if not key.is_file():
         return None
     content = json.loads(key.read_text(encoding="utf-8"))
@@ -407,9 +360,7 @@ def _operations(work: Mapping[str, Any]) -> int:
     names = ("body", "output", "trained_body", "trained_output")
     model = Matrices(**{name: work[name] for name in names})
     return sum(
-        (flops.count_training_flops if kind == "trained" else flops.count_forward_flops)(
-            model, Passes(**passes)
-        )
+        count_operations(kind, model, Passes(**passes))
         for kind, passes in work.items()
         if isinstance(passes, dict)
     )
@@ -424,19 +375,13 @@ def find_rate(name: str, rates: Mapping[str, tuple[float, float]]) -> float | No
     return next((value for value in same + of_kind if value > 0), None)
 
 
-def write_estimates(expected: Mapping[str, float]) -> None:
-    """Write the estimates for `compare_estimates`."""
-    PIPE.mkdir(exist_ok=True)
-    outputs.write_json(REMEMBERED, {"at": time.time(), "seconds": dict(expected)})
-
-
-def compare_estimates(path: Path = REMEMBERED) -> dict[str, tuple[float, float]]:
+def compare_estimates() -> dict[str, tuple[float, float]]:
     """Stage -> its last estimate and what it took, in seconds, of those that have run since."""
-    if not path.is_file():
+    if not REMEMBERED.is_file():
         return {}
-    remembered, compared = json.loads(path.read_text(encoding="utf-8")), {}
+    remembered, compared = json.loads(REMEMBERED.read_text(encoding="utf-8")), {}
     for name, expected in remembered["seconds"].items():
-        record = read_last_record(JOURNALS / name.replace("@", "/") / KEY_FILE)
+        record = read_last_record(*name.split("@"))
         if (
             record is not None
             and datetime.fromisoformat(record["ended"]).timestamp() > remembered["at"]
@@ -444,6 +389,12 @@ def compare_estimates(path: Path = REMEMBERED) -> dict[str, tuple[float, float]]
         ):
             compared[name] = expected, record["seconds"]
     return compared
+
+
+def write_estimates(expected: Mapping[str, float]) -> None:
+    """Write the estimates for `compare_estimates`."""
+    PIPE.mkdir(exist_ok=True)
+    outputs.write_json(REMEMBERED, {"at": time.time(), "seconds": dict(expected)})
 
 
 def describe_error(compared: Mapping[str, tuple[float, float]]) -> str:

@@ -19,8 +19,8 @@ from stages.models.batch import Batch, Group, eval_no_grad, make_batch
 from stages.models.policy import Policy
 from stages.models.row_policy import LoraConfig
 from stages.optim import OptimConfig, make_adamw, step_optimizer
-from stages.planning import memory
-from stages.planning.memory import Trial
+from stages.planning import cost
+from stages.planning.cost import Trial
 from stages.records.problems import Demonstration
 from tests import presets
 from tests.gpu.scales import COMPUTE, Scale, build, token_ids
@@ -184,7 +184,7 @@ def predicted_peak(scale: Scale) -> int:
         entry_point="train_sft", config=config, base=scale.trained, prompt=PROMPT,
         completion=scale.sft_tokens - PROMPT, samples=1,
     )  # fmt: skip
-    return max(memory.predict_peaks(trial).values())
+    return max(cost.predict_peaks(trial).values())
 
 
 def _sft(model: PreTrainedModel, scale: Scale, number: int) -> Iterator[object]:

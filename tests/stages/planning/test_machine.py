@@ -1,37 +1,34 @@
 """What a machine can do, by hand: rates, times, vLLM's share, and what is refused beforehand."""
 
 import json
-import os
 import re
-import subprocess
-import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace as Section
 
 import pytest
-import torch
-from step_memory import BIGGER, EMBEDDED, Measured
+from step_memory import EMBEDDED, make_trial
 from tiny_checkpoints import compute
 from transformers import LlamaConfig
 
 from stages.models import model_tokenizer
 from stages.models.row_policy import LoraConfig
-from stages.planning import checkup, memory, speed
+from stages.planning import checkup, cost, speed
 from stages.planning.checkup import GIB, Machine, Model
+from stages.planning.cost import Trial
 from stages.planning.jobs import Data, Plan, Stage, Work
-from stages.planning.memory import Trial, choose_layers, extend_line, keep_layers
 from stages.planning.speed import Arithmetic, Cost, Rates
 
 GPU = Machine(name="a GPU", bytes=80 * GIB, is_gpu=True)
 CPU = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
 PINNED, NATIVE = Arithmetic("float32", "pinned"), Arithmetic("float32", "native")
-BFLOAT16, TWO = Arithmetic("bfloat16", "native"), Arithmetic("float32", "native-2")
+BFLOAT16 = Arithmetic("bfloat16", "native")
 BASE = LlamaConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
     num_key_value_heads=2, intermediate_size=96, vocab_size=60)  # fmt: skip
 REQUEST = {"base": json.loads(BASE.to_json_string(use_diff=False)), "lora": {"rank": 0,
     "alpha": 16}, "compute": {"dtype": "float32", "gradient_checkpointing": False,
     "max_tokens": 256, "row_tokens": 128, "pack_tokens": 64, "max_batch": 16}, "prompt": 7,
-    "completion": 5, "batch_size": 4}  # fmt: skip
+    "completion": 5, "batch_size": 4, "num_processes": 2}  # fmt: skip
 
 
 # --- rates of passes
@@ -39,7 +36,6 @@ def test_seconds_of_work_by_hand():
     rates = Rates(trained=6.0, forward=2.0, sampled=1.0, step=0.5, start=4.0)
     work = Work(tokens=0, trained=60, forward=10, sampled=3, steps=8)
     assert rates.predict_seconds(work) == 10 + 5 + 3 + 4
-    assert rates.multiply(4) == Rates(trained=24.0, forward=8.0, sampled=4.0, step=0.125, start=4.0)
     kinds = ("trained", "forward", "sampled", "step", "start")
     parts = [dict(zip(kinds, x, strict=True)) for x in ((6, 2, 1, 0.5, 4), (5, 3, 2, 0.7, 3))]
     assert speed.add_rates(parts) == Rates(**dict(zip(kinds, (11, 5, 3, 0.3, 4), strict=True)))
@@ -59,51 +55,47 @@ def test_a_costlier_arithmetic_is_to_be_much_faster():
     for seconds, best in BEST:
         measured = dict(zip((PINNED, NATIVE, BFLOAT16), seconds, strict=True))
         assert speed.recommend(measured) == best, seconds
-    odd = Arithmetic("bfloat16", "pinned")
-    for chosen, expected in ((PINNED, [PINNED, NATIVE, BFLOAT16]), (TWO, None),
-                             (odd, [PINNED, NATIVE, BFLOAT16, odd])):  # fmt: skip
-        found = speed.list_arithmetics(chosen, is_gpu=False)
-        assert found[1] == TWO if expected is None else found == expected
-        assert speed.list_arithmetics(chosen, is_gpu=True) == [chosen]
 
 
-def test_costs_are_a_line_over_layers_and_rows():
-    deep = keep_layers(BASE, 30)
-    assert [choose_layers(BASE), choose_layers(deep), choose_layers(deep, 3)] == [(2,), (2, 4),
-        (2, 6)]  # fmt: skip
-    assert (deep.num_hidden_layers, BASE.num_hidden_layers) == (30, 2)
-    assert extend_line({2: 5.0, 4: 9.0}, 30) == 5 + 2 * 28
-    assert extend_line({2: 5.0}, 2) == 5.0
-    costs = {layers: Cost(1 + 2.0 * layers, 10 * layers) for layers in (2, 6)}
-    assert speed.extend_costs(costs, 30) == Cost(61.0, 300)
-    # A line that falls is a disturbance.
-    assert speed.extend_costs({2: Cost(5.0, 10), 6: Cost(2.0, 30)}, 10) == Cost(5.0, 50)
+def test_a_decode_steps_cost_is_a_line_over_its_rows():
     # A prompt of 40 operations at 20 a second; 3 steps of 0.5 s; a row: 6 operations, 2 s.
     costs = {rows: Cost(2 + 3 * 0.5 + 2 * rows, 40 + 6 * rows) for rows in (8, 32)}
-    assert speed.split_sampling(costs, forward=20.0) == {"sampled": 3.0, "step": 0.5}
+    assert speed.split_sampling({1: Cost(9.0, 1), **costs}, forward=20.0) == {
+        "sampled": 3.0, "step": 0.5}  # fmt: skip
     costs = {8: Cost(8.0, 40 + 6 * 8), 32: Cost(7.5, 40 + 6 * 32)}  # rows cost nothing
     split = speed.split_sampling(costs, forward=20.0)
     assert split == pytest.approx({"step": 2.0, "sampled": 6 / speed.LEAST}, rel=1e-5)
 
 
-def test_rows_of_a_full_pass_by_hand():
-    request = speed.Request(**REQUEST, num_processes=1)
-    settings = request.compute.model_copy(update={"rounding": "pinned"})
-    model = speed.TimedModel(BASE, request.model_copy(update={"compute": settings}),
-        torch.device("cpu"))  # fmt: skip
-    rows = {kind: model.find_largest(kind) for kind in ("sampled", "forward", "trained")}
-    assert rows == {"sampled": 16, "forward": 256 // (7 + 5), "trained": 4}
+def test_passes_grow_until_they_are_long_enough_or_full(monkeypatch):
+    sizes = dict[str, list[int]]()
+
+    class Model:
+        def __init__(self, request):
+            pass
+
+        def run(self, kind, rows):
+            sizes.setdefault(kind, []).append(rows)
+            return Cost(rows * {"trained": 0.01, "forward": 0.1, "sampled": 0.5}[kind], 10 * rows)
+
+    monkeypatch.setattr(speed, "TimedModel", Model)
+    compute = REQUEST["compute"] | {"rounding": "pinned"}
+    rates = speed.measure(speed.Request(**REQUEST | {"compute": compute, "batch_size": 9}))
+    # At most 9 rows of a step, 256 / (7 + 5) of a micro-batch; two sizes of a sampled batch.
+    assert {kind: [*dict.fromkeys(rows)] for kind, rows in sizes.items()} == {
+        "trained": [1, 4, 9], "forward": [1, 4], "sampled": [1, 4]}  # fmt: skip
+    assert rates == pytest.approx({"trained": 1000, "forward": 100, "sampled": 20, "step": 0})
 
 
 @pytest.mark.slow
 def test_processes_side_by_side_have_rates_of_every_kind_and_end_with_a_reason():
-    rates = speed.measure_rates(REQUEST, [PINNED, NATIVE, BFLOAT16], 2)
+    rates = speed.measure_rates(REQUEST, [PINNED, NATIVE, BFLOAT16], 1)
     assert set(rates) == {PINNED, NATIVE, BFLOAT16}
     for each in rates.values():
         assert min(each.trained, each.forward, each.sampled, each.start) > 0 <= each.step
     broken = REQUEST | {"base": REQUEST["base"] | {"num_attention_heads": 5}}
     with pytest.raises(ValueError, match=r"\w+Error: "):
-        speed.measure_rates(broken, [PINNED, NATIVE], 2)
+        speed.measure_rates(broken, [PINNED, NATIVE], 1)
 
 
 # --- rates of earlier runs
@@ -180,11 +172,11 @@ def test_an_earlier_run_comes_before_measured_rates():
 
 
 # --- vLLM's memory, and trials that cannot be measured
-def trial(entry_point="sample", **changes):
+def trial(**changes):
     config = Section(compute=compute(**changes), engine="vllm")
     base = LlamaConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
         num_key_value_heads=2, intermediate_size=96, vocab_size=50)  # fmt: skip
-    return Trial(entry_point=entry_point, config=config, base=base, prompt=70, completion=30,
+    return Trial(entry_point="sample", config=config, base=base, prompt=70, completion=30,
         samples=4)  # fmt: skip
 
 
@@ -204,51 +196,26 @@ def test_vllms_share_by_hand():
     small = 2 * (1000 + 2 * 3 * 2 * 16 * 100)
     assert checkup.minimum_of_vllm(trial(dtype="bfloat16"), GPU, 1000) == small
     assert checkup.minimum_of_vllm(trial(), CPU, 1000) == 4 * 1000 + GIB
-    only = checkup._measure(trial(dtype="bfloat16"), GPU, 1000)
+    only = checkup.measure_memory(trial(dtype="bfloat16"), GPU, 1000)
     assert only == ({"sampling": small}, None, None)
 
 
 def test_what_fake_tensors_cannot_run_is_told_apart_from_what_cannot_work(monkeypatch):
-    def raising(error):
+    learned = make_trial("train_sft", EMBEDDED)
+
+    def measure(error):
         def predict(_trial):
             raise error
 
-        monkeypatch.setattr(memory, "predict_peaks", predict)
-        return checkup._measure(Measured("train_sft", BIGGER, rows=1).trial(), GPU, 1000)
+        monkeypatch.setattr(cost, "predict_peaks", predict)
+        return checkup.measure_memory(learned, GPU, 1000)
 
-    assert raising(TypeError("x")) == ({}, "TypeError: x", None)
-    assert raising(AssertionError("x")) == ({}, "AssertionError: x", None)  # in no file of stages/
-    assert raising(ValueError("x")) == ({}, None, "x")
+    assert measure(TypeError("x")) == ({}, "TypeError: x", None)
+    assert measure(AssertionError("x")) == ({}, "AssertionError: x", None)  # in no file of stages/
+    assert measure(ValueError("x")) == ({}, None, "x")
     monkeypatch.undo()
-    config = Measured("train_sft", EMBEDDED).config()
     with pytest.raises(AssertionError):
-        checkup._measure(Trial(entry_point="train_sft", config=config, base=BASE, prompt=0,
-            completion=3, samples=1), GPU, 1000)  # fmt: skip
-
-
-@pytest.mark.slow
-def test_trials_end_after_torch_has_computed_on_two_threads():
-    """OpenMP's threads are not in a fork: the first product on two of them would wait for ever."""
-    code = """
-import torch
-from types import SimpleNamespace
-from step_memory import EMBEDDED, Measured
-from stages.planning import checkup
-from stages.planning.checkup import GIB, Machine
-
-torch.set_num_threads(2)
-torch.ones(2000, 2000).tril()
-trials = [Measured(name, EMBEDDED, rows=40).trial() for name in ("train_sft", "train_dpo")]
-stages = [SimpleNamespace(name=trial.entry_point) for trial in trials]
-cpu = Machine(name="a CPU", bytes=10 * GIB, is_gpu=False)
-print(*[all(phases.values()) for phases, _, _ in checkup.measure_trials(stages, trials, cpu, 9)])
-"""
-    paths = os.pathsep.join(path for path in sys.path if path)
-    result = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=300,
-        env=os.environ | {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
-    assert result.stdout == "True True\n", result.stderr
+        checkup.measure_memory(replace(learned, prompt=0), GPU, 1000)
 
 
 # --- problems that show before anything runs
@@ -294,7 +261,7 @@ def test_problems_of_a_plan(name):
     assert len(found) == (words is not None)
     assert all(re.search(words, problem) for problem in found)
     if stages == [REMOTE]:
-        assert checkup.make_trial(REMOTE, model, GPU, plan) is None
+        assert checkup.make_trial(REMOTE, model, plan) is None
 
 
 LORA = {rank: LoraConfig(rank=rank, alpha=16) for rank in (0, 8)}

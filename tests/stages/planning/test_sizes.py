@@ -203,10 +203,10 @@ WORK = {
     "teacher": ("train_grpo", "policies/grpo", {**online("opd"), **GRPO}, {
         "forward": passes(15, 30, 0) + READ}),
     "shown": ("train_grpo", "demonstrations", {**online("self_distillation"), **GRPO}, {
-        "forward": passes(15, 30, 0) + READ + passes(15, 50, 0)}),
-    # The first batch is of the weights that learn from it.
+        "forward": passes(15, 30, 0) + READ}),
+    # The reference, and the policy that moves on before it learns.
     "stale": ("train_grpo", "rewards/rule", {**online("rloo", staleness=2), **GRPO}, {
-        "forward": passes(15, 30, 0) + READ + passes(10, 110, 80)}),
+        "forward": passes(15, 30, 0) + 2 * READ}),
     "ppo": ("train_ppo", "rewards/preference", {**PPO, "words": {"train": "ppo"}}, {
         "tokens": 2 * 15 * 80 * 3, "trained": 2 * 3 * (READ + passes(15, 110, 0)),
         # the reference, the old policy, a value model and two reward models

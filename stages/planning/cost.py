@@ -1,22 +1,37 @@
 """Memory of a stage: two steps of its loop on fake tensors, with the longest texts it may meet.
 
+torch's fake tensors (`FakeTensorMode`) have shape, type and device and take no memory and no time.
+A model built of them goes through the stage's real code: forward and backward pass, gradient
+checkpointing, autocast, adapters, optimizer. Token ids, masks, lengths and samples are real, so
+that loops go the way that they say. A number that a loop asks of a fake tensor is 0, a yes or no is
+yes. torch's own `MemTracker` counts modules and optimizers that it is told of; the loops make
+theirs as they go.
+
 Every completion is as long as it may be, and an optimizer step has two micro-batches if it has that
 many: from the second on, gradients, moments and activations are there together. What decides memory
 is the stage's own: loop, preset, micro-batches, which models there are at once; texts mean nothing.
 Of more layers than `EXACT_LAYERS` two smaller models are measured: each phase is a line over the
-number of layers (2 % too low was measured where activations are few). Tensors are counted
-(`fake_tensors`): a GPU's driver and kernels, the gaps of its allocator, and three grids of rows x
-vocabulary of 8 bytes with which the engine draws there, come besides.
+number of layers (2 % too low was measured where activations are few). Tensors are counted: a GPU's
+driver and kernels, the gaps of its allocator, and three grids of rows x vocabulary of 8 bytes with
+which the engine draws there, come besides.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import gc
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -25,22 +40,107 @@ from transformers import (
     PreTrainedModel,
 )
 
-from stages.algorithms.ensemble import mean
 from stages.engines.transformers import TransformersSampler
-from stages.loops import kto, preference, process_reward, reward, rl, rollout_rewards, sft
+from stages.loops import kto, preference, process_reward, reward, rl, sft
 from stages.loops.kto import KtoReference
 from stages.loops.method import Settings
 from stages.loops.rollouts import RlModels, Rollouts, Task
 from stages.models import policy, row_policy
 from stages.models.policy import Policy
-from stages.models.process_head import ProcessHead, ProcessScorer, TokenizedSolution
-from stages.models.scalar_head import Ensemble, ScalarHead
-from stages.planning.fake_tensors import WHOLE, LiveBytes, count_live_bytes, make_fake
+from stages.models.process_head import ProcessHead
+from stages.models.scalar_head import ScalarHead
 from stages.records.preferences import Outcome, Preference
 from stages.records.problems import Demonstration, Prompt
 from stages.records.steps import StepLabels
 from stages.rewards.completion_rewards import CompletionRewards
 from stages.sampler import Sample
+
+# --- counting
+
+WHOLE = "update"
+"""The phase of everything that is in no other phase."""
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts each storage once, from the operation that returns it until nothing holds it.
+
+    What a kernel takes and gives back inside itself is not seen, nor what an allocator rounds up.
+    Of fake tensors it also answers what they cannot.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = 0
+        self.peaks: dict[str, int] = {}
+        """Phase -> largest number of live bytes in it."""
+        self._phase = WHOLE
+        self._sizes: dict[int, int] = {}
+
+    def see(self, tensor: Tensor) -> None:
+        """Count the tensor's storage, if it is a new one."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._sizes:
+            self._sizes[key] = storage.nbytes()
+            self.live += storage.nbytes()
+            self.peaks[self._phase] = max(self.peaks.get(self._phase, 0), self.live)
+            weakref.finalize(storage, self._gone, key)
+
+    def _gone(self, key: int) -> None:
+        self.live -= self._sizes.pop(key)
+
+    def reset_peaks(self) -> None:
+        """Reset the peaks."""
+        gc.collect()
+        self.peaks = {WHOLE: self.live}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Within, peaks count for the phase `name`."""
+        before = self._phase
+        self.enter(name)
+        try:
+            yield
+        finally:
+            self._phase = before
+
+    def enter(self, name: str) -> None:
+        """From now on, peaks count for the phase `name`."""
+        self._phase = name
+        self.peaks[name] = max(self.peaks.get(name, 0), self.live)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
+            constant = torch.ones if args[0].dtype == torch.bool else torch.zeros
+            return constant((), dtype=args[0].dtype).item()
+        if func is torch.ops.aten.index.Tensor:
+            # Where a real mask is True is known; to a fake tensor it would be some unknown number.
+            places = [_where(index) for index in args[1]]
+            args = (args[0], [place for parts in places for place in parts])
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.see(leaf)
+        return result
+
+
+def _where(index: Tensor | None) -> list[Tensor | None]:
+    is_mask = index is not None and index.dtype == torch.bool and not isinstance(index, FakeTensor)
+    return [*index.nonzero().unbind(1)] if is_mask else [index]  # pyright: ignore[reportOptionalMemberAccess]
+
+
+class _AsArrays(TorchFunctionMode):
+    """`numpy()` of a fake tensor: an array of its shape, all yes or all 0."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.numpy and isinstance(args[0], FakeTensor):
+            kind = np.bool_ if args[0].dtype == torch.bool else np.float32
+            fill = np.ones if kind is np.bool_ else np.zeros
+            return fill(tuple(args[0].shape), dtype=kind)
+        return func(*args, **(kwargs or {}))
+
+
+# --- models and texts of a trial
 
 PAD, EOS, TEXT, MARK = 0, 1, 2, 3
 HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -68,8 +168,6 @@ class Trial:
     """Completions of a prompt, where several are read or drawn side by side."""
     scorers: tuple[str, ...] = ()
     """What each model that a reward asks is for, a key of `HEADS`."""
-    is_gpu: bool = False
-    """Whether the memory of a GPU is planned."""
 
     def completions(self, number: int) -> list[list[int]]:
         """Completions of the largest length, all different."""
@@ -122,7 +220,11 @@ class Models:
         device = torch.device("cpu")
         policy.prepare_model(model, self.trial.config.compute, device, trained=trained)
         without = row_policy.add_adapters(model, self.trial.config.lora, 0) if trained else None
-        make_fake(model, self.fake)
+        for module in model.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if not isinstance(parameter, FakeTensor):  # an adapter's
+                    fake = nn.Parameter(self.fake.from_tensor(parameter.detach()))
+                    setattr(module, name, fake.requires_grad_(parameter.requires_grad))
         if spread and self.trial.num_processes > 1:
             self._spread(model, trained=trained)
         batching = self.trial.config.compute, PAD
@@ -281,12 +383,8 @@ def _reward_outcome(trial: Trial, models: Models) -> Iterator[Any]:
 
 def _reward_process(trial: Trial, models: Models) -> Iterator[Any]:
     preset = trial.config.preset
-    model, numbers = (
-        models.build("process", trained=True),
-        trial.numbers(preset.batch_size, trial.samples),
-    )
-    rows = []
-    for i in numbers:
+    model, rows = models.build("process", trained=True), []
+    for i in trial.numbers(preset.batch_size, trial.samples):
         for j, ids in enumerate(trial.completions(trial.samples)):
             steps = [ids[start : start + STEP] for start in range(0, len(ids), STEP)]
             rows.append(
@@ -345,51 +443,35 @@ def _online(trial: Trial, models: Models) -> Iterator[Any]:
 
 
 def _rewards(trial: Trial, models: Models) -> Callable[[Rollouts], CompletionRewards]:
-    """The models of the reward read all that was drawn; what they say is made up, to differ."""
-    scorers = [models.build(use, spread=False) for use in trial.scorers]
-    use = trial.scorers[0] if trial.scorers else ""
+    """The models of the reward are held; what they say is made up, to differ.
 
-    def judge(batch: Rollouts) -> CompletionRewards:
-        with models.live.phase("scoring"):
-            if use == "reward":
-                rollout_rewards.score_completions(Ensemble(members=scorers, aggregate=mean), batch)
-            elif use == "process":
-                whole = [
-                    TokenizedSolution(prompt_ids=[TEXT] * trial.prompt, steps=[sample.token_ids])
-                    for sample in batch.samples
-                ]
-                ProcessScorer(model=scorers[0], decode=lambda _: "")(whole)
+    Their passes over what was drawn take no more than those of the policy.
+    """
+    scorers = [models.build(use, spread=False) for use in trial.scorers]
+
+    def reward(batch: Rollouts) -> CompletionRewards:
+        totals = [float(i % trial.samples) for i in range(len(batch.samples))]
+        if not isinstance(scorers[0] if scorers else None, ProcessHead):
+            return CompletionRewards(totals=totals)
         ends = torch.zeros_like(batch.mask())
         ends[:, -1] = True
-        totals = [float(i % trial.samples) for i in range(len(ends))]
-        if use != "process":
-            return CompletionRewards(totals=totals)
         paid = ends * torch.tensor(totals)[:, None]
         return CompletionRewards(totals=[0.0] * len(ends), step_rewards=paid, step_ends=ends)
 
-    return judge
+    return reward
 
 
 def _sampling(trial: Trial, models: Models) -> Iterator[Any]:
     sampler = models.sampler(models.build("policy").model)
     models.live.reset_peaks()
-    _draw(sampler, trial, trial.samples)
-    return iter(())
-
-
-def _draw(sampler: FullLength, trial: Trial, each: int) -> None:
-    settings = {"temperature": 1.0, "max_new_tokens": trial.completion}
-    sampler.sample([[TEXT] * trial.prompt], [0], num_samples=each, **settings)
-
-
-def _judging(trial: Trial, models: Models) -> Iterator[Any]:
-    sampler = models.sampler(models.build("policy").model)
-    models.live.reset_peaks()
-    if trial.completion > 1:
-        _draw(sampler, trial, 1)  # it thinks before it chooses
-    number = max(1, trial.config.compute.max_tokens // trial.prompt)
-    with models.live.phase("forward pass"):
-        list(sampler.engine.next_logprobs([[TEXT] * trial.prompt] * number, [EOS]))  # pyright: ignore[reportOptionalMemberAccess]
+    is_judge, prompt = trial.entry_point == "label_judge", [TEXT] * trial.prompt
+    if trial.completion > 1:  # a judge of one token does not think before it chooses
+        settings = {"temperature": 1.0, "max_new_tokens": trial.completion}
+        sampler.sample([prompt], [0], num_samples=1 if is_judge else trial.samples, **settings)
+    if is_judge:
+        number = max(1, trial.config.compute.max_tokens // trial.prompt)
+        with models.live.phase("forward pass"):
+            list(sampler.engine.next_logprobs([prompt] * number, [EOS]))  # pyright: ignore[reportOptionalMemberAccess]
     return iter(())
 
 
@@ -400,7 +482,7 @@ LOOPS: dict[str, Callable[[Trial, Models], Iterator[Any]]] = {
     "reward_preference": _reward_preference, "reward_outcome": _reward_outcome,
     "reward_process": _reward_process, "pool": _sampling, "sample": _sampling,
     "play_policy": _sampling, "steps_completions": _sampling, "label_revision": _sampling,
-    "label_judge": _judging,
+    "label_judge": _sampling,
 }  # fmt: skip
 """Entry point -> its loop, ready to be stepped; where none is left to step, it ran."""
 
@@ -411,15 +493,14 @@ EXACT_LAYERS = 4
 """Models of so many layers are measured whole."""
 
 
-def choose_layers(base: PretrainedConfig, growth: int = 2) -> tuple[int, ...]:
-    """Numbers of layers to measure: all, or n and `growth` times n of more than that."""
+def choose_layers(base: PretrainedConfig) -> tuple[int, ...]:
+    """Numbers of layers to measure: all, or n and 2 n of more than that."""
     text = base.get_text_config(decoder=True)
     total, kinds = int(text.num_hidden_layers), getattr(text, "layer_types", None)
     # Where layers differ, a stretch that repeats.
     period = next(p for p in range(1, total + 1) if not kinds or kinds[p:] == kinds[:-p])
     num_small = period * -(-2 // period)
-    num_large = growth * num_small
-    return (total,) if total <= max(EXACT_LAYERS, num_large) else (num_small, num_large)
+    return (total,) if total <= max(EXACT_LAYERS, 2 * num_small) else (num_small, 2 * num_small)
 
 
 def keep_layers(base: PretrainedConfig, num_layers: int) -> PretrainedConfig:
@@ -432,28 +513,33 @@ def keep_layers(base: PretrainedConfig, num_layers: int) -> PretrainedConfig:
     return base
 
 
-def extend_line(costs: Mapping[int, float], total: int) -> float:
-    """Cost of `total` layers on the line through two costs by number of layers, or the only one."""
-    small, large = min(costs), max(costs)
-    if small == large:
-        return costs[small]
-    return costs[small] + (costs[large] - costs[small]) / (large - small) * (total - small)
-
-
 def predict_peaks(trial: Trial) -> dict[str, int]:
-    """Phase -> peak bytes of live tensors: `update`, `sampling`, `scoring`, `forward pass`."""
+    """Phase -> peak bytes of live tensors: `update`, `sampling`, `forward pass`."""
     total = trial.base.get_text_config(decoder=True).num_hidden_layers
     peaks = {number: measure_peaks(trial, number) for number in choose_layers(trial.base)}
+    few, many = min(peaks), max(peaks)
+    if few == many:
+        return peaks[few]
+    share = (total - few) / (many - few)
     return {
-        phase: round(extend_line({number: peaks[number][phase] for number in peaks}, total))
-        for phase in peaks[max(peaks)]
+        phase: round(peaks[few][phase] + share * (peak - peaks[few][phase]))
+        for phase, peak in peaks[many].items()
     }
 
 
 def measure_peaks(trial: Trial, num_layers: int) -> dict[str, int]:
     """`predict_peaks` of a model with `num_layers` layers, all of them measured."""
-    with count_live_bytes(trial.config.compute.dtype) as (live, fake):
+    low = trial.config.compute.dtype == "bfloat16"
+    with (
+        warnings.catch_warnings(),
+        torch.autocast("cpu", torch.bfloat16, low, cache_enabled=False),  # as of `device.setup`
+        LiveBytes() as live,
+        _AsArrays(),
+    ):
+        # Copying a head, as peft does, asks for the address of what has none.
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         trial = replace(trial, base=keep_layers(trial.base, num_layers))
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
         models = Models(trial=trial, live=live, fake=fake)
         steps = LOOPS[trial.entry_point](trial, models)
         if next(steps, None) is not None:
