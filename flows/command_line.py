@@ -34,6 +34,7 @@ COMMANDS = {
     "experiments": "flows.experiments",
     "study": "studies",
     "new": "flows.new",
+    "clean": "stages.runtime.clean",
 }
 """Name -> words after `python -m`."""
 EXIT_STATUS = """\

@@ -20,7 +20,8 @@ from stages.runtime import checkpoints, journal
 
 ROOT = Path(__file__).parents[2]
 COMMON = """
-import signal, sys, time
+import logging, signal, sys, time
+logging.basicConfig(level="INFO")
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where nohup runs the tests
 from pathlib import Path
 import torch
@@ -45,8 +46,8 @@ def learn(state):
         if index == 2:
             pause("before", 60)
         model(torch.ones(2)).sum().backward()
-        state.is_updating = True
         step_optimizer(optimizer, OPTIM, index, 4)
+        pause("long", 60 if index == 2 else 0.6)
         if index == 2:
             pause("within", 1)
             while sys.argv[1] == "stuck":
@@ -128,13 +129,16 @@ def reach_the_pause(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize(("where", "steps"), [("before", 2), ("within", 3)])
+@pytest.mark.parametrize(("where", "steps"), [("before", 2), ("within", 3), ("long", 2)])
 def test_the_state_after_the_last_whole_step_is_kept(where, steps, number, tmp_path):
-    process = start(tmp_path, where, "10")
+    process = start(tmp_path, where, "1" if where == "long" else "10")
     reach_the_pause(process)
+    if where == "long":  # the update of step 2, which cannot be finished
+        assert [process.stdout.readline() for _ in range(2)] == ["here\n"] * 2
     process.send_signal(number)
-    process.communicate()
+    _, messages = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
+    assert f"resumes after step {steps}" in messages
     assert State.load(tmp_path / "loop/states").step == steps
     output, _ = start(tmp_path, "nowhere", "10").communicate()
     assert output == f"after {steps}\n[0.0, 1.0, 2.0, 3.0]\n"
@@ -164,7 +168,6 @@ def learn(state: State, width: int, weights: dict[str, torch.Tensor]) -> Iterato
     optimizer = state.optimizer("model", model, OPTIM)
     for index in range(state.step, NUM_STEPS):
         (model(torch.ones(width)) ** 2).sum().backward()
-        state.is_updating = True
         metrics = step_optimizer(optimizer, OPTIM, index, NUM_STEPS)
         state.step = index + 1
         weights |= {name: value.clone() for name, value in model.state_dict().items()}

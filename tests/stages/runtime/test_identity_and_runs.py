@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from dvc.stage.serialize import to_single_stage_lockfile
 from seed_runs import for_each_seed
 from terminals import run_on_terminal
 
-from stages.runtime import identity, intact, preflight, runs
+from stages.runtime import clean, identity, intact, preflight, runs
 from stages.runtime.identity import Execution
 
 KEY = "5" * 64
@@ -188,6 +189,36 @@ def test_a_start_sweeps_what_is_recorded_replaced_or_broken(
     monkeypatch.setattr(identity, "recorded", lambda execution: is_recorded)
     identity._sweep(stage, "6" * 64)
     assert [path.name for path in identity.PIPE.iterdir()] == ([folder.name] if stays else [])
+
+
+def test_scratch_of_other_inputs_is_bounded_and_can_be_cleaned(repo, monkeypatch, capsys):
+    monkeypatch.chdir(repo.path)
+    monkeypatch.setattr(sys, "argv", ["work.py", STAGE])
+    present = f"{STAGE}-{identity.find_present_key(STAGE)[:16]}"
+    for number in "01234":
+        record = identity.PIPE / f"{STAGE}-{number * 16}" / identity.EXECUTION
+        record.parent.mkdir(parents=True)
+        record.write_text(json.dumps(asdict(make_execution(input_key=number * 64))))
+        os.utime(record, (int(number), int(number)))
+    missing, last = [identity.PIPE / f"{name}-{'9' * 16}" for name in ("train@gone", "sample@dpo")]
+    for folder in (missing, last):  # without a stage, and with one that has no inputs yet
+        folder.mkdir()
+
+    def stay():
+        return {folder.name for folder in identity.find_folders()} - {missing.name, last.name}
+
+    newest = {f"{STAGE}-{number * 16}" for number in "34"}
+    with identity.claim(STAGE):
+        assert stay() == {present} | newest
+        clean.main()
+        assert stay() == {present} | newest
+    assert (missing.exists(), last.exists()) == (False, True)
+    clean.main("--dry-run")
+    assert newest <= {*re.findall(r"(?m)^\.pipe/(\S+)", capsys.readouterr().out)}
+    assert stay() == {present} | newest
+    clean.main()
+    assert stay() == {present}
+    shutil.rmtree(identity.PIPE)
 
 
 def wait_for(path):
