@@ -24,7 +24,7 @@ ROWS = {
     "label": "pairs", "label_steps": "steps", "reward": "rewards", "environment": "environments",
     "play": "episodes",
 }  # fmt: skip
-"""Stage -> the table of which it runs once a row."""
+"""Stage -> the table of which it runs once per row."""
 GATHER = {"compare", "track"}
 BREVITY = Path("stages/rewards/own/brevity.py")
 GAME = Path("stages/environments/own/guess_number.py")

@@ -167,28 +167,3 @@ def test_two_words_are_all_that_a_user_changes(tmp_path: Path):
     ]
     assert run.data.params["compute.dtype"] == "float32"
     assert 5e-4 < float(run.data.params["sft.optim.learning_rate"]) < 1.5e-3
-
-
-@pytest.mark.weekly
-def test_recipe_r1_runs_and_is_gone_when_it_is_switched_off(
-    pipeline_copy: Callable[..., PipelineCopy],
-):
-    copy = pipeline_copy(find_edit("rows of r1"))
-    copy.switch_on("r1")
-    executed = copy.repro()
-    policies = {"sft", "pretrained", "cold", "r1-grpo-1", "r1-sft", "r1-grpo-2"}
-    assert {name for name in executed if name.startswith("train@")} == {
-        f"train@{name}" for name in policies
-    }
-    assert set(copy.read("data/report/metrics.json")["policies"]) == policies
-    for seed in (0, 1):
-        path = copy.path / f"data/pairs/r1/{seed}/demonstrations.jsonl"
-        kept = len(path.read_text().splitlines())
-        result = copy.read(f"data/policies/r1-sft/training/{seed}/metrics.json")["demonstrations"]
-        assert result == kept > 0
-        cold = copy.read(f"data/policies/cold/training/{seed}/metrics.json")
-        assert cold["demonstrations"] == 100
-    assert copy.repro() == set()
-    copy.switch_on()
-    assert copy.repro() == {"plan", "compare", "track"}
-    assert {path.name for path in (copy.path / "data/policies").iterdir()} == {"base", "sft"}

@@ -164,7 +164,7 @@ def find_flow_or_dvc() -> psutil.Process | None:
 
 
 def is_dvc_quiet() -> bool:
-    """Whether the dvc that runs this stage was told to be (`dvc repro -q`)."""
+    """Whether the dvc that runs this stage is quiet (`dvc repro -q`)."""
     with suppress(psutil.Error):
         dvc = find_dvc()
         return dvc is not None and bool({"-q", "--quiet"} & set(dvc.cmdline()))

@@ -182,15 +182,6 @@ def test_run_records_travel_beside_the_result_when_they_are_whole(
     assert [record["ended"] for record in list_records(other.path, "prepare", inputs)] == names[:1]
     assert (other.path / names[0] / "usage.jsonl").read_text() == "{}"
     assert not (other.path / names[1]).exists()  # of other inputs
-    # An incomplete one is no record, and the next push completes it.
-    (remote / "records/prepare" / Path(names[0]).name / "run.json").unlink()
-    third = clone(toy, "third")
-    assert visit(third).fetch("prepare") is DONE
-    assert list_records(third.path, "prepare", inputs) == []
-    visit(toy).push("prepare")
-    fourth = clone(toy, "fourth")
-    visit(fourth).fetch("prepare")
-    assert len(list_records(fourth.path, "prepare", inputs)) == 1
 
 
 def test_of_several_results_that_of_the_lock_is_taken_if_it_can_be_had(toy, remote, visit) -> None:

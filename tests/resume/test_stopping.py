@@ -64,7 +64,7 @@ def main(where, seconds):
         run = make_run(folder=Path("."), log=log)
         state = run.resume()
         print("after", state.step, flush=True)
-        print([one["loss/a"] for one in run.record(learn(state), total=4)])
+        print([step["loss/a"] for step in run.record(learn(state), total=4)])
 
 process.run(main)
 """
@@ -81,7 +81,7 @@ def work(rank):
         state = run.resume()
         first = state.step
         history = run.record(learn(state), total=4)
-    print(rank, "after", first, [one["loss/a"] for one in history], flush=True)
+    print(rank, "after", first, [step["loss/a"] for step in history], flush=True)
 
 def main(where):
     with process.listening(), ranks.joined(work, 2, Path(".")) as rank:
@@ -128,9 +128,11 @@ def reach_the_pause(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize(("where", "steps"), [("before", 2), ("within", 3), ("long", 2)])
-def test_the_state_after_the_last_whole_step_is_kept(where, steps, number, tmp_path):
+@pytest.mark.parametrize(
+    ("where", "number", "steps"),
+    [("before", signal.SIGINT, 2), ("within", signal.SIGHUP, 3), ("long", signal.SIGTERM, 2)],
+)
+def test_the_state_after_the_last_whole_step_is_kept(where, number, steps, tmp_path):
     process = start(tmp_path, where, "1" if where == "long" else "10")
     reach_the_pause(process)
     if where == "long":  # the update of step 2, which cannot be finished

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from dvc.stage.serialize import to_single_stage_lockfile
+from ruamel.yaml import YAML
 from seed_runs import for_each_seed
 from terminals import run_on_terminal
 
@@ -27,6 +28,7 @@ from stages.runtime.identity import Execution
 KEY = "5" * 64
 STAGE = "train@sft"
 TRACED = "data/code/train.json"
+ROWS = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 
 
 def make_execution(**changes):
@@ -95,25 +97,19 @@ def test_dvc_lock_is_read_again_while_another_dvc_writes_it(repo, monkeypatch):
     Path("dvc.yaml").write_text(content)
 
 
-@pytest.mark.parametrize(("words", "is_dvc", "is_stage"), [
-    (["work.py", STAGE], True, True), (["work.py"], True, True), (["work.py", STAGE], False, True),
-    (["work.py", "train@dpo"], True, None), (["work.py", "train@sf"], True, None),
-    (["work.py", "train@dpo"], False, False),
-])  # fmt: skip
-def test_words_of_another_command_are_no_run_of_the_stage(
-    words, is_dvc, is_stage, repo, monkeypatch
-):
+@pytest.mark.parametrize("row", ROWS["words"])
+def test_words_of_another_command_are_no_run_of_the_stage(row, repo, monkeypatch):
     """Under dvc they are a row that was edited since; by hand they are another run."""
     monkeypatch.chdir(repo.path)
-    monkeypatch.setattr(sys, "argv", words)
-    if is_dvc:
+    monkeypatch.setattr(sys, "argv", row["words"])
+    if row["by_dvc"]:
         monkeypatch.setenv("DVC_STAGE", STAGE)
-    if is_stage is None:
+    if row["is_stage"] is None:
         with pytest.raises(ValueError, match="was edited"):
             identity.dvc_stage(STAGE)
     else:
         loaded = identity.dvc_stage(STAGE)
-        assert (loaded is not None and loaded.addressing == STAGE) == is_stage
+        assert (loaded is not None and loaded.addressing == STAGE) == row["is_stage"]
 
 
 def test_parameters_edited_meanwhile_give_no_result_and_those_of_others_do(repo, monkeypatch):
@@ -168,27 +164,18 @@ def test_scratch_stays_until_its_outputs_are_recorded(
         assert (folder / identity.ENDED).read_text() == text
 
 
-@pytest.mark.parametrize(("ended", "content", "is_recorded", "stage", "stays"), [
-    ("", "whole", True, "sample", False), ("", "whole", False, "sample", True),
-    ("", "whole", False, STAGE, False),  # of other inputs: its outputs are soon replaced
-    (identity.PARTIAL, "whole", True, "sample", True),  # seeds that are to be joined
-    (identity.PARTIAL, "whole", True, STAGE, False),
-    (None, "whole", True, STAGE, True),  # it has not ended
-    ("", None, False, "sample", False), ("", "", False, "sample", False),
-    ("", '{"stage": "x"}', False, "sample", False),
-])  # fmt: skip
-def test_a_start_sweeps_what_is_recorded_replaced_or_broken(
-    ended, content, is_recorded, stage, stays, folder, monkeypatch
-):
-    if ended is not None:
-        (folder / identity.ENDED).write_text(ended)
-    if content is None:
+@pytest.mark.parametrize("row", ROWS["scratch"])
+def test_a_start_sweeps_what_is_recorded_replaced_or_broken(row, folder, monkeypatch):
+    if row["ended"] is not None:
+        (folder / identity.ENDED).write_text(row["ended"])
+    if row["execution"] is None:
         (folder / identity.EXECUTION).unlink()
-    elif content != "whole":
-        (folder / identity.EXECUTION).write_text(content)
-    monkeypatch.setattr(identity, "recorded", lambda execution: is_recorded)
-    identity._sweep(stage, "6" * 64)
-    assert [path.name for path in identity.PIPE.iterdir()] == ([folder.name] if stays else [])
+    elif row["execution"] != "whole":
+        (folder / identity.EXECUTION).write_text(row["execution"])
+    monkeypatch.setattr(identity, "recorded", lambda execution: row["recorded"])
+    identity._sweep(row["starts"], "6" * 64)
+    names = [path.name for path in identity.PIPE.iterdir()]
+    assert names == ([folder.name] if row["stays"] else [])
 
 
 def test_scratch_of_other_inputs_is_bounded_and_can_be_cleaned(repo, monkeypatch, capsys):
