@@ -8,14 +8,16 @@ To be called in a checkout, whose code it runs. Help is the docstring of the com
 without importing it. `source <(posttrain completion bash)` completes names; zsh likewise.
 """
 
+import argparse
 import ast
 import difflib
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 COMMANDS = {
     "run": "flows.local",
@@ -34,6 +36,7 @@ COMMANDS = {
     "experiments": "flows.experiments",
     "study": "studies",
     "new": "flows.new",
+    "clean": "stages.runtime.clean",
 }
 """Name -> words after `python -m`."""
 EXIT_STATUS = """\
@@ -80,6 +83,23 @@ def inform(name: str, words: Sequence[str]) -> str | None:
     if name in COMMANDS and {"-h", "--help"} & {*words}:
         return describe(name)
     return None
+
+
+def make_parser(module: str, text: str | None) -> argparse.ArgumentParser:
+    """The parser of a command, whose help is the docstring of its module."""
+    return argparse.ArgumentParser(
+        prog=f"python -m {module}", description=text, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+
+
+def run(command: Callable[[], int | None]) -> NoReturn:
+    """Run a command, and exit with its status; with 2 and the message of a ValueError."""
+    try:
+        sys.exit(command())
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
 
 
 def locate_source(name: str, root: Path) -> Path:

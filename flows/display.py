@@ -1,7 +1,7 @@
 """What a person sees of a run of several stages: on a terminal calm lines, elsewhere a log.
 
 On a terminal a line remains of each stage that is done, with its seconds and numbers; below are the
-stages at work, drawn again and again, with a line a seed. Elsewhere every line of every stage is
+stages at work, drawn again and again, with one line per seed. Elsewhere every line of each stage is
 written after the stage's name.
 """
 

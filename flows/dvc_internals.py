@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flows.entries import Entry, digest_entry, digest_inputs
-from flows.git import describe_conflict, show_file
+from flows.lock import Entry, describe_conflict, digest_entry, digest_inputs, show_file
 
 logger = logging.getLogger(__name__)
 

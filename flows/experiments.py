@@ -6,17 +6,16 @@
 `dvc exp show` has a column for each parameter and each headline number, hundreds in all.
 """
 
-import argparse
 import json
 import subprocess
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from flows.command_line import make_parser, run
 from flows.lock import flatten
 from flows.process import DVC, child_environment
 
@@ -100,34 +99,20 @@ def flatten_params(data: Experiment | None) -> dict[str, Any]:
     return {key: value for file in files for key, value in flatten(file["data"], "").items()}
 
 
-def print_rows(rows: Rows, caption: str, columns: Iterable[str]) -> None:
-    """Print a table; what is too wide for the terminal continues on the next line."""
-    table = Table(title=caption, title_justify="left")
+def main() -> None:
+    """Run the command line."""
+    parser = make_parser("flows.experiments", __doc__)
+    parser.add_argument("--measure", help="name of a file in data/headlines; default: accuracy")
+    options = parser.parse_args()
+    measure, rows = tabulate_experiments(read_experiments(Path.cwd()), options.measure)
+    table = Table(title=measure, title_justify="left")
+    columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold")  # too wide: it continues on the next line
     for row in rows:
         table.add_row(*(row.get(column, NOTHING).replace("[", r"\[") for column in columns))
     Console().print(table)
 
 
-def main() -> int:
-    """Run the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m flows.experiments",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--measure", help="name of a file in data/headlines; default: accuracy")
-    options = parser.parse_args()
-    try:
-        measure, rows = tabulate_experiments(read_experiments(Path.cwd()), options.measure)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    print_rows(rows, measure, columns)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -16,7 +16,6 @@ the number of GPUs.
 
 import argparse
 import logging
-import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -31,6 +30,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from flows import command_line
 from flows.display import STYLES, StageLines
 from flows.execute import Result, StageOutcome, run_stage
 from flows.plan import StageNode, make_plan
@@ -45,11 +45,7 @@ WAKE_SECONDS = 1.0
 
 def make_parser(program: str, description: str | None) -> argparse.ArgumentParser:
     """Parser of the options that both command lines have."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {program}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.make_parser(program, description)
     parser.add_argument("stages", nargs="*", help="stages or tables; none: all")
     parser.add_argument("-j", "--max-parallel", type=int, default=2, metavar="N")
     parser.add_argument("--timeout-hours", type=float, help="for each stage")
@@ -61,12 +57,8 @@ def main() -> int:
     """Run the command line; returns its exit status."""
     parser = make_parser("flows.local", __doc__)
     parser.add_argument("-n", "--dry-run", action="store_true", help="only list what would run")
-    parser.add_argument(
-        "-q",
-        "--quiet",
-        action="store_true",
-        help="print nothing but the table where a stage failed",
-    )
+    text = "print nothing but the table where a stage failed"
+    parser.add_argument("-q", "--quiet", action="store_true", help=text)
     options = parser.parse_args()
     exit_when_terminated()
     hours = options.timeout_hours
@@ -86,18 +78,16 @@ def main() -> int:
         display.end(result)
         return result
 
-    try:
-        plan = make_plan(runner.root, options.stages)
-        if options.dry_run:
-            print_plan(plan)
-            return 0
-        if options.remote:
-            push_current(plan, runner)
-        with display:
-            results = run_plan(plan, run_node, runner, options.max_parallel)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    plan = make_plan(runner.root, options.stages)
+    stale = [node for node in plan.values() if node.changes]
+    if options.dry_run:
+        lines = [f"{node.name}: {'; '.join(node.changes)}" for node in stale]
+        print("\n".join(lines or ["Every stage is up to date."]))
+        return 0
+    if options.remote:
+        push_current(plan, runner)
+    with display:
+        results = run_plan(plan, run_node, runner, options.max_parallel)
     is_good = all(result.outcome.good for result in results.values())
     with suppress(BrokenPipeError):  # nobody reads it any more
         if is_good and display.is_live:
@@ -107,15 +97,6 @@ def main() -> int:
         if is_good and not options.quiet:
             print_verdict(runner.root, results)
     return 0 if is_good else 1
-
-
-def print_plan(plan: dict[str, StageNode]) -> None:
-    """Print the stages that are not up to date, and why."""
-    for node in plan.values():
-        if node.changes:
-            print(f"{node.name}: {'; '.join(node.changes)}")
-    if not any(node.changes for node in plan.values()):
-        print("Every stage is up to date.")
 
 
 def run_plan(
@@ -227,4 +208,4 @@ def print_verdict(root: Path, results: dict[str, Result]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command_line.run(main)

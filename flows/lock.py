@@ -1,6 +1,10 @@
 """Finished runs of the pipeline: dvc.lock, DVC's local cache, and the source files of a commit."""
 
+import functools
 import json
+import os
+import re
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +13,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from flows.entries import digest_inputs
-from flows.git import describe_conflict, show_file
-
+CONFLICT = re.compile(rb"^(?:<{7}|>{7}) (.+)$", re.MULTILINE)
+"""Lines that git writes around the two sides of a merge conflict."""
 NO_RESULTS = ("data/journals/", "data/runs/")
 """Journals, which hold the digest of a stage's inputs, and run records, which were outputs in older
 locks and hold times: they differ where no result does."""
@@ -20,6 +23,9 @@ STUDIES, JOURNAL = "studies/dvc.lock", "/journal"
 RUNS, RUN_FILE = "data/runs", "run.json"
 """Run records, a folder for each execution; what is known of it, written last."""
 PRESETS = "stages/presets.yaml"
+Entry = dict[str, Any]
+"""`cmd`, `deps`, `params`, `outs`. In the run cache, here and in a remote, its file is
+runs/<first two digits>/<digest of the inputs>/<digest of the entry>."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +60,18 @@ class FinishedRun:
             return show_file(self.root, self.revision, path) or b""
         file = self.root / path
         return file.read_bytes() if file.is_file() else b""
+
+
+def digest_entry(entry: Entry) -> str:
+    """DVC's name of an entry: SHA-256 of its content, sizes aside."""
+    from dvc.utils import dict_sha256
+
+    return dict_sha256(entry, exclude=["size", "nfiles"])
+
+
+def digest_inputs(entry: Entry) -> str:
+    """DVC's name of an entry's inputs: command, dependencies, parameters, paths of outputs."""
+    return digest_entry(entry | {"outs": [out["path"] for out in entry["outs"]]})
 
 
 def open_run(root: Path, where: str | None) -> FinishedRun:
@@ -114,6 +132,46 @@ def parse_lock(content: bytes, place: str) -> dict[str, LockedStage]:
             inputs=digest_inputs({"outs": [], **entry}),
         )
     return stages
+
+
+@functools.cache  # many stages read the same file
+def show_file(root: Path, revision: str, path: str) -> bytes | None:
+    """Content of a file at a commit, its path relative to `root`; None if there is none.
+
+    Raises:
+        ValueError: git cannot read the repository.
+    """
+    try:
+        result = subprocess.run(
+            ["git", "show", f"{revision}:./{path}"],  # with `./` also below the repository's root
+            cwd=root,
+            env=os.environ | {"LC_ALL": "C"},
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ValueError(f"commit {revision} cannot be read without git: install it") from None
+    error = result.stderr.decode(errors="replace")
+    if "dubious ownership" in error:
+        raise ValueError(f"commit {revision} cannot be read: {error.strip()}")
+    if "not a git repository" in error:
+        raise ValueError(
+            f"commit {revision} cannot be read, because {root} is not in a git repository: name "
+            f"two dvc.lock files to compare"
+        )
+    return result.stdout if result.returncode == 0 else None
+
+
+def describe_conflict(content: bytes) -> str | None:
+    """What to do about a dvc.lock with the marks of a merge conflict; None: it has none."""
+    sides = [side.decode(errors="replace") for side in CONFLICT.findall(content)]
+    if not sides:
+        return None
+    return (
+        f"it has a merge conflict between {' and '.join(dict.fromkeys(sides))}: take one side, "
+        f"`git checkout --ours dvc.lock` or `git checkout --theirs dvc.lock`, then run "
+        f"`dvc repro`, which restores from the cache what it has of the other"
+    )
 
 
 def list_records(root: Path, stage: str, inputs: str) -> list[dict[str, Any]]:

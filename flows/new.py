@@ -8,14 +8,14 @@ Rows are added at the end of their tables; nothing that stands is changed. Then 
 says whether the plan is valid, and `dvc repro` computes what is new.
 """
 
-import argparse
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+
+from flows.command_line import make_parser, run
 
 PARAMS = Path("params.yaml")
 REWARD = '''"""The fewer lines, the better."""
@@ -62,20 +62,15 @@ ROWS = {
 """Kind -> table -> the row that is added to it."""
 
 
-def main() -> int:
-    """Write the rows and the file; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="posttrain new", allow_abbrev=False)
+def main() -> None:
+    """Write the rows and the file."""
+    parser = make_parser("flows.new", __doc__)
     parser.add_argument("kind", choices=[*ROWS])
     parser.add_argument("name")
     parser.add_argument("--preset", default="grpo_deepseekmath")
     options = parser.parse_args()
-    try:
-        written = write(options.kind, options.name, options.preset)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    written = write(options.kind, options.name, options.preset)
     print("\n".join([*written, "Next: posttrain check, then dvc repro"]))
-    return 0
 
 
 def write(kind: str, name: str, preset: str) -> list[str]:
@@ -148,4 +143,4 @@ def _append(text: str, table: str, row: str) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -104,7 +104,7 @@ def pipeline(
         remote: share results by the default DVC remote: `flows.share`.
         pools: have agents of the stages' work pools compute what the remote does not have.
         seeds: with `pools`, have each seed of such a stage computed by an agent, then joined.
-        alert: notification block that is told of a failure, for example `slack-webhook/team`.
+        alert: notification block to which a failure is reported, for example `slack-webhook/team`.
     """
     add_tags()
     seconds = None if timeout_hours is None else timeout_hours * 3600
@@ -189,7 +189,7 @@ def round_numbers(row: dict[str, str]) -> dict[str, str | float]:
 def main() -> int:
     """Run the command line; returns its exit status."""
     parser = make_parser("flows.pipeline", __doc__)
-    parser.add_argument("--alert", metavar="BLOCK", help="notification block told of a failure")
+    parser.add_argument("--alert", metavar="BLOCK", help="block to which a failure is reported")
     parser.add_argument("--pools", action="store_true", help="agents of the work pools compute")
     parser.add_argument("--seeds", action="store_true", help="with --pools: a task for each seed")
     options = parser.parse_args()

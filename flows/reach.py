@@ -5,9 +5,9 @@ python -m flows.reach params.yaml               every key, and the stages that d
 """
 
 import json
-import sys
 from pathlib import Path
 
+from flows.command_line import make_parser, run
 from flows.plan import downstream, read_graph, run_dvc
 
 PARAMETERS = ("params.yaml", "stages/presets.yaml")
@@ -17,20 +17,11 @@ RAW = "data/raw"
 """Files that people bring; all of them make plan look."""
 
 
-def main() -> int:
-    """Run the command line; returns its exit status."""
-    if {"-h", "--help"} & {*sys.argv[1:]}:
-        print(__doc__)
-        return 0
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    try:
-        print(describe(Path.cwd(), sys.argv[1]))
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+def main() -> None:
+    """Run the command line."""
+    parser = make_parser("flows.reach", __doc__)
+    parser.add_argument("file", help="of this repository")
+    print(describe(Path.cwd(), parser.parse_args().file))
 
 
 def describe(root: Path, file: str) -> str:
@@ -81,4 +72,4 @@ def list_traces(root: Path, file: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

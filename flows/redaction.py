@@ -14,7 +14,7 @@ SECRET = re.compile(
 )
 """A word of an address's query, or of a connection string, with a value that gives access.
 
-Words that also stand in harmless text (`pad_token=3`) count only behind a `?`, `&`, `;` or `#`.
+Words that also stand in harmless text (`pad_token=3`) count only after a `?`, `&`, `;` or `#`.
 """
 
 

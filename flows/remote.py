@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import dvc_internals
-from flows.entries import Entry, digest_entry, digest_inputs
-from flows.lock import RUN_FILE, RUNS, find_records
+from flows.lock import RUN_FILE, RUNS, Entry, digest_entry, digest_inputs, find_records
 from flows.redaction import hide_secrets
 
 KEY = "key "

@@ -12,7 +12,6 @@ Finished seeds travel through the DVC remote as objects of DVC, named by their d
 `seeds/<stage>/<row>/<digest of the inputs>-<seed>/<digest of the list of files>` is sent last.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flows import dvc_internals
+from flows.command_line import make_parser
 from flows.plan import read_graph
 from flows.process import Runner, child_environment, exit_when_terminated, kill_tree
 from flows.remote import KEY, RemoteStatus, ResultExchange
@@ -36,11 +36,7 @@ ENDED, PARTIAL = "ended", "some seeds"
 
 def main() -> int:
     """Run the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m flows.seeds",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("flows.seeds", __doc__)
     parser.add_argument("stage", help="as DVC names it, for example train@grpo")
     parser.add_argument("seeds", help="numbers of the section seeds, for example 0,2")
     parser.add_argument("--remote", action="store_true", help="share them by the DVC remote")

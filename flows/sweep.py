@@ -7,9 +7,7 @@ clone: a copy that shares its cache, so that what a point does not change is res
 experiment of DVC and a group of MLflow, by the same name. --timeout-hours 12 bounds each point.
 """
 
-import argparse
 import re
-import sys
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +26,7 @@ from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 
 from flows.agents import describe_refusal, heartbeat, make_log
+from flows.command_line import make_parser, run
 from flows.execute import TAIL_LINES, find_error
 from flows.process import DVC, Runner
 from flows.redaction import hide_secrets
@@ -129,23 +128,14 @@ def queue_points(points: Sequence[Sequence[str]], timeout_hours: float | None) -
         print(name)
 
 
-def main() -> int:
-    """Run the command line; returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m flows.sweep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def main() -> None:
+    """Run the command line."""
+    parser = make_parser("flows.sweep", __doc__)
     parser.add_argument("changes", nargs="+", metavar="key=value,value")
     parser.add_argument("--timeout-hours", type=float, help="for each point")
     options = parser.parse_args()
-    try:
-        queue_points(expand_grid(options.changes), options.timeout_hours)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    queue_points(expand_grid(options.changes), options.timeout_hours)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -15,7 +15,6 @@ import ast
 import functools
 import hashlib
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from flows.command_line import make_parser, run
 from flows.lock import Cache, FinishedRun, list_records, open_cache, open_run
 from stages.algorithms.statistics import crossed_means
 
@@ -45,20 +45,14 @@ HEADLINES = {
 """Folder -> label -> keys of metrics.json, of which the first that exists is shown."""
 
 
-def main() -> int:
-    """Run the command line; returns its exit status."""
-    if {"-h", "--help"} & {*sys.argv[1:]}:
-        print(__doc__)
-        return 0
-    if len(sys.argv) > 3:
-        print(__doc__, file=sys.stderr)
-        return 2
-    try:
-        print(describe(Path.cwd(), *sys.argv[1:]))
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+def main() -> None:
+    """Run the command line."""
+    parser = make_parser("flows.why", __doc__)
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="at most two: a commit or dvc.lock")
+    runs = parser.parse_args().runs
+    if len(runs) > 2:
+        parser.error(f"expected at most two runs, found {' '.join(runs)}")
+    print(describe(Path.cwd(), *runs))
 
 
 def describe(root: Path, old: str = "HEAD", new: str | None = None) -> str:
@@ -366,4 +360,4 @@ def dump_statements(body: list[ast.stmt], prefix: str = "") -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

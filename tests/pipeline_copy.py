@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,27 @@ ROOT = Path(__file__).parents[1]
 Edit = Callable[[dict[str, Any], dict[str, Any]], None]
 """Changes params.yaml and presets.yaml."""
 FILES = ("params.yaml", "stages/presets.yaml")
+
+
+def find_edit(name: str) -> Edit:
+    """The edit of that name in pipeline_edits.yaml."""
+    row = YAML(typ="safe").load(Path(__file__).with_name("pipeline_edits.yaml"))[name]
+
+    def edit(params: dict[str, Any], presets: dict[str, Any]) -> None:
+        for content, section in ((params, "params"), (presets, "presets")):
+            for path, value in row.get(section, {}).items():
+                *above, key = path.split(".")
+                places = [content]
+                for part in above:
+                    inside = (place.values() if part == "*" else [place[part]] for place in places)
+                    places = [item for items in inside for item in items]
+                for place in places:
+                    if value == "removed":
+                        del place[key]
+                    else:
+                        place[key] = deepcopy(value)
+
+    return edit
 
 
 def change_params(folder: Path, edit: Edit) -> None:

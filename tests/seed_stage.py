@@ -2,27 +2,16 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+from toy_repo import TOYS
+
 from stages import stage
 
 STAGE, SEEDS = "train@toy", (0, 1, 2)
-DVC_YAML = """\
-stages:
-  train:
-    foreach: [toy]
-    do:
-      cmd: |-
-        python -m stages.runtime.preflight
-        python seed_work.py train_sft ${item} --train sft --from base --on prompts
-      deps: [seed_work.py]
-      params: [rate, seeds]
-      outs: ["data/policies/${item}/model", "data/policies/${item}/training",
-             "data/journals/train/${item}"]
-      meta: {gpu: 1}
-"""
 # A line of started.log for each seed that is computed; TOY_FAIL, TOY_KILL and TOY_EDIT name a seed.
 WORK = """\
 import os, signal, time
@@ -71,7 +60,7 @@ if __name__ == "__main__":
 
 
 def write_seed_stage(root: Path, rate: float = 0.1) -> None:
-    (root / "dvc.yaml").write_text(DVC_YAML)
+    shutil.copy(TOYS / "seeds.yaml", root / "dvc.yaml")
     (root / "seed_work.py").write_text(WORK)
     (root / "params.yaml").write_text(f"rate: {rate}\nseeds: {list(SEEDS)}\n")
 

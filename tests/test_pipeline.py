@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-from pipeline_copy import ROOT, PipelineCopy
+from pipeline_copy import ROOT, Edit, PipelineCopy, find_edit
 from resume.killed_stages import FAMILIES, KilledStages
 
 from stages.config import read_yaml
@@ -24,12 +24,10 @@ ROWS = {
     "label": "pairs", "label_steps": "steps", "reward": "rewards", "environment": "environments",
     "play": "episodes",
 }  # fmt: skip
-"""Stage -> the table of which it runs once a row."""
+"""Stage -> the table of which it runs once per row."""
 GATHER = {"compare", "track"}
 BREVITY = Path("stages/rewards/own/brevity.py")
 GAME = Path("stages/environments/own/guess_number.py")
-STARTS = {"train": 48, "dev": 4, "test": 8}
-Edit = Callable[[dict[str, Any], dict[str, Any]], object]
 
 
 def of_policy(*names: str) -> set[str]:
@@ -43,65 +41,28 @@ def list_stages() -> set[str]:
 
 
 class Change(NamedTuple):
-    """An edit that a user makes, and the stages that it runs beside plan and what gathers."""
+    """What an edit of pipeline_edits.yaml runs beside plan and what gathers."""
 
-    edit: Edit
     runs: set[str]
     policies: list[str] = []  # noqa: RUF012 - that it adds
     recipe: str = ""
 
 
-def add_row(params: dict[str, Any], _: object) -> None:
-    row = {"train": "grpo", "preset": "dapo", "from": "sft", "on": "rewards/rule"}
-    params["policies"]["dapo"] = row
-
-
-def add_reward(params: dict[str, Any], _: object) -> None:
-    row = {"by": "rule", "preset": "rule_own", "from": "base", "on": "own/brevity"}
-    params["rewards"]["mine"] = row
-    params["policies"]["mine"] = params["policies"]["grpo"] | {"on": "rewards/mine"}
-
-
-def add_environment(params: dict[str, Any], presets: dict[str, Any]) -> None:
-    presets["short_game"] = {"starts": STARTS, "max_turn_tokens": 8, "num_episodes": 4}
-    game = {"by": "own", "preset": "short_game", "from": "base", "on": "own/guess_number"}
-    params["environments"]["g"] = game
-    on = {"on": "environments/g"}
-    params["episodes"]["demos"] = {"by": "script", "from": "base", "split": "train", **on}
-    params["episodes"]["tries"] = {"by": "policy", "from": "copy", "split": "train", **on}
-    params["episodes"]["test"] = {"by": "policy", "from": "play", "split": "test", **on}
-    copied = {"from": "base", "on": "episodes/demos", "num_epochs": 40}
-    params["policies"]["copy"] = {"train": "sft", "preset": "sft", **copied}
-    params["policies"]["play"] = {"train": "grpo", "preset": "grpo_deepseekmath", "from": "copy"}
-    params["policies"]["play"] |= on
-    pairs = {"by": "episodes", "preset": "episode_pairs", "from": "copy", "on": "episodes/tries"}
-    params["pairs"]["tries"] = pairs
-
-
 OF_GAME = {"environment@g", "play@demos", "play@tries", "play@test", "label@tries"}
 CHANGES = {
-    "a number": Change(
-        lambda params, presets: params["grpo"].update(num_steps=3), of_policy("grpo")
-    ),
-    "a preset": Change(
-        lambda params, presets: presets["dpo_low_beta"].update(beta=0.25),
-        {"trace_code", *of_policy("dpo", "dpo-ai")},
-    ),
-    "a row": Change(add_row, of_policy("dapo"), ["dapo"]),
+    "a number": Change(of_policy("grpo")),
+    "a preset": Change({"trace_code", *of_policy("dpo", "dpo-ai")}),
+    "a row": Change(of_policy("dapo"), ["dapo"]),
     # the samples of every policy are scored again
     "an own reward": Change(
-        add_reward,
         {"trace_code", "reward@mine", *of_policy("mine"), *(f"evaluate@{x}" for x in POLICIES)},
         ["mine"],
     ),
     "an own environment": Change(
-        add_environment, {"trace_code", *OF_GAME, *of_policy("copy", "play")}, ["copy", "play"]
+        {"trace_code", *OF_GAME, *of_policy("copy", "play")}, ["copy", "play"]
     ),
     "a recipe": Change(
-        lambda params, presets: None,
-        {"pool@sft-train", "label@right", *of_policy("rft")},
-        ["rft"],
-        "rejection_sampling",
+        {"pool@sft-train", "label@right", *of_policy("rft")}, ["rft"], "rejection_sampling"
     ),
 }
 """A newly supported edit is a row."""
@@ -120,7 +81,7 @@ def restored(copy: PipelineCopy) -> Iterator[None]:
 def apply(copy: PipelineCopy, *names: str) -> set[str]:
     """Make the changes and run; what has to run."""
     for name in names:
-        copy.change(CHANGES[name].edit)
+        copy.change(find_edit(name))
     copy.switch_on(*filter(None, (CHANGES[name].recipe for name in names)))
     return {"plan", *GATHER}.union(*(CHANGES[name].runs for name in names))
 
@@ -191,7 +152,7 @@ def test_changes_rerun_what_they_reach_and_are_restored_when_undone(copy: Pipeli
         assert "episode/turns" in (journals / "play/journal-seed-0.jsonl").read_text()
         assert copy.read("data/episodes/demos/0/metrics.json")["success"] == 1.0
         played = (copy.path / "data/episodes/test/0/episodes.jsonl").read_text().splitlines()
-        assert len(played) == 4 * STARTS["test"]
+        assert len(played) == 4 * 8  # episodes of each start
         environment = read_environment(copy.path / "data/environments/g")
         starts = read_rows(copy.path / "data/environments/g", "test")
         check_replay(load_factory(environment), starts[:2], environment.preset, seed=1)
@@ -229,9 +190,8 @@ def test_a_change_alone_reruns_nothing_else(copy: PipelineCopy, name: str) -> No
 
 
 def test_a_wrong_word_costs_nothing_and_is_shown_with_what_was_meant(copy: PipelineCopy) -> None:
-    row = {"train": "grpo", "preset": "dapo", "from": "sfft", "on": "rewards/rule"}
     with restored(copy):
-        copy.change(lambda params, presets: params["policies"].update(wrong=row))
+        copy.change(find_edit("a wrong word"))
         with pytest.raises(AssertionError, match=r"'sfft'.*'sft'"):
             copy.repro()
         assert not (copy.path / "data/policies/wrong").exists()

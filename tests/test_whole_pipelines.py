@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from pipeline_copy import ROOT, PipelineCopy
+from pipeline_copy import ROOT, PipelineCopy, find_edit
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from toy_repo import init_dvc
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -64,35 +64,10 @@ def test_every_data_dependency_of_a_recipe_is_the_output_of_one_of_its_stages(
 # Conversations: SFT, people's pairs, DPO, and RL on a learned reward.
 
 
-def use_conversations(params: dict[str, Any], presets: dict[str, Any]) -> None:
-    """What of HH-RLHF fits the least model; what was chosen is imitated."""
-    params["model"]["tiny"] |= {"hidden_size": 32, "num_layers": 1, "max_length": 384}
-    source = {"path": "data/raw/hh.jsonl.gz", "columns": {"messages": "chosen"}}
-    params["data"] |= {"source": source | {"ignore": ["rejected"]}, "mixture": None}
-    params["data"] |= {"max_prompt_tokens": 256, "max_completion_tokens": 128}
-    params["data"] |= {"max_bad_share": 0.95}
-    params["data"]["shares"] |= {"test": 0.2, "dev": 0.2}
-    words = {"preset": "hh_rlhf", "from": "base", "on": "raw/hh.jsonl.gz"}
-    params["pools"], params["steps"] = {}, {}
-    params["pairs"] = {"people": {"by": "people", **words}}
-    learned = {"preset": "bradley_terry", "from": "sft", "on": "pairs/people"}
-    scored = {"by": "rule", "preset": "model", "from": "base", "on": "rewards/people"}
-    params["rewards"] = {"people": {"by": "preference", **learned}, "scored": scored}
-    del params["policies"]["dpo-ai"]
-    params["policies"]["dpo"]["on"] = "pairs/people"
-    params["policies"]["ppo"]["on"] = "rewards/people"
-    params["policies"]["grpo"]["on"] = "rewards/scored"
-    params["seeds"], params["sft"]["num_epochs"] = [0], 1
-    for split in params["sampling"].values():
-        split |= {"num_samples": 4, "max_new_tokens": 24}
-    params["evaluation"]["ks"] = [1]
-    presets["hh_rlhf"] |= {"max_tokens": 384, "max_bad_share": 0.5, "max_long_share": 0.95}
-
-
 @pytest.mark.weekly
 @pytest.mark.skipif(not HH.is_file(), reason="HH-RLHF is not at ../shared/data/hh_rlhf_harmless")
 def test_the_whole_pipeline_runs_on_conversations(pipeline_copy: Callable[..., PipelineCopy]):
-    copy = pipeline_copy(use_conversations)
+    copy = pipeline_copy(find_edit("conversations"))
     (copy.path / "data/raw").mkdir(parents=True, exist_ok=True)
     with gzip.open(HH, "rb") as file, gzip.open(copy.path / "data/raw/hh.jsonl.gz", "wb") as some:
         some.writelines(itertools.islice(file, 700))
@@ -163,21 +138,6 @@ def write_model(folder: Path, texts: list[str]) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def two_words(folder: Path, params: dict[str, Any]) -> None:
-    params["model"]["path"] = str(folder / "model")
-    params["data"]["source"] = {"path": "data/raw/gsm8k"}
-
-
-def less_work(params: dict[str, Any], presets: dict[str, Any]) -> None:
-    """For speed alone: one seed, fewer samples, steps and prefixes (and problems, above)."""
-    params["seeds"] = [0]
-    params["sampling"]["test"]["num_samples"] = 4
-    params["evaluation"] |= {"ks": [1], "num_bootstrap": 200}
-    for method in ("ppo", "grpo"):
-        params[method]["num_steps"] = 2
-    presets["completions"] |= {"num_problems": 20, "num_heldout_problems": 10, "num_completions": 2}
-
-
 @pytest.mark.weekly
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="GSM8K is not at ../shared/data/gsm8k")
 def test_two_words_are_all_that_a_user_changes(tmp_path: Path):
@@ -185,8 +145,9 @@ def test_two_words_are_all_that_a_user_changes(tmp_path: Path):
     (tmp_path / "copy").mkdir()
 
     def edit(params: dict[str, Any], presets: dict[str, Any]) -> None:
-        two_words(tmp_path, params)
-        less_work(params, presets)
+        params["model"]["path"] = str(tmp_path / "model")
+        params["data"]["source"] = {"path": "data/raw/gsm8k"}
+        find_edit("less work")(params, presets)
 
     copy = PipelineCopy(tmp_path / "copy", edit)
     shutil.copytree(tmp_path / "gsm8k", copy.path / "data/raw/gsm8k")
@@ -206,34 +167,3 @@ def test_two_words_are_all_that_a_user_changes(tmp_path: Path):
     ]
     assert run.data.params["compute.dtype"] == "float32"
     assert 5e-4 < float(run.data.params["sft.optim.learning_rate"]) < 1.5e-3
-
-
-@pytest.mark.weekly
-def test_recipe_r1_runs_and_is_gone_when_it_is_switched_off(
-    pipeline_copy: Callable[..., PipelineCopy],
-):
-    def alone(params, presets):
-        """The default's SFT policy and rule reward, and no other row."""
-        for table, names in {"policies": ["sft"], "rewards": ["rule"]}.items():
-            params[table] = {name: params[table][name] for name in names}
-        params |= {"pools": {}, "pairs": {}, "steps": {}}
-
-    copy = pipeline_copy(alone)
-    copy.switch_on("r1")
-    executed = copy.repro()
-    policies = {"sft", "pretrained", "cold", "r1-grpo-1", "r1-sft", "r1-grpo-2"}
-    assert {name for name in executed if name.startswith("train@")} == {
-        f"train@{name}" for name in policies
-    }
-    assert set(copy.read("data/report/metrics.json")["policies"]) == policies
-    for seed in (0, 1):
-        path = copy.path / f"data/pairs/r1/{seed}/demonstrations.jsonl"
-        kept = len(path.read_text().splitlines())
-        result = copy.read(f"data/policies/r1-sft/training/{seed}/metrics.json")["demonstrations"]
-        assert result == kept > 0
-        cold = copy.read(f"data/policies/cold/training/{seed}/metrics.json")
-        assert cold["demonstrations"] == 100
-    assert copy.repro() == set()
-    copy.switch_on()
-    assert copy.repro() == {"plan", "compare", "track"}
-    assert {path.name for path in (copy.path / "data/policies").iterdir()} == {"base", "sft"}

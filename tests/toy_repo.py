@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from ruamel.yaml import YAML
 
-ROOT = Path(__file__).parents[1]
+ROOT, TOYS = Path(__file__).parents[1], Path(__file__).with_name("toys")
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@t")
 DVC = (sys.executable, "-m", "dvc")
 
@@ -112,63 +112,6 @@ with runs.start(stage) as run:
                            "verdict.txt": "First.\\nSecond.\\nThird.\\n"})
 '''
 
-DVC_YAML = """
-stages:
-  train:
-    foreach: {sft: {from: work.py}, dpo: {from: data/policies/sft/model}}
-    do:
-      cmd: python work.py train@${key}
-      deps: [work.py, "${item.from}"]
-      params: [rate, seed, seeds]
-      outs:
-        - data/policies/${key}/model
-        - data/policies/${key}/training
-        - data/journals/train/${key}
-  sample:
-    foreach: [dpo]
-    do:
-      cmd: python work.py sample@${item}
-      deps: [work.py, "data/policies/${item}/model"]
-      params: [seed, seeds]
-      outs: ["data/samples/${item}", "data/journals/sample/${item}"]
-  evaluate:
-    foreach: [sft, dpo]
-    do:
-      cmd: python work.py evaluate@${item}
-      deps: [work.py, "data/policies/${item}/model"]
-      params: [goal, seeds]
-      outs: ["data/evaluations/${item}", "data/journals/evaluate/${item}"]
-  compare:
-    cmd: python work.py compare
-    deps: [work.py, data/samples, data/evaluations]
-    params: [goal]
-    outs: [data/report, data/journals/compare]
-  track:
-    cmd: python -m stages.track
-    deps: [data/journals, data/report]
-    outs: [data/tracked]
-"""
-
-# prepare -> side@left, side@right -> track
-FLOW_YAML = """\
-stages:
-  prepare:
-    cmd: python work.py data/prepare raw.txt
-    deps: [raw.txt, work.py]
-    outs: [data/prepare]
-  side:
-    foreach: [left, right]
-    do:
-      cmd: python work.py data/side/${item} data/prepare/out.txt
-      deps: [data/prepare, work.py]
-      params: ["${item}"]
-      outs: ["data/side/${item}"]
-      meta: {gpu: 1}
-  track:
-    cmd: python work.py data/track data/side/left/out.txt data/side/right/out.txt
-    deps: [data/side/left, data/side/right]
-    outs: [data/track]
-"""
 # Writes its inputs and its name into out.txt; what else it does, params.yaml says.
 FLOW_WORK = """\
 import os, pathlib, shutil, signal, subprocess, sys, time
@@ -304,7 +247,7 @@ def make_toy_repo(path: Path) -> ToyRepo:
     repo = ToyRepo(path, make_environment())
     init_dvc(path)
     (path / "work.py").write_text(textwrap.dedent(WORK))
-    (path / "dvc.yaml").write_text(DVC_YAML)
+    shutil.copy(TOYS / "stages.yaml", path / "dvc.yaml")
     repo.set_params()
     (path / ".gitignore").write_text(
         "/data/*\n/.pipe/\n/mlflow.db\n/mlruns/\n/stopped\n__pycache__/\n"
@@ -317,7 +260,7 @@ def make_toy_repo(path: Path) -> ToyRepo:
 def make_flow_toy(path: Path) -> ToyRepo:
     """The lighter one, with flows/ and Prefect's files in it; nothing is committed."""
     init_dvc(path)
-    (path / "dvc.yaml").write_text(FLOW_YAML)
+    shutil.copy(TOYS / "flows.yaml", path / "dvc.yaml")
     (path / "params.yaml").write_text("left: {mode: work}\nright: {mode: work}\n")
     (path / "work.py").write_text(FLOW_WORK)
     (path / "raw.txt").write_text("raw\n")

@@ -351,7 +351,6 @@ def train(
             per_step = method.num_epochs * method.num_minibatches
             num_updates = budget.num_updates(index, per_step)
             check_warmup(method, budget, index)
-            state.is_updating = True
             learned = trainer.learn(optimizers, experience, coefs, index, num_updates)
             metrics = join_metrics(experience.metrics, learned)
             if is_policy_trained(method, index):

@@ -242,8 +242,8 @@ class Run:
         are none where `total` is None because a budget of tokens decides. The end of a loop with a
         name is checkpointed, for the loops after it.
 
-        A process that is asked to end does so between two steps, or within a step that has changed
-        nothing yet, once the state is on disk.
+        A process that is asked to end does so when the state of the last whole step is on disk
+        (`LoopRecord.may_stop`): at once, or at the end of a step that is almost over.
         """
         from stages.loops.resume import LoopRecord
         from stages.loops.training import spaced_steps
@@ -251,30 +251,33 @@ class Run:
 
         state, policies = self._state, spaced_steps(total or 0, num_checkpoints)
         record = LoopRecord(self, state, self.folder / LOOP / self._loop)
-        # Several processes that wait for each other can only end together.
-        may_stop = lambda: sharding.get_world_size() == 1 and not state.is_updating  # noqa: E731
         self.progress.begin(
             self._loop, unit="steps", total=total, done=state.step, read_counts=lambda: meter.COUNTS
         )
         try:
-            with process.between(may_stop):
+            with process.between(record.may_stop):
                 for done, step in enumerate(steps, start=state.step + 1):
                     self._report(step, done)
                     record.add(step)
                     if save is not None and state.step in policies:
                         record.save_policy(save)
-                    state.is_updating = False
+                    record.end_step()
                     flags = record.is_due(), process.is_stop_requested()
                     is_due, is_stopped = sharding.broadcast_from_rank0(flags)
+                    if is_due or is_stopped:
+                        record.checkpoint()
                     if is_stopped:
                         raise process.Stopped(process.STATUS)
-                    if is_due:
-                        record.checkpoint()
                 if self._loop:
                     record.checkpoint()
         except process.Stopped:
-            record.checkpoint()
-            logger.info("seed %d: stopped by a signal, after step %d", self.seed, state.step)
+            process.extend(process.SECONDS_TO_SAVE)
+            if record.can_copy():
+                record.checkpoint()
+            if (step := record.close()) and not self.rank:
+                logger.info("seed %d: saved; the next start resumes after step %d", self.seed, step)
+            elif not self.rank:
+                logger.info("seed %d: no step is saved: the next start begins anew", self.seed)
             raise
         finally:
             record.close()

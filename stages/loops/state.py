@@ -10,6 +10,7 @@ and a run that resumes from it ends with the same bits as one that never stopped
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,8 +40,8 @@ class State:
     start: str | None = None
     """Digest of the weights that training began from, by which `library` recognises its reference;
     None: a loop of the pipeline, whose inputs DVC compares."""
-    is_updating: bool = False
-    """Whether a step has begun to change weights, and is not over."""
+    updating_since: float | None = None
+    """When the present step began to change weights (`time.monotonic`); None: it has not."""
     source: Path | None = None
     """Checkpoint that the state was read from; None: it is new."""
     _loaded: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
@@ -54,6 +55,7 @@ class State:
         A ValueError if the checkpoint is of another model.
         """
         optimizer = make_adamw(model, config)
+        optimizer.register_step_pre_hook(lambda *_: self.begin_update())
         self._trained[name] = model, optimizer
         if self.step:
             keys = [key for key in self._loaded if key.startswith(f"{name}/")]
@@ -62,6 +64,10 @@ class State:
             for key in tensors:
                 del self._loaded[key]
         return optimizer
+
+    def begin_update(self) -> None:
+        """An optimizer is about to change weights: until the step is over, no copy is a state."""
+        self.updating_since = self.updating_since or time.monotonic()
 
     def snapshot(self) -> Callable[[Path], None]:
         """Copy the state to the CPU's memory; returns a function that writes the copy to a folder.
@@ -154,7 +160,6 @@ def optimise(
     optimizer = state.optimizer("model", model, config)
     for index in range(state.step, len(schedule)):
         metrics = gradient(index, schedule[index])
-        state.is_updating = True
         metrics |= step_optimizer(optimizer, config, index, len(schedule))
         state.step = index + 1
         yield Step(index=index, metrics=metrics)

@@ -135,15 +135,18 @@ def _sync(path: Path) -> None:
 class Writer:
     """Writes checkpoints of a loop in a thread, at most one each `read_interval` seconds."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` need not exist."""
+    def __init__(self, folder: Path, saved: int = 0) -> None:
+        """`folder` need not exist; its last checkpoint is of the step `saved`, 0 for none."""
         self._folder, self._begun = folder, time.monotonic()
+        self.saved = saved
+        """Step of the last checkpoint that is on disk."""
         self._thread: threading.Thread | None = None
 
-    def due(self) -> bool:
-        """Whether the interval has passed, and the last checkpoint is written."""
+    def due(self, interval: float | None = None) -> bool:
+        """Whether `interval`, at most `read_interval`, has passed and the last one is written."""
         busy = self._thread is not None and self._thread.is_alive()
-        return not busy and time.monotonic() - self._begun >= read_interval()
+        seconds = read_interval() if interval is None else min(interval, read_interval())
+        return not busy and time.monotonic() - self._begun >= seconds
 
     def write(self, step: int, content: Write, lengths: Mapping[Path, int]) -> None:
         """Begin to write a checkpoint; one that cannot be written is a warning."""
@@ -161,6 +164,7 @@ class Writer:
     def _write(self, step: int, content: Write, lengths: Mapping[Path, int]) -> None:
         try:
             write(self._folder, step, content, lengths)
+            self.saved = step
         except Exception as error:  # noqa: BLE001
             logger.warning("no checkpoint of step %d in %s: %s", step, self._folder, error)
 

@@ -9,6 +9,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -41,6 +42,9 @@ WRITING_SECONDS = 10.0
 EXECUTION, ENDED = "exec.json", "ended"
 PARTIAL = "some seeds"
 """In the file `ended`, where the run is not the whole stage's."""
+NUM_KEPT = 3
+"""Scratch folders of one stage that stay: that of the present inputs, and the last of others, to
+which an edit may return."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +120,22 @@ def check_unchanged(loaded: Any, key: str) -> None:
             )
 
 
+def find_present_key(stage: str) -> str | None:
+    """The key of a stage's inputs as they are now; empty: there is no such stage any more.
+
+    None: an input does not exist, or dvc.yaml cannot be read.
+    """
+    try:
+        with closing(Repo(".")) as repo:
+            loaded = _load(repo, stage)
+            loaded.save_deps()
+            return input_key(loaded)
+    except (NotDvcRepoError, StageNotFound, StageFileDoesNotExistError):
+        return ""
+    except DvcException:
+        return None
+
+
 def _load(repo: Repo, stage: str) -> Any:
     """DVC's stage. Another dvc that writes dvc.lock does so in place: what is cut is read again."""
     end = time.monotonic() + WRITING_SECONDS
@@ -155,7 +175,7 @@ def claim(
         folder.mkdir(exist_ok=True)
         record = folder / EXECUTION
         execution = Execution(execution_id=uuid.uuid4().hex, stage=stage, input_key=key, attempt=1)
-        if (previous := _read_execution(record)) is not None and previous.input_key == key:
+        if (previous := read_execution(record)) is not None and previous.input_key == key:
             execution = replace(previous, attempt=previous.attempt + 1)
         with outputs.replace(record) as temporary:
             temporary.write_text(json.dumps(asdict(execution), sort_keys=True), encoding="utf-8")
@@ -179,7 +199,7 @@ def leave(execution: Execution, folder: Path, *, is_partial: bool = False) -> No
 
 def _hold(lock: IO[str], stage: str) -> None:
     """Lock the stage's file; a holder whose dvc ended has a moment to end, too."""
-    end = time.monotonic() + process.SECONDS_TO_END
+    end = time.monotonic() + process.SECONDS_TO_END + process.SECONDS_TO_SAVE
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,7 +230,7 @@ def _sweep(stage: str, key: str) -> None:
     Seeds that are to be joined stay: what dvc.lock has of these inputs may be an older run's.
     """
     for folder in {ended.parent for ended in PIPE.glob(f"*/{ENDED}")}:
-        execution = _read_execution(folder / EXECUTION)
+        execution = read_execution(folder / EXECUTION)
         if (
             execution is None
             or (not _is_partial(folder) and recorded(execution))
@@ -220,8 +240,24 @@ def _sweep(stage: str, key: str) -> None:
                 folder.rename(f"{folder}.gone")
                 if execution is not None and _is_partial(Path(f"{folder}.gone")):
                     logger.warning("finished seeds of other inputs are removed: %s", folder)
+    others = [folder for folder in find_folders(stage) if folder.name != f"{stage}-{key[:16]}"]
+    for folder in others[NUM_KEPT - 1 :]:
+        logger.info("removed: %s, what a run with other inputs has left", folder)
+        shutil.rmtree(folder, ignore_errors=True)
     for gone in PIPE.glob("*.gone"):
         shutil.rmtree(gone, ignore_errors=True)
+
+
+def find_folders(stage: str = "") -> list[Path]:
+    """The scratch folders of a stage, or of all; the last started comes first."""
+    pattern = re.compile(rf"{re.escape(stage) or '.+'}-[0-9a-f]{{16}}")
+
+    def started(folder: Path) -> float:
+        record = folder / EXECUTION
+        return (record if record.exists() else folder).stat().st_mtime
+
+    folders = [path for path in PIPE.glob("*-*") if pattern.fullmatch(path.name)]
+    return sorted(folders, key=started, reverse=True)
 
 
 def _is_partial(folder: Path) -> bool:
@@ -243,7 +279,8 @@ def recorded(execution: Execution) -> bool:
     return entry is not None and lock_key(entry) == execution.input_key
 
 
-def _read_execution(record: Path) -> Execution | None:
+def read_execution(record: Path) -> Execution | None:
+    """The execution of a scratch folder, of its file `EXECUTION`; None: there is no whole one."""
     with suppress(FileNotFoundError, ValueError, TypeError):  # there is none, or no whole one
         return Execution(**json.loads(record.read_text(encoding="utf-8")))
     return None

@@ -10,7 +10,7 @@ TRACED = ("data/code/", "data/own/", "data/studies/trace_code/")
 
 
 def check_sources(dependencies: Iterable[str]) -> None:
-    """Refuse to run code that was edited after trace_code had told DVC what it consists of.
+    """Refuse to run code that was edited after trace_code had recorded for DVC what it is.
 
     A stage that starts an hour later imports what the files say then: its result would be kept, and
     restored one day, as that of the older code. Dependencies are relative to the repository.

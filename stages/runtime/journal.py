@@ -1,4 +1,4 @@
-"""The journal: every metric of a run, one JSON line a step, on disk as soon as it is known."""
+"""The journal: every metric of a run, one JSON line per step, on disk as soon as it is known."""
 
 import errno
 import json

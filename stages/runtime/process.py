@@ -1,9 +1,9 @@
 """A stage as a process: it ends at once when its work is done, and in time when it is asked to.
 
 It is asked by SIGTERM (a preempted agent, a batch queue's warning), by Ctrl-C, by SIGHUP (its
-terminal is gone), or by the end of its dvc. What a later start goes on from is written first,
-within `SECONDS_TO_END`; then the kernel ends it. A call into C that hangs, such as a collective,
-keeps Python from hearing of it.
+terminal is gone), or by the end of its dvc. It stops within `SECONDS_TO_END`, and writes what a
+later start goes on from within `SECONDS_TO_SAVE`; then the kernel ends it. A call into C that
+hangs, such as a collective, keeps Python from hearing of it.
 """
 
 import atexit
@@ -31,7 +31,7 @@ KEPT_BYTES = {-3: 32 * 2**20, -1: 512 * 2**20}
 the heap keeps what was freed. Left alone, the pages of every large activation are given back and
 asked for again, a tenth of the time of sampling. Weights of a real model are given back as ever."""
 SHELLS = {"sh", "dash", "bash", "zsh", "fish", "ksh"}
-SECONDS_TO_END = 10.0
+SECONDS_TO_END, SECONDS_TO_SAVE = 10.0, 60.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STATUS = 128 + signal.SIGTERM
 """The exit status of a process that was asked to end."""
@@ -164,7 +164,7 @@ def find_flow_or_dvc() -> psutil.Process | None:
 
 
 def is_dvc_quiet() -> bool:
-    """Whether the dvc that runs this stage was told to be (`dvc repro -q`)."""
+    """Whether the dvc that runs this stage is quiet (`dvc repro -q`)."""
     with suppress(psutil.Error):
         dvc = find_dvc()
         return dvc is not None and bool({"-q", "--quiet"} & set(dvc.cmdline()))
@@ -234,6 +234,12 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     signal.setitimer(signal.ITIMER_REAL, SECONDS_TO_END)  # SIGALRM, unhandled, ends the process
     if _stop_request.anywhere():
         raise Stopped(STATUS)
+
+
+def extend(seconds: float) -> None:
+    """Give this process, if it was asked to end, so many seconds from now."""
+    if _stop_request.requested:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def is_stop_requested() -> bool:

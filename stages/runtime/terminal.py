@@ -114,7 +114,7 @@ class _Bar:
     """The progress bar of a library: tqdm begins each with a carriage return.
 
     On a terminal it is drawn as our own lines are, in a log it is a line now and then. One of a few
-    seconds leaves nothing behind.
+    seconds leaves nothing.
     """
 
     is_drawn: bool

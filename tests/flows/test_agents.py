@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from typing import Any
 import jsonschema
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.objects import State, StateType
+from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelling, Completed, Crashed, Pending, Running, Scheduled
 from prefect.utilities.templating import apply_values
@@ -51,55 +51,10 @@ FLOWS = ROOT / "flows"
 
 # When an agent counts as dead: answers of a server on a clock of our own.
 
-LOST = agents.LOST_SECONDS
-PENDING, BUSY = Pending(), Running()
-
-
-@dataclass(frozen=True)
-class Answers(agents.AgentRun):
-    """A flow run of which the server says this, each after so many seconds."""
-
-    answers: list[tuple[float, float, State, int]] = field(default_factory=list)
-    """Seconds until it is asked, seconds that it takes, state, beat of the agent."""
-    clock: list[float] = field(default_factory=lambda: [0.0])
-    sent: list[State] = field(default_factory=list)
-
-    def ask_server(self, request: Any, *arguments: Any, **keywords: Any) -> Any:
-        if request is SyncPrefectClient.set_flow_run_state:
-            self.sent.append(arguments[1])
-            return None
-        if self.sent:
-            return SimpleNamespace(id="r", state=self.sent[-1], labels={})
-        _, during, state, beat = self.answers.pop(0)
-        self.clock[0] += during
-        return SimpleNamespace(id="r", state=state, labels={"beat": beat})
-
-
-@pytest.fixture
-def answering(monkeypatch, tmp_path) -> Callable[..., Answers]:
-    run: Answers | None = None
-
-    class Cancel(threading.Event):
-        """Never set; waiting for it passes the time until the server is asked."""
-
-        def wait(self, timeout: float | None = None) -> bool:
-            run.clock[0] += run.answers[0][0] if run.answers else 0.0
-            return False
-
-    def make(answers: list[tuple[float, float, State, int]]) -> Answers:
-        nonlocal run
-        runner = Runner(root=tmp_path, log=lambda _: None, cancel=Cancel())
-        run = Answers(NODE, "", "", runner, answers=answers)
-        monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: run.clock[0]))
-        return run
-
-    return make
-
-
-WAITING = Scheduled()
-HALF = 0.6 * LOST
+PENDING, BUSY, WAITING = Pending(), Running(), Scheduled()
+HALF = 0.6 * agents.LOST_SECONDS
 FOLLOWED = {
-    # name: answers (until, during, state, beat), final state
+    # name: answers as (seconds until it is asked, seconds that it takes, state, beat), final state
     "ends": ([(1, 0, BUSY, 1), (1, 0, Completed(), 1)], StateType.COMPLETED),
     "beats": ([*[(HALF, 0, BUSY, n) for n in range(5)], (1, 0, Completed(), 9)], "COMPLETED"),
     "falls silent": ([(HALF, 0, BUSY, 1)] * 4, StateType.CRASHED),
@@ -113,81 +68,76 @@ FOLLOWED = {
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
-def test_state_of_a_run_that(answering, name: str) -> None:
+def test_state_of_a_run_that(monkeypatch, tmp_path, name: str) -> None:
     answers, expected = FOLLOWED[name]
-    run = answering(list(answers))
-    assert run.follow(SimpleNamespace(id="r")).type == expected
-    assert bool(run.sent) == (expected == StateType.CRASHED)
+    rest, sent, now = [*answers], [], 0.0
+
+    def wait(_: float) -> bool:
+        nonlocal now
+        now += rest[0][0] if rest else 0.0
+        return False
+
+    def ask_server(_: object, request: object, *arguments: Any, **__: Any) -> Any:
+        nonlocal now
+        if request is SyncPrefectClient.set_flow_run_state:
+            return sent.append(arguments[1])
+        if sent:
+            return SimpleNamespace(id="r", state=sent[-1], labels={})
+        _, seconds, state, beat = rest.pop(0)
+        now += seconds
+        return SimpleNamespace(id="r", state=state, labels={"beat": beat})
+
+    monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(agents.AgentRun, "ask_server", ask_server)
+    runner = Runner(root=tmp_path, log=lambda _: None, cancel=SimpleNamespace(wait=wait))
+    state = agents.AgentRun(NODE, "", "", runner).follow(SimpleNamespace(id="r"))
+    assert state.type == expected
+    assert bool(sent) == (expected == StateType.CRASHED)
 
 
-def test_a_stage_at_which_agents_die_is_tried_by_others_up_to_a_limit(answering) -> None:
-    class Dying(Answers):
-        def submit(self) -> None:
-            return None
-
-        def follow(self, run: object) -> State:
-            self.sent.append(Crashed(message="gone"))
-            return (
-                self.sent[-1] if len(self.sent) <= self.answers[0] else Completed(name="Executed")
-            )
-
-    def run(deaths: int) -> tuple[str, int]:
-        result = Dying(NODE, "", "", answering([]).runner, answers=[deaths]).run()
-        return result.outcome.value, result.attempts
-
-    assert run(2) == ("executed", 3)
-    assert run(agents.MAX_CRASHES - 1) == ("executed", agents.MAX_CRASHES)
-    assert run(99) == ("failed", agents.MAX_CRASHES)
+@pytest.mark.parametrize(
+    ("deaths", "outcome", "attempts"),
+    [
+        (2, "executed", 3),
+        (agents.MAX_CRASHES - 1, "executed", agents.MAX_CRASHES),
+        (99, "failed", agents.MAX_CRASHES),
+    ],
+)
+def test_a_stage_at_which_agents_die_is_tried_by_others_up_to_a_limit(
+    monkeypatch, tmp_path, deaths, outcome, attempts
+) -> None:
+    states = iter([Crashed(message="gone")] * deaths + [Completed(name="Executed")])
+    monkeypatch.setattr(agents.AgentRun, "submit", lambda _: None)
+    monkeypatch.setattr(agents.AgentRun, "follow", lambda *_: next(states))
+    result = agents.AgentRun(NODE, "", "", Runner(root=tmp_path, log=lambda _: None)).run()
+    assert (result.outcome.value, result.attempts) == (outcome, attempts)
 
 
 @pytest.mark.parametrize(
     ("states", "joined"), [([BUSY], 0), ([Cancelling(), BUSY], 1), ([Crashed(), Cancelling()], 2)]
 )
-def test_a_run_that_has_ended_or_is_cancelled_is_not_joined(answering, states, joined) -> None:
-    """The server returns the run that has a key; None: it makes a new one."""
+def test_a_run_that_has_ended_or_is_cancelled_is_not_joined(
+    monkeypatch, tmp_path, states, joined
+) -> None:
+    """The server returns the run that has a key; a new one has no state."""
 
-    class Client:
-        def read_deployment_by_name(self, name: str) -> Any:
-            assert name == "stage/cpu"
-            return SimpleNamespace(id=1)
+    def create(_: object, *, idempotency_key: str, **__: Any) -> Any:
+        number = int(idempotency_key.rpartition("-")[2])
+        return SimpleNamespace(id=number, state=(*states, None, None)[number])
 
-        def create_flow_run_from_deployment(self, _: int, **options: Any) -> Any:
-            number = int(options["idempotency_key"].rpartition("-")[2])
-            state = states[number] if number < len(states) else None
-            return SimpleNamespace(id=number, state=state)
-
-    class Asking(agents.AgentRun):
-        def ask_server(self, request: Any, *_: Any, **__: Any) -> Any:
-            return request(Client())
-
-    runner = answering([]).runner
-    assert Asking(NODE, "i", "", replace(runner)).submit().id == joined
+    client = SimpleNamespace(
+        read_deployment_by_name=lambda name: SimpleNamespace(id=name),
+        create_flow_run_from_deployment=create,
+    )
+    monkeypatch.setattr(agents.AgentRun, "ask_server", lambda _, request: request(client))
+    assert agents.AgentRun(NODE, "i", "", Runner(root=tmp_path)).submit().id == joined
 
 
 # No password of an address in what is logged, printed or kept by a server.
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("for url 'http://me:se/c:ret@host:4200/api'", "for url 'http://***@host:4200/api'"),
-        ("postgresql://me:s#e@c?r@host/db", "postgresql://***@host/db"),
-        ("postgresql://me@corp:secret@host/db", "postgresql://***@host/db"),
-        ("https://token@host and http://a:b@c", "https://***@host and http://***@c"),
-        ("mail me@host, see http://host/a@b", "mail me@host, see http://host/a@b"),
-        ("https://host/c?sv=1&sig=a%2Fb=&se=2 failed", "https://host/c?sv=1&sig=***&se=2 failed"),
-        ("pg://host/db?user=me&password=s3", "pg://host/db?user=me&password=***"),
-        ("'Name=me;AccountKey=a/b==;Suffix=net'", "'Name=me;AccountKey=***;Suffix=net'"),
-        ("url: /p?X-Amz-Security-Token=abc", "url: /p?X-Amz-Security-Token=***"),
-        ("page?signal=3&design=4", "page?signal=3&design=4"),
-        ("AccountKey=a/b==;Name=me", "AccountKey=***;Name=me"),
-        ("https://host/p?api_key=abc", "https://host/p?api_key=***"),
-        ("Server=db;PWD=s3;Encrypt=yes", "Server=db;PWD=***;Encrypt=yes"),
-        ("host=db password='s3'", "host=db password='***'"),
-        ("SharedAccessSignature=s&v=1", "SharedAccessSignature=***&v=1"),
-        ("AWS_SECRET_ACCESS_KEY=abc is no key", "AWS_SECRET_ACCESS_KEY=*** is no key"),
-        ("got pad_token=3, max_tokens=5, key=b", "got pad_token=3, max_tokens=5, key=b"),
-    ],
+    ("text", "shown"), YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))["secrets"]
 )
 def test_secrets_of_an_address_are_hidden(text: str, shown: str) -> None:
     assert hide_secrets(text) == store.hide_secrets(text) == shown
@@ -316,7 +266,7 @@ def test_each_pool_of_a_stage_has_a_deployment_and_none_names_this_machine() -> 
 
 
 class Prefect:
-    """A server behind an address that stays when it returns; agents, and what they log."""
+    """A server at an address that stays when it returns; agents, and what they log."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.proxy = folder, Proxy(0)

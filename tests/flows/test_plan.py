@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from dvc.repo import Repo
-from toy_repo import init_dvc
+from toy_repo import TOYS, init_dvc
 
 from flows import plan, reach
 from flows.plan import StageNode, describe_changes, downstream, expand, make_plan, read_graph
@@ -70,50 +70,6 @@ def test_pool_of_a_stage_by_its_gpus(gpu: int, pool: str) -> None:
     assert stage.pool == pool
 
 
-# plan, trace_code -> first -> second@left, second@right -> gather (of the folder around both);
-# a study of gather's in a dvc.yaml of its own
-DVC_YAML = """\
-stages:
-  plan:
-    cmd: exit 1
-    deps: [data/raw]
-    outs: [data/inputs.json]
-  trace_code:
-    cmd: python trace.py
-    deps: [trace.py, stages]
-    outs: [data/code]
-  first:
-    cmd: exit 1
-    deps: [data/code/first.json, data/inputs.json]
-    params: [seed]
-    outs: [data/first]
-    meta: {gpu: 1}
-  second:
-    foreach: [left, right]
-    do:
-      cmd: exit 1
-      deps: [data/code/second.json, data/first]
-      params: ["${item}", seeds]
-      outs: ["data/second/${item}"]
-      meta: {gpu: 8}
-  gather:
-    cmd: exit 1
-    deps: [data/second]
-    outs: [data/gather]
-  last:
-    cmd: exit 1
-    deps: [data/gather]
-    params: [seeds]
-    outs: [data/last]
-"""
-STUDIES = """\
-stages:
-  study:
-    wdir: ..
-    cmd: exit 1
-    deps: [data/gather]
-    outs: [data/study]
-"""
 READ = {
     "first": ["stages/first.py", "stages/params.py"],
     "second": ["stages/second.py", "stages/params.py"],
@@ -141,11 +97,12 @@ def root(tmp_path: Path) -> Path:
     for name in ("first", "second", "params", "unread"):
         (tmp_path / f"stages/{name}.py").write_text(f"# {name}\n")
     files = {
-        "trace.py": TRACE, "dvc.yaml": DVC_YAML, "params.yaml": PARAMS, "data/raw/people.txt": "",
-        "studies/dvc.yaml": STUDIES, "data/inputs.json": '{"data/raw/people.txt": "0"}',
+        "trace.py": TRACE, "dvc.yaml": (TOYS / "plan.yaml").read_text(), "params.yaml": PARAMS,
+        "studies/dvc.yaml": (TOYS / "studies.yaml").read_text(), "data/raw/people.txt": "",
+        "data/inputs.json": '{"data/raw/people.txt": "0"}',
     }  # fmt: skip
-    files |= {f"data/{out}": out for out in ("first", "second/left", "second/right", "gather")}
-    files |= {f"data/{out}": out for out in ("last", "study")}
+    outs = ("first", "second/left", "second/right", "gather", "last", "study")
+    files |= {f"data/{out}": out for out in outs}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     subprocess.run([sys.executable, "trace.py"], cwd=tmp_path, check=True)

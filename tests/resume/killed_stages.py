@@ -45,34 +45,6 @@ FAMILIES = {
 }
 
 
-def add_families(params: dict[str, Any], presets: dict[str, Any]) -> None:
-    """Rows for what the default pipeline has not."""
-    params["policies"]["kto"] = {"train": "dpo", "preset": "kto", "from": "sft",
-                                 "on": "pairs/verifier"}  # fmt: skip
-    params["pairs"]["revision"] = {"by": "revision", "preset": "revision", "from": "sft",
-                                   "on": "pools/sft"}  # fmt: skip
-    params["environments"]["guess"] = {"by": "own", "preset": "game", "from": "base",
-                                       "on": "own/guess_number"}  # fmt: skip
-    params["episodes"]["demonstrations"] = {
-        "by": "script", "from": "base", "on": "environments/guess", "split": "train"
-    }  # fmt: skip
-    params["policies"]["imitator"] = {
-        "train": "sft", "preset": "sft", "from": "base", "on": "episodes/demonstrations",
-        "num_epochs": 40,
-    }  # fmt: skip
-    params["episodes"]["imitator"] = {
-        "by": "policy", "from": "imitator", "on": "environments/guess", "split": "test"
-    }  # fmt: skip
-    params["policies"]["guesser"] = {"train": "grpo", "preset": "grpo_deepseekmath",
-                                     "from": "imitator", "on": "environments/guess"}  # fmt: skip
-    # More starts than are played together: a killed stage has episodes that it goes on from.
-    starts = {"train": 48, "dev": 2, "test": 130}
-    presets["game"] |= {"max_turn_tokens": 8, "num_episodes": 2, "starts": starts}
-    presets["bradley_terry"]["members"] = 2
-    for method in ("ppo", "grpo"):
-        params[method]["num_steps"] = 5
-
-
 class KilledStages:
     """A whole run, and stages of it run again."""
 

@@ -8,15 +8,15 @@ import random
 from collections.abc import Callable
 
 import pytest
-from pipeline_copy import PipelineCopy
-from resume.killed_stages import FAMILIES, KilledStages, add_families
+from pipeline_copy import PipelineCopy, find_edit
+from resume.killed_stages import FAMILIES, KilledStages
 
 pytestmark = pytest.mark.weekly
 
 
 @pytest.fixture(scope="module")
 def stages(pipeline_copy: Callable[..., PipelineCopy]) -> KilledStages:
-    copy = pipeline_copy(add_families)
+    copy = pipeline_copy(find_edit("families"))
     copy.repro()
     return KilledStages(copy)
 

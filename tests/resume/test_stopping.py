@@ -20,7 +20,8 @@ from stages.runtime import checkpoints, journal
 
 ROOT = Path(__file__).parents[2]
 COMMON = """
-import signal, sys, time
+import logging, signal, sys, time
+logging.basicConfig(level="INFO")
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where nohup runs the tests
 from pathlib import Path
 import torch
@@ -45,8 +46,8 @@ def learn(state):
         if index == 2:
             pause("before", 60)
         model(torch.ones(2)).sum().backward()
-        state.is_updating = True
         step_optimizer(optimizer, OPTIM, index, 4)
+        pause("long", 60 if index == 2 else 0.6)
         if index == 2:
             pause("within", 1)
             while sys.argv[1] == "stuck":
@@ -63,7 +64,7 @@ def main(where, seconds):
         run = make_run(folder=Path("."), log=log)
         state = run.resume()
         print("after", state.step, flush=True)
-        print([one["loss/a"] for one in run.record(learn(state), total=4)])
+        print([step["loss/a"] for step in run.record(learn(state), total=4)])
 
 process.run(main)
 """
@@ -80,7 +81,7 @@ def work(rank):
         state = run.resume()
         first = state.step
         history = run.record(learn(state), total=4)
-    print(rank, "after", first, [one["loss/a"] for one in history], flush=True)
+    print(rank, "after", first, [step["loss/a"] for step in history], flush=True)
 
 def main(where):
     with process.listening(), ranks.joined(work, 2, Path(".")) as rank:
@@ -127,14 +128,19 @@ def reach_the_pause(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize(("where", "steps"), [("before", 2), ("within", 3)])
-def test_the_state_after_the_last_whole_step_is_kept(where, steps, number, tmp_path):
-    process = start(tmp_path, where, "10")
+@pytest.mark.parametrize(
+    ("where", "number", "steps"),
+    [("before", signal.SIGINT, 2), ("within", signal.SIGHUP, 3), ("long", signal.SIGTERM, 2)],
+)
+def test_the_state_after_the_last_whole_step_is_kept(where, number, steps, tmp_path):
+    process = start(tmp_path, where, "1" if where == "long" else "10")
     reach_the_pause(process)
+    if where == "long":  # the update of step 2, which cannot be finished
+        assert [process.stdout.readline() for _ in range(2)] == ["here\n"] * 2
     process.send_signal(number)
-    process.communicate()
+    _, messages = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
+    assert f"resumes after step {steps}" in messages
     assert State.load(tmp_path / "loop/states").step == steps
     output, _ = start(tmp_path, "nowhere", "10").communicate()
     assert output == f"after {steps}\n[0.0, 1.0, 2.0, 3.0]\n"
@@ -164,7 +170,6 @@ def learn(state: State, width: int, weights: dict[str, torch.Tensor]) -> Iterato
     optimizer = state.optimizer("model", model, OPTIM)
     for index in range(state.step, NUM_STEPS):
         (model(torch.ones(width)) ** 2).sum().backward()
-        state.is_updating = True
         metrics = step_optimizer(optimizer, OPTIM, index, NUM_STEPS)
         state.step = index + 1
         weights |= {name: value.clone() for name, value in model.state_dict().items()}

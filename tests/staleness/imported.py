@@ -64,12 +64,12 @@ def watch() -> None:
     real = builtins.__import__
 
     def noted(
-        name: str, given: Any = None, own: Any = None, fromlist: Any = (), level: int = 0
+        name: str, globals_: Any = None, locals_: Any = None, fromlist: Any = (), level: int = 0
     ) -> Any:
         if is_ours(name):
-            asker = (given or {}).get("__name__", "")
+            asker = (globals_ or {}).get("__name__", "")
             ASKED[asker] |= {name, *(f"{name}.{item}" for item in fromlist or ())}
-        return real(name, given, own, fromlist, level)
+        return real(name, globals_, locals_, fromlist, level)
 
     builtins.__import__ = noted
 

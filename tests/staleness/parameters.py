@@ -128,10 +128,10 @@ class Reader:
 
 def can_move(reader: Reader, key: Key, content: Mapping[str, Any], files: Files) -> bool:
     """Whether a change of the key changes what the stage is given."""
-    for given, facts in CONTEXTS:
-        # A part of params.yaml that is given stays so whatever is changed, but for what is changed.
+    for model, facts in CONTEXTS:
+        # These parts of params.yaml stay so whatever is changed, but for what is changed.
         before = {name: {**content[name], **item} if isinstance(item, dict) else item
-                  for name, item in given.items()}  # fmt: skip
+                  for name, item in model.items()}  # fmt: skip
         base = {**content, **before}
         try:
             known = reader.read(base, facts, files)

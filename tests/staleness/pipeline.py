@@ -1,6 +1,6 @@
 """A copy of the repository in which DVC holds every stage of the pipeline and the studies for done.
 
-No stage has run: each output is a stand-in that DVC was told to take as it is, and trace_code's are
+No stage has run: each output is a stand-in that DVC takes as it is, and trace_code's are
 its own. So `dvc status` of a changed copy names what the change reaches directly, in a second.
 """
 

@@ -4,8 +4,10 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from stages.runtime import checkpoints, journal, outputs, process
 
@@ -16,96 +18,72 @@ def read_tree(folder):
             for path in folder.rglob("*")}  # fmt: skip
 
 
-def write_folder(path):
-    path.mkdir()
-    (path / "weights").write_text("new")
+ROWS = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
+NEW = {"file": {"out": "new"}, "folder": {"out": None, "out/weights": "new"}}
+FORMER = {
+    "nothing": {}, "file": {"out": "former"}, "folder": {"out/stale": "former"},
+    "link": {"out": Path("../cache")}, "hard link": {"out": Path("../cache")},
+    "rest of a kill": {"out/stale": "former", ".out.partial/rest": "half", ".out.old/rest": "old"},
+}  # fmt: skip
+"""What is there before; a path is a link to it."""
 
 
-def write_file(path):
+def write(path, kind):
+    if kind == "folder":
+        path.mkdir()
+        path /= "weights"
     path.write_text("new")
 
 
-def leave_nothing(folder):
-    pass
+@pytest.fixture(params=FORMER)
+def former(request, tmp_path):
+    """The name of what was there, in a folder beside a read-only file to which it may be linked."""
+    cache, folder = tmp_path / "cache", tmp_path / "data"
+    cache.write_text("cached")
+    cache.chmod(0o444)
+    for name, content in FORMER[request.param].items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            path.write_text(content)
+            path.chmod(0o444)
+        elif request.param == "link":
+            path.symlink_to(content)
+        else:
+            path.hardlink_to(cache)
+    yield request.param
+    assert cache.read_text() == "cached"
 
 
-def leave_file(folder):
-    (folder / "out").write_text("former")
-
-
-def leave_folder(folder):
-    (folder / "out").mkdir()
-    (folder / "out/stale").write_text("former")
-    (folder / "out/stale").chmod(0o444)
-
-
-def leave_link(folder):
-    (folder / "out").symlink_to(folder.parent / "cache")
-
-
-def leave_hard_link(folder):
-    (folder / "out").hardlink_to(folder.parent / "cache")
-
-
-def leave_rest_of_a_kill(folder):
-    leave_folder(folder)
-    for name in (".out.partial", ".out.old"):
-        (folder / name).mkdir()
-        (folder / name / "rest").write_text("of a kill")
-
-
-FORMER = [leave_nothing, leave_file, leave_folder, leave_link, leave_hard_link,
-          leave_rest_of_a_kill]  # fmt: skip
-
-
-@pytest.fixture
-def cache(tmp_path):
-    """A read-only file, to which an output may be linked."""
-    path = tmp_path / "cache"
-    path.write_text("cached")
-    path.chmod(0o444)
-    yield path
-    assert path.read_text() == "cached"
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("write", [write_file, write_folder])
-@pytest.mark.parametrize("former", FORMER)
-def test_an_output_takes_the_place_of_whatever_was_there(former, write, tmp_path):
+@pytest.mark.parametrize("kind", NEW)
+def test_an_output_takes_the_place_of_whatever_was_there(former, kind, tmp_path):
     folder = tmp_path / "data"
-    folder.mkdir()
-    former(folder)
-    if (folder / "out").is_dir() and write is write_file:
+    if (folder / "out").is_dir() and kind == "file":
         pytest.skip("no stage writes a file where a folder was")
     before = read_tree(folder).get("out")
     with outputs.replace(folder / "out") as temporary:
-        write(temporary)
+        write(temporary, kind)
         assert temporary.parent == folder
         assert read_tree(folder).get("out") == before, "the former stays until the end"
-    expected = {"out": "new"} if write is write_file else {"out": None, "out/weights": "new"}
-    assert read_tree(folder) == expected
+    assert read_tree(folder) == NEW[kind]
     assert not (folder / "out").is_symlink()
 
 
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("former", [leave_nothing, leave_file, leave_folder, leave_link])
-@pytest.mark.parametrize("write", [write_file, write_folder])
-def test_a_failure_leaves_the_former_output_and_no_rest(former, write, tmp_path):
-    folder = tmp_path / "data"
-    if former is not leave_nothing:
-        folder.mkdir()
-        former(folder)
+@pytest.mark.parametrize("kind", NEW)
+def test_a_failure_leaves_the_former_output_and_no_rest(former, kind, tmp_path):
+    if former == "rest of a kill":
+        pytest.skip("of which nothing stays, whatever happens")
     before = read_tree(tmp_path)
 
     def fail():
-        with outputs.replace(folder / "out") as temporary:
-            write(temporary)
+        with outputs.replace(tmp_path / "data/out") as temporary:
+            write(temporary, kind)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert read_tree(tmp_path) == before
-    with pytest.raises(AssertionError), outputs.replace(folder / "out"):
+    with pytest.raises(AssertionError), outputs.replace(tmp_path / "data/out"):
         pass  # writes nothing
     assert read_tree(tmp_path) == before
 
@@ -208,13 +186,11 @@ def test_a_checkpoint_that_cannot_be_written_leaves_none(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("text", "seconds"), [
-    (None, 300), ("0", 0), ("2.5", 2.5), ("nan", None), ("-1", None), ("soon", None), ("", None),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "seconds"), ROWS["intervals"].items())
 def test_the_interval_of_checkpoints_is_a_number_from_0_on(text, seconds, monkeypatch):
     monkeypatch.delenv(checkpoints.INTERVAL_VARIABLE, raising=False)
-    if text is not None:
-        monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, text)
+    assert checkpoints.read_interval() == 300
+    monkeypatch.setenv(checkpoints.INTERVAL_VARIABLE, text)
     if seconds is None:
         with pytest.raises(ValueError, match=checkpoints.INTERVAL_VARIABLE):
             checkpoints.read_interval()
@@ -231,7 +207,7 @@ def read(path):
     return {row.index: row.metrics for row in journal.read_rows(path)}
 
 
-def write(path, metrics):
+def write_rows(path, metrics):
     with journal.writing(path) as log:
         for index, row in metrics.items():
             log(index, row)
@@ -247,10 +223,10 @@ def test_a_row_is_on_disk_at_once_and_not_a_number_survives(path):
 
 @pytest.mark.parametrize("again", [{}, {0: {"loss": 2.0}}], ids=["no row", "a row"])
 def test_rows_of_an_earlier_attempt_go_unless_it_goes_on(again, path):
-    write(path, {0: {"loss": 1.0}, 1: {"loss": 1.0}})
-    write(path, again)
+    write_rows(path, {0: {"loss": 1.0}, 1: {"loss": 1.0}})
+    write_rows(path, again)
     assert read(path) == again
-    write(path, {0: {"loss": 1.0}, 1: {"loss": 1.0}})
+    write_rows(path, {0: {"loss": 1.0}, 1: {"loss": 1.0}})
     length = path.read_bytes().index(b"\n") + 1
     with journal.writing(path) as log:
         log.go_on(length)
@@ -259,7 +235,7 @@ def test_rows_of_an_earlier_attempt_go_unless_it_goes_on(again, path):
 
 
 def test_a_copy_has_no_times(path, tmp_path):
-    write(path, {0: {"time/step": 0.1, "loss": 1.0, "timely": 2.0}})
+    write_rows(path, {0: {"time/step": 0.1, "loss": 1.0, "timely": 2.0}})
     journal.copy_without_times(path, tmp_path / "copy")
     row = {"index": 0, "metrics": {"loss": 1.0, "timely": 2.0}}
     assert json.loads((tmp_path / "copy").read_text()) == row

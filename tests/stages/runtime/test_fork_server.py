@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,12 +9,12 @@ import sys
 import psutil
 import pytest
 from seed_runs import has_ended
-from toy_repo import ROOT, wait_until
+from toy_repo import wait_until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux alone has pidfds"),
-]
+import stages
+from stages.runtime import fork_server
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux alone has pidfds")
 DVC = """
 import json, os, signal, subprocess, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
@@ -122,19 +121,21 @@ def test_a_stage_with_a_closed_stream_works_by_itself(dvc, tmp_path):
     assert output.splitlines()[-1] == "status 3"
 
 
-@pytest.mark.parametrize("edit", ["code", "text", "variable"])
-def test_a_server_of_other_code_or_variables_is_not_used(edit, dvc, tmp_path, monkeypatch):
-    package = tmp_path / "stages"
-    shutil.copytree(ROOT / "stages/runtime", package / "runtime")
-    shutil.copy(ROOT / "stages/__init__.py", package)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (package / ".#journal.py").symlink_to("somebody@host")  # the lock of an editor
-    file = "runtime/journal.py" if edit == "code" else "prompts.yaml"
-    (tmp_path / "edit.py").write_text(f"open('stages/{file}', 'a').write('#')")
-    stage = "stage.py describe two"
-    if edit == "variable":
-        (tmp_path / "other.py").write_text(f"import os\nos.environ['ONE'] = '1'\n{STAGE}")
-    commands = ["other.py describe two"] if edit == "variable" else ["edit.py", stage]
-    output, _ = dvc("check.py", stage, *commands).communicate("", timeout=120)
-    answers = [json.loads(line) for line in output.splitlines() if line[0] == "{"]
-    assert [answer["forked"] for answer in answers] == [True, False]
+def test_the_address_is_of_code_texts_and_variables(tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / "journal.py").write_text("a")
+    (tmp_path / ".#journal.py").symlink_to("somebody@host")  # the lock of an editor
+    owner = psutil.Process()
+    address = fork_server.locate(owner)
+    monkeypatch.setenv("DVC_STAGE", "another")
+    assert fork_server.locate(owner) == address
+    addresses = {address}
+    for edit in (
+        lambda: (tmp_path / "journal.py").write_text("ab"),
+        (tmp_path / "prompts.yaml").touch,
+        lambda: monkeypatch.setenv("ONE", "1"),
+        lambda: monkeypatch.chdir(tmp_path),
+    ):
+        edit()
+        addresses.add(fork_server.locate(owner))
+    assert len(addresses) == 5

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -17,15 +18,17 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from dvc.stage.serialize import to_single_stage_lockfile
+from ruamel.yaml import YAML
 from seed_runs import for_each_seed
 from terminals import run_on_terminal
 
-from stages.runtime import identity, intact, preflight, runs
+from stages.runtime import clean, identity, intact, preflight, runs
 from stages.runtime.identity import Execution
 
 KEY = "5" * 64
 STAGE = "train@sft"
 TRACED = "data/code/train.json"
+ROWS = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 
 
 def make_execution(**changes):
@@ -94,25 +97,19 @@ def test_dvc_lock_is_read_again_while_another_dvc_writes_it(repo, monkeypatch):
     Path("dvc.yaml").write_text(content)
 
 
-@pytest.mark.parametrize(("words", "is_dvc", "is_stage"), [
-    (["work.py", STAGE], True, True), (["work.py"], True, True), (["work.py", STAGE], False, True),
-    (["work.py", "train@dpo"], True, None), (["work.py", "train@sf"], True, None),
-    (["work.py", "train@dpo"], False, False),
-])  # fmt: skip
-def test_words_of_another_command_are_no_run_of_the_stage(
-    words, is_dvc, is_stage, repo, monkeypatch
-):
+@pytest.mark.parametrize("row", ROWS["words"])
+def test_words_of_another_command_are_no_run_of_the_stage(row, repo, monkeypatch):
     """Under dvc they are a row that was edited since; by hand they are another run."""
     monkeypatch.chdir(repo.path)
-    monkeypatch.setattr(sys, "argv", words)
-    if is_dvc:
+    monkeypatch.setattr(sys, "argv", row["words"])
+    if row["by_dvc"]:
         monkeypatch.setenv("DVC_STAGE", STAGE)
-    if is_stage is None:
+    if row["is_stage"] is None:
         with pytest.raises(ValueError, match="was edited"):
             identity.dvc_stage(STAGE)
     else:
         loaded = identity.dvc_stage(STAGE)
-        assert (loaded is not None and loaded.addressing == STAGE) == is_stage
+        assert (loaded is not None and loaded.addressing == STAGE) == row["is_stage"]
 
 
 def test_parameters_edited_meanwhile_give_no_result_and_those_of_others_do(repo, monkeypatch):
@@ -167,27 +164,48 @@ def test_scratch_stays_until_its_outputs_are_recorded(
         assert (folder / identity.ENDED).read_text() == text
 
 
-@pytest.mark.parametrize(("ended", "content", "is_recorded", "stage", "stays"), [
-    ("", "whole", True, "sample", False), ("", "whole", False, "sample", True),
-    ("", "whole", False, STAGE, False),  # of other inputs: its outputs are soon replaced
-    (identity.PARTIAL, "whole", True, "sample", True),  # seeds that are to be joined
-    (identity.PARTIAL, "whole", True, STAGE, False),
-    (None, "whole", True, STAGE, True),  # it has not ended
-    ("", None, False, "sample", False), ("", "", False, "sample", False),
-    ("", '{"stage": "x"}', False, "sample", False),
-])  # fmt: skip
-def test_a_start_sweeps_what_is_recorded_replaced_or_broken(
-    ended, content, is_recorded, stage, stays, folder, monkeypatch
-):
-    if ended is not None:
-        (folder / identity.ENDED).write_text(ended)
-    if content is None:
+@pytest.mark.parametrize("row", ROWS["scratch"])
+def test_a_start_sweeps_what_is_recorded_replaced_or_broken(row, folder, monkeypatch):
+    if row["ended"] is not None:
+        (folder / identity.ENDED).write_text(row["ended"])
+    if row["execution"] is None:
         (folder / identity.EXECUTION).unlink()
-    elif content != "whole":
-        (folder / identity.EXECUTION).write_text(content)
-    monkeypatch.setattr(identity, "recorded", lambda execution: is_recorded)
-    identity._sweep(stage, "6" * 64)
-    assert [path.name for path in identity.PIPE.iterdir()] == ([folder.name] if stays else [])
+    elif row["execution"] != "whole":
+        (folder / identity.EXECUTION).write_text(row["execution"])
+    monkeypatch.setattr(identity, "recorded", lambda execution: row["recorded"])
+    identity._sweep(row["starts"], "6" * 64)
+    names = [path.name for path in identity.PIPE.iterdir()]
+    assert names == ([folder.name] if row["stays"] else [])
+
+
+def test_scratch_of_other_inputs_is_bounded_and_can_be_cleaned(repo, monkeypatch, capsys):
+    monkeypatch.chdir(repo.path)
+    monkeypatch.setattr(sys, "argv", ["work.py", STAGE])
+    present = f"{STAGE}-{identity.find_present_key(STAGE)[:16]}"
+    for number in "01234":
+        record = identity.PIPE / f"{STAGE}-{number * 16}" / identity.EXECUTION
+        record.parent.mkdir(parents=True)
+        record.write_text(json.dumps(asdict(make_execution(input_key=number * 64))))
+        os.utime(record, (int(number), int(number)))
+    missing, last = [identity.PIPE / f"{name}-{'9' * 16}" for name in ("train@gone", "sample@dpo")]
+    for folder in (missing, last):  # without a stage, and with one that has no inputs yet
+        folder.mkdir()
+
+    def stay():
+        return {folder.name for folder in identity.find_folders()} - {missing.name, last.name}
+
+    newest = {f"{STAGE}-{number * 16}" for number in "34"}
+    with identity.claim(STAGE):
+        assert stay() == {present} | newest
+        clean.main()
+        assert stay() == {present} | newest
+    assert (missing.exists(), last.exists()) == (False, True)
+    clean.main("--dry-run")
+    assert newest <= {*re.findall(r"(?m)^\.pipe/(\S+)", capsys.readouterr().out)}
+    assert stay() == {present} | newest
+    clean.main()
+    assert stay() == {present}
+    shutil.rmtree(identity.PIPE)
 
 
 def wait_for(path):
@@ -432,63 +450,14 @@ def test_a_damaged_input_is_removed_if_dvc_has_a_copy_and_the_others_stay(is_cac
     intact.check_inputs(SimpleNamespace(deps=deps[:1], repo=repo))
 
 
-class Pipeline:
-    """Two stages; the second looks at its inputs as a stage run does."""
-
-    DVC = """\
-stages:
-  train:
-    cmd: >-
-      mkdir -p data/model && seq $(cat size) > data/model/weights && echo small > data/model/config
-      && echo x >> trained
-    deps: [size]
-    outs: [data/model]
-  evaluate:
-    cmd: python evaluate.py
-    deps: [evaluate.py, data/model]
-    outs: [data/score]
-"""
-    EVALUATE = """\
-from dvc.repo import Repo
-from stages.runtime import intact
-with Repo(".") as repo:
-    stage = repo.stage.load_one(None, "evaluate")
-    stage.save_deps()
-    intact.check_inputs(stage)
-open("data/score", "w").write(str(len(open("data/model/weights").read())))
-"""
-
-    def __init__(self, path: Path, link: str) -> None:
-        self.path = path
-        (path / "dvc.yaml").write_text(self.DVC)
-        (path / "size").write_text("9999")
-        (path / "evaluate.py").write_text(self.EVALUATE)
-        self.dvc("init", "--no-scm", "-q")
-        self.dvc("config", "cache.type", link)
-        assert self.dvc("repro", "-q").returncode == 0
-
-    def dvc(self, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = {key: item for key, item in os.environ.items() if not key.startswith("DVC_")}
-        environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                        "PYTHONPATH": str(Path(__file__).parents[3])}  # fmt: skip
-        command = [sys.executable, "-m", "dvc", *words]
-        return subprocess.run(command, cwd=self.path, env=environment, capture_output=True,
-                              text=True, check=False)  # fmt: skip
-
-    def find_object(self, name: str) -> Path:
-        """The object of an output's file in DVC's cache."""
-        md5 = hashlib.md5((self.path / name).read_bytes()).hexdigest()
-        return self.path / ".dvc/cache/files/md5" / md5[:2] / md5[2:]
-
-
-def damage(path: Path) -> None:
+def damage(path):
     """Flip a bit in place, with mode and time as before, as a disk would."""
-    known, content = path.stat(), bytearray(path.read_bytes())
-    content[1000] ^= 1
+    state, content = path.stat(), bytearray(path.read_bytes())
+    content[-1] ^= 1
     path.chmod(0o644)
     path.write_bytes(bytes(content))
-    path.chmod(known.st_mode)
-    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+    path.chmod(state.st_mode)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
 @pytest.mark.slow
@@ -496,25 +465,27 @@ def damage(path: Path) -> None:
     ("link", "in_cache"), [("hardlink", True), ("copy", True), ("copy", False)]
 )
 def test_a_damaged_input_is_named_before_it_is_used_and_restored_or_made_anew(
-    link, in_cache, tmp_path
+    link, in_cache, toy_repo
 ):
-    pipeline = Pipeline(tmp_path, link)
-    weights, config = (tmp_path / f"data/model/{name}" for name in ("weights", "config"))
-    score = (tmp_path / "data/score").read_text()
-    damage(pipeline.find_object("data/model/weights") if in_cache else weights)
+    toy_repo.run("dvc", "config", "cache.type", link)
+    toy_repo.repro(STAGE)
+    model = toy_repo.path / "data/policies/sft/model"
+    weights, config = model / "0/weights", model / "0/config.json"
+    whole = weights.read_bytes()
+    md5 = hashlib.md5(whole).hexdigest()
+    damage(toy_repo.path / f".dvc/cache/files/md5/{md5[:2]}/{md5[2:]}" if in_cache else weights)
     if in_cache:  # as in another clone: DVC believes what it restores
-        shutil.rmtree(tmp_path / "data")
-        assert pipeline.dvc("checkout", "-q").returncode == 0
-    (tmp_path / "evaluate.py").write_text(f"{Pipeline.EVALUATE}# edited\n")
-    refused = pipeline.dvc("repro", "-q")
-    assert refused.returncode != 0
-    assert "data/model/weights" in refused.stderr
-    assert "config" not in refused.stderr
+        shutil.rmtree(model)
+        toy_repo.run("dvc", "checkout", "-q", STAGE)
+    output = toy_repo.repro("evaluate@sft", code=255)
+    assert str(weights.relative_to(toy_repo.path)) in output
+    assert config.name not in output
     assert (weights.exists(), config.exists()) == (False, True)
-    assert pipeline.dvc("repro", "-q").returncode == 0
-    assert len((tmp_path / "trained").read_text().split()) == (2 if in_cache else 1)
-    assert (tmp_path / "data/score").read_text() == score
-    assert pipeline.dvc("status", "-q").returncode == 0
+    toy_repo.repro("evaluate@sft")
+    assert weights.read_bytes() == whole
+    trainings = list(toy_repo.path.glob("data/runs/train/sft/*"))
+    assert len(trainings) == (2 if in_cache else 1)
+    toy_repo.run("dvc", "status", "-q", "evaluate@sft")
 
 
 CHECK = """

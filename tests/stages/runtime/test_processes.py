@@ -16,6 +16,7 @@ import psutil
 import pytest
 import stage_inputs
 import torch
+from ruamel.yaml import YAML
 from safetensors.torch import load_file
 from seed_runs import for_each_seed, has_ended
 from stage_inputs import PRESETS, SEEDS
@@ -26,6 +27,7 @@ from stages.rows import DATA
 from stages.runtime import gpu_slot, journal, ranks, runs, usage
 
 ROOT = Path(__file__).parents[3]
+ROWS = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 PROGRAM = """
 import atexit, sys, threading, time
 from stages.runtime import process
@@ -223,10 +225,8 @@ def test_each_seed_has_a_process_and_a_journal_and_results_keep_their_order(tmp_
         steps = stage_inputs.read_steps(Path(f"data/journals/train/toy/journal-seed-{seed}.jsonl"))
         assert [step["loss"] for step in steps] == losses
     assert len({os.getpid(), *(result["process"] for result in results.values())}) == 4
-
-
-def test_one_seed_works_in_this_process(run):
-    alone = for_each_seed(work, [1], run)
+    with runs.start("train@toy") as run:  # one works in this process
+        alone = for_each_seed(work, [1], run)
     assert alone == {1: {"losses": [10.0, 11.0, 12.0], "process": os.getpid()}}
 
 
@@ -254,8 +254,8 @@ def die():
     (die, RuntimeError, "seed 1 .*-9$"),
 ], ids=["refusal", "coded", "killed"])  # fmt: skip
 def test_the_failure_of_a_seed_is_named_and_asks_the_others_to_end(fail, error, mentions, run):
-    def fail_second(one):
-        if one.seed == 1:
+    def fail_second(run):
+        if run.seed == 1:
             while not Path("ready").exists():
                 time.sleep(0.01)
             fail()
@@ -397,10 +397,7 @@ def test_two_processes_write_what_one_writes(start, stage_world):
 # GPUs
 
 
-@pytest.mark.parametrize(("visible", "expected"), [
-    ("", []), ("-1", []), ("0", ["0"]), ("2, 0", ["2", "0"]), ("1,-1,0", ["1"]),
-    ("GPU-8f2c", ["GPU-8f2c"]),
-])  # fmt: skip
+@pytest.mark.parametrize(("visible", "expected"), ROWS["devices"].items())
 def test_devices_are_what_cuda_would_see(monkeypatch, visible, expected):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpu_slot.devices() == expected
@@ -530,7 +527,7 @@ def test_use_of_the_machine_counts_children_and_a_short_run_leaves_no_file(tmp_p
     child.communicate("\n")
     rows = list(journal.read_rows(path))
     assert [row.index for row in rows] == list(range(len(rows)))
-    own = psutil.Process().memory_info().rss / usage.MEGABYTE
+    ours = psutil.Process().memory_info().rss / usage.MEGABYTE
     assert rows[0].metrics["memory_megabytes"] > 100
-    assert rows[0].metrics["memory_megabytes"] > 0.5 * own
+    assert rows[0].metrics["memory_megabytes"] > 0.5 * ours
     assert json.loads(path.read_text().splitlines()[0])["metrics"]["cpu_cores"] >= 0

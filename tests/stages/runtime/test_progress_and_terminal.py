@@ -1,7 +1,6 @@
 """What a person sees of a stage: progress by hand; on a terminal of any width, and in a log."""
 
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -230,16 +229,3 @@ def test_where_nothing_can_be_drawn_there_are_plain_lines(options, tmp_path):
     assert warning[9:] == "of: a \\x1b[2Jmodel"
     assert len(shown) == (0 if options == ("-q",) else 1)
     assert all(re.fullmatch(DONE, line) for line in shown)
-
-
-@pytest.mark.slow
-def test_a_terminal_that_is_gone_ends_no_stage(tmp_path):
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        COMMAND, cwd=tmp_path, env=os.environ | ENVIRONMENT, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    os.read(ours, 1)
-    os.close(ours)
-    assert process.wait(timeout=120) == 0
-    assert (tmp_path / "ended").exists()

