@@ -308,6 +308,12 @@ def test_plan_json_has_the_rows_as_they_are_written(tmp_path):
         assert (" ".join(wrong) or "no table") in result.stderr
     # The check of the first stage has nothing left to do.
     assert len([*(tmp_path / ".pipe/preflight").iterdir()]) == 1
+    # It reads every `Config` without the libraries that compute.
+    command = [sys.executable, "-X", "importtime", "-m", "stages.plan", "--check"]
+    result = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert "stages.loops.rl" in imported
+    assert not imported & {"torch._C", "transformers.dependency_versions_check", "dvc.info"}
     (tmp_path / "params.yaml").write_text("seeds: [0]\n")
     result = run_plan(tmp_path, "--check")
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
